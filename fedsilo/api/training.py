@@ -204,6 +204,11 @@ class TrainingSpec(Fields):
         return self
 
     @property
+    def examples_per_step(self) -> int:
+        """Examples whose mean gradient makes one step, where a pass has so many left."""
+        return self.batch_size * (self.gradient_accumulation or 1)
+
+    @property
     def repeatable(self) -> bool:
         """Whether the same job is to give the same bytes."""
         return self.deterministic is not False

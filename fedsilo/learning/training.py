@@ -104,7 +104,7 @@ class LocalTraining:
         return cls(
             lr=learning_rate(training, round, rounds),
             epochs=training.local_epochs,
-            batch_size=training.batch_size * (training.gradient_accumulation or 1),
+            batch_size=training.examples_per_step,
             accumulation=training.gradient_accumulation or 1,
             optimizer=optimizer.name,
             momentum=optimizer.momentum,

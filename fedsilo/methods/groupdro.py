@@ -32,6 +32,10 @@ from fedsilo.methods.state import State
 FIRST_LOSS = "first_loss"
 """Metric: the loss of a silo's first local step, before the model moved."""
 
+LARGEST_LOSS = 149 * math.log(2)
+"""Most that a silo reports, 103.3: -ln of float32's smallest number. A class that a model holds for less likely than
+that has no probability any more, and without a limit one silo could take all of the weight in a single round."""
+
 LOG_WEIGHTS = "log_weights"
 """Value of the server's state: silo -> log p_k, whose exponential might have no number."""
 
@@ -103,7 +107,8 @@ class GroupDRO(FedAvg):
 
     def steps(self) -> Mapping[str, Step]:
         """The model and one loss more."""
-        return {"train": Step((Payload("model"),), ("loss", FIRST_LOSS))}
+        limit = {FIRST_LOSS: (0.0, LARGEST_LOSS)}
+        return {"train": Step((Payload("model"),), ("loss", FIRST_LOSS), limit, required=(FIRST_LOSS,))}
 
     def server(self) -> GroupDROServer:
         """Averaging by weights that follow the losses."""
@@ -121,5 +126,5 @@ class GroupDRO(FedAvg):
         loss = mixup_loss(silo, task, self.config.alpha) if mixed else silo.loss()
         model = silo.module(task.trees["model"])
         report = fit(model, silo.train, silo.local_training(task), loss=loss)
-        metrics = {"loss": report.loss, FIRST_LOSS: report.first_loss}
+        metrics = {"loss": report.loss, FIRST_LOSS: min(report.first_loss, LARGEST_LOSS)}
         return Reply(to_tree(model), samples=len(silo.train), metrics=metrics)

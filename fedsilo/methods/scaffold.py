@@ -14,7 +14,6 @@ from pydantic import Field
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import (
     MethodConfig,
-    Payload,
     Phase,
     Reply,
     SiloContext,
@@ -24,7 +23,8 @@ from fedsilo.methods.interface import (
 )
 from fedsilo.methods.pieces.control_variates import MAP_CODE, ControlVariateRule, train_controlled
 from fedsilo.methods.pieces.controlled_averaging import ControlledServer
-from fedsilo.methods.pieces.sizes import PHASE, SIZES, state_size
+from fedsilo.methods.pieces.local_steps import stepping
+from fedsilo.methods.pieces.sizes import PHASE, SIZES, STEP, state_size
 from fedsilo.methods.state import State
 from fedsilo.tasks.interface import EVERY_TASK
 
@@ -77,8 +77,8 @@ class Scaffold(FedAvg):
 
     def steps(self) -> Mapping[str, Step]:
         """The model and the number of local steps, from which the variate's change follows."""
-        train = Step((Payload("model"),), ("loss", "steps"))
-        return {SIZES: Step(), "train": train} if self.config.rule.by_size else {"train": train}
+        train = stepping(self.spec.training)
+        return {SIZES: STEP, "train": train} if self.config.rule.by_size else {"train": train}
 
     def phases(self) -> tuple[Phase, ...]:
         """One phase of `spec.training.rounds` rounds; where silos count by size, they state it first."""

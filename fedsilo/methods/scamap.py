@@ -15,7 +15,6 @@ from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import (
     Assignment,
     Exchange,
-    Payload,
     Reply,
     ServerContext,
     SiloContext,
@@ -26,6 +25,7 @@ from fedsilo.methods.interface import (
 from fedsilo.methods.pieces.control_variates import MAP_CODE, ControlVariateRule, train_controlled
 from fedsilo.methods.pieces.controlled_averaging import ControlledServer
 from fedsilo.methods.pieces.inherited import with_drawn_part
+from fedsilo.methods.pieces.local_steps import stepping
 from fedsilo.methods.pieces.two_stages import (
     CITATION,
     SecondStage,
@@ -89,7 +89,7 @@ class ScaMAP(FedAvg):
 
     def steps(self) -> Mapping[str, Step]:
         """The model and the number of steps of the first stage, from which the variate's change follows."""
-        return {"train": Step((Payload("model"),), ("loss", "steps"))}
+        return {"train": stepping(self.spec.training)}
 
     def server(self) -> ScaMAPServer:
         """Model and control variate, with Q."""

@@ -12,9 +12,10 @@ from typing import Literal
 from pydantic import Field
 
 from fedsilo.methods.fedavg import FedAvg
-from fedsilo.methods.interface import MethodConfig, Payload, Reply, SiloContext, SiloStep, SiloTask, Step
+from fedsilo.methods.interface import MethodConfig, Reply, SiloContext, SiloStep, SiloTask, Step
 from fedsilo.methods.pieces.control_variates import MAP_CODE, ControlVariateRule, train_controlled
 from fedsilo.methods.pieces.controlled_averaging import ControlledServer
+from fedsilo.methods.pieces.local_steps import stepping
 from fedsilo.methods.pieces.restricted_softmax import Scaling, class_counts, class_scales, restricted_loss
 from fedsilo.methods.pieces.two_stages import CITATION
 from fedsilo.methods.state import State
@@ -60,7 +61,7 @@ class ScaRS(FedAvg):
 
     def steps(self) -> Mapping[str, Step]:
         """The model and the number of local steps, from which the variate's change follows."""
-        return {"train": Step((Payload("model"),), ("loss", "steps"))}
+        return {"train": stepping(self.spec.training)}
 
     def server(self) -> ControlledServer:
         """Model and control variate."""

@@ -103,8 +103,8 @@ def _local_training(spec: FederatedJobSpec) -> str:
     """How much a silo trains in a round."""
     training = spec.training
     if training.local_steps is not None:
-        examples = training.batch_size * (training.gradient_accumulation or 1)
-        return f"{counted(training.local_steps, 'step')} of {counted(examples, 'example')}"
+        examples = counted(training.examples_per_step, "example")
+        return f"{counted(training.local_steps, 'step')} of {examples}"
     epochs = training.local_epochs
     return f"{epochs} pass{'' if epochs == 1 else 'es'} over the data"
 

@@ -9,8 +9,8 @@ from typing import Literal
 from pydantic import Field
 
 from fedsilo.methods.fedavg import FedAvg
-from fedsilo.methods.interface import MethodConfig, Payload, ServerHalf, SiloStep, Step
-from fedsilo.methods.pieces.local_steps import STEPS
+from fedsilo.methods.interface import MethodConfig, ServerHalf, SiloStep, Step
+from fedsilo.methods.pieces.local_steps import stepping
 from fedsilo.tasks.interface import EVERY_TASK
 
 
@@ -46,7 +46,7 @@ class FedCM(FedAvg):
 
     def steps(self) -> Mapping[str, Step]:
         """The model and the number of local steps, from which Delta follows."""
-        return {"train": Step((Payload("model"),), ("loss", "steps"), {"steps": STEPS})}
+        return {"train": stepping(self.spec.training)}
 
     def server(self) -> ServerHalf:
         """Model and direction."""

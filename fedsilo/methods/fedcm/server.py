@@ -29,8 +29,6 @@ class FedCMServer(FedAvgServer):
         """Delta <- sum over k of p_k (w - w_k) / (eta tau_k), and w <- sum over k of p_k w_k.
 
         BatchNorm's statistics have no direction.
-
-        :raises MethodError: an update that states no step.
         """
         w, p, rate = state.tree("model"), job.shares(updates), rate_of(job, exchange)
         pull = {silo: p[silo] / (steps_of(updates, silo) * rate) for silo in updates.silos}

@@ -11,6 +11,7 @@ from fedsilo.learning.models import to_tree
 from fedsilo.learning.training import fit
 from fedsilo.methods.fedcm.declaration import FedCMConfig
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
+from fedsilo.methods.pieces.local_steps import STEPS
 from fedsilo.methods.state import State
 
 
@@ -34,5 +35,5 @@ def train(silo: SiloContext, task: SiloTask, private: State, *, config: FedCMCon
 
     model = silo.module(task.trees["model"])
     report = fit(model, silo.train, plan, loss=silo.loss(), correct=correct)
-    metrics = {"loss": report.loss, "steps": float(report.steps)}
+    metrics = {"loss": report.loss, STEPS: float(report.steps)}
     return Reply(to_tree(model), samples=len(silo.train), metrics=metrics)

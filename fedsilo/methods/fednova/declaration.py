@@ -8,10 +8,14 @@ from typing import Literal
 
 from pydantic import Field
 
+from fedsilo.api.training import TrainingSpec
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import MethodConfig, Payload, ServerHalf, SiloStep, Step
-from fedsilo.methods.pieces.local_steps import STEPS
+from fedsilo.methods.pieces.local_steps import STEPS, limits_of_steps
 from fedsilo.tasks.interface import EVERY_TASK
+
+NORMALIZER = "normalizer"
+"""Metric: a_k, how much of the way a silo's gradients account for."""
 
 
 class FedNovaConfig(MethodConfig):
@@ -52,8 +56,9 @@ class FedNova(FedAvg):
 
     def steps(self) -> Mapping[str, Step]:
         """The model, tau_k and a_k, from which d_k follows."""
-        ranges = {"steps": STEPS, "normalizer": STEPS}
-        return {"train": Step((Payload("model"),), ("loss", "steps", "normalizer"), ranges)}
+        figures = (STEPS, NORMALIZER)
+        limits = partial(limits_of_figures, self.spec.training, self.config)
+        return {"train": Step((Payload("model"),), ("loss", *figures), required=figures, limits=limits)}
 
     def check(self) -> list[tuple[str, object, str, str]]:
         """That a step does not lead past the given model, and that a round's gradients are its own."""
@@ -78,3 +83,17 @@ class FedNova(FedAvg):
         from fedsilo.methods.fednova.silo import train
 
         return {"train": partial(train, config=self.config)}
+
+
+def limits_of_figures(
+    training: TrainingSpec, config: FedNovaConfig, samples: int, metrics: Mapping[str, float]
+) -> dict[str, tuple[float, float]]:
+    """Ranges of tau_k and a_k: the first step counts for 1, and no gradient for more than with all its momentum.
+
+    That is 1 / (1 - rho); in the released code, in which it counts twice where there is a proximal term, 1 more.
+    """
+    each = 1 / (1 - training.optimizer.momentum)
+    if config.variant == "released" and config.mu:
+        each += 1
+    each *= 1 + 1e-9  # a sum of many roundings
+    return {**limits_of_steps(training, samples, metrics), NORMALIZER: (1.0, metrics[STEPS] * each)}

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedsilo.errors import MethodError
 from fedsilo.methods.fedavg import FedAvgServer
-from fedsilo.methods.fednova.declaration import FedNovaConfig
+from fedsilo.methods.fednova.declaration import NORMALIZER, FedNovaConfig
 from fedsilo.methods.interface import Exchange, ServerContext, Updates
 from fedsilo.methods.pieces.local_steps import steps_of
 from fedsilo.methods.pieces.server_optimizers import change, moment, moments, stepped
@@ -27,12 +26,9 @@ class FedNovaServer(FedAvgServer):
         return state.with_trees(velocity=moments(state.tree("model")))
 
     def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
-        """Eq. 6, as a weighted sum of the models; tau_eff is the mean of a_k, or of tau_k with a proximal term.
-
-        :raises MethodError: an update that states no steps, or no a_k.
-        """
+        """Eq. 6, as a weighted sum of the models; tau_eff is the mean of a_k, or of tau_k with a proximal term."""
         w, mean, p = state.tree("model"), job.mean(updates, "model"), job.shares(updates)
-        a = {silo: _normalizer(updates, silo) for silo in updates.silos}
+        a = {silo: updates.metrics(silo)[NORMALIZER] for silo in updates.silos}
         taken = {silo: steps_of(updates, silo) for silo in updates.silos} if self.config.mu else a
         effective = sum(p[silo] * taken[silo] for silo in updates.silos)
         pull = {silo: effective * p[silo] / a[silo] for silo in updates.silos}
@@ -42,12 +38,3 @@ class FedNovaServer(FedAvgServer):
             return state.with_trees(model=stepped(w, mean, step))
         velocity = moment(state.tree("velocity"), step, self.config.server_momentum)
         return state.with_trees(model=stepped(w, mean, velocity), velocity=velocity)
-
-
-def _normalizer(updates: Updates, silo: str) -> float:
-    stated = updates.metrics(silo).get("normalizer", 0.0)
-    if stated < 1:
-        raise MethodError(
-            f"the update of {silo} states a_k = {stated:g}; the first step counts for at least 1"
-        )
-    return stated

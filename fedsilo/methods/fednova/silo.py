@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from fedsilo.learning.models import to_tree
 from fedsilo.learning.training import LocalTraining, fit
-from fedsilo.methods.fednova.declaration import FedNovaConfig
+from fedsilo.methods.fednova.declaration import NORMALIZER, FedNovaConfig
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
+from fedsilo.methods.pieces.local_steps import STEPS
 from fedsilo.methods.pieces.proximal import proximal_loss
 from fedsilo.methods.state import State
 
@@ -21,7 +22,7 @@ def train(silo: SiloContext, task: SiloTask, private: State, *, config: FedNovaC
     return Reply(
         to_tree(model),
         samples=len(silo.train),
-        metrics={"loss": report.loss, "steps": float(report.steps), "normalizer": a},
+        metrics={"loss": report.loss, STEPS: float(report.steps), NORMALIZER: a},
     )
 
 

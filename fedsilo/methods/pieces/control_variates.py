@@ -15,6 +15,7 @@ import numpy as np
 
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
 from fedsilo.methods.pieces.buffers import zero_like
+from fedsilo.methods.pieces.local_steps import STEPS
 from fedsilo.methods.pieces.sizes import share_of
 from fedsilo.methods.state import State, Tree
 
@@ -88,7 +89,7 @@ def train_controlled(
         after_step=step if rule.after_step else None,
     )
     y = to_tree(model)
-    metrics = {"loss": report.loss, "steps": float(report.steps)}
+    metrics = {"loss": report.loss, STEPS: float(report.steps)}
     return Reply(
         y, len(silo.train), metrics, private=State({"control": control(w, y, c, own, report.steps * rate)})
     )

@@ -50,7 +50,6 @@ class ControlledServer(FedAvgServer):
         BatchNorm's statistics have no variates and are averaged.
 
         :param state: with the value `samples` of all silos where the rule counts by size.
-        :raises MethodError: an update that states no step.
         """
         if exchange.phase.step == SIZES:
             return with_sizes(state, updates)

@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
-from fedsilo.errors import MethodError
-from fedsilo.methods.interface import Exchange, ServerContext, Updates
+import math
+from collections.abc import Mapping
+from functools import partial
 
-STEPS = (1.0, 1e12)
-"""Range of the metric `steps` in methods that divide by it."""
+from fedsilo.api.training import TrainingSpec
+from fedsilo.methods.interface import Exchange, Payload, ServerContext, Step, Updates
+
+STEPS = "steps"
+"""Metric: local steps tau_k, by which methods divide."""
+
+
+def stepping(training: TrainingSpec) -> Step:
+    """The step of methods in which a silo sends its model and tau_k."""
+    return Step(
+        (Payload("model"),), ("loss", STEPS), required=(STEPS,), limits=partial(limits_of_steps, training)
+    )
+
+
+def limits_of_steps(
+    training: TrainingSpec, samples: int, metrics: Mapping[str, float]
+) -> dict[str, tuple[float, float]]:
+    """Range of tau_k: from 1, as where gradients in float16 overflow in all others, to what the plan says."""
+    return {STEPS: (1.0, float(planned_steps(training, samples)))}
+
+
+def planned_steps(training: TrainingSpec, samples: int) -> int:
+    """Steps of a round in a silo that states so many samples; none takes more."""
+    if training.local_steps is not None:
+        return training.local_steps
+    return max(training.local_epochs * math.ceil(samples / training.examples_per_step), training.min_steps)
 
 
 def steps_of(updates: Updates, silo: str) -> float:
-    """Local steps tau_k that a silo's update states.
-
-    :raises MethodError: it states none.
-    """
-    stated = updates.metrics(silo).get("steps", 0.0)
-    if stated < 1:
-        raise MethodError(f"the update of {silo} states {stated:g} local steps; a silo takes at least one")
-    return stated
+    """Local steps tau_k that a silo's update states; it was refused on arrival if it states none."""
+    return updates.metrics(silo)[STEPS]
 
 
 def rate_of(job: ServerContext, exchange: Exchange) -> float:

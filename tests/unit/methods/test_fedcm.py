@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from fedsilo.errors import MethodError
 from fedsilo.methods.interface import SiloContext, SiloTask
 from fedsilo.methods.state import State, Tree
 from fedsilo.wire import ModelSignature
@@ -117,12 +116,3 @@ def test_the_direction_is_the_mean_step_of_the_round_at_its_rate() -> None:
     assert set(state.tree("direction")) == {"w"}
     np.testing.assert_allclose(state.tree("model")["w"], [0.5, 0.5])
     np.testing.assert_allclose(state.tree("model")["bn.running_mean"], 0.75)
-
-
-def test_an_update_without_a_step_is_refused_by_name() -> None:
-    method, model = bound("fedcm"), {"w": np.ones(1)}
-    job = server_context(method.spec, ModelSignature((), 4, 5))
-    with pytest.raises(MethodError, match="update of silos/s0 states 0 local steps"):
-        method.server().aggregate(
-            job, State({"model": model, "direction": model}), ROUND, answers({"silos/s0": {"model": model}})
-        )

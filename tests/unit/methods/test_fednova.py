@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedsilo.errors import MethodError
 from fedsilo.learning.training import LocalTraining
 from fedsilo.methods.fednova.silo import normalizer, released_normalizer
 from fedsilo.methods.interface import SiloContext
@@ -149,20 +148,19 @@ def test_with_a_proximal_term_the_server_moves_by_the_mean_number_of_steps() -> 
         np.testing.assert_allclose(state.tree("model")["w"], expected)
 
 
-@pytest.mark.parametrize(
-    ("metrics", "said"),
-    [
-        ({"steps": 2.0}, "states a_k = 0"),
-        ({"normalizer": 0.5, "steps": 2.0}, "states a_k = 0.5"),
-        ({"normalizer": 2.0}, "states 0 local steps"),
-    ],
-)
-def test_an_update_that_cannot_be_normalised_is_refused_by_name(metrics: dict[str, float], said: str) -> None:
-    method = bound("fednova", config={"mu": 0.1})
-    job, model = server_context(method.spec, SIGNATURE), {"w": np.ones(1)}
-    updates = answers({"silos/s0": {"model": model}}, None, **metrics)
-    with pytest.raises(MethodError, match=f"update of silos/s0 {said}"):
-        method.server().aggregate(job, State({"model": model}), ROUND, updates)
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("momentum", [0.0, 0.3, 0.9, 0.99])
+@pytest.mark.parametrize("pull", [0.0, 0.01, 0.5, 0.99])
+def test_no_silo_that_trains_as_the_job_says_is_refused(nesterov: bool, momentum: float, pull: float) -> None:
+    plan = LocalTraining(lr=1.0, momentum=momentum, nesterov=nesterov)
+    training = {"optimizer": {"learningRate": 1, "momentum": momentum}, "rounds": 1, "localSteps": 999}
+    for variant, count in (("paper", normalizer), ("released", released_normalizer)):
+        contract = bound("fednova", config={"variant": variant, "mu": pull}, training=training).contract(
+            "train", SIGNATURE, {}
+        )
+        for steps in (1, 2, 3, 10, 999):
+            figures = {"loss": 0.5, "steps": float(steps), "normalizer": count(steps, plan, pull)}
+            contract.check([], figures, 24)
 
 
 def test_jobs_whose_steps_overshoot_or_whose_momentum_is_older_than_the_round_are_refused() -> None:

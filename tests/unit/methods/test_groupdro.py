@@ -12,7 +12,7 @@ import torch
 
 from fedsilo.learning.models import build_model, to_tree
 from fedsilo.learning.training import cross_entropy_loss
-from fedsilo.methods.groupdro import FIRST_LOSS, LOG_WEIGHTS
+from fedsilo.methods.groupdro import FIRST_LOSS, LARGEST_LOSS, LOG_WEIGHTS
 from fedsilo.methods.interface import SiloTask
 from fedsilo.methods.pieces.mixing import mixup_loss
 from fedsilo.methods.state import State
@@ -46,12 +46,12 @@ def test_weights_and_means_are_those_of_the_released_code() -> None:
         np.testing.assert_allclose(state.tree("model")["w"], [(p @ [0, 1, 2]) / p.sum()], rtol=1e-6)
 
 
-def test_a_silo_that_was_not_drawn_keeps_its_weight_and_no_loss_is_too_large() -> None:
+def test_a_silo_that_was_not_drawn_keeps_its_weight_and_no_weight_is_too_large() -> None:
     method = bound("groupdro", silos=3, config={"eta": 100})
     job, half = server_context(method.spec, ModelSignature((), 4, 5)), method.server()
     state = State({}, {LOG_WEIGHTS: {}})
-    state = half.aggregate(job, state, ROUND, answered({SILOS[0]: 0.02, SILOS[2]: 1e100}))
-    assert state.values[LOG_WEIGHTS] == {SILOS[0]: 2.0, SILOS[2]: 1e102}
+    state = half.aggregate(job, state, ROUND, answered({SILOS[0]: 0.02, SILOS[2]: 100.0}))
+    assert state.values[LOG_WEIGHTS] == {SILOS[0]: 2.0, SILOS[2]: 10000.0}
     np.testing.assert_array_equal(state.tree("model")["w"], [2])
     state = half.aggregate(job, state, ROUND, answered({SILOS[0]: -0.01, SILOS[1]: 0.01}))
     np.testing.assert_allclose(state.tree("model")["w"], [0.5])
@@ -78,6 +78,17 @@ def test_what_a_silo_reports_is_the_loss_of_its_first_step(
     x, y = runner.context.train.batch(torch.arange(12 if accumulation else 4))
     wanted = own(model, x, y).item()
     assert runner.run(task, State()).metrics[FIRST_LOSS] == pytest.approx(wanted, rel=1e-5)
+
+
+def test_of_a_loss_beyond_all_probability_a_silo_reports_the_limit(tmp_path: Path) -> None:
+    spec = job_spec("groupdro", ["a"])
+    (runner,) = runners(spec, skewed(tmp_path, {"a": [0, 1]}), tmp_path).values()
+    wrong = to_tree(build_model(spec.model, spec.data, seed=3))
+    wrong["classifier.bias"] = np.array([-500, -500, 0, 0], np.float32)
+    reply = runner.run(SiloTask("train", "train", 1, 1, 1, {"model": wrong}, {}), State())
+    assert reply.metrics[FIRST_LOSS] == LARGEST_LOSS < reply.metrics["loss"]
+    contract = runner.method.contract("train", runner.context.signature, {})
+    assert contract.ranges[FIRST_LOSS] == (0.0, LARGEST_LOSS)
 
 
 def trained(tmp_path: Path, method: str, config: dict[str, Any] | None = None) -> dict[str, np.ndarray]:

@@ -13,7 +13,6 @@ import pytest
 from torch.amp.grad_scaler import GradScaler
 
 from fedsilo.engine.round_engine import RoundEngine
-from fedsilo.errors import MethodError
 from fedsilo.learning.models import build_model, to_tree
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.methods.interface import SiloTask
@@ -147,13 +146,6 @@ def test_statistics_of_batchnorm_are_averaged_and_have_no_variate() -> None:
     np.testing.assert_allclose(state.tree("model")["bn.running_var"], 0.1, rtol=1e-6)
     np.testing.assert_allclose(state.tree("model")["w"], -0.8, rtol=1e-6)
     assert set(state.tree("control")) == {"w"}
-
-
-@pytest.mark.parametrize("steps", [0.0, -3.0])
-def test_an_update_without_a_step_is_refused_by_name(steps: float) -> None:
-    model = {"w": np.ones(2, np.float32)}
-    with pytest.raises(MethodError, match=r"update of silos/s0 states -?\d local steps"):
-        folded(State({"model": model, "control": dict(model)}), {"silos/s0": model}, 1, steps, 0.1, 1)
 
 
 @pytest.mark.parametrize("method", ["scaffold", "scamap"])
