@@ -38,6 +38,7 @@ __all__ = [
     "cross_entropy_loss",
     "fit",
     "has_batch_norm",
+    "learned_from",
     "learning_rate",
     "planned_steps",
     "recompute_statistics",
@@ -186,6 +187,19 @@ def planned_steps(model: nn.Module, examples: Examples, plan: LocalTraining) -> 
 
 def recompute_statistics(model: nn.Module, examples: Examples, batch_size: int) -> None:
     """Replace BatchNorm's running statistics by the mean over the batches of one pass, in the given order.
+def learned_from(model: nn.Module, examples: Examples, plan: LocalTraining) -> Tensor:
+    """(n,) bool: which examples the steps of `fit` see, each as often as they please.
+
+    :raises DataInvalid: too few examples for a single step.
+    """
+    skip_single = has_batch_norm(model)
+    _, steps = steps_of(len(examples), plan, skip_single)
+    seen = torch.zeros(len(examples), dtype=torch.bool, device=examples.labels.device)
+    for index in islice(_order(examples, plan, skip_single), steps):
+        seen[index] = True
+    return seen
+
+
 
     A last batch of one sample is left out, as in training; statistics stay as they were where no batch is left.
     """
@@ -236,15 +250,7 @@ def fit(
     optimizer = _optimizer(model, trained, plan)
     skip_single = has_batch_norm(model)
     per_epoch, steps = steps_of(len(examples), plan, skip_single)
-    order = batches(
-        len(examples),
-        plan.batch_size,
-        plan.seed,
-        plan.shuffle,
-        plan.drop_last,
-        skip_single=skip_single,
-        device=device,
-    )
+    order = _order(examples, plan, skip_single)
     losses, sizes = torch.empty(0), list[int]()
     # Both: trained parameters may lie outside the model, and parts of the model may be frozen.
     touched = list(dict.fromkeys([*model.parameters(), *trained]))
@@ -289,6 +295,19 @@ def fit(
 
 def _optimizer(model: nn.Module, trained: list[nn.Parameter], plan: LocalTraining) -> Optimizer:
     """The plan's optimiser with the state that the plan brings; a parameter outside the model has its place as name."""
+def _order(examples: Examples, plan: LocalTraining, skip_single: bool) -> Iterator[Tensor]:
+    """The places of each batch's examples, batch after batch without end."""
+    return batches(
+        len(examples),
+        plan.batch_size,
+        plan.seed,
+        plan.shuffle,
+        plan.drop_last,
+        skip_single=skip_single,
+        device=examples.labels.device,
+    )
+
+
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     named = {
         names.get(id(parameter), f"parameter-{place}"): parameter for place, parameter in enumerate(trained)

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from fedsilo.learning.evaluation import features_of
 from fedsilo.learning.models import Model, to_tree
-from fedsilo.learning.training import Loss, fit
+from fedsilo.learning.training import Loss, fit, learned_from
 from fedsilo.methods.fedproto.config import FedProtoConfig
 from fedsilo.methods.interface import PERSONAL, Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.pieces.own_models import own_model
@@ -47,18 +47,18 @@ def train_near_prototypes(config: FedProtoConfig) -> SiloStep:
         classes, width = silo.signature.classes, silo.signature.feature
         seen = ClassTotals(classes, width)
         loss = _loss(silo, config, task.trees.get("prototypes", {}), seen)
-        report = fit(model, silo.train, silo.local_training(task), loss=loss)
-        if (
-            config.variant == "paper"
-        ):  # C_i^(j), eq. 3; in MAP's code of the features as they were in every step
+        plan, own = silo.local_training(task), silo.train.labels.cpu()
+        report = fit(model, silo.train, plan, loss=loss)
+        counts = behind = own.bincount(minlength=classes).tolist()
+        if config.variant == "paper":  # C_i^(j), eq. 3
             seen = ClassTotals(classes, width)
-            seen.add(torch.from_numpy(features_of(model, silo.train)), silo.train.labels)
-        counts = silo.train.labels.cpu().bincount(minlength=classes).tolist()
-        # Of a class that no step saw, since a single example was left over, there is no mean either.
-        told = [label for label in range(classes) if seen.counts[label] > 0]
-        labels = [label for label in told if counts[label] >= silo.min_samples_per_class]
+            seen.add(torch.from_numpy(features_of(model, silo.train)), own)
+        else:  # in MAP's code of the features as they were in every step, which need not have seen all examples
+            learned = learned_from(model, silo.train, plan).cpu()
+            behind = own[learned].bincount(minlength=classes).tolist()
+        labels = [label for label in range(classes) if behind[label] >= silo.min_samples_per_class]
         tensors = _blocks(config, labels, counts, seen.means())
-        support = {name: counts[int(name.rpartition("/")[2])] for name in tensors}
+        support = {name: behind[int(name.rpartition("/")[2])] for name in tensors}
         kept = private.with_trees(**{PERSONAL: to_tree(model)})
         return Reply(tensors, len(silo.train), {"loss": report.loss}, support, kept)
 

@@ -126,6 +126,40 @@ def test_a_silo_tells_of_its_own_classes_and_nothing_of_its_model(tmp_path: Path
     assert described["prototypes"] == [0, 1, 2] and described["model"]["name"] == "prototypes"
 
 
+@pytest.mark.parametrize(("steps", "told"), [(3, []), (12, [0, 1])])
+def test_in_maps_form_a_class_counts_as_the_examples_that_the_steps_saw(
+    tmp_path: Path, steps: int, told: list[int]
+) -> None:
+    """Of 12 examples of each class, 3 steps of 4 see some, though the sums stand for all 12; 12 steps see all."""
+    spec = job_spec(
+        "fedproto",
+        list(CLASSES),
+        method={"config": {"variant": "map"}},
+        training={"rounds": 1, "device": "cpu", "localSteps": steps, "batchSize": 4},
+        privacy={"minSamplesPerClass": 10},
+    )
+    runner = runners(spec, skewed(tmp_path, CLASSES), tmp_path)["silos/a"]
+    reply = runner.run(SiloTask("train", "train", 1, 1, 1, {}, {}), State())
+    assert set(reply.tensors) == {f"{block}/{label}" for block in ("count", "total") for label in told}
+    assert set(reply.support.values()) == ({12} if told else set())
+
+
+@pytest.mark.parametrize("steps", [4, 5, 9])
+def test_steps_beyond_a_pass_do_not_count_an_example_twice(tmp_path: Path, steps: int) -> None:
+    """A pass over 24 examples is 6 steps of 4."""
+    spec = job_spec(
+        "fedproto",
+        list(CLASSES),
+        method={"config": {"variant": "map"}},
+        training={"rounds": 1, "device": "cpu", "localSteps": steps, "batchSize": 4},
+    )
+    runner = runners(spec, skewed(tmp_path, CLASSES), tmp_path)["silos/a"]
+    reply = runner.run(SiloTask("train", "train", 1, 1, 1, {}, {}), State())
+    behind = [reply.support[f"total/{label}"] for label in (0, 1)]
+    assert sum(behind) == min(4 * steps, 24)
+    assert [int(reply.tensors[f"count/{label}"]) for label in (0, 1)] == [12, 12]
+
+
 def test_classes_below_the_minimum_are_left_out_and_silos_train_on(tmp_path: Path) -> None:
     replies, described, found = after(tmp_path, privacy={"minSamplesPerClass": 13})
     assert [reply.tensors for reply in replies] == [{}, {}]
