@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from fedsilo.api.common import (
     API_VERSION,
+    EXAMPLES_OF_AN_UPDATE,
     MAX_SILOS,
     DatasetName,
     Duration,
@@ -158,6 +159,11 @@ class PrivacySpec(Fields):
         le=1_000_000,
         description="A class with fewer samples is left out of per-class quantities.",
     )
+
+    @property
+    def min_samples_per_update(self) -> int:
+        """Examples that a model which leaves a silo was trained on at least."""
+        return min(self.min_samples_per_class, EXAMPLES_OF_AN_UPDATE)
 
 
 class AggregatorSpec(Fields):

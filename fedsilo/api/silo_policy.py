@@ -71,6 +71,12 @@ class SiloPolicy(Fields):
         description="A feature with fewer values is left out of feature_statistics, and so is a part of a histogram; "
         "minSamplesPerClass when null.",
     )
+    min_samples_per_update: Integer | None = Field(
+        default=None,
+        ge=1,
+        description="A model that was trained on fewer different examples is not sent, and a job whose steps see fewer "
+        "is refused; 5 when null, or minSamplesPerClass where that is smaller.",
+    )
     personal_accuracy: PersonalAccuracy = Field(
         default="Mean",
         description="How the accuracy of the silo's own model is reported, if the method trains one: Withheld, it "

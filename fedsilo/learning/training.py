@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedsilo.api.training import BETAS, EPS, AugmentationSpec, TrainingSpec
-from fedsilo.errors import DataInvalid, MethodError
+from fedsilo.errors import DataInvalid, MethodError, PolicyRefused
 from fedsilo.learning.augmentation import Augmentation
 from fedsilo.learning.data_parallel import ALONE, ProcessGroup
 from fedsilo.learning.divergence import require_finite
@@ -63,6 +63,7 @@ class LocalTraining:
     :param gradient_clip: largest global L2 norm of the gradient; None does not clip.
     :param min_steps: take at least so many steps, passing over the examples again as needed.
     :param max_steps: take at most so many steps; wins over `epochs` and `min_steps`.
+    :param min_examples: different examples that the steps must see, all together.
     :param accumulation: parts of about equal size that the batch of a step is computed in, their gradients added; the
         batch as a whole is what `batch_size` says.
     :param precision: bfloat16 and float16 compute forward passes under autocast, and float16 scales the loss; weights
@@ -88,6 +89,7 @@ class LocalTraining:
     gradient_clip: float | None = None
     min_steps: int = 1
     max_steps: int | None = None
+    min_examples: int = 1
     accumulation: int = 1
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
     shuffle: bool = True
@@ -185,8 +187,6 @@ def planned_steps(model: nn.Module, examples: Examples, plan: LocalTraining) -> 
     return steps_of(len(examples), plan, has_batch_norm(model))[1]
 
 
-def recompute_statistics(model: nn.Module, examples: Examples, batch_size: int) -> None:
-    """Replace BatchNorm's running statistics by the mean over the batches of one pass, in the given order.
 def learned_from(model: nn.Module, examples: Examples, plan: LocalTraining) -> Tensor:
     """(n,) bool: which examples the steps of `fit` see, each as often as they please.
 
@@ -200,6 +200,8 @@ def learned_from(model: nn.Module, examples: Examples, plan: LocalTraining) -> T
     return seen
 
 
+def recompute_statistics(model: nn.Module, examples: Examples, batch_size: int) -> None:
+    """Replace BatchNorm's running statistics by the mean over the batches of one pass, in the given order.
 
     A last batch of one sample is left out, as in training; statistics stay as they were where no batch is left.
     """
@@ -293,8 +295,6 @@ def fit(
     return TrainingReport(gradients.steps, mean, len(examples), float(losses[0]))
 
 
-def _optimizer(model: nn.Module, trained: list[nn.Parameter], plan: LocalTraining) -> Optimizer:
-    """The plan's optimiser with the state that the plan brings; a parameter outside the model has its place as name."""
 def _order(examples: Examples, plan: LocalTraining, skip_single: bool) -> Iterator[Tensor]:
     """The places of each batch's examples, batch after batch without end."""
     return batches(
@@ -308,6 +308,8 @@ def _order(examples: Examples, plan: LocalTraining, skip_single: bool) -> Iterat
     )
 
 
+def _optimizer(model: nn.Module, trained: list[nn.Parameter], plan: LocalTraining) -> Optimizer:
+    """The plan's optimiser with the state that the plan brings; a parameter outside the model has its place as name."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     named = {
         names.get(id(parameter), f"parameter-{place}"): parameter for place, parameter in enumerate(trained)
@@ -324,7 +326,11 @@ def _order(examples: Examples, plan: LocalTraining, skip_single: bool) -> Iterat
 
 
 def steps_of(n: int, plan: LocalTraining, skip_single: bool) -> tuple[int, int]:
-    """Steps of one pass and of the whole plan."""
+    """Steps of one pass and of the whole plan.
+
+    :raises DataInvalid: too few examples for a single step.
+    :raises PolicyRefused: the steps would see fewer examples than they must.
+    """
     used = used_per_epoch(n, plan.batch_size, drop_last=plan.drop_last, skip_single=skip_single)
     if used == 0 or (skip_single and plan.batch_size == 1):
         raise DataInvalid(
@@ -342,6 +348,13 @@ def steps_of(n: int, plan: LocalTraining, skip_single: bool) -> tuple[int, int]:
     if steps < 1:
         raise MethodError(
             f"training: steps: {steps}: epochs and max_steps leave no step; ask for at least one"
+        )
+    seen = min(used, steps * plan.batch_size)
+    if seen < plan.min_examples:
+        raise PolicyRefused(
+            f"training: examples: {steps} steps of {plan.batch_size} see {seen} of {n}, fewer than "
+            f"minSamplesPerUpdate, {plan.min_examples}: nothing is sent; use larger batches or more steps, or give "
+            "this silo more data"
         )
     return per_epoch, steps
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fedsilo.api.faults import ABSENT, Finding
 from fedsilo.api.python_reference import PYTHON, python_reference
+from fedsilo.api.text import counted
 from fedsilo.methods.method import Method
 from fedsilo.tasks.interface import OWN
 from fedsilo.tasks.registry import DEFAULT, TASKS, kind_of
@@ -41,6 +42,7 @@ def check_training(method: Method) -> list[Finding]:
     trained_by = method.trained_by
     return [
         *_check_rounds(trained_by),
+        *_check_examples(trained_by),
         *_check_trainer(trained_by),
         *_check_optimizer(trained_by),
         *_check_precision(trained_by),
@@ -52,6 +54,18 @@ def _check_rounds(method: Method) -> list[Finding]:
         return []
     problem = f"is too small: {method.name} has nothing to do without training"
     return [("spec.training.rounds", 0, problem, "use 1 or more")]
+
+
+def _check_examples(method: Method) -> list[Finding]:
+    fewest, minimum = method.fewest_examples, method.spec.privacy.min_samples_per_update
+    if fewest is None or fewest >= minimum:
+        return []
+    problem = (
+        f"is too small: what a silo sends in {method.name} may follow from {counted(fewest, 'example')}, fewer than "
+        f"{minimum}"
+    )
+    remedy = "use larger batches, or localEpochs or more localSteps where the job counts steps"
+    return [("spec.training.batchSize", method.spec.training.batch_size, problem, remedy)]
 
 
 def _check_trainer(method: Method) -> list[Finding]:

@@ -83,6 +83,13 @@ class FedProx(FedAvg):
     uniform_variants = frozenset(("released",))
     config: FedProxConfig
 
+    @property
+    def fewest_examples(self) -> int | None:
+        """A straggler may do one step."""
+        training = self.spec.training
+        straggling = training.local_steps is not None and self.config.stragglers > 0
+        return training.examples_per_step if straggling else super().fewest_examples
+
     def check(self) -> list[Finding]:
         """Stragglers of a round that is of one piece."""
         part = self.config.stragglers

@@ -59,6 +59,14 @@ class FedRep(FedAvg):
     uniform_variants = frozenset(("map",))
     config: FedRepConfig
 
+    @property
+    def fewest_examples(self) -> int | None:
+        """Half of the steps are the encoder's, which is sent."""
+        training = self.spec.training
+        if training.local_steps is None or self.config.variant == "map":
+            return super().fewest_examples
+        return math.ceil(training.local_steps / 2) * training.examples_per_step
+
     def silo(self) -> Mapping[str, SiloStep]:
         """h_k from w and its own last value, then w_k from w and h_k."""
         if self.config.variant == "map":
@@ -93,7 +101,8 @@ def train_in_turn(silo: SiloContext, task: SiloTask, private: State, *, biases_d
     if not biases_decay:
         decay, plan = decay_of_weights(plan.weight_decay), replace(plan, weight_decay=0.0)
     with fixed(model.encoder):
-        head = replace(plan, min_steps=first, max_steps=first)
+        # The head stays in the silo, so it need not be of many examples.
+        head = replace(plan, min_steps=first, max_steps=first, min_examples=1)
         fit(model, silo.train, head, loss=loss, correct=decay)
     seed = silo.seed("batches", task.phase, task.round, "encoder")
     with fixed(model.classifier):

@@ -98,6 +98,11 @@ class GroupDRO(FedAvg):
         """Unless examples are mixed with others of their batch."""
         return self.config.variant == "paper"
 
+    @property
+    def fewest_examples(self) -> int | None:
+        """The first loss is of one batch."""
+        return self.spec.training.examples_per_step
+
     def check(self) -> list[tuple[str, object, str, str]]:
         """That the job weighs silos by nothing but their losses."""
         if self.averaging == "uniform":

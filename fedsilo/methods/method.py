@@ -217,6 +217,15 @@ class Method(ABC):
         return False
 
     @property
+    def fewest_examples(self) -> int | None:
+        """Fewest examples that an update of training may follow from in a silo that holds more; None where all count.
+
+        Each must be one of many in whatever a silo sends: see `_check_examples`, the silo's policy, and `fit`.
+        """
+        training = self.spec.training
+        return None if training.local_steps is None else training.local_steps * training.examples_per_step
+
+    @property
     def data_parallel(self) -> bool:
         """Whether several processes of a silo may share its batches: that its steps train by `fit` alone, whose losses
         are means over examples and change nothing beside the model.

@@ -30,6 +30,7 @@ from fedsilo.methods.pieces.two_stages import (
     CITATION,
     SecondStage,
     TwoStageConfig,
+    fewest_examples,
     first_loss,
     personalise,
     stages,
@@ -81,6 +82,11 @@ class ScaMAP(FedAvg):
     def silos_need_initial(self) -> bool:
         """In the released code the initial model is the first teacher."""
         return self.config.released
+
+    @property
+    def fewest_examples(self) -> int | None:
+        """Those of the first stage, whose result is sent."""
+        return fewest_examples(self.spec.training, self.config)
 
     @property
     def data_parallel(self) -> bool:

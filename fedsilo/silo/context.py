@@ -43,7 +43,7 @@ from fedsilo.methods.state import Tree
 from fedsilo.readiness.announced import AnnouncedFinding
 from fedsilo.silo.examples import read_examples
 from fedsilo.silo.kept_network import KeptNetwork
-from fedsilo.silo.policy import min_samples_per_class, min_samples_per_feature
+from fedsilo.silo.policy import min_samples_per_class, min_samples_per_feature, min_samples_per_update
 from fedsilo.tasks.registry import bind
 
 OWN_METRICS = ("loss",)
@@ -97,6 +97,7 @@ class LocalContext(SiloContext):
     :param schema: names and types of the silo's data, which it announces.
     :param findings: what a check of the data says; None where the job does not ask for one.
     :param group: the silo's processes, all of which run this step.
+    :param min_samples_per_update: the larger of the job's and the silo's minimum.
     :param kept_network: used again from one task to the next; None where every one is built.
     """
 
@@ -110,6 +111,7 @@ class LocalContext(SiloContext):
     findings: tuple[AnnouncedFinding, ...] | None = field(default=None, kw_only=True)
     group: ProcessGroup = field(default=ALONE, kw_only=True)
     kept_network: KeptNetwork | None = field(default=None, kw_only=True)
+    min_samples_per_update: int = field(default=1, kw_only=True)
 
     def initial_model(self) -> Tree:
         """The job's model with its initial weights, as at the aggregator."""
@@ -155,13 +157,23 @@ class LocalContext(SiloContext):
         return build_module(architecture, self.spec.data, 0, self.spec.task)
 
     def local_training(self, task: SiloTask) -> LocalTraining:
-        """The job's local training for this round: rate of the schedule, seed of silo and round."""
+        """The job's local training for this round: rate of the schedule, seed of silo and round.
+
+        What is sent follows from it, so its steps must see `min_samples_per_update` examples.
+        """
         seed = self.seed("batches", task.phase, task.round)
         plan = LocalTraining.of(
             self.spec.training, round=task.phase_round, rounds=task.phase_rounds, seed=seed
         )
         divisor = task_divisor(self.learning_task, self.train.labels)
-        return replace(plan, shuffle=self.shuffle, kept=self.kept, divisor=divisor, group=self.group)
+        return replace(
+            plan,
+            shuffle=self.shuffle,
+            kept=self.kept,
+            divisor=divisor,
+            group=self.group,
+            min_examples=self.min_samples_per_update,
+        )
 
     def own_training(
         self, task: SiloTask, model: nn.Module, state: Mapping[str, np.ndarray]
@@ -198,6 +210,7 @@ def open_context(spec: FederatedJobSpec, silo: Silo, root: Path, group: ProcessG
         findings=examples.findings,
         min_samples_per_class=min_samples_per_class(spec, silo),
         min_samples_per_feature=min_samples_per_feature(spec, silo),
+        min_samples_per_update=min_samples_per_update(spec, silo),
         parts=parts,
         group=group,
     )

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import get_args
 
 from fedsilo.api.agent import FrozenJob
+from fedsilo.api.common import EXAMPLES_OF_AN_UPDATE
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.silo import Silo
 from fedsilo.api.silo_policy import PersonalAccuracy, SiloPolicy
@@ -32,16 +33,18 @@ class Departure:
     :param kinds: payload kinds.
     :param size: bytes of tensors, as far as they are known.
     :param round: that it is an answer in; None where a job as a whole is asked about.
+    :param examples: fewest that an update of training may follow from, `Method.fewest_examples`.
     """
 
     kinds: Collection[str]
     size: int
     round: int | None = None
+    examples: int | None = None
 
     @classmethod
-    def of(cls, contract: Contract, round: int) -> Departure:
+    def of(cls, contract: Contract, round: int, examples: int | None) -> Departure:
         """What a contract allows, known to the byte."""
-        return cls(contract.kinds(), contract.max_bytes(), round)
+        return cls(contract.kinds(), contract.max_bytes(), round, examples)
 
 
 @dataclass(frozen=True)
@@ -83,13 +86,14 @@ def declared(spec: FederatedJobSpec) -> Departure | None:
         known = [
             [p for p in step.payloads if p.kind != "model" or not spec.upload.is_encoded] for step in steps
         ]
+        examples = method.fewest_examples
         sizes = [sum(_least(payload, spec.data.class_count) for payload in payloads) for payloads in known]
     except FedsiloError:
         raise
     except Exception as error:
         text = f"the declaration of method {method.name} failed: {type(error).__name__}: {error}"
         raise MethodError(text) from error
-    return Departure(sorted(kinds), max(sizes, default=0))
+    return Departure(sorted(kinds), max(sizes, default=0), examples=examples)
 
 
 def _least(payload: Payload, classes: int) -> int:
@@ -159,6 +163,16 @@ def min_samples_per_feature(spec: FederatedJobSpec, silo: Silo) -> int:
     return min_samples_per_class(spec, silo) if own is None else max(spec.privacy.min_samples_per_class, own)
 
 
+def min_samples_per_update(spec: FederatedJobSpec, silo: Silo) -> int:
+    """Examples that a model was trained on at least, if it is sent: the larger of the job's and the silo's minimum."""
+    return max(spec.privacy.min_samples_per_update, _own_minimum(silo.spec.policy))
+
+
+def _own_minimum(policy: SiloPolicy) -> int:
+    own = policy.min_samples_per_update
+    return min(policy.min_samples_per_class, EXAMPLES_OF_AN_UPDATE) if own is None else own
+
+
 def objections(
     silo: Silo, job: FrozenJob, departure: Departure | None, now: datetime, sent: Sent = NOTHING
 ) -> list[str]:
@@ -224,6 +238,11 @@ def _against_departure(policy: SiloPolicy, job: FrozenJob, departure: Departure,
         if forbidden == [KIND] and job.spec.data.preprocessing is not None:
             who, remedy = "spec.data.preprocessing needs", "leave it out, or ask the institution to allow it"
         yield f"policy.payloadKinds does not allow {comma_separated(forbidden)}, which {who}; {remedy}"
+    least, examples = _own_minimum(policy), departure.examples
+    if examples is not None and examples < least:
+        remedy = "use larger batches, or localEpochs or more localSteps, or ask the institution for fewer"
+        found = f"an update of method {method} may follow from {counted(examples, 'example')}"
+        yield f"policy.minSamplesPerUpdate asks for {least}, {found}; {remedy}"
     limit = policy.max_bytes_per_round
     if limit is not None and departure.size > limit.value:
         remedy = "use a smaller model or fewer classes, or ask the institution for more"

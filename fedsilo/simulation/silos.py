@@ -116,6 +116,8 @@ class SimulatedSilo:
         self._silo = silo
         self._job = job
         self._limits = policy.ReplyLimits.of(job.spec, silo)
+        failed = isinstance(runner, SimulatedFailure)
+        self._fewest_examples = None if failed else runner.method.fewest_examples
         self._admitted: list[Contract] = []
         rules = silo.spec.policy
         passing = (rules.not_before, rules.not_after, rules.max_bytes_per_job, rules.max_answered_rounds)
@@ -163,7 +165,7 @@ class SimulatedSilo:
         """
         if self._is_settled and task.contract in self._admitted:
             return
-        departure = policy.Departure.of(task.contract, task.task.round)
+        departure = policy.Departure.of(task.contract, task.task.round, self._fewest_examples)
         policy.require(self._silo, self._job, departure, datetime.now(UTC), task.sent)
         self._admitted.append(task.contract)
 
@@ -234,6 +236,7 @@ def open_silos(
             networks=networks,
             schema=schema,
             findings=findings,
+            min_samples_per_update=policy.min_samples_per_update(job.spec, silo),
         )
         return TaskRunner(method, context)
 

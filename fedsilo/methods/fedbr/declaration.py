@@ -30,6 +30,13 @@ class FedBR(FedAvg):
     refuses_float16 = "whose adversary takes steps without the scale of the loss"
     data_parallel = False  # its loss takes a step of its own, on an adversary that no other process has
 
+    @property
+    def fewest_examples(self) -> int | None:
+        """In the released code, where the job counts steps, the first round is a single one."""
+        training = self.spec.training
+        single = training.local_steps is not None and self.config.variant == "released"
+        return training.examples_per_step if single else super().fewest_examples
+
     def steps(self) -> Mapping[str, Step]:
         """The model, and the projection where there is a contrast."""
         theta = tuple(Payload("model", THETA + name, shape) for name, shape in LAYERS.items())

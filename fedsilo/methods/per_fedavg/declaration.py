@@ -39,6 +39,11 @@ class PerFedAvg(FedAvg):
     whole_model = "a silo's own model is a step from the whole model"
     config: PerFedAvgConfig
 
+    @property
+    def fewest_examples(self) -> int | None:
+        """The last exchange's loss is of one batch."""
+        return self.spec.training.examples_per_step
+
     def steps(self) -> Mapping[str, Step]:
         """Whole models in training, a loss afterwards."""
         return {**super().steps(), PERSONALISE: Step(metrics=("loss",))}

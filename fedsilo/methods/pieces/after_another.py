@@ -128,6 +128,11 @@ class AfterAnother(Method):
         """As the method before."""
         return self.before.accepts_trainer
 
+    @property
+    def fewest_examples(self) -> int | None:
+        """As the method before."""
+        return self.before.fewest_examples
+
     def dimensions(self, signature: ModelSignature, settings: Mapping[str, Scalar]) -> Mapping[str, int]:
         """Those of the method before."""
         return self.before.dimensions(signature, settings)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from pydantic import Field
 
+from fedsilo.api.training import TrainingSpec
 from fedsilo.methods.interface import PERSONAL, SiloContext, SiloTask
 from fedsilo.methods.pieces.inherited import InheritedConfig, inherit, transfer_loss
 from fedsilo.methods.pieces.restricted_softmax import Scaling, class_counts, class_scales, restricted_loss
@@ -76,6 +77,14 @@ class SecondStage:
     rate: float
 
 
+def fewest_examples(training: TrainingSpec, config: TwoStageConfig) -> int | None:
+    """Fewest examples that w_k may follow from where the job counts steps: those of the first stage alone."""
+    if training.local_steps is None:
+        return None
+    steps = training.local_steps if config.released else math.ceil(training.local_steps / 2)
+    return steps * training.examples_per_step
+
+
 def first_loss(silo: SiloContext, config: TwoStageConfig) -> Loss:
     """Restricted softmax over the silo's classes, eq. 8."""
     return restricted_loss(silo, class_scales(class_counts(silo), config.alpha, SCALINGS[config.variant]))
@@ -95,7 +104,10 @@ def stages(
     plan = silo.local_training(task)
     steps = planned_steps(silo.model(task.trees["model"]), silo.train, plan)
     # An optimiser's kept state is the first stage's: the second trains another model, and always begins without one.
-    second = replace(plan, kept=None, seed=silo.seed("batches", task.phase, task.round, PERSONAL))
+    # What comes of it stays in the silo, so it need not be of many examples.
+    second = replace(
+        plan, kept=None, min_examples=1, seed=silo.seed("batches", task.phase, task.round, PERSONAL)
+    )
     if config.released:
         more = max(int(released.part * steps), MIN_STEPS)
         return plan, replace(second, lr=released.rate * plan.lr, min_steps=more, max_steps=more)

@@ -84,6 +84,13 @@ class TaskCheck:
         return registry.bind(self.agent.spec.job.spec)
 
     @cached_property
+    def _fewest_examples(self) -> int | None:
+        try:
+            return self._method.fewest_examples
+        except Exception as error:
+            raise self._declaration_failed(error) from error
+
+    @cached_property
     def schedule(self) -> Schedule:
         """The exchanges of the job.
 
@@ -157,7 +164,8 @@ class TaskCheck:
         :param sent: what has left in other exchanges.
         :raises PolicyRefused: with everything that forbids it.
         """
-        departure, now = policy.Departure.of(contract, task.round), self.clock()
+        departure = policy.Departure.of(contract, task.round, self._fewest_examples)
+        now = self.clock()
         for silo in self._silos():
             policy.require(silo, self.agent.spec.job, departure, now, sent)
 

@@ -78,7 +78,7 @@ def test_controller_and_guard_say_the_same() -> None:
     contract = registry.bind(job.spec).contract("train", SIGNATURE, {})
     asked = objections(rules, job, declared(job.spec), NOW)
     assert len(asked) == 4
-    assert objections(rules, job, Departure.of(contract, 1), NOW) == asked
+    assert objections(rules, job, Departure.of(contract, 1, None), NOW) == asked
 
 
 def test_the_guard_knows_the_bytes() -> None:
@@ -92,6 +92,26 @@ def test_the_guard_knows_the_bytes() -> None:
     assert objections(rules, job, Departure(["model"], 239), NOW) == []
 
 
+def test_an_update_that_may_follow_from_a_handful_of_examples_is_refused_by_controller_and_guard() -> None:
+    def asked(rules: Silo, **training: Any) -> list[str]:
+        spec = job_spec("fedavg", ["north"], 3, training={"rounds": 3, **training})
+        method, job = registry.bind(spec), frozen(spec)
+        contract = method.contract("train", SIGNATURE, {})
+        found = objections(rules, job, declared(spec), NOW)
+        assert objections(rules, job, Departure.of(contract, 1, method.fewest_examples), NOW) == found
+        return found
+
+    assert asked(silo(), localSteps=2, batchSize=2) == [
+        "policy.minSamplesPerUpdate asks for 5, an update of method fedavg may follow from 4 examples; use larger "
+        "batches, or localEpochs or more localSteps, or ask the institution for fewer"
+    ]
+    assert asked(silo(minSamplesPerUpdate=4), localSteps=2, batchSize=2) == []
+    assert asked(silo(minSamplesPerClass=4), localSteps=2, batchSize=2) == []
+    assert len(asked(silo(minSamplesPerUpdate=9), localSteps=2, batchSize=4)) == 1
+    assert asked(silo(minSamplesPerUpdate=8), localSteps=2, batchSize=2, gradientAccumulation=2) == []
+    assert asked(silo(), batchSize=1) == []  # passes over all that the silo has
+
+
 def test_preprocessing_needs_a_permission_of_its_own() -> None:
     spec = job_spec("fedavg", ["north"], 3, data={"preprocessing": {"standardise": True}})
     assert (
@@ -99,7 +119,7 @@ def test_preprocessing_needs_a_permission_of_its_own() -> None:
         == []
     )
     contract = registry.bind(spec).contract("preprocessing", SIGNATURE, {})
-    for departure in (declared(spec), Departure.of(contract, 1)):
+    for departure in (declared(spec), Departure.of(contract, 1, None)):
         assert objections(silo(), frozen(spec), departure, NOW) == [
             "policy.payloadKinds does not allow feature_statistics, which spec.data.preprocessing needs; leave it out, "
             "or ask the institution to allow it"
