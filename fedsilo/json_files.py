@@ -51,10 +51,15 @@ def write_with_digest(path: Path, document: Mapping[str, Any], durable: bool = T
 
     :param durable: False for what can be had again after a power cut.
     """
+    write = write_durably if durable else write_visibly
+    write(path, content_with_digest(document))
+
+
+def content_with_digest(document: Mapping[str, Any]) -> bytes:
+    """The content of such a file."""
     text = json.dumps(document, sort_keys=True)[:-1] + (", " if document else "")
     digest = hashlib.sha256(text.encode()).hexdigest()
-    write = write_durably if durable else write_visibly
-    write(path, f'{text}"sha256": "{digest}"}}'.encode())
+    return f'{text}"sha256": "{digest}"}}'.encode()
 
 
 def read_with_digest(path: Path, remedy: str = RESTORE, fields: Fields = NO_FIELDS) -> dict[str, Any] | None:

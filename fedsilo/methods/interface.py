@@ -299,6 +299,13 @@ class SiloContext(ABC):
     def seed(self, *purpose: str | int) -> int:
         """Seed for a purpose, derived from the job's seed and this silo's reference."""
 
+    @abstractmethod
+    def secret_generator(self, *purpose: str | int) -> np.random.Generator:
+        """Random numbers for a purpose that nobody outside of the silo can draw again, for noise that hides something.
+
+        The silo gets the same ones whenever it asks in this job, but another run of the same manifest gets others.
+        """
+
 
 @dataclass(frozen=True)
 class SiloTask:

@@ -44,6 +44,7 @@ from fedsilo.readiness.announced import AnnouncedFinding
 from fedsilo.silo.examples import read_examples
 from fedsilo.silo.kept_network import KeptNetwork
 from fedsilo.silo.policy import min_samples_per_class, min_samples_per_feature, min_samples_per_update
+from fedsilo.silo.secret import Secret
 from fedsilo.tasks.registry import bind
 
 OWN_METRICS = ("loss",)
@@ -99,6 +100,7 @@ class LocalContext(SiloContext):
     :param group: the silo's processes, all of which run this step.
     :param min_samples_per_update: the larger of the job's and the silo's minimum.
     :param kept_network: used again from one task to the next; None where every one is built.
+    :param secret: what random numbers follow from that nobody else can draw.
     """
 
     shuffle: bool = True
@@ -112,6 +114,7 @@ class LocalContext(SiloContext):
     group: ProcessGroup = field(default=ALONE, kw_only=True)
     kept_network: KeptNetwork | None = field(default=None, kw_only=True)
     min_samples_per_update: int = field(default=1, kw_only=True)
+    secret: Secret = field(default_factory=Secret, kw_only=True)
 
     def initial_model(self) -> Tree:
         """The job's model with its initial weights, as at the aggregator."""
@@ -186,6 +189,10 @@ class LocalContext(SiloContext):
     def seed(self, *purpose: str | int) -> int:
         """Seed for a purpose, derived from the job's seed and this silo's reference."""
         return derive_seed(self.spec.training.seed, self.silo, *purpose)
+
+    def secret_generator(self, *purpose: str | int) -> np.random.Generator:
+        """Random numbers for a purpose that nobody outside of the silo can draw again."""
+        return self.secret.generator(*purpose)
 
 
 def open_context(spec: FederatedJobSpec, silo: Silo, root: Path, group: ProcessGroup = ALONE) -> LocalContext:

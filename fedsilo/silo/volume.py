@@ -8,6 +8,7 @@ drop/<task>/reply.json     trainer  samples, metrics, support, digests; written 
 drop/<task>/failed.json    trainer  why there is no reply
 drop/failed.json           trainer  why there will never be one
 state/<task>/              trainer  private state after that task
+state/secret.json          trainer  what noise is drawn from, where the method adds any
 guard/                     guard    outbox; the trainer does not see it
 audit/                     guard    the log of everything that left
 
@@ -93,6 +94,11 @@ class Volume:
     def state(self) -> Path:
         """The silo's private state."""
         return self.root / "state"
+
+    @property
+    def secret(self) -> Path:
+        """What the silo's own random numbers follow from, see `fedsilo.silo.secret`."""
+        return self.state / "secret.json"
 
     @property
     def guard(self) -> Path:

@@ -54,6 +54,7 @@ class FedConcatConfig(StagesConfig):
     epsilon: float | None = Field(
         default=None,
         gt=0,
-        description="Laplace noise of scale 1 / epsilon on the label distribution; none when null. Its seed is the "
-        "job's: no accounted privacy [paper, privacy variant; released code].",
+        description="Laplace noise of scale 1 / epsilon on the label distribution; none when null. It is drawn in the "
+        "silo and from no seed, so another run gives another model; its privacy is not accounted [paper, privacy "
+        "variant; released code].",
     )

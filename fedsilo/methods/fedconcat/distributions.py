@@ -27,13 +27,13 @@ def disclose(silo: SiloContext, task: SiloTask, private: State) -> Reply:
 def disclose_noisy(silo: SiloContext, task: SiloTask, private: State, *, epsilon: float) -> Reply:
     """P_k and Laplace noise of scale 1 / epsilon on each class, (C,), neither cut nor scaled, as in the released code.
 
-    A class below the minimum counts as one that the silo has not. The noise is drawn from the seed of job and silo, so
-    that the same manifest gives the same bytes: whoever knows the job's seed can take it off again.
+    A class below the minimum counts as one that the silo has not. The noise is the silo's own in this job: unlike the
+    released code's, it does not follow from the job's seed, from which the aggregator could draw it again.
     """
-    rng = np.random.default_rng(silo.seed("label distribution"))
+    del task, private
     row = label_distribution(_counts(silo))
-    noisy = row + rng.laplace(0, 1 / epsilon, len(row))
-    return Reply({NOISY: noisy}, samples=len(silo.train))
+    noise = silo.secret_generator("label distribution").laplace(0, 1 / epsilon, len(row))
+    return Reply({NOISY: row + noise}, samples=len(silo.train))
 
 
 def _counts(silo: SiloContext) -> np.ndarray:

@@ -139,6 +139,7 @@ def _mailbox_and_runner(
         from fedsilo.silo.context import open_context
         from fedsilo.silo.kept_network import KeptNetwork
         from fedsilo.silo.runner import TaskRunner
+        from fedsilo.silo.secret import Secret
         from fedsilo_agent.trainer.mailbox import Mailbox
 
     mailbox = Mailbox(volume, ())
@@ -153,7 +154,8 @@ def _mailbox_and_runner(
         keep_freed_memory()
         count = _process_count(method, silo)
         context = open_context(method.spec, silo, args.data_root, ProcessGroup(0, count))
-        context = replace(context, kept_network=KeptNetwork())  # a reply is on the disk before the next task
+        # A reply is on the disk before the next task.
+        context = replace(context, kept_network=KeptNetwork(), secret=Secret(volume.secret))
         return Mailbox(volume, method.exchanges()), TaskRunner(method, context)
     except FedsiloError as error:
         if isinstance(error, DataInvalid):

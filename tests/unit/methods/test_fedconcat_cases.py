@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from fedsilo.methods.fedconcat.cluster_models import tree_of, trees
 from fedsilo.methods.fedconcat_id.server import inferred_distributions
 from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.state import State, Tree
+from fedsilo.silo.secret import Secret
 from tests.federate import (
     Runner,
     bound,
@@ -222,29 +224,45 @@ def test_fedconcat_id_begins_the_clusters_anew_or_keeps_the_first_round(
 
 
 def first_answers(tmp_path: Path, **sections: Any) -> dict[str, Tree]:
-    """What silos send in stage 1: `a` has nine samples of class 0 and three of class 1, `b` the other two classes."""
+    """What silos with a secret on disk send in stage 1: `a` has nine samples of class 0 and three of class 1, `b` the
+    other two classes."""
     labels = {"a": [0] * 9 + [1] * 3, "b": [2] * 6 + [3] * 6}
     config = {"clusters": 2, "encoderRounds": 1, "classifierRounds": 1, "epsilon": 2.0}
     spec = job_spec("fedconcat", list(labels), 2, method={"config": config}, **sections)
     task = SiloTask("distribution", "distribution", 1, 1, 1, {}, {})
     answering = holding(tmp_path, spec, {name: np.array(given) for name, given in labels.items()})
+    for silo, runner in answering.items():
+        file = tmp_path / f"{silo.replace('/', '-')}.json"
+        runner.context = replace(runner.context, secret=Secret(file))
     return {silo: runner.run(task, State()).tensors for silo, runner in answering.items()}
 
 
+def noise_of(tmp_path: Path, silo: str) -> np.ndarray:
+    return Secret(tmp_path / f"silos-{silo}.json").generator("label distribution").laplace(0, 0.5, 4)
+
+
 def test_a_label_distribution_with_noise_is_the_papers(tmp_path: Path) -> None:
-    """P_k + Laplace(0, 1 / epsilon), drawn from the silo's seed; no count of a class leaves the silo."""
+    """P_k + Laplace(0, 1 / epsilon), drawn from the silo's secret; no count of a class leaves the silo."""
     sent = first_answers(tmp_path)
-    for silo, row in (("silos/a", [0.75, 0.25, 0, 0]), ("silos/b", [0, 0, 0.5, 0.5])):
-        noise = np.random.default_rng(derive_seed(0, silo, "label distribution")).laplace(0, 0.5, 4)
-        assert set(sent[silo]) == {"distribution"}
-        np.testing.assert_allclose(sent[silo]["distribution"], row + noise)
+    for silo, row in (("a", [0.75, 0.25, 0, 0]), ("b", [0, 0, 0.5, 0.5])):
+        assert set(sent[f"silos/{silo}"]) == {"distribution"}
+        np.testing.assert_allclose(sent[f"silos/{silo}"]["distribution"], row + noise_of(tmp_path, silo))
     assert not np.array_equal(sent["silos/a"]["distribution"], sent["silos/b"]["distribution"])
 
 
 def test_the_minimum_holds_before_the_noise(tmp_path: Path) -> None:
     sent = first_answers(tmp_path, privacy={"minSamplesPerClass": 5})
-    noise = np.random.default_rng(derive_seed(0, "silos/a", "label distribution")).laplace(0, 0.5, 4)
-    np.testing.assert_allclose(sent["silos/a"]["distribution"], np.eye(4)[0] + noise)
+    np.testing.assert_allclose(sent["silos/a"]["distribution"], np.eye(4)[0] + noise_of(tmp_path, "a"))
+
+
+def test_a_row_with_noise_is_sent_again_after_a_crash_and_drawn_anew_in_another_run(tmp_path: Path) -> None:
+    """Nothing was acknowledged, so that no private state is left: the aggregator must not see a second row."""
+    (tmp_path / "again").mkdir()
+    first, after_crash = first_answers(tmp_path), first_answers(tmp_path)
+    other = first_answers(tmp_path / "again")
+    for silo, tensors in first.items():
+        assert np.array_equal(after_crash[silo]["distribution"], tensors["distribution"])
+        assert not np.isclose(other[silo]["distribution"], tensors["distribution"]).any()
 
 
 def test_noisy_rows_are_clustered_as_they_are(tmp_path: Path) -> None:

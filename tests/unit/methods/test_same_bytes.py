@@ -19,6 +19,7 @@ import pytest
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.methods import registry
+from fedsilo.silo import secret
 from fedsilo.silo.runner import TaskRunner
 from tests.federate import LocalSilo, drive, local_silos, open_engine
 from tests.unit.methods.forms import COUNTING, FORMS, form_spec, holding
@@ -48,6 +49,12 @@ ALIKE = {
 
 KEEPING = ["fedavg", "fedconcat", "ccvr-after-creff", "feddf", "moon-pool", "scamap", "fedbr-mixture"]
 """A form for each thing that is kept between rounds, and where."""
+
+
+@pytest.fixture(autouse=True)
+def known_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What silos draw from no seed of the job, so that runs can be compared."""
+    monkeypatch.setattr(secret, "draw", lambda: bytes(secret.SIZE))
 
 
 class Site:

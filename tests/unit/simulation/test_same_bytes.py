@@ -12,12 +12,19 @@ from fedsilo.engine.scoring import GlobalEvaluation
 from fedsilo.learning.models import build_model, to_tree
 from fedsilo.methods import registry
 from fedsilo.methods.state import State
+from fedsilo.silo import secret
 from fedsilo.simulation.job import Simulation
 from fedsilo.simulation.simulate import simulate
 from fedsilo.wire import write_tensors
 from tests.federate import drive, local_silos, open_engine, runners
 from tests.unit.methods.forms import COUNTING, FORMS, ROUNDS
 from tests.unit.simulation.digits import manifest_of, sharing
+
+
+@pytest.fixture(autouse=True)
+def known_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What silos draw from no seed of the job, so that both ways can be compared."""
+    monkeypatch.setattr(secret, "draw", lambda: bytes(secret.SIZE))
 
 
 def small(count: int, **spec: Any) -> JobManifest:
