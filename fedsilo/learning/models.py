@@ -48,9 +48,13 @@ class Model(nn.Module):
         """Width of the feature."""
         return self.classifier.in_features
 
+    def prepared(self, x: Tensor) -> Tensor:
+        """Raw values as the encoder takes them, (n, *input shape) -> the same."""
+        return x if self.preprocessing is None else self.preprocessing(x)
+
     def features(self, x: Tensor) -> Tensor:
         """(n, *input shape) -> (n, feature)."""
-        features: Tensor = self.encoder(x if self.preprocessing is None else self.preprocessing(x))
+        features: Tensor = self.encoder(self.prepared(x))
         return features
 
     def forward(self, x: Tensor) -> Tensor:

@@ -21,10 +21,11 @@ class CReFFConfig(MethodConfig):
         "fedsilo's reading: the paper does not print what its start is. released: rows summed with the bias as one "
         "more, 300 epochs from a new random classifier, real gradients of random draws [paper; released code].",
     )
-    dsa: bool = Field(
-        default=False,
+    dsa: bool | None = Field(
+        default=None,
         description="Whether each draw of images behind a real gradient goes through one differentiable Siamese "
-        "augmentation; needs variant: released [released code].",
+        "augmentation; true needs variant: released. When null, that form does so where inputs are images [released "
+        "code].",
     )
     features_per_class: int = Field(
         default=100, ge=1, description="Federated features per class, m [paper, Section 5.1]."

@@ -48,7 +48,18 @@ class CReFF(Method):
         """Gradients of the head first, then local training of the model."""
         from fedsilo.methods.creff.silo import TrainWithGradients
 
-        return {"train": TrainWithGradients(self.config.released, self.config.dsa)}
+        return {"train": TrainWithGradients(self.config.released, self.augments)}
+
+    @property
+    def augments(self) -> bool:
+        """Whether images behind real gradients are augmented: in the released form, unless the job says otherwise."""
+        if self.config.dsa is not None:
+            return self.config.dsa
+        return self.config.released and self._has_images
+
+    @property
+    def _has_images(self) -> bool:
+        return len(self.spec.data.input_shape) == 3
 
     def check(self) -> list[Finding]:
         """DSA is of images, and of the released form's draws."""
@@ -58,7 +69,7 @@ class CReFF(Method):
         if not self.config.released:
             problem = "has no meaning in variant: paper, whose gradients are of all examples"
             return [(field, True, problem, "write variant: released, or remove it")]
-        if len(shape) != 3:
+        if not self._has_images:
             problem = f"augments images, and spec.data.inputShape has {len(shape)} dimension(s)"
             return [(field, True, problem, "remove it")]
         return []

@@ -66,14 +66,16 @@ class TrainWithGradients:
 def augmented_draws(silo: SiloContext, model: Model, members: np.ndarray, seed: int) -> list[np.ndarray]:
     """Features of the draws, each (at most 32, d), under one DSA augmentation of each draw's images.
 
+    As in the released code, what is augmented are images as the encoder takes them, after the job's preprocessing.
+
     :param members: (n,) places of the class's examples among the silo's.
     """
     rng, groups = np.random.default_rng(seed), []
     with evaluating(model), torch.inference_mode():
         for _ in range(DRAWS):
             drawn = torch.tensor(rng.permutation(members)[:DRAWN], device=silo.train.labels.device)
-            images = augmented(silo.train.batch(drawn)[0], int(rng.integers(2**31)))
-            groups.append(model.features(images).float().cpu().numpy())
+            images = augmented(model.prepared(silo.train.batch(drawn)[0]), int(rng.integers(2**31)))
+            groups.append(model.encoder(images).float().cpu().numpy())
     return groups
 
 

@@ -209,8 +209,11 @@ def test_a_classs_gradient_is_the_plain_mean_over_the_silos_that_sent_it() -> No
     assert mean_gradients(updates, released=True) == {}, "the released form needs the bias's gradient too"
 
 
-def images(tmp_path: Path, **config: Any) -> Tree:
-    """What a silo with forty images of class 1 and six of class 3 sends in round 1."""
+NO_TREES: Mapping[str, Tree] = {}
+
+
+def images(tmp_path: Path, trees: Mapping[str, Tree] = NO_TREES, **config: Any) -> Tree:
+    """What a silo with forty images of class 1 and six of class 3 sends in round 1, which hands out further trees."""
     rng = np.random.default_rng(0)
     silo = silo_holding(
         tmp_path, "a", rng.random((46, 3, 8, 6), np.float32), np.repeat([1, 3], [40, 6]).astype(np.int64)
@@ -226,7 +229,7 @@ def images(tmp_path: Path, **config: Any) -> Tree:
     model = runner.context.initial_model()
     head = {name: array for name, array in model.items() if name.startswith("classifier.")}
     return runner.run(
-        SiloTask("train", "train", 1, 1, 1, {"model": model, "head": head}, {}), State()
+        SiloTask("train", "train", 1, 1, 1, {"model": model, "head": head, **trees}, {}), State()
     ).tensors
 
 
@@ -239,7 +242,7 @@ def test_gradients_of_augmented_draws_are_their_mean(tmp_path: Path, monkeypatch
         return seen[-1][1]
 
     monkeypatch.setattr(creff_silo, "augmented", noted)
-    sent = images(tmp_path, dsa=True)
+    sent = images(tmp_path)
     assert [len(drawn) for drawn, _ in seen] == [32] * 10 + [6] * 10
     assert len({drawn[:, 0, 0, 0].sum().item() for drawn, _ in seen[:10]}) > 1
     assert any(not torch.equal(drawn, changed) for drawn, changed in seen)
@@ -261,10 +264,41 @@ def _initial(spec: FederatedJobSpec) -> Tree:
 
 
 def test_dsa_is_reproducible_and_of_the_real_gradients_alone(tmp_path: Path) -> None:
-    one, other, without = images(tmp_path, dsa=True), images(tmp_path, dsa=True), images(tmp_path)
+    one, other, without = images(tmp_path), images(tmp_path, dsa=True), images(tmp_path, dsa=False)
     for name, array in one.items():
         np.testing.assert_array_equal(array, other[name])
         assert np.array_equal(array, without[name]) == (not name.startswith("gradient.")), name
+
+
+def test_dsa_acts_on_images_as_the_encoder_takes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the job's preprocessing, which is not done twice then."""
+    seen: list[torch.Tensor] = []
+
+    def noted(drawn: torch.Tensor, seed: int) -> torch.Tensor:
+        seen.append(drawn)
+        return drawn
+
+    monkeypatch.setattr(creff_silo, "augmented", noted)
+    numbers = {"fill": np.zeros(3), "mean": np.full(3, 0.5), "scale": np.full(3, 0.25)}
+    standardised = images(tmp_path, trees={"preprocessing": numbers})
+    assert min(drawn.min().item() for drawn in seen) < -1.9
+    assert max(drawn.max().item() for drawn in seen) > 1.9
+    plain = images(tmp_path, trees={"preprocessing": numbers}, dsa=False)
+    # Each draw of the class of six has all of them.
+    assert_close(*({"g": sent["gradient.weight/3"]} for sent in (standardised, plain)))
+
+
+def test_only_images_of_the_released_form_are_augmented() -> None:
+    picture = {"inputShape": [3, 8, 8]}
+    assert bound("creff", config={"variant": "released"}, data=picture).augments  # type: ignore[attr-defined]
+    for config, data in (
+        ({}, picture),
+        ({"variant": "released"}, {}),
+        ({"variant": "released", "dsa": False}, picture),
+    ):
+        assert not bound("creff", config=config, data=data).augments  # type: ignore[attr-defined]
 
 
 def test_dsa_is_refused_where_it_has_no_meaning() -> None:
