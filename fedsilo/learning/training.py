@@ -230,7 +230,7 @@ def fit(
     *,
     loss: Loss = cross_entropy_loss,
     correct: Correction | None = None,
-    clip_first: bool = False,
+    after_clip: Correction | None = None,
     after_step: Correction | None = None,
     parameters: Iterable[nn.Parameter] | None = None,
 ) -> TrainingReport:
@@ -241,7 +241,7 @@ def fit(
 
     :param loss: loss of a batch; further terms added here pass through the momentum like the gradient itself.
     :param correct: called after every backward pass, before clipping and the step.
-    :param clip_first: call it after clipping, so that only the raw gradient is clipped.
+    :param after_clip: called after clipping, before the step: what it adds is not clipped, as weight decay is not.
     :param after_step: called after every step.
     :param parameters: what is trained; the whole model by default.
     :raises DataInvalid: too few examples for a single step.
@@ -267,12 +267,12 @@ def fit(
             features = view(features, group.share(len(index), skip_single), len(index))
             whole = labels if len(labels) == len(index) else examples.labels[index]
             value = gradients.of(features, labels, whole) if len(labels) else gradients.nothing()
-            if correct is not None and not clip_first:
+            if correct is not None:
                 correct(model)
             if plan.gradient_clip is not None:
                 nn.utils.clip_grad_norm_(trained, plan.gradient_clip)
-            if correct is not None and clip_first:
-                correct(model)
+            if after_clip is not None:
+                after_clip(model)
             if gradients.step(optimizer) and after_step is not None:
                 after_step(model)
             if step == 0:

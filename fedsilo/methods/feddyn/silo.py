@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedsilo.learning.models import to_tree
-from fedsilo.learning.training import fit
+from fedsilo.learning.training import Correction, fit
 from fedsilo.methods.feddyn.declaration import FedDynConfig
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
 from fedsilo.methods.pieces.server_optimizers import change, moments
@@ -18,6 +19,9 @@ from fedsilo.methods.state import State
 
 def train(silo: SiloContext, task: SiloTask, private: State, *, config: FedDynConfig) -> Reply:
     """theta_k from w on f(theta) + alpha_k (<theta, h_k - w> + ||theta||^2 / 2); h_k <- h_k + theta_k - w.
+
+    `gradientClip` is of the gradient of all of it, but for the released code, in which the pull to zero is the
+    optimiser's weight decay and so not clipped.
 
     :param task: with the setting `share` in the released code: v_k, the silo's size over the mean size.
     :param private: tree `memory` (h_k); zero where it is not there.
@@ -33,12 +37,21 @@ def train(silo: SiloContext, task: SiloTask, private: State, *, config: FedDynCo
         alpha, pull = alpha / len(list(model.parameters())), 2.0
     towards = {name: torch.tensor(h - w[name], device=device) for name, h in memory.items()}
 
-    def correct(model: nn.Module) -> None:
-        for name, theta in model.named_parameters():
-            if theta.grad is not None:
-                theta.grad.add_(towards[name] + pull * theta.detach(), alpha=alpha)
+    def adding(term: Callable[[str, Tensor], Tensor]) -> Correction:
+        def correct(model: nn.Module) -> None:
+            for name, theta in model.named_parameters():
+                if theta.grad is not None:
+                    theta.grad.add_(term(name, theta.detach()), alpha=alpha)
 
-    report = fit(model, silo.train, silo.local_training(task), loss=silo.loss(), correct=correct)
+        return correct
+
+    if config.variant == "released":
+        correct, after_clip = adding(lambda name, theta: towards[name]), adding(lambda name, theta: theta)
+    else:
+        correct, after_clip = adding(lambda name, theta: towards[name] + pull * theta), None
+    report = fit(
+        model, silo.train, silo.local_training(task), loss=silo.loss(), correct=correct, after_clip=after_clip
+    )
     tree = to_tree(model)
     moved = change(w, tree)
     grown = {name: h + moved[name] for name, h in memory.items()}

@@ -84,8 +84,8 @@ def train_controlled(
         silo.train,
         plan,
         loss=loss or silo.loss(),
-        correct=None if rule.after_step else correct,
-        clip_first=rule.clip_first,
+        correct=None if rule.after_step or rule.clip_first else correct,
+        after_clip=correct if rule.clip_first else None,
         after_step=step if rule.after_step else None,
     )
     y = to_tree(model)

@@ -13,6 +13,7 @@ from fedsilo.errors import Problem
 from fedsilo.learning.models import build_model, to_tree
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.learning.training import cross_entropy_loss
+from fedsilo.methods.interface import SiloTask
 from fedsilo.methods.state import State, Tree
 from fedsilo.wire import ModelSignature
 from tests import reference_numbers
@@ -144,3 +145,41 @@ def test_at_a_silos_optimum_its_gradient_is_alpha_times_what_it_remembers(tmp_pa
         for name, parameter in theta.named_parameters():
             (gradient,) = torch.autograd.grad(risk, [parameter], retain_graph=True)
             np.testing.assert_allclose(gradient.numpy(), -alpha * memory[name], atol=1e-5)
+
+
+@pytest.mark.parametrize("variant", ["paper", "released", "map"])
+def test_the_released_pull_to_zero_is_weight_decay_and_not_clipped(tmp_path: Path, variant: str) -> None:
+    """One step of a silo that remembers h, by autograd."""
+    alpha, rate, limit = 0.5, 0.1, 0.05
+    training = {
+        "rounds": 1,
+        "device": "cpu",
+        "batchSize": 64,
+        "gradientClip": limit,
+        "optimizer": {"learningRate": rate, "momentum": 0},
+    }
+    spec = job_spec(
+        "feddyn", ["a"], 1, method={"config": {"variant": variant, "alpha": alpha}}, training=training
+    )
+    (runner,) = runners(spec, skewed(tmp_path, {"a": [0, 1]}), tmp_path).values()
+    w = runner.context.initial_model()
+    rng = np.random.default_rng(0)
+    memory = {name: rng.normal(size=array.shape).astype(np.float32) for name, array in w.items()}
+    task = SiloTask("train", "train", 1, 1, 1, {"model": w}, {"share": 1.0})
+    sent = runner.run(task, State({"memory": memory})).tensors
+
+    module, examples = runner.context.model(w), runner.context.train
+    risk = cross_entropy_loss(module, *examples.batch(torch.arange(len(examples))))
+    gradients = torch.autograd.grad(risk, list(module.parameters()))
+    raw = {name: array.numpy() for name, array in zip(w, gradients, strict=True)}
+    scale = alpha / len(w) if variant == "map" else alpha
+    pull = 2.0 if variant == "map" else 1.0
+    linear = {name: raw[name] + scale * (memory[name] - w[name]) for name in w}
+    decay = {name: scale * pull * w[name] for name in w}
+    if variant == "released":
+        short = limit / np.linalg.norm(flat(linear))
+        wanted = {name: w[name] - rate * (short * linear[name] + decay[name]) for name in w}
+    else:
+        whole = {name: linear[name] + decay[name] for name in w}
+        wanted = {name: w[name] - rate * limit / np.linalg.norm(flat(whole)) * whole[name] for name in w}
+    assert_close(sent, wanted)
