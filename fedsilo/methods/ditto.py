@@ -96,7 +96,10 @@ class Ditto(FedAvg):
         return replace(reply, private=private.with_trees(**{PERSONAL: to_tree(own)}))
 
     def _train_at_once(self, silo: SiloContext, task: SiloTask, private: State) -> Reply:
-        """Each step moves v_k, towards w_k as it is before the step, and w_k; they are clipped as one."""
+        """Each step moves v_k, towards w_k as it is before the step, and w_k; they are clipped as one.
+
+        The loss that is reported is that of w_k, as in the other forms.
+        """
         import torch
         from torch import nn
 
@@ -108,8 +111,9 @@ class Ditto(FedAvg):
         def loss(both: Any, features: Tensor, labels: Tensor) -> Tensor:
             pairs = zip(both["own"].parameters(), both["shared"].parameters(), strict=True)
             apart = torch.cat([(v - w.detach()).flatten() for v, w in pairs]).norm()
-            losses = shared(both["shared"], features, labels), alone(both["own"], features, labels)
-            return sum(losses, weight * apart)
+            common = shared(both["shared"], features, labels)
+            own = alone(both["own"], features, labels) + weight * apart
+            return common + (own - own.detach())  # the sum's gradient, and the value of the first
 
         models = {"shared": silo.module(task.trees["model"]), "own": silo.module(own_model(silo, private))}
         report = fit(nn.ModuleDict(models), silo.train, silo.local_training(task), loss=loss)

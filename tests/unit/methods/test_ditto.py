@@ -97,6 +97,15 @@ def test_without_a_pull_the_silos_own_model_is_trained_alone(tmp_path: Path, var
         np.testing.assert_allclose(personal(reply)[name], array, rtol=1e-5, atol=1e-6)
 
 
+def test_the_loss_is_that_of_the_common_model_in_every_form(tmp_path: Path) -> None:
+    losses = []
+    for variant in ("paper", "released", "map"):
+        (tmp_path / variant).mkdir()
+        reply, _ = kept_by(tmp_path / variant, "ditto", variant=variant, pullWeight=2.0)
+        losses.append(reply.metrics["loss"])
+    assert losses == pytest.approx([losses[0]] * 3, rel=1e-5)
+
+
 def test_a_stronger_pull_leaves_the_silos_own_model_nearer_to_the_common_one(tmp_path: Path) -> None:
     apart = []
     for number, weight in enumerate((0.0, 1.0, 5.0)):
