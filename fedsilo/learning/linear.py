@@ -40,12 +40,14 @@ def train_classifier(
 ) -> dict[str, np.ndarray]:
     """`classifier.weight` (C, d) and, where there is one, `classifier.bias` (C,) after training.
 
-    Classes that no label names take no part in the softmax: nothing is known of them, so nothing is learned.
+    Classes that no label names take no part in the softmax: nothing is known of them, so nothing is learned. Their
+    weights stay what they were, also where there is weight decay.
 
     :param features: (n, d), float32.
     :param labels: (n,), integers below C.
     """
-    parameters = [torch.tensor(array, requires_grad=True) for array in (weight, bias) if array is not None]
+    given = [array for array in (weight, bias) if array is not None]
+    parameters = [torch.tensor(array, requires_grad=True) for array in given]
     inputs, targets = torch.tensor(features), torch.tensor(labels, dtype=torch.int64)
     absent = torch.ones(len(weight), dtype=torch.bool)
     absent[targets] = False
@@ -57,6 +59,9 @@ def train_classifier(
         optimizer.zero_grad()
         torch.autograd.backward(functional.cross_entropy(logits, targets[index]))
         optimizer.step()
+    with torch.no_grad():
+        for parameter, before in zip(parameters, given, strict=True):
+            parameter[absent] = torch.tensor(before)[absent]
     names = ("classifier.weight", "classifier.bias")
     return {name: parameter.detach().numpy() for name, parameter in zip(names, parameters, strict=False)}
 
