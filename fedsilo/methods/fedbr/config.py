@@ -47,6 +47,13 @@ class FedBRConfig(MethodConfig):
     temperature: float = Field(
         default=0.5, gt=0, description="tau_1 and tau_2 [released code, which multiplies by 2]."
     )
+    mixup: float | None = Field(
+        default=None,
+        ge=0.01,
+        le=100,
+        description="Mix each batch first, as method mixup does, by parts from Beta(mixup, mixup); not when null "
+        "[paper, Tables 1 and 4: with Mixup; released code: 0.2].",
+    )
     max_step: bool = Field(
         default=True, description="Step the projection up before each local step [paper, Table 4]."
     )

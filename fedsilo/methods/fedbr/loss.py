@@ -15,6 +15,7 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from fedsilo.learning.models import Model, evaluating
+from fedsilo.methods.pieces.mixing import Mix
 
 PseudoData = Callable[[], tuple[Tensor, Tensor]]
 """The pseudo-data of a step: inputs x_p (B, *input shape) and soft labels (B, C)."""
@@ -57,21 +58,30 @@ class BiasReducedLoss:
     :param given: the model as it was downloaded, phi_g; fixed, in evaluation mode.
     :param theta: the projection P, changed in place by the max step.
     :param rate: learning rate of the max step.
+    :param mix: what a batch is mixed by before all else; None takes it as it is.
     """
 
     def __init__(
-        self, terms: Terms, given: Model, theta: nn.Module, pseudo_data: PseudoData, rate: float
+        self,
+        terms: Terms,
+        given: Model,
+        theta: nn.Module,
+        pseudo_data: PseudoData,
+        rate: float,
+        mix: Mix | None = None,
     ) -> None:
         self._terms, self._given, self._theta = terms, given, theta
-        self._draw, self._rate = pseudo_data, rate
+        self._draw, self._rate, self._mix = pseudo_data, rate, mix
         self._global: Tensor | None = None
 
     def __call__(self, model: Model, features: Tensor, labels: Tensor) -> Tensor:
         """The loss of a batch, for a step of the model: no gradient reaches theta."""
         terms = self._terms
         inputs, soft_labels = self._draw()
-        real, pseudo = model.features(features), model.features(inputs)
-        loss = functional.cross_entropy(model.classifier(real), labels)
+        mixed = None if self._mix is None else self._mix(features, labels)
+        real, pseudo = model.features(mixed.inputs if mixed else features), model.features(inputs)
+        logits = model.classifier(real)
+        loss = mixed.cross_entropy(logits) if mixed else functional.cross_entropy(logits, labels)
         if terms.pseudo:
             loss = loss + terms.pseudo * functional.cross_entropy(model.classifier(pseudo), soft_labels)
         if terms.contrast:

@@ -5,7 +5,8 @@ Zhang, Cisse, Dauphin, Lopez-Paz, "mixup: Beyond Empirical Risk Minimization", I
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -13,6 +14,8 @@ from pydantic import Field
 from fedsilo.methods.interface import MethodConfig, SiloContext, SiloTask
 
 if TYPE_CHECKING:
+    from torch import Tensor, nn
+
     from fedsilo.learning.training import Loss
 
 
@@ -27,23 +30,55 @@ class MixupConfig(MethodConfig):
     )
 
 
-def mixup_loss(silo: SiloContext, task: SiloTask, alpha: float) -> Loss:
-    """l CE(f(x~), y) + (1 - l) CE(f(x~), y'), x~ = l x + (1 - l) x'; (x', y') is the batch in another order.
+class Mixed(NamedTuple):
+    """A batch of mixtures: l of each example and 1 - l of another.
+
+    :ivar inputs: (B, *input shape).
+    :ivar part: l.
+    :ivar labels: classes (B,) of the examples themselves; `others`: of those that they are mixed with.
+    """
+
+    inputs: Tensor
+    part: float
+    labels: Tensor
+    others: Tensor
+
+    def cross_entropy(self, logits: Tensor) -> Tensor:
+        """l CE(f(x~), y) + (1 - l) CE(f(x~), y')."""
+        from torch.nn import functional
+
+        own, other = (functional.cross_entropy(logits, each) for each in (self.labels, self.others))
+        return self.part * own + (1 - self.part) * other
+
+
+Mix = Callable[["Tensor", "Tensor"], Mixed]
+"""(inputs, classes) of a batch -> the batch mixed with itself in another order."""
+
+
+def mixing(silo: SiloContext, task: SiloTask, alpha: float) -> Mix:
+    """x~ = l x + (1 - l) x', where (x', y') is the batch in another order.
 
     Order and l ~ Beta(alpha, alpha) are new for each batch, from the silo's seed of the round. A raw value that is
     missing in one of two examples is missing in their mixture.
     """
     import torch
-    from torch import Tensor, nn
-    from torch.nn import functional
 
     rng = np.random.default_rng(silo.seed("mixup", task.phase, task.round))
 
-    def loss(model: nn.Module, features: Tensor, labels: Tensor) -> Tensor:
+    def mix(features: Tensor, labels: Tensor) -> Mixed:
         part = float(rng.beta(alpha, alpha))
         order = torch.from_numpy(rng.permutation(len(labels))).to(labels.device)
-        logits = model(part * features + (1 - part) * features[order])
-        own, other = (functional.cross_entropy(logits, each) for each in (labels, labels[order]))
-        return part * own + (1 - part) * other
+        return Mixed(part * features + (1 - part) * features[order], part, labels, labels[order])
+
+    return mix
+
+
+def mixup_loss(silo: SiloContext, task: SiloTask, alpha: float) -> Loss:
+    """The cross-entropy of mixtures, each batch mixed with itself."""
+    mix = mixing(silo, task, alpha)
+
+    def loss(model: nn.Module, features: Tensor, labels: Tensor) -> Tensor:
+        mixed = mix(features, labels)
+        return mixed.cross_entropy(model(mixed.inputs))
 
     return loss

@@ -82,6 +82,7 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "fedbr-mixture-released": ("fedbr", {"pseudoData": "mixture", "variant": "released"}),
     "fedbr-component-1": ("fedbr", {"contrastWeight": 0}),
     "fedbr-component-2": ("fedbr", {"pseudoWeight": 0, "maxStep": False}),
+    "fedbr-mixup": ("fedbr", {"mixup": 0.2}),
     "fedmmd": ("fedmmd", {"discrepancyWeight": 0.5}),
     "feddecorr": ("feddecorr", {}),
     "feddecorr-released": ("feddecorr", {"variant": "released"}),

@@ -167,6 +167,17 @@ def test_without_both_components_it_is_fedavg_and_sends_no_projection(tmp_path: 
         np.testing.assert_array_equal(plain["result"][name], array)
 
 
+def test_with_mixup_batches_are_those_of_the_method_mixup(tmp_path: Path) -> None:
+    """Without components nothing else is left; with them, the mixtures are what is contrasted."""
+    mixed = trained(tmp_path, pseudoWeight=0, contrastWeight=0, mixup=0.2)
+    alone = trained(tmp_path, "mixup", alpha=0.2)
+    for name, array in alone["result"].items():
+        np.testing.assert_array_equal(mixed["result"][name], array)
+    whole, plain = trained(tmp_path, mixup=0.2), trained(tmp_path)
+    for name, array in plain["projection"].items():
+        assert not np.array_equal(whole["projection"][name], array), name
+
+
 @pytest.mark.parametrize("pseudo_data", ["means", "mixture"])
 def test_the_projection_moves_only_by_the_max_step(tmp_path: Path, pseudo_data: str) -> None:
     up, still = (

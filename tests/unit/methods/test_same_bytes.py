@@ -32,7 +32,7 @@ ALIKE = {
     "ccvr-means",
     *("clsnorm", "clsprox", "fedprox", "fedprox-released"),  # those of fedavg
     *("fedlc", "fedlc-released", "fedrs", "fedrs-released", "fedrs-complete"),
-    *("fedbr-component-1", "fedbr-component-2", "fedbr-mixture-released"),
+    *("fedbr-component-1", "fedbr-component-2", "fedbr-mixture-released", "fedbr-mixup"),
     *("feddf-probabilities", "fedbe-dirichlet"),
     *("moon-released", "scaffold-released", "scaffold-niid-bench"),
     *("ditto-map", "dittors", "dittors-released", "scars", "scars-released", "scars-released-mask"),
