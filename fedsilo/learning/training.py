@@ -336,7 +336,8 @@ def steps_of(n: int, plan: LocalTraining, skip_single: bool) -> tuple[int, int]:
         raise DataInvalid(
             f"training: examples: {n} in batches of {plan.batch_size}: not enough for one step"
             + (
-                "; BatchNorm needs at least 2 samples in a batch"
+                "; BatchNorm needs at least 2 samples in a batch: give this silo 2 training examples or more and "
+                "spec.training.batchSize 2 or more, or use a network without BatchNorm"
                 if skip_single
                 else "; give this silo training data"
             )
