@@ -12,19 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
 
 from fedsilo.data.catalogue import (
-    CsvConfig,
     DigitsConfig,
     ImageFolderConfig,
     LoaderConfig,
     MaskFolderConfig,
     NpyConfig,
     NpzConfig,
-    ParquetConfig,
     PythonConfig,
     TorchvisionLoaderConfig,
     check_dataset,
     loader_config,
 )
+from fedsilo.data.table_configuration import CsvConfig, ParquetConfig
 
 if TYPE_CHECKING:
     from fedsilo.api.datasets import DatasetSpec
@@ -85,7 +84,7 @@ def _may_choose_the_same(one: LoaderConfig, other: LoaderConfig) -> bool:
         case TorchvisionLoaderConfig(), TorchvisionLoaderConfig():
             return one.split == other.split
         case PythonConfig(), PythonConfig():
-            return _normal(one.model_extra) == _normal(other.model_extra)
+            return bool(_normal(one.model_extra) == _normal(other.model_extra))
     return True
 
 
