@@ -116,8 +116,9 @@ class SimulatedSilo:
         self._silo = silo
         self._job = job
         self._limits = policy.ReplyLimits.of(job.spec, silo)
-        failed = isinstance(runner, SimulatedFailure)
-        self._fewest_examples = None if failed else runner.method.fewest_examples
+        self._fewest_examples: int | None = None
+        if not isinstance(runner, SimulatedFailure):
+            self._fewest_examples = runner.method.fewest_examples
         self._admitted: list[Contract] = []
         rules = silo.spec.policy
         passing = (rules.not_before, rules.not_after, rules.max_bytes_per_job, rules.max_answered_rounds)

@@ -37,8 +37,9 @@ class DANN(FedAvg):
     def dimensions(self, signature: ModelSignature, settings: Mapping[str, Scalar]) -> Mapping[str, int]:
         """`hidden`, and `silos`, the job's: where it does not name them, their number is in the task."""
         given, named = settings.get(SILOS), len(self.spec.silos.refs)
-        whole = isinstance(given, int) and not isinstance(given, bool)
-        chosen = given if whole and 1 <= given <= MAX_SILOS else MAX_SILOS
+        chosen = MAX_SILOS
+        if isinstance(given, int) and not isinstance(given, bool) and 1 <= given <= MAX_SILOS:
+            chosen = given
         sizes = {"hidden": self.config.hidden, "silos": named or chosen}
         return {**super().dimensions(signature, settings), **sizes}
 
