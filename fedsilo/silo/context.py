@@ -98,7 +98,7 @@ class LocalContext(SiloContext):
     :param schema: names and types of the silo's data, which it announces.
     :param findings: what a check of the data says; None where the job does not ask for one.
     :param group: the silo's processes, all of which run this step.
-    :param min_samples_per_update: the larger of the job's and the silo's minimum.
+    :param min_samples_per_update: examples that steps must see for what comes of them to be sent.
     :param kept_network: used again from one task to the next; None where every one is built.
     :param secret: what random numbers follow from that nobody else can draw.
     """
@@ -217,7 +217,7 @@ def open_context(spec: FederatedJobSpec, silo: Silo, root: Path, group: ProcessG
         findings=examples.findings,
         min_samples_per_class=min_samples_per_class(spec, silo),
         min_samples_per_feature=min_samples_per_feature(spec, silo),
-        min_samples_per_update=min_samples_per_update(spec, silo),
+        min_samples_per_update=min_samples_per_update(silo),
         parts=parts,
         group=group,
     )

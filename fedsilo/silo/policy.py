@@ -163,9 +163,9 @@ def min_samples_per_feature(spec: FederatedJobSpec, silo: Silo) -> int:
     return min_samples_per_class(spec, silo) if own is None else max(spec.privacy.min_samples_per_class, own)
 
 
-def min_samples_per_update(spec: FederatedJobSpec, silo: Silo) -> int:
-    """Examples that a model was trained on at least, if it is sent: the larger of the job's and the silo's minimum."""
-    return max(spec.privacy.min_samples_per_update, _own_minimum(silo.spec.policy))
+def min_samples_per_update(silo: Silo) -> int:
+    """Examples that a model was trained on at least, if it is sent; what a job asks for is checked with the job."""
+    return _own_minimum(silo.spec.policy)
 
 
 def _own_minimum(policy: SiloPolicy) -> int:

@@ -237,7 +237,7 @@ def open_silos(
             networks=networks,
             schema=schema,
             findings=findings,
-            min_samples_per_update=policy.min_samples_per_update(job.spec, silo),
+            min_samples_per_update=policy.min_samples_per_update(silo),
         )
         return TaskRunner(method, context)
 
