@@ -12,6 +12,7 @@ import torch
 from fedsilo.api.silo import Silo
 from fedsilo.errors import ManifestInvalid, PolicyRefused
 from fedsilo.learning.training import LocalTraining, fit, learned_from
+from fedsilo.methods.checks import check_training
 from fedsilo.methods.interface import SiloTask
 from fedsilo.methods.state import State
 from fedsilo.silo.policy import min_samples_per_update
@@ -93,12 +94,12 @@ def test_a_job_whose_update_may_follow_from_a_handful_is_refused(
     method: str, config: dict[str, Any], training: dict[str, Any]
 ) -> None:
     plan = {"rounds": 1, **training}
-    found = bound(method, config=config, training=plan, privacy={"minSamplesPerClass": 5}).check_training()
+    found = check_training(bound(method, config=config, training=plan, privacy={"minSamplesPerClass": 5}))
     [(field, value, problem, remedy)] = found
     assert (field, value) == ("spec.training.batchSize", training["batchSize"])
     assert "fewer than 5" in problem and "larger batches" in remedy
     fewer = bound(method, config=config, training=plan, privacy={"minSamplesPerClass": 1})
-    assert fewer.check_training() == []
+    assert check_training(fewer) == []
 
 
 @pytest.mark.parametrize(("method", "config", "training"), PERMITTED)
@@ -106,7 +107,7 @@ def test_a_job_whose_update_follows_from_more_is_not(
     method: str, config: dict[str, Any], training: dict[str, Any]
 ) -> None:
     plan = {"rounds": 1, **training}
-    assert not bound(method, config=config, training=plan, privacy={"minSamplesPerClass": 5}).check_training()
+    assert not check_training(bound(method, config=config, training=plan, privacy={"minSamplesPerClass": 5}))
 
 
 def test_a_silo_runs_no_such_job_and_sends_nothing_where_it_holds_too_few_itself(tmp_path: Path) -> None:
