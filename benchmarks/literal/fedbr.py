@@ -22,6 +22,9 @@ from benchmarks.literal.federation import Federation, gradient, tensors
 AVERAGED = 10
 """Images in a mean, in the released code."""
 
+TEMPERATURE = 0.5
+"""tau_1 and tau_2, in the released code."""
+
 
 @dataclass(frozen=True)
 class FedBRState:
@@ -51,16 +54,12 @@ class FedBR:
 
     :param pseudo: lambda; with `contrast` 0 and this 0 it is FedAvg.
     :param contrast: mu.
-    :param temperature: tau_1 and tau_2.
     :param pseudo_data: own, of each silo's images; central, of all silos' images in one place.
-    :param single: round 1 is one step, as in the released code.
     """
 
     pseudo: float = 1.0
     contrast: float = 0.5
-    temperature: float = 0.5
     pseudo_data: Literal["own", "central"] = "own"
-    single: bool = False
 
     def start(self, of: Federation) -> FedBRState:
         """The initial model, and a projection with PyTorch's initial weights."""
@@ -83,8 +82,7 @@ class FedBR:
         momentum, v = of.spec.training.optimizer.momentum, torch.zeros_like(w)
         means = self._means(of, silo)
         given = of.features(w, means).detach()
-        steps = 1 if self.single and number == 1 else of.steps(silo)
-        for x, y in of.batches(silo, number, steps):
+        for x, y in of.batches(silo, number, of.steps(silo)):
             if self.contrast:
                 with torch.no_grad():
                     phi = of.features(w, means), given, of.features(w, x)
@@ -122,9 +120,7 @@ class FedBR:
         def loss(theta: Tensor) -> Tensor:
             parts = tensors(theta, network)
             p, g, k = (functional_call(network, parts, (part[:n],)) for part in (phi_p, given, phi))
-            f1, f2 = (
-                (functional.cosine_similarity(p, other, dim=1) / self.temperature).exp() for other in (g, k)
-            )
+            f1, f2 = ((functional.cosine_similarity(p, other, dim=1) / TEMPERATURE).exp() for other in (g, k))
             return -(f1 / (f1 + f2)).log().mean()
 
         return loss

@@ -53,7 +53,6 @@ class Scaffold:
     :param server_rate: eta_g.
     :param option: of line 12: I, the gradient of all of the silo's examples at x; II, the mean of the steps.
     :param controlled: with variates; without them it is FedAvg, which all silos count alike in.
-    :param momentum: of the local steps, which the algorithm has not.
     :param alpha: scale of the logits of classes that a silo lacks; 1 is plain softmax.
     :param part: of the local steps that are taken: half, in MAP's Algorithm 1.
     """
@@ -61,7 +60,6 @@ class Scaffold:
     server_rate: float = 1.0
     option: Literal["I", "II"] = "II"
     controlled: bool = True
-    momentum: float = 0.0
     alpha: float = 1.0
     part: float = 1.0
 
@@ -93,7 +91,7 @@ class Scaffold:
         def loss(w: Tensor, batch: Batch) -> Tensor:
             return functional.cross_entropy(scales * of.logits(w, batch[0]), batch[1])
 
-        y, v, longest = x, torch.zeros_like(x), torch.zeros(())
+        y, longest = x, torch.zeros(())
         tau = ceil(self.part * of.steps(silo))
         for batch in of.batches(silo, number, tau):
             g = gradient(lambda w, batch=batch: loss(w, batch), y)  # type: ignore[misc]
@@ -101,8 +99,7 @@ class Scaffold:
             longest = torch.maximum(longest, d.norm())
             if training.gradient_clip is not None:
                 d = d * min(1.0, training.gradient_clip / (float(d.norm()) + 1e-6))
-            v = self.momentum * v + d + training.optimizer.weight_decay * y
-            y = y - eta * v
+            y = y - eta * (d + training.optimizer.weight_decay * y)
         if not self.controlled:
             return y, own, float(longest)
         if self.option == "I":

@@ -53,11 +53,11 @@ def test_the_pseudo_code_follows_the_job_up_to_rounding(question: str, tmp_path:
     [
         ("scaffold", {"option": "I"}),
         ("scaffold", {"controlled": False}),
-        ("scaffold", {"momentum": 0.5}),
         ("scaffold", {"server_rate": 0.5}),
         ("scamap", {"part": 1.0}),
         ("fedbr", {"pseudo_data": "central"}),
-        ("fedbr", {"single": True}),
+        ("fedbr", {"contrast": 0.25}),
+        ("fedbr", {"pseudo": 0.5}),
     ],
 )
 def test_what_an_experiment_changes_leads_elsewhere(
