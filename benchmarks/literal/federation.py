@@ -145,7 +145,7 @@ def vector(tree: Mapping[str, np.ndarray], module: nn.Module) -> Tensor:
 def tensors(w: Tensor, module: nn.Module) -> dict[str, Tensor]:
     """A module's parameters as parts of one vector."""
     parameters = dict(module.named_parameters())
-    parts = w.split([parameter.numel() for parameter in parameters.values()])
+    parts = torch.split(w, [parameter.numel() for parameter in parameters.values()])
     return {
         name: part.view_as(parameter)
         for part, (name, parameter) in zip(parts, parameters.items(), strict=True)

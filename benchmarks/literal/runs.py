@@ -212,7 +212,7 @@ def loop_of(question: str, changed: Mapping[str, Any]) -> Loop[Any]:
         "scamap": Scaffold(server_rate=0.9, alpha=0.9, part=0.5),
         "fedbr": FedBR(),
     }
-    return replace(base[question], **changed)  # type: ignore[arg-type,return-value]
+    return replace(base[question], **changed)
 
 
 def _difference(one: Tensor, other: Tensor) -> float:

@@ -20,7 +20,7 @@ ROUNDING = 2e-6
 
 
 def small(question: str, folder: Path, **training: Any) -> Cell:
-    """The question's first cell with three silos and 60 noisy images."""
+    """The question's first cell with three silos, 60 noisy images and a small network."""
     archive(folder, 60)
     found = questions()[question].cell("base", 0)
     smaller = {
@@ -28,6 +28,7 @@ def small(question: str, folder: Path, **training: Any) -> Cell:
         "data": {"samples": 60, "testSamples": 20},
         "partition": {"scheme": "iid", "config": None},
         "job": {
+            "model": {"name": "mlp", "config": {"hidden": [8], "bias": None}},
             "training": {"rounds": 3, "batchSize": 8, "warmupRounds": 0, **training},
             "participation": {"fraction": 0.7},
             "evaluation": {"every": 1},
