@@ -112,7 +112,7 @@ class Ditto(FedAvg):
             pairs = zip(both["own"].parameters(), both["shared"].parameters(), strict=True)
             apart = torch.cat([(v - w.detach()).flatten() for v, w in pairs]).norm()
             common = shared(both["shared"], features, labels)
-            own = alone(both["own"], features, labels) + weight * apart
+            own: Tensor = alone(both["own"], features, labels) + weight * apart
             return common + (own - own.detach())  # the sum's gradient, and the value of the first
 
         models = {"shared": silo.module(task.trees["model"]), "own": silo.module(own_model(silo, private))}
