@@ -32,9 +32,10 @@ from pydantic_core import PydanticCustomError, core_schema
 API_VERSION: Final = "fedsilo.io/v1alpha1"
 
 MAX_SILOS = 1000
+"""Most silos of one job, and most datasets of one silo."""
+
 EXAMPLES_OF_AN_UPDATE = 5
 """Fewest examples that a model which leaves a silo was trained on, unless a class may have fewer."""
-"""Most silos of one job, and most datasets of one silo."""
 
 # Strict scalars: a quoted number is a string in Kubernetes, therefore here too.
 Integer = Annotated[int, Strict()]
