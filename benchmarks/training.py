@@ -144,7 +144,8 @@ def silo_of(network: str, samples: int) -> Silo:
     }
     metadata = {"namespace": "silos", "name": "s0"}
     document = {"apiVersion": "fedsilo.io/v1alpha1", "kind": "Silo", "metadata": metadata}
-    return Silo.model_validate({**document, "spec": {"datasets": [dataset]}})
+    policy = {"minSamplesPerUpdate": 1}  # made-up examples, of which two batches may be all
+    return Silo.model_validate({**document, "spec": {"datasets": [dataset], "policy": policy}})
 
 
 def plain(context: LocalContext, tree: Tree, clock: Callable[[], float]) -> Measured:
