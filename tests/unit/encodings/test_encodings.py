@@ -124,7 +124,9 @@ def test_a_block_of_int8_has_the_scale_of_its_own_largest_number() -> None:
 
 
 def test_the_bytes_are_the_same_on_every_machine() -> None:
-    values = (np.arange(-600, 600, dtype=np.float32) ** 3 / 7).reshape(30, 40)
+    # Cubes of integers, exact: a power of float32 differs in its last bit from one kind of processor to another.
+    cubes = (np.arange(-600, 600, dtype=np.int64) ** 3).astype(np.float32)
+    values = (cubes / np.float32(7)).reshape(30, 40)
     digests = {
         str(encoding): hashlib.sha256(
             b"".join(part.tobytes() for part in encoding.encode(values))
@@ -134,7 +136,7 @@ def test_the_bytes_are_the_same_on_every_machine() -> None:
     assert digests == {
         "BFloat16()": "e9125153d74711dc",
         "Int8(block=256)": "3fb72e02e7247748",
-        "TopK(fraction=0.05)": "e734433c919aff82",
+        "TopK(fraction=0.05)": "da37e8d9bee0b968",
     }
 
 
