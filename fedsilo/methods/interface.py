@@ -21,6 +21,7 @@ from pydantic.alias_generators import to_camel
 
 from fedsilo.api.job import FederatedJobSpec, ModelSpec
 from fedsilo.methods.state import Scalar, State, Tree
+from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.tasks.interface import LearningTask
 from fedsilo.tasks.registry import bind
 from fedsilo.wire import ModelSignature
@@ -330,6 +331,7 @@ class Reply:
     :param tensors: block name -> array, as the step's payloads say.
     :param samples: examples that the answer was computed from.
     :param support: samples behind each per-class block; the guard checks it and never sends it.
+    :param mechanisms: noise that the trainer added, as the silo's examples see it; the guard never sends it either.
     :param private: the silo's state from the moment this reply is acknowledged; None keeps what was.
     """
 
@@ -338,6 +340,7 @@ class Reply:
     metrics: Mapping[str, float] = field(default_factory=dict)
     support: Mapping[str, int] = field(default_factory=dict)
     private: State | None = None
+    mechanisms: tuple[Mechanism, ...] = ()
 
 
 SiloStep = Callable[[SiloContext, SiloTask, State], Reply]

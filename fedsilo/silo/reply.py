@@ -15,6 +15,7 @@ import numpy as np
 
 from fedsilo.errors import PolicyRefused, Problem
 from fedsilo.methods.interface import CALIBRATION, CONFUSION, TARGETS, Reply
+from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.wire import Contract, ExpectedBlock
 from fedsilo.wire.tensors import TensorSpec
 
@@ -35,17 +36,19 @@ class ReplyMetadata:
     samples: int
     metrics: Mapping[str, float]
     support: Mapping[str, float]
+    mechanisms: tuple[Mechanism, ...] = ()
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> ReplyMetadata:
         """Read what should be a document of `reply_document`; a trainer may have written anything else.
 
-        :raises PolicyRefused: for anything but counts and finite numbers.
+        :raises PolicyRefused: for anything but counts, finite numbers and mechanisms.
         """
         samples, metrics, support = (document.get(key) for key in ("samples", "metrics", "support"))
         if not isinstance(samples, int) or isinstance(samples, bool) or not 0 <= samples <= MAX_COUNT:
             raise PolicyRefused(f"reply: samples {str(samples)[:80]} is not a count")
-        return cls(samples, _numbers("metrics", metrics), _numbers("support", support))
+        mechanisms = _mechanisms(document.get("mechanisms", []))
+        return cls(samples, _numbers("metrics", metrics), _numbers("support", support), mechanisms)
 
 
 def reply_document(reply: Reply) -> dict[str, Any]:
@@ -54,6 +57,7 @@ def reply_document(reply: Reply) -> dict[str, Any]:
         "samples": int(reply.samples),
         "metrics": {name: float(value) for name, value in reply.metrics.items()},
         "support": {name: int(count) for name, count in reply.support.items()},
+        **({"mechanisms": [each.to_dict() for each in reply.mechanisms]} if reply.mechanisms else {}),
     }
 
 
@@ -156,6 +160,13 @@ def require_enough_examples(
 def _require_none(block: str, found: np.ndarray, what: str) -> None:
     if found.size:
         raise PolicyRefused(f"block {block}: {found[0]:g} is {what}; the method must leave it out")
+
+
+def _mechanisms(value: Any) -> tuple[Mechanism, ...]:
+    try:
+        return tuple(Mechanism.from_dict(each) for each in value)
+    except (TypeError, ValueError) as error:
+        raise PolicyRefused(f"reply: mechanisms {str(value)[:80]}: {error}") from error
 
 
 def _numbers(name: str, value: Any) -> dict[str, float]:
