@@ -51,7 +51,8 @@ def test_links_that_are_cut_for_longer_than_the_deadline_cost_a_round_and_nothin
             until(lambda: awaited(job) == {*AWAY}, "a round that waits for those alone", WAIT_SECONDS)
             status = job.status()
             last, missed = last_rounds(status), status["round"] + 1
-            gaps = {name: range(last[name] + 1, missed + 1) for name in AWAY}
+            # On a slow machine any of them may have begun after the deadline of round 1.
+            gaps = {name: range(last[name] + 1, missed + (name in AWAY)) for name in SILOS}
             expected = here.submit(run_with_gaps, job.objects, tmp_path, gaps, ROUNDS)
             institutions_say(consortium, reached=False)
             put_back(consortium)
