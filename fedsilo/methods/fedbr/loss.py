@@ -15,7 +15,7 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from fedsilo.learning.models import Model, evaluating
-from fedsilo.methods.pieces.mixing import Mix
+from fedsilo.methods.pieces.mixing import Mix, unmixed
 
 PseudoData = Callable[[], tuple[Tensor, Tensor]]
 """The pseudo-data of a step: inputs x_p (B, *input shape) and soft labels (B, C)."""
@@ -58,7 +58,7 @@ class BiasReducedLoss:
     :param given: the model as it was downloaded, phi_g; fixed, in evaluation mode.
     :param theta: the projection P, changed in place by the max step.
     :param rate: learning rate of the max step.
-    :param mix: what a batch is mixed by before all else; None takes it as it is.
+    :param mix: what a batch is mixed by before all else.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class BiasReducedLoss:
         theta: nn.Module,
         pseudo_data: PseudoData,
         rate: float,
-        mix: Mix | None = None,
+        mix: Mix = unmixed,
     ) -> None:
         self._terms, self._given, self._theta = terms, given, theta
         self._draw, self._rate, self._mix = pseudo_data, rate, mix
@@ -78,10 +78,10 @@ class BiasReducedLoss:
         """The loss of a batch, for a step of the model: no gradient reaches theta."""
         terms = self._terms
         inputs, soft_labels = self._draw()
-        mixed = None if self._mix is None else self._mix(features, labels)
-        real, pseudo = model.features(mixed.inputs if mixed else features), model.features(inputs)
+        mixed = self._mix(features, labels)
+        real, pseudo = model.features(mixed.inputs), model.features(inputs)
         logits = model.classifier(real)
-        loss = mixed.cross_entropy(logits) if mixed else functional.cross_entropy(logits, labels)
+        loss = mixed.cross_entropy(logits)
         if terms.pseudo:
             loss = loss + terms.pseudo * functional.cross_entropy(model.classifier(pseudo), soft_labels)
         if terms.contrast:

@@ -16,7 +16,7 @@ from fedsilo.methods.fedbr.config import THETA, FedBRConfig
 from fedsilo.methods.fedbr.loss import BiasReducedLoss, PseudoData, Terms, projection
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
 from fedsilo.methods.pieces.local import train_model
-from fedsilo.methods.pieces.mixing import mixing
+from fedsilo.methods.pieces.mixing import mixing, unmixed
 from fedsilo.methods.state import State
 
 
@@ -36,7 +36,7 @@ def train(silo: SiloContext, task: SiloTask, private: State, *, config: FedBRCon
     plan = silo.local_training(task)
     if config.variant == "released" and silo.spec.training.local_steps and task.phase_round == 1:
         plan = replace(plan, min_steps=1, max_steps=1)
-    mix = None if config.mixup is None else mixing(silo, task, config.mixup)
+    mix = unmixed if config.mixup is None else mixing(silo, task, config.mixup)
     loss = BiasReducedLoss(
         terms, silo.model(task.trees["model"]), theta, pseudo_data(silo, task, config), plan.lr, mix
     )

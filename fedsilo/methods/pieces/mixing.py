@@ -35,24 +35,34 @@ class Mixed(NamedTuple):
 
     :ivar inputs: (B, *input shape).
     :ivar part: l.
-    :ivar labels: classes (B,) of the examples themselves; `others`: of those that they are mixed with.
+    :ivar labels: classes (B,) of the examples themselves; `others`: of those that they are mixed with; None where
+        nothing is mixed.
     """
 
     inputs: Tensor
     part: float
     labels: Tensor
-    others: Tensor
+    others: Tensor | None
+
+    def shared(self, term: Callable[[Tensor], Tensor]) -> Tensor:
+        """l term(y) + (1 - l) term(y'), of a term of the loss that depends on the examples' classes."""
+        own = term(self.labels)
+        return own if self.others is None else self.part * own + (1 - self.part) * term(self.others)
 
     def cross_entropy(self, logits: Tensor) -> Tensor:
         """l CE(f(x~), y) + (1 - l) CE(f(x~), y')."""
         from torch.nn import functional
 
-        own, other = (functional.cross_entropy(logits, each) for each in (self.labels, self.others))
-        return self.part * own + (1 - self.part) * other
+        return self.shared(lambda labels: functional.cross_entropy(logits, labels))
 
 
 Mix = Callable[["Tensor", "Tensor"], Mixed]
 """(inputs, classes) of a batch -> the batch mixed with itself in another order."""
+
+
+def unmixed(features: Tensor, labels: Tensor) -> Mixed:
+    """The batch as it is."""
+    return Mixed(features, 1.0, labels, None)
 
 
 def mixing(silo: SiloContext, task: SiloTask, alpha: float) -> Mix:

@@ -34,6 +34,13 @@ class VHLConfig(MethodConfig):
         le=100_000,
         description="Virtual examples of each class [FedBR, Table 2: 2,000 of ten].",
     )
+    mixup: float | None = Field(
+        default=None,
+        ge=0.01,
+        le=100,
+        description="Mix the real examples of a batch first, as method mixup does, by parts from Beta(mixup, mixup); "
+        "not when null [FedBR, Table 2: with Mixup on CIFAR-100].",
+    )
 
 
 class VHL(FedAvg):

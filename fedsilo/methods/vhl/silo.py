@@ -11,6 +11,7 @@ from fedsilo.learning.seeding import derive_seed
 from fedsilo.learning.training import Loss
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
 from fedsilo.methods.pieces.local import train_model
+from fedsilo.methods.pieces.mixing import mixing, unmixed
 from fedsilo.methods.state import State
 from fedsilo.methods.vhl.declaration import VHLConfig
 from fedsilo.methods.vhl.noise import VirtualExamples
@@ -28,23 +29,29 @@ def aligned_loss(silo: SiloContext, task: SiloTask, config: VHLConfig) -> Loss:
     """CE(x, y) + alpha CE(x_v, y_v) + the alignment of both, with as many virtual examples as the batch has.
 
     Which ones is drawn from the silo's seed of the round; what they are follows from the job's. They enter the network
-    behind the job's preprocessing and with the batch, so that BatchNorm sees both.
+    behind the job's preprocessing and with the batch, so that BatchNorm sees both. A mixture l x + (1 - l) x' is one of
+    both classes, for l and 1 - l, in the cross-entropy and in the alignment alike.
     """
     seed = derive_seed(silo.spec.training.seed, "virtual examples")
     classes, device = silo.signature.classes, silo.train.labels.device
     virtual = VirtualExamples(silo.spec.data.input_shape, classes, config.per_class, seed)
     generator = torch.Generator().manual_seed(silo.seed("virtual examples", task.phase, task.round))
+    mix = unmixed if config.mixup is None else mixing(silo, task, config.mixup)
 
     def loss(model: Model, features: Tensor, labels: Tensor) -> Tensor:
-        n = len(labels)
-        real = features if model.preprocessing is None else model.preprocessing(features)
+        n, mixed = len(labels), mix(features, labels)
+        real = mixed.inputs if model.preprocessing is None else model.preprocessing(mixed.inputs)
         noise, virtual_labels = (part.to(device) for part in virtual.draw(n, generator))
         z = model.encoder(torch.cat([real, noise]))
         logits = model.classifier(z)
-        own = functional.cross_entropy(logits[:n], labels)
+        own = mixed.cross_entropy(logits[:n])
         other = functional.cross_entropy(logits[n:], virtual_labels)
         aligned = z if config.variant == "paper" else logits
-        align = alignment(aligned[:n], aligned[n:], labels, virtual_labels, config.temperature)
+
+        def align_to(classes: Tensor) -> Tensor:
+            return alignment(aligned[:n], aligned[n:], classes, virtual_labels, config.temperature)
+
+        align = mixed.shared(align_to)
         return own + config.virtual_weight * other + align
 
     return loss

@@ -93,6 +93,7 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "fedmix-released": ("fedmix", {"averaged": 3, "variant": "released"}),
     "vhl": ("vhl", {"perClass": 5}),
     "vhl-fedbr": ("vhl", {"perClass": 5, "variant": "fedbr"}),
+    "vhl-mixup": ("vhl", {"perClass": 5, "mixup": 0.2}),
     "dann": ("dann", {"hidden": 7}),
     "dann-released": ("dann", {"hidden": 7, "variant": "released"}),
     "groupdro": ("groupdro", {}),

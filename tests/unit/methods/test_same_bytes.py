@@ -40,7 +40,7 @@ ALIKE = {
     *("fednova-released", "feddyn-released", "feddyn-map", "fedcm-fedbr", "fedaws"),
     "fedproto-map",
     *("fedmmd", "feddecorr", "feddecorr-released", "feddecorr-fedbr", "fed-focal", "fedmix-released"),
-    *("vhl-fedbr", "dann-released", "groupdro-released"),
+    *("vhl-fedbr", "vhl-mixup", "dann-released", "groupdro-released"),
     *("fedphp-released", "fedphp-mmd", "map", "map-released", "scamap-released", "ccvr-after-map"),
     *("fedrep-released", "fedrep-map", "fedrod-map", "flda-map", "pfedme-map", "per-fedavg-map"),
     "ccvr-proportional",

@@ -89,33 +89,35 @@ def a_silo(tmp_path: Path, name: str, **training: Any) -> SiloContext:
     return runners(spec, silos, tmp_path)[f"silos/{name}"].context
 
 
+@pytest.mark.parametrize("mixup", [None, 0.2])
 @pytest.mark.parametrize("variant", ["paper", "fedbr"])
-def test_the_whole_loss_is_its_three_terms(tmp_path: Path, variant: str) -> None:
+def test_the_whole_loss_is_its_three_terms(tmp_path: Path, variant: str, mixup: float | None) -> None:
     """By hand, with the same draws, for two batches of which the second is a single example."""
     silo = a_silo(tmp_path, "a")
     torch.manual_seed(0)
     model = Model(nn.Sequential(nn.Linear(6, 5), nn.ReLU()), nn.Linear(5, 4)).double()
     task = SiloTask("train", "train", 1, 1, 1, {"model": to_tree(model)}, {})
     config = VHLConfig.model_validate(
-        {"variant": variant, "virtualWeight": 0.5, "temperature": 0.3, "perClass": 6}
+        {"variant": variant, "virtualWeight": 0.5, "temperature": 0.3, "perClass": 6, "mixup": mixup}
     )
     loss = aligned_loss(silo, task, config)
     seed = derive_seed(silo.spec.training.seed, "virtual examples")
     virtual = VirtualExamples((6,), 4, 6, seed)
     generator = torch.Generator().manual_seed(silo.seed("virtual examples", "train", 1))
     x, y = silo.train.batch(torch.arange(9))
+    rng = np.random.default_rng(silo.seed("mixup", "train", 1))
     for n in (9, 1):
         noise, labels = virtual.draw(n, generator)
-        real, other = model.features(x[:n].double()), model.features(noise.double())
+        part, order = (1.0, np.arange(n)) if mixup is None else (rng.beta(mixup, mixup), rng.permutation(n))
+        inputs = part * x[:n].double() + (1 - part) * x[:n].double()[order]
+        real, other = model.features(inputs), model.features(noise.double())
         logits = model.classifier(torch.cat([real, other]))
-        terms = functional.cross_entropy(logits[:n], y[:n]) + 0.5 * functional.cross_entropy(
-            logits[n:], labels
-        )
         aligned = (torch.cat([real, other]) if variant == "paper" else logits).detach().numpy()
-        together = [*y[:n].tolist(), *labels.tolist()]
-        wanted = (
-            terms.item() + by_hand(aligned, together, 0.3) + 0.1 * by_hand(aligned[n:], labels.tolist(), 0.3)
-        )
+        wanted = 0.5 * functional.cross_entropy(logits[n:], labels).item()
+        wanted += 0.1 * by_hand(aligned[n:], labels.tolist(), 0.3)
+        for share, classes in ((part, y[:n]), (1 - part, y[:n][order])):
+            wanted += share * functional.cross_entropy(logits[:n], classes).item()
+            wanted += share * by_hand(aligned, [*classes.tolist(), *labels.tolist()], 0.3)
         found = loss(model, x[:n].double(), y[:n])
         assert found.item() == pytest.approx(wanted, rel=1e-5)
 
