@@ -23,6 +23,7 @@ from benchmarks.literal.federation import Federation
 from benchmarks.literal.questions import Question, Record, questions, records
 from benchmarks.literal.runs import Comparison, Loop, compare, loop_of, run
 from benchmarks.tables.results import machine
+from fedsilo.errors import FedsiloError
 
 INTO = Path("docs/results")
 
@@ -100,4 +101,8 @@ def _arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except FedsiloError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
