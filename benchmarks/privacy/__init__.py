@@ -1,0 +1,1 @@
+"""What an update says about the examples behind it, measured by attacks at the aggregator's view."""

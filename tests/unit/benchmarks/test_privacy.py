@@ -1,0 +1,77 @@
+"""The attacks of `benchmarks.privacy`: each against a case whose answer is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from benchmarks.privacy import campaign, inversion, membership
+from benchmarks.privacy.federation import Seen, load, members
+
+
+def test_the_success_of_perfect_and_of_useless_scores() -> None:
+    truth = np.arange(1000) % 2 == 0
+    perfect = membership.success(truth.astype(float), truth)
+    useless = membership.success(np.random.default_rng(0).normal(size=1000), truth)
+    assert (perfect.auc, perfect.true_positives) == (1.0, 1.0)
+    assert useless.auc == pytest.approx(0.5, abs=0.05)
+    assert useless.true_positives < 0.05
+
+
+def test_likelihood_ratios_find_what_a_common_threshold_cannot() -> None:
+    rng = np.random.default_rng(1)
+    truth = rng.random((16, 200)) < 0.5
+    # How hard an example is differs by far more than membership adds.
+    scores = rng.normal(0, 10, 200) + truth + rng.normal(0, 0.3, truth.shape)
+    assert membership.success(scores, truth).auc < 0.6
+    assert membership.success(membership.likelihood_ratios(scores, truth), truth).auc > 0.95
+
+
+def test_a_step_of_one_image_gives_the_image() -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+    image = torch.rand(1, 1, 8, 8)
+    before = {name: value.detach().numpy().copy() for name, value in network.named_parameters()}
+    loss = nn.functional.cross_entropy(network(image), torch.tensor([3]))
+    torch.autograd.backward(loss)
+    torch.optim.SGD(network.parameters(), lr=0.1).step()
+    after = {name: value.detach().numpy() for name, value in network.named_parameters()}
+    found = inversion.of_update(before, after, (1, 8, 8))
+    assert inversion.recovered(found, image.numpy())[0] > 40
+
+
+def test_no_image_counts_for_two_originals() -> None:
+    originals = np.stack([np.zeros((1, 2, 2)), np.zeros((1, 2, 2))])
+    found = inversion.recovered(originals[:1], originals)
+    assert sorted(np.isfinite(found)) == [False, True]
+
+
+def test_what_a_sum_leaves_is_the_average_by_samples() -> None:
+    updates = {silo: {"model": {"w": np.full(2, value)}} for silo, value in (("a", 1.0), ("b", 5.0))}
+    assert Seen({}, updates, {"a": 3, "b": 1}).mean("model")["w"] == pytest.approx(np.full(2, 2.0))
+
+
+def test_the_victim_has_another_half_in_every_run() -> None:
+    first, second = members(0, 400), members(1, 400)
+    assert first.sum() == second.sum() == 200
+    assert (first != second).any()
+    images, labels = load("digits", "", "s0", 0, 400)
+    assert images.shape == (200, 1, 8, 8)
+    assert len(labels) == 200
+
+
+def test_a_campaign_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = [campaign.Cell("digits", method, None, 3) for method in ("fedavg", "fedavg inversion")]
+    monkeypatch.setattr(campaign, "cells", lambda *_: iter(cells))
+    path = tmp_path / "privacy.jsonl"
+    campaign.campaign("digits", 3, tmp_path, path)
+    lines = campaign.read(path)
+    campaign.campaign("digits", 3, tmp_path, path)
+    assert campaign.read(path) == lines
+    assert {line["attack"] for line in lines} == {"threshold", "likelihood ratio", "inversion"}
+    inverted = {line["view"]: line for line in lines if line["attack"] == "inversion"}
+    assert inverted["update"]["recognised"] > inverted["sum"]["recognised"]
