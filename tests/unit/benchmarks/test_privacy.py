@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks.privacy import campaign, inversion, membership
+from benchmarks.privacy import accuracy, campaign, inversion, membership
 from benchmarks.privacy.federation import Seen, load, members
 
 
@@ -75,3 +75,12 @@ def test_a_campaign_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.Mon
     assert {line["attack"] for line in lines} == {"threshold", "likelihood ratio", "inversion"}
     inverted = {line["view"]: line for line in lines if line["attack"] == "inversion"}
     assert inverted["update"]["recognised"] > inverted["sum"]["recognised"]
+
+
+def test_accuracies_are_averaged_over_the_seeds_that_are_there() -> None:
+    lines = [
+        {"dataset": "digits", "method": "fedavg", "epsilon": 3.0, "seed": seed, "accuracy": found}
+        for seed, found in ((1, 0.8), (2, 0.9))
+    ]
+    text = accuracy.table(lines)
+    assert "| digits | fedavg | not run | not run | 85.0 ± 7.1 (2 of 3 seeds) | not run |" in text
