@@ -26,7 +26,7 @@ SEEDS = (1, 2, 3)
 METHODS: dict[str, dict[str, Any]] = {
     "fedavg": {},
     "fedconcat": {"clusters": 2, "encoderRounds": 7, "classifierRounds": 3},
-    "ccvr": {},
+    "ccvr": {"covariance": "none"},
 }
 ROUNDS = 10
 

@@ -40,7 +40,7 @@ TRAINING: dict[str, Any] = {
 
 JOBS: dict[str, dict[str, Any]] = {
     "fedavg": {"training": TRAINING},
-    "ccvr": {"training": TRAINING},
+    "ccvr": {"training": TRAINING, "method": {"config": {"covariance": "none"}}},
     "creff": {"training": TRAINING | {"rounds": 10}},
 }
 """Methods whose updates are asked who is in them."""

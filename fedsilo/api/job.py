@@ -8,11 +8,11 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from fedsilo.api.aggregation import AggregationSpec
 from fedsilo.api.common import (
     API_VERSION,
     EXAMPLES_OF_AN_UPDATE,
     MAX_SILOS,
-    DatasetName,
     Duration,
     Fields,
     Flag,
@@ -32,6 +32,7 @@ from fedsilo.api.common import (
 from fedsilo.api.communication import CommunicationSpec, DownloadSpec, UploadSpec
 from fedsilo.api.data import DataSpec
 from fedsilo.api.datasets import DatasetSpec, check_unique_names
+from fedsilo.api.differential_privacy import DifferentialPrivacySpec
 from fedsilo.api.evaluation import EvaluationSpec
 from fedsilo.api.faults import ABSENT
 from fedsilo.api.output import MlflowSpec, OutputSpec
@@ -77,19 +78,6 @@ class LearningTaskSpec(Fields):
         description="classification, multilabel, regression, segmentation, language or python:package.module:Task.",
     )
     config: FreeForm = Field(default_factory=dict, description="Settings of the learning task.")
-
-
-class AggregationSpec(Fields):
-    """How silos are weighted, and what else the aggregator learns from."""
-
-    weights: Literal["samples", "uniform"] | None = Field(
-        default=None, description="By number of samples or equally; the method's own rule when null."
-    )
-    public_dataset: DatasetName | None = Field(
-        default=None,
-        description="One of aggregator.datasets, of public examples; for methods that learn from such at the "
-        "aggregator.",
-    )
 
 
 class Selector(Fields):
@@ -158,6 +146,9 @@ class PrivacySpec(Fields):
         ge=1,
         le=1_000_000,
         description="A class with fewer samples is left out of per-class quantities.",
+    )
+    differential_privacy: DifferentialPrivacySpec | None = Field(
+        default=None, description="Noise by which one example counts for little; none when null."
     )
 
     @property

@@ -84,6 +84,12 @@ class SiloStatusEntry(Fields):
     update: Sha256 | None = Field(
         default=None, description="Digest of the last of them, as in the silo's own audit log."
     )
+    kept: Number | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="How much of its last model counted, where spec.aggregation.rule may leave some of it out.",
+    )
     personal_accuracy: Number | None = Field(
         default=None, description="Accuracy of its own model, if every silo that has one permits it."
     )

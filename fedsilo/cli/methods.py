@@ -15,10 +15,11 @@ from pydantic import BaseModel, ValidationError
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.payload_kinds import count_samples
 from fedsilo.api.reference import type_text
-from fedsilo.api.text import counted
+from fedsilo.api.text import comma_separated, counted
 from fedsilo.cli.columns import columns
 from fedsilo.errors import FedsiloError, ManifestInvalid
 from fedsilo.methods import registry
+from fedsilo.methods.differential_privacy import uncovered
 from fedsilo.methods.interface import EVALUATE, EVALUATION, Payload, Step
 from fedsilo.methods.method import Method
 from fedsilo.wire.tensors import DTYPES
@@ -27,6 +28,12 @@ ROUNDS = 10
 """Rounds of the job whose phases are shown."""
 
 WIDTH = 100
+
+MECHANISMS = {
+    "DP-SGD": "clipped gradients of sampled examples, with noise in every local step",
+    "Gaussian": "noise on sums over the silo's examples",
+}
+"""What each mechanism is, for people."""
 
 DIMENSIONS = {
     "classes": "spec.data.classes",
@@ -103,6 +110,7 @@ def describe(method: type[Method]) -> str:
         ["bytes of an update, without header and signature", *_bytes(steps)],
         ["what that reveals about a silo's classes", *_disclosure(steps)],
         ["what the aggregator reads of that", *_aggregation(bound)],
+        ["what of that differential privacy covers", *_privacy(bound)],
         [
             "what is kept between rounds",
             f"  at the aggregator  {method.at_aggregator}",
@@ -126,6 +134,17 @@ def _aggregation(method: Method | None) -> Iterator[str]:
         yield "  of anything else sums over silos, in which no silo's tensors need to be seen by themselves"
     else:
         yield "  sums over silos, in which no silo's tensors need to be seen by themselves"
+
+
+def _privacy(method: Method | None) -> Iterator[str]:
+    if method is None:
+        yield "  as the configuration says, which has no default"
+        return
+    if missing := uncovered(method):
+        yield f"  not all: {comma_separated(missing)} has no mechanism, so that a job which asks for it is refused"
+        return
+    for kind, mechanism in method.mechanisms.items():
+        yield f"  {kind}: {MECHANISMS[mechanism]}"
 
 
 def _public_data(method: Method | None) -> str:

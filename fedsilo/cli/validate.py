@@ -47,6 +47,8 @@ def summary(federation: JobManifest) -> str:
         else "0: nothing is trained",
         "quorum": f"{quorum} within {spec.participation.round_deadline}",
     }
+    if spec.privacy.differential_privacy is not None:
+        rows["privacy"] = str(spec.privacy.differential_privacy)
     lines = [f"  {name:<8}{value}" for name, value in rows.items()]
     lines += [f"  {'python':<8}{line}" for line in map(_found, _own_code(federation))]
     return "\n".join([f"{federation.file}: valid", *lines])

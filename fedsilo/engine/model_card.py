@@ -255,4 +255,8 @@ def _limit_lines(sources: CardSources) -> Iterator[str]:
             yield f"Its scores hold for data like `{spec.evaluation.test_dataset}`."
     elif sources.method.personalises:
         yield "Each model was scored by the silo that trained it. Of data of other institutions nothing is known."
-    yield "No differential privacy was applied: what was released may tell something of single training examples."
+    private = spec.privacy.differential_privacy
+    if private is None:
+        yield "No differential privacy was applied: what was released may tell something of single training examples."
+    else:
+        yield f"Differential privacy covers all that silos sent: {private}. Their number of examples is not protected."

@@ -66,6 +66,12 @@ def _write(path: Path, released: Released, spec: FederatedJobSpec, identity: Job
     ref = write_tensors(released.tree, path)
     metrics = finite(_record(released).get("metrics", {}))
     task = {} if spec.task is None else {"task": spec.task.model_dump(by_alias=True, mode="json")}
+    private = spec.privacy.differential_privacy
+    described = (
+        {}
+        if private is None
+        else {"differentialPrivacy": private.model_dump(by_alias=True, mode="json", exclude_none=True)}
+    )
     description = {
         "model": released.architecture.described(),
         "data": spec.data.model_dump(by_alias=True, mode="json", exclude_none=True),
@@ -75,6 +81,7 @@ def _write(path: Path, released: Released, spec: FederatedJobSpec, identity: Job
         "sha256": ref.digest,
         "metrics": metrics,
         "updates": [{"round": line["round"], "digests": line["updates"]} for line in released.history],
+        **described,
         **released.described,
         **({} if released.round is None else {"round": released.round}),
     }

@@ -113,6 +113,7 @@ class Architecture:
     :param smallest_side: for networks over images of shape [channels, height, width], the least height and
         width for a configuration; None where any shape will do.
     :param tasks: learning tasks that its outputs fit; those of one's own may use any.
+    :param batch_norm: whether it normalises over the batch.
     """
 
     name: str
@@ -120,6 +121,7 @@ class Architecture:
     config: type[BaseModel]
     smallest_side: Callable[[Any], int] | None = None
     tasks: frozenset[str] = frozenset(("classification", "multilabel", "regression"))
+    batch_norm: bool = False
 
 
 def _lenet_side(config: LeNetConfig) -> int:
@@ -162,7 +164,13 @@ ARCHITECTURES: dict[str, Architecture] = {
             lambda _: 4,
         ),
         Architecture("vgg8", "MAP's VGG8: five convolutions", MapConfig, lambda _: 32),
-        Architecture("vgg8_bn", "MAP's VGG8-BN: five convolutions with BatchNorm", MapConfig, lambda _: 32),
+        Architecture(
+            "vgg8_bn",
+            "MAP's VGG8-BN: five convolutions with BatchNorm",
+            MapConfig,
+            lambda _: 32,
+            batch_norm=True,
+        ),
         Architecture(
             "vgg9",
             "FedConcat's VGG-9: six convolutions, two linear layers, dropout",
@@ -176,9 +184,11 @@ ARCHITECTURES: dict[str, Architecture] = {
             ArchitectureConfig,
             lambda _: 32,
         ),
-        Architecture("resnet8", "CReFF's ResNet-8: three residual blocks", ResNet8Config, lambda _: 8),
-        Architecture("resnet20", "MAP's ResNet20 for CIFAR", MapConfig, lambda _: 8),
-        Architecture("resnet56", "MAP's ResNet56 for CIFAR", MapConfig, lambda _: 8),
+        Architecture(
+            "resnet8", "CReFF's ResNet-8: three residual blocks", ResNet8Config, lambda _: 8, batch_norm=True
+        ),
+        Architecture("resnet20", "MAP's ResNet20 for CIFAR", MapConfig, lambda _: 8, batch_norm=True),
+        Architecture("resnet56", "MAP's ResNet56 for CIFAR", MapConfig, lambda _: 8, batch_norm=True),
         Architecture(
             "cct",
             "FedBR's compact convolutional transformer: seven layers, 256 features",
@@ -204,6 +214,7 @@ ARCHITECTURES: dict[str, Architecture] = {
                 f"torchvision's {title}, random initial weights",
                 TorchvisionConfig,
                 lambda config: 32 if config.stem == "imagenet" else 8,
+                batch_norm=True,
             )
             for name, title in RESNETS.items()
         ),

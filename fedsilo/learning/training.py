@@ -249,7 +249,7 @@ def fit(
     """
     device = examples.labels.device
     trained = list(model.parameters() if parameters is None else parameters)
-    optimizer = _optimizer(model, trained, plan)
+    optimizer = optimizer_of(model, trained, plan)
     skip_single = has_batch_norm(model)
     per_epoch, steps = steps_of(len(examples), plan, skip_single)
     order = _order(examples, plan, skip_single)
@@ -262,7 +262,7 @@ def fit(
     group.broadcast_([*touched, *model.buffers()])
     wholes, ahead = tee(islice(order, steps))
     shares = (index[group.share(len(index), skip_single)] for index in ahead)
-    with _seeded(plan.own_seed, device), closing(examples.stream(shares)) as stream:
+    with seeded(plan.own_seed, device), closing(examples.stream(shares)) as stream:
         for step, (index, (_, features, labels)) in enumerate(zip(wholes, stream, strict=True)):
             features = view(features, group.share(len(index), skip_single), len(index))
             whole = labels if len(labels) == len(index) else examples.labels[index]
@@ -308,7 +308,7 @@ def _order(examples: Examples, plan: LocalTraining, skip_single: bool) -> Iterat
     )
 
 
-def _optimizer(model: nn.Module, trained: list[nn.Parameter], plan: LocalTraining) -> Optimizer:
+def optimizer_of(model: nn.Module, trained: list[nn.Parameter], plan: LocalTraining) -> Optimizer:
     """The plan's optimiser with the state that the plan brings; a parameter outside the model has its place as name."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     named = {
@@ -361,7 +361,8 @@ def steps_of(n: int, plan: LocalTraining, skip_single: bool) -> tuple[int, int]:
 
 
 @contextmanager
-def _seeded(seed: int, device: torch.device) -> Iterator[None]:
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """What the network draws follows from the seed meanwhile; afterwards the generators are as before."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.default_generator.manual_seed(seed)
         if device.type == "cuda":

@@ -145,6 +145,10 @@ def show_result(outcome: Mapping[str, Any], baseline: Sequence[Mapping[str, Any]
     console.print(_result_table(outcome, baseline, data))
     if best := outcome.get("best"):
         console.print(f"best    round {best['round']}: {best['metric']} {best['value']:.4g}", soft_wrap=True)
+    if left := [f"{silo['name']} {silo['kept']:.0%}" for silo in outcome["silos"] if "kept" in silo]:
+        console.print(f"kept    {', '.join(left)} of the models of the last round", soft_wrap=True)
+    if private := outcome.get("privacy"):
+        console.print(f"privacy {private}", soft_wrap=True)
     console.print(f"model   {outcome['model']['path']}", soft_wrap=True)
     if PERSONAL_ACCURACY in outcome["metrics"]:
         where = Path(outcome["model"]["path"]).parent / "silos" / "NAME" / "state" / PERSONAL_TENSORS

@@ -139,6 +139,7 @@ class RunProgress:
         job = self.federation.job
         succeeded = self.status["phase"] == JobPhase.COMPLETE
         model = self.status.get("model") if succeeded else None
+        private = job.spec.privacy.differential_privacy
         return {
             "phase": "Succeeded" if succeeded else "Failed",
             **({"reason": "Succeeded"} if succeeded else self.failure()),
@@ -146,9 +147,11 @@ class RunProgress:
             "method": job.spec.method.name,
             "rounds": len(self.rounds),
             "metrics": finite(self.status["metrics"]),
+            **({} if private is None else {"privacy": str(private)}),
             **{name: self.status[name] for name in ("best", "findings") if self.status.get(name)},
             "silos": [
                 {key: silo.get(key) for key in ("name", "state", "samples", "lastRound")}
+                | {key: silo[key] for key in ("kept",) if silo.get(key) is not None}
                 for silo in self.silos
             ],
             "model": {"path": str(self.workdir.root / "model.safetensors"), "sha256": model["sha256"]}

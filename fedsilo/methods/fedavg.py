@@ -22,7 +22,7 @@ from fedsilo.methods.interface import (
     Step,
     Updates,
 )
-from fedsilo.methods.method import Method
+from fedsilo.methods.method import MechanismName, Method
 from fedsilo.methods.pieces.local import PlainTraining, train_model
 from fedsilo.methods.state import State
 from fedsilo.tasks.interface import EVERY_TASK
@@ -71,6 +71,17 @@ class FedAvg(Method):
     def single_updates(self) -> Mapping[str, str]:
         """None: a mean is all that the aggregator needs."""
         return {}
+
+    @property
+    def averages_models(self) -> bool:
+        """It does, and so does what is made from it by another half in the silos only that sends nothing else."""
+        kinds = {payload.kind for step in self.steps().values() for payload in step.payloads}
+        return type(self).server is FedAvg.server and kinds == {"model"} and not self.single_updates
+
+    @property
+    def mechanisms(self) -> Mapping[str, MechanismName]:
+        """Silos train plainly, likewise."""
+        return {"model": "DP-SGD"} if self.accepts_trainer else {}
 
     @property
     def accepts_trainer(self) -> bool:

@@ -44,6 +44,9 @@ from fedsilo.wire import Contract, ModelSignature
 PublicData = Literal["examples", "labelled examples"]
 """What is read of a public dataset; of `examples` the labels, if there are any, are not."""
 
+MechanismName = Literal["DP-SGD", "Gaussian"]
+"""What keeps a payload private: clipped gradients of sampled examples with noise in every step, or noise on sums."""
+
 
 class Method(ABC):
     """Base of all methods.
@@ -127,6 +130,22 @@ class Method(ABC):
         """
         kinds = {payload.kind for step in self.steps().values() for payload in step.payloads}
         return dict.fromkeys(sorted(kinds), "the method does not say that sums are enough")
+
+    @property
+    def averages_models(self) -> bool:
+        """Whether all that the server half makes of what silos send is `ServerContext.mean` of their models, which
+        began as the tree `model` of its state: `spec.aggregation.rule` may then take its place.
+        """
+        return False
+
+    @property
+    def mechanisms(self) -> Mapping[str, MechanismName]:
+        """Payload kinds -> what keeps them private where the job has `spec.privacy.differentialPrivacy`; the others
+        have nothing that does, so that such a job is refused.
+
+        A method that names one has its silo half go through it: `train_model` does, and `private_statistics`.
+        """
+        return {}
 
     @property
     def personalises(self) -> bool:

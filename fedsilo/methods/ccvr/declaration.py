@@ -7,6 +7,7 @@ from functools import partial
 
 from fedsilo.methods.ccvr.config import STATISTICS, CCVRConfig, Covariance
 from fedsilo.methods.interface import Payload, Phase, ServerHalf, SiloStep, Step
+from fedsilo.methods.method import MechanismName
 from fedsilo.methods.pieces.after_another import AfterAnother
 
 
@@ -50,6 +51,12 @@ class CCVR(AfterAnother):
         kinds = {payload.kind for payload in statistics_payloads(self.config.covariance)}
         why = "as sums of squares they would lose precision"
         return {**super().single_updates, **dict.fromkeys(sorted(kinds), why)}
+
+    @property
+    def mechanisms(self) -> Mapping[str, MechanismName]:
+        """Those of the method before, and noise on the sums that the statistics are made of."""
+        kinds = {payload.kind for payload in statistics_payloads(self.config.covariance)}
+        return {**super().mechanisms, **dict.fromkeys(sorted(kinds), "Gaussian")}
 
     def check(self) -> list[tuple[str, object, str, str]]:
         """What holds of the method before, and no power of negative features."""

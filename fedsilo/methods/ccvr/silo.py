@@ -7,15 +7,18 @@ import numpy as np
 from fedsilo.learning.evaluation import features_of
 from fedsilo.methods.ccvr.config import Covariance
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
+from fedsilo.methods.pieces.private_steps import noisy_moments, positive, privacy_of
 from fedsilo.methods.state import State, Tree
 
 
 def disclose(silo: SiloContext, task: SiloTask, private: State, *, covariance: Covariance) -> Reply:
     """N_c, mean and covariance of the features of each class, from the task's model in evaluation mode.
 
-    A class below the minimum is left out.
+    A class below the minimum is left out. With differential privacy all of it has noise.
     """
     features = features_of(silo.model(task.trees["model"]), silo.train).astype(np.float64)
+    if privacy_of(silo) is not None:
+        return _disclose_privately(silo, task, features, covariance)
     labels = silo.train.labels.cpu().numpy()
     tensors: Tree = {}
     support: dict[str, int] = {}
@@ -29,6 +32,28 @@ def disclose(silo: SiloContext, task: SiloTask, private: State, *, covariance: C
         tensors |= {f"{name}/{label}": array for name, array in blocks.items()}
         support |= {f"{name}/{label}": len(members) for name in blocks}
     return Reply(tensors, samples=len(silo.train), support=support)
+
+
+def _disclose_privately(
+    silo: SiloContext, task: SiloTask, features: np.ndarray, covariance: Covariance
+) -> Reply:
+    """The same from counts, sums and sums of products with noise; it is the noisy count that may be too small."""
+    order = 1 if covariance == "none" else 2
+    moments, mechanisms = noisy_moments(silo, task, features, order)
+    tensors: Tree = {}
+    support: dict[str, int] = {}
+    for label, (count, total, products) in enumerate(moments):
+        if count < max(silo.min_samples_per_class, 1):
+            continue
+        mean = total / count
+        blocks = {"count": np.array(count, np.int64), "mean": mean}
+        if products is not None:
+            spread = (products - count * np.outer(mean, mean)) / max(count - 1, 1)
+            full = covariance == "full"
+            blocks["covariance"] = positive(spread) if full else np.maximum(np.diag(spread), 0)
+        tensors |= {f"{name}/{label}": array for name, array in blocks.items()}
+        support |= {f"{name}/{label}": count for name in blocks}
+    return Reply(tensors, samples=len(silo.train), support=support, mechanisms=mechanisms)
 
 
 def local_covariance(members: np.ndarray, covariance: Covariance) -> np.ndarray:

@@ -8,7 +8,7 @@ from functools import partial
 from fedsilo.api.job import ModelSpec
 from fedsilo.methods.fedconcat.config import NOISY, FedConcatConfig, StagesConfig
 from fedsilo.methods.interface import Payload, Phase, ServerHalf, SiloStep, Step
-from fedsilo.methods.method import Method
+from fedsilo.methods.method import MechanismName, Method
 from fedsilo.methods.pieces.local import PlainTraining
 from fedsilo.methods.state import Scalar
 from fedsilo.wire import ModelSignature
@@ -46,6 +46,11 @@ class Concatenation(Method):
             "train": PlainTraining(),
             "classify": LinearProbe(self.config.variant, self.config.classifier_weight_decay),
         }
+
+    @property
+    def mechanisms(self) -> Mapping[str, MechanismName]:
+        """Both stages train plainly."""
+        return {"model": "DP-SGD"}
 
     def dimensions(self, signature: ModelSignature, settings: Mapping[str, Scalar]) -> Mapping[str, int]:
         """`stacked` = K d, the width of the concatenated features; K is in the task, and at most the job's."""
@@ -91,6 +96,11 @@ class FedConcat(Concatenation):
         counts = Payload("class_counts", "count", (), "int64", per_class=True)
         noisy = Payload("class_counts", NOISY, ("classes",), "float64")
         return {"distribution": Step((counts if self.config.epsilon is None else noisy,)), **super().steps()}
+
+    @property
+    def mechanisms(self) -> Mapping[str, MechanismName]:
+        """That of the stages, and noise on the counts; the paper's on the distribution is not accounted."""
+        return {**super().mechanisms, **({"class_counts": "Gaussian"} if self.config.epsilon is None else {})}
 
     def phases(self) -> tuple[Phase, ...]:
         """One exchange of counts, then T_e and T_c rounds."""

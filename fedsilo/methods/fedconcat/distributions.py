@@ -8,19 +8,30 @@ import numpy as np
 
 from fedsilo.methods.fedconcat.config import NOISY
 from fedsilo.methods.interface import Reply, ServerContext, SiloContext, SiloTask, Updates
+from fedsilo.methods.pieces.private_steps import noisy_counts, privacy_of
 from fedsilo.methods.state import State
+from fedsilo.privacy.mechanism import Mechanism
 
 log = logging.getLogger("fedsilo.methods")
 
 
 def disclose(silo: SiloContext, task: SiloTask, private: State) -> Reply:
-    """Samples of each class, as one block per class; a class below the minimum is left out."""
-    del task, private
-    disclosed = {label: int(count) for label, count in enumerate(_counts(silo)) if count}
+    """Samples of each class, as one block per class; a class below the minimum is left out.
+
+    With differential privacy they have noise, and it is the noisy count that is below the minimum or not.
+    """
+    del private
+    counts, mechanisms = _counts(silo), tuple[Mechanism, ...]()
+    if privacy_of(silo) is not None:
+        counts, mechanisms = noisy_counts(silo, task)
+    disclosed = {
+        label: int(count) for label, count in enumerate(counts) if count >= silo.min_samples_per_class
+    }
     return Reply(
         tensors={f"count/{label}": np.array(count, np.int64) for label, count in disclosed.items()},
         samples=len(silo.train),
         support={f"count/{label}": count for label, count in disclosed.items()},
+        mechanisms=mechanisms,
     )
 
 

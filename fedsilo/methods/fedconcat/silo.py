@@ -13,9 +13,10 @@ import torch
 from fedsilo.learning.evaluation import features_of
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import Model, load_tree, to_tree
-from fedsilo.learning.training import LocalTraining, fit
+from fedsilo.learning.training import LocalTraining, cross_entropy_loss, fit
 from fedsilo.methods.fedconcat.cluster_models import trees
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
+from fedsilo.methods.pieces.private_steps import fit_privately, privacy_of
 from fedsilo.methods.state import State
 
 RELEASED_BATCHES = 3
@@ -47,7 +48,11 @@ class LinearProbe:
         model = Model(torch.nn.Identity(), torch.nn.Linear(features.shape[1], silo.signature.classes))
         load_tree(model, task.trees["classifier"])
         plan = replace(self.plan(silo.local_training(task)), augmentation=None)  # of images, not of features
-        report = fit(model.to(device), Examples(features, silo.train.labels), plan)
+        examples = Examples(features, silo.train.labels)
+        if privacy_of(silo) is not None:
+            _, mechanisms = fit_privately(silo, task, model.to(device), examples, plan, cross_entropy_loss)
+            return Reply(to_tree(model), len(silo.train), private=private, mechanisms=mechanisms)
+        report = fit(model.to(device), examples, plan)
         return Reply(to_tree(model), len(silo.train), {"loss": report.loss}, private=private)
 
     def plan(self, plan: LocalTraining) -> LocalTraining:

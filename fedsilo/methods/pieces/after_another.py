@@ -15,7 +15,7 @@ from fedsilo.api.faults import ABSENT, Fault, Finding, ManifestFaults
 from fedsilo.api.job import FederatedJobSpec, MethodSpec, ModelSpec
 from fedsilo.methods import registry
 from fedsilo.methods.interface import MethodConfig, Phase, SiloStep, Step
-from fedsilo.methods.method import Method, PublicData
+from fedsilo.methods.method import MechanismName, Method, PublicData
 from fedsilo.methods.state import Scalar
 from fedsilo.wire import ModelSignature
 
@@ -97,6 +97,11 @@ class AfterAnother(Method):
     def single_updates(self) -> Mapping[str, str]:
         """Those of the method before."""
         return {} if self.of_existing else self.before.single_updates
+
+    @property
+    def mechanisms(self) -> Mapping[str, MechanismName]:
+        """Those of the method before."""
+        return {} if self.of_existing else self.before.mechanisms
 
     @property
     def public_data(self) -> PublicData | None:

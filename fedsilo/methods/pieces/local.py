@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fedsilo.errors import MethodError
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
+from fedsilo.methods.pieces.private_steps import fit_privately, privacy_of
 from fedsilo.methods.state import State
 
 OWN_STATE = "trainer"
@@ -46,6 +47,11 @@ def train_model(
             )
         return _trained_by_the_job(silo, task, private)
     model = silo.module(task.trees["model"])
+    if privacy_of(silo) is not None:
+        plan = plan or silo.local_training(task)
+        _, mechanisms = fit_privately(silo, task, model, silo.train, plan, loss or silo.loss())
+        # Without its loss, which follows from the examples without noise.
+        return Reply(to_tree(model), samples=len(silo.train), mechanisms=mechanisms)
     report = fit(model, silo.train, plan or silo.local_training(task), loss=loss or silo.loss())
     return Reply(to_tree(model), samples=len(silo.train), metrics={"loss": report.loss})
 
@@ -85,6 +91,8 @@ class PlainTraining:
         """w_k of every silo, equal to that of each by itself up to rounding."""
         from fedsilo.learning.batched import BatchedClient, fit_batched
 
+        if privacy_of(silos[0]) is not None:  # whose steps are of single examples
+            return [self(silo, task, State()) for silo, task in zip(silos, tasks, strict=True)]
         clients = [
             BatchedClient(task.trees["model"], silo.train, silo.local_training(task))
             for silo, task in zip(silos, tasks, strict=True)

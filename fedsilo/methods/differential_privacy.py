@@ -1,0 +1,157 @@
+"""What a job's `spec.privacy.differentialPrivacy` comes to: mechanisms, noise, epsilon, and what it cannot cover.
+
+Every silo has the noise with which all that it may send in the whole job, in every round and phase, is of the job's
+epsilon: equal noise multipliers in all mechanisms, composed by `fedsilo.privacy.accounting`. That depends on the number
+of its examples, by which it samples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import cache
+
+from fedsilo.api.differential_privacy import DifferentialPrivacySpec
+from fedsilo.api.faults import ABSENT, Finding
+from fedsilo.api.job import FederatedJobSpec
+from fedsilo.errors import DataInvalid
+from fedsilo.learning.catalogue import ARCHITECTURES
+from fedsilo.methods.interface import EVALUATE, PREPROCESSING
+from fedsilo.methods.method import MechanismName, Method
+from fedsilo.privacy.accounting import epsilon_of, noise_multiplier_for
+from fedsilo.privacy.mechanism import Mechanism
+from fedsilo.tasks.registry import kind_of
+
+FIELD = "spec.privacy.differentialPrivacy"
+
+TASKS = frozenset({"classification", "multilabel", "regression"})
+"""Learning tasks whose loss is a mean over examples of what each has by itself."""
+
+
+def steps_of_round(spec: FederatedJobSpec, examples: int) -> int:
+    """Local steps of a silo with so many examples in one round."""
+    training = spec.training
+    if training.local_steps is not None:
+        return training.local_steps
+    return max(training.local_epochs * math.ceil(examples / training.examples_per_step), training.min_steps)
+
+
+def job_mechanisms(method: Method, examples: int, noise_multiplier: float = 1.0) -> tuple[Mechanism, ...]:
+    """What each example of a silo with so many goes through in the whole job, if the silo takes part in every round."""
+    sampling = method.spec.training.examples_per_step / examples
+    found = []
+    for phase in method.phases():
+        names = {method.mechanisms.get(payload.kind) for payload in method.step(phase.step).payloads}
+        if "DP-SGD" in names:
+            times = phase.rounds * steps_of_round(method.spec, examples)
+            found.append(Mechanism(noise_multiplier, sampling, times))
+        if "Gaussian" in names:
+            found.append(Mechanism(noise_multiplier, 1.0, phase.rounds))
+    return tuple(found)
+
+
+def noise_multiplier(method: Method, examples: int) -> float:
+    """Deviation of the noise over what one example can add, in a silo with so many examples.
+
+    :raises DataInvalid: fewer examples than a batch, or so many that the job's delta would permit to reveal one of them
+        whole.
+    """
+    private, batch = method.spec.privacy.differential_privacy, method.spec.training.examples_per_step
+    assert private is not None, "asked for only where the job has it"
+    if examples < batch:
+        raise DataInvalid(
+            f"training: examples: {examples} are fewer than a batch of {batch}, of which differential privacy samples "
+            "each with the probability batch over examples; use smaller batches, or give this silo more data"
+        )
+    if private.delta * examples >= 1:
+        raise DataInvalid(
+            f"{FIELD}.delta: {private.delta:g} is not below one over the {examples} examples of this silo, so that one "
+            f"of them might be revealed whole; use less than {1 / examples:.2g}"
+        )
+    if private.noise_multiplier is not None:
+        return private.noise_multiplier
+    assert private.epsilon is not None, "one of the two is there"
+    parts = tuple((each.sampling, each.times) for each in job_mechanisms(method, examples))
+    return _noise_multiplier(private.epsilon, private.delta, parts)
+
+
+@cache
+def _noise_multiplier(epsilon: float, delta: float, parts: tuple[tuple[float, int], ...]) -> float:
+    try:
+        return noise_multiplier_for(epsilon, delta, parts)
+    except ValueError as error:
+        raise DataInvalid(
+            f"{FIELD}.epsilon: {error}; use a larger epsilon, fewer rounds or more data"
+        ) from error
+
+
+def job_epsilon(method: Method, examples: int) -> float:
+    """Epsilon of the whole job for a silo with so many examples; errors as `noise_multiplier`."""
+    private = method.spec.privacy.differential_privacy
+    assert private is not None, "asked for only where the job has it"
+    noise = noise_multiplier(method, examples)
+    return epsilon_of(job_mechanisms(method, examples, noise), private.delta)
+
+
+def check_privacy(method: Method) -> Iterator[Finding]:
+    """What a job with differential privacy asks for that nothing makes private."""
+    spec = method.spec
+    private = spec.privacy.differential_privacy
+    if private is None:
+        return
+    yield from _check_payloads(method, private)
+    training = spec.training
+    task = "classification" if spec.task is None else kind_of(spec.task)
+    if task not in TASKS or method.weighs_classes:
+        problem = (
+            "has a loss that is no mean over examples, and differential privacy clips the gradient of each"
+        )
+        name = spec.task.name if spec.task else ABSENT
+        yield "spec.task.name", name, problem, f"use {', '.join(sorted(TASKS))}, without classWeights"
+    architecture = ARCHITECTURES.get(spec.model.name)
+    if architecture is not None and architecture.batch_norm:
+        problem = (
+            "has BatchNorm, with which no example has a gradient of its own, as differential privacy needs"
+        )
+        remedy = "use a network with GroupNorm in its place, such as mnist_cnn, or without, such as lenet"
+        yield "spec.model.name", spec.model.name, problem, remedy
+    if training.precision != "float32":
+        problem = "cannot clip the gradients of single examples"
+        yield "spec.training.precision", training.precision, problem, "use float32"
+    if training.trainer is not None:
+        problem = "is a training of the job's own, of which nothing says that it is private"
+        yield "spec.training.trainer", training.trainer, problem, "remove it, or remove " + FIELD
+    if spec.evaluation.test_dataset is None and method.makes_models:
+        problem = (
+            "is not set, and scores of silos on their own examples have no mechanism that makes them private"
+        )
+        remedy = "name a test set among spec.aggregator.datasets"
+        yield "spec.evaluation.testDataset", ABSENT, problem, remedy
+    if spec.data.preprocessing is not None:
+        problem = "takes statistics of the silos' examples, which have no mechanism that makes them private"
+        given = spec.data.preprocessing.model_dump(by_alias=True)
+        yield "spec.data.preprocessing", given, problem, "prepare the data beforehand, and remove it"
+    if spec.data.check is not None:
+        problem = "has silos tell findings about their examples, which no mechanism makes private"
+        yield "spec.data.check", spec.data.check, problem, "remove it; run fedsilo doctor in the silo instead"
+
+
+def _check_payloads(method: Method, private: DifferentialPrivacySpec) -> Iterator[Finding]:
+    without = uncovered(method)
+    if without:
+        problem = f"has no mechanism for {' and '.join(without)}, which silos send in {method.name}"
+        given = private.model_dump(mode="json", by_alias=True, exclude_none=True)
+        yield FIELD, given, problem, "remove it, or use fedavg, fedconcat or ccvr"
+    elif method.personalises:
+        problem = f"covers what silos send, and in {method.name} also scores of silos' own models leave them"
+        given = private.model_dump(mode="json", by_alias=True, exclude_none=True)
+        yield FIELD, given, problem, "remove it, or use fedavg, fedconcat or ccvr"
+
+
+def uncovered(method: Method) -> list[str]:
+    """What silos send in the method that has no mechanism: payload kinds, and metrics that the aggregator needs."""
+    covered: dict[str, MechanismName] = dict(method.mechanisms)
+    steps = {name: step for name, step in method.all_steps().items() if name not in (EVALUATE, PREPROCESSING)}
+    kinds = {payload.kind for step in steps.values() for payload in step.payloads} - covered.keys()
+    metrics = {metric for step in steps.values() for metric in step.required}
+    return [*sorted(kinds), *sorted(metrics)]

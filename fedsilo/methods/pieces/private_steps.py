@@ -1,0 +1,119 @@
+"""What a silo half does in place of plain training and plain statistics where the job has differential privacy."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedsilo.api.differential_privacy import DifferentialPrivacySpec
+from fedsilo.methods.interface import SiloContext, SiloTask
+from fedsilo.privacy.mechanism import Mechanism
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from fedsilo.learning.examples import Examples
+    from fedsilo.learning.training import LocalTraining, Loss, TrainingReport
+
+
+def privacy_of(silo: SiloContext) -> DifferentialPrivacySpec | None:
+    """The job's differential privacy, if it has any."""
+    return silo.spec.privacy.differential_privacy
+
+
+def fit_privately(
+    silo: SiloContext, task: SiloTask, model: nn.Module, examples: Examples, plan: LocalTraining, loss: Loss
+) -> tuple[TrainingReport, tuple[Mechanism, ...]]:
+    """DP-SGD with the noise that the job asks of this silo, and the mechanism that the examples went through.
+
+    :raises DataInvalid: when the silo has too few examples for the job's batches, or too many for its delta.
+    """
+    from fedsilo.learning import private_training
+
+    private = privacy_of(silo)
+    assert private is not None, "asked for only where the job has it"
+    noise = noise_multiplier_of(silo)
+    privacy = private_training.ExamplePrivacy(noise, private.max_grad_norm, noise_generator(silo, task))
+    report = private_training.fit_privately(model, examples, plan, privacy, loss)
+    sampling = plan.batch_size / len(examples)
+    return report, (Mechanism(noise, sampling, report.steps),)
+
+
+def noise_multiplier_of(silo: SiloContext) -> float:
+    """Deviation of the noise over what one of this silo's examples can add; errors as `fit_privately`."""
+    from fedsilo.methods import registry
+    from fedsilo.methods.differential_privacy import noise_multiplier
+
+    return noise_multiplier(registry.bind(silo.spec), len(silo.train))
+
+
+def noise_generator(silo: SiloContext, task: SiloTask) -> np.random.Generator:
+    """Random numbers for one task's samples and noise.
+
+    The same for the same task with the same tensors, so that a task which is done again after a crash is no second
+    release; others for other tensors, whoever sends them under the same name.
+    """
+    digest = hashlib.sha256()
+    for name, tree in sorted(task.trees.items()):
+        digest.update(name.encode())
+        _add(digest, tree)
+    purpose = ("differential privacy", task.step, task.phase, task.round, digest.hexdigest())
+    return silo.secret_generator(*purpose)
+
+
+def _add(digest: hashlib._Hash, tree: Mapping[str, np.ndarray]) -> None:
+    for name, array in tree.items():
+        digest.update(f"{name} {array.dtype} {array.shape};".encode())
+        digest.update(np.ascontiguousarray(array).data if array.size else b"")
+
+
+def noisy_counts(silo: SiloContext, task: SiloTask) -> tuple[np.ndarray, tuple[Mechanism, ...]]:
+    """(C,) examples of each class with noise, not below zero: one example changes one count by one."""
+    noise, random = noise_multiplier_of(silo), noise_generator(silo, task)
+    labels = silo.train.labels.cpu().numpy()
+    counts = np.bincount(labels, minlength=silo.signature.classes) + random.normal(
+        0, noise, silo.signature.classes
+    )
+    return np.maximum(np.rint(counts), 0).astype(np.int64), (Mechanism(noise),)
+
+
+def noisy_moments(
+    silo: SiloContext, task: SiloTask, features: np.ndarray, order: int
+) -> tuple[list[tuple[int, np.ndarray, np.ndarray | None]], tuple[Mechanism, ...]]:
+    """Of each class: count, sum, and sum of products of features, with noise.
+
+    Features are clipped to the L2 norm F. One example adds at most 1 to a count, F to a sum and F^2 to the upper
+    triangle of a sum of products, each divided by which is a vector of norm 1; all `order + 1` of them together have
+    norm sqrt(order + 1).
+
+    :param features: (n, d).
+    :param order: 0 for counts alone, 1 for sums as well, 2 for products too.
+    :returns: for each class a count, not below zero, (d,) and (d, d), symmetric; and the mechanism.
+    """
+    private = privacy_of(silo)
+    assert private is not None, "asked for only where the job has it"
+    norm, width = private.feature_norm, features.shape[1]
+    noise, random = noise_multiplier_of(silo), noise_generator(silo, task)
+    deviation = noise * np.sqrt(order + 1)
+    lengths = np.linalg.norm(features, axis=1, keepdims=True)
+    clipped = features * (norm / np.maximum(lengths, norm))
+    labels, found = silo.train.labels.cpu().numpy(), []
+    for label in range(silo.signature.classes):
+        members = clipped[labels == label]
+        count = int(max(np.rint(len(members) + random.normal(0, deviation)), 0))
+        total = members.sum(axis=0) + random.normal(0, deviation * norm, width)
+        products = None
+        if order == 2:
+            upper = np.triu(members.T @ members + random.normal(0, deviation * norm**2, (width, width)))
+            products = upper + np.triu(upper, 1).T
+        found.append((count, total, products))
+    return found, (Mechanism(noise),)
+
+
+def positive(covariance: np.ndarray) -> np.ndarray:
+    """The nearest matrix, in Frobenius norm, without a negative eigenvalue: noise may have made it indefinite."""
+    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
+    return np.asarray((vectors * np.maximum(values, 0)) @ vectors.T)
