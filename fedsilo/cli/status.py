@@ -160,11 +160,12 @@ def _facts(job: Object, now: datetime) -> Iterable[tuple[str, str]]:
 
 
 def _silos(silos: Sequence[Mapping[str, Any]]) -> list[str]:
-    scored = any("personalAccuracy" in silo for silo in silos)
+    shares = {"kept": "kept", "personalAccuracy": "own model"}
+    shown = [name for name in shares if any(name in silo for silo in silos)]
     head = ("  silo", "agent", "round", "last round", "samples", "sent")
-    rows: list[tuple[str, ...]] = [(*head, *(["own model"] if scored else []), "message")]
+    rows: list[tuple[str, ...]] = [(*head, *(shares[name] for name in shown), "message")]
     for silo in silos:
-        sent, accuracy = silo.get("bytesSent"), silo.get("personalAccuracy")
+        sent = silo.get("bytesSent")
         rows.append(
             (
                 f"  {silo.get('namespace') or '-'}/{silo['name']}",
@@ -173,11 +174,11 @@ def _silos(silos: Sequence[Mapping[str, Any]]) -> list[str]:
                 _number(silo.get("lastRound")),
                 _number(silo.get("samples")),
                 "-" if sent is None else size(sent),
-                *(["-" if accuracy is None else f"{accuracy:.1%}"] if scored else []),
+                *("-" if silo.get(name) is None else f"{silo[name]:.1%}" for name in shown),
                 plain(silo.get("message") or ""),
             )
         )
-    return [columns(rows, right={3, 4, 5, 6} if scored else {3, 4, 5})]
+    return [columns(rows, right=range(3, 6 + len(shown)))]
 
 
 def _classes(classes: Sequence[Mapping[str, Any]], names: object) -> list[str]:

@@ -234,6 +234,7 @@ def _members(job: Object, agents: Iterable[Object]) -> list[Document]:
                 "lastRound": silo.get("lastRound"),
                 "samples": silo.get("samples"),
                 "bytes": silo.get("bytesSent"),
+                "kept": silo.get("kept"),
                 "personalAccuracy": silo.get("personalAccuracy"),
                 "message": silo.get("message") or "",
             }

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedsilo.engine.fold import mean_weights
+from fedsilo.engine.fold import FoldedUpdates, mean_weights
 from fedsilo.engine.initial_weights import require_tensors_of
 from fedsilo.engine.public_dataset import PublicDataset
+from fedsilo.engine.robust.rule import RobustMean
 from fedsilo.errors import MethodError
 from fedsilo.learning.built import BuiltNetwork, built_here
 from fedsilo.learning.parameters import Parts
@@ -36,6 +37,7 @@ class JobContext(ServerContext):
     :param drawn: file of the weights that were drawn, as long as it is there; without it, they are drawn again.
     :param public: the job's public dataset, where its method reads one.
     :param preprocessing: what networks do with raw values first, where the job does anything.
+    :param robust: what takes the place of the mean of models, where the job has a rule for it.
     """
 
     weights: str
@@ -44,6 +46,7 @@ class JobContext(ServerContext):
     drawn: Path | None = None
     public: PublicDataset | None = None
     preprocessing: Tree | None = None
+    robust: RobustMean | None = None
 
     @classmethod
     def of(
@@ -100,8 +103,14 @@ class JobContext(ServerContext):
     def mean(
         self, updates: Updates, kind: str, silos: Sequence[str] | None = None, weights: str | None = None
     ) -> Tree:
-        """Average of a kind of tensor, normalised over the given silos (all that answered by default)."""
-        return updates.weighted_sum(kind, self.shares(updates, silos, weights))
+        """Average of a kind of tensor, normalised over the given silos (all that answered by default), or what the
+        job's rule makes of them.
+        """
+        shares = self.shares(updates, silos, weights)
+        if self.robust is None:
+            return updates.weighted_sum(kind, shares)
+        assert isinstance(updates, FoldedUpdates), "the engine's own"
+        return self.robust.mean(updates, kind, shares)
 
     def shares(
         self, updates: Updates, silos: Sequence[str] | None = None, weights: str | None = None

@@ -71,6 +71,7 @@ class Account:
     :param sent: bytes of its accepted updates.
     :param update: digest of the last of them, scores apart.
     :param rounds: completed rounds by what became of the silo in them: `accepted`, `failed`, `missing`.
+    :param kept: how much of its last model counted, where the job has a rule that may leave some of it out.
     :param personal_accuracy: of its own model, where every silo with one lets it be published.
     """
 
@@ -79,6 +80,7 @@ class Account:
     sent: int = 0
     update: str | None = None
     rounds: Counter[str] = field(default_factory=Counter)
+    kept: float | None = None
     personal_accuracy: float | None = None
 
 
@@ -170,6 +172,8 @@ class StatusSource:
                 self._accounts[silo].sent += count
             for silo, samples in line["samples"].items():
                 self._accounts[silo].last_round, self._accounts[silo].samples = line["round"], samples
+            for silo, part in line.get("kept", {}).items():
+                self._accounts[silo].kept = part
             for name, phase, digest in receipts(line):
                 if phase not in (EVALUATE, PREPROCESSING):
                     self._by_name[name].update = digest
@@ -242,6 +246,7 @@ class StatusSource:
             samples=account.samples,
             bytes_sent=account.sent,
             update=account.update,
+            kept=account.kept,
             personal_accuracy=account.personal_accuracy,
         )
 

@@ -26,6 +26,7 @@ from fedsilo.engine.federated_evaluation import evaluation_record
 from fedsilo.engine.fold import FoldedUpdates, mean_metrics, public_metrics
 from fedsilo.engine.record import Record
 from fedsilo.engine.result import Released
+from fedsilo.engine.robust.rule import RobustMean
 from fedsilo.engine.round import OpenRound
 from fedsilo.engine.selection import (
     best_round,
@@ -216,9 +217,13 @@ class Workflow:
             "training": mean_metrics(updates),
             "silos": {silo: public_metrics(updates, silo) for silo in updates.silos},
         }
-        after = handed_out.restored(state, self.aggregate(handed_out.seen(state), exchange, updates))
+        seen = handed_out.seen(state)
+        rule, robust = self.spec.aggregation.rule, None
+        if rule is not None:
+            robust = RobustMean(rule, seen.tree("model"))
+        after = handed_out.restored(state, self.aggregate(seen, exchange, updates, robust))
         _require_finite_state(state, after)
-        return after, found
+        return after, found if robust is None else found | {"kept": robust.kept}
 
     def _handed_out(
         self, state: State, exchange: Exchange, offered: State, assignments: Mapping[str, Assignment]
@@ -246,9 +251,12 @@ class Workflow:
             tasks, {tree.removeprefix(ENCODED): whole[tree] for tree in whole} if encoding else {}
         )
 
-    def aggregate(self, state: State, exchange: Exchange, updates: Updates) -> State:
+    def aggregate(
+        self, state: State, exchange: Exchange, updates: Updates, robust: RobustMean | None = None
+    ) -> State:
         """State after the exchange; an evaluation leaves it as it is.
 
+        :param robust: what takes the place of the mean of models, where the job has a rule for it.
         :raises DataInvalid: when preprocessing needs a feature that no silo has.
         """
         data = self.spec.data
@@ -258,7 +266,7 @@ class Workflow:
             assert data.preprocessing is not None
             return state.with_trees(**{PREPROCESSING: numbers_of(data.preprocessing, pool(updates, data))})
         with self._method_errors("aggregate"):
-            context = replace(self._context, preprocessing=self._preprocessing(state))
+            context = replace(self._context, preprocessing=self._preprocessing(state), robust=robust)
             after = self._half.aggregate(context, _of_method(state), exchange, updates)
         kept = {name: state.trees[name] for name in OF_JOB if name in state.trees}
         after = after.with_trees(**kept)

@@ -65,6 +65,11 @@ class FedAvgM(FedAvg):
     Config = FedAvgMConfig
     config: FedAvgMConfig
 
+    @property
+    def averages_models(self) -> bool:
+        """The server's step is along the mean."""
+        return True
+
     def server(self) -> FedAvgMServer:
         """Model and velocity."""
         return FedAvgMServer(self.config)

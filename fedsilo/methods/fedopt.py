@@ -107,6 +107,11 @@ class FedOpt(FedAvg):
     Config = FedOptConfig
     config: FedOptConfig
 
+    @property
+    def averages_models(self) -> bool:
+        """The server's step is along the mean."""
+        return True
+
     def server(self) -> FedOptServer:
         """Model and moments."""
         return FedOptServer(self.config)

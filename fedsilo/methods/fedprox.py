@@ -99,6 +99,11 @@ class FedProx(FedAvg):
         remedy = "set spec.training.localEpochs or localSteps above 1, or remove it"
         return [("spec.method.config.stragglers", part, problem, remedy)]
 
+    @property
+    def averages_models(self) -> bool:
+        """Stragglers' models too, as FedAvg."""
+        return True
+
     def server(self) -> ServerHalf:
         """Averaging, with stragglers."""
         return FedProxServer(self.config)

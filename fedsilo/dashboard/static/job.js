@@ -72,14 +72,17 @@ function curves(view) {
 function members(rows) {
   // Only where all silos that tell it permit it.
   const told = rows.some((silo) => silo.personalAccuracy !== null);
+  const ruled = rows.some((silo) => silo.kept !== null);
   const columns = [{ title: "Silo" }, { title: "State" }, { title: "Since" }, { title: "Last round", number: true },
-    { title: "Samples", number: true }, ...told ? [{ title: "Own model", number: true }] : [], { title: "Sent", number: true },
+    { title: "Samples", number: true }, ...ruled ? [{ title: "Kept", number: true }] : [],
+    ...told ? [{ title: "Own model", number: true }] : [], { title: "Sent", number: true },
     { title: "Message", wide: true }];
   return table("Silos of this job", columns, rows.map((silo) => ({
     key: `${silo.namespace}/${silo.name}`,
     cells: [
       [h("b", null, silo.name), h("span", { class: "quiet" }, ` ${silo.namespace || ""}`)],
       badge(silo.state, silo.tone), time(silo.since), count(silo.lastRound), count(silo.samples),
+      ...ruled ? [silo.kept === null ? "" : figure("accuracy", silo.kept)] : [],
       ...told ? [silo.personalAccuracy === null ? "" : figure("accuracy", silo.personalAccuracy)] : [], size(silo.bytes), silo.message,
     ],
   })));
