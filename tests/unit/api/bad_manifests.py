@@ -19,6 +19,7 @@ NORTH = '    - {name: digits, loader: "sklearn:digits", config: {split: train}}\
 WEST = '    - {name: digits, loader: "sklearn:digits"}\n'
 TEST_SET = '    datasets:\n      - {name: digits-test, loader: "sklearn:digits", config: {split: test}}\n'
 WEIGHTS = "aggregation: {weights: samples}"
+PRIVACY = "privacy: {minSamplesPerClass: 5}"
 NAMESPACE = "apiVersion: v1\nkind: Namespace"
 PADDING = "config: {padding: 2}"
 DIGEST = "a" * 64
@@ -115,6 +116,29 @@ FIELDS: dict[str, Edit] = {
     "parameters without a pattern": (PADDING, f"{PADDING}, parameters: {{shared: []}}"),
     "pattern with a space": (PADDING, f"{PADDING}, parameters: {{frozen: ['encoder. *']}}"),
     "misspelt part of a model": (PADDING, f"{PADDING}, parameters: {{frosen: ['encoder.*']}}"),
+    "rule without its field": (WEIGHTS, "aggregation: {rule: {name: krum}}"),
+    "rule with the field of another": (WEIGHTS, "aggregation: {rule: {name: median, norm: 1.0}}"),
+    "number of models that the rule does not choose": (
+        WEIGHTS,
+        "aggregation: {rule: {name: krum, byzantine: 1, selected: 2}}",
+    ),
+    "unknown rule": (WEIGHTS, "aggregation: {rule: {name: mediam}}"),
+    "epsilon of zero": (PRIVACY, "privacy: {differentialPrivacy: {unit: example, epsilon: 0, delta: 0.001}}"),
+    "negative epsilon": (
+        PRIVACY,
+        "privacy: {differentialPrivacy: {unit: example, epsilon: -1, delta: 0.001}}",
+    ),
+    "delta of one": (PRIVACY, "privacy: {differentialPrivacy: {unit: example, epsilon: 1, delta: 1}}"),
+    "no delta": (PRIVACY, "privacy: {differentialPrivacy: {unit: example, epsilon: 1}}"),
+    "epsilon and noise": (
+        PRIVACY,
+        "privacy: {differentialPrivacy: {unit: example, epsilon: 1, noiseMultiplier: 1, delta: 0.001}}",
+    ),
+    "neither epsilon nor noise": (PRIVACY, "privacy: {differentialPrivacy: {unit: example, delta: 0.001}}"),
+    "unit that nothing protects": (
+        PRIVACY,
+        "privacy: {differentialPrivacy: {unit: patient, epsilon: 1, delta: 0.001}}",
+    ),
 }
 """Faults within one document."""
 

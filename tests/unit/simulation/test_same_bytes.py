@@ -166,3 +166,35 @@ def test_fewer_bytes_of_parts_of_a_network_with_batch_norm(tmp_path: Path) -> No
 
 def test_a_network_with_batch_norm(tmp_path: Path) -> None:
     both(tmp_path, 2, model={"name": "resnet8", "config": {"width": 2}})
+
+
+RULES: tuple[dict[str, Any], ...] = (
+    {"name": "norm-clipping", "norm": 0.1},
+    {"name": "median"},
+    {"name": "trimmed-mean", "byzantine": 1},
+    {"name": "krum", "byzantine": 1},
+    {"name": "geometric-median"},
+)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=[rule["name"] for rule in RULES])
+def test_rules_in_place_of_the_mean_and_what_they_keep(tmp_path: Path, rule: dict[str, Any]) -> None:
+    found = both(tmp_path, 5, aggregation={"rule": rule}, communication={"upload": {"encoding": "bfloat16"}})
+    last = found.history()[-1]["kept"]
+    assert last.keys() == found.history()[-1]["samples"].keys()
+    assert all(0 <= part <= 1 for part in last.values())
+
+
+@pytest.mark.parametrize(
+    ("method", "config"),
+    [("fedavg", {}), ("ccvr", {}), ("fedconcat", {"clusters": 2, "encoderRounds": 1, "classifierRounds": 1})],
+)
+def test_noise_that_hides_single_examples(tmp_path: Path, method: str, config: dict[str, Any]) -> None:
+    private = {"unit": "example", "noiseMultiplier": 1.0, "delta": 1e-3}
+    both(
+        tmp_path,
+        3,
+        method={"name": method, "config": config},
+        training={"rounds": 2, "batchSize": 20},
+        privacy={"differentialPrivacy": private},
+    )
