@@ -150,7 +150,8 @@ def test_values_that_json_cannot_say_are_the_methods_fault(
 ) -> None:
     honest = Workflow.aggregate
 
-    def aggregate(self: Workflow, state: State, exchange: Exchange, updates: Updates) -> State:
+    def aggregate(self: Workflow, state: State, exchange: Exchange, updates: Updates, robust: None) -> State:
+        assert robust is None
         return honest(self, state, exchange, updates).with_values(loss=float("nan"))
 
     monkeypatch.setattr(Workflow, "aggregate", aggregate)

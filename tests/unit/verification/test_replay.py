@@ -71,7 +71,7 @@ def changed(tree: Tree) -> Tree:
 def test_a_fold_that_was_not_the_methods_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Workflow.aggregate
 
-    def lie(self: Workflow, state: State, exchange: Exchange, updates: Updates) -> State:
+    def lie(self: Workflow, state: State, exchange: Exchange, updates: Updates, robust: None) -> State:
         after = honest(self, state, exchange, updates)
         return after.with_trees(model=changed(after.tree("model"))) if exchange.round == 2 else after
 
@@ -86,7 +86,7 @@ def test_a_fold_that_was_not_the_methods_is_named(tmp_path: Path, monkeypatch: p
 def test_values_that_are_not_the_methods_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Workflow.aggregate
 
-    def lie(self: Workflow, state: State, exchange: Exchange, updates: Updates) -> State:
+    def lie(self: Workflow, state: State, exchange: Exchange, updates: Updates, robust: None) -> State:
         return honest(self, state, exchange, updates).with_values(note=exchange.round)
 
     directory = lying(monkeypatch, tmp_path, "aggregate", lie)
