@@ -133,7 +133,8 @@ def draw(lines: Sequence[Line], path: Path) -> None:
             at = np.arange(len(RULES)) + number * width
             panel.bar(at, heights, width, label=attack)
         panel.set_xticks(np.arange(len(RULES)) + 0.4 - width / 2, list(RULES), rotation=30, fontsize="small")
-        panel.legend(fontsize="x-small", loc="lower right")
+        panel.set_ylim(0, 112)
+        panel.legend(fontsize="x-small", loc="upper center", ncols=len(ATTACKS))
     canvas.savefig(path, dpi=80, metadata={"Software": None})
 
 
