@@ -1,0 +1,69 @@
+"""The aggregator's side of one sum: it takes off the masks that are left in the sum of the masked vectors."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Mapping
+
+import numpy as np
+
+from fedsilo.errors import Problem
+from fedsilo.secure_aggregation.masks import add_mask, agreed, public_of
+from fedsilo.secure_aggregation.messages import Announcement, Context, Unmasking
+from fedsilo.secure_aggregation.shamir import combine
+from fedsilo.secure_aggregation.silo_side import own_mask
+
+
+def add_masked(total: np.ndarray, masked: Iterable[np.ndarray]) -> None:
+    """Add the survivors' masked vectors to (n,) uint64 in place, modulo 2^64."""
+    for vector in masked:
+        np.add(total, vector, out=total)
+
+
+def unmask(
+    total: np.ndarray,
+    context: Context,
+    announced: Mapping[str, Announcement],
+    sharers: Collection[str],
+    survivors: Collection[str],
+    unmaskings: Mapping[str, Unmasking],
+) -> None:
+    """Turn the sum of the survivors' masked vectors into the sum of their vectors, in place.
+
+    :param sharers: silos that shared their secrets, survivors among them.
+    :param unmaskings: of the silos that sent theirs.
+    :raises Problem: `too-few-silos`, or `malformed` where shares are of no secret that was announced.
+    """
+    context.require_enough(unmaskings, "sent shares")
+    for silo in survivors:
+        seed = _secret(context, {who: one.seeds for who, one in unmaskings.items()}, silo)
+        if seed is None or hashlib.sha256(seed).digest() != announced[silo].commitment:
+            raise _wrong(silo)
+        add_mask(total, own_mask(seed, context), -1)
+    for silo in sharers:
+        if silo in survivors:
+            continue
+        key = _secret(context, {who: one.keys for who, one in unmaskings.items()}, silo)
+        if key is None or public_of(key) != announced[silo].mask_key:
+            raise _wrong(silo)
+        for other in survivors:
+            secret = agreed(key, announced[other].mask_key, "mask", context.content)
+            # The survivor added it where it comes first in the job, and subtracted it otherwise.
+            add_mask(total, secret, -1 if context.point(other) < context.point(silo) else 1)
+
+
+def _secret(context: Context, shares: Mapping[str, Mapping[str, bytes]], silo: str) -> bytes | None:
+    found = {context.point(who): given[silo] for who, given in shares.items() if silo in given}
+    if len(found) < context.threshold:
+        raise Problem(
+            "too-few-silos",
+            f"secure aggregation: {len(found)} shares of {silo} are there, and {context.threshold} are needed",
+        )
+    return combine(found, context.threshold)
+
+
+def _wrong(silo: str) -> Problem:
+    return Problem(
+        "malformed",
+        f"secure aggregation: the shares of {silo} are of no secret that it announced; nothing is unmasked",
+    )

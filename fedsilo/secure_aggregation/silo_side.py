@@ -1,0 +1,252 @@
+"""The silo's side of one sum: what it sends in each round, and what it refuses to.
+
+Every message follows from the secrets and from what the silo was told, so that a crash and a repeated request give
+the same bytes. What the silo was told in a round is kept as a digest before it answers: another list of keys, another
+vector or another list of survivors is refused, since two answers under one mask would take it off.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+from fedsilo.canonical import canonical_json
+from fedsilo.errors import Problem
+from fedsilo.secure_aggregation.masks import KEY_BYTES, add_mask, agreed, public_of
+from fedsilo.secure_aggregation.messages import SURVIVORS, Announcement, Context, Unmasking, survivors_message
+from fedsilo.secure_aggregation.shamir import SHARE_BYTES, split
+from fedsilo.wire.keys import SIGNATURE_BYTES, SigningKey
+
+SEALED_BYTES = 2 * SHARE_BYTES + 16
+"""Two shares, encrypted and authenticated."""
+
+
+@dataclass(frozen=True)
+class SiloSide:
+    """One silo's state; it is to be on the disk before the message that comes with it is sent.
+
+    :param mask_key: private key of the masks that it has in common with others.
+    :param share_key: private key by which shares are hidden.
+    :param seed: of its own mask.
+    :param told: round -> digest of what it was told then.
+    """
+
+    context: Context
+    silo: str
+    mask_key: bytes
+    share_key: bytes
+    seed: bytes
+    told: Mapping[str, bytes]
+
+    @classmethod
+    def begin(cls, context: Context, silo: str) -> Self:
+        """New secrets of the operating system."""
+        mask_key, share_key, seed = (secrets.token_bytes(KEY_BYTES) for _ in range(3))
+        return cls(context, silo, mask_key, share_key, seed, {})
+
+    def announcement(self, key: SigningKey) -> Announcement:
+        """Round 0: the silo's keys, under its signing key."""
+        commitment = hashlib.sha256(self.seed).digest()
+        keys = public_of(self.mask_key), public_of(self.share_key), commitment
+        return Announcement.sign(self.context, self.silo, keys, key)
+
+    def shares(self, announced: Mapping[str, Announcement]) -> tuple[Self, dict[str, bytes]]:
+        """Round 1: for every other silo the shares of this silo's secrets, which only that silo can read.
+
+        :param announced: of all silos that did.
+        :raises Problem: `signature-invalid`, `malformed` or `too-few-silos`; `already-answered` for another list.
+        """
+        context = self.context
+        self._require_own(announced)
+        for silo, one in announced.items():
+            if silo not in context.members:
+                raise Problem("malformed", f"secure aggregation: {silo} is not a member of this sum")
+            one.verify(context, silo)
+        context.require_enough(announced, "announced keys")
+        public = [key for one in announced.values() for key in (one.mask_key, one.share_key)]
+        if len(set(public)) < len(public):
+            raise Problem(
+                "malformed", "secure aggregation: two silos announced the same key; nothing is sent"
+            )
+        following = self._noted("keys", _digest_of(announced))
+        points = [context.point(silo) for silo in announced]
+        divided = [
+            split(secret, context.threshold, points, self._source(name))
+            for name, secret in (("mask key", self.mask_key), ("seed", self.seed))
+        ]
+        return following, {
+            silo: self._seal(silo, one, b"".join(part[context.point(silo)] for part in divided))
+            for silo, one in announced.items()
+            if silo != self.silo
+        }
+
+    def masked(
+        self, announced: Mapping[str, Announcement], sealed: Mapping[str, bytes], vector: np.ndarray
+    ) -> tuple[Self, np.ndarray]:
+        """Round 2: the vector under the masks that it has in common with each silo that shared, and under its own.
+
+        :param sealed: of each other silo that shared, what it sealed for this one.
+        :param vector: (n,) uint64.
+        :raises Problem: likewise, and `malformed` for shares that were not sealed for this silo in this sum.
+        """
+        context = self.context
+        self._require_told("keys", _digest_of(announced))
+        context.require_enough([self.silo, *sealed], "shared their secrets")
+        for silo in sealed:
+            self._unseal(silo, announced, sealed)
+        digest = hashlib.sha256(canonical_json({"sharers": sorted(sealed)}))
+        digest.update(b"".join(sealed[silo] for silo in sorted(sealed)))
+        digest.update(np.ascontiguousarray(vector).data)
+        following = self._noted("vector", digest.digest())
+        total = vector.copy()
+        add_mask(total, own_mask(self.seed, context), 1)
+        for silo in sealed:
+            secret = agreed(self.mask_key, announced[silo].mask_key, "mask", context.content)
+            add_mask(total, secret, 1 if context.point(self.silo) < context.point(silo) else -1)
+        return following, total
+
+    def confirmation(
+        self, sharers: Mapping[str, bytes], survivors: list[str], key: SigningKey
+    ) -> tuple[Self, bytes]:
+        """Round 3: a signature over who survived.
+
+        :param sharers: what `masked` was given as `sealed`.
+        :param survivors: silos whose masked vectors are there.
+        :raises Problem: `malformed` or `too-few-silos`; `already-answered` for another list.
+        """
+        if not set(survivors) <= {self.silo, *sharers} or self.silo not in survivors:
+            raise Problem(
+                "malformed", "secure aggregation: survivors are silos that shared, this one among them"
+            )
+        if "vector" not in self.told:
+            raise Problem("malformed", "secure aggregation: this silo has sent no vector yet")
+        self.context.require_enough(survivors, "sent a vector")
+        message = survivors_message(self.context, survivors)
+        return self._noted("survivors", hashlib.sha256(message).digest()), key.sign(SURVIVORS, message)
+
+    def unmasking(
+        self,
+        announced: Mapping[str, Announcement],
+        sealed: Mapping[str, bytes],
+        survivors: list[str],
+        confirmed: Mapping[str, bytes],
+    ) -> Unmasking:
+        """Round 4: for each silo that shared one kind of share and never the other.
+
+        :param confirmed: survivor -> its signature over the same list.
+        :raises Problem: `signature-invalid`, `too-few-silos`, or `already-answered` for another list of survivors.
+        """
+        message = survivors_message(self.context, survivors)
+        self._require_told("survivors", hashlib.sha256(message).digest())
+        self._require_told("keys", _digest_of(announced))
+        if not set(confirmed) <= set(survivors):
+            raise Problem(
+                "malformed", "secure aggregation: a silo that did not survive has confirmed the list"
+            )
+        for silo, signature in confirmed.items():
+            if len(signature) != SIGNATURE_BYTES:
+                raise Problem(
+                    "malformed", f"secure aggregation: the signature of {silo} is not {SIGNATURE_BYTES} bytes"
+                )
+            self.context.members[silo].verify(SURVIVORS, message, signature)
+        self.context.require_enough(confirmed, "confirmed the survivors")
+        keys, seeds = dict[str, bytes](), dict[str, bytes]()
+        for silo in [self.silo, *sealed]:
+            both = self._own_shares(announced) if silo == self.silo else self._unseal(silo, announced, sealed)
+            if silo in survivors:
+                seeds[silo] = both[SHARE_BYTES:]
+            else:
+                keys[silo] = both[:SHARE_BYTES]
+        return Unmasking(keys, seeds)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it is kept, beside the context."""
+        return {
+            "maskKey": self.mask_key,
+            "shareKey": self.share_key,
+            "seed": self.seed,
+            "told": dict(self.told),
+        }
+
+    @classmethod
+    def from_dict(cls, context: Context, silo: str, document: Mapping[str, Any]) -> Self:
+        """What `to_dict` gave."""
+        return cls(
+            context, silo, document["maskKey"], document["shareKey"], document["seed"], dict(document["told"])
+        )
+
+    def _own_shares(self, announced: Mapping[str, Announcement]) -> bytes:
+        points, own = [self.context.point(silo) for silo in announced], self.context.point(self.silo)
+        return b"".join(
+            split(secret, self.context.threshold, points, self._source(name))[own]
+            for name, secret in (("mask key", self.mask_key), ("seed", self.seed))
+        )
+
+    def _source(self, name: str) -> bytes:
+        return hashlib.sha256(
+            b"\0".join([name.encode(), self.mask_key + self.seed + self.share_key, self.context.content])
+        ).digest()
+
+    def _seal(self, silo: str, one: Announcement, shares: bytes) -> bytes:
+        secret = agreed(self.share_key, one.share_key, f"shares of {self.silo}", self.context.content)
+        return ChaCha20Poly1305(secret).encrypt(bytes(12), shares, self._bound(self.silo, silo))
+
+    def _unseal(self, silo: str, announced: Mapping[str, Announcement], sealed: Mapping[str, bytes]) -> bytes:
+        if silo not in announced or silo == self.silo:
+            raise Problem("malformed", f"secure aggregation: {silo} shared secrets and announced no keys")
+        secret = agreed(self.share_key, announced[silo].share_key, f"shares of {silo}", self.context.content)
+        try:
+            return ChaCha20Poly1305(secret).decrypt(bytes(12), sealed[silo], self._bound(silo, self.silo))
+        except InvalidTag:
+            raise Problem(
+                "malformed",
+                f"secure aggregation: the shares of {silo} were not sealed for this silo in this sum",
+            ) from None
+
+    @staticmethod
+    def _bound(sender: str, recipient: str) -> bytes:
+        return canonical_json({"from": sender, "to": recipient})
+
+    def _require_own(self, announced: Mapping[str, Announcement]) -> None:
+        own = announced.get(self.silo)
+        if own is None or (own.mask_key, own.share_key) != (
+            public_of(self.mask_key),
+            public_of(self.share_key),
+        ):
+            raise Problem(
+                "malformed", "secure aggregation: this silo's own keys are not among those announced"
+            )
+
+    def _noted(self, round: str, digest: bytes) -> Self:
+        if self.told.get(round, digest) != digest:
+            raise Problem(
+                "already-answered",
+                f"secure aggregation: this silo has answered with other {round}; a second answer would take its mask "
+                "off",
+            )
+        return replace(self, told={**self.told, round: digest})
+
+    def _require_told(self, round: str, digest: bytes) -> None:
+        if self.told.get(round) != digest:
+            raise Problem(
+                "already-answered", f"secure aggregation: these are not the {round} that this silo answered"
+            )
+
+
+def own_mask(seed: bytes, context: Context) -> bytes:
+    """The secret of a silo's own mask."""
+    return hashlib.sha256(b"fedsilo/own-mask/v1\0" + seed + context.content).digest()
+
+
+def _digest_of(announced: Mapping[str, Announcement]) -> bytes:
+    digest = hashlib.sha256()
+    for silo, one in sorted(announced.items()):
+        digest.update(canonical_json({"silo": silo}) + b"".join(one.to_dict().values()))
+    return digest.digest()

@@ -1,0 +1,261 @@
+"""Sums that nobody can open: right for every drop-out that leaves the threshold, and closed to a hostile aggregator."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedsilo.errors import Problem
+from fedsilo.secure_aggregation.aggregator_side import add_masked, unmask
+from fedsilo.secure_aggregation.masks import add_mask, agreed
+from fedsilo.secure_aggregation.messages import Announcement, Unmasking
+from fedsilo.secure_aggregation.silo_side import SiloSide, own_mask
+from tests.unit.secure_aggregation.parties import KEYS, Sum, context_of, names, vectors_of, whole
+
+
+def sum_of(vectors: dict[str, np.ndarray], silos: list[str]) -> list[int]:
+    total = np.zeros(len(next(iter(vectors.values()))), np.uint64)
+    add_masked(total, [vectors[name] for name in silos])
+    return [int(value) for value in total]
+
+
+def subsets(silos: list[str], least: int) -> list[list[str]]:
+    return [list(some) for size in range(least, len(silos) + 1) for some in combinations(silos, size)]
+
+
+@pytest.mark.parametrize("count", [3, 4, 5])
+def test_every_drop_out_that_leaves_the_threshold_at_every_stage(count: int) -> None:
+    vectors, least = vectors_of(count, size=2), count // 2 + 1
+    tried = 0
+    for announced in subsets(names(count), least):
+        for shared in subsets(announced, least):
+            for masked in subsets(shared, least):
+                for last in subsets(masked, least):
+                    found = whole(count, [announced, shared, masked, last, last], vectors)
+                    assert found.total().tolist() == sum_of(vectors, masked)
+                    tried += 1
+    assert tried == {3: 13, 4: 17, 5: 181}[count]
+
+
+@settings(max_examples=12)
+@given(st.data())
+def test_sums_of_up_to_fifty_silos_with_drop_outs_and_restarts(data: st.DataObject) -> None:
+    count = data.draw(st.integers(5, 14))
+    threshold = data.draw(st.integers(count // 2 + 1, count))
+    vectors, stages, left = vectors_of(count, seed=count), [], names(count)
+    for _ in range(5):
+        gone = data.draw(st.sets(st.sampled_from(left), max_size=len(left) - threshold))
+        left = [name for name in left if name not in gone]
+        stages.append(left)
+    found = Sum.of(count, threshold)
+    found.announce(stages[0])
+    found.resume()
+    found.share(stages[1])
+    found.resume()
+    found.mask(stages[2], vectors)
+    found.resume()
+    found.confirm(stages[3])
+    found.resume()
+    found.reveal(stages[4])
+    assert found.total().tolist() == sum_of(vectors, stages[2])
+
+
+def test_fifty_silos() -> None:
+    vectors = vectors_of(50, size=3)
+    everyone = names(50)
+    found = whole(50, [everyone, everyone[1:], everyone[3:], everyone[5:], everyone[5:40]], vectors)
+    assert found.total().tolist() == sum_of(vectors, everyone[3:])
+
+
+def test_a_request_that_is_repeated_after_a_crash_gets_the_same_bytes() -> None:
+    found, vectors = Sum.of(4), vectors_of(4)
+    found.announce(names(4))
+    first = found.silos["silos/s0"]
+    again, sealed = first.shares(found.announced)
+    kept = SiloSide.from_dict(found.context, "silos/s0", again.to_dict())
+    assert kept.shares(found.announced)[1] == sealed
+    found.share(names(4))
+    own = found.sealed["silos/s0"]
+    after, masked = kept.masked(found.announced, own, vectors["silos/s0"])
+    repeated = SiloSide.from_dict(found.context, "silos/s0", after.to_dict())
+    assert (repeated.masked(found.announced, own, vectors["silos/s0"])[1] == masked).all()
+
+
+def test_a_second_answer_under_one_mask_is_refused() -> None:
+    found, vectors = Sum.of(4), vectors_of(4)
+    found.announce(names(4))
+    found.share(names(4))
+    found.mask(names(4), vectors)
+    silo = found.silos["silos/s1"]
+    others = {name: one for name, one in found.announced.items() if name != "silos/s3"}
+    for answer in (
+        lambda: silo.shares(others),
+        lambda: silo.masked(found.announced, found.sealed["silos/s1"], vectors["silos/s2"]),
+        lambda: silo.masked(
+            found.announced, dict(list(found.sealed["silos/s1"].items())[:2]), vectors["silos/s1"]
+        ),
+    ):
+        with pytest.raises(Problem, match="this silo has answered with other"):
+            answer()
+    survivors = names(4)
+    after, _ = silo.confirmation(found.sealed["silos/s1"], survivors, KEYS[1])
+    with pytest.raises(Problem, match="this silo has answered with other survivors"):
+        after.confirmation(found.sealed["silos/s1"], survivors[:3], KEYS[1])
+    with pytest.raises(Problem, match="these are not the survivors that this silo answered"):
+        after.unmasking(found.announced, found.sealed["silos/s1"], survivors[:3], {})
+
+
+def test_two_lists_of_survivors_are_never_both_confirmed() -> None:
+    """The aggregator tells one half that silo 0 survived and the other half that it did not."""
+    found, vectors = Sum.of(4), vectors_of(4)
+    found.announce(names(4))
+    found.share(names(4))
+    found.mask(names(4), vectors)
+    lists = {name: names(4) if place < 2 else names(4)[1:] for place, name in enumerate(names(4))}
+    signed = {}
+    for name, survivors in lists.items():
+        found.silos[name], signed[name] = found.silos[name].confirmation(
+            found.sealed[name], survivors, found.key(name)
+        )
+    for name, survivors in lists.items():
+        agreeing = {other: signed[other] for other in names(4) if lists[other] == survivors}
+        with pytest.raises(Problem, match="2 silos confirmed the survivors, and 3 are needed"):
+            found.silos[name].unmasking(found.announced, found.sealed[name], survivors, agreeing)
+        forged = agreeing | {other: signed[other] for other in survivors if lists[other] != survivors}
+        with pytest.raises(Problem) as refused:
+            found.silos[name].unmasking(found.announced, found.sealed[name], survivors, forged)
+        assert refused.value.code == "signature-invalid"
+
+
+def test_keys_that_are_not_signed_for_this_sum_are_refused() -> None:
+    found = Sum.of(4)
+    found.announce(names(4))
+    silo = found.silos["silos/s0"]
+    other = SiloSide.begin(context_of(4, exchange="r00002-train"), "silos/s1")
+    of_another_round = other.announcement(KEYS[1])
+    of_the_aggregator = SiloSide.begin(found.context, "silos/s1").announcement(KEYS[40])
+    for swapped in (of_another_round, of_the_aggregator, found.announced["silos/s2"]):
+        with pytest.raises(Problem) as refused:
+            silo.shares(found.announced | {"silos/s1": swapped})
+        assert refused.value.code == "signature-invalid"
+    with pytest.raises(Problem, match="own keys are not among"):
+        silo.shares({name: one for name, one in found.announced.items() if name != "silos/s0"})
+    with pytest.raises(Problem, match="2 silos announced keys, and 3 are needed"):
+        silo.shares({name: found.announced[name] for name in ("silos/s0", "silos/s1")})
+
+
+def test_shares_that_were_swapped_on_their_way_are_refused() -> None:
+    found, vectors = Sum.of(4), vectors_of(4)
+    found.announce(names(4))
+    found.share(names(4))
+    sealed = dict(found.sealed["silos/s0"])
+    for wrong in (
+        sealed | {"silos/s1": sealed["silos/s2"]},
+        sealed | {"silos/s1": found.sealed["silos/s2"]["silos/s1"]},
+        sealed | {"silos/s1": bytes(len(sealed["silos/s1"]))},
+    ):
+        with pytest.raises(Problem, match="were not sealed for this silo in this sum"):
+            found.silos["silos/s0"].masked(found.announced, wrong, vectors["silos/s0"])
+
+
+def test_shares_that_are_wrong_are_found_out() -> None:
+    vectors = vectors_of(4)
+    found = whole(4, [names(4), names(4), names(4)[:3], names(4)[:3], names(4)[:3]], vectors)
+    honest = found.unmaskings["silos/s1"]
+    for wrong in (
+        Unmasking(honest.keys, {**honest.seeds, "silos/s0": bytes(66)}),
+        Unmasking({"silos/s3": bytes(66)}, honest.seeds),
+    ):
+        found.unmaskings["silos/s1"] = wrong
+        with pytest.raises(Problem, match="are of no secret that it announced; nothing is unmasked"):
+            found.total()
+
+
+def opened(found: Sum, silo: str, colluding: str, masks: bool = True) -> np.ndarray:
+    """What an aggregator with everything it was sent, and with all secrets of a colluding silo, can do about a vector.
+
+    It takes off the mask that the two have in common, and all that the shares it was given yield.
+    """
+    vector = found.masked[silo].copy()
+    if not masks:
+        return vector
+    secret = agreed(
+        found.silos[colluding].mask_key, found.announced[silo].mask_key, "mask", found.context.content
+    )
+    first = found.context.point(silo) < found.context.point(colluding)
+    add_mask(vector, secret, -1 if first else 1)
+    return vector
+
+
+def test_an_aggregator_with_one_colluding_silo_does_not_see_a_vector_and_does_without_masks() -> None:
+    vectors = vectors_of(4, size=1000)
+    everyone = names(4)
+    found = whole(4, [everyone] * 5, vectors)
+    secret = vectors["silos/s0"]
+    seen = opened(found, "silos/s0", "silos/s3")
+    # Each number is as likely to be right as any other: none of a thousand is.
+    assert not (seen == secret).any()
+    # Even its own mask, whose seed the aggregator has after the last round, leaves the masks with honest silos.
+    seeds = {who: one.seeds for who, one in found.unmaskings.items()}
+    assert all("silos/s0" in given for given in seeds.values())
+    total = np.zeros(1000, np.uint64)
+    add_masked(total, found.masked.values())
+    unmask(total, found.context, found.announced, everyone, everyone, found.unmaskings)
+    assert not (seen - total == secret).any()
+    # The same attack on what is sent without masks succeeds, so that it can.
+    found.masked = vectors
+    assert (opened(found, "silos/s0", "silos/s3", masks=False) == secret).all()
+
+
+def test_a_silo_that_is_said_to_have_dropped_out_keeps_its_own_mask() -> None:
+    """The aggregator has the vector of silo 0, and claims that it dropped out to get the key of its masks."""
+    vectors = vectors_of(4, size=1000)
+    everyone = names(4)
+    found = whole(4, [everyone, everyone, everyone, [], []], vectors)
+    found.survivors = everyone[1:]
+    found.confirm(everyone[1:])
+    found.reveal(everyone[1:])
+    assert all("silos/s0" in one.keys and "silos/s0" not in one.seeds for one in found.unmaskings.values())
+    vector = found.masked["silos/s0"].copy()
+    for other in everyone[1:]:
+        secret = agreed(
+            found.silos["silos/s0"].mask_key, found.announced[other].mask_key, "mask", found.context.content
+        )
+        add_mask(vector, secret, -1)
+    assert not (vector == vectors["silos/s0"]).any()
+    add_mask(vector, own_mask(found.silos["silos/s0"].seed, found.context), -1)
+    assert (vector == vectors["silos/s0"]).all()
+
+
+@pytest.mark.parametrize(("count", "threshold"), [(2, 2), (3, 1), (4, 2), (5, 6)])
+def test_two_silos_or_a_threshold_of_half_are_refused(count: int, threshold: int) -> None:
+    with pytest.raises(Problem, match=r"of fewer than 3|must be more than half"):
+        context_of(count, threshold)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        None,
+        {},
+        {"maskKey": b""},
+        {"maskKey": b"x" * 32, "shareKey": b"x" * 32, "commitment": "x", "signature": b"x" * 64},
+    ],
+)
+def test_announcements_are_read_strictly(document: object) -> None:
+    with pytest.raises(Problem) as refused:
+        Announcement.from_dict(document)
+    assert refused.value.code == "malformed"
+
+
+@pytest.mark.parametrize(
+    "document", [None, {}, {"keys": {}, "seeds": {"a": b"x"}}, {"keys": {1: bytes(66)}, "seeds": {}}]
+)
+def test_unmaskings_are_read_strictly(document: object) -> None:
+    with pytest.raises(Problem) as refused:
+        Unmasking.from_dict(document)
+    assert refused.value.code == "malformed"
