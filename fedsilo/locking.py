@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -11,6 +13,14 @@ from fedsilo.errors import FileDamaged
 
 NAME = "lock"
 """The lock's file in the directory; it stays there when nobody holds the lock."""
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Wait until no other process has the file locked, and keep it locked meanwhile (flock(2))."""
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 class DirectoryLock:
