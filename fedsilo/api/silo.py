@@ -125,6 +125,18 @@ class SiloSpec(Fields):
             raise wrong("is the institution's to list", "remove it, or remove remote", "datasets")
         return self
 
+    @model_validator(mode="after")
+    def _budgets_of_datasets(self) -> Self:
+        names = [dataset.name for dataset in self.datasets]
+        budgets = self.policy.privacy_budget or ()
+        for place, budget in enumerate(budgets):
+            where = ("policy", "privacyBudget", place, "dataset")
+            if budget.dataset not in names:
+                raise wrong("is not among spec.datasets", "name one of them", *where, value=budget.dataset)
+            if budget.dataset in [other.dataset for other in budgets[:place]]:
+                raise wrong("is named twice", "remove one", *where, value=budget.dataset)
+        return self
+
 
 class Silo(Fields):
     """One institution that takes part."""

@@ -9,10 +9,13 @@ from pydantic import Field, StringConstraints, model_validator
 from fedsilo.api.common import (
     IMAGE_BY_DIGEST,
     MAX_SILOS,
+    DatasetName,
+    Duration,
     Fields,
     Flag,
     Integer,
     Label,
+    Number,
     Quantity,
     Reference,
     Sha256,
@@ -51,6 +54,17 @@ class Approval(Fields):
         description="Who decided, for the silo's signed decision to name; `kubectl auth whoami`.",
     )
     time: Text | None = Field(default=None, description="RFC 3339 time at which that was.")
+
+
+class PrivacyBudget(Fields):
+    """How much may be learned of one example of a dataset, over all jobs."""
+
+    dataset: DatasetName = Field(description="One of spec.datasets; the key of the list.")
+    epsilon: Number = Field(gt=0, description="Of everything together that leaves about the dataset.")
+    delta: Number = Field(gt=0, lt=1, description="At which epsilon is counted.")
+    period: Duration | None = Field(
+        default=None, description="Time after which what was spent does not count any more; never when null."
+    )
 
 
 class SiloPolicy(Fields):
@@ -110,6 +124,13 @@ class SiloPolicy(Fields):
         le=MAX_SILOS,
         description="Minimum number of silos whose answers every round of a job needs; any when null.",
     )
+    privacy_budget: tuple[PrivacyBudget, ...] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=100,
+        description="Budgets of datasets: about these nothing leaves without differential privacy, nor more than the "
+        "budget; unlimited when null.",
+    )
     not_before: Time | None = Field(
         default=None, description="Time before which no job is admitted and nothing leaves; any when null."
     )
@@ -120,6 +141,10 @@ class SiloPolicy(Fields):
     approvals: tuple[Approval, ...] = Field(
         default=(), max_length=200, description="What was decided; `kubectl fedsilo approve` adds to it."
     )
+
+    def budget_of(self, dataset: str) -> PrivacyBudget | None:
+        """The budget of a dataset, if it has one."""
+        return next((budget for budget in self.privacy_budget or () if budget.dataset == dataset), None)
 
     @model_validator(mode="after")
     def _dates_in_order(self) -> Self:

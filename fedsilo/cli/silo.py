@@ -15,6 +15,7 @@ QUESTIONS = {
     "rotate-key": "make another signing key, and announce it to the hub under the old one",
     "leave": "leave the consortium",
     "doctor": "check DNS, proxy, TLS, clock, enrolment, isolation, GPU and storage, one line each with what to do",
+    "budget": "show what may be learned of each dataset, what is spent, and by which job",
     "receipts": "list what left a silo for a job, from its verified audit log",
 }
 """Command -> its help; the module of the same name in `fedsilo.cli.institution` implements it."""

@@ -26,6 +26,7 @@ from fedsilo.silo.configuration import configuration, fingerprint
 from fedsilo.silo.decision import sign_decision, states
 from fedsilo.silo.installed import installed_image
 from fedsilo.silo.objections import Objection
+from fedsilo.silo.policy import over_budget
 from fedsilo.wire import SigningKey
 
 GUARD, TRAINER = "guard", "trainer"
@@ -84,6 +85,7 @@ def assess(
     files: Mapping[str, str] | None,
     key: SigningKey,
     now: datetime,
+    spent: float = 0.0,
 ) -> PartState:
     """The state of a part that the hub still asks for.
 
@@ -91,6 +93,7 @@ def assess(
     :param silo: as it is now, with the key that it has published.
     :param files: the configuration with which guard and trainer began, as it is on the disk; None while there is none.
     :param key: what decisions are signed with.
+    :param spent: epsilon, of the budget of the job's dataset.
     """
     suspended = bool(record["spec"].get("suspend"))
     if (ended := _recorded_end(record)) is not None:
@@ -100,7 +103,7 @@ def assess(
     agent, fault = _parse(record)
     if agent is None:
         return _unreadable(record, fault, now)
-    ruling = _ruling(agent, record, silo, files, now)
+    ruling = _ruling(agent, record, silo, files, now, spent)
     facts: dict[str, Any] = {
         "proposal": ruling.proposal.model_dump(mode="json", by_alias=True, exclude_none=True),
         "decision": _decision(record, ruling, key, now),
@@ -130,12 +133,24 @@ def _parse(record: Object) -> tuple[SiloAgent | None, str]:
 
 
 def _ruling(
-    agent: SiloAgent, record: Object, silo: Silo, files: Mapping[str, str] | None, now: datetime
+    agent: SiloAgent,
+    record: Object,
+    silo: Silo,
+    files: Mapping[str, str] | None,
+    now: datetime,
+    spent: float,
 ) -> Ruling:
     began = status_of(record).get("configuration")
     ruling = rule(
         agent, silo, propose(agent.spec, installed_image(), installed_image()), now, began is not None
     )
+    if (
+        not ruling.objections
+        and began is None
+        and (text := over_budget(silo, agent.spec.job, spent)) is not None
+    ):
+        full = Objection(ObjectionReason.POLICY_REFUSED, f"Silo {silo.metadata.name}: {text}.")
+        return replace(ruling, objections=(full,))
     if ruling.objections or began is None:
         return ruling
     text = _changed(agent, silo, files, began)

@@ -92,6 +92,11 @@ class SiloDirectory:
         return self.root / "private"
 
     @property
+    def ledgers(self) -> Path:
+        """What was learned of each dataset so far, over all jobs."""
+        return self.private / "ledgers"
+
+    @property
     def key_file(self) -> Path:
         """The signing key."""
         return self.private / "key.pem"

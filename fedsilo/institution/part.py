@@ -21,6 +21,7 @@ from fedsilo.local.child_processes import ForkServerClient
 from fedsilo.local.outcome import clear_failures
 from fedsilo.silo.audit_chain import FILE, AuditBroken
 from fedsilo.silo.configuration import AGENT_FILE, SILO_FILE, configuration, present_policy
+from fedsilo.silo.privacy_ledger import PrivacyLedger
 from fedsilo.silo.receipts import GrowingReceipts, stated
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import SigningKey, VerifyKey
@@ -126,9 +127,9 @@ class Part:
         if self._state is None or basis != self._basis:
             if self._processes is not None and self._basis[:1] != basis[:1]:
                 self._processes.write_policy(present_policy(silo))
-            self._state = assess(
-                self.record, self._at_its_start(silo), states, self._files, key, datetime.now(UTC)
-            )
+            now, found = datetime.now(UTC), self._at_its_start(silo)
+            spent = self._spent(found, now)
+            self._state = assess(self.record, found, states, self._files, key, now, spent)
             self._basis = basis
         if self._state.wanted and self._processes is None:
             self._processes = self._begin(self._state, silo, server)
@@ -136,6 +137,13 @@ class Part:
         self._state_status(self._state.status)
         if self._processes is not None:
             self._processes.supervise(self._state.wanted, clock)
+
+    def _spent(self, silo: Silo, now: datetime) -> float:
+        """Epsilon of the budget of the job's dataset; 0 where it has none."""
+        dataset = self.record["spec"]["job"]["spec"]["data"]["dataset"]
+        if silo.spec.policy.budget_of(dataset) is None:
+            return 0.0
+        return PrivacyLedger(self._directory.ledgers, dataset).account(now).spent
 
     def end(self, clock: float) -> None:
         """End guard and trainer, as far as they run; they have ended once there are no `pids`."""

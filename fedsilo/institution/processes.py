@@ -147,7 +147,8 @@ class AgentProcesses:
         retired = self._directory.retired_key_file(key)
         path = str(retired if retired.exists() else self._directory.key_file)
         proxy = ["--proxy", str(self._directory.proxy)] if self._directory.proxy.exists() else []
-        return [*self._documents(self._volume.guard), "--key", path, "--policy", str(self._present), *proxy]
+        institution = ["--policy", str(self._present), "--ledgers", str(self._directory.ledgers)]
+        return [*self._documents(self._volume.guard), "--key", path, *institution, *proxy]
 
     def _trainer(self) -> list[str]:
         root, private, logs = self._directory.root, self._directory.private, self._directory.logs

@@ -182,7 +182,7 @@ def objections(
     :param sent: what has left before; nothing where a job is asked about that has not begun.
     """
     rules = silo.spec.policy
-    found = [*_against_job(rules, job), *_against_dates(rules, now)]
+    found = [*_against_job(rules, job), *_against_budget(rules, job), *_against_dates(rules, now)]
     return found if departure is None else [*found, *_against_departure(rules, job, departure, sent)]
 
 
@@ -214,6 +214,46 @@ def _against_job(policy: SiloPolicy, job: FrozenJob) -> Iterator[str]:
             "to allow fewer"
         )
         yield f"policy.minSilos is {policy.min_silos}, a round of the job needs the answers of {least}; {remedy}"
+
+
+def _against_budget(policy: SiloPolicy, job: FrozenJob) -> Iterator[str]:
+    """What a job states beforehand against the whole budget; what is left of it the guard knows, by its ledger."""
+    dataset, private = job.spec.data.dataset, job.spec.privacy.differential_privacy
+    budget, field = policy.budget_of(dataset), "spec.privacy.differentialPrivacy"
+    if budget is None:
+        return
+    permits = (
+        f"policy.privacyBudget permits epsilon {budget.epsilon:g} at delta {budget.delta:g} about {dataset}"
+    )
+    if private is None:
+        yield f"{permits}, and the job has no {field}; add it"
+    elif private.epsilon is None:
+        yield f"{permits}, and the job states noise in place of epsilon; write {field}.epsilon"
+    elif private.epsilon > budget.epsilon or private.delta > budget.delta:
+        stated = f"epsilon {private.epsilon:g} at delta {private.delta:g}"
+        yield f"{permits}, the job wants {stated}; ask for less, or ask the institution for more"
+
+
+def over_budget(silo: Silo, job: FrozenJob, spent: float) -> str | None:
+    """Why the dataset's budget, of which so much is spent, has no room for a job that has not begun.
+
+    Epsilons of jobs are added, which is more than they come to together: the ledger counts exactly.
+    """
+    budget, private = (
+        silo.spec.policy.budget_of(job.spec.data.dataset),
+        job.spec.privacy.differential_privacy,
+    )
+    if (
+        budget is None
+        or private is None
+        or private.epsilon is None
+        or spent + private.epsilon <= budget.epsilon
+    ):
+        return None
+    return (
+        f"policy.privacyBudget permits epsilon {budget.epsilon:g} about {budget.dataset}, of which {spent:.4g} is "
+        f"spent, and the job wants {private.epsilon:g}; ask for less, or ask the institution for more"
+    )
 
 
 def _least_silos(spec: FederatedJobSpec) -> int:

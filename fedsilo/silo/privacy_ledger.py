@@ -111,8 +111,8 @@ class Account:
         if after > self.budget.epsilon:
             raise BudgetExceeded(
                 f"{what} would bring epsilon to {after:.4g} at delta {self.budget.delta:g}, and the institution "
-                f"permits {self.budget.epsilon:g}, of which {self.spent:.4g} is spent; ask it for more, or wait until a "
-                "period has passed"
+                f"permits {self.budget.epsilon:g}, of which {self.spent:.4g} is spent; ask it for more, or wait until "
+                "a period has passed"
             )
 
     def _epsilon(self, charges: Sequence[Charge]) -> float:

@@ -66,6 +66,13 @@ class AdmissionDecision:
         return None if self.ruling is None else self.ruling.proposal
 
 
+UNKEPT = (
+    "policy.privacyBudget: dataset {}: a budget is kept by silos on machines of their own (fedsilo silo serve), and "
+    "nowhere on a cluster; remove it, or run the silo there."
+)
+"""Why a job is refused about a dataset that has a budget."""
+
+
 def decide(seen: AgentObservation, now: datetime, settings: SiloSettings) -> AdmissionDecision:
     """The decision on an agent, from its frozen job and the Silo as it is now."""
     agent, silo, where = seen.agent, seen.silo, silo_of(seen.agent)
@@ -95,6 +102,13 @@ def decide(seen: AgentObservation, now: datetime, settings: SiloSettings) -> Adm
     ruling = rule(typed_agent, typed_silo, proposal, now, "configuration" in status_of(agent))
     if ruling.objections:
         return _refused(ruling, parsed)
+    # No volume of a cluster keeps a ledger yet.
+    dataset = typed_agent.spec.job.spec.data.dataset
+    if typed_silo.spec.policy.budget_of(dataset) is not None:
+        kept = replace(
+            ruling, objections=(Objection(ObjectionReason.POLICY_REFUSED, UNKEPT.format(dataset)),)
+        )
+        return _refused(kept, parsed)
     # Guard and trainer must read what they began with.
     if (changed := _changed_configuration(seen, parsed)) is not None:
         broken = replace(ruling, objections=(Objection(ObjectionReason.TRUST_BROKEN, changed),))

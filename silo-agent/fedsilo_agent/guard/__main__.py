@@ -54,6 +54,11 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         help="the silo's private signing key (PEM); beside it may be others",
     )
     parser.add_argument(
+        "--ledgers",
+        type=Path,
+        help="directory in which policy.privacyBudget is kept, over all jobs (default: none)",
+    )
+    parser.add_argument(
         "--proxy", type=Path, help="file with the proxy's address (default: HTTPS_PROXY of the environment)"
     )
     parser.add_argument(
@@ -87,7 +92,7 @@ def _run(args: argparse.Namespace, report: ReceiptsReport) -> None:
             probing(exposition(agent, volume, client), args.metrics_port),
         ):
             try:
-                guard = Guard(check, volume, key, client, report)
+                guard = Guard(check, volume, key, client, report, args.ledgers)
             except AuditBroken as broken:
                 await decline(client, check, broken)
                 raise

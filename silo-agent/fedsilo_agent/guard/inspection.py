@@ -18,6 +18,7 @@ from typing import Any
 from fedsilo.encodings.check import require_decodable
 from fedsilo.errors import FileDamaged, PolicyRefused, Problem
 from fedsilo.json_files import holds_digest
+from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.silo.drop import REPLY, TENSORS, damaged_file
 from fedsilo.silo.plain_files import as_object, plain_file, read_content, read_object
 from fedsilo.silo.policy import ReplyLimits
@@ -40,6 +41,7 @@ class SignedUpdate:
 
     :param bytes: of the whole file.
     :param kinds: payload kind -> number of its blocks and their bytes.
+    :param mechanisms: that its examples went through, as the trainer says.
     """
 
     digest: str
@@ -47,6 +49,7 @@ class SignedUpdate:
     samples: int
     metrics: Mapping[str, float]
     kinds: Mapping[str, Mapping[str, int]]
+    mechanisms: tuple[Mechanism, ...] = ()
 
 
 def read_failure(path: Path) -> tuple[str, str]:
@@ -139,7 +142,8 @@ def sign_reply(
         count = kinds.setdefault(block.kind, {"blocks": 0, "bytes": 0})
         count["blocks"] += 1
         count["bytes"] += tensors.specs[block.name].nbytes
-    return SignedUpdate(digest, update.stat().st_size, reply.samples, header.metrics, kinds)
+    size = update.stat().st_size
+    return SignedUpdate(digest, size, reply.samples, header.metrics, kinds, reply.mechanisms)
 
 
 def require_undamaged(drop: Path, contract: Contract) -> None:

@@ -26,9 +26,9 @@ from fedsilo.wire import FINISH, Contract, ModelSignature, SigningKey, Task
 from fedsilo.wire.problems import one_line
 from fedsilo_agent.guard.agreement import Agreement
 from fedsilo_agent.guard.audit import AuditLog
+from fedsilo_agent.guard.charging import Charging
 from fedsilo_agent.guard.client import AggregatorClient
 from fedsilo_agent.guard.exchanges import (
-    ExchangeRefused,
     initial_weights_of,
     require_same_answer,
     require_same_initial_weights,
@@ -69,6 +69,7 @@ class Guard:
     """One silo's guard for one job, over the shared volume.
 
     :param report: what is said outside of what left.
+    :param ledgers: the institution's directory of what was learned of its datasets, over all jobs.
     :raises AuditBroken: when the audit log was changed.
     """
 
@@ -79,8 +80,10 @@ class Guard:
         key: SigningKey,
         client: AggregatorClient,
         report: ReceiptsReport | None = None,
+        ledgers: Path | None = None,
     ) -> None:
         self._check = check
+        self._charging = Charging(check, ledgers)
         self._volume = volume
         self._key = key
         self._audit = AuditLog(volume.audit, report)
@@ -274,7 +277,8 @@ class Guard:
         update = sign_reply(drop, path, task, verified.digest, contract, self._check.limits, self._key)
         try:
             require_same_answer(task, update.digest, self._audit.record.answered)
-        except ExchangeRefused:
+            self._charging.charge(update)
+        except (PolicyRefused, OSError):
             unlink(path)
             raise
         initial = initial_weights_of(task)

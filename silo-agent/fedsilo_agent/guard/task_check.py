@@ -16,6 +16,7 @@ from fedsilo.api.agent import SiloAgent
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.silo import Silo
+from fedsilo.api.silo_policy import PrivacyBudget
 from fedsilo.digests import short
 from fedsilo.errors import FedsiloError, MethodError, PolicyRefused, Problem
 from fedsilo.methods import registry
@@ -66,6 +67,15 @@ class TaskCheck:
         """
         first, *others = (policy.ReplyLimits.of(self.agent.spec.job.spec, silo) for silo in self._silos())
         return reduce(policy.ReplyLimits.and_those, others, first)
+
+    @property
+    def budget(self) -> PrivacyBudget | None:
+        """The budget of the job's dataset, as the institution has it now.
+
+        :raises PolicyRefused: when the present policy cannot be read.
+        """
+        *_, silo = self._silos()
+        return silo.spec.policy.budget_of(self.agent.spec.job.spec.data.dataset)
 
     @property
     def finding_rules(self) -> FindingRules:

@@ -1,28 +1,77 @@
-"""docs/differential-privacy.md as its reader types it, and what nobody shall find afterwards."""
+"""docs/differential-privacy.md and docs/privacy-budget.md as their readers type them, and what nobody shall find."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+import pytest
+
+from tests.integration.local.runs import end, history, kill, start, until
 from tests.pages import runs
 from tests.paths import ROOT
 from tests.terminal import Terminal
+
+BUDGET = "    minSamplesPerClass: 5\n    privacyBudget: [{dataset: digits, epsilon: 4, delta: 0.001}]"
+
+
+def example(rounds: int) -> str:
+    """The example with so many rounds."""
+    return (ROOT / "examples" / "private.yaml").read_text().replace("rounds: 20", f"rounds: {rounds}")
 
 
 @runs("docs/differential-privacy.md", "fedsilo run -f examples/private.yaml")
 def test_a_private_job_says_what_it_promised_and_tells_no_loss(terminal: Terminal) -> None:
     (terminal.folder / "examples").unlink()  # a link to those of the project
     (terminal.folder / "examples").mkdir()
-    text = (ROOT / "examples" / "private.yaml").read_text()
-    (terminal.folder / "examples" / "private.yaml").write_text(text.replace("rounds: 20", "rounds: 2"))
+    (terminal.folder / "examples" / "private.yaml").write_text(example(2))
     (command,) = terminal.commands
     said = terminal.type(command)
     assert "epsilon 3 at delta 0.001 for each example, over the whole job" in said
     assert "kept    north " in said
 
-    (run,) = (terminal.folder / "runs").iterdir()
-    history = [json.loads(line) for line in (run / "aggregator" / "history.jsonl").read_text().splitlines()]
+    (found,) = (terminal.folder / "runs").iterdir()
+    history = [json.loads(line) for line in (found / "aggregator" / "history.jsonl").read_text().splitlines()]
     assert [line["training"] for line in history] == [{}, {}]
-    described = json.loads((run / "aggregator" / "model.json").read_text())
+    described = json.loads((found / "aggregator" / "model.json").read_text())
     assert described["differentialPrivacy"]["epsilon"] == 3
-    assert "Differential privacy covers all" in (run / "aggregator" / "MODEL_CARD.md").read_text()
+    assert "Differential privacy covers all" in (found / "aggregator" / "MODEL_CARD.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def budgeted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose silos have budgets, and in which guards are killed."""
+    folder = tmp_path_factory.mktemp("budget")
+    manifest, workdir = folder / "job.yaml", folder / "run"
+    manifest.write_text(example(6).replace("    minSamplesPerClass: 5", BUDGET))
+    started = start(manifest, workdir)
+    for complete, silo in enumerate(("north", "east", "north")):
+        until(lambda complete=complete: len(history(workdir)) > complete, "a round")  # type: ignore[misc]
+        kill(workdir, f"{silo} guard")
+    ended = end(started, workdir)
+    assert ended.code == 0, ended.err
+    return workdir
+
+
+def test_what_was_charged_is_what_left(budgeted: Path) -> None:
+    for silo in ("north", "east", "south", "west"):
+        volume = budgeted / "silos" / silo
+        lines = (volume / "guard" / "ledgers" / "digits.jsonl").read_text().splitlines()
+        charged = [found["update"] for line in lines if (found := json.loads(line))["event"] == "charge"]
+        audit = [json.loads(line) for line in (volume / "audit" / "log.jsonl").read_text().splitlines()]
+        assert charged == [line["digest"] for line in audit if line["event"] == "departure"]
+        assert len(charged) == 6
+
+
+@runs("docs/privacy-budget.md", "fedsilo silo budget /var/lib/fedsilo-silo")
+def test_the_budget_is_shown_with_what_is_spent(budgeted: Path, terminal: Terminal) -> None:
+    (command,) = terminal.commands
+    head, *rows = terminal.type(command, {"/var/lib/fedsilo-silo": str(budgeted)}).splitlines()
+    assert head.split() == ["DATASET", "EPSILON", "DELTA", "SPENT", "LEFT", "BY", "JOB"]
+    assert len(rows) == 4
+    for row in rows:
+        dataset, epsilon, _, spent, left, job, own = row.split()
+        assert (dataset, epsilon, job) == ("digits", "4", "federation/digits-private")
+        assert 2.9 < float(spent) <= 3
+        assert own == spent
+        assert float(spent) + float(left) == pytest.approx(4, abs=1e-3)

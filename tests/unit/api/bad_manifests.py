@@ -135,6 +135,18 @@ FIELDS: dict[str, Edit] = {
         "privacy: {differentialPrivacy: {unit: example, epsilon: 1, noiseMultiplier: 1, delta: 0.001}}",
     ),
     "neither epsilon nor noise": (PRIVACY, "privacy: {differentialPrivacy: {unit: example, delta: 0.001}}"),
+    "budget without a dataset": (
+        "maxBytesPerRound: 64Mi",
+        "privacyBudget: [{epsilon: 1.0, delta: 0.001}]",
+    ),
+    "budget of a dataset that there is not": (
+        "maxBytesPerRound: 64Mi",
+        "privacyBudget: [{dataset: scans, epsilon: 1.0, delta: 0.001}]",
+    ),
+    "budget of zero": (
+        "maxBytesPerRound: 64Mi",
+        "privacyBudget: [{dataset: digits, epsilon: 0, delta: 0.001}]",
+    ),
     "unit that nothing protects": (
         PRIVACY,
         "privacy: {differentialPrivacy: {unit: patient, epsilon: 1, delta: 0.001}}",

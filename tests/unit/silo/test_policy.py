@@ -204,3 +204,38 @@ def test_of_two_limits_the_stricter_holds() -> None:
     strict, loose = ReplyLimits(9, "Withheld"), ReplyLimits(5, "PerSilo")
     assert strict.and_those(loose) == loose.and_those(strict) == strict
     assert ReplyLimits(9, "PerSilo").and_those(ReplyLimits(5, "Mean")) == ReplyLimits(9, "Mean")
+
+
+BUDGET = [{"dataset": "digits", "epsilon": 3.0, "delta": 1e-4}]
+
+
+def about_the_budget(spent: float | None = None, **private: Any) -> str:
+    """What the policy says of a job with this differential privacy, or without any."""
+    stated = {"unit": "example", "delta": 1e-4} | private if private else None
+    spec = job_spec("fedavg", ["north"], privacy={"differentialPrivacy": stated}, data={"dataset": "digits"})
+    where = silo(privacyBudget=BUDGET)
+    if spent is not None:
+        return policy.over_budget(where, frozen(spec), spent) or ""
+    return " ".join(objections(where, frozen(spec), declared(spec), NOW))
+
+
+def test_a_budget_asks_for_a_stated_epsilon_that_it_has_room_for() -> None:
+    permits = "policy.privacyBudget permits epsilon 3 at delta 0.0001 about digits"
+    assert about_the_budget() == f"{permits}, and the job has no spec.privacy.differentialPrivacy; add it"
+    assert "states noise in place of epsilon" in about_the_budget(noiseMultiplier=1.0)
+    assert "the job wants epsilon 3.5 at delta 0.0001" in about_the_budget(epsilon=3.5)
+    assert "the job wants epsilon 1 at delta 0.01" in about_the_budget(epsilon=1.0, delta=0.01)
+    assert about_the_budget(epsilon=3.0) == ""
+
+
+def test_what_is_spent_already_counts_for_a_job_that_has_not_begun() -> None:
+    assert about_the_budget(2.0, epsilon=1.0) == ""
+    found = about_the_budget(2.5, epsilon=1.0)
+    assert "permits epsilon 3 about digits, of which 2.5 is spent, and the job wants 1; ask for less" in found
+
+
+def test_a_budget_is_of_a_dataset_of_the_silo() -> None:
+    with pytest.raises(ValueError, match=r"is not among spec\.datasets"):
+        silo(privacyBudget=[{"dataset": "scans", "epsilon": 1.0, "delta": 1e-4}])
+    with pytest.raises(ValueError, match="is named twice"):
+        silo(privacyBudget=BUDGET * 2)
