@@ -5,7 +5,7 @@ The same words as on a cluster, so that the hub and its commands need not know i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -85,7 +85,7 @@ def assess(
     files: Mapping[str, str] | None,
     key: SigningKey,
     now: datetime,
-    spent: float = 0.0,
+    spent: Callable[[str], float] = lambda _: 0.0,
 ) -> PartState:
     """The state of a part that the hub still asks for.
 
@@ -93,7 +93,7 @@ def assess(
     :param silo: as it is now, with the key that it has published.
     :param files: the configuration with which guard and trainer began, as it is on the disk; None while there is none.
     :param key: what decisions are signed with.
-    :param spent: epsilon, of the budget of the job's dataset.
+    :param spent: dataset -> epsilon that is spent of its budget; asked for a dataset that has one.
     """
     suspended = bool(record["spec"].get("suspend"))
     if (ended := _recorded_end(record)) is not None:
@@ -138,19 +138,17 @@ def _ruling(
     silo: Silo,
     files: Mapping[str, str] | None,
     now: datetime,
-    spent: float,
+    spent: Callable[[str], float],
 ) -> Ruling:
     began = status_of(record).get("configuration")
     ruling = rule(
         agent, silo, propose(agent.spec, installed_image(), installed_image()), now, began is not None
     )
-    if (
-        not ruling.objections
-        and began is None
-        and (text := over_budget(silo, agent.spec.job, spent)) is not None
-    ):
+    dataset = agent.spec.job.spec.data.dataset
+    if not ruling.objections and began is None and silo.spec.policy.budget_of(dataset) is not None:
+        text = over_budget(silo, agent.spec.job, spent(dataset))
         full = Objection(ObjectionReason.POLICY_REFUSED, f"Silo {silo.metadata.name}: {text}.")
-        return replace(ruling, objections=(full,))
+        return ruling if text is None else replace(ruling, objections=(full,))
     if ruling.objections or began is None:
         return ruling
     text = _changed(agent, silo, files, began)

@@ -128,8 +128,7 @@ class Part:
             if self._processes is not None and self._basis[:1] != basis[:1]:
                 self._processes.write_policy(present_policy(silo))
             now, found = datetime.now(UTC), self._at_its_start(silo)
-            spent = self._spent(found, now)
-            self._state = assess(self.record, found, states, self._files, key, now, spent)
+            self._state = assess(self.record, found, states, self._files, key, now, self._spent)
             self._basis = basis
         if self._state.wanted and self._processes is None:
             self._processes = self._begin(self._state, silo, server)
@@ -138,12 +137,9 @@ class Part:
         if self._processes is not None:
             self._processes.supervise(self._state.wanted, clock)
 
-    def _spent(self, silo: Silo, now: datetime) -> float:
-        """Epsilon of the budget of the job's dataset; 0 where it has none."""
-        dataset = self.record["spec"]["job"]["spec"]["data"]["dataset"]
-        if silo.spec.policy.budget_of(dataset) is None:
-            return 0.0
-        return PrivacyLedger(self._directory.ledgers, dataset).account(now).spent
+    def _spent(self, dataset: str) -> float:
+        """Epsilon that is spent of a dataset's budget, over all jobs."""
+        return PrivacyLedger(self._directory.ledgers, dataset).account(datetime.now(UTC)).spent
 
     def end(self, clock: float) -> None:
         """End guard and trainer, as far as they run; they have ended once there are no `pids`."""

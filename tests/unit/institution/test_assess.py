@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from fedsilo.api.agent import SiloAgentStatus
+from fedsilo.api.digest import spec_digest
+from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.observed import Object, condition
 from fedsilo.api.silo import Silo
 from fedsilo.institution.assess import GUARD, TRAINER, PartState, ProcessState, assess
@@ -34,7 +36,8 @@ def silo_with(tmp_path: Path, **policy: Any) -> Silo:
 def state_of(
     seen: Object, silo: Silo, processes: dict[str, ProcessState] | None = None, **options: Any
 ) -> PartState:
-    found = assess(seen, silo, processes or IDLE, None, KEY, options.get("now", NOW))
+    spent = options.get("spent", 0.0)
+    found = assess(seen, silo, processes or IDLE, None, KEY, options.get("now", NOW), lambda _: spent)
     SiloAgentStatus.model_validate(found.status)  # as the hub checks it
     return found
 
@@ -149,3 +152,19 @@ def test_a_part_for_another_key_or_of_another_version_starts_nothing(tmp_path: P
     found = state_of(later, silo)
     assert (found.wanted, statuses(found)["Admitted"]) == (frozenset(), ("Unknown", "Unreadable"))
     assert "fieldOfALaterVersion" in found.status["message"]
+
+
+def test_a_job_for_which_the_budget_has_no_room_is_refused_until_it_has_begun(tmp_path: Path) -> None:
+    silo = silo_with(tmp_path, privacyBudget=[{"dataset": "digits", "epsilon": 4.0, "delta": 1e-3}])
+    seen = record(suspend=True)
+    job = seen["spec"]["job"]
+    job["spec"].setdefault("privacy", {})["differentialPrivacy"] = {
+        "unit": "example",
+        "epsilon": 3.0,
+        "delta": 1e-3,
+    }
+    job["specDigest"] = spec_digest(FederatedJobSpec.model_validate(job["spec"]))
+    assert statuses(state_of(seen, silo, spent=1.0))["Admitted"] == ("True", "Admitted")
+    refused = state_of(seen, silo, spent=1.5)
+    assert statuses(refused)["Admitted"] == ("False", "PolicyRefused")
+    assert "of which 1.5 is spent, and the job wants 3" in str(refused.status["message"])
