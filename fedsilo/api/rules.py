@@ -100,12 +100,43 @@ def _without_steps(field: str) -> Rule:
     )
 
 
+def _of_the_rule(field: str, rules: list[str]) -> tuple[Rule, ...]:
+    """Rules of a field that some rules of aggregation need and the others have no meaning for.
+
+    Without the name, whose estimated cost is over the API server's budget.
+    """
+    return (
+        Rule(
+            f"has(self.{field}) || !(self.name in {rules})",
+            "is missing, which the rule needs; add it",
+            f".{field}",
+        ),
+        Rule(
+            f"!has(self.{field}) || self.name in {rules}",
+            "has no meaning for the rule; remove it",
+            f".{field}",
+        ),
+    )
+
+
 RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
     "SilosSpec": one_of({"refs": "self.refs.size() > 0", "selector": "has(self.selector)"}),
     "VolumeSpec": one_of(
         {"persistentVolumeClaim": "has(self.persistentVolumeClaim)", "hostPath": "has(self.hostPath)"}
     ),
     "InitialWeightsSpec": one_of({"file": "has(self.file)", "run": "has(self.run)"}),
+    "DifferentialPrivacySpec": one_of(
+        {"epsilon": "has(self.epsilon)", "noiseMultiplier": "has(self.noiseMultiplier)"}
+    ),
+    "RuleSpec": (
+        *_of_the_rule("byzantine", ["trimmed-mean", "krum", "multi-krum"]),
+        *_of_the_rule("norm", ["norm-clipping"]),
+        Rule(
+            "!has(self.selected) || self.name == 'multi-krum'",
+            "has no meaning for the rule; remove it",
+            ".selected",
+        ),
+    ),
     "ParametersSpec": (
         Rule(
             "self.shared.size() + self.frozen.size() + self.local.size() > 0",
@@ -222,6 +253,12 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
             "!has(self.remote) || self.datasets.size() == 0",
             "is the institution's to list; remove it, or remove remote",
             ".datasets",
+        ),
+        Rule(
+            "!has(self.policy) || !has(self.policy.privacyBudget) || self.policy.privacyBudget.all(budget,"
+            " self.datasets.exists(held, held.name == budget.dataset))",
+            "has the budget of a dataset that is not among spec.datasets; name one of them",
+            ".policy.privacyBudget",
         ),
     ),
     "Silo": (

@@ -18,6 +18,7 @@ LIST_KEYS: Final = {
     "Condition": "type",
     "DatasetSpec": "name",
     "ObjectRef": "name",
+    "PrivacyBudget": "dataset",
     "SiloStatusEntry": "name",
 }
 """Model of an entry -> the field that tells entries apart; two writers can then own two of them."""

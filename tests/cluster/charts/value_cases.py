@@ -114,6 +114,10 @@ CHANGES: dict[Path, dict[str, tuple[object, str]]] = {
         "policy.maxRounds": (7, "maxRounds: 7"),
         "policy.maxAnsweredRounds": (6, "maxAnsweredRounds: 6"),
         "policy.minSilos": (3, "minSilos: 3"),
+        "policy.privacyBudget": (
+            [{"dataset": "digits", "epsilon": 1.5, "delta": 0.001}],
+            '"dataset":"digits","delta":0.001,"epsilon":1.5',
+        ),
         "policy.notBefore": ("2026-07-01T00:00:00Z", 'notBefore: "2026-07-01T00:00:00Z"'),
         "policy.notAfter": ("2026-12-31T23:59:59Z", 'notAfter: "2026-12-31T23:59:59Z"'),
         "policy.manualApproval": (True, "manualApproval: true"),
@@ -234,6 +238,7 @@ WRONG: dict[Path, dict[str, tuple[object, str]]] = {
         "policy.maxRounds": (1.5, "at '/policy/maxRounds': got number, want null or integer"),
         "policy.maxAnsweredRounds": (0, "at '/policy/maxAnsweredRounds': minimum: got 0, want 1"),
         "policy.minSilos": (0, "at '/policy/minSilos': minimum: got 0, want 1"),
+        "policy.privacyBudget": ([], "at '/policy/privacyBudget': minItems: got 0, want 1"),
         "policy.notBefore": ("2026-07-01", "at '/policy/notBefore': '2026-07-01' does not match"),
         "policy.notAfter": ("never", "at '/policy/notAfter': 'never' does not match"),
         "policy.manualApproval": ("yes", "at '/policy/manualApproval': got string, want boolean"),
