@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks.tables.results import machine
 from fedsilo.secure_aggregation.aggregator_side import add_masked, unmask
 from fedsilo.secure_aggregation.fixed_point import FixedPoint
-from fedsilo.secure_aggregation.messages import Context
+from fedsilo.secure_aggregation.messages import SumContext
 from fedsilo.secure_aggregation.silo_side import SiloSide
 from fedsilo.wire.keys import SigningKey
 
@@ -52,7 +52,7 @@ def measure(count: int, megabytes: int) -> dict[str, Any]:
     keys = [SigningKey.generate() for _ in range(count)]
     names = [f"silos/s{place}" for place in range(count)]
     members = {name: key.verify_key for name, key in zip(names, keys, strict=True)}
-    context = Context("uid", "r00001-train", members, count // 2 + 1)
+    context = SumContext("uid", "r00001-train", members, count // 2 + 1)
     sides = {name: SiloSide.begin(context, name) for name in names}
     announced = {name: side.announcement(key) for (name, side), key in zip(sides.items(), keys, strict=True)}
     first, sealed = names[0], dict[str, dict[str, bytes]]()
@@ -88,7 +88,7 @@ def measure(count: int, megabytes: int) -> dict[str, Any]:
 
 def _unmasked(
     clock: Clock,
-    context: Context,
+    context: SumContext,
     announced: Any,
     sealed: Any,
     sides: dict[str, SiloSide],

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 
-from fedsilo.errors import Problem
+from fedsilo.errors import Problem, QuorumLost
 from fedsilo.secure_aggregation.masks import add_mask, agreed, public_of
-from fedsilo.secure_aggregation.messages import Announcement, Context, Unmasking
+from fedsilo.secure_aggregation.messages import KeyAnnouncement, SumContext, Unmasking
 from fedsilo.secure_aggregation.shamir import combine
 from fedsilo.secure_aggregation.silo_side import own_mask
 
@@ -22,8 +22,8 @@ def add_masked(total: np.ndarray, masked: Iterable[np.ndarray]) -> None:
 
 def unmask(
     total: np.ndarray,
-    context: Context,
-    announced: Mapping[str, Announcement],
+    context: SumContext,
+    announced: Mapping[str, KeyAnnouncement],
     sharers: Collection[str],
     survivors: Collection[str],
     unmaskings: Mapping[str, Unmasking],
@@ -32,7 +32,8 @@ def unmask(
 
     :param sharers: silos that shared their secrets, survivors among them.
     :param unmaskings: of the silos that sent theirs.
-    :raises Problem: `too-few-silos`, or `malformed` where shares are of no secret that was announced.
+    :raises QuorumLost: there are too few shares.
+    :raises Problem: `malformed` where shares are of no secret that was announced.
     """
     context.require_enough(unmaskings, "sent shares")
     for silo in survivors:
@@ -52,11 +53,10 @@ def unmask(
             add_mask(total, secret, -1 if context.point(other) < context.point(silo) else 1)
 
 
-def _secret(context: Context, shares: Mapping[str, Mapping[str, bytes]], silo: str) -> bytes | None:
+def _secret(context: SumContext, shares: Mapping[str, Mapping[str, bytes]], silo: str) -> bytes | None:
     found = {context.point(who): given[silo] for who, given in shares.items() if silo in given}
     if len(found) < context.threshold:
-        raise Problem(
-            "too-few-silos",
+        raise QuorumLost(
             f"secure aggregation: {len(found)} shares of {silo} are there, and {context.threshold} are needed",
         )
     return combine(found, context.threshold)

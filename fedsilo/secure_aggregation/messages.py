@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from fedsilo.canonical import canonical_json
-from fedsilo.errors import Problem
+from fedsilo.errors import Problem, QuorumLost
 from fedsilo.secure_aggregation.masks import KEY_BYTES
 from fedsilo.secure_aggregation.shamir import SHARE_BYTES
 from fedsilo.wire.keys import SIGNATURE_BYTES, SigningKey, VerifyKey
@@ -20,7 +20,7 @@ FEWEST_SILOS = 3
 
 
 @dataclass(frozen=True)
-class Context:
+class SumContext:
     """What one sum is of; every key, mask and signature is bound to all of it.
 
     :param job: uid of the job.
@@ -64,18 +64,17 @@ class Context:
     def require_enough(self, silos: Iterable[str], what: str) -> None:
         """Return if so many silos are as many as the threshold.
 
-        :raises Problem: `too-few-silos`.
+        :raises QuorumLost: there are fewer.
         """
         count = len(set(silos))
         if count < self.threshold:
-            raise Problem(
-                "too-few-silos",
+            raise QuorumLost(
                 f"secure aggregation: {count} silos {what}, and {self.threshold} are needed; nothing is unmasked",
             )
 
 
 @dataclass(frozen=True)
-class Announcement:
+class KeyAnnouncement:
     """A silo's keys for one sum (round 0).
 
     :param mask_key: public key whose secrets make the masks.
@@ -89,11 +88,11 @@ class Announcement:
     signature: bytes
 
     @classmethod
-    def sign(cls, context: Context, silo: str, keys: tuple[bytes, bytes, bytes], key: SigningKey) -> Self:
+    def sign(cls, context: SumContext, silo: str, keys: tuple[bytes, bytes, bytes], key: SigningKey) -> Self:
         """The announcement of a silo, under its signing key."""
         return cls(*keys, key.sign(KEYS, _announced(context, silo, keys)))
 
-    def verify(self, context: Context, silo: str) -> None:
+    def verify(self, context: SumContext, silo: str) -> None:
         """Return if the silo has announced these keys for this sum.
 
         :raises Problem: `signature-invalid`.
@@ -169,12 +168,12 @@ def read_bytes(document: Any, size: int, what: str) -> dict[str, bytes]:
     return dict(document)
 
 
-def survivors_message(context: Context, survivors: Iterable[str]) -> bytes:
+def survivors_message(context: SumContext, survivors: Iterable[str]) -> bytes:
     """What each survivor signs: who survived, in this sum."""
     return canonical_json({"survivors": sorted(survivors)}) + context.content
 
 
-def _announced(context: Context, silo: str, keys: tuple[bytes, bytes, bytes]) -> bytes:
+def _announced(context: SumContext, silo: str, keys: tuple[bytes, bytes, bytes]) -> bytes:
     return b"".join(keys) + canonical_json({"silo": silo}) + context.content
 
 

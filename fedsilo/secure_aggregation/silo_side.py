@@ -18,9 +18,15 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from fedsilo.canonical import canonical_json
-from fedsilo.errors import Problem
+from fedsilo.errors import PolicyRefused, Problem
 from fedsilo.secure_aggregation.masks import KEY_BYTES, add_mask, agreed, public_of
-from fedsilo.secure_aggregation.messages import SURVIVORS, Announcement, Context, Unmasking, survivors_message
+from fedsilo.secure_aggregation.messages import (
+    SURVIVORS,
+    KeyAnnouncement,
+    SumContext,
+    Unmasking,
+    survivors_message,
+)
 from fedsilo.secure_aggregation.shamir import SHARE_BYTES, split
 from fedsilo.wire.keys import SIGNATURE_BYTES, SigningKey
 
@@ -38,7 +44,7 @@ class SiloSide:
     :param told: round -> digest of what it was told then.
     """
 
-    context: Context
+    context: SumContext
     silo: str
     mask_key: bytes
     share_key: bytes
@@ -46,22 +52,24 @@ class SiloSide:
     told: Mapping[str, bytes]
 
     @classmethod
-    def begin(cls, context: Context, silo: str) -> Self:
+    def begin(cls, context: SumContext, silo: str) -> Self:
         """New secrets of the operating system."""
         mask_key, share_key, seed = (secrets.token_bytes(KEY_BYTES) for _ in range(3))
         return cls(context, silo, mask_key, share_key, seed, {})
 
-    def announcement(self, key: SigningKey) -> Announcement:
+    def announcement(self, key: SigningKey) -> KeyAnnouncement:
         """Round 0: the silo's keys, under its signing key."""
         commitment = hashlib.sha256(self.seed).digest()
         keys = public_of(self.mask_key), public_of(self.share_key), commitment
-        return Announcement.sign(self.context, self.silo, keys, key)
+        return KeyAnnouncement.sign(self.context, self.silo, keys, key)
 
-    def shares(self, announced: Mapping[str, Announcement]) -> tuple[Self, dict[str, bytes]]:
+    def shares(self, announced: Mapping[str, KeyAnnouncement]) -> tuple[Self, dict[str, bytes]]:
         """Round 1: for every other silo the shares of this silo's secrets, which only that silo can read.
 
         :param announced: of all silos that did.
-        :raises Problem: `signature-invalid`, `malformed` or `too-few-silos`; `already-answered` for another list.
+        :raises Problem: `signature-invalid` or `malformed`.
+        :raises QuorumLost: too few announced keys.
+        :raises PolicyRefused: this silo has answered another list.
         """
         context = self.context
         self._require_own(announced)
@@ -88,7 +96,7 @@ class SiloSide:
         }
 
     def masked(
-        self, announced: Mapping[str, Announcement], sealed: Mapping[str, bytes], vector: np.ndarray
+        self, announced: Mapping[str, KeyAnnouncement], sealed: Mapping[str, bytes], vector: np.ndarray
     ) -> tuple[Self, np.ndarray]:
         """Round 2: the vector under the masks that it has in common with each silo that shared, and under its own.
 
@@ -119,7 +127,7 @@ class SiloSide:
 
         :param sharers: what `masked` was given as `sealed`.
         :param survivors: silos whose masked vectors are there.
-        :raises Problem: `malformed` or `too-few-silos`; `already-answered` for another list.
+        :raises Problem: `malformed`; others likewise.
         """
         if not set(survivors) <= {self.silo, *sharers} or self.silo not in survivors:
             raise Problem(
@@ -133,7 +141,7 @@ class SiloSide:
 
     def unmasking(
         self,
-        announced: Mapping[str, Announcement],
+        announced: Mapping[str, KeyAnnouncement],
         sealed: Mapping[str, bytes],
         survivors: list[str],
         confirmed: Mapping[str, bytes],
@@ -141,7 +149,7 @@ class SiloSide:
         """Round 4: for each silo that shared one kind of share and never the other.
 
         :param confirmed: survivor -> its signature over the same list.
-        :raises Problem: `signature-invalid`, `too-few-silos`, or `already-answered` for another list of survivors.
+        :raises Problem: `signature-invalid`; others likewise.
         """
         message = survivors_message(self.context, survivors)
         self._require_told("survivors", hashlib.sha256(message).digest())
@@ -176,13 +184,13 @@ class SiloSide:
         }
 
     @classmethod
-    def from_dict(cls, context: Context, silo: str, document: Mapping[str, Any]) -> Self:
+    def from_dict(cls, context: SumContext, silo: str, document: Mapping[str, Any]) -> Self:
         """What `to_dict` gave."""
         return cls(
             context, silo, document["maskKey"], document["shareKey"], document["seed"], dict(document["told"])
         )
 
-    def _own_shares(self, announced: Mapping[str, Announcement]) -> bytes:
+    def _own_shares(self, announced: Mapping[str, KeyAnnouncement]) -> bytes:
         points, own = [self.context.point(silo) for silo in announced], self.context.point(self.silo)
         return b"".join(
             split(secret, self.context.threshold, points, self._source(name))[own]
@@ -194,11 +202,13 @@ class SiloSide:
             b"\0".join([name.encode(), self.mask_key + self.seed + self.share_key, self.context.content])
         ).digest()
 
-    def _seal(self, silo: str, one: Announcement, shares: bytes) -> bytes:
+    def _seal(self, silo: str, one: KeyAnnouncement, shares: bytes) -> bytes:
         secret = agreed(self.share_key, one.share_key, f"shares of {self.silo}", self.context.content)
         return ChaCha20Poly1305(secret).encrypt(bytes(12), shares, self._bound(self.silo, silo))
 
-    def _unseal(self, silo: str, announced: Mapping[str, Announcement], sealed: Mapping[str, bytes]) -> bytes:
+    def _unseal(
+        self, silo: str, announced: Mapping[str, KeyAnnouncement], sealed: Mapping[str, bytes]
+    ) -> bytes:
         if silo not in announced or silo == self.silo:
             raise Problem("malformed", f"secure aggregation: {silo} shared secrets and announced no keys")
         secret = agreed(self.share_key, announced[silo].share_key, f"shares of {silo}", self.context.content)
@@ -214,7 +224,7 @@ class SiloSide:
     def _bound(sender: str, recipient: str) -> bytes:
         return canonical_json({"from": sender, "to": recipient})
 
-    def _require_own(self, announced: Mapping[str, Announcement]) -> None:
+    def _require_own(self, announced: Mapping[str, KeyAnnouncement]) -> None:
         own = announced.get(self.silo)
         if own is None or (own.mask_key, own.share_key) != (
             public_of(self.mask_key),
@@ -226,8 +236,7 @@ class SiloSide:
 
     def _noted(self, round: str, digest: bytes) -> Self:
         if self.told.get(round, digest) != digest:
-            raise Problem(
-                "already-answered",
+            raise PolicyRefused(
                 f"secure aggregation: this silo has answered with other {round}; a second answer would take its mask "
                 "off",
             )
@@ -235,17 +244,15 @@ class SiloSide:
 
     def _require_told(self, round: str, digest: bytes) -> None:
         if self.told.get(round) != digest:
-            raise Problem(
-                "already-answered", f"secure aggregation: these are not the {round} that this silo answered"
-            )
+            raise PolicyRefused(f"secure aggregation: these are not the {round} that this silo answered")
 
 
-def own_mask(seed: bytes, context: Context) -> bytes:
+def own_mask(seed: bytes, context: SumContext) -> bytes:
     """The secret of a silo's own mask."""
     return hashlib.sha256(b"fedsilo/own-mask/v1\0" + seed + context.content).digest()
 
 
-def _digest_of(announced: Mapping[str, Announcement]) -> bytes:
+def _digest_of(announced: Mapping[str, KeyAnnouncement]) -> bytes:
     digest = hashlib.sha256()
     for silo, one in sorted(announced.items()):
         digest.update(canonical_json({"silo": silo}) + b"".join(one.to_dict().values()))

@@ -69,7 +69,7 @@ class Charge:
 
 
 @dataclass(frozen=True)
-class Account:
+class PrivacyAccount:
     """What the ledger comes to at a time.
 
     :param budget: None where the institution has stated none.
@@ -134,7 +134,7 @@ class PrivacyLedger:
         self.dataset = dataset
         self.path = directory / f"{dataset}.jsonl"
 
-    def account(self, now: datetime) -> Account:
+    def account(self, now: datetime) -> PrivacyAccount:
         """What it comes to now.
 
         :raises AuditBroken: when the ledger was changed.
@@ -181,7 +181,7 @@ class PrivacyLedger:
             truncate(self.path, len(whole))
         return list(verified(self.path, whole))
 
-    def _account(self, lines: Sequence[tuple[dict[str, Any], str]], now: datetime) -> Account:
+    def _account(self, lines: Sequence[tuple[dict[str, Any], str]], now: datetime) -> PrivacyAccount:
         budget: Budget | None = None
         charges = []
         for line, _ in lines:
@@ -192,7 +192,7 @@ class PrivacyLedger:
         if budget is not None and budget.seconds is not None:
             since = now - timedelta(seconds=budget.seconds)
             charges = [(time, charge) for time, charge in charges if time > since]
-        return Account(budget, tuple(charges))
+        return PrivacyAccount(budget, tuple(charges))
 
     def _append(
         self, lines: Sequence[tuple[dict[str, Any], str]], now: datetime, event: str, facts: Mapping[str, Any]

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedsilo.cli.cluster.text import plain
 from fedsilo.cli.columns import columns
-from fedsilo.silo.privacy_ledger import Account, PrivacyLedger
+from fedsilo.silo.privacy_ledger import PrivacyAccount, PrivacyLedger
 
 HEADINGS = ("DATASET", "EPSILON", "DELTA", "SPENT", "LEFT", "BY JOB")
 NUMBERS = (1, 2, 3, 4)
@@ -50,7 +50,7 @@ def _ledgers(directory: Path) -> Iterator[PrivacyLedger]:
         yield PrivacyLedger(path.parent, path.stem)
 
 
-def _row(ledger: PrivacyLedger, account: Account) -> tuple[str, ...]:
+def _row(ledger: PrivacyLedger, account: PrivacyAccount) -> tuple[str, ...]:
     jobs = ", ".join(f"{plain(name)} {epsilon:.4g}" for name, epsilon in account.by_job().items())
     if account.budget is None:
         return plain(ledger.dataset), "-", "-", "-", "-", jobs
@@ -59,7 +59,7 @@ def _row(ledger: PrivacyLedger, account: Account) -> tuple[str, ...]:
     return plain(ledger.dataset), *figures, jobs or "-"
 
 
-def _document(ledger: PrivacyLedger, account: Account) -> dict[str, Any]:
+def _document(ledger: PrivacyLedger, account: PrivacyAccount) -> dict[str, Any]:
     budget = account.budget
     return {
         "dataset": ledger.dataset,

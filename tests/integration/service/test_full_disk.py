@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,8 +51,13 @@ class SmallDisk:
     def fill(self, free: int) -> None:
         """Leave so many bytes free."""
         with (self.path / "ballast").open("wb") as file:
-            space = os.statvfs(self.path)
-            os.posix_fallocate(file.fileno(), 0, space.f_bavail * space.f_frsize - free)
+            while True:
+                space = os.statvfs(self.path)
+                # The aggregator may have written something since it was asked how much there is.
+                with suppress(OSError):
+                    os.posix_fallocate(file.fileno(), 0, space.f_bavail * space.f_frsize - free)
+                    return
+                file.truncate(0)
 
     def clear(self) -> None:
         (self.path / "ballast").unlink()

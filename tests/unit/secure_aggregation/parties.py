@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedsilo.secure_aggregation.aggregator_side import add_masked, unmask
-from fedsilo.secure_aggregation.messages import Announcement, Context, Unmasking
+from fedsilo.secure_aggregation.messages import KeyAnnouncement, SumContext, Unmasking
 from fedsilo.secure_aggregation.silo_side import SiloSide
 from fedsilo.wire.keys import SigningKey
 
@@ -19,9 +19,9 @@ def names(count: int) -> list[str]:
     return [f"silos/s{place}" for place in range(count)]
 
 
-def context_of(count: int, threshold: int | None = None, exchange: str = "r00001-train") -> Context:
+def context_of(count: int, threshold: int | None = None, exchange: str = "r00001-train") -> SumContext:
     members = {name: key.verify_key for name, key in zip(names(count), KEYS, strict=False)}
-    return Context("uid", exchange, members, threshold or count // 2 + 1)
+    return SumContext("uid", exchange, members, threshold or count // 2 + 1)
 
 
 @dataclass
@@ -31,9 +31,9 @@ class Sum:
     :ivar sealed: recipient -> sender -> ciphertext.
     """
 
-    context: Context
+    context: SumContext
     silos: dict[str, SiloSide]
-    announced: dict[str, Announcement] = field(default_factory=dict)
+    announced: dict[str, KeyAnnouncement] = field(default_factory=dict)
     sealed: dict[str, dict[str, bytes]] = field(default_factory=dict)
     masked: dict[str, np.ndarray] = field(default_factory=dict)
     survivors: list[str] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Sum:
     def announce(self, silos: Collection[str]) -> None:
         for name in silos:
             one = self.silos[name].announcement(self.key(name))
-            self.announced[name] = Announcement.from_dict(one.to_dict())
+            self.announced[name] = KeyAnnouncement.from_dict(one.to_dict())
 
     def share(self, silos: Collection[str]) -> None:
         sent = {}

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsilo.errors import Problem
+from fedsilo.errors import PolicyRefused, Problem, QuorumLost
 from fedsilo.secure_aggregation.aggregator_side import add_masked, unmask
 from fedsilo.secure_aggregation.masks import add_mask, agreed
-from fedsilo.secure_aggregation.messages import Announcement, Unmasking
+from fedsilo.secure_aggregation.messages import KeyAnnouncement, Unmasking
 from fedsilo.secure_aggregation.silo_side import SiloSide, own_mask
 from tests.unit.secure_aggregation.parties import KEYS, Sum, context_of, names, vectors_of, whole
 
@@ -99,13 +99,13 @@ def test_a_second_answer_under_one_mask_is_refused() -> None:
             found.announced, dict(list(found.sealed["silos/s1"].items())[:2]), vectors["silos/s1"]
         ),
     ):
-        with pytest.raises(Problem, match="this silo has answered with other"):
+        with pytest.raises(PolicyRefused, match="this silo has answered with other"):
             answer()
     survivors = names(4)
     after, _ = silo.confirmation(found.sealed["silos/s1"], survivors, KEYS[1])
-    with pytest.raises(Problem, match="this silo has answered with other survivors"):
+    with pytest.raises(PolicyRefused, match="this silo has answered with other survivors"):
         after.confirmation(found.sealed["silos/s1"], survivors[:3], KEYS[1])
-    with pytest.raises(Problem, match="these are not the survivors that this silo answered"):
+    with pytest.raises(PolicyRefused, match="these are not the survivors that this silo answered"):
         after.unmasking(found.announced, found.sealed["silos/s1"], survivors[:3], {})
 
 
@@ -123,7 +123,7 @@ def test_two_lists_of_survivors_are_never_both_confirmed() -> None:
         )
     for name, survivors in lists.items():
         agreeing = {other: signed[other] for other in names(4) if lists[other] == survivors}
-        with pytest.raises(Problem, match="2 silos confirmed the survivors, and 3 are needed"):
+        with pytest.raises(QuorumLost, match="2 silos confirmed the survivors, and 3 are needed"):
             found.silos[name].unmasking(found.announced, found.sealed[name], survivors, agreeing)
         forged = agreeing | {other: signed[other] for other in survivors if lists[other] != survivors}
         with pytest.raises(Problem) as refused:
@@ -144,7 +144,7 @@ def test_keys_that_are_not_signed_for_this_sum_are_refused() -> None:
         assert refused.value.code == "signature-invalid"
     with pytest.raises(Problem, match="own keys are not among"):
         silo.shares({name: one for name, one in found.announced.items() if name != "silos/s0"})
-    with pytest.raises(Problem, match="2 silos announced keys, and 3 are needed"):
+    with pytest.raises(QuorumLost, match="2 silos announced keys, and 3 are needed"):
         silo.shares({name: found.announced[name] for name in ("silos/s0", "silos/s1")})
 
 
@@ -248,7 +248,7 @@ def test_two_silos_or_a_threshold_of_half_are_refused(count: int, threshold: int
 )
 def test_announcements_are_read_strictly(document: object) -> None:
     with pytest.raises(Problem) as refused:
-        Announcement.from_dict(document)
+        KeyAnnouncement.from_dict(document)
     assert refused.value.code == "malformed"
 
 
