@@ -34,20 +34,23 @@ UNLIMITED = ("--kube-api-qps=1000", "--kube-api-burst=1000")
 
 
 @contextmanager
-def api_server(name: str, *, controllers: bool = False, pods: bool = False) -> Iterator[Path]:
+def api_server(
+    name: str, *, controllers: bool = False, pods: bool = False, one_of: int = 1
+) -> Iterator[Path]:
     """An empty API server for as long as the block runs; the path of its kubeconfig."""
     try:
-        yield start(name, controllers=controllers, pods=pods)
+        yield start(name, controllers=controllers, pods=pods, one_of=one_of)
     finally:
         stop(name)
 
 
-def start(name: str, *, controllers: bool = False, pods: bool = False) -> Path:
+def start(name: str, *, controllers: bool = False, pods: bool = False, one_of: int = 1) -> Path:
     """Start an empty API server, in place of one of that name; the path of its kubeconfig.
 
     :param name: letters, digits, dots and hyphens.
     :param controllers: also run garbage collection, namespaces and service accounts.
     :param pods: with them, make the pods of Jobs, as fast as the API server takes them.
+    :param one_of: how many API servers it thinks there are: if several, it serves a new definition after five seconds.
     :raises ClusterError: when it does not start.
     """
     kubernetes, etcd = programs("kubernetes"), programs("etcd")
@@ -58,7 +61,9 @@ def start(name: str, *, controllers: bool = False, pods: bool = False) -> Path:
     admin = authority.issue("fedsilo-admin", ["system:masters"])
     write_kubeconfig(kubeconfig, plane.server, authority.pair().cert, admin)
     # There is no endpoint to publish: a loopback address means something else in every pod.
-    server = components.apiserver(plane, kubernetes, "--endpoint-reconciler-type=none")
+    server = components.apiserver(
+        plane, kubernetes, "--endpoint-reconciler-type=none", f"--apiserver-count={one_of}"
+    )
     started = [components.etcd(plane, etcd), server]
     _launch(started)
     _wait(started)

@@ -19,19 +19,21 @@ app.kubernetes.io/part-of: fedsilo
 {{- end }}
 {{- end }}
 
-{{- /* Of everything of `helm test`, which is gone when it has succeeded. */ -}}
-{{- define "fedsilo-silo.test" -}}
+{{- /* Of everything of a hook, which is gone when it has succeeded. Takes the chart's context, a name and a weight; the
+       event, if it is not `test`, and another reason to be gone, if there is one. */ -}}
+{{- define "fedsilo-silo.hook" -}}
 labels:
   {{- include "fedsilo-silo.labels" .context | nindent 2 }}
   app.kubernetes.io/name: {{ .name }}
 annotations:
-  helm.sh/hook: test
+  helm.sh/hook: {{ .event | default "test" }}
   helm.sh/hook-weight: {{ .weight | quote }}
-  helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+  helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded{{ with .gone }},{{ . }}{{ end }}
 {{- end }}
 
-{{- /* The pod of a test but for its account. Takes the chart's context, the script and its arguments. */ -}}
-{{- define "fedsilo-silo.test.pod" -}}
+{{- /* The pod of a script but for its account. Takes the chart's context, the script, its arguments and the image, which is
+       that of tests unless another is named. */ -}}
+{{- define "fedsilo-silo.hook.pod" -}}
 restartPolicy: Never
 enableServiceLinks: false
 {{- with .context.Values.imagePullSecrets }}
@@ -47,8 +49,8 @@ securityContext:
   seccompProfile:
     type: RuntimeDefault
 containers:
-  - name: test
-    image: {{ with .context.Values }}{{ .testImage | default .agent.guardImage | default (include "fedsilo-silo.image" (dict "context" $.context "image" .images.guard)) }}{{ end }}
+  - name: script
+    image: {{ with .context.Values }}{{ $.image | default .testImage | default .agent.guardImage | default (include "fedsilo-silo.image" (dict "context" $.context "image" .images.guard)) }}{{ end }}
     command: [python, -c]
     args:
       - {{ .context.Files.Get .script | toJson }}
@@ -78,6 +80,13 @@ namespaceSelector:
 {{- /* Not empty when an invitation is given: the release is an institution's own cluster. */ -}}
 {{- define "fedsilo-silo.invited" -}}
 {{- if or .Values.hub .Values.silo .Values.token .Values.checksum }}true{{ end -}}
+{{- end }}
+
+{{- /* Not empty when the release itself brings the definition of its Silo, which the API server does not serve yet. */ -}}
+{{- define "fedsilo-silo.defining" -}}
+{{- if and (include "fedsilo-silo.invited" .) .Values.crds.install .Release.IsInstall -}}
+{{- if not (.Capabilities.APIVersions.Has "fedsilo.io/v1alpha1/Silo") }}true{{ end -}}
+{{- end -}}
 {{- end }}
 
 {{- /* The invitation but for its checksum, as JSON with sorted names and nothing between tokens. */ -}}

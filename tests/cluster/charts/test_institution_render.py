@@ -10,7 +10,7 @@ from fedsilo.hub.doctor.__main__ import _arguments as doctor_arguments
 from fedsilo.wire import make_authority
 from fedsilo_operator.connector.__main__ import _arguments as connector_arguments
 from tests.cluster.charts.full_values import FULL, JOINED, LEAST
-from tests.cluster.charts.helm import SILO, Values, is_hook, render
+from tests.cluster.charts.helm import SILO, Helm, Values, is_hook, objects, render
 from tests.cluster.charts.reading import pod_of, rights_of
 
 CRD = "CustomResourceDefinition"
@@ -45,6 +45,44 @@ def test_what_is_the_institutions_stays_when_its_release_goes() -> None:
     assert "fedsilo-signing-key" not in [
         item["metadata"]["name"] for item in render(SILO, JOINED, namespace="silo-north")
     ]
+
+
+def test_what_waits_for_the_definitions_has_no_rights_and_reaches_the_api_server_only() -> None:
+    ports = {"apiServer": {"ports": [7443]}}
+    items = render(SILO, JOINED | ports, namespace="silo-north")
+    waits = [item for item in items if item["metadata"]["name"] == "north-definitions"]
+    assert [item["kind"] for item in waits] == ["NetworkPolicy", "ServiceAccount", "Pod"]
+    policy, _, pod = waits
+    assert policy["spec"]["egress"] == [{"ports": [{"protocol": "TCP", "port": 7443}]}]
+    assert "ingress" not in policy["spec"]
+    assert policy["spec"]["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    assert pod["spec"]["serviceAccountName"] == "north-definitions"
+    subjects = [subject["name"] for item in items for subject in item.get("subjects", [])]
+    assert "north-definitions" not in subjects
+    (deployment,) = (item for item in items if item["kind"] == "Deployment")
+    assert pod["spec"]["containers"][0]["image"] == pod_of(deployment)["containers"][0]["image"]
+    (silo,) = (item for item in items if item["kind"] == "Silo")
+    order = [int(item["metadata"]["annotations"].get("helm.sh/hook-weight", 0)) for item in (*waits, silo)]
+    assert order == [-2, -2, -1, 0]
+
+
+@pytest.mark.parametrize(
+    ("values", "options"),
+    [
+        ({"crds": {"install": False}}, []),
+        ({}, ["--is-upgrade"]),
+        ({}, ["--api-versions", "fedsilo.io/v1alpha1/Silo"]),
+    ],
+)
+def test_where_the_definition_is_served_already_the_silo_is_made_with_the_rest(
+    values: Values, options: list[str]
+) -> None:
+    text = Helm().run("template", "north", str(SILO), "-n", "silo-north", *options, values=JOINED | values)
+    items = objects(text)
+    assert "north-definitions" not in [item["metadata"]["name"] for item in items]
+    (silo,) = (item for item in items if item["kind"] == "Silo")
+    assert not is_hook(silo)
+    assert silo["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
 
 
 def test_the_token_is_in_a_secret_and_the_invitation_is_whole_there() -> None:

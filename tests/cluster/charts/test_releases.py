@@ -18,7 +18,7 @@ from fedsilo_operator.workloads import aggregator
 from hack.cluster.apiserver import api_server
 from hack.cluster.kubectl import Kubectl
 from hack.examples import documents
-from tests.cluster.charts.helm import OPERATOR, SILO, Helm, invitation, quickstart
+from tests.cluster.charts.helm import OPERATOR, SILO, Helm, quickstart
 from tests.cluster.namespace import until
 from tests.cluster.test_operator_process import operator as operating
 from tests.pages import blocks, runs
@@ -234,51 +234,6 @@ def test_the_commands_of_the_readmes(cluster: Cluster, terminal: Terminal) -> No
         terminal.type(command)
     terminal.type("helm uninstall fedsilo -n fedsilo-system")
     until(lambda: not cluster.definitions(), "the definitions to go")
-
-
-@runs(
-    "charts/fedsilo-silo/README.md",
-    "helm install north charts/fedsilo-silo -n silo-north --create-namespace -f invitation.yaml -f north.yaml",
-    "kubectl describe silo north -n silo-north",
-)
-def test_an_institutions_own_cluster_is_installed_uninstalled_and_goes_on(
-    cluster: Cluster, terminal: Terminal
-) -> None:
-    kubectl, here = cluster.kubectl, ("-n", "silo-north")
-    (values,) = blocks("charts/fedsilo-silo/README.md", "yaml")
-    (terminal.folder / "north.yaml").write_text(values)
-    (terminal.folder / "invitation.yaml").write_text(invitation("silo-north/north").to_yaml())
-    install, shown = terminal.commands
-    terminal.type(install)
-    assert {name.partition(".")[0] for name in cluster.definitions()} == {"silos", "siloagents"}
-    said = {"type": "HubReached", "status": "False", "reason": "EnrolmentPending", "message": "ab12-cd34"}
-    status = {"conditions": [said | {"lastTransitionTime": "2026-01-02T03:04:05Z"}]}
-    kubectl.run(
-        *("patch", "silo", "north", *here, "--subresource=status", "--type=merge"),
-        *("-p", json.dumps({"status": status})),
-    )
-    assert "ab12-cd34" in terminal.type(shown)
-    kubectl.run("create", "secret", "generic", KEY, *here, "--from-literal=key.pem=x")
-    approval = {"job": "a-uid", "specDigest": "0" * 64, "decision": "Approved"}
-    kubectl.run(
-        *("patch", "silo", "north", *here, "--type=merge", "--field-manager=fedsilo-approval"),
-        *("-p", json.dumps({"spec": {"policy": {"approvals": [approval]}}})),
-    )
-    stays = [("secret", KEY, *here), ("silo", "north", *here), ("crd", "silos.fedsilo.io")]
-    before = [cluster.uid(*what) for what in stays]
-    files = [
-        part for name in ("invitation", "north") for part in ("-f", str(terminal.folder / f"{name}.yaml"))
-    ]
-    cluster.helm.run("upgrade", "north", str(SILO), "-n", "silo-north", *files, "--set", "policy.maxRounds=9")
-    assert kubectl.get("silo", "north", *here)["spec"]["policy"]["maxRounds"] == 9
-    assert [cluster.uid(*what) for what in stays] == before
-    cluster.uninstall("north", "silo-north")
-    assert [cluster.uid(*what) for what in stays] == before
-    assert kubectl.get("deployments,roles,rolebindings", *here)["items"] == []
-    terminal.type(install)
-    assert [cluster.uid(*what) for what in stays] == before
-    policy = kubectl.get("silo", "north", *here)["spec"]["policy"]
-    assert [each["job"] for each in policy["approvals"]] == ["a-uid"]
 
 
 PROMETHEUS = {

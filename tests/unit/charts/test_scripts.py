@@ -1,4 +1,4 @@
-"""The scripts of `helm test`, run as the pods run them, against servers that say what they are told to."""
+"""The scripts of hooks, run as the pods run them, against servers that say what they are told to."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from tests.ports import free_port
 READY = CHARTS / "fedsilo" / "files" / "ready.py"
 KEY = CHARTS / "fedsilo-silo" / "files" / "key.py"
 GPU = CHARTS / "fedsilo-silo" / "files" / "gpu.py"
+SERVED = CHARTS / "fedsilo-silo" / "files" / "served.py"
 ISOLATION = CHARTS / "fedsilo-silo" / "files" / "isolation.py"
 
 TOKEN = "a-token"
@@ -38,12 +40,16 @@ def run(script: Path, *arguments: str, **environment: str) -> tuple[int, str]:
 
 
 @contextmanager
-def serving(answers: dict[str, tuple[int, str]], context: ssl.SSLContext | None = None) -> Iterator[int]:
-    """A server that has an answer for some paths, and 401 for who brings another token; its port."""
+def serving(
+    answers: Mapping[str, tuple[int, str] | Iterator[tuple[int, str]]], context: ssl.SSLContext | None = None
+) -> Iterator[int]:
+    """A server that has an answer for some paths, or one after the other, and 401 for who brings another token; its
+    port."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            status, body = answers[self.path]
+            answer = answers[self.path]
+            status, body = answer if isinstance(answer, tuple) else next(answer)
             if context and self.headers["Authorization"] != f"Bearer {TOKEN}":
                 status, body = 401, json.dumps({"message": "Unauthorized"})
             self.send_response(status)
@@ -104,10 +110,14 @@ def account(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def look(account: Path, status: int, body: Any) -> tuple[int, str]:
+def certified(account: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(account / "tls.crt", account / "tls.key")
-    with serving({PATH: (status, json.dumps(body))}, context) as port:
+    return context
+
+
+def look(account: Path, status: int, body: Any) -> tuple[int, str]:
+    with serving({PATH: (status, json.dumps(body))}, certified(account)) as port:
         return ask(account, port)
 
 
@@ -147,6 +157,37 @@ def test_an_api_server_that_does_not_answer(account: Path) -> None:
     code, said = ask(account, free_port())
     assert code == 1
     assert "the API server does not answer: <urlopen error [Errno 111] Connection refused>" in said
+
+
+def discovery(*kinds: str, group: str = "fedsilo.io") -> tuple[int, str]:
+    """What an API server says that serves these kinds."""
+    resources = [{"resource": f"{kind.lower()}s", "responseKind": {"kind": kind}} for kind in kinds]
+    versions = [{"version": "v1alpha1", "resources": resources}]
+    return 200, json.dumps({"items": [{"metadata": {"name": group}, "versions": versions}]})
+
+
+BEFORE = (discovery(group="apps"), discovery("SiloAgent"), discovery("Silo", group="another.io"), (503, "{}"))
+"""What is said while the kind is not served."""
+
+
+def wait(account: Path, answers: Iterator[tuple[int, str]], patience: str) -> tuple[int, str]:
+    with serving({"/apis": answers}, certified(account)) as port:
+        where = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(port)}
+        return run(SERVED, "fedsilo.io", "v1alpha1", "Silo", patience, str(account), **where)
+
+
+def test_an_installation_waits_until_its_kind_is_served(account: Path) -> None:
+    served = discovery("SiloAgent", "Silo")
+    lagging = (*BEFORE, served, served, BEFORE[0])  # another API server does not know it yet
+    answers = chain(lagging, repeat(served, 10))
+    assert wait(account, answers, "60") == (0, "Silo in fedsilo.io/v1alpha1: served\n")
+    assert next(answers, None) is None
+
+
+def test_an_installation_whose_kind_is_never_served(account: Path) -> None:
+    code, said = wait(account, repeat(BEFORE[1]), "0")
+    assert code == 1
+    assert said.startswith("Silo in fedsilo.io/v1alpha1: not served; what does `kubectl describe crd` say")
 
 
 def isolated(port: int) -> tuple[int, str]:
