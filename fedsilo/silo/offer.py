@@ -66,4 +66,7 @@ def _content(silo: Silo, public_key: str) -> dict[str, Any]:
             "policy": set(type(silo.spec.policy).model_fields) - {"approvals"},
         },
     )
+    # A statement has no fractions, which not every reader of JSON writes alike.
+    for budget in spec["policy"].get("privacyBudget", ()):
+        budget |= {name: str(budget[name]) for name in ("epsilon", "delta")}
     return {"silo": str(silo), "publicKey": public_key, **spec}

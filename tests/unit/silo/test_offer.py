@@ -72,3 +72,14 @@ def test_an_offer_is_kept_until_it_would_say_something_else() -> None:
     assert not offers(document, silo(maxRounds=30), PUBLIC)
     assert not offers(document | {"time": "2026-03-02T12:00:00Z"}, silo(), PUBLIC)
     assert not offers(None, silo(), PUBLIC)
+
+
+def test_a_budget_is_in_the_offer_without_fractions() -> None:
+    budget = [{"dataset": "scans", "epsilon": 4, "delta": 1e-4, "period": "8760h"}]
+    document = sign_offer(silo(privacyBudget=budget), NOW, KEY)
+    found = read_offer(document, "silo-north/north", PUBLIC)
+    assert found.policy["privacyBudget"] == [
+        {"dataset": "scans", "epsilon": "4.0", "delta": "0.0001", "period": "8760h"}
+    ]
+    assert offers(json.loads(json.dumps(document)), silo(privacyBudget=budget), PUBLIC)
+    assert not offers(document, silo(privacyBudget=[budget[0] | {"epsilon": 5}]), PUBLIC)
