@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
+from fedsilo.api.budgets import StatedLedger
 from fedsilo.api.common import (
     API_VERSION,
     Condition,
@@ -174,6 +175,10 @@ class SiloAgentStatus(Fields):
     )
     receipts: StatedReceipts | None = Field(
         default=None, description="What has left the silo, as its guard said last."
+    )
+    ledger: StatedLedger | None = Field(
+        default=None,
+        description="What is spent of the dataset's privacy budget, as the guard said last; the hub is not told.",
     )
 
 

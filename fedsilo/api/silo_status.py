@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import ConfigDict, Field
 
+from fedsilo.api.budgets import BudgetStatus
 from fedsilo.api.common import (
     CertificatePem,
     Condition,
@@ -114,5 +115,8 @@ class SiloStatus(Fields):
     )
     public_key: PublicKey | None = Field(
         default=None, description="Key with which the silo signs its updates."
+    )
+    privacy_budget: tuple[BudgetStatus, ...] = Field(
+        default=(), max_length=100, description="What is spent of the policy's budgets, one for each dataset."
     )
     conditions: tuple[Condition, ...] = Field(default=(), max_length=32, description="Standard conditions.")

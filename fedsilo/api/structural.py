@@ -24,7 +24,7 @@ LIST_KEYS: Final = {
 """Model of an entry -> the field that tells entries apart; two writers can then own two of them."""
 
 WHOLE: Final = frozenset(
-    {"Decision", "FrozenJob", "GatewayRoute", "Proposal", "StatedReceipts", "TrustBundle"}
+    {"Decision", "FrozenJob", "GatewayRoute", "Proposal", "StatedLedger", "StatedReceipts", "TrustBundle"}
 )
 """Models whose fields one writer writes together: an API server that keeps an owner of each field does so for nobody,
 and pays for it with every write of the object."""

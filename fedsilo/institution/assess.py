@@ -22,6 +22,7 @@ from fedsilo.api.timestamps import timestamp
 from fedsilo.errors import DataInvalid, FileDamaged, ManifestInvalid, MethodError, PolicyRefused
 from fedsilo.process import version
 from fedsilo.silo.admission import Ruling, rule
+from fedsilo.silo.budget_figures import SpentSoFar
 from fedsilo.silo.configuration import configuration, fingerprint
 from fedsilo.silo.decision import sign_decision, states
 from fedsilo.silo.installed import installed_image
@@ -85,7 +86,7 @@ def assess(
     files: Mapping[str, str] | None,
     key: SigningKey,
     now: datetime,
-    spent: Callable[[str], float] = lambda _: 0.0,
+    spent: Callable[[str], SpentSoFar] = lambda _: SpentSoFar(),
 ) -> PartState:
     """The state of a part that the hub still asks for.
 
@@ -93,7 +94,7 @@ def assess(
     :param silo: as it is now, with the key that it has published.
     :param files: the configuration with which guard and trainer began, as it is on the disk; None while there is none.
     :param key: what decisions are signed with.
-    :param spent: dataset -> epsilon that is spent of its budget; asked for a dataset that has one.
+    :param spent: dataset -> what is spent of its budget; asked for a dataset that has one.
     """
     suspended = bool(record["spec"].get("suspend"))
     if (ended := _recorded_end(record)) is not None:
@@ -138,7 +139,7 @@ def _ruling(
     silo: Silo,
     files: Mapping[str, str] | None,
     now: datetime,
-    spent: Callable[[str], float],
+    spent: Callable[[str], SpentSoFar],
 ) -> Ruling:
     began = status_of(record).get("configuration")
     ruling = rule(

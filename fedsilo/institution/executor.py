@@ -23,6 +23,8 @@ from fedsilo.institution.logs import bound_logs
 from fedsilo.institution.part import Part, job_of, read_record
 from fedsilo.institution.silo_file import WatchedSilo
 from fedsilo.local.child_processes import GRACE_SECONDS, POLL_SECONDS, ForkServerClient
+from fedsilo.silo.budget_figures import SpentSoFar, reserved
+from fedsilo.silo.privacy_ledger import PrivacyLedger
 from fedsilo.wire import SigningKey
 
 log = logging.getLogger("fedsilo.silo")
@@ -115,11 +117,29 @@ class Executor:
 
     def _step(self, part: Part, clock: float) -> None:
         try:
-            part.step(self.silo, self._generation, self._key, clock, self._fork_server)
+            part.step(
+                self.silo,
+                self._generation,
+                self._key,
+                clock,
+                self._fork_server,
+                lambda dataset: self._spent(dataset, part),
+            )
         except FedsiloError as error:
             self._say(part.uid, f"SiloAgent {part.name}: {error}")
         else:
             self._said.pop(part.uid, None)
+
+    def _spent(self, dataset: str, part: Part) -> SpentSoFar:
+        """What is spent of a dataset's budget when this part asks for room in it.
+
+        :raises AuditBroken: when the ledger was changed.
+        """
+        account = PrivacyLedger(self._directory.ledgers, dataset).account(datetime.now(UTC))
+        own = job_of(part.record)["uid"]
+        jobs = {job.uid: job for other in self.parts.values() if (job := other.reserves) is not None}
+        others = [job for uid, job in jobs.items() if uid != own and job.spec.data.dataset == dataset]
+        return SpentSoFar(account.spent, sum(reserved(job, account.of_job(job.uid)) for job in others))
 
     def statuses(self) -> dict[str, tuple[str, Object]]:
         """What the silo says of each part that the hub asks for: uid -> name and status."""

@@ -7,7 +7,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from fedsilo.api.observed import Object, status_of, uid_of
+from pydantic import ValidationError
+
+from fedsilo.api.agent import FrozenJob, SiloAgent
+from fedsilo.api.conditions import ConditionType
+from fedsilo.api.observed import Object, holds, status_of, uid_of
 from fedsilo.api.silo import Silo
 from fedsilo.api.timestamps import timestamp
 from fedsilo.durable import make_own_directory, read_file, rename, sync_directory
@@ -20,13 +24,15 @@ from fedsilo.json_files import read_with_digest, write_with_digest
 from fedsilo.local.child_processes import ForkServerClient
 from fedsilo.local.outcome import clear_failures
 from fedsilo.silo.audit_chain import FILE, AuditBroken
+from fedsilo.silo.budget_figures import SpentSoFar
 from fedsilo.silo.configuration import AGENT_FILE, SILO_FILE, configuration, present_policy
-from fedsilo.silo.privacy_ledger import PrivacyLedger
 from fedsilo.silo.receipts import GrowingReceipts, stated
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import SigningKey, VerifyKey
 
 log = logging.getLogger("fedsilo.silo")
+
+Spent = Callable[[str], SpentSoFar]
 
 ForkServer = Callable[[], ForkServerClient]
 """Gives what processes are forked from, which is started only when there is something to run."""
@@ -112,11 +118,20 @@ class Part:
             record = {name: value for name, value in self.record.items() if name != "gone"}
             self._write(record | {"spec": record["spec"] | {"suspend": suspended}})
 
-    def step(self, silo: Silo, generation: int, key: SigningKey, clock: float, server: ForkServer) -> None:
+    def step(
+        self,
+        silo: Silo,
+        generation: int,
+        key: SigningKey,
+        clock: float,
+        server: ForkServer,
+        spent: Spent,
+    ) -> None:
         """Decide, write down what was decided, and start or end what follows from it.
 
         :param generation: another number whenever the Silo is another.
         :param clock: seconds, of a clock that only goes forward.
+        :param spent: dataset -> what is spent of its budget.
         """
         if self.gone:
             self.end(clock)
@@ -128,7 +143,7 @@ class Part:
             if self._processes is not None and self._basis[:1] != basis[:1]:
                 self._processes.write_policy(present_policy(silo))
             now, found = datetime.now(UTC), self._at_its_start(silo)
-            self._state = assess(self.record, found, states, self._files, key, now, self._spent)
+            self._state = assess(self.record, found, states, self._files, key, now, spent)
             self._basis = basis
         if self._state.wanted and self._processes is None:
             self._processes = self._begin(self._state, silo, server)
@@ -137,9 +152,20 @@ class Part:
         if self._processes is not None:
             self._processes.supervise(self._state.wanted, clock)
 
-    def _spent(self, dataset: str) -> float:
-        """Epsilon that is spent of a dataset's budget, over all jobs."""
-        return PrivacyLedger(self._directory.ledgers, dataset).account(datetime.now(UTC)).spent
+    @property
+    def reserves(self) -> FrozenJob | None:
+        """The job, where this part is admitted or has begun, and may yet send something."""
+        status = status_of(self.record)
+        over = any(holds(self.record, end) for end in (ConditionType.FINISHED, ConditionType.FAILED))
+        admitted = holds(self.record, ConditionType.ADMITTED) or "configuration" in status
+        if not admitted or ((over or self.gone) and not self.pids):
+            return None
+        try:
+            return SiloAgent.model_validate(
+                {name: self.record[name] for name in ("metadata", "spec")}
+            ).spec.job
+        except ValidationError:
+            return None
 
     def end(self, clock: float) -> None:
         """End guard and trainer, as far as they run; they have ended once there are no `pids`."""

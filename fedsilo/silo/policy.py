@@ -22,6 +22,7 @@ from fedsilo.errors import FedsiloError, MethodError, PolicyRefused
 from fedsilo.methods import registry
 from fedsilo.methods.interface import NAMED_PERSONAL_ACCURACY, PERSONAL_ACCURACY, Payload
 from fedsilo.methods.pieces.feature_statistics import KIND
+from fedsilo.silo.budget_figures import SpentSoFar
 from fedsilo.wire import Contract
 from fedsilo.wire.tensors import TensorSpec
 
@@ -62,6 +63,9 @@ class Sent:
         """The same after one more update."""
         return Sent(self.rounds | {round}, self.size + size)
 
+
+ROUNDING = 1e-9
+"""Of sums of epsilons: jobs that fill a budget together fit into it."""
 
 NOTHING = Sent()
 """What has left before a job begins."""
@@ -234,25 +238,24 @@ def _against_budget(policy: SiloPolicy, job: FrozenJob) -> Iterator[str]:
         yield f"{permits}, the job wants {stated}; ask for less, or ask the institution for more"
 
 
-def over_budget(silo: Silo, job: FrozenJob, spent: float) -> str | None:
-    """Why the dataset's budget, of which so much is spent, has no room for a job that has not begun.
+def over_budget(silo: Silo, job: FrozenJob, spent: SpentSoFar) -> str | None:
+    """Why the dataset's budget has no room for a job that has not begun; None where it has.
 
     Epsilons of jobs are added, which is more than they come to together: the ledger counts exactly.
     """
-    budget, private = (
-        silo.spec.policy.budget_of(job.spec.data.dataset),
-        job.spec.privacy.differential_privacy,
-    )
-    if (
-        budget is None
-        or private is None
-        or private.epsilon is None
-        or spent + private.epsilon <= budget.epsilon
-    ):
+    budget = silo.spec.policy.budget_of(job.spec.data.dataset)
+    private = job.spec.privacy.differential_privacy
+    if budget is None or private is None or private.epsilon is None:
         return None
+    if spent.epsilon + spent.reserved + private.epsilon <= budget.epsilon + ROUNDING:
+        return None
+    others = f" and {spent.reserved:.4g} is reserved for jobs that it has admitted" if spent.reserved else ""
+    remedy = "ask for less, or ask the institution for more"
+    if spent.reserved:
+        remedy = f"{remedy}, or wait until those have ended"
     return (
-        f"policy.privacyBudget permits epsilon {budget.epsilon:g} about {budget.dataset}, of which {spent:.4g} is "
-        f"spent, and the job wants {private.epsilon:g}; ask for less, or ask the institution for more"
+        f"policy.privacyBudget permits epsilon {budget.epsilon:g} about {budget.dataset}, of which "
+        f"{spent.epsilon:.4g} is spent{others}, and the job wants {private.epsilon:g}; {remedy}"
     )
 
 

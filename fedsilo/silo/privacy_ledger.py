@@ -9,6 +9,7 @@ the budget's delta (`fedsilo.privacy.accounting`), which is less than the sum of
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -74,10 +75,13 @@ class PrivacyAccount:
 
     :param budget: None where the institution has stated none.
     :param charges: those that count, with their times.
+    :param lines: of the ledger, and the hash of the last of them.
     """
 
     budget: Budget | None = None
     charges: tuple[tuple[datetime, Charge], ...] = ()
+    lines: int = 0
+    hash: str = GENESIS
 
     @property
     def spent(self) -> float:
@@ -96,6 +100,24 @@ class PrivacyAccount:
             name: self._epsilon([charge for _, charge in self.charges if charge.job == name])
             for name in names
         }
+
+    def of_job(self, uid: str) -> float:
+        """Epsilon of the charges of the job with this identity."""
+        return self._epsilon([charge for _, charge in self.charges if charge.uid == uid])
+
+    def later(self, most: int) -> list[tuple[datetime, float]]:
+        """What will be spent from some times on, if nothing more is charged until then; none without a period.
+
+        :param most: times, of which the last is that from which on nothing is spent.
+        """
+        if self.budget is None or self.budget.seconds is None:
+            return []
+        period, charges = timedelta(seconds=self.budget.seconds), sorted(self.charges, key=lambda one: one[0])
+        ends = sorted({math.ceil(len(charges) * part / most) for part in range(1, most + 1)} - {0})
+        return [
+            (charges[end - 1][0] + period, self._epsilon([charge for _, charge in charges[end:]]))
+            for end in ends
+        ]
 
     def require(self, mechanisms: Sequence[Mechanism], what: str) -> None:
         """Return if these may be added.
@@ -192,7 +214,7 @@ class PrivacyLedger:
         if budget is not None and budget.seconds is not None:
             since = now - timedelta(seconds=budget.seconds)
             charges = [(time, charge) for time, charge in charges if time > since]
-        return PrivacyAccount(budget, tuple(charges))
+        return PrivacyAccount(budget, tuple(charges), len(lines), lines[-1][1] if lines else GENESIS)
 
     def _append(
         self, lines: Sequence[tuple[dict[str, Any], str]], now: datetime, event: str, facts: Mapping[str, Any]

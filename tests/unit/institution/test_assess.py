@@ -16,6 +16,7 @@ from fedsilo.api.silo import Silo
 from fedsilo.institution.assess import GUARD, TRAINER, PartState, ProcessState, assess
 from fedsilo.institution.directory import SiloDirectory
 from fedsilo.institution.silo_file import read_silo
+from fedsilo.silo.budget_figures import SpentSoFar
 from fedsilo.silo.decision import read_decision
 from fedsilo.wire import SigningKey
 from tests.unit.institution.parts import HUB, KEY, SILO, record, write_silo
@@ -37,7 +38,9 @@ def state_of(
     seen: Object, silo: Silo, processes: dict[str, ProcessState] | None = None, **options: Any
 ) -> PartState:
     spent = options.get("spent", 0.0)
-    found = assess(seen, silo, processes or IDLE, None, KEY, options.get("now", NOW), lambda _: spent)
+    found = assess(
+        seen, silo, processes or IDLE, None, KEY, options.get("now", NOW), lambda _: SpentSoFar(spent)
+    )
     SiloAgentStatus.model_validate(found.status)  # as the hub checks it
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 
 from fedsilo import durable
+from fedsilo.api.digest import spec_digest
+from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.observed import Object
 from fedsilo.cli.main import main
 from fedsilo.hub.client import HubAgent
@@ -21,7 +24,19 @@ from fedsilo.institution.executor import Executor
 from fedsilo.institution.metrics import exposition
 from fedsilo.institution.silo_file import WatchedSilo
 from fedsilo.local.child_processes import ChildProcess
-from tests.unit.institution.parts import KEY, MEMBER, NAME, UID, agent, directory, told, write_silo
+from fedsilo.privacy.mechanism import Mechanism
+from fedsilo.silo.privacy_ledger import Budget, Charge, PrivacyLedger
+from tests.unit.institution.parts import (
+    KEY,
+    MEMBER,
+    NAME,
+    UID,
+    agent,
+    agent_of,
+    directory,
+    told,
+    write_silo,
+)
 
 
 class FakeForks:
@@ -304,3 +319,62 @@ def test_metrics_are_what_is_known(tmp_path: Path, forks: FakeForks) -> None:
     assert f'federated_silo_jobs{{phase="ApprovalPending",{labels}}} 1.0' in lines
     assert any(line.startswith("federated_silo_approval_pending_timestamp_seconds{") for line in lines)
     assert f"federated_silo_hub_reached{{{labels}}} 0.0" in exposition(found, lambda: None).text().decode()
+
+
+def private_job(number: int, epsilon: float) -> HubAgent:
+    """A job of its own that states an epsilon."""
+    asked = agent_of(f"job-{number}", f"0a1b2c3d-0000-4000-8000-00000000001{number}")
+    job = copy.deepcopy(asked.spec["job"])
+    job["spec"].setdefault("privacy", {})["differentialPrivacy"] = {
+        "unit": "example",
+        "epsilon": epsilon,
+        "delta": 1e-3,
+    }
+    job["specDigest"] = spec_digest(FederatedJobSpec.model_validate(job["spec"]))
+    return HubAgent(asked.name, asked.uid, {**asked.spec, "job": job, "suspend": True})
+
+
+def phases(found: Executor) -> list[str]:
+    return [str(status["phase"]) for _, status in found.statuses().values()]
+
+
+def test_jobs_that_are_admitted_have_their_part_of_the_budget_reserved(
+    tmp_path: Path, forks: FakeForks
+) -> None:
+    place = directory(
+        tmp_path / "silo", {"privacyBudget": [{"dataset": "digits", "epsilon": 4.0, "delta": 1e-3}]}
+    )
+    found, jobs = executor_of(place), [private_job(1, 3.0), private_job(2, 1.5), private_job(3, 1.0)]
+    found.follow(told(*jobs))
+    for _ in range(2):
+        found.step()
+        assert phases(found) == ["Admitted", "Refused", "Admitted"]
+    message = found.statuses()[jobs[1].uid][1]["message"]
+    assert (
+        "of which 0 is spent and 3 is reserved for jobs that it has admitted, and the job wants 1.5"
+        in message
+    )
+    again = executor_of(place)
+    again.follow(told(*jobs))
+    again.step()
+    assert phases(again) == ["Admitted", "Refused", "Admitted"], "what is reserved outlives the process"
+    again = executor_of(place)
+    again.follow(told(*jobs[1:]))
+    again.step()
+    assert phases(again) == ["Admitted", "Admitted"], "the hub asks for the first one no more"
+
+
+def test_what_a_job_has_been_charged_is_not_reserved_too(tmp_path: Path, forks: FakeForks) -> None:
+    place = directory(
+        tmp_path / "silo", {"privacyBudget": [{"dataset": "digits", "epsilon": 4.0, "delta": 1e-3}]}
+    )
+    found, jobs = executor_of(place), [private_job(1, 2.0), private_job(2, 2.0)]
+    found.follow(told(jobs[0]))
+    found.step()
+    ledger = PrivacyLedger(place.ledgers, "digits")
+    ledger.set_budget(Budget(4.0, 1e-3), datetime.now(UTC))
+    ledger.charge(Charge("federation/digits", "job-1", "a" * 64, (Mechanism(2.0),)), datetime.now(UTC))
+    assert 1.0 < ledger.account(datetime.now(UTC)).spent < 2.0
+    found.follow(told(*jobs))
+    found.step()
+    assert phases(found) == ["Admitted", "Admitted"]

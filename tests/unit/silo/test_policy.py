@@ -14,6 +14,7 @@ from fedsilo.api.silo import Silo
 from fedsilo.errors import MethodError
 from fedsilo.methods import registry
 from fedsilo.silo import policy
+from fedsilo.silo.budget_figures import SpentSoFar
 from fedsilo.silo.policy import Departure, ReplyLimits, Sent, declared, objections
 from fedsilo.wire import ModelSignature, TensorSpec
 from tests.federate import job_spec
@@ -209,7 +210,7 @@ def test_of_two_limits_the_stricter_holds() -> None:
 BUDGET = [{"dataset": "digits", "epsilon": 3.0, "delta": 1e-4}]
 
 
-def about_the_budget(spent: float | None = None, **private: Any) -> str:
+def about_the_budget(spent: SpentSoFar | None = None, **private: Any) -> str:
     """What the policy says of a job with this differential privacy, or without any."""
     stated = {"unit": "example", "delta": 1e-4} | private if private else None
     spec = job_spec("fedavg", ["north"], privacy={"differentialPrivacy": stated}, data={"dataset": "digits"})
@@ -229,9 +230,19 @@ def test_a_budget_asks_for_a_stated_epsilon_that_it_has_room_for() -> None:
 
 
 def test_what_is_spent_already_counts_for_a_job_that_has_not_begun() -> None:
-    assert about_the_budget(2.0, epsilon=1.0) == ""
-    found = about_the_budget(2.5, epsilon=1.0)
+    assert about_the_budget(SpentSoFar(2.0), epsilon=1.0) == ""
+    found = about_the_budget(SpentSoFar(2.5), epsilon=1.0)
     assert "permits epsilon 3 about digits, of which 2.5 is spent, and the job wants 1; ask for less" in found
+
+
+def test_what_jobs_that_were_admitted_may_yet_spend_is_no_more_there() -> None:
+    assert about_the_budget(SpentSoFar(0.7, 1.1), epsilon=1.2) == ""
+    found = about_the_budget(SpentSoFar(0.7, 1.4), epsilon=1.0)
+    assert (
+        "of which 0.7 is spent and 1.4 is reserved for jobs that it has admitted, and the job wants 1"
+        in found
+    )
+    assert found.endswith("or ask the institution for more, or wait until those have ended")
 
 
 def test_a_budget_is_of_a_dataset_of_the_silo() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,42 @@ def test_a_charge_counts_for_the_period(tmp_path: Path) -> None:
     ledger = ledger_with(tmp_path, Budget(5.0, 1e-4, 3600), charges=1)
     assert ledger.account(NOW + timedelta(minutes=59)).spent > 0
     assert ledger.account(NOW + timedelta(minutes=61)).spent == 0
+
+
+def test_with_a_period_it_is_known_what_will_be_spent_later(tmp_path: Path) -> None:
+    ledger = ledger_with(tmp_path, Budget(5.0, 1e-4, 3600))
+    for number in range(10):
+        ledger.charge(charge_of(number), NOW + timedelta(minutes=number))
+    account = ledger.account(NOW + timedelta(minutes=10))
+    later = account.later(4)
+    assert [moment - NOW for moment, _ in later] == [timedelta(minutes=60 + end - 1) for end in (3, 5, 8, 10)]
+    for moment, spent in later:
+        assert spent == ledger.account(moment).spent
+        assert spent <= ledger.account(moment - timedelta(seconds=1)).spent
+    assert later[-1][1] == 0
+    assert ledger_with(tmp_path / "always", charges=1).account(NOW).later(4) == []
+
+
+def _charge_all(directory: Path, job: str) -> None:
+    for number in range(20):
+        PrivacyLedger(directory, "scans").charge(charge_of(number, job), NOW)
+
+
+def test_several_processes_charge_one_ledger(tmp_path: Path) -> None:
+    """As the guards of several pods do, in one volume."""
+    ledger = ledger_with(tmp_path, Budget(100.0, 1e-4))
+    started = [
+        get_context("spawn").Process(target=_charge_all, args=(tmp_path, f"job{number}"))
+        for number in range(3)
+    ]
+    for process in started:
+        process.start()
+    for process in started:
+        process.join(60)
+    assert [process.exitcode for process in started] == [0, 0, 0]
+    account = ledger.account(NOW)
+    assert (len(account.charges), account.lines) == (60, 61)
+    assert account.of_job("uid-job1") == epsilon_of(ROUND * 20, 1e-4)
 
 
 def test_without_a_budget_nothing_is_refused(tmp_path: Path) -> None:
