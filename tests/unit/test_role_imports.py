@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-COMPUTING = {"torch", "sklearn", "scipy", "PIL", "pandas"}
+COMPUTING = {"torch", "sklearn", "scipy", "dp_accounting", "PIL", "pandas"}
 ISSUING = {"cryptography.x509", "cryptography.hazmat.primitives.serialization"}
 """Only what makes certificates or reads keys needs them."""
 

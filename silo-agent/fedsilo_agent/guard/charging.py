@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 
+from fedsilo.api.silo_policy import PrivacyBudget
 from fedsilo.errors import PolicyRefused
+from fedsilo.silo.budget_figures import stated_ledger
 from fedsilo.silo.privacy_ledger import Budget, Charge, PrivacyLedger
 from fedsilo_agent.guard.inspection import SignedUpdate
+from fedsilo_agent.guard.report import ReceiptsReport
 from fedsilo_agent.guard.task_check import TaskCheck
 
 
@@ -14,10 +19,11 @@ class Charging:
     """The ledger of one job's dataset.
 
     :param ledgers: the institution's directory of them; None where there is none, so that a budget cannot be kept.
+    :param report: told what is spent, where the ledger lies nowhere that the silo's controller could read it.
     """
 
-    def __init__(self, check: TaskCheck, ledgers: Path | None) -> None:
-        self._check, self._ledgers = check, ledgers
+    def __init__(self, check: TaskCheck, ledgers: Path | None, report: ReceiptsReport | None = None) -> None:
+        self._check, self._ledgers, self._report = check, ledgers, report
 
     def charge(self, update: SignedUpdate) -> None:
         """Put an update on record before it leaves, once.
@@ -39,7 +45,27 @@ class Charging:
                 f"policy.privacyBudget: dataset {dataset}: the trainer names no mechanism that the update went "
                 "through, so that anything might be learned from it; use a method that differential privacy covers"
             )
-        ledger, now = PrivacyLedger(self._ledgers, dataset), self._check.clock()
-        seconds = None if stated.period is None else stated.period.seconds
-        ledger.set_budget(Budget(stated.epsilon, stated.delta, seconds), now)
+        ledger, now = self._ledger(stated, self._ledgers), self._check.clock()
         ledger.charge(Charge(f"{job.namespace}/{job.name}", job.uid, update.digest, update.mechanisms), now)
+        self._state(ledger, now)
+
+    def state(self) -> None:
+        """Say what is spent so far: an earlier guard may have ended before it could."""
+        if self._ledgers is None or self._report is None or not self._report.is_read:
+            return
+        # A policy or a ledger that cannot be read, or a full disk, lets nothing leave later, and is reported then.
+        with suppress(PolicyRefused, OSError):
+            if (stated := self._check.budget) is not None:
+                self._state(self._ledger(stated, self._ledgers), self._check.clock())
+
+    def _ledger(self, stated: PrivacyBudget, ledgers: Path) -> PrivacyLedger:
+        """The dataset's ledger, with the institution's present word on the budget."""
+        ledger = PrivacyLedger(ledgers, stated.dataset)
+        seconds = None if stated.period is None else stated.period.seconds
+        ledger.set_budget(Budget(stated.epsilon, stated.delta, seconds), self._check.clock())
+        return ledger
+
+    def _state(self, ledger: PrivacyLedger, now: datetime) -> None:
+        if self._report is not None and self._report.is_read:
+            uid = self._check.agent.spec.job.uid
+            self._report.take_ledger(stated_ledger(ledger.dataset, ledger.account(now), uid))

@@ -83,7 +83,7 @@ class Guard:
         ledgers: Path | None = None,
     ) -> None:
         self._check = check
-        self._charging = Charging(check, ledgers)
+        self._charging = Charging(check, ledgers, report)
         self._volume = volume
         self._key = key
         self._audit = AuditLog(volume.audit, report)
@@ -95,6 +95,7 @@ class Guard:
 
     async def run(self) -> None:
         """Answer tasks until the job ends."""
+        await asyncio.to_thread(self._charging.state)
         self._outbox.clear_unfinished()
         await asyncio.to_thread(self._inbox.take_back, self._outbox.holds)
         last = self._inbox.last()

@@ -1,4 +1,4 @@
-"""What the guard says to whoever runs its pod: what has left, from its own audit log.
+"""What the guard says to whoever runs its pod: what has left, from its own audit log, and what is spent of a budget.
 
 It has no access to an API server. It keeps the sums in its container's termination message, which the kubelet reads
 when the container ends, in whatever way, and reports in the pod's status.
@@ -15,8 +15,8 @@ from typing import Any
 from fedsilo.process import TERMINATION_LOG, leave
 from fedsilo.silo.receipts import Receipts, stated
 
-RECEIPTS = "receipts"
-"""Entry of the termination message."""
+RECEIPTS, LEDGER = "receipts", "ledger"
+"""Entries of the termination message."""
 
 
 class ReceiptsReport:
@@ -37,9 +37,19 @@ class ReceiptsReport:
         with suppress(KeyError, TypeError, ValueError, AttributeError, OverflowError):
             self._receipts.take(line, digest)
 
+    @property
+    def is_read(self) -> bool:
+        """Whether anybody reads what is said here."""
+        return self._path.exists()
+
+    def take_ledger(self, ledger: Mapping[str, Any]) -> None:
+        """Say what is spent of the dataset's budget."""
+        self.facts[LEDGER] = dict(ledger)
+        self.publish()
+
     def publish(self) -> None:
         """Say what has left so far."""
-        if not self._path.exists():
+        if not self.is_read:
             return
         self.facts[RECEIPTS] = stated(self._receipts)
         leave(json.dumps(self.facts).encode(), self._path)

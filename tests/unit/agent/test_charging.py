@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 
+from fedsilo.api.budgets import StatedLedger
 from fedsilo.api.silo_policy import PrivacyBudget
+from fedsilo.privacy.accounting import epsilon_of
 from fedsilo.privacy.mechanism import Mechanism
 from fedsilo_agent.guard import inspection
 from fedsilo_agent.guard.charging import Charging
 from fedsilo_agent.guard.outbox import Outbox
+from fedsilo_agent.guard.report import ReceiptsReport
 from fedsilo_agent.guard.task_check import TaskCheck
 from tests.unit.agent.scene import TASK, Scene
 
@@ -37,7 +40,9 @@ class Budgeted(Scene):
             lambda *given: replace(plain(*given), mechanisms=self.mechanisms),
         )
         made = Charging.__init__
-        monkeypatch.setattr(Charging, "__init__", lambda own, check, _: made(own, check, self.ledgers))
+        monkeypatch.setattr(
+            Charging, "__init__", lambda own, check, _, report: made(own, check, self.ledgers, report)
+        )
 
     def charges(self) -> list[dict[str, Any]]:
         assert self.ledgers is not None
@@ -117,3 +122,45 @@ async def test_a_guard_without_a_ledger_lets_nothing_leave(
     scene = Budgeted(tmp_path, monkeypatch)
     scene.ledgers = None
     assert "this guard has no ledger to keep it in; start it with --ledgers" in await refused(scene)
+
+
+async def test_what_is_spent_is_said_where_a_container_leaves_its_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene, message = Budgeted(tmp_path, monkeypatch), tmp_path / "termination-log"
+    message.touch()
+    report = ReceiptsReport(message)
+    made = Charging.__init__  # of the scene
+    monkeypatch.setattr(Charging, "__init__", lambda own, check, _, __: made(own, check, None, report))
+    states: list[dict[str, Any]] = []
+    take = ReceiptsReport.take_ledger
+
+    def noted(self: ReceiptsReport, ledger: dict[str, Any]) -> None:
+        take(self, ledger)
+        states.append(json.loads(message.read_text())["ledger"])
+
+    monkeypatch.setattr(ReceiptsReport, "take_ledger", noted)
+    await scene.run()
+    before, after = [StatedLedger.model_validate(state) for state in states]
+    assert (before.dataset, before.lines, before.spent) == ("digits", 1, 0)
+    assert (after.lines, after.delta, after.later) == (2, 1e-3, ())
+    assert after.spent == after.of_job == epsilon_of([Mechanism(2.0)], 1e-3)
+
+
+async def test_a_guard_that_starts_again_says_what_an_earlier_one_could_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        scene, message = Budgeted(tmp_path, patch), tmp_path / "termination-log"
+        await scene.run()
+    message.touch()
+    assert scene.ledgers is not None
+    budget = PrivacyBudget(dataset="digits", epsilon=5.0, delta=1e-3)
+    monkeypatch.setattr(TaskCheck, "budget", property(lambda _: budget))
+    charging = Charging(scene.check, scene.ledgers, ReceiptsReport(message))
+    charging.state()
+    assert json.loads(message.read_text())["ledger"]["ofJob"] > 0
+    message.write_text("")
+    (scene.ledgers / "digits.jsonl").write_text("{}\n")
+    charging.state()  # the guard goes on, and refuses the first update
+    assert message.read_text() == ""
