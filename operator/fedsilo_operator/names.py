@@ -21,6 +21,9 @@ from fedsilo_operator.objects import (
 SIGNING_KEY = "fedsilo-signing-key"
 """Secret with a silo's signing key: the same name in every namespace, so that a role can be limited to it."""
 
+LEDGERS = "ledgers"
+"""Component of the claim with a silo's ledgers of what was learned of its datasets."""
+
 MASTER_KEY = "fedsilo-operator-key"
 """Secret with the key from which the keys of jobs derive, in the operator's namespace."""
 
@@ -54,3 +57,13 @@ def job_labels(job: Ref, uid: str, component: str) -> dict[str, str]:
 def agent_labels(job: Ref, uid: str, silo: Ref, component: str) -> dict[str, str]:
     """Labels of what belongs to a job in one silo."""
     return job_labels(job, uid, component) | {SILO: silo.name, AGENT: agent_name(job, uid, silo)}
+
+
+def ledgers_name(silo: str) -> str:
+    """Name of the claim with a Silo's ledgers: the same for a Silo that is made again."""
+    return f"fedsilo-ledgers-{silo}"
+
+
+def ledgers_labels(silo: str) -> dict[str, str]:
+    """Labels of that claim, which belongs to no job."""
+    return {MANAGED_BY: MANAGER, COMPONENT: LEDGERS, SILO: silo}

@@ -111,11 +111,12 @@ _OF_THIS_CLUSTER = frozenset(
 
 
 def disclosed(ref: Ref, status: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A SiloAgent's status for the hub: without what API server, scheduler and nodes of this cluster say.
+    """A SiloAgent's status for the hub: without the ledger, and what API server, scheduler and nodes say.
 
     They name nodes, volumes, paths and addresses, and quote whatever has answered at the place of a job's image, which
     the hub may choose. The reason stays.
     """
+    status = {name: value for name, value in status.items() if name != "ledger"}
     stated = status.get("conditions") or ()
     quoting = [one for one in stated if one["reason"] in _OF_THIS_CLUSTER]
     if not quoting:

@@ -10,7 +10,7 @@ from typing import Any
 
 from fedsilo.api.observed import Object, uid_of
 from fedsilo_operator.cluster.interface import Cluster, ClusterError, Conflict, NotFound, Refused
-from fedsilo_operator.objects import FEDERATED_JOB, JOB_UID, MANAGED_BY, SILO_AGENT, labels_of
+from fedsilo_operator.objects import FEDERATED_JOB, JOB_UID, MANAGED_BY, SILO, SILO_AGENT, labels_of
 from fedsilo_operator.plan import Action, Apply, Create, Merge
 from fedsilo_operator.rejections import NameTaken, Rejection, rejection
 
@@ -149,7 +149,7 @@ def _has_same_owner(found: Object, wanted: Object) -> bool:
     owners = wanted["metadata"].get("ownerReferences")
     if owners:
         return _controllers(found, "uid") & {owner["uid"] for owner in owners} != set()
-    names = [name for name in (MANAGED_BY, JOB_UID) if name in labels_of(wanted)]
+    names = [name for name in (MANAGED_BY, JOB_UID, SILO) if name in labels_of(wanted)]
     return all(labels_of(found).get(name) == labels_of(wanted)[name] for name in names)
 
 

@@ -18,10 +18,12 @@ from fedsilo.process import version
 from fedsilo.silo.admission import Ruling, rule
 from fedsilo.silo.configuration import fingerprint
 from fedsilo.silo.objections import Objection
+from fedsilo.silo.policy import over_budget
 from fedsilo_operator.conditions import Status
 from fedsilo_operator.objects import silo_of
 from fedsilo_operator.reasons import Diagnosis, Reason
 from fedsilo_operator.settings import SiloSettings
+from fedsilo_operator.silo.budgets import spent_so_far
 from fedsilo_operator.silo.observe import AgentObservation
 from fedsilo_operator.workloads.agent import (
     GUARD,
@@ -66,13 +68,6 @@ class AdmissionDecision:
         return None if self.ruling is None else self.ruling.proposal
 
 
-UNKEPT = (
-    "policy.privacyBudget: dataset {}: a budget is kept by silos on machines of their own (fedsilo silo serve), and "
-    "nowhere on a cluster; remove it, or run the silo there."
-)
-"""Why a job is refused about a dataset that has a budget."""
-
-
 def decide(seen: AgentObservation, now: datetime, settings: SiloSettings) -> AdmissionDecision:
     """The decision on an agent, from its frozen job and the Silo as it is now."""
     agent, silo, where = seen.agent, seen.silo, silo_of(seen.agent)
@@ -102,13 +97,15 @@ def decide(seen: AgentObservation, now: datetime, settings: SiloSettings) -> Adm
     ruling = rule(typed_agent, typed_silo, proposal, now, "configuration" in status_of(agent))
     if ruling.objections:
         return _refused(ruling, parsed)
-    # No volume of a cluster keeps a ledger yet.
-    dataset = typed_agent.spec.job.spec.data.dataset
-    if typed_silo.spec.policy.budget_of(dataset) is not None:
-        kept = replace(
-            ruling, objections=(Objection(ObjectionReason.POLICY_REFUSED, UNKEPT.format(dataset)),)
-        )
-        return _refused(kept, parsed)
+    # What a job may spend is asked before it begins: after that the ledger counts what it does.
+    if "configuration" not in status_of(agent):
+        job = typed_agent.spec.job
+        full = over_budget(typed_silo, job, spent_so_far(typed_silo, job, seen.budgets, now))
+        if full is not None:
+            text = f"Silo {typed_silo.metadata.name}: {full}."
+            return _refused(
+                replace(ruling, objections=(Objection(ObjectionReason.POLICY_REFUSED, text),)), parsed
+            )
     # Guard and trainer must read what they began with.
     if (changed := _changed_configuration(seen, parsed)) is not None:
         broken = replace(ruling, objections=(Objection(ObjectionReason.TRUST_BROKEN, changed),))

@@ -17,6 +17,7 @@ from fedsilo_operator.reasons import Diagnosis, Reason
 from fedsilo_operator.rejections import diagnosis_of
 from fedsilo_operator.settings import SiloSettings
 from fedsilo_operator.silo.admission import AdmissionDecision, decide
+from fedsilo_operator.silo.budgets import ledger_of
 from fedsilo_operator.silo.component import components, trainer_exit_seconds, trainer_lost_seconds
 from fedsilo_operator.silo.observe import AgentObservation
 from fedsilo_operator.silo.receipts import receipts
@@ -60,6 +61,7 @@ def assess(seen: AgentObservation, now: datetime, settings: SiloSettings) -> Age
             decision=status_of(seen.agent).get("decision"),
             configuration=_configuration(seen, None),
             receipts=receipts(seen),
+            ledger=_ledger(seen),
         )
     admission = decide(seen, now, settings)
     outcome = _outcome(trainer, guard)
@@ -87,6 +89,7 @@ def assess(seen: AgentObservation, now: datetime, settings: SiloSettings) -> Age
         unsigned=unsigned,
         configuration=_configuration(seen, children_from),
         receipts=receipts(seen),
+        ledger=_ledger(seen),
         requeue_after=_requeue_after(
             backoff(_jobs_and_pods(seen), now) if starting else exit_seconds,
             0.0 if outcome or admission.present is None else _until_next_date(admission.present.silo, now),
@@ -94,6 +97,11 @@ def assess(seen: AgentObservation, now: datetime, settings: SiloSettings) -> Age
             None if outcome else trainer_lost_seconds(seen, trainer, guard, now),
         ),
     )
+
+
+def _ledger(seen: AgentObservation) -> Object | None:
+    """What the guard said last of what is spent of a budget."""
+    return ledger_of(status_of(seen.agent).get("ledger"), seen.pods.get(GUARD, ()))
 
 
 def _recorded_outcome(agent: Object) -> Outcome | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from fedsilo_operator.names import ledgers_name
 from fedsilo_operator.objects import CLAIM, CONFIG_MAP, NETWORK_POLICY, Child
 from fedsilo_operator.plan import Action, Apply, Create, isolate
 from fedsilo_operator.settings import SiloSettings
@@ -16,6 +17,7 @@ from fedsilo_operator.workloads.agent import (
     config_map,
     guard_job,
     guard_policy,
+    ledgers_claim,
     policy_map,
     trainer_job,
     trainer_policy,
@@ -32,7 +34,9 @@ def _missing(state: AgentState, settings: SiloSettings) -> Iterator[Action]:
     parsed = state.children_from
     if parsed is None:
         return
+    ledgers = (CLAIM, ledgers_name(parsed.silo.metadata.name))
     made: tuple[tuple[Child, Callable[[], Action]], ...] = (
+        *(((ledgers, lambda: Create(ledgers_claim(parsed))),) if parsed.budgeted else ()),
         ((CLAIM, parsed.ref.name), lambda: Create(claim(parsed))),
         ((CONFIG_MAP, parsed.ref.name), lambda: Create(config_map(parsed))),
         ((CONFIG_MAP, parsed.child(POLICY).name), lambda: Apply(policy_map(parsed))),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -12,7 +14,7 @@ from fedsilo.wire import SigningKey
 from fedsilo_operator.cluster.interface import Cache, Cluster, NotFound
 from fedsilo_operator.diagnosis.events import events_about, unexplained
 from fedsilo_operator.diagnosis.pods import SUCCESS_SECONDS, JobCondition, patience
-from fedsilo_operator.names import SIGNING_KEY
+from fedsilo_operator.names import LEDGERS, SIGNING_KEY
 from fedsilo_operator.objects import (
     AGENT,
     CLAIM,
@@ -23,6 +25,7 @@ from fedsilo_operator.objects import (
     NETWORK_POLICY,
     POD,
     SECRET,
+    SILO,
     SILO_AGENT,
     SILO_KIND,
     Ref,
@@ -38,12 +41,13 @@ from fedsilo_operator.runtime.executor import carry_out
 from fedsilo_operator.runtime.queue import Key
 from fedsilo_operator.settings import SiloSettings
 from fedsilo_operator.silo import key_secret, remote, signing_key, succession
+from fedsilo_operator.silo.budgets import has_budgets, observe_budgets
 from fedsilo_operator.silo.observe import AgentObservation, observe
 from fedsilo_operator.silo.reconcile import reconcile
 from fedsilo_operator.workloads.agent import AGENT_COMPONENT, GUARD, TRAINER
 from fedsilo_operator.workloads.pod import is_suspended
 
-CHILD_SELECTOR = f"{COMPONENT} in ({AGENT_COMPONENT},{GUARD},{TRAINER})"
+CHILD_SELECTOR = f"{COMPONENT} in ({AGENT_COMPONENT},{GUARD},{TRAINER},{LEDGERS})"
 
 
 class SiloController:
@@ -66,20 +70,29 @@ class SiloController:
         self._cache = cache
         self._settings = settings
         self._now = now
+        self._budgets: defaultdict[Ref, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """By Silo with privacy budgets: agents are admitted one after the other, each with the ones before in view."""
 
     def watches(self) -> Sequence[Watch]:
         """What triggers it: agents, Silos, and the children and pods of agents."""
         children = (JOB, POD, CONFIG_MAP, NETWORK_POLICY, CLAIM)
         return (
-            Watch(SILO_AGENT, "", _agent_key),
+            Watch(SILO_AGENT, "", self._keys_of_agent),
             Watch(SILO_KIND, "", self._keys_of_silo),
-            *(Watch(kind, CHILD_SELECTOR, _owning_agent_key, self._patience) for kind in children),
+            *(Watch(kind, CHILD_SELECTOR, self._keys_of_child, self._patience) for kind in children),
         )
 
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile one agent, or one silo's key."""
         if key.kind == SILO_KIND:
             return await self._reconcile_silo(key.ref)
+        agent = self._cache.get(SILO_AGENT, key.ref)
+        if agent is not None and self._has_budgets(ref := silo_of(agent)):
+            async with self._budgets[ref]:
+                return await self._reconcile_agent(key)
+        return await self._reconcile_agent(key)
+
+    async def _reconcile_agent(self, key: Key) -> float | None:
         found = observe(self._cache, key.ref)
         if found is None:
             return None
@@ -136,7 +149,10 @@ class SiloController:
         needed = self._keys_needed(ref.namespace)
 
         def make_plan(rejections: tuple[Rejection, ...]) -> Plan:
-            seen = signing_key.KeyObservation(silo, secret, rejections, needed, self._settings.follows_hub)
+            spent = observe_budgets(self._cache, silo, ref)
+            seen = signing_key.KeyObservation(
+                silo, secret, rejections, needed, self._settings.follows_hub, spent
+            )
             return signing_key.reconcile(seen, self._now(), SigningKey.generate)
 
         return await carry_out(make_plan, silo, self._cluster)
@@ -158,11 +174,20 @@ class SiloController:
             if silo_of(agent) == ref:
                 yield Key(SILO_AGENT, ref_of(agent))
 
+    def _keys_of_agent(self, agent: Object) -> Iterator[Key]:
+        yield Key(SILO_AGENT, ref_of(agent))
+        if self._has_budgets(silo_of(agent)):
+            yield Key(SILO_KIND, silo_of(agent))
 
-def _agent_key(obj: Object) -> Iterable[Key]:
-    return (Key(SILO_AGENT, ref_of(obj)),)
+    def _keys_of_child(self, child: Object) -> Iterator[Key]:
+        labels, namespace = labels_of(child), ref_of(child).namespace
+        if AGENT in labels:
+            yield Key(SILO_AGENT, Ref(namespace, labels[AGENT]))
+        # What a guard has said of the ledger counts, whatever became of its agent.
+        if child["kind"] == POD.name and labels.get(COMPONENT) == GUARD:
+            silo = Ref(namespace, labels.get(SILO, ""))
+            if self._has_budgets(silo):
+                yield Key(SILO_KIND, silo)
 
-
-def _owning_agent_key(child: Object) -> Iterable[Key]:
-    name = labels_of(child).get(AGENT)
-    return () if name is None else (Key(SILO_AGENT, Ref(ref_of(child).namespace, name)),)
+    def _has_budgets(self, silo: Ref) -> bool:
+        return has_budgets(self._cache.get(SILO_KIND, silo))

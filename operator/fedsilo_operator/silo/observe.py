@@ -9,6 +9,7 @@ from fedsilo.api.observed import Object
 from fedsilo.wire import SigningKey
 from fedsilo_operator.cluster.interface import Cache
 from fedsilo_operator.diagnosis.pods import alive
+from fedsilo_operator.names import ledgers_labels, ledgers_name
 from fedsilo_operator.objects import (
     AGENT,
     CLAIM,
@@ -31,6 +32,7 @@ from fedsilo_operator.objects import (
     silo_of,
 )
 from fedsilo_operator.rejections import Rejection
+from fedsilo_operator.silo.budgets import NO_BUDGETS, BudgetObservation, observe_budgets
 from fedsilo_operator.workloads.agent import GUARD, POLICY, TRAINER
 
 
@@ -45,6 +47,7 @@ class AgentObservation:
     :param previous_pods: components that have a pod of an earlier Job, which may still write to the volume.
     :param events: Events about Jobs and pods, as far as they matter.
     :param rejections: what the API server rejected in this very reconcile.
+    :param budgets: what says what is spent of the Silo's privacy budgets.
     :param signing_key: the silo's, read only where a decision has to be signed, and where there is one.
     """
 
@@ -56,6 +59,7 @@ class AgentObservation:
     previous_pods: frozenset[str] = frozenset()
     events: tuple[Object, ...] = ()
     rejections: tuple[Rejection, ...] = ()
+    budgets: BudgetObservation = NO_BUDGETS
     signing_key: SigningKey | None = None
 
     @property
@@ -102,6 +106,7 @@ def observe(cache: Cache, ref: Ref) -> AgentObservation | None:
         return None
     names = [child_name(agent, component) for component in (TRAINER, GUARD)]
     places = [(CONFIG_MAP, ref.name), (CONFIG_MAP, child_name(agent, POLICY)), (CLAIM, ref.name)]
+    places += [(CLAIM, ledgers_name(silo_of(agent).name))]
     places += [(kind, name) for kind in (NETWORK_POLICY, JOB) for name in names]
     found = {
         place: child
@@ -115,15 +120,17 @@ def observe(cache: Cache, ref: Ref) -> AgentObservation | None:
         for component in pods
         for job in (mine.get((JOB, child_name(agent, component))),)
     }
+    silo = cache.get(SILO_KIND, silo_of(agent))
     return AgentObservation(
         agent=agent,
-        silo=cache.get(SILO_KIND, silo_of(agent)),
+        silo=silo,
         children=mine,
         orphans=tuple(child for child in found.values() if is_namesakes(agent, child)),
         pods=made,
         previous_pods=frozenset(
             name for name in pods if alive([pod for pod in pods[name] if pod not in made[name]])
         ),
+        budgets=observe_budgets(cache, silo, silo_of(agent)),
     )
 
 
@@ -138,9 +145,11 @@ def _pods(cache: Cache, agent: Object, component: str) -> tuple[Object, ...]:
 
 
 def _is_child(agent: Object, child: Object) -> bool:
-    """Whether the child is this agent's: a claim has no owner, and so is known by its labels."""
+    """Whether the child is this agent's, or its Silo's: a claim has no owner, and so is known by its labels."""
     if child["kind"] != CLAIM.name:
         return owns(agent, child)
-    labels = labels_of(child)
+    labels, silo = labels_of(child), silo_of(agent).name
+    if ref_of(child).name == ledgers_name(silo):
+        return ledgers_labels(silo).items() <= labels.items()
     wanted = {MANAGED_BY: MANAGER, JOB_UID: agent["spec"]["job"]["uid"], AGENT: agent["metadata"]["name"]}
     return wanted.items() <= labels.items()

@@ -26,6 +26,7 @@ from fedsilo_operator.plan import Create, Merge, Plan
 from fedsilo_operator.reasons import Diagnosis, Reason
 from fedsilo_operator.rejections import Rejection, diagnosis_of
 from fedsilo_operator.silo import key_secret, succession
+from fedsilo_operator.silo.budgets import NO_BUDGETS, BudgetObservation, budgets, has_budgets
 
 WRITTEN_POLL_SECONDS, INVALID_POLL_SECONDS, VALID_POLL_SECONDS = 0.1, 30.0, 600.0
 """Time until a Secret is read again that was just written (another may have been first), is invalid, or is as it should
@@ -39,6 +40,7 @@ class KeyObservation:
     :param secret: None when there is none.
     :param rejections: what the API server rejected in this very reconcile.
     :param needed: public keys with which a Silo or a SiloAgent of the namespace signs.
+    :param budgets: what says what is spent of the Silo's privacy budgets.
     :param follows_hub: whether a hub has the silo's key, which changes only once the hub has taken the next.
     """
 
@@ -47,6 +49,7 @@ class KeyObservation:
     rejections: tuple[Rejection, ...] = ()
     needed: frozenset[str] = frozenset()
     follows_hub: bool = False
+    budgets: BudgetObservation = NO_BUDGETS
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ def reconcile(seen: KeyObservation, now: datetime, new_key: Callable[[], Signing
     # 5. Publish it, or report what is wrong with it; no watch reports when that changes.
     return Plan(
         events=tuple(_events(state)),
-        status=_status(state, now),
+        status=_status(state, _budgets(seen, now), now),
         requeue_after=VALID_POLL_SECONDS if state.valid else INVALID_POLL_SECONDS,
     )
 
@@ -202,12 +205,25 @@ def _ready(state: KeyState) -> Condition:
     return Condition.of(ConditionType.READY, "True" if state.valid else "False", state.diagnosis)
 
 
-def _status(state: KeyState, now: datetime) -> dict[str, Any] | None:
+def _budgets(seen: KeyObservation, now: datetime) -> list[Object] | None:
+    """What the status says of privacy budgets; None where it says nothing, and of a Silo that cannot be read."""
+    stated: list[Object] | None = status_of(seen.silo).get("privacyBudget")
+    if not has_budgets(seen.silo):
+        return [] if stated else None
+    try:
+        found = budgets(Silo.model_validate(seen.silo), seen.budgets, now)
+    except ValidationError:
+        return stated
+    return [one.model_dump(mode="json", by_alias=True, exclude_none=True) for one in found]
+
+
+def _status(state: KeyState, spent: list[Object] | None, now: datetime) -> dict[str, Any] | None:
     """The operator's part of the status; None where it is there already."""
     status = {
         **({} if state.public_key is None else {"publicKey": state.public_key}),
         **({} if state.offer is None else {"offer": state.offer}),
         **({"rotations": list(state.rotations)} if state.rotations else {}),
+        **({} if spent is None else {"privacyBudget": spent}),
         "conditions": as_status([_ready(state)], state.silo, now),
     }
     return None if satisfies(state.silo.get("status"), status) else status

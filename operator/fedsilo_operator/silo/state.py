@@ -73,6 +73,7 @@ class AgentState:
     :param unsigned: whether a decision has yet to be signed, with a key that was not given.
     :param configuration: fingerprint of the configuration with which guard and trainer began, or begin now.
     :param receipts: what has left the silo, as its guard said last; None while it has said nothing.
+    :param ledger: what is spent of the dataset's budget, as its guard said last; None while it has said nothing.
     :param requeue_after: seconds after which to look again although nothing changed.
     """
 
@@ -93,4 +94,5 @@ class AgentState:
     unsigned: bool = False
     configuration: str | None = None
     receipts: Object | None = None
+    ledger: Object | None = None
     requeue_after: float | None = None

@@ -51,6 +51,7 @@ def document(state: AgentState, now: datetime) -> dict[str, Any] | None:
         **({"decision": state.decision} if state.decision else {}),
         **({"configuration": state.configuration} if state.configuration else {}),
         **({"receipts": state.receipts} if state.receipts else {}),
+        **({"ledger": state.ledger} if state.ledger else {}),
     }
     return None if satisfies(state.agent.get("status"), status) else status
 

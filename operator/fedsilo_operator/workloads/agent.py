@@ -20,7 +20,7 @@ from fedsilo.api.observed import Object
 from fedsilo.api.silo import Silo, SiloAgentTemplate
 from fedsilo.silo.configuration import configuration, present_policy
 from fedsilo.silo.volume import Volume
-from fedsilo_operator.names import SIGNING_KEY, agent_labels
+from fedsilo_operator.names import SIGNING_KEY, agent_labels, ledgers_labels, ledgers_name
 from fedsilo_operator.objects import AGENT, COMPONENT, JOB_UID, Ref
 from fedsilo_operator.settings import SiloSettings
 from fedsilo_operator.workloads.data import dataset_mounts
@@ -28,6 +28,7 @@ from fedsilo_operator.workloads.pod import (
     AUTHORITIES,
     CONFIG,
     DATA,
+    LEDGERS_PATH,
     LOG_FORMAT,
     METRICS,
     METRICS_PORT,
@@ -57,6 +58,15 @@ PERMANENT_EXIT_CODES = (2, 3, 5, 6, 7)
 GUARD_RESOURCES = {"requests": {"cpu": "100m", "memory": "128Mi"}}
 """It copies, hashes and sends; a memory limit would count the pages of the files that it reads."""
 
+ACCOUNTING_RESOURCES = {"requests": {"cpu": "100m", "memory": "256Mi"}}
+"""The same of a guard that composes mechanisms, with SciPy."""
+
+LEDGERS_SIZE = "64Mi"
+"""Of the volume of a silo's ledgers: a charge takes about 400 bytes, so that it holds more than 100,000."""
+
+PLACED = "fedsilo.io/ledgers"
+"""Label of trainers' pods that have to run on one node, where the volume of their silo's ledgers is: the silo."""
+
 SHARED_MEMORY_SIZE = "1Gi"
 """Of `/dev/shm`, as NCCL's guide has it; what is written there counts as memory of the trainer."""
 
@@ -82,6 +92,12 @@ class ParsedAgent:
     def child(self, component: str) -> Ref:
         """Job and network policy of guard or trainer; the ConfigMap of the present policy."""
         return Ref(self.ref.namespace, f"{self.ref.name}-{component}")
+
+    @property
+    def budgeted(self) -> bool:
+        """Whether the institution has a privacy budget for the job's dataset."""
+        dataset = self.agent.spec.job.spec.data.dataset
+        return self.silo.spec.policy.budget_of(dataset) is not None
 
     def labels(self, component: str) -> dict[str, str]:
         """Labels of a child."""
@@ -132,6 +148,15 @@ def claim(parsed: ParsedAgent) -> Object:
     }
 
 
+def ledgers_claim(parsed: ParsedAgent) -> Object:
+    """The volume of the silo's ledgers, of all its jobs. It has no owner: it outlives every job, agent and release."""
+    silo = parsed.silo.metadata.name
+    made = claim(parsed)
+    made["metadata"] = metadata(Ref(parsed.ref.namespace, ledgers_name(silo)), ledgers_labels(silo), None)
+    made["spec"]["resources"] = {"requests": {"storage": LEDGERS_SIZE}}
+    return made
+
+
 def trainer_policy(parsed: ParsedAgent) -> Object:
     """Nothing in, nothing out, not even DNS."""
     return _network_policy(parsed, TRAINER, [])
@@ -180,8 +205,23 @@ def trainer_job(parsed: ParsedAgent, settings: SiloSettings) -> Object:
     )
     # A retry on the guard's node finds their volume attached; scarce GPUs may still be on another.
     beside = {"podAffinityTerm": _same_node_as(parsed, GUARD), "weight": 100}
-    affinity = {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [beside]}}
-    return _job(parsed, TRAINER, container, init_containers=[_isolation(parsed, settings)], affinity=affinity)
+    affinity: dict[str, Any] = {"preferredDuringSchedulingIgnoredDuringExecution": [beside]}
+    labels = {}
+    if parsed.budgeted:
+        # The guard follows its trainer, so both run where the ledgers' volume is: scheduled by that, and beside those
+        # that have it attached. No container of the trainer's pod sees it.
+        labels = {PLACED: parsed.silo.metadata.name}
+        there = {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}
+        affinity["requiredDuringSchedulingIgnoredDuringExecution"] = [there]
+    return _job(
+        parsed,
+        TRAINER,
+        container,
+        labels,
+        init_containers=[_isolation(parsed, settings)],
+        beside=_ledgers(parsed),
+        affinity={"podAffinity": affinity},
+    )
 
 
 def _shared_memory(template: SiloAgentTemplate) -> list[Mount]:
@@ -208,6 +248,7 @@ def guard_job(parsed: ParsedAgent, settings: SiloSettings) -> Object:
         image=guard_image(parsed.silo, settings),
         arguments=[
             *(*_arguments(), "--policy", f"{PRESENT}/silo.json", "--key", f"{SECRETS}/key.pem"),
+            *(("--ledgers", LEDGERS_PATH) if parsed.budgeted else ()),
             *(("--metrics-port", str(METRICS_PORT)) if watched else ()),
         ],
         mounts=[
@@ -219,9 +260,10 @@ def guard_job(parsed: ParsedAgent, settings: SiloSettings) -> Object:
             _directory(parsed, _LAYOUT.guard),
             _directory(parsed, _LAYOUT.audit),
             Mount("key", {"secret": {"secretName": SIGNING_KEY, "defaultMode": 0o440}}, SECRETS),
+            *_ledgers(parsed),
             *_authorities(settings),
         ],
-        resources=GUARD_RESOURCES,
+        resources=ACCOUNTING_RESOURCES if parsed.budgeted else GUARD_RESOURCES,
         ports=METRICS if watched else {},
         environment={"SSL_CERT_FILE": f"{AUTHORITIES}/ca.crt"} if settings.outside.authorities else {},
         secrets=[settings.outside.proxy_secret] if settings.outside.proxy_secret else (),
@@ -234,6 +276,14 @@ def guard_job(parsed: ParsedAgent, settings: SiloSettings) -> Object:
         return _job(parsed, GUARD, container, affinity=affinity)
     host = {"ip": trust.address, "hostnames": [urlsplit(trust.url).hostname]}
     return _job(parsed, GUARD, container, affinity=affinity, hostAliases=[host])
+
+
+def _ledgers(parsed: ParsedAgent) -> list[Mount]:
+    """The volume of the silo's ledgers, where the guard keeps the budget of the job's dataset."""
+    if not parsed.budgeted:
+        return []
+    source = {"persistentVolumeClaim": {"claimName": ledgers_name(parsed.silo.metadata.name)}}
+    return [Mount("ledgers", source, LEDGERS_PATH, read_only=False)]
 
 
 def _authorities(settings: SiloSettings) -> list[Mount]:
@@ -262,7 +312,13 @@ def _isolation(parsed: ParsedAgent, settings: SiloSettings) -> Container:
     )
 
 
-def _job(parsed: ParsedAgent, component: str, container: Container, **extra: Any) -> Object:
+def _job(
+    parsed: ParsedAgent,
+    component: str,
+    container: Container,
+    labels: Mapping[str, str] | None = None,
+    **extra: Any,
+) -> Object:
     template = parsed.silo.spec.agent
     if template.node_selector:
         extra["nodeSelector"] = dict(template.node_selector)
@@ -272,7 +328,7 @@ def _job(parsed: ParsedAgent, component: str, container: Container, **extra: Any
         extra["runtimeClassName"] = template.runtime_class_name
     return batch_job(
         parsed.child(component),
-        parsed.labels(component),
+        {**parsed.labels(component), **(labels or {})},
         pod_spec(container, **extra),
         owner=parsed.owner,
         backoff_limit=parsed.agent.spec.job.spec.backoff_limit,

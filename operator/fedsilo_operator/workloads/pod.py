@@ -43,6 +43,7 @@ PRESENT = "/etc/fedsilo-policy"
 SECRETS = "/run/secrets/fedsilo"
 AUTHORITIES = "/etc/fedsilo-authorities"
 DATA = "/data"
+LEDGERS_PATH = "/var/lib/fedsilo-ledgers"
 
 
 @dataclass(frozen=True)
@@ -81,13 +82,18 @@ class Container:
 
 
 def pod_spec(
-    container: Container, *, init_containers: Sequence[Container] = (), **extra: Any
+    container: Container,
+    *,
+    init_containers: Sequence[Container] = (),
+    beside: Sequence[Mount] = (),
+    **extra: Any,
 ) -> dict[str, Any]:
     """A pod under the restricted Pod Security level, without token or service links unless `extra` has them.
 
     :param init_containers: each runs to its end, one after another, before the pod's own container begins.
+    :param beside: volumes that no container of the pod sees: it has to run where they are.
     """
-    mounts = [mount for each in (*init_containers, container) for mount in each.mounts]
+    mounts = [*(mount for each in (*init_containers, container) for mount in each.mounts), *beside]
     volumes = {mount.name: {"name": mount.name, **mount.source} for mount in mounts}
     extra |= {"initContainers": list(map(_container, init_containers))} if init_containers else {}
     tmp = {"name": "tmp", "emptyDir": {"sizeLimit": str(_tmp_size(container.resources))}}

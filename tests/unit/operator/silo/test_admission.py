@@ -20,7 +20,6 @@ from tests.unit.operator.silo.harness import (
     World,
     agent,
     applied,
-    job_spec,
     recorded,
     silo,
     started,
@@ -119,15 +118,6 @@ def test_the_image_that_runs_is_the_one_that_the_policy_is_asked_about() -> None
     scene.reconcile(upgraded)
     assert scene.conditions["Admitted"] == ("False", "PolicyRefused"), "a new Job would have the new image"
     assert scene.job(TRAINER) is None
-
-
-def test_a_budget_that_no_volume_keeps_admits_no_job_about_its_dataset() -> None:
-    private = {"differentialPrivacy": {"unit": "example", "epsilon": 1.0, "delta": 1e-4}}
-    budget = [{"dataset": "scans", "epsilon": 8.0, "delta": 1e-4}]
-    scene = World(agent(job_spec(privacy=private)), silo({"privacyBudget": budget}))
-    scene.reconcile()
-    assert scene.conditions["Admitted"] == ("False", "PolicyRefused"), scene.message
-    assert "nowhere on a cluster" in scene.message
 
 
 def present(scene: World) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from fedsilo.silo.decision import read_decision
 from fedsilo.silo.offer import read_offer
 from fedsilo_operator.cluster.interface import NotFound, Refused
 from fedsilo_operator.diagnosis.pods import SUCCESS_SECONDS
-from fedsilo_operator.names import SIGNING_KEY
+from fedsilo_operator.names import SIGNING_KEY, agent_labels, agent_name
 from fedsilo_operator.objects import (
     CLAIM,
     CONFIG_MAP,
@@ -48,6 +48,7 @@ from tests.unit.operator.silo.harness import (
     START,
     agent,
     ended,
+    job_spec,
     pod_of,
     silo,
     started,
@@ -421,3 +422,44 @@ def test_a_part_is_looked_at_when_the_last_of_it_has_succeeded() -> None:
     assert patience(JOB, guard, conditions=done) == SUCCESS_SECONDS, "the trainer goes on"
     assert patience(JOB, trainer, conditions=[{"type": "Failed", "status": "True"}]) == 0
     assert patience(JOB, trainer, conditions=done) == 0
+
+
+def budgeted(number: int, public_key: str) -> Object:
+    """One of several jobs' agents, which states an epsilon of 1.5."""
+    uid = f"0b1c2d3e-0000-4000-8000-00000000001{number}"
+    private = {"differentialPrivacy": {"unit": "example", "epsilon": 1.5, "delta": 1e-4}}
+    made = fresh(agent(job_spec(privacy=private), suspend=True, publicKey=public_key))
+    job = Ref("federation", f"job-{number}")
+    made["spec"]["job"] |= {"name": job.name, "uid": uid}
+    made["metadata"] |= {
+        "name": agent_name(job, uid, SILO_REF),
+        "labels": agent_labels(job, uid, SILO_REF, "silo-agent"),
+    }
+    return made
+
+
+@virtually
+async def test_jobs_that_come_together_share_the_budget_and_the_next_one_follows(bench: Bench) -> None:
+    budget = [{"dataset": "scans", "epsilon": 4.0, "delta": 1e-4}]
+    bench.cluster.put(fresh(silo({"privacyBudget": budget})))
+    await bench.until(lambda: bench.silo()["status"]["publicKey"])
+    for number in range(5):
+        bench.cluster.put(budgeted(number, bench.silo()["status"]["publicKey"]), "fedsilo-operator")
+
+    def phases() -> list[str]:
+        return sorted(each["status"]["phase"] for each in bench.cluster.objects(SILO_AGENT))
+
+    def spent() -> Object:
+        found: Object = bench.silo()["status"]["privacyBudget"][0]
+        return found
+
+    await bench.until(lambda: phases() == ["Admitted"] * 2 + ["Refused"] * 3)
+    await bench.until(lambda: spent()["reserved"] == 3)
+    assert (spent()["left"], len(spent()["jobs"])) == (1, 2)
+    assert await bench.writes(2000) == []
+    admitted = next(
+        each for each in bench.cluster.objects(SILO_AGENT) if each["status"]["phase"] == "Admitted"
+    )
+    bench.cluster.remove(SILO_AGENT, ref_of(admitted))
+    await bench.until(lambda: phases() == ["Admitted"] * 2 + ["Refused"] * 2)
+    assert await bench.writes(2000) == []
