@@ -35,6 +35,7 @@ COMMANDS = {
     "approve": "approve a job in a silo, or list the jobs that wait for it",
     "refuse": "refuse a job in a silo",
     "silos": "show the institutions of a hub, and why one is not ready",
+    "budget": "show what may be learned of the silos' datasets, what is spent, and by which job",
     "invite": "invite an institution outside of the cluster",
     "accept": "accept the key that an institution has registered",
     "revoke": "refuse an institution outside of the cluster from now on",

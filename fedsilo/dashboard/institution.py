@@ -87,6 +87,7 @@ def _silo(silo: Object) -> Document:
         "datasets": [dataset["name"] for dataset in spec.get("datasets") or ()],
         "manualApproval": bool((spec.get("policy") or {}).get("manualApproval")),
         "hub": hub.get("url"),
+        "budgets": [_budget(budget) for budget in status.get("privacyBudget") or ()],
         "conditions": [
             {
                 "type": item["type"],
@@ -99,6 +100,13 @@ def _silo(silo: Object) -> Document:
             for item in conditions
         ],
     }
+
+
+def _budget(budget: Object) -> Document:
+    """What may be learned of a dataset, what is spent, and by which jobs."""
+    figures = ("dataset", "epsilon", "delta", "spent", "reserved", "left")
+    jobs = [{name: job[name] for name in ("job", "spent", "reserved")} for job in budget.get("jobs") or ()]
+    return {**{name: budget[name] for name in figures}, "jobs": jobs}
 
 
 def _fingerprint(key: object) -> str | None:

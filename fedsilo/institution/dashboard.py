@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any, Never
 
 from fedsilo.api.observed import Object, uid_of
@@ -17,6 +18,7 @@ from fedsilo.dashboard.institution import InstitutionSnapshot
 from fedsilo.dashboard.server import INSTITUTION, Local, serving
 from fedsilo.errors import FedsiloError
 from fedsilo.hub.contact import ContactReason
+from fedsilo.institution.budgets import BudgetReader
 from fedsilo.institution.deciding import records
 from fedsilo.institution.directory import SiloDirectory
 from fedsilo.institution.overview import overview
@@ -41,6 +43,7 @@ class DirectorySource:
     def __init__(self, directory: SiloDirectory) -> None:
         self._directory = directory
         self._logs: dict[str, tuple[int, Object]] = {}
+        self._budgets = BudgetReader(directory)
         self._snapshot = self._read()
         self.feed = Feed(lambda: self._snapshot)
 
@@ -66,16 +69,16 @@ class DirectorySource:
         receipts = dict(self._receipts(agents, broken))
         return InstitutionSnapshot(
             place="machine",
-            silos=[self._silo(overview(self._directory), broken)],
+            silos=[self._silo(overview(self._directory), agents, broken)],
             agents=agents,
             receipts=receipts,
             directory=str(self._directory.root),
         )
 
-    def _silo(self, seen: dict[str, Any], broken: list[str]) -> Object:
+    def _silo(self, seen: dict[str, Any], agents: list[Object], broken: list[str]) -> Object:
         """The Silo as a cluster would have it.
 
-        :param broken: what is wrong with audit logs.
+        :param broken: what is wrong with audit logs, and with ledgers.
         """
         namespace, _, name = seen["silo"].partition("/")
         spec: Object = {}
@@ -85,10 +88,17 @@ class DirectorySource:
             spec = silo.spec.model_dump(mode="json", by_alias=True, exclude_none=True)
         except (OSError, FedsiloError) as error:
             fault = fault or " ".join(str(error).split())
+        budgets: list[Object] = []
+        try:
+            spent = self._budgets.read(agents, datetime.now(UTC))
+            budgets = [one.model_dump(mode="json", by_alias=True) for one in spent]
+        except FedsiloError as error:
+            broken.append(str(error))
         return {
             "metadata": {"namespace": namespace, "name": name},
             "spec": spec,
             "status": {
+                "privacyBudget": budgets,
                 "publicKey": seen["publicKey"],
                 "hub": {"url": seen["hub"]["url"]},
                 "conditions": list(_conditions(seen, fault, broken)),

@@ -18,6 +18,7 @@ from fedsilo.api.timestamps import timestamp
 from fedsilo.errors import FedsiloError
 from fedsilo.hub.client import HubAgent
 from fedsilo.hub.mirror import MAX_DEPTH, Mirror, is_suspended, is_too_deep
+from fedsilo.institution.budgets import BudgetReader
 from fedsilo.institution.directory import SiloDirectory
 from fedsilo.institution.logs import bound_logs
 from fedsilo.institution.part import Part, job_of, read_record
@@ -58,6 +59,7 @@ class Executor:
         self._last_busy = clock()
         self._logs_due = 0.0
         self._said: dict[str, str] = {}
+        self._budgets = BudgetReader(directory)
         self.parts = {part.uid: part for part in _on_file(directory)}
 
     @property
@@ -140,6 +142,15 @@ class Executor:
         jobs = {job.uid: job for other in self.parts.values() if (job := other.reserves) is not None}
         others = [job for uid, job in jobs.items() if uid != own and job.spec.data.dataset == dataset]
         return SpentSoFar(account.spent, sum(reserved(job, account.of_job(job.uid)) for job in others))
+
+    def epsilon_spent(self) -> dict[str, float]:
+        """Dataset with a budget -> epsilon that is spent of it; one whose ledger was changed is missing."""
+        try:
+            records = [part.record for part in self.parts.values()]
+            return {one.dataset: one.spent for one in self._budgets.read(records, datetime.now(UTC))}
+        except FedsiloError as error:
+            self._say("budgets", f"privacy budgets: {error}")
+            return {}
 
     def statuses(self) -> dict[str, tuple[str, Object]]:
         """What the silo says of each part that the hub asks for: uid -> name and status."""

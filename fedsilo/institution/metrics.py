@@ -26,7 +26,14 @@ WAITING = Series(
     "Since when the job that has waited longest for a person was asked for (Unix time); None while none waits.",
 )
 
-DECLARED = (REACHED, HEARD, JOBS, WAITING)
+SPENT = Series(
+    "federated_privacy_epsilon_spent",
+    "gauge",
+    (*SILO, "dataset"),
+    "Epsilon that is spent of a dataset's privacy budget, over all jobs; None before anything was charged.",
+)
+
+DECLARED = (REACHED, HEARD, JOBS, WAITING, SPENT)
 
 
 def exposition(executor: Executor, contact: Callable[[], Contact | None]) -> Exposition:
@@ -43,5 +50,8 @@ def exposition(executor: Executor, contact: Callable[[], Contact | None]) -> Exp
             yield Sample(JOBS, (*silo, phase), count)
         if pending := executor.pending_since():
             yield Sample(WAITING, silo, parse_timestamp(min(pending)).timestamp())
+
+        for dataset, spent in executor.epsilon_spent().items():
+            yield Sample(SPENT, (*silo, dataset), spent)
 
     return Exposition(DECLARED, read)

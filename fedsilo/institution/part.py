@@ -7,16 +7,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import ValidationError
-
-from fedsilo.api.agent import FrozenJob, SiloAgent
-from fedsilo.api.conditions import ConditionType
-from fedsilo.api.observed import Object, holds, status_of, uid_of
+from fedsilo.api.agent import FrozenJob
+from fedsilo.api.observed import Object, status_of, uid_of
 from fedsilo.api.silo import Silo
 from fedsilo.api.timestamps import timestamp
 from fedsilo.durable import make_own_directory, read_file, rename, sync_directory
 from fedsilo.errors import FileDamaged
 from fedsilo.institution.assess import GUARD, TRAINER, PartState, ProcessState, assess
+from fedsilo.institution.budgets import reserving
 from fedsilo.institution.directory import RESTORE, SiloDirectory
 from fedsilo.institution.processes import AgentProcesses
 from fedsilo.institution.rotating import is_own
@@ -155,17 +153,7 @@ class Part:
     @property
     def reserves(self) -> FrozenJob | None:
         """The job, where this part is admitted or has begun, and may yet send something."""
-        status = status_of(self.record)
-        over = any(holds(self.record, end) for end in (ConditionType.FINISHED, ConditionType.FAILED))
-        admitted = holds(self.record, ConditionType.ADMITTED) or "configuration" in status
-        if not admitted or ((over or self.gone) and not self.pids):
-            return None
-        try:
-            return SiloAgent.model_validate(
-                {name: self.record[name] for name in ("metadata", "spec")}
-            ).spec.job
-        except ValidationError:
-            return None
+        return reserving(self.record, bool(self.pids))
 
     def end(self, clock: float) -> None:
         """End guard and trainer, as far as they run; they have ended once there are no `pids`."""

@@ -9,12 +9,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from fedsilo.api.budgets import BudgetStatus
+from fedsilo.cli.budget_table import budget_row, budget_table
 from fedsilo.cli.cluster.text import plain
-from fedsilo.cli.columns import columns
+from fedsilo.institution.budgets import budget_status, reserving
+from fedsilo.institution.deciding import records
+from fedsilo.institution.directory import SiloDirectory
 from fedsilo.silo.privacy_ledger import PrivacyAccount, PrivacyLedger
-
-HEADINGS = ("DATASET", "EPSILON", "DELTA", "SPENT", "LEFT", "BY JOB")
-NUMBERS = (1, 2, 3, 4)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,17 +31,24 @@ def run(args: argparse.Namespace) -> int:
 
     :raises AuditBroken: when the chain of one does not hold; nothing is printed then.
     """
-    now = datetime.now(UTC)
-    found = {ledger: ledger.account(now) for ledger in _ledgers(args.directory)}
+    now, place = datetime.now(UTC), SiloDirectory(args.directory)
+    parts = records(place) if place.agents.is_dir() else []
+    jobs = {job.uid: job for part in parts if (job := reserving(part)) is not None}
+    found: list[tuple[PrivacyLedger, PrivacyAccount, BudgetStatus | None]] = []
+    for ledger in _ledgers(args.directory):
+        account = ledger.account(now)
+        here = {uid: job for uid, job in jobs.items() if job.spec.data.dataset == ledger.dataset}
+        budget = account.budget
+        status = None if budget is None else budget_status(ledger.dataset, budget, account, here)
+        found.append((ledger, account, status))
     if args.json:
-        print(json.dumps({"datasets": [_document(ledger, account) for ledger, account in found.items()]}))
+        print(json.dumps({"datasets": [_document(*one) for one in found]}))
     elif not found:
         print(
             f"nothing is on record in {args.directory}: no dataset has a budget that anything was charged to"
         )
     else:
-        rows = [HEADINGS, *(_row(ledger, account) for ledger, account in found.items())]
-        print(columns(rows, NUMBERS))
+        print(budget_table([_row(*one) for one in found]))
     return 0
 
 
@@ -50,22 +58,21 @@ def _ledgers(directory: Path) -> Iterator[PrivacyLedger]:
         yield PrivacyLedger(path.parent, path.stem)
 
 
-def _row(ledger: PrivacyLedger, account: PrivacyAccount) -> tuple[str, ...]:
-    jobs = ", ".join(f"{plain(name)} {epsilon:.4g}" for name, epsilon in account.by_job().items())
-    if account.budget is None:
-        return plain(ledger.dataset), "-", "-", "-", "-", jobs
-    budget = account.budget
-    figures = f"{budget.epsilon:g}", f"{budget.delta:g}", f"{account.spent:.4g}", f"{account.left:.4g}"
-    return plain(ledger.dataset), *figures, jobs or "-"
+def _row(ledger: PrivacyLedger, account: PrivacyAccount, status: BudgetStatus | None) -> tuple[str, ...]:
+    if status is not None:
+        return budget_row(status)
+    jobs = dict.fromkeys(charge.job for _, charge in account.charges)
+    return (plain(ledger.dataset), *"-----", ", ".join(map(plain, jobs)) or "-")
 
 
-def _document(ledger: PrivacyLedger, account: PrivacyAccount) -> dict[str, Any]:
+def _document(ledger: PrivacyLedger, account: PrivacyAccount, status: BudgetStatus | None) -> dict[str, Any]:
     budget = account.budget
     return {
         "dataset": ledger.dataset,
         "ledger": str(ledger.path),
         "budget": None if budget is None else budget.to_dict(),
-        "spent": None if budget is None else account.spent,
-        "left": None if budget is None else account.left,
+        "spent": None if status is None else status.spent,
+        "reserved": None if status is None else status.reserved,
+        "left": None if status is None else status.left,
         "jobs": account.by_job(),
     }

@@ -28,10 +28,23 @@ function silo(item) {
   const columns = [{ title: "Condition" }, { title: "State" }, { title: "Since" }, { title: "Message", wide: true }];
   return h("div", { "data-key": `${item.namespace}/${item.name}`, class: "facts" },
     h("dl", null, rows.map(([name, value]) => h("div", { "data-key": name }, h("dt", null, name), h("dd", null, value)))),
+    item.budgets.length > 0 && budgets(item),
     item.conditions.length > 0 && table(`Conditions of ${item.name}`, columns, item.conditions.map((one) => ({
       key: one.type, cells: [spaced(one.type), badge(one.status === "True" ? "Yes" : one.reason, one.tone), time(one.since), one.message],
     }))));
 }
+
+function budgets(item) {
+  const columns = [{ title: "Dataset" }, { title: "Epsilon", number: true }, { title: "Delta", number: true },
+    { title: "Spent", number: true }, { title: "Reserved", number: true }, { title: "Left", number: true }, { title: "By job", wide: true }];
+  return table(`Privacy budgets of ${item.name}`, columns, item.budgets.map((one) => ({
+    key: one.dataset,
+    cells: [one.dataset, epsilon(one.epsilon), epsilon(one.delta), epsilon(one.spent), epsilon(one.reserved), epsilon(one.left),
+      one.jobs.map(({ job, spent, reserved }) => `${job} ${epsilon(spent)}${reserved ? ` (${epsilon(reserved)} reserved)` : ""}`).join(", ")],
+  })));
+}
+
+const epsilon = (value) => String(Number(value.toPrecision(4)));
 
 function question(agent) {
   return h("div", { class: "question", "data-key": agent.name },

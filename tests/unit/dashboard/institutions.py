@@ -14,6 +14,20 @@ PROPOSAL = {
     "trainerImage": "registry.example/fedsilo-trainer@sha256:" + "7" * 64,
     "guardImage": "registry.example/fedsilo-guard:0.1.0",
 }
+BUDGET = {
+    "dataset": "scans",
+    "epsilon": 4.0,
+    "delta": 1e-4,
+    "spent": 1.918,
+    "reserved": 1.082,
+    "left": 1.0,
+    "lines": 44,
+    "jobs": [
+        {"uid": "uid-scans-2025", "job": "research/scans-2025", "spent": 1.5, "reserved": 0.0},
+        {"uid": "uid-digits", "job": "research/digits", "spent": 0.918, "reserved": 1.082},
+    ],
+    "later": [],
+}
 
 
 def agent(
@@ -83,6 +97,7 @@ def silo(times: Calendar, *conditions: Mapping[str, Any]) -> Any:
         "status": {
             "publicKey": PUBLIC,
             "hub": {"url": "https://hub.example"},
+            "privacyBudget": [BUDGET],
             "conditions": [ready, *conditions],
         },
     }

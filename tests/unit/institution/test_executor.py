@@ -378,3 +378,17 @@ def test_what_a_job_has_been_charged_is_not_reserved_too(tmp_path: Path, forks: 
     found.follow(told(*jobs))
     found.step()
     assert phases(found) == ["Admitted", "Admitted"]
+
+
+def test_what_is_spent_of_a_budget_is_a_metric(tmp_path: Path, forks: FakeForks) -> None:
+    place = directory(tmp_path / "silo")
+    found = executor_of(place)
+    assert "federated_privacy_epsilon_spent{" not in exposition(found, lambda: None).text().decode()
+    ledger = PrivacyLedger(place.ledgers, "digits")
+    ledger.set_budget(Budget(4.0, 1e-3), datetime.now(UTC))
+    ledger.charge(Charge("federation/digits", "job-1", "a" * 64, (Mechanism(2.0),)), datetime.now(UTC))
+    spent = ledger.account(datetime.now(UTC)).spent
+    line = f'federated_privacy_epsilon_spent{{dataset="digits",silo="north",silo_namespace="silo-north"}} {spent}'
+    assert line in exposition(found, lambda: None).text().decode().splitlines()
+    ledger.path.write_text("{}\n")
+    assert "federated_privacy_epsilon_spent{" not in exposition(found, lambda: None).text().decode()
