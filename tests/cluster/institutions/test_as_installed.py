@@ -27,7 +27,7 @@ def test_helm_test_in_an_institutions_cluster_finds_all_well(consortium: Consort
     with consortium.hub.behind(edges.balancer, tmp_path, tls=True):
         said = consortium.clinic.helm.run("test", EAST, "-n", consortium.east.name, "--logs", timeout=300)
     assert set(re.findall(r"Phase: +(\w+)", said)) == {"Succeeded"}
-    logs = dict(re.findall(rf"POD LOGS: {EAST}-test-(\w+) \(test\)\n(.*?)\n\n", said, flags=re.DOTALL))
+    logs = dict(re.findall(rf"POD LOGS: {EAST}-test-(\w+) \(\w+\)\n(.*?)\n\n", said, flags=re.DOTALL))
     assert logs.keys() == {"key", "isolation", "doctor"}
     key = consortium.silo_status(EAST)["publicKey"]
     assert logs["key"] == f"Silo {consortium.east.name}/{EAST}: The silo signs with {key}."
