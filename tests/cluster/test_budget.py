@@ -87,7 +87,7 @@ def test_a_second_job_is_refused_with_the_figures_and_one_with_room_admitted(
 
     def admitted() -> Any:
         found = condition(home.get("federatedjob", "digits-again"), "Admitted")
-        return found if found is not None and found["status"] != "Unknown" else None
+        return found if found is not None and found["reason"] != "Admitting" else None
 
     home.apply(second(budgeted, 2.0))
     found = until(admitted, "the silos' decisions")
