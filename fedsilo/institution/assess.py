@@ -5,7 +5,7 @@ The same words as on a cluster, so that the hub and its commands need not know i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -22,7 +22,7 @@ from fedsilo.api.timestamps import timestamp
 from fedsilo.errors import DataInvalid, FileDamaged, ManifestInvalid, MethodError, PolicyRefused
 from fedsilo.process import version
 from fedsilo.silo.admission import Ruling, rule
-from fedsilo.silo.budget_figures import SpentSoFar
+from fedsilo.silo.budget_figures import SpentOf, SpentSoFar
 from fedsilo.silo.configuration import configuration, fingerprint
 from fedsilo.silo.decision import sign_decision, states
 from fedsilo.silo.installed import installed_image
@@ -86,7 +86,7 @@ def assess(
     files: Mapping[str, str] | None,
     key: SigningKey,
     now: datetime,
-    spent: Callable[[str], SpentSoFar] = lambda _: SpentSoFar(),
+    spent: SpentOf = lambda _: SpentSoFar(),
 ) -> PartState:
     """The state of a part that the hub still asks for.
 
@@ -139,7 +139,7 @@ def _ruling(
     silo: Silo,
     files: Mapping[str, str] | None,
     now: datetime,
-    spent: Callable[[str], SpentSoFar],
+    spent: SpentOf,
 ) -> Ruling:
     began = status_of(record).get("configuration")
     ruling = rule(

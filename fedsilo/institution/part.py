@@ -22,15 +22,13 @@ from fedsilo.json_files import read_with_digest, write_with_digest
 from fedsilo.local.child_processes import ForkServerClient
 from fedsilo.local.outcome import clear_failures
 from fedsilo.silo.audit_chain import FILE, AuditBroken
-from fedsilo.silo.budget_figures import SpentSoFar
+from fedsilo.silo.budget_figures import SpentOf
 from fedsilo.silo.configuration import AGENT_FILE, SILO_FILE, configuration, present_policy
 from fedsilo.silo.receipts import GrowingReceipts, stated
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import SigningKey, VerifyKey
 
 log = logging.getLogger("fedsilo.silo")
-
-Spent = Callable[[str], SpentSoFar]
 
 ForkServer = Callable[[], ForkServerClient]
 """Gives what processes are forked from, which is started only when there is something to run."""
@@ -123,7 +121,7 @@ class Part:
         key: SigningKey,
         clock: float,
         server: ForkServer,
-        spent: Spent,
+        spent: SpentOf,
     ) -> None:
         """Decide, write down what was decided, and start or end what follows from it.
 

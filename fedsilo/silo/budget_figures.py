@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -23,6 +23,10 @@ class SpentSoFar:
 
     epsilon: float = 0.0
     reserved: float = 0.0
+
+
+SpentOf = Callable[[str], SpentSoFar]
+"""Dataset -> what is spent of its budget."""
 
 
 def reserved(job: FrozenJob, charged: float) -> float:

@@ -22,6 +22,7 @@ from fedsilo_operator.silo import signing_key
 from fedsilo_operator.silo.budgets import budgets, observe_budgets
 from fedsilo_operator.workloads import agent as children
 from fedsilo_operator.workloads.agent import GUARD, TRAINER, ParsedAgent
+from tests.unit.operator.silo.bench import Bench, fresh, virtually
 from tests.unit.operator.silo.harness import (
     AGENT_REF,
     CHILDREN,
@@ -323,3 +324,44 @@ def test_the_silo_says_what_is_spent_as_long_as_it_has_budgets() -> None:
     assert planned()["privacyBudget"] == []
     found["status"]["privacyBudget"] = []
     assert planned() is None
+
+
+def stating(number: int, public_key: str) -> Object:
+    """One of several jobs' agents, which states an epsilon of 1.5."""
+    uid = f"0b1c2d3e-0000-4000-8000-00000000001{number}"
+    private = {"differentialPrivacy": {"unit": "example", "epsilon": 1.5, "delta": 1e-4}}
+    made = fresh(agent(job_spec(privacy=private), suspend=True, publicKey=public_key))
+    job = Ref("federation", f"job-{number}")
+    made["spec"]["job"] |= {"name": job.name, "uid": uid}
+    made["metadata"] |= {
+        "name": agent_name(job, uid, SILO_REF),
+        "labels": agent_labels(job, uid, SILO_REF, "silo-agent"),
+    }
+    return made
+
+
+@virtually
+async def test_jobs_that_come_together_share_the_budget_and_the_next_one_follows(bench: Bench) -> None:
+    budget = [{"dataset": "scans", "epsilon": 4.0, "delta": 1e-4}]
+    bench.cluster.put(fresh(silo({"privacyBudget": budget})))
+    await bench.until(lambda: bench.silo()["status"]["publicKey"])
+    for number in range(5):
+        bench.cluster.put(stating(number, bench.silo()["status"]["publicKey"]), "fedsilo-operator")
+
+    def phases() -> list[str]:
+        return sorted(each["status"]["phase"] for each in bench.cluster.objects(SILO_AGENT))
+
+    def spent() -> Object:
+        found: Object = bench.silo()["status"]["privacyBudget"][0]
+        return found
+
+    await bench.until(lambda: phases() == ["Admitted"] * 2 + ["Refused"] * 3)
+    await bench.until(lambda: spent()["reserved"] == 3)
+    assert (spent()["left"], len(spent()["jobs"])) == (1, 2)
+    assert await bench.writes(2000) == []
+    admitted = next(
+        each for each in bench.cluster.objects(SILO_AGENT) if each["status"]["phase"] == "Admitted"
+    )
+    bench.cluster.remove(SILO_AGENT, ref_of(admitted))
+    await bench.until(lambda: phases() == ["Admitted"] * 2 + ["Refused"] * 2)
+    assert await bench.writes(2000) == []

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -15,9 +11,9 @@ from fedsilo.api.observed import Object, condition, uid_of
 from fedsilo.api.proposal import proposal_digest
 from fedsilo.silo.decision import read_decision
 from fedsilo.silo.offer import read_offer
-from fedsilo_operator.cluster.interface import NotFound, Refused
+from fedsilo_operator.cluster.interface import Refused
 from fedsilo_operator.diagnosis.pods import SUCCESS_SECONDS
-from fedsilo_operator.names import SIGNING_KEY, agent_labels, agent_name
+from fedsilo_operator.names import SIGNING_KEY
 from fedsilo_operator.objects import (
     CLAIM,
     CONFIG_MAP,
@@ -26,119 +22,27 @@ from fedsilo_operator.objects import (
     NETWORK_POLICY,
     POD,
     SECRET,
-    SILO_AGENT,
     SILO_KIND,
     Kind,
     Ref,
     ref_of,
 )
-from fedsilo_operator.runtime.controller import Reconciler
-from fedsilo_operator.runtime.operator import Operator
-from fedsilo_operator.runtime.store import Store, WriteThrough
 from fedsilo_operator.silo.controller import SiloController
 from fedsilo_operator.workloads.agent import GUARD, TRAINER
 from tests.operator_fakes.cluster import FakeCluster
-from tests.operator_fakes.virtual import run
+from tests.unit.operator.silo.bench import KEY_REF, Bench, fresh, virtually
 from tests.unit.operator.silo.harness import (
     AGENT_REF,
     NAME,
     RUNNING,
     SETTINGS,
     SILO_REF,
-    START,
     agent,
     ended,
-    job_spec,
     pod_of,
     silo,
     started,
 )
-
-KEY_REF = Ref(SILO_REF.namespace, SIGNING_KEY)
-
-
-def fresh(obj: Object) -> Object:
-    """As a person or the job controller would apply it."""
-    metadata = {
-        key: value for key, value in obj["metadata"].items() if key in ("name", "namespace", "labels")
-    }
-    return {key: value for key, value in obj.items() if key != "status"} | {"metadata": metadata}
-
-
-@dataclass
-class Bench:
-    """A cluster and what a test does to it."""
-
-    cluster: FakeCluster
-
-    def agent(self) -> Object:
-        return self.cluster.peek(SILO_AGENT, AGENT_REF)
-
-    def silo(self) -> Object:
-        return self.cluster.peek(SILO_KIND, SILO_REF)
-
-    def ready(self, obj: Object) -> tuple[str, str]:
-        found = condition(obj, "Ready") or {}
-        return found.get("status", ""), found.get("reason", "")
-
-    def job(self, component: str) -> Object:
-        return self.cluster.peek(JOB, Ref(AGENT_REF.namespace, f"{NAME}-{component}"))
-
-    def is_another(self, kind: Kind, ref: Ref, uid: str) -> bool:
-        return uid_of(self.cluster.peek(kind, ref)) != uid
-
-    def apply_agent(self) -> None:
-        """The agent as the job controller makes it, once the silo has published its key."""
-        self.cluster.put(fresh(agent(publicKey=self.silo()["status"]["publicKey"])), "fedsilo-operator")
-
-    def pod(self, component: str, **status: Any) -> Object:
-        return self.cluster.put(pod_of(self.job(component), f"{NAME}-{component}-x", **status), "kubelet")
-
-    def writes(self, seconds: float) -> Coroutine[Any, Any, list[Any]]:
-        async def watched() -> list[Any]:
-            before = len(self.cluster.writes)
-            await asyncio.sleep(seconds)
-            return self.cluster.writes[before:]
-
-        return watched()
-
-    async def until(self, what: Callable[[], Any], seconds: float = 60.0) -> None:
-        for _ in range(int(seconds * 10)):
-            with suppress(NotFound, KeyError):
-                if what():
-                    return
-            await asyncio.sleep(0.1)
-        raise AssertionError("waited in vain")
-
-
-@asynccontextmanager
-async def operator() -> AsyncIterator[Bench]:
-    """A silo controller at work; its clock is that of the loop."""
-    loop = asyncio.get_running_loop()
-    cluster = FakeCluster(now=lambda: START + timedelta(seconds=loop.time()))
-    store = Store()
-    through = WriteThrough(cluster, store)
-    controller: Reconciler = SiloController(through, store, SETTINGS, cluster.now)
-    task = asyncio.create_task(Operator(through, store, [controller]).run())
-    try:
-        yield Bench(cluster)
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
-
-def virtually(test: Callable[[Bench], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    """A test in virtual time, beside a silo controller."""
-
-    async def within() -> None:
-        async with operator() as bench:
-            await test(bench)
-
-    def called() -> None:
-        run(within())
-
-    return called
 
 
 @virtually
@@ -422,44 +326,3 @@ def test_a_part_is_looked_at_when_the_last_of_it_has_succeeded() -> None:
     assert patience(JOB, guard, conditions=done) == SUCCESS_SECONDS, "the trainer goes on"
     assert patience(JOB, trainer, conditions=[{"type": "Failed", "status": "True"}]) == 0
     assert patience(JOB, trainer, conditions=done) == 0
-
-
-def budgeted(number: int, public_key: str) -> Object:
-    """One of several jobs' agents, which states an epsilon of 1.5."""
-    uid = f"0b1c2d3e-0000-4000-8000-00000000001{number}"
-    private = {"differentialPrivacy": {"unit": "example", "epsilon": 1.5, "delta": 1e-4}}
-    made = fresh(agent(job_spec(privacy=private), suspend=True, publicKey=public_key))
-    job = Ref("federation", f"job-{number}")
-    made["spec"]["job"] |= {"name": job.name, "uid": uid}
-    made["metadata"] |= {
-        "name": agent_name(job, uid, SILO_REF),
-        "labels": agent_labels(job, uid, SILO_REF, "silo-agent"),
-    }
-    return made
-
-
-@virtually
-async def test_jobs_that_come_together_share_the_budget_and_the_next_one_follows(bench: Bench) -> None:
-    budget = [{"dataset": "scans", "epsilon": 4.0, "delta": 1e-4}]
-    bench.cluster.put(fresh(silo({"privacyBudget": budget})))
-    await bench.until(lambda: bench.silo()["status"]["publicKey"])
-    for number in range(5):
-        bench.cluster.put(budgeted(number, bench.silo()["status"]["publicKey"]), "fedsilo-operator")
-
-    def phases() -> list[str]:
-        return sorted(each["status"]["phase"] for each in bench.cluster.objects(SILO_AGENT))
-
-    def spent() -> Object:
-        found: Object = bench.silo()["status"]["privacyBudget"][0]
-        return found
-
-    await bench.until(lambda: phases() == ["Admitted"] * 2 + ["Refused"] * 3)
-    await bench.until(lambda: spent()["reserved"] == 3)
-    assert (spent()["left"], len(spent()["jobs"])) == (1, 2)
-    assert await bench.writes(2000) == []
-    admitted = next(
-        each for each in bench.cluster.objects(SILO_AGENT) if each["status"]["phase"] == "Admitted"
-    )
-    bench.cluster.remove(SILO_AGENT, ref_of(admitted))
-    await bench.until(lambda: phases() == ["Admitted"] * 2 + ["Refused"] * 2)
-    assert await bench.writes(2000) == []

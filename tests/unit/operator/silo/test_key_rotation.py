@@ -21,8 +21,8 @@ from fedsilo_operator.silo import key_secret
 from fedsilo_operator.silo.key_secret import secret
 from fedsilo_operator.silo.signing_key import KeyObservation, reconcile
 from tests.operator_fakes.virtual import run
+from tests.unit.operator.silo.bench import KEY_REF, Bench, fresh, operator
 from tests.unit.operator.silo.harness import AGENT_REF, START, agent, silo
-from tests.unit.operator.silo.test_controller import KEY_REF, Bench, fresh, operator
 
 FIRST, SECOND, THIRD = (SigningKey.from_seed(letter * 32) for letter in (b"1", b"2", b"3"))
 OF = "silo-north/north"
