@@ -149,11 +149,17 @@ def show_result(outcome: Mapping[str, Any], baseline: Sequence[Mapping[str, Any]
         console.print(f"kept    {', '.join(left)} of the models of the last round", soft_wrap=True)
     if private := outcome.get("privacy"):
         console.print(f"privacy {private}", soft_wrap=True)
+    if spent := [_spent(silo["name"], silo["budget"]) for silo in outcome["silos"] if "budget" in silo]:
+        console.print(f"spent   {', '.join(spent)} of the silos' budgets", soft_wrap=True)
     console.print(f"model   {outcome['model']['path']}", soft_wrap=True)
     if PERSONAL_ACCURACY in outcome["metrics"]:
         where = Path(outcome["model"]["path"]).parent / "silos" / "NAME" / "state" / PERSONAL_TENSORS
         console.print(f"own     {where} of each silo", soft_wrap=True)
     console.print(f"sha256  {outcome['model']['sha256']}", soft_wrap=True)
+
+
+def _spent(silo: str, budget: Mapping[str, Any]) -> str:
+    return f"{silo} {budget['spent']:.3g} of {budget['epsilon']:g}"
 
 
 def show_comparison(outcomes: Sequence[RunOutcome]) -> None:

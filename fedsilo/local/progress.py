@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from fedsilo.errors import PolicyRefused
 from fedsilo.json_files import read_json
 from fedsilo.local.workdir import Workdir
 from fedsilo.silo.plain_files import read_object
+from fedsilo.silo.privacy_ledger import PrivacyLedger
 
 
 @dataclass(frozen=True)
@@ -152,6 +154,7 @@ class RunProgress:
             "silos": [
                 {key: silo.get(key) for key in ("name", "state", "samples", "lastRound")}
                 | {key: silo[key] for key in ("kept",) if silo.get(key) is not None}
+                | self._budget(silo["name"])
                 for silo in self.silos
             ],
             "model": {"path": str(self.workdir.root / "model.safetensors"), "sha256": model["sha256"]}
@@ -159,6 +162,16 @@ class RunProgress:
             else None,
             "seconds": round(seconds, 3),
         }
+
+    def _budget(self, silo: str) -> dict[str, Any]:
+        """What is spent of a silo's privacy budget for the job's dataset, where its guard keeps a ledger of one."""
+        path = self.workdir.ledgers(silo)
+        dataset = self.federation.job.spec.data.dataset
+        if not (path / f"{dataset}.jsonl").exists():
+            return {}
+        account = PrivacyLedger(path, dataset).account(datetime.now(UTC))
+        budget = account.budget
+        return {} if budget is None else {"budget": budget.to_dict() | {"spent": account.spent}}
 
     def failure(self) -> dict[str, str]:
         """Reason and message of a run that ended without a model; the aggregator may have died before reporting any."""

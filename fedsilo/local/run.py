@@ -125,7 +125,7 @@ def _child_processes(
     for name in names:
         volume = workdir.volume(name)
         arguments = [*_documents(volume, volume.guard), "--key", str(volume.guard / "key.pem")]
-        arguments += ["--policy", str(volume.guard / "silo.json"), "--ledgers", str(volume.guard / "ledgers")]
+        arguments += ["--policy", str(volume.guard / "silo.json"), "--ledgers", str(workdir.ledgers(name))]
         log_file = workdir.logs / f"{name}-guard.log"
         yield ChildProcess(server, f"{name} guard", GUARD, arguments, log_file, limit)
         hidden = [secrets, aggregator, *(workdir.silo(other) for other in names if other != name)]

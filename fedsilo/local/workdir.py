@@ -88,6 +88,10 @@ class Workdir:
         """What guard and trainer of a silo share."""
         return Volume(self.silo(name))
 
+    def ledgers(self, name: str) -> Path:
+        """Where a silo's guard keeps its privacy budgets, of this run alone."""
+        return self.volume(name).guard / "ledgers"
+
     @contextmanager
     def claimed(
         self, federation: JobManifest, resume: bool, space: DiskSpace, in_process: bool = False

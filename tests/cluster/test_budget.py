@@ -17,15 +17,15 @@ from tests.terminal import Terminal
 
 pytestmark = pytest.mark.timeout(900)
 
-BUDGET = {"dataset": "digits", "epsilon": 4, "delta": 0.001}
 CLAIM = "fedsilo-ledgers-north"
 
 
 @pytest.fixture(scope="module")
 def budgeted(kubectl: Kubectl, operator: Namespace) -> Iterator[ClusterFederation]:
-    """The job of examples/private.yaml with fewer rounds, one of whose silos has a budget; it has ended."""
+    """The job of examples/private.yaml with fewer rounds, where one silo alone has a budget; it has ended."""
     with federation(kubectl, "private.yaml", training={"rounds": 3}) as made:
-        made.silo_object("north")["spec"]["policy"]["privacyBudget"] = [BUDGET]
+        for silo in ("east", "south", "west"):  # whose figures differ a little
+            del made.silo_object(silo)["spec"]["policy"]["privacyBudget"]
         made.apply()
         made.ended()
         yield made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,6 @@ from tests.integration.local.runs import end, history, kill, start, until
 from tests.pages import runs
 from tests.paths import ROOT
 from tests.terminal import Terminal
-
-BUDGET = "    minSamplesPerClass: 5\n    privacyBudget: [{dataset: digits, epsilon: 4, delta: 0.001}]"
 
 
 def example(rounds: int) -> str:
@@ -29,6 +28,7 @@ def test_a_private_job_says_what_it_promised_and_tells_no_loss(terminal: Termina
     said = terminal.type(command)
     assert "epsilon 3 at delta 0.001 for each example, over the whole job" in said
     assert "kept    north " in said
+    assert re.search(r"^spent   north (2\.9\d|3) of 4, east ", said, re.MULTILINE)
 
     (found,) = (terminal.folder / "runs").iterdir()
     history = [json.loads(line) for line in (found / "aggregator" / "history.jsonl").read_text().splitlines()]
@@ -43,7 +43,7 @@ def budgeted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose silos have budgets, and in which guards are killed."""
     folder = tmp_path_factory.mktemp("budget")
     manifest, workdir = folder / "job.yaml", folder / "run"
-    manifest.write_text(example(6).replace("    minSamplesPerClass: 5", BUDGET))
+    manifest.write_text(example(6))
     started = start(manifest, workdir)
     for complete, silo in enumerate(("north", "east", "north")):
         until(lambda complete=complete: len(history(workdir)) > complete, "a round")  # type: ignore[misc]
