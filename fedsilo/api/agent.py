@@ -14,6 +14,7 @@ from pydantic import Field, StringConstraints
 from fedsilo.api.budgets import StatedLedger
 from fedsilo.api.common import (
     API_VERSION,
+    MAX_SILOS,
     Condition,
     Fields,
     Flag,
@@ -61,6 +62,13 @@ class FrozenJob(Fields):
     spec: FederatedJobSpec = Field(description="The job's spec.")
 
 
+class Member(Fields):
+    """One silo of a job in which silos trust each other's keys."""
+
+    silo: Text = Field(min_length=1, description="The silo, namespace/name.")
+    public_key: PublicKey = Field(description="Key with which it signs for this job.")
+
+
 class TrustBundle(Fields):
     """How the silo recognises the aggregator, and which key the aggregator expects from the silo."""
 
@@ -76,6 +84,11 @@ class TrustBundle(Fields):
     )
     task_key: PublicKey = Field(description="Key with which the aggregator signs tasks.")
     public_key: PublicKey = Field(description="Key of this silo as the aggregator knows it.")
+    members: tuple[Member, ...] | None = Field(
+        default=None,
+        max_length=MAX_SILOS,
+        description="All silos of a job with secure aggregation, in the order of its references; null for others.",
+    )
 
 
 class GatewayRoute(Fields):
@@ -118,6 +131,10 @@ class Proposal(Fields):
         default=None, description="SHA-256 of `caCertificate`, as it is written; null for the system's."
     )
     task_key: PublicKey = Field(description="Key with which the aggregator signs tasks.")
+    members: Sha256 | None = Field(
+        default=None,
+        description="SHA-256 of the canonical JSON of `trust.members`; null where there are none.",
+    )
     trainer_image: Image = Field(description="Image of the trainer, whoever named it.")
     guard_image: Image = Field(description="Image of the guard, whoever named it.")
 

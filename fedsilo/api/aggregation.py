@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedsilo.api.common import DatasetName, Fields, Integer, Number, wrong
+from fedsilo.api.common import DatasetName, Fields, Flag, Integer, Number, wrong
 from fedsilo.api.faults import ABSENT
 
 RuleName = Literal["norm-clipping", "median", "trimmed-mean", "krum", "multi-krum", "geometric-median"]
@@ -80,4 +80,9 @@ class AggregationSpec(Fields):
     rule: RuleSpec | None = Field(
         default=None,
         description="In place of the mean, so that a few silos cannot move the model at will; the mean when null.",
+    )
+    secure: Flag | None = Field(
+        default=None,
+        description="Whether the aggregator learns sums over the silos only, and nothing of a single one: "
+        "docs/secure-aggregation.md.",
     )

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any
 
-from fedsilo.api.agent import Proposal, SiloAgentSpec
+from fedsilo.api.agent import Member, Proposal, SiloAgentSpec
 from fedsilo.api.digest import canonical_digest
 from fedsilo.api.silo_policy import Approval
 
@@ -23,6 +23,7 @@ def propose(spec: SiloAgentSpec, trainer_image: str, guard_image: str) -> Propos
         address=trust.address,
         authority=authority_digest(trust.ca_certificate),
         task_key=trust.task_key,
+        members=members_digest(trust.members),
         trainer_image=trainer_image,
         guard_image=guard_image,
     )
@@ -31,6 +32,14 @@ def propose(spec: SiloAgentSpec, trainer_image: str, guard_image: str) -> Propos
 def authority_digest(certificate: str | None) -> str | None:
     """By what a proposal names an authority in PEM; None for those of the system."""
     return None if certificate is None else hashlib.sha256(certificate.encode()).hexdigest()
+
+
+def members_digest(members: Iterable[Member] | None) -> str | None:
+    """By what a proposal names the keys of all silos; None where silos need not know each other's."""
+    if members is None:
+        return None
+    listed = [member.model_dump(mode="json", by_alias=True) for member in members]
+    return canonical_digest({"members": listed})
 
 
 def proposal_digest(proposal: Proposal) -> str:
