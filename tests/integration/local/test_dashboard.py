@@ -46,7 +46,7 @@ async def follow(url: str) -> list[dict[str, Any]]:
 
 async def test_an_open_page_follows_a_run_to_its_end(tmp_path: Path, launch: Launch) -> None:
     # Rounds enough that it is still running when the page asks again.
-    manifest = write(tmp_path / "digits.yaml", silos("north", "east"), training={"rounds": 8})
+    manifest = write(tmp_path / "digits.yaml", silos("north", "east"), training={"rounds": 40})
     process = launch(manifest, tmp_path / "run", "--dashboard")
     documents = await follow(address(process))
     out, _ = process.communicate(timeout=PATIENCE)
