@@ -18,7 +18,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import msgpack
 import numpy as np
 
 from benchmarks.tables.results import machine
@@ -75,7 +74,7 @@ def measure(count: int, megabytes: int) -> dict[str, Any]:
     for gone in (0, 1):
         survivors = names[: count - gone] if gone else names
         found = _unmasked(clock, context, announced, sealed, sides, keys, survivors, masked, gone)
-    sent = [_size(announced[first].to_dict()), _size(sealed[first]), 64, found]
+    sent = [len(announced[first].to_bytes()), sum(map(len, sealed[first].values())), 64, found]
     return {
         "silos": count,
         "megabytes": megabytes,
@@ -113,11 +112,7 @@ def _unmasked(
         f"aggregator: unmasking, {what}",
         lambda: unmask(total, context, announced, names, survivors, unmaskings),
     )
-    return _size(unmaskings[survivors[0]].to_dict())
-
-
-def _size(document: Any) -> int:
-    return len(msgpack.packb(document))
+    return len(unmaskings[survivors[0]].to_bytes(names))
 
 
 def table(lines: list[dict[str, Any]]) -> str:

@@ -19,3 +19,9 @@ PayloadKind = Literal[
 
 KINDS: tuple[str, ...] = get_args(PayloadKind)
 """All payload kinds, in the order in which they are listed everywhere."""
+
+SECURE_AGGREGATION = "secure_aggregation"
+"""What a guard sends in a job with secure aggregation: masked sums of the kinds above, and the protocol's messages."""
+
+BLOCK_KINDS = (*KINDS, SECURE_AGGREGATION)
+"""Kinds of blocks on the wire. A silo permits or forbids the payload kinds only: the last is made of those."""

@@ -17,6 +17,7 @@ from fedsilo.engine.context import JobContext
 from fedsilo.engine.initial_weights import initial_weights
 from fedsilo.engine.public_dataset import PublicDataset
 from fedsilo.engine.round_engine import RoundEngine
+from fedsilo.engine.secure_sums import SecureSums
 from fedsilo.engine.store import JobIdentity, JobStore
 from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FedsiloError, ManifestInvalid, WorkdirConflict
@@ -98,7 +99,8 @@ def open_engine(config: AggregatorConfig, directory: Path, task_key: Path, data_
     drawn = directory / DRAWN_WEIGHTS
     public = PublicDataset.of(method, data_root)
     context = when_there_is_space(lambda: _context(method, silos, initial, drawn, public))
-    workflow = Workflow(method, context, evaluation)
+    sums = SecureSums(job.metadata.uid, config.keys()) if spec.aggregation.secure else None
+    workflow = Workflow(method, context, evaluation, sums)
     identity = JobIdentity(job.metadata.uid, job.metadata.name, spec_digest(spec), silos)
     key = SigningKey.load(task_key)
     engine = when_there_is_space(

@@ -25,7 +25,7 @@ from fedsilo.engine.card_metadata import front_matter, task_name
 from fedsilo.engine.data_description import data_section, silos_classes
 from fedsilo.engine.markdown import escaped, table, yaml_block
 from fedsilo.engine.provenance import FILE as PROVENANCE
-from fedsilo.engine.record import Record
+from fedsilo.engine.record import Record, counted_silos, total_samples
 from fedsilo.methods.method import Method
 
 log = logging.getLogger("fedsilo.engine")
@@ -128,8 +128,7 @@ def _summary(sources: CardSources) -> list[str]:
 
 def _samples(sources: CardSources) -> int | None:
     """Examples of all silos that answered together; None where that would tell how many one silo has."""
-    counts = sources.record["samples"]
-    return sum(counts.values()) if len(counts) > 1 else None
+    return total_samples(sources.record) if len(counted_silos(sources.record)) > 1 else None
 
 
 def _metrics(sources: CardSources) -> list[str]:

@@ -18,7 +18,7 @@ def open_exchange(
 
     :raises MethodError: when the method's server half fails.
     """
-    round = workflow.round(exchange)
+    round = workflow.round(state, exchange)
     assigned, assignments = workflow.assign(state, exchange, round.silos)
     offered = workflow.stored(assigned, store.blobs)
     trees = offered.refs()

@@ -71,6 +71,16 @@ def receipts(line: Record) -> list[tuple[str, str, str]]:
     return found
 
 
+def counted_silos(line: Record) -> list[str]:
+    """The silos of which a round's aggregate is made."""
+    return list(line["summed"]["silos"] if "summed" in line else line["samples"])
+
+
+def total_samples(line: Record) -> int:
+    """Examples of these together."""
+    return int(line["summed"]["samples"] if "summed" in line else sum(line["samples"].values()))
+
+
 def log_line(line: Record, rounds: int) -> str:
     """A completed round, for a log."""
     silos = {name for name, _, _ in receipts(line)}
@@ -96,7 +106,7 @@ def round_record(
     """
     return {
         "round": exchange.round,
-        "phase": exchange.phase.name,
+        "phase": (exchange.of or exchange).phase.name,
         **{key: value for key, value in before.items() if (key, value) != ("phase", PREPROCESSING)},
         "updates": before.get("updates", {}) | digests,
         "bytes": _added(before.get("bytes", {}), sizes),

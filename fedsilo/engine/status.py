@@ -24,7 +24,7 @@ from fedsilo.api.status import (
 )
 from fedsilo.api.text import counted
 from fedsilo.api.timestamps import timestamp
-from fedsilo.engine.record import class_figures, curve, receipts
+from fedsilo.engine.record import class_figures, counted_silos, curve, receipts
 from fedsilo.engine.result import Result
 from fedsilo.engine.running_job import CurrentExchange, RunningJob
 from fedsilo.engine.selection import best_round
@@ -170,8 +170,9 @@ class StatusSource:
                     self._accounts[silo].rounds[outcome] += 1
             for silo, count in line["bytes"].items():
                 self._accounts[silo].sent += count
-            for silo, samples in line["samples"].items():
-                self._accounts[silo].last_round, self._accounts[silo].samples = line["round"], samples
+            for silo in counted_silos(line):
+                self._accounts[silo].last_round = line["round"]
+                self._accounts[silo].samples = line["samples"].get(silo)
             for silo, part in line.get("kept", {}).items():
                 self._accounts[silo].kept = part
             for name, phase, digest in receipts(line):
@@ -217,8 +218,8 @@ class StatusSource:
         if not history:
             return None
         last = history[-1]
-        asked = {*last["samples"], *last["failed"], *last["missing"]}
-        return f"{len(last['samples'])}/{len(asked)}"
+        answered = counted_silos(last)
+        return f"{len(answered)}/{len({*answered, *last['failed'], *last['missing']})}"
 
     def _round_times(self, current: CurrentExchange) -> tuple[str, str]:
         """RFC 3339 times of begin and end of the open exchange, which stay the same from one status to the next."""

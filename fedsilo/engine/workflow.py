@@ -28,6 +28,13 @@ from fedsilo.engine.record import Record
 from fedsilo.engine.result import Released
 from fedsilo.engine.robust.rule import RobustMean
 from fedsilo.engine.round import OpenRound
+from fedsilo.engine.secure_sums import (
+    ANSWERED,
+    TOGETHER,
+    SecureSums,
+    summed_openly,
+    without_secure_sums,
+)
 from fedsilo.engine.selection import (
     best_round,
     best_snapshot,
@@ -53,6 +60,7 @@ from fedsilo.methods.method import Method
 from fedsilo.methods.pieces.feature_statistics import pool
 from fedsilo.methods.pieces.preprocessing import numbers_of
 from fedsilo.methods.schedule import is_evaluated, participants
+from fedsilo.methods.secure_sums import CONFIRMED, UNMASK, asks_the_answered, is_summed, layout_of
 from fedsilo.methods.state import Scalar, State, StoredTree, Tree, stored_of
 from fedsilo.wire import Contract
 
@@ -72,22 +80,30 @@ class Workflow:
     """One job's exchanges, and the method's server half that runs them.
 
     :param evaluation: the test set, where the aggregator holds one.
+    :param sums: of a job with secure aggregation; without, updates are summed in the open, in one exchange.
     :ivar exchanges: all of them, in order.
     :ivar rounds: number of the last round.
     """
 
     def __init__(
-        self, method: Method, context: JobContext, evaluation: GlobalEvaluation | None = None
+        self,
+        method: Method,
+        context: JobContext,
+        evaluation: GlobalEvaluation | None = None,
+        sums: SecureSums | None = None,
     ) -> None:
         self._method = method
         self._half = method.server()
         self._context = context
         self._evaluation = evaluation
+        self._sums = sums
         self._metrics = ChosenMetrics.of_job(context.spec)
         if context.spec.evaluation.test_dataset is not None or not method.yields_model:
             self._metrics = ChosenMetrics.of(None)  # those of the aggregator, not of the silos
         self._contracts: dict[tuple[str, tuple[tuple[str, int], ...]], Contract] = {}
         self.exchanges = method.exchanges()
+        if sums is None:
+            self.exchanges = [exchange for exchange in self.exchanges if exchange.of is None]
         self.rounds = self.exchanges[-1].round
 
     @property
@@ -126,11 +142,13 @@ class Workflow:
         """The state with all its trees in files, of which new ones are named by the job's hash."""
         return state.store(blobs, self.spec.digest_algorithm)
 
-    def round(self, exchange: Exchange) -> OpenRound:
+    def round(self, state: State, exchange: Exchange) -> OpenRound:
         """Who takes part in an exchange, and how many answers count."""
         spec = self.spec
         silos = participants(spec, exchange, self._context.silos)
         quorum = spec.participation.quorum(len(silos))
+        if self._sums is not None and asks_the_answered(spec, exchange):
+            silos = tuple(state.values[ANSWERED])
         return OpenRound(silos, quorum, spec.participation.round_deadline.seconds)
 
     def assign(
@@ -139,12 +157,19 @@ class Workflow:
         """What each silo is assigned, and the state that holds the trees which the assignments name."""
         if exchange.phase.step == PREPROCESSING:
             return state, dict.fromkeys(silos, Assignment())
+        if exchange.of is not None:
+            assert self._sums is not None, "there is no such exchange without"
+            return state, self._sums.assigned(exchange.phase.step, silos)
         offered, assignments = self._encoded(exchange, *self._assign(state, exchange, silos))
         # With every task: a guard keeps the blobs of a task and of the one before it.
         added = {INITIAL: INITIAL} if self._method.hands_out_initial else {}
         added |= {PREPROCESSING: PREPROCESSING} if PREPROCESSING in state.trees else {}
+        masking: Mapping[str, Assignment] = {}
+        if self._sums is not None and is_summed(self.spec, exchange.phase.step):
+            masking = self._sums.assigned(exchange.phase.step, silos)
         return offered, {
-            silo: replace(given, trees={**given.trees, **added}) for silo, given in assignments.items()
+            silo: replace(given, trees={**given.trees, **added, **_trees(masking, silo)})
+            for silo, given in assignments.items()
         }
 
     def _assign(
@@ -190,7 +215,9 @@ class Workflow:
         dimensions = self._method.dimensions(signature, settings)
         key = step, tuple(sorted(dimensions.items()))
         if key not in self._contracts:
-            self._contracts[key] = self._method.contract(step, signature, settings)
+            contract = self._method.contract(step, signature, settings)
+            openly = contract.summed if self._sums is None else None
+            self._contracts[key] = openly or contract
         return self._contracts[key]
 
     def fold(
@@ -209,6 +236,38 @@ class Workflow:
             return state, evaluation_record(updates, self._metrics, self.spec.data.class_count)
         if exchange.phase.step == PREPROCESSING:
             return self.aggregate(state, exchange, updates), {}
+        if not self.spec.aggregation.secure:
+            return self._fold_training(state, exchange, updates, offered, assignments)
+        return self._fold_sum(state, exchange, updates)
+
+    def _fold_sum(
+        self, state: State, exchange: Exchange, updates: FoldedUpdates
+    ) -> tuple[State, dict[str, Any]]:
+        """The same of a training exchange, or of a step of it, where sums only are seen."""
+        training, sums = exchange.of or exchange, self._sums
+        contract = self._method.contract(training.phase.step, self._context.signature, {})
+        assert contract.summed is not None, "that of an exchange that is summed"
+        layout = layout_of(self.spec, contract.summed, self._context.weights)
+        if sums is None:
+            answered = updates.silos
+            summed = summed_openly(updates, layout)
+        elif exchange.phase.step == UNMASK:
+            answered = tuple(state.tree(CONFIRMED))
+            summed = sums.unmasked(self.spec, state, exchange, updates, layout)
+        else:
+            return sums.heard(self.spec, state, exchange, updates), {}
+        after, found = self._fold_training(without_secure_sums(state), training, summed, state, {})
+        alone = {"silos": list(answered), "samples": summed.samples(TOGETHER)}
+        return after, {**found, "samples": {}, "silos": {}, "summed": alone}
+
+    def _fold_training(
+        self,
+        state: State,
+        exchange: Exchange,
+        updates: FoldedUpdates,
+        offered: State,
+        assignments: Mapping[str, Assignment],
+    ) -> tuple[State, dict[str, Any]]:
         handed_out = self._handed_out(state, exchange, offered, assignments)
         if self.spec.upload.is_encoded:
             updates = DecodedUpdates(updates, handed_out.tasks)
@@ -237,7 +296,7 @@ class Workflow:
             return HandedOut({}, {})
         encoding = encoding_of(self.spec.download) if lossy else None
         if not lossy:  # silos see what is only compressed on its way as it was before
-            offered, assignments = self._assign(state, exchange, self.round(exchange).silos)
+            offered, assignments = self._assign(state, exchange, self.round(state, exchange).silos)
         whole: dict[str, Tree] = {}
         tasks: dict[str, AnsweredTask] = {}
         for silo, given in assignments.items():
@@ -275,13 +334,19 @@ class Workflow:
     def score(self, state: State, exchange: Exchange) -> dict[str, Any]:
         """Score of the new model for the record, where the aggregator scores it after this exchange."""
         due = is_evaluated(self.spec, exchange.round, self.rounds)
-        scored = self._method.yields_model and exchange.phase.step not in (EVALUATE, PREPROCESSING)
+        scored = self._method.yields_model and self._makes_state(exchange)
         if self._evaluation is None or not due or not scored:
             return {}
         snapshot = self.model(state)
         return self._evaluation.score(
             snapshot.tree, self.architecture(snapshot), self._preprocessing(state)
         ).record()
+
+    def _makes_state(self, exchange: Exchange) -> bool:
+        """Whether the method has another state after an exchange."""
+        if self._sums is not None and self.spec.aggregation.secure:
+            return exchange.phase.step == UNMASK
+        return exchange.phase.step not in (EVALUATE, PREPROCESSING)
 
     def model(self, state: State) -> Snapshot:
         """The model as it would be used now, with the initial values of what silos do not share."""
@@ -363,10 +428,14 @@ class Workflow:
 
 def _of_method(state: State) -> State:
     """The state without what the engine adds."""
-    own = without_best(state)
+    own = without_secure_sums(without_best(state))
     if not any(name in own.trees for name in OF_JOB):
         return own
     return State({name: tree for name, tree in own.trees.items() if name not in OF_JOB}, own.values)
+
+
+def _trees(assignments: Mapping[str, Assignment], silo: str) -> Mapping[str, str]:
+    return assignments[silo].trees if silo in assignments else {}
 
 
 def _require_finite_state(before: State, after: State) -> None:

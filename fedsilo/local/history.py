@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
+from fedsilo.engine.record import counted_silos, total_samples
 from fedsilo.errors import FedsiloError
 
 if TYPE_CHECKING:
@@ -74,8 +75,8 @@ def data_frame(rows: Sequence[Mapping[str, Any]]) -> pandas.DataFrame:
 
 def _row(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     yield "round", record["round"]
-    yield "silos", len(record["samples"])
-    yield "samples", sum(record["samples"].values())
+    yield "silos", len(counted_silos(record))
+    yield "samples", total_samples(record)
     yield "bytes", sum(record["bytes"].values())
     if "seconds" in record:
         yield "seconds", record["seconds"]

@@ -23,7 +23,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from fedsilo.api.agent import FrozenJob, SiloAgent, SiloAgentSpec, TrustBundle
+from fedsilo.api.agent import FrozenJob, Member, SiloAgent, SiloAgentSpec, TrustBundle
 from fedsilo.api.common import Metadata, ObjectRef
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.loading import JobManifest
@@ -167,18 +167,25 @@ class Workdir:
         write_durably(self.secrets / "server.crt", certificate)
         write_durably(self.secrets / "server.key", key)
         task_key = _key(self.secrets / "task-key.pem")
-        silos = []
+        public_keys = {}
         for silo in federation.silos:
             volume = self.volume(silo.metadata.name)
             volume.prepare()
             volume.guard.chmod(0o700)
             clear_outcome(volume)
-            public_key = _key(volume.guard / "key.pem").verify_key.to_text()
+            public_keys[str(silo)] = _key(volume.guard / "key.pem").verify_key.to_text()
+        members = None
+        if federation.job.spec.aggregation.secure:
+            members = tuple(Member(silo=silo, public_key=key) for silo, key in public_keys.items())
+        silos = []
+        for silo in federation.silos:
+            volume, public_key = self.volume(silo.metadata.name), public_keys[str(silo)]
             trust = TrustBundle(
                 url=f"https://127.0.0.1:{port}",
                 ca_certificate=authority.cert_pem.decode(),
                 task_key=task_key.verify_key.to_text(),
                 public_key=public_key,
+                members=members,
             )
             # A copy for each: the trainer can change what it can see.
             for directory in (volume.root, volume.guard):

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from fedsilo.api.communication import UploadSpec
 from fedsilo.encodings.registry import with_encoding
+from fedsilo.errors import MethodError
+from fedsilo.kinds import KINDS
 from fedsilo.methods.interface import Payload, Step
 from fedsilo.methods.pieces.buffers import is_statistic
 from fedsilo.wire import Contract, ExpectedBlock, ModelSignature
@@ -15,7 +17,11 @@ def contract_of(step: Step, signature: ModelSignature, dimensions: Mapping[str, 
     """The contract of a step, tensor by tensor.
 
     :param dimensions: value of each symbolic dimension.
+    :raises MethodError: a payload of no payload kind.
     """
+    if foreign := [payload.kind for payload in step.payloads if payload.kind not in KINDS]:
+        # The kind of what guards alone send is none that a silo's policy is asked about.
+        raise MethodError(f"payload: kind is {foreign[0]!r}; use one of {', '.join(KINDS)}")
     blocks = tuple(block for payload in step.payloads for block in _blocks(payload, signature, dimensions))
     return Contract(
         blocks,

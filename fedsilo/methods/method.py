@@ -37,6 +37,7 @@ from fedsilo.methods.interface import (
 from fedsilo.methods.pieces.preprocessing import preparation_step
 from fedsilo.methods.pieces.score_sums import sums_payloads
 from fedsilo.methods.schedule import schedule
+from fedsilo.methods.secure_sums import STEPS, is_summed, layout_of, masked_contract, message_contract
 from fedsilo.methods.state import Scalar
 from fedsilo.tasks.registry import DEFAULT, metrics_of
 from fedsilo.wire import Contract, ModelSignature
@@ -318,6 +319,17 @@ class Method(ABC):
         :param settings: those of the signed task.
         :raises MethodError: when the method does not declare the step.
         """
+        if step in STEPS:
+            return message_contract(self.spec, step)
+        plain = self._plain_contract(step, signature, settings)
+        if not is_summed(self.spec, step):
+            return plain
+        return masked_contract(layout_of(self.spec, plain, self.averaging))
+
+    def _plain_contract(
+        self, step: str, signature: ModelSignature, settings: Mapping[str, Scalar]
+    ) -> Contract:
+        """The same where the aggregator may see single updates."""
         dimensions = self.dimensions(signature, settings)
         contract = encoded_contract(contract_of(self.step(step), signature, dimensions), self.spec.upload)
         contract = replace(contract, algorithm=self.spec.digest_algorithm)

@@ -11,6 +11,7 @@ from collections.abc import Container, Sequence
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.methods.interface import EVALUATE, PREPROCESSING, Exchange, Phase
+from fedsilo.methods.secure_sums import secured
 
 
 def schedule(
@@ -18,7 +19,8 @@ def schedule(
 ) -> list[Exchange]:
     """All exchanges in order; where silos evaluate, one more after each round that is evaluated.
 
-    Where the job preprocesses, round 1 begins with an exchange for it.
+    Where the job preprocesses, round 1 begins with an exchange for it. With secure aggregation several take the place
+    of each training exchange.
 
     :param personal: silos have models of their own, which nobody else can score.
     :param scored: there is a model for all silos to score.
@@ -29,7 +31,8 @@ def schedule(
     prepared = (scored or personal) and spec.data.preprocessing is not None
     exchanges = [Exchange(Phase(PREPROCESSING, 1, PREPROCESSING, everyone=True), 1, 1, 1)] if prepared else []
     for number, phase in enumerate(training, start=1):
-        exchanges.append(Exchange(phase, number, names[:number].count(phase.name), names.count(phase.name)))
+        exchange = Exchange(phase, number, names[:number].count(phase.name), names.count(phase.name))
+        exchanges += secured(exchange) if spec.aggregation.secure else [exchange]
         if by_silos and is_evaluated(spec, number, len(training)):
             scoring = Phase(EVALUATE, len(training), EVALUATE, everyone=True)
             exchanges.append(Exchange(scoring, number, number, len(training)))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from fedsilo.canonical import canonical_json
 from fedsilo.errors import Problem, QuorumLost
@@ -14,6 +14,9 @@ from fedsilo.wire.keys import SIGNATURE_BYTES, SigningKey, VerifyKey
 
 KEYS, SURVIVORS = "fedsilo/secure-keys/v1", "fedsilo/secure-survivors/v1"
 """Domains of signatures."""
+
+ANNOUNCEMENT_BYTES = 3 * KEY_BYTES + SIGNATURE_BYTES
+"""Two public keys, a commitment and a signature."""
 
 FEWEST_SILOS = 3
 """Of two silos each knows the other's summand from the sum."""
@@ -100,31 +103,23 @@ class KeyAnnouncement:
         keys = self.mask_key, self.share_key, self.commitment
         context.members[silo].verify(KEYS, _announced(context, silo, keys), self.signature)
 
-    def to_dict(self) -> dict[str, bytes]:
+    def to_bytes(self) -> bytes:
         """As it is sent."""
-        return {
-            "maskKey": self.mask_key,
-            "shareKey": self.share_key,
-            "commitment": self.commitment,
-            "signature": self.signature,
-        }
+        return self.mask_key + self.share_key + self.commitment + self.signature
 
     @classmethod
-    def from_dict(cls, document: Any) -> Self:
-        """What `to_dict` gave; errors as `read_bytes`."""
-        sizes = {
-            "maskKey": KEY_BYTES,
-            "shareKey": KEY_BYTES,
-            "commitment": KEY_BYTES,
-            "signature": SIGNATURE_BYTES,
-        }
-        return cls(
-            **dict(
-                zip(
-                    ("mask_key", "share_key", "commitment", "signature"), _fixed(document, sizes), strict=True
-                )
+    def from_bytes(cls, content: bytes) -> Self:
+        """What `to_bytes` gave.
+
+        :raises Problem: `malformed` where it has another size.
+        """
+        if len(content) != ANNOUNCEMENT_BYTES:
+            raise Problem(
+                "malformed",
+                f"secure aggregation: an announcement of {len(content)} bytes, not {ANNOUNCEMENT_BYTES}; send it anew",
             )
-        )
+        one, two, three = KEY_BYTES, 2 * KEY_BYTES, 3 * KEY_BYTES
+        return cls(content[:one], content[one:two], content[two:three], content[three:])
 
 
 @dataclass(frozen=True)
@@ -138,34 +133,33 @@ class Unmasking:
     keys: Mapping[str, bytes]
     seeds: Mapping[str, bytes]
 
-    def to_dict(self) -> dict[str, dict[str, bytes]]:
-        """As it is sent."""
-        return {"keys": dict(self.keys), "seeds": dict(self.seeds)}
+    def to_bytes(self, sharers: Iterable[str]) -> bytes:
+        """As it is sent: one share of each silo that shared, in the job's order."""
+        return b"".join((self.seeds if silo in self.seeds else self.keys)[silo] for silo in sharers)
 
     @classmethod
-    def from_dict(cls, document: Any) -> Self:
-        """What `to_dict` gave; errors as `read_bytes`."""
-        if not isinstance(document, Mapping) or document.keys() != {"keys", "seeds"}:
-            raise Problem(
-                "malformed", "secure aggregation: an unmasking has keys and seeds, and nothing else"
-            )
-        return cls(*(read_bytes(document[name], SHARE_BYTES, name) for name in ("keys", "seeds")))
+    def from_bytes(cls, content: bytes, sharers: Sequence[str], survivors: Collection[str]) -> Self:
+        """What `to_bytes` gave.
+
+        :raises Problem: `malformed` where it has another size.
+        """
+        shares = parted(content, SHARE_BYTES, sharers, "an unmasking")
+        keys = {silo: share for silo, share in shares.items() if silo not in survivors}
+        return cls(keys, {silo: share for silo, share in shares.items() if silo in survivors})
 
 
-def read_bytes(document: Any, size: int, what: str) -> dict[str, bytes]:
-    """Silo -> so many bytes.
+def parted(content: bytes, size: int, silos: Sequence[str], what: str) -> dict[str, bytes]:
+    """Silo -> its part, of so many bytes each, in this order.
 
-    :raises Problem: `malformed`.
+    :raises Problem: `malformed` where there are more or fewer bytes.
     """
-    if not isinstance(document, Mapping):
-        raise Problem("malformed", f"secure aggregation: {what} is not a mapping of silos")
-    for silo, value in document.items():
-        if type(silo) is not str or type(value) is not bytes or len(value) != size:
-            raise Problem(
-                "malformed",
-                f"secure aggregation: {what} of {str(silo)[:80]!r} is not {size} bytes; send it anew",
-            )
-    return dict(document)
+    if len(content) != size * len(silos):
+        raise Problem(
+            "malformed",
+            f"secure aggregation: {what} of {len(content)} bytes, not {size} for each of {len(silos)} silos; send it "
+            "anew",
+        )
+    return {silo: content[size * place : size * (place + 1)] for place, silo in enumerate(silos)}
 
 
 def survivors_message(context: SumContext, survivors: Iterable[str]) -> bytes:
@@ -177,12 +171,13 @@ def _announced(context: SumContext, silo: str, keys: tuple[bytes, bytes, bytes])
     return b"".join(keys) + canonical_json({"silo": silo}) + context.content
 
 
-def _fixed(document: Any, sizes: Mapping[str, int]) -> list[bytes]:
-    if not isinstance(document, Mapping) or document.keys() != sizes.keys():
+def verify_confirmation(context: SumContext, silo: str, survivors: Iterable[str], signature: bytes) -> None:
+    """Return if a silo has signed who survived.
+
+    :raises Problem: `malformed` for another size than a signature's, or `signature-invalid`.
+    """
+    if len(signature) != SIGNATURE_BYTES:
         raise Problem(
-            "malformed", f"secure aggregation: an announcement has {', '.join(sizes)}, and nothing else"
+            "malformed", f"secure aggregation: the signature of {silo} is not {SIGNATURE_BYTES} bytes"
         )
-    for name, size in sizes.items():
-        if type(document[name]) is not bytes or len(document[name]) != size:
-            raise Problem("malformed", f"secure aggregation: {name} is not {size} bytes; send it anew")
-    return [document[name] for name in sizes]
+    context.members[silo].verify(SURVIVORS, survivors_message(context, survivors), signature)

@@ -26,9 +26,10 @@ from fedsilo.secure_aggregation.messages import (
     SumContext,
     Unmasking,
     survivors_message,
+    verify_confirmation,
 )
 from fedsilo.secure_aggregation.shamir import SHARE_BYTES, split
-from fedsilo.wire.keys import SIGNATURE_BYTES, SigningKey
+from fedsilo.wire.keys import SigningKey
 
 SEALED_BYTES = 2 * SHARE_BYTES + 16
 """Two shares, encrypted and authenticated."""
@@ -159,11 +160,7 @@ class SiloSide:
                 "malformed", "secure aggregation: a silo that did not survive has confirmed the list"
             )
         for silo, signature in confirmed.items():
-            if len(signature) != SIGNATURE_BYTES:
-                raise Problem(
-                    "malformed", f"secure aggregation: the signature of {silo} is not {SIGNATURE_BYTES} bytes"
-                )
-            self.context.members[silo].verify(SURVIVORS, message, signature)
+            verify_confirmation(self.context, silo, survivors, signature)
         self.context.require_enough(confirmed, "confirmed the survivors")
         keys, seeds = dict[str, bytes](), dict[str, bytes]()
         for silo in [self.silo, *sealed]:
@@ -255,5 +252,5 @@ def own_mask(seed: bytes, context: SumContext) -> bytes:
 def _digest_of(announced: Mapping[str, KeyAnnouncement]) -> bytes:
     digest = hashlib.sha256()
     for silo, one in sorted(announced.items()):
-        digest.update(canonical_json({"silo": silo}) + b"".join(one.to_dict().values()))
+        digest.update(canonical_json({"silo": silo}) + one.to_bytes())
     return digest.digest()

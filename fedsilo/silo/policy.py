@@ -19,6 +19,7 @@ from fedsilo.api.silo import Silo
 from fedsilo.api.silo_policy import PersonalAccuracy, SiloPolicy
 from fedsilo.api.text import comma_separated, counted
 from fedsilo.errors import FedsiloError, MethodError, PolicyRefused
+from fedsilo.kinds import SECURE_AGGREGATION
 from fedsilo.methods import registry
 from fedsilo.methods.interface import NAMED_PERSONAL_ACCURACY, PERSONAL_ACCURACY, Payload
 from fedsilo.methods.pieces.feature_statistics import KIND
@@ -44,8 +45,10 @@ class Departure:
 
     @classmethod
     def of(cls, contract: Contract, round: int, examples: int | None) -> Departure:
-        """What a contract allows, known to the byte."""
-        return cls(contract.kinds(), contract.max_bytes(), round, examples)
+        """What a contract allows, known to the byte; of a sum, what goes into it."""
+        within = contract.summed or contract
+        kinds = [kind for kind in within.kinds() if kind != SECURE_AGGREGATION]
+        return cls(kinds, contract.max_bytes(), round, examples)
 
 
 @dataclass(frozen=True)

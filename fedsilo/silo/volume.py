@@ -9,7 +9,7 @@ drop/<task>/failed.json    trainer  why there is no reply
 drop/failed.json           trainer  why there will never be one
 state/<task>/              trainer  private state after that task
 state/secret.json          trainer  what noise is drawn from, where the method adds any
-guard/                     guard    outbox; the trainer does not see it
+guard/                     guard    outbox, secrets of secure sums; the trainer does not see it
 audit/                     guard    the log of everything that left
 
 In a cluster each of the first-level directories is a mount of its own, of one volume: no link and no rename leads
@@ -109,6 +109,11 @@ class Volume:
     def outbox(self) -> Path:
         """Signed updates on their way."""
         return self.guard / "outbox"
+
+    @property
+    def sums(self) -> Path:
+        """Secrets of the present secure sum."""
+        return self.guard / "sums"
 
     @property
     def audit(self) -> Path:

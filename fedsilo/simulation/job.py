@@ -129,7 +129,7 @@ class Simulation:
 
     def _collect(self, state: State, exchange: Exchange) -> Generator[None, None, dict[str, SimulatedUpdate]]:
         """The updates of one exchange, as many as there are when its round closes."""
-        round = self._workflow.round(exchange)
+        round = self._workflow.round(state, exchange)
         offered, assignments = self._workflow.assign(state, exchange, round.silos)
         self._given = offered, assignments
         tasks = [self._task(offered, exchange, silo, assignments[silo]) for silo in round.silos]

@@ -18,6 +18,7 @@ from fedsilo.engine.exchange import check_update
 from fedsilo.engine.fold import StoredUpdates
 from fedsilo.engine.provenance import StateDigests, digests_of, update_files
 from fedsilo.engine.public_dataset import PublicDataset
+from fedsilo.engine.secure_sums import SecureSums
 from fedsilo.engine.selection import best_snapshot, with_best
 from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FileDamaged, Problem, ProvenanceInvalid
@@ -46,7 +47,8 @@ def replay(place: Place, chain: VerifiedChain) -> None:
     prepare_torch(job.spec.training.threads)
     public = PublicDataset.of(job.method, Path())
     context = JobContext.of(job.method, tuple(job.silos), _initial(place, job), public=public)
-    workflow = Workflow(job.method, context)
+    sums = SecureSums(job.uid, job.silos) if job.spec.aggregation.secure else None
+    workflow = Workflow(job.method, context, sums=sums)
     with tempfile.TemporaryDirectory(prefix="fedsilo-replay-") as folder:
         blobs = Path(folder)
         state = workflow.stored(workflow.start(), blobs)

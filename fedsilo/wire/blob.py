@@ -42,6 +42,7 @@ _CODES = {
     "int8": "I8",
     "uint16": "U16",
     "uint32": "U32",
+    "uint64": "U64",
     "bool": "BOOL",
 }
 _NAMES = {code: name for name, code in _CODES.items()}

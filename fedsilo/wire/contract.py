@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from fedsilo.digests import SHA256
 from fedsilo.errors import MethodError, Problem
-from fedsilo.kinds import KINDS
+from fedsilo.kinds import BLOCK_KINDS
 from fedsilo.wire.fields import PROTOCOL, TOKEN, pack
 from fedsilo.wire.tensors import TensorSpec
 
@@ -40,7 +40,7 @@ MAX_HELD_BYTES = 1 << 30
 class ExpectedBlock:
     """One tensor that a silo sends.
 
-    :param kind: one of `KINDS`; a silo's policy permits kinds one by one.
+    :param kind: one of `BLOCK_KINDS`; a silo's policy permits kinds one by one.
     :param label: the class whose quantity this is; such a block may be left out, for a silo withholds the
         statistics of a class of which it has too few samples, and its name ends in "/<label>".
         None: the block is required.
@@ -57,8 +57,10 @@ class ExpectedBlock:
     at_most: bool = False
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise MethodError(f"block {self.name}: kind is {self.kind!r}; use one of {', '.join(KINDS)}")
+        if self.kind not in BLOCK_KINDS:
+            raise MethodError(
+                f"block {self.name}: kind is {self.kind!r}; use one of {', '.join(BLOCK_KINDS)}"
+            )
         if self.label is not None and (self.label < 0 or not self.name.endswith(f"/{self.label}")):
             raise MethodError(
                 f"block {self.name}: label is {self.label}; end the name in '/<label>', from 0 on"
@@ -131,6 +133,7 @@ class Contract:
     :param encoding: how tensors were made into parts, as documents say it; None where all are sent as they are.
     :param encoded: those tensors.
     :param algorithm: the hash of every block's digest, one of `fedsilo.digests.ALGORITHMS`.
+    :param summed: what goes, masked, into the one block of this contract, where only sums over silos may be seen.
     :raises MethodError: when a name is declared twice or cannot be a metric's.
     """
 
@@ -144,6 +147,7 @@ class Contract:
     required: frozenset[str] = frozenset()
     limits: Limits | None = field(default=None, compare=False)
     samples: tuple[int, int] = ANY_SAMPLES
+    summed: Contract | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "metrics", tuple(sorted(self.metrics)))
@@ -164,6 +168,7 @@ class Contract:
         more: dict[str, Any] = {} if self.schema is None else {"schema": bytes.fromhex(self.schema)}
         more |= {} if self.encoding is None else {"encoding": dict(self.encoding)}
         more |= {} if self.algorithm == SHA256 else {"digest": self.algorithm}
+        more |= {} if self.summed is None else {"summed": bytes.fromhex(self.summed.digest())}
         packed = pack({"protocol": PROTOCOL, "blocks": blocks, "metrics": list(self.metrics)} | more)
         return hashlib.sha256(packed).hexdigest()
 
@@ -180,14 +185,16 @@ class Contract:
 
     def describe(self) -> list[str]:
         """What leaves the silo, in English, one line per kind and one for the metrics."""
+        if self.summed is not None:
+            return [f"masked, in a sum over silos: {line}" for line in self.summed.describe()]
         inner = {name for tensor in self.encoded for name in tensor.parts[:-1]}
         lines = [_describe(kind, [b for b in self.blocks if b.kind == kind], inner) for kind in self.kinds()]
         return [*lines, f"metrics: {', '.join(self.metrics) or 'none'}"]
 
     def kinds(self) -> list[str]:
-        """The kinds that occur, in the order of `KINDS`."""
+        """The kinds that occur, in the order of `BLOCK_KINDS`."""
         used = {block.kind for block in self.blocks}
-        return [kind for kind in KINDS if kind in used]
+        return [kind for kind in BLOCK_KINDS if kind in used]
 
     def check(self, blocks: Sequence[_Block], metrics: Mapping[str, float], samples: int = 0) -> None:
         """Return if these blocks, in this order, and these figures are what the contract allows.

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from fedsilo.digests import ALGORITHMS, SHA256
 from fedsilo.errors import Problem
-from fedsilo.kinds import KINDS
+from fedsilo.kinds import BLOCK_KINDS
 from fedsilo.wire.fields import PROTOCOL, FieldReader, check_protocol, pack, unpack_map
 from fedsilo.wire.tensors import TensorSpec, refuse_twice
 
@@ -193,8 +193,8 @@ def _read_blocks(items: Sequence[object]) -> tuple[TensorEntry, ...]:
     for index, item in enumerate(items):
         fields = FieldReader(f"update: blocks[{index}]", item, _BLOCK_KEYS)
         spec = TensorSpec(fields.text("name"), fields.shape("shape"), fields.text("dtype"))
-        if fields.text("kind") not in KINDS:
-            raise fields.refuse("kind", f"one of {', '.join(KINDS)}", "wrong-kind")
+        if fields.text("kind") not in BLOCK_KINDS:
+            raise fields.refuse("kind", f"one of {', '.join(BLOCK_KINDS)}", "wrong-kind")
         if missing:
             _require_same(fields, spec, found[-1], missing)
         else:

@@ -28,6 +28,7 @@ DTYPES: dict[str, np.dtype] = {
     "int8": np.dtype("i1"),
     "uint16": np.dtype("<u2"),
     "uint32": np.dtype("<u4"),
+    "uint64": np.dtype("<u8"),
     "bool": np.dtype("?"),
 }
 MAX_TENSOR_BYTES = 1 << 40

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsilo.durable import append_durably, make_directory, sync_directory, truncate
+from fedsilo.methods.secure_sums import STEPS
 from fedsilo.silo.audit_chain import FILE, GENESIS, content_of, line_digest, verified, whole_lines
 from fedsilo_agent.guard.exchanges import Answer, ExchangeKey
 from fedsilo_agent.guard.report import ReceiptsReport
@@ -59,7 +60,10 @@ DAY_SECONDS = 86_400.0
 class AuditRecord:
     """What the log says of the guard's own past.
 
-    :ivar acknowledged: tasks whose updates the aggregator has: the last one, after the one before it.
+    :ivar acknowledged: tasks whose updates the aggregator has: the last one, after the one before it. Those that a
+        guard answers by itself do not count: no state of the trainer comes of them.
+    :ivar last_acknowledged: the last task whose update, or message, the aggregator has.
+    :ivar messages: tasks that it has answered by itself.
     :ivar signature: digest of the model's signature that the trainer announced before round 1.
     :ivar schema: digest of the schema of the data that it announced with it, if it did.
     :ivar readiness: digest of what was last told of the data.
@@ -70,6 +74,8 @@ class AuditRecord:
     """
 
     acknowledged: tuple[str, ...] = ()
+    last_acknowledged: str | None = None
+    messages: set[str] = field(default_factory=set)
     signature: str | None = None
     schema: str | None = None
     readiness: str | None = None
@@ -83,7 +89,9 @@ class AuditRecord:
         self.finished = line["event"] == "finished"
         match line["event"]:
             case "acknowledged":
-                task = line.get("task", "")
+                task = self.last_acknowledged = line.get("task", "")
+                if task in self.messages:
+                    return
                 self.acknowledged = (*(other for other in self.acknowledged if other != task), task)[-2:]
             case "signature":
                 self.signature, self.schema = line.get("digest"), line.get("schema")
@@ -92,16 +100,13 @@ class AuditRecord:
             case "departure":
                 task, digest = line.get("task", ""), line.get("digest", "")
                 self.departures[task] = digest
+                if line.get("step") in STEPS:
+                    self.messages.add(task)
                 self.initial_weights = self.initial_weights or line.get("initialWeights")
                 # Lines without a phase are of a guard that wrote none; nearly every phase is called like its step.
                 exchange = line.get("round", 0), line.get("phase", line.get("step", ""))
                 size = sum(count["bytes"] for count in line.get("kinds", {}).values())
                 self.answered[exchange] = Answer(task, line.get("taskDigest"), digest, size)
-
-    @property
-    def last_acknowledged(self) -> str | None:
-        """The last task whose update the aggregator has."""
-        return self.acknowledged[-1] if self.acknowledged else None
 
     def acknowledged_before(self, task: str) -> str | None:
         """The last acknowledged task other than this one.

@@ -49,10 +49,13 @@ class Schedule:
     """
 
     def __init__(self, exchanges: Iterable[Exchange]) -> None:
-        listed = [(exchange.round, exchange.phase.name, exchange.phase.step) for exchange in exchanges]
-        self._positions = {(round, phase): position for position, (round, phase, _) in enumerate(listed)}
-        self._steps = {(round, phase): step for round, phase, step in listed}
-        self._rounds = max((round for round, _, _ in listed), default=0)
+        self._exchanges = {(exchange.round, exchange.phase.name): exchange for exchange in exchanges}
+        self._positions = {key: position for position, key in enumerate(self._exchanges)}
+        self._rounds = max((round for round, _ in self._exchanges), default=0)
+
+    def exchange_of(self, task: Task) -> Exchange:
+        """The exchange that a task is of, once it is known to be one of the job."""
+        return self._exchanges[task.round, task.phase]
 
     def require_due(self, task: Task, digest: str, answered: Mapping[ExchangeKey, Answer]) -> None:
         """Check that a task is of an exchange that may be answered now.
@@ -67,7 +70,7 @@ class Schedule:
         key = task.round, task.phase
         asked = f"task {task.task} is of round {task.round}, phase {task.phase!r}, step {task.step!r}"
         position = self._positions.get(key)
-        if position is None or self._steps[key] != task.step:
+        if position is None or self._exchanges[key].phase.step != task.step:
             problem = f"which is no exchange of this job of {self._rounds} rounds"
             raise ExchangeRefused(f"{asked}, {problem}; nothing is sent")
         before = answered.get(key)

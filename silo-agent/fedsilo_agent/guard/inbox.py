@@ -18,6 +18,7 @@ from typing import Any
 from fedsilo.durable import remove, require_content, unlink
 from fedsilo.errors import FileDamaged, PolicyRefused
 from fedsilo.json_files import Fields, read_with_digest, write_with_digest
+from fedsilo.methods.secure_sums import PREFIX
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import BlobLink, Task
 from fedsilo_agent.guard.client import AggregatorClient
@@ -47,7 +48,7 @@ class Inbox:
         :raises Problem: when a blob cannot be had.
         :raises OSError: when there is no space now.
         """
-        digests = {link.digest for link in task.blobs}
+        digests = {link.digest for link in _of_trainer(task)}
         # The task before counts too: an evaluation between two rounds must not make both fetch the same encoders.
         for path in self._volume.blobs.iterdir():
             if path.name.removeprefix(".").removesuffix(".part") not in digests | self._handed_over:
@@ -67,7 +68,7 @@ class Inbox:
             "step": task.step,
             "phase": task.phase,
             "round": task.round,
-            "trees": {link.name: link.digest for link in task.blobs},
+            "trees": {link.name: link.digest for link in _of_trainer(task)},
             "settings": dict(task.settings),
             "acknowledged": acknowledged,
         }
@@ -102,7 +103,7 @@ class Inbox:
         return self._volume.blobs / link.digest
 
     def _missing(self, task: Task) -> list[BlobLink]:
-        return [link for link in task.blobs if not self._is_whole(link.digest)]
+        return [link for link in _of_trainer(task) if not self._is_whole(link.digest)]
 
     def _is_whole(self, digest: str) -> bool:
         """Whether a blob is here; a damaged one is removed."""
@@ -130,3 +131,8 @@ class Inbox:
                 f"{os.strerror(errno.ENOSPC)}: task {task.task} needs {needed} bytes, {usage.free} are free"
             )
             raise OSError(errno.ENOSPC, text)
+
+
+def _of_trainer(task: Task) -> list[BlobLink]:
+    """The task's blobs without messages of other silos, which only the guard reads."""
+    return [link for link in task.blobs if not link.name.startswith(PREFIX)]

@@ -10,10 +10,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from fedsilo.encodings.check import require_decodable
 from fedsilo.errors import FileDamaged, PolicyRefused, Problem
@@ -30,6 +32,8 @@ from fedsilo.silo.reply import (
 )
 from fedsilo.wire import BlobReader, Contract, SigningKey, Task, UpdateHeader, lay_out, new_update
 from fedsilo.wire.blob import MAX_BLOB_HEADER_BYTES
+from fedsilo.wire.header import TensorEntry
+from fedsilo.wire.tensors import raw_bytes, spec_of
 
 REASON = re.compile(r"[A-Z][A-Za-z]{0,63}")
 """Reasons that the aggregator takes; see docs/wire.md."""
@@ -111,19 +115,9 @@ def sign_reply(
             _require_small(file, contract)
             tensors = BlobReader(drop / TENSORS, file)
             blocks = released_blocks(contract, tensors.specs, reply.support, limits.min_samples_per_class)
-            header = UpdateHeader(
-                job=task.job,
-                task=task.task,
-                round=task.round,
-                sender=task.silo,
-                key_id=key.verify_key.key_id,
-                contract=bytes.fromhex(contract.digest()),
-                task_digest=task_digest,
-                samples=reply.samples,
-                metrics=limits.metrics(reply.metrics),
-                blocks=lay_out((block.kind, tensors.specs[block.name]) for block in blocks),
-                algorithm=contract.algorithm,
-            )
+            listed = lay_out((block.kind, tensors.specs[block.name]) for block in blocks)
+            header = _header(task, task_digest, contract, key, listed)
+            header = replace(header, samples=reply.samples, metrics=limits.metrics(reply.metrics))
             with new_update(update, header, contract, key) as own:
                 for name, piece in tensors.pieces():
                     own.write(name, piece)
@@ -144,6 +138,42 @@ def sign_reply(
         count["bytes"] += tensors.specs[block.name].nbytes
     size = update.stat().st_size
     return SignedUpdate(digest, size, reply.samples, header.metrics, kinds, reply.mechanisms)
+
+
+def sign_vector(
+    vector: np.ndarray, update: Path, task: Task, task_digest: bytes, contract: Contract, key: SigningKey
+) -> SignedUpdate:
+    """Write what the guard itself has computed, the one block of its contract, into a signed update.
+
+    :param vector: one-dimensional.
+    """
+    (block,) = contract.blocks
+    spec = spec_of(block.name, vector)
+    header = _header(task, task_digest, contract, key, lay_out([(block.kind, spec)]))
+    with new_update(update, header, contract, key) as own:
+        own.write(block.name, raw_bytes(vector).data)
+        digest = own.publish()
+    kinds = {block.kind: {"blocks": 1, "bytes": spec.nbytes}}
+    return SignedUpdate(digest, update.stat().st_size, 0, {}, kinds)
+
+
+def _header(
+    task: Task, task_digest: bytes, contract: Contract, key: SigningKey, blocks: tuple[TensorEntry, ...]
+) -> UpdateHeader:
+    """The header of an answer that states no samples and no metrics."""
+    return UpdateHeader(
+        job=task.job,
+        task=task.task,
+        round=task.round,
+        sender=task.silo,
+        key_id=key.verify_key.key_id,
+        contract=bytes.fromhex(contract.digest()),
+        task_digest=task_digest,
+        samples=0,
+        metrics={},
+        blocks=blocks,
+        algorithm=contract.algorithm,
+    )
 
 
 def require_undamaged(drop: Path, contract: Contract) -> None:

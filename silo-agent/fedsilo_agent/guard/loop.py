@@ -10,8 +10,11 @@ import logging
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from fedsilo.durable import unlink
 from fedsilo.errors import FedsiloError, FileDamaged, PolicyRefused, Problem
@@ -37,13 +40,16 @@ from fedsilo_agent.guard.exchanges import (
 from fedsilo_agent.guard.inbox import Inbox
 from fedsilo_agent.guard.inspection import (
     Announcement,
+    SignedUpdate,
     read_announcement,
     read_failure,
     require_undamaged,
     sign_reply,
+    sign_vector,
 )
 from fedsilo_agent.guard.outbox import Outbox
 from fedsilo_agent.guard.report import ReceiptsReport
+from fedsilo_agent.guard.secure_sums import Rows, SecureSums, is_step
 from fedsilo_agent.guard.task_check import TaskCheck
 from fedsilo_agent.guard.task_source import TaskSource, VerifiedTask
 from fedsilo_agent.guard.text import bounded
@@ -90,6 +96,7 @@ class Guard:
         self._tasks = TaskSource(client, check, self._audit)
         self._inbox = Inbox(volume, client)
         self._outbox = Outbox(volume.outbox, client, self._audit)
+        self._sums = SecureSums(volume.sums, check, key, client)
         self._agreement = Agreement(check, client, self._audit)
         self._changes = Changes()
 
@@ -151,10 +158,14 @@ class Guard:
                 # A task that is refused never reaches the trainer.
                 contract = await self._contract(task)
                 self._require_permitted(verified, contract)
-                found = os.path.lexists(self._volume.drop / task.task / REPLY)
-                await self._inbox.put(task, self._audit.record.acknowledged_before(task.task))
-                drop = await self._wait_for_drop(task, contract, found)
-                await uninterrupted(asyncio.to_thread(self._sign, verified, contract, drop))
+                rows = await self._sums.fetch(task)
+                if is_step(task):
+                    await uninterrupted(asyncio.to_thread(self._sign_message, verified, contract, rows))
+                else:
+                    found = os.path.lexists(self._volume.drop / task.task / REPLY)
+                    await self._inbox.put(task, self._audit.record.acknowledged_before(task.task))
+                    drop = await self._wait_for_drop(task, contract.summed or contract, found)
+                    await uninterrupted(asyncio.to_thread(self._sign, verified, contract, drop, rows))
             await self._outbox.send(task.task, round=task.round)
         except PolicyRefused as refusal:
             text = bounded(str(refusal))
@@ -174,7 +185,8 @@ class Guard:
         task, answered = verified.task, self._audit.record.answered
         self._check.require_permitted(task, contract, sent_before(task, answered))
         self._check.schedule.require_due(task, verified.digest.hex(), answered)
-        require_same_initial_weights(task, self._audit.record.initial_weights)
+        if not is_step(task):
+            require_same_initial_weights(task, self._audit.record.initial_weights)
 
     async def _contract(self, task: Task) -> Contract:
         announcement, schema = await self._announced_data()
@@ -269,16 +281,38 @@ class Guard:
         if os.path.lexists(path):
             raise TrainerFailed(*read_failure(path))
 
-    def _sign(self, verified: VerifiedTask, contract: Contract, drop: Path) -> None:
-        task = verified.task
+    def _sign(self, verified: VerifiedTask, contract: Contract, drop: Path, rows: Rows) -> None:
         # The policy may have changed, and time has passed, since the trainer was given the task.
         self._require_permitted(verified, contract)
         # It may leave only once the log has it.
-        path = self._outbox.path(task.task)
-        update = sign_reply(drop, path, task, verified.digest, contract, self._check.limits, self._key)
+        path = self._outbox.path(verified.task.task)
+        if contract.summed is None:
+            self._add(verified, self._sign_reply(verified, contract, drop, path))
+            return
+        plain = path.with_suffix(".plain")
+        try:
+            update = self._sign_reply(verified, contract.summed, drop, plain)
+            vector = self._sums.mask(verified.task, rows, self._check.layout(contract.summed), plain)
+        finally:
+            unlink(plain, missing_ok=True)
+        masked = sign_vector(vector, path, verified.task, verified.digest, contract, self._key)
+        self._add(verified, replace(masked, mechanisms=update.mechanisms))
+
+    def _sign_reply(self, verified: VerifiedTask, contract: Contract, drop: Path, path: Path) -> SignedUpdate:
+        return sign_reply(drop, path, verified.task, verified.digest, contract, self._check.limits, self._key)
+
+    def _sign_message(self, verified: VerifiedTask, contract: Contract, rows: Rows) -> None:
+        content = np.frombuffer(self._sums.message(verified.task, rows), np.uint8)
+        path = self._outbox.path(verified.task.task)
+        self._add(verified, sign_vector(content, path, verified.task, verified.digest, contract, self._key))
+
+    def _add(self, verified: VerifiedTask, update: SignedUpdate) -> None:
+        """Charge the ledger with an update, and put on record that it departs."""
+        task, path = verified.task, self._outbox.path(verified.task.task)
         try:
             require_same_answer(task, update.digest, self._audit.record.answered)
-            self._charging.charge(update)
+            if not is_step(task):  # nothing of the silo's data is in the messages of a sum
+                self._charging.charge(update)
         except (PolicyRefused, OSError):
             unlink(path)
             raise

@@ -21,12 +21,16 @@ from fedsilo.digests import short
 from fedsilo.errors import FedsiloError, MethodError, PolicyRefused, Problem
 from fedsilo.methods import registry
 from fedsilo.methods.method import Method
+from fedsilo.methods.schedule import exchange_id, participants
+from fedsilo.methods.secure_sums import layout_of, sum_context
 from fedsilo.readiness.announced import FindingRules
+from fedsilo.secure_aggregation.layout import Layout
+from fedsilo.secure_aggregation.messages import SumContext
 from fedsilo.silo import policy
 from fedsilo.silo.announcement import Schema, finding_rules, require_declared
 from fedsilo.tasks.interface import OWN
 from fedsilo.tasks.registry import bind, kind_of
-from fedsilo.wire import Contract, ModelSignature, Task, VerifyKey, open_task, require_algorithm
+from fedsilo.wire import Contract, ModelSignature, SigningKey, Task, VerifyKey, open_task, require_algorithm
 from fedsilo_agent.guard.exchanges import Schedule, initial_weights_of
 from fedsilo_agent.guard.present_policy import PresentPolicy
 
@@ -178,6 +182,35 @@ class TaskCheck:
         now = self.clock()
         for silo in self._silos():
             policy.require(silo, self.agent.spec.job, departure, now, sent)
+
+    def sum_context(self, task: Task, key: SigningKey) -> SumContext:
+        """What the sum is of that a task is a step of: the silos of the round with the keys that this agent holds.
+
+        :param key: with which this silo signs.
+        :raises PolicyRefused: the agent does not say whose keys count, or has another key of this silo.
+        """
+        job, members = self.agent.spec.job, self.agent.spec.trust.members or ()
+        keys = {member.silo: VerifyKey.from_text(member.public_key) for member in members}
+        silos = tuple(map(str, job.spec.silos.refs))
+        if tuple(keys) != silos:
+            raise PolicyRefused(
+                f"spec.trust.members: has {len(keys)} silos, the job {len(silos)}, or others; nothing is sent"
+            )
+        if keys[self.reference] != key.verify_key:
+            raise PolicyRefused(
+                f"spec.trust.members: has another key of {self.reference} than it signs with; nothing is sent"
+            )
+        exchange = self.schedule.exchange_of(task)
+        training = exchange.of or exchange
+        drawn = participants(job.spec, training, silos)
+        try:
+            return sum_context(job.spec, job.uid, exchange_id(training), drawn, keys)
+        except Problem as problem:
+            raise PolicyRefused(str(problem)) from problem
+
+    def layout(self, summed: Contract) -> Layout:
+        """The vector in which updates of a contract are summed."""
+        return layout_of(self.agent.spec.job.spec, summed, self._method.averaging)
 
     def _silos(self) -> Iterator[Silo]:
         yield self.silo

@@ -57,7 +57,7 @@ class Sum:
     def announce(self, silos: Collection[str]) -> None:
         for name in silos:
             one = self.silos[name].announcement(self.key(name))
-            self.announced[name] = KeyAnnouncement.from_dict(one.to_dict())
+            self.announced[name] = KeyAnnouncement.from_bytes(one.to_bytes())
 
     def share(self, silos: Collection[str]) -> None:
         sent = {}
@@ -85,7 +85,9 @@ class Sum:
             found = self.silos[name].unmasking(
                 self.announced, self.sealed[name], self.survivors, self.confirmed
             )
-            self.unmaskings[name] = Unmasking.from_dict(found.to_dict())
+            sharers = list(self.sealed)
+            content = found.to_bytes(sharers)
+            self.unmaskings[name] = Unmasking.from_bytes(content, sharers, self.survivors)
 
     def total(self) -> np.ndarray:
         total = np.zeros(len(next(iter(self.masked.values()))), np.uint64)

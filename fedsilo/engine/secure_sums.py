@@ -1,0 +1,258 @@
+"""The aggregator's part in secure sums: what it hands on between silos, and the sum that comes of it.
+
+Everything lies in trees of the state, so that an aggregator that starts again goes on where it was. A silo whose
+message does not hold counts as one that has sent none.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from fedsilo.api.job import FederatedJobSpec
+from fedsilo.engine.fold import FoldedUpdates
+from fedsilo.engine.summation import FlatTensor, HeldTensor
+from fedsilo.errors import Problem
+from fedsilo.kinds import SECURE_AGGREGATION
+from fedsilo.methods.interface import Assignment, Exchange
+from fedsilo.methods.schedule import exchange_id, participants
+from fedsilo.methods.secure_sums import (
+    ANNOUNCED,
+    CONFIRMED,
+    KEYS,
+    MASKED,
+    MESSAGE,
+    PREFIX,
+    SEALED,
+    SHARES,
+    SURVIVORS,
+    UNMASK,
+    sum_context,
+)
+from fedsilo.methods.state import State, Tree
+from fedsilo.secure_aggregation.aggregator_side import add_masked, unmask
+from fedsilo.secure_aggregation.layout import Layout, Summed
+from fedsilo.secure_aggregation.messages import (
+    KeyAnnouncement,
+    SumContext,
+    Unmasking,
+    parted,
+    verify_confirmation,
+)
+from fedsilo.secure_aggregation.silo_side import SEALED_BYTES
+from fedsilo.wire import VerifyKey
+
+log = logging.getLogger("fedsilo.engine")
+
+M = TypeVar("M")
+
+SUM = "secure.sum"
+"""Tree of the sum of masked vectors, which no task hands out."""
+
+ANSWERED = "secure.answered"
+"""Value of the state: the silos with which the sum goes on."""
+
+TOGETHER = "all silos"
+"""What the sum is called where methods expect a silo."""
+
+
+@dataclass(frozen=True)
+class SecureSums:
+    """What the aggregator has to know of the silos.
+
+    :param job: uid of the job.
+    :param keys: silo -> the key that signs for it, in the job's order.
+    """
+
+    job: str
+    keys: Mapping[str, VerifyKey]
+
+    def context(self, spec: FederatedJobSpec, training: Exchange) -> SumContext:
+        """What the sum of a training exchange is of."""
+        silos = participants(spec, training, tuple(self.keys))
+        return sum_context(spec, self.job, exchange_id(training), silos, self.keys)
+
+    def assigned(self, step: str, silos: Sequence[str]) -> Mapping[str, Assignment]:
+        """What a task of a step hands out beside what the method does."""
+        if step == KEYS:
+            return dict.fromkeys(silos, Assignment())
+        announced = {ANNOUNCED: ANNOUNCED}
+        if step == SHARES:
+            return dict.fromkeys(silos, Assignment(announced))
+        confirmed = {CONFIRMED: CONFIRMED} if step in (SURVIVORS, UNMASK) else {}
+        return {silo: Assignment({**announced, SEALED: _sealed_for(silo), **confirmed}) for silo in silos}
+
+    def heard(
+        self, spec: FederatedJobSpec, state: State, exchange: Exchange, updates: FoldedUpdates
+    ) -> State:
+        """State after any of the exchanges but the last."""
+        step, context = exchange.phase.step, self.context(spec, exchange.of or exchange)
+        if step == KEYS:
+            return self._announced(state, context, updates)
+        if step == SHARES:
+            return self._shared(state, context, updates)
+        if step == SURVIVORS:
+            return self._confirmed(state, context, updates)
+        return self._masked(state, context, updates)
+
+    def unmasked(
+        self, spec: FederatedJobSpec, state: State, exchange: Exchange, updates: FoldedUpdates, layout: Layout
+    ) -> SummedUpdates:
+        """The sum, after the last exchange.
+
+        :raises QuorumLost: there are too few shares.
+        :raises Problem: `malformed` where silos have sent shares of no secret.
+        """
+        assert exchange.of is not None, "the last is a step"
+        context = self.context(spec, exchange.of)
+        announced, sharers = _announcements(state), _sharers(state, context)
+        survivors = list(state.tree(CONFIRMED))
+
+        found = _holding(updates, lambda _, content: Unmasking.from_bytes(content, sharers, survivors))
+        total = state.tree(SUM)[MASKED].copy()
+        unmask(total, context, announced, sharers, survivors, found)
+        return SummedUpdates(layout.decode(total, len(survivors)), layout)
+
+    def _announced(self, state: State, context: SumContext, updates: FoldedUpdates) -> State:
+        def announcement(silo: str, content: bytes) -> KeyAnnouncement:
+            one = KeyAnnouncement.from_bytes(content)
+            one.verify(context, silo)
+            return one
+
+        found = _holding(updates, announcement)
+        context.require_enough(found, "announced keys")
+        rows = {silo: one.to_bytes() for silo, one in found.items()}
+        return state.with_trees(**{ANNOUNCED: _tree(rows)}).with_values(**{ANSWERED: list(rows)})
+
+    def _shared(self, state: State, context: SumContext, updates: FoldedUpdates) -> State:
+        announced = list(_announcements(state))
+
+        def sealed(silo: str, content: bytes) -> dict[str, bytes]:
+            others = [other for other in announced if other != silo]
+            return parted(content, SEALED_BYTES, others, "sealed shares")
+
+        found = _holding(updates, sealed)
+        context.require_enough(found, "shared their secrets")
+        trees = {
+            _sealed_for(silo): _tree(
+                {sender: given[silo] for sender, given in found.items() if sender != silo}
+            )
+            for silo in found
+        }
+        return state.with_trees(**trees).with_values(**{ANSWERED: list(found)})
+
+    def _masked(self, state: State, context: SumContext, updates: FoldedUpdates) -> State:
+        context.require_enough(updates.silos, "sent a vector")
+        total: np.ndarray | None = None
+        for silo in updates.silos:
+            vector = updates.tensors(silo, SECURE_AGGREGATION)[MASKED]
+            if total is None:
+                total = vector
+            else:
+                add_masked(total, [vector])
+        assert total is not None, "there are enough"
+        survivors = dict.fromkeys(updates.silos, b"")
+        trees: dict[str, Tree] = {SUM: {MASKED: total}, CONFIRMED: _tree(survivors)}
+        return state.with_trees(**trees).with_values(**{ANSWERED: list(survivors)})
+
+    def _confirmed(self, state: State, context: SumContext, updates: FoldedUpdates) -> State:
+        survivors = list(state.tree(CONFIRMED))
+
+        def signature(silo: str, content: bytes) -> bytes:
+            verify_confirmation(context, silo, survivors, content)
+            return content
+
+        found = _holding(updates, signature)
+        context.require_enough(found, "confirmed the survivors")
+        rows = {silo: found.get(silo, b"") for silo in survivors}
+        return state.with_trees(**{CONFIRMED: _tree(rows)}).with_values(**{ANSWERED: list(found)})
+
+
+class SummedUpdates(FoldedUpdates):
+    """A sum, as methods read updates: as if all silos were one, whose model is the mean.
+
+    :param summed: what it says.
+    :param layout: of the vectors that were added.
+    """
+
+    def __init__(self, summed: Summed, layout: Layout) -> None:
+        self.silos = (TOGETHER,)
+        self._summed = {TOGETHER: summed}
+        self._kinds = {block.name: block.kind for block in layout.contract.blocks}
+
+    def samples(self, silo: str) -> int:
+        """Samples of all silos."""
+        return self._summed[silo].samples
+
+    def metrics(self, silo: str) -> Mapping[str, float]:
+        """Means of the scalars, weighted by samples."""
+        return self._summed[silo].metrics
+
+    def names(self, silo: str, kind: str) -> tuple[str, ...]:
+        """Names of the tensors of that kind."""
+        return tuple(self._blocks(silo, kind))
+
+    @contextmanager
+    def opened(self, silo: str, kind: str) -> Iterator[Mapping[str, FlatTensor]]:
+        """The means of the tensors of that kind by name."""
+        yield {name: HeldTensor(array) for name, array in self._blocks(silo, kind).items()}
+
+    def tensors(self, silo: str, kind: str) -> Tree:
+        """The same, copied."""
+        return {name: np.array(array) for name, array in self._blocks(silo, kind).items()}
+
+    def _blocks(self, silo: str, kind: str) -> Tree:
+        return {
+            name: array for name, array in self._summed[silo].tensors.items() if self._kinds[name] == kind
+        }
+
+
+def summed_openly(updates: FoldedUpdates, layout: Layout) -> SummedUpdates:
+    """The sum of updates that are not masked, to the bit the one that comes of masked ones: for simulations."""
+    total = np.zeros(layout.size, np.uint64)
+    for silo in updates.silos:
+        kinds = dict.fromkeys(block.kind for block in layout.contract.blocks)
+        tensors = {name: array for kind in kinds for name, array in updates.tensors(silo, kind).items()}
+        add_masked(total, [layout.encode(updates.samples(silo), updates.metrics(silo), tensors.__getitem__)])
+    return SummedUpdates(layout.decode(total, len(updates.silos)), layout)
+
+
+def without_secure_sums(state: State) -> State:
+    """The state without what a sum has added."""
+    if ANSWERED not in state.values:
+        return state
+    trees = {name: tree for name, tree in state.trees.items() if not name.startswith(PREFIX)}
+    return State(trees, {name: value for name, value in state.values.items() if name != ANSWERED})
+
+
+def _sealed_for(silo: str) -> str:
+    return f"{SEALED}/{silo}"
+
+
+def _announcements(state: State) -> dict[str, KeyAnnouncement]:
+    rows = state.tree(ANNOUNCED)
+    return {silo: KeyAnnouncement.from_bytes(row.tobytes()) for silo, row in rows.items()}
+
+
+def _sharers(state: State, context: SumContext) -> list[str]:
+    return [silo for silo in context.members if _sealed_for(silo) in state.trees]
+
+
+def _holding(updates: FoldedUpdates, read: Callable[[str, bytes], M]) -> dict[str, M]:
+    """The silos' messages, without those that do not hold."""
+    found = {}
+    for silo in updates.silos:
+        try:
+            found[silo] = read(silo, updates.tensors(silo, SECURE_AGGREGATION)[MESSAGE].tobytes())
+        except Problem as problem:
+            log.warning("the message of %s does not count: %s", silo, problem)
+    return found
+
+
+def _tree(rows: Mapping[str, bytes]) -> Tree:
+    return {silo: np.frombuffer(row, np.uint8) for silo, row in rows.items()}
