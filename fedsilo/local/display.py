@@ -17,6 +17,7 @@ from fedsilo.api.conditions import AgentPhase, SiloState
 from fedsilo.api.data import DataSpec
 from fedsilo.api.figures import SMALLER_IS_BETTER, main_score, shown
 from fedsilo.api.text import counted, severities, size
+from fedsilo.engine.record import counted_silos
 from fedsilo.local.progress import RunOutcome, RunProgress
 from fedsilo.methods.interface import PERSONAL_ACCURACY
 from fedsilo.silo.personal import TENSORS as PERSONAL_TENSORS
@@ -223,7 +224,7 @@ def _result_table(outcome: Mapping[str, Any], baseline: Sequence[Mapping[str, An
             f"{silo['name']} alone" if baseline else silo["name"], _count(silo.get("samples")), *cells
         )
     table.add_section()
-    samples = f"{sum(silo['samples'] or 0 for silo in outcome['silos']):,}"
+    samples = f"{outcome['samples']:,}"
     cells = [*([""] if by_class else []), "-" if main is None else shown(*main)]
     whole = (
         "all, silos' own models" if main is not None and main[0] == PERSONAL_ACCURACY else "all, federated"
@@ -258,7 +259,7 @@ def _round_line(record: Mapping[str, Any], progress: RunProgress) -> str:
     parts = [f"round {record['round']}/{progress.total}"]
     parts += [f"{name} {value:.4f}" for name, value in record.get("metrics", {}).items()]
     parts += [f"training {name} {value:.4f}" for name, value in record.get("training", {}).items()]
-    parts.append(f"silos {len(record['samples'])}/{len(progress.federation.silos)}")
+    parts.append(f"silos {len(counted_silos(record))}/{len(progress.federation.silos)}")
     parts.append(f"{size(sum(record['bytes'].values()))} received")
     for silo, why in record["failed"].items():
         parts.append(f"{silo} failed: {why}")

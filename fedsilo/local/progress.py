@@ -16,6 +16,7 @@ from fedsilo.api.conditions import ConditionType, JobPhase
 from fedsilo.api.figures import finite
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.status import FederatedJobStatus, condition_of
+from fedsilo.engine.record import total_samples
 from fedsilo.errors import PolicyRefused
 from fedsilo.json_files import read_json
 from fedsilo.local.workdir import Workdir
@@ -148,6 +149,7 @@ class RunProgress:
             "job": str(job),
             "method": job.spec.method.name,
             "rounds": len(self.rounds),
+            "samples": self._samples(),
             "metrics": finite(self.status["metrics"]),
             **({} if private is None else {"privacy": str(private)}),
             **{name: self.status[name] for name in ("best", "findings") if self.status.get(name)},
@@ -162,6 +164,11 @@ class RunProgress:
             else None,
             "seconds": round(seconds, 3),
         }
+
+    def _samples(self) -> int:
+        """Examples of all silos; of sums, of those of the last round, since nobody knows each silo's."""
+        known = sum(silo.get("samples") or 0 for silo in self.silos)
+        return known or (total_samples(self.rounds[-1]) if self.rounds else 0)
 
     def _budget(self, silo: str) -> dict[str, Any]:
         """What is spent of a silo's privacy budget for the job's dataset, where its guard keeps a ledger of one."""

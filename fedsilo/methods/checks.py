@@ -8,6 +8,7 @@ from fedsilo.api.python_reference import PYTHON, python_reference
 from fedsilo.api.text import counted
 from fedsilo.methods.differential_privacy import check_privacy
 from fedsilo.methods.method import Method
+from fedsilo.methods.secure_checks import check_secure
 from fedsilo.tasks.interface import OWN
 from fedsilo.tasks.registry import DEFAULT, TASKS, kind_of
 
@@ -22,6 +23,7 @@ def check_job(method: Method) -> list[Finding]:
         *check_training(method),
         *check_public_data(method),
         *check_rule(method),
+        *check_secure(method),
         *check_privacy(method),
     ]
 

@@ -41,6 +41,11 @@ class ClsNorm(FedAvg):
     )
     whole_model = "the aggregator normalises the classifier"
 
+    @property
+    def means_suffice(self) -> bool:
+        """The server's half goes on from the mean."""
+        return True
+
     def server(self) -> ClsNormServer:
         """The averaging half."""
         return ClsNormServer()

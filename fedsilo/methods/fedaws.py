@@ -83,6 +83,11 @@ class FedAwS(FedAvg):
     learns_by_task = True
     config: FedAwSConfig
 
+    @property
+    def means_suffice(self) -> bool:
+        """The server's half goes on from the mean."""
+        return True
+
     def server(self) -> FedAwSServer:
         """The average, spread."""
         return FedAwSServer(self.config)

@@ -55,6 +55,11 @@ class MAP(FedAvg):
         """Unless it teaches by MMD, which is one of whole batches."""
         return self.config.transfer != "mmd"
 
+    @property
+    def means_suffice(self) -> bool:
+        """The server's half goes on from the mean."""
+        return True
+
     def server(self) -> InheritingServer:
         """The averaging half, with Q."""
         return InheritingServer()

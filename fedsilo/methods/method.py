@@ -140,6 +140,13 @@ class Method(ABC):
         return False
 
     @property
+    def means_suffice(self) -> bool:
+        """Whether all that the server half reads of what silos send are means by the job's rule, `ServerContext.mean`
+        over all that answered: `spec.aggregation.secure` then shows it nothing but these.
+        """
+        return self.averages_models
+
+    @property
     def mechanisms(self) -> Mapping[str, MechanismName]:
         """Payload kinds -> what keeps them private where the job has `spec.privacy.differentialPrivacy`; the others
         have nothing that does, so that such a job is refused.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from fedsilo.engine.selection import BEST
 from fedsilo.errors import Problem, ProvenanceInvalid
 from fedsilo.methods.interface import EVALUATE, INITIAL, PREPROCESSING, Exchange
 from fedsilo.methods.schedule import exchange_id, participants, task_id
+from fedsilo.methods.secure_sums import asks_the_answered
 from fedsilo.verification.job import VerifiedJob, verified_job
 from fedsilo.verification.lines import decoded, names_of_updates, parsed, previous_of, split
 from fedsilo.verification.place import Place
@@ -114,7 +115,8 @@ def verify(place: Place, pins: Mapping[str, VerifyKey]) -> VerifiedChain:
                 break
             raise ProvenanceInvalid(f"{where}: is missing")
         line = parsed(where, texts[position], ExchangeLine)
-        done.append(_exchange(job, exchange, line, where, before))
+        answered = done[-1].line.updates if done else {}
+        done.append(_exchange(job, exchange, line, where, before, answered))
         _check_link(where, line.previous, texts[position - 1])
         _check_kept(place.kept, done[-1], job)
         before = line.state
@@ -134,11 +136,23 @@ def _check_initial(where: str, job: VerifiedJob, start: StateDigests) -> None:
 
 
 def _exchange(
-    job: VerifiedJob, exchange: Exchange, line: ExchangeLine, where: str, before: StateDigests
+    job: VerifiedJob,
+    exchange: Exchange,
+    line: ExchangeLine,
+    where: str,
+    before: StateDigests,
+    answered: Collection[str],
 ) -> VerifiedExchange:
+    """One exchange.
+
+    :param answered: the silos that answered in the one before.
+    """
     if line.exchange != exchange_id(exchange):
         raise ProvenanceInvalid(f"{where}: is {line.exchange}")
-    silos = participants(job.spec, exchange, tuple(job.silos))
+    silos = drawn = participants(job.spec, exchange, tuple(job.silos))
+    if asks_the_answered(job.spec, exchange):
+        # Of these it may be fewer: a silo whose message did not hold is not asked again.
+        silos = tuple(silo for silo in drawn if silo in answered and silo in line.tasks)
     if differing := sorted(set(line.tasks) ^ set(silos)):
         asked = "was not drawn" if differing[0] in line.tasks else "was drawn and not asked"
         raise ProvenanceInvalid(f"{where}: silo {differing[0]} {asked}")
@@ -149,7 +163,7 @@ def _exchange(
         digests[silo] = task_digest(sealed)
     if stranger := next((silo for silo in line.updates if silo not in tasks), None):
         raise ProvenanceInvalid(f"{where}: {stranger} answered and was not asked")
-    quorum = job.spec.participation.quorum(len(silos))
+    quorum = job.spec.participation.quorum(len(drawn))
     if len(line.updates) < quorum:
         raise ProvenanceInvalid(f"{where}: has {len(line.updates)} updates; the job needs {quorum}")
     for silo, update in line.updates.items():

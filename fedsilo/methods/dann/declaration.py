@@ -43,6 +43,11 @@ class DANN(FedAvg):
         sizes = {"hidden": self.config.hidden, "silos": named or chosen}
         return {**super().dimensions(signature, settings), **sizes}
 
+    @property
+    def means_suffice(self) -> bool:
+        """The server's half goes on from the mean."""
+        return True
+
     def server(self) -> ServerHalf:
         """Model and discriminator."""
         from fedsilo.methods.dann.server import DANNServer

@@ -46,6 +46,11 @@ class FedBR(FedAvg):
         """`projected` = 2 d, width of the projection's hidden layers."""
         return {**super().dimensions(signature, settings), "projected": 2 * signature.feature}
 
+    @property
+    def means_suffice(self) -> bool:
+        """The server's half goes on from the mean."""
+        return True
+
     def server(self) -> ServerHalf:
         """Model and projection."""
         from fedsilo.methods.fedbr.server import FedBRServer

@@ -52,6 +52,11 @@ class PerFedAvg(FedAvg):
         """The training, and one exchange with all silos."""
         return (*super().phases(), Phase(PERSONALISE, 1, PERSONALISE, everyone=True))
 
+    @property
+    def means_suffice(self) -> bool:
+        """The server's half goes on from the mean."""
+        return True
+
     def server(self) -> PerFedAvgServer:
         """The averaging half, which ignores the last exchange."""
         return PerFedAvgServer()

@@ -53,6 +53,11 @@ class PFedMe(FedAvg):
     data_parallel = False
     config: PFedMeConfig
 
+    @property
+    def means_suffice(self) -> bool:
+        """The server's half goes on from the mean."""
+        return True
+
     def server(self) -> PFedMeServer:
         """The averaging half, with beta."""
         return PFedMeServer(self.config)

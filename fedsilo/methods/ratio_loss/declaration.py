@@ -42,6 +42,11 @@ class RatioLoss(FedAvg):
     whole_model = "the aggregator trains copies of the model"
     public_data: PublicData | None = "labelled examples"
 
+    @property
+    def means_suffice(self) -> bool:
+        """The server's half goes on from the mean."""
+        return True
+
     def server(self) -> ServerHalf:
         """The average, and the weights for the next round."""
         from fedsilo.methods.ratio_loss.server import RatioLossServer

@@ -27,7 +27,14 @@ def example(task: str, **evaluation: Any) -> JobManifest:
 def outcome(metrics: dict[str, float], **fields: Any) -> dict[str, Any]:
     """What a run of two silos ended with."""
     silos = [{"name": name, "samples": 120} for name in ("north", "south")]
-    common = {"phase": "Succeeded", "job": "j", "method": "fedavg", "rounds": 1, "seconds": 2.0}
+    common = {
+        "phase": "Succeeded",
+        "job": "j",
+        "method": "fedavg",
+        "rounds": 1,
+        "samples": 240,
+        "seconds": 2.0,
+    }
     return {**common, "model": {"path": "m", "sha256": "s"}, "silos": silos, "metrics": metrics, **fields}
 
 

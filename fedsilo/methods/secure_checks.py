@@ -1,0 +1,95 @@
+"""What a job with `spec.aggregation.secure` asks for that sums cannot give, each with what would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fedsilo.api.aggregation import MAX_SILOS
+from fedsilo.api.faults import ABSENT, Finding
+from fedsilo.api.text import counted
+from fedsilo.methods.interface import EVALUATE
+from fedsilo.methods.method import Method
+from fedsilo.secure_aggregation.messages import FEWEST_SILOS
+
+FIELD = "spec.aggregation.secure"
+
+DOCS = "docs/secure-aggregation.md says which methods do with sums"
+
+
+def check_secure(method: Method) -> Iterator[Finding]:
+    """Faults of a job whose aggregator is to see sums only."""
+    spec = method.spec
+    if not spec.aggregation.secure:
+        return
+    yield from _check_method(method)
+    yield from _check_silos(method)
+    if spec.aggregation.rule is not None:
+        problem = "judges the updates of single silos, and with secure aggregation nobody sees one"
+        remedy = "remove it; where differential privacy has the unit silo, each guard clips its silo's change instead"
+        yield "spec.aggregation.rule.name", spec.aggregation.rule.name, problem, remedy
+    if spec.upload.is_encoded:
+        problem = "has no meaning with secure aggregation: a masked update cannot be compressed"
+        yield "spec.communication.upload", spec.upload.name, problem, "remove it, or remove " + FIELD
+    if spec.evaluation.test_dataset is None and method.makes_models:
+        problem = "is not set, and scores of silos on their own examples say something of single silos"
+        yield "spec.evaluation.testDataset", ABSENT, problem, "name a test set among spec.aggregator.datasets"
+    if spec.data.preprocessing is not None:
+        given = spec.data.preprocessing.model_dump(by_alias=True)
+        problem = "takes statistics of single silos, and with secure aggregation nobody sees them"
+        yield "spec.data.preprocessing", given, problem, "prepare the data beforehand, and remove it"
+
+
+def _check_method(method: Method) -> Iterator[Finding]:
+    if method.means_suffice and not method.personalises:
+        return
+    name = method.spec.method.name
+    for kind, why in method.single_updates.items():
+        problem = (
+            f"has no meaning for {name}, which needs the {kind.replace('_', ' ')} of single silos: {why}"
+        )
+        yield FIELD, True, problem, f"remove it, or use a method such as fedavg; {DOCS}"
+        return
+    steps = {name: step for name, step in method.steps().items() if name != EVALUATE}
+    metrics = sorted({metric for step in steps.values() for metric in step.required})
+    what = (
+        f"{' and '.join(metrics)} of single silos"
+        if metrics
+        else "samples, metrics or tensors' names of single silos"
+    )
+    problem = f"has no meaning for {name}, whose aggregate is no mean of models alone: it also reads {what}"
+    yield FIELD, True, problem, f"remove it, or use a method such as fedavg; {DOCS}"
+
+
+def _check_silos(method: Method) -> Iterator[Finding]:
+    spec, least = method.spec, method.spec.participation.min_silos
+    silos = len(spec.silos.refs)
+    if not silos:
+        problem = "leaves open whose keys count, and silos mask their updates under each other's keys"
+        yield "spec.silos.selector", ABSENT, problem, "name the silos in spec.silos.refs"
+        return
+    if silos > MAX_SILOS:
+        yield (
+            "spec.silos.refs",
+            silos,
+            f"are more than {MAX_SILOS} silos, each of which sends every other a message",
+            "name fewer silos",
+        )
+    drawn = spec.participation.sampled(silos)
+    if drawn < FEWEST_SILOS:
+        problem = (
+            f"is asked of {counted(drawn, 'silo')} in each round, and from a sum of fewer than {FEWEST_SILOS} each "
+            "knows what the other sent"
+        )
+        yield (
+            FIELD,
+            True,
+            problem,
+            f"have {FEWEST_SILOS} silos or more, or a larger spec.participation.fraction",
+        )
+        return
+    if 2 * spec.participation.quorum(drawn) <= drawn:
+        problem = (
+            f"is no more than half of the {drawn} silos of a round, so that two lists of survivors might both be "
+            "unmasked, and their difference shows one silo"
+        )
+        yield "spec.participation.minSilos", least, problem, f"use {drawn // 2 + 1} or more"

@@ -1,0 +1,121 @@
+"""A method says whether means over all silos are enough for its server half, and then ends where the plain job does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedsilo.api.loading import JobManifest
+from fedsilo.engine.context import JobContext
+from fedsilo.methods import registry
+from fedsilo.methods.interface import Exchange, ServerContext, ServerHalf, Updates
+from fedsilo.methods.method import Method
+from fedsilo.methods.state import State, Tree
+from fedsilo.simulation.simulate import simulate
+from fedsilo.wire import open_blob
+from tests.unit.methods.forms import FORMS, form_manifest, form_spec
+
+LABELS = {"a": np.repeat([0, 1], 8), "b": np.repeat([2, 3], 6), "c": np.repeat([0, 1, 2], 4)}
+
+NOT_DECLARED = {"feddyn-map", "local", "tau-norm"}
+"""Forms that read means only, of methods that read more in others or whose silos send no model."""
+
+
+class Watched:
+    """Updates of which it is noted when anything but a mean is read."""
+
+    def __init__(self, updates: Updates, read: set[str]) -> None:
+        self.updates, self._read = updates, read
+
+    @property
+    def silos(self) -> tuple[str, ...]:
+        self._read.add("silos")
+        return self.updates.silos
+
+    def samples(self, silo: str) -> int:
+        self._read.add("samples")
+        return self.updates.samples(silo)
+
+    def metrics(self, silo: str) -> Mapping[str, float]:
+        self._read.add("metrics")
+        return self.updates.metrics(silo)
+
+    def names(self, silo: str, kind: str) -> Sequence[str]:
+        self._read.add("names")
+        return self.updates.names(silo, kind)
+
+    def weighted_sum(self, kind: str, weights: Mapping[str, float]) -> Tree:
+        self._read.add("weighted sums")
+        return self.updates.weighted_sum(kind, weights)
+
+    def tensors(self, silo: str, kind: str) -> Tree:
+        self._read.add("tensors")
+        return self.updates.tensors(silo, kind)
+
+
+def read_beside_means(directory: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """What the server half of the form's job reads of updates beside means over all of them."""
+    manifest, read = form_manifest(directory, form, LABELS), set[str]()
+    declaration = type(registry.bind(manifest.job.spec))
+    made, mean = declaration.server, JobContext.mean
+
+    def watched_mean(
+        job: JobContext, updates: Any, kind: str, silos: Any = None, weights: str | None = None
+    ) -> Tree:
+        if isinstance(updates, Watched):
+            if silos is not None or weights not in (None, job.weights):
+                read.add("other means")
+            updates = updates.updates
+        return mean(job, updates, kind, silos, weights)
+
+    def watched(method: Method) -> ServerHalf:
+        half = made(method)
+        fold = half.aggregate
+
+        def aggregate(job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
+            return fold(job, state, exchange, Watched(updates, read))
+
+        object.__setattr__(half, "aggregate", aggregate)  # a frozen dataclass, perhaps
+        return half
+
+    monkeypatch.setattr(JobContext, "mean", watched_mean)
+    monkeypatch.setattr(declaration, "server", watched)
+    simulate(manifest, directory, directory / "job")
+    return read
+
+
+def secured(manifest: JobManifest) -> JobManifest:
+    """The same job with sums alone."""
+    spec = manifest.job.spec
+    aggregation = spec.aggregation.model_copy(update={"secure": True})
+    job = manifest.job.model_copy(update={"spec": spec.model_copy(update={"aggregation": aggregation})})
+    return JobManifest(manifest.file, job, manifest.silos)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_server_half_reads_means_only_where_its_declaration_says_so(
+    tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declared = registry.bind(form_spec(form, list(LABELS))).means_suffice
+    read = read_beside_means(tmp_path, form, monkeypatch)
+    expected = not read and form not in NOT_DECLARED
+    assert declared == expected, f"beside means it reads {', '.join(sorted(read)) or 'nothing'}"
+
+
+@pytest.mark.parametrize(
+    "form", [form for form in FORMS if registry.bind(form_spec(form, list(LABELS))).means_suffice]
+)
+def test_sums_end_in_the_model_of_the_plain_job(tmp_path: Path, form: str) -> None:
+    manifest = form_manifest(tmp_path, form, LABELS)
+    plain = simulate(manifest, tmp_path, tmp_path / "plain").result
+    summed = simulate(secured(manifest), tmp_path, tmp_path / "summed").result
+    assert plain is not None and summed is not None
+    ours, theirs = open_blob(summed.path).tree(), open_blob(plain.path).tree()
+    assert ours.keys() == theirs.keys()
+    for name in ours:
+        # float32 rounds at 6e-8, over three rounds of training.
+        np.testing.assert_allclose(ours[name], theirs[name], atol=1e-5)
