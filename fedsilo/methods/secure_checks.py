@@ -29,7 +29,7 @@ def check_secure(method: Method) -> Iterator[Finding]:
         yield "spec.aggregation.rule.name", spec.aggregation.rule.name, problem, remedy
     if spec.upload.is_encoded:
         problem = "has no meaning with secure aggregation: a masked update cannot be compressed"
-        yield "spec.communication.upload", spec.upload.name, problem, "remove it, or remove " + FIELD
+        yield "spec.communication.upload", spec.upload.encoding, problem, "remove it, or remove " + FIELD
     if spec.evaluation.test_dataset is None and method.makes_models:
         problem = "is not set, and scores of silos on their own examples say something of single silos"
         yield "spec.evaluation.testDataset", ABSENT, problem, "name a test set among spec.aggregator.datasets"
