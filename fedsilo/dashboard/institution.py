@@ -135,6 +135,7 @@ def _unless_malformed(snapshot: InstitutionSnapshot, agent: Object) -> Document:
             "leaves": None,
             "aggregator": None,
             "images": None,
+            "members": None,
             "approve": None,
             "refuse": None,
             "receipts": None,
@@ -163,10 +164,17 @@ def _agent(snapshot: InstitutionSnapshot, agent: Object) -> Document:
         "leaves": contract(job["spec"], None) if waits else None,
         "aggregator": agent["spec"]["trust"]["url"],
         "images": images if all(images.values()) else None,
+        "members": _members(agent["spec"]["trust"], proposal),
         "approve": _command(snapshot, agent, "approve") if waits else None,
         "refuse": _command(snapshot, agent, "refuse") if waits else None,
         "receipts": _receipts(snapshot, agent),
     }
+
+
+def _members(trust: Object, proposal: Object) -> Document | None:
+    """How many silos know each other's keys in the job, and the digest of these, which institutions compare."""
+    digest = proposal.get("members")
+    return None if digest is None else {"silos": len(trust["members"]), "digest": digest}
 
 
 def _place(agent: Object) -> Document:

@@ -90,6 +90,7 @@ def describe(agent: Object, spec: FederatedJobSpec, proposal: Proposal | None) -
         else "0: nothing is trained",
         "digest": job["specDigest"],
         **({} if proposal is None else _proposed(proposal)),
+        **_members(agent, proposal),
     }
     width = max(map(len, rows)) + 2
     lines = [f"{name:<{width}}{plain(value)}" for name, value in rows.items()]
@@ -119,6 +120,14 @@ def _proposed(proposal: Proposal) -> dict[str, str]:
         "trainer": _image(proposal.trainer_image),
         "guard": _image(proposal.guard_image),
     }
+
+
+def _members(agent: Object, proposal: Proposal | None) -> dict[str, str]:
+    """Whose keys the silo would trust beside the aggregator's: people compare the digest among institutions."""
+    if proposal is None or proposal.members is None:
+        return {}
+    count = counted(len(agent["spec"]["trust"]["members"]), "silo")
+    return {"members": f"{count}, digest of their keys {proposal.members}"}
 
 
 def _image(image: str) -> str:

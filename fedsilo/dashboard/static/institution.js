@@ -53,6 +53,7 @@ function question(agent) {
     h("dl", null, [
       ["method", agent.method], ["rounds", count(agent.rounds)], ["aggregator", agent.aggregator],
       ...agent.images ? [["trainer", agent.images.trainer], ["guard", agent.images.guard]] : [],
+      ...agent.members ? [["members", `${plural(agent.members.silos, "silo")}, digest of their keys ${agent.members.digest}`]] : [],
     ].map(([name, value]) => h("div", { "data-key": name }, h("dt", null, name), h("dd", null, value)))),
     agent.leaves.notes && h("ul", { class: "notes" }, agent.leaves.notes.map((note) => h("li", null, note))),
     h("p", { class: "quiet" }, "These commands show all that is decided on, and ask before they decide:"),

@@ -12,7 +12,7 @@ from fedsilo.api.observed import Object, holds, uid_of
 from fedsilo_operator.job.gateway import ROUTE, route_of, through
 from fedsilo_operator.job.participants import Participant
 from fedsilo_operator.job.state import JobState
-from fedsilo_operator.job.trust import bundle
+from fedsilo_operator.job.trust import as_stated, bundle
 from fedsilo_operator.names import agent_labels, agent_name
 from fedsilo_operator.objects import SILO_AGENT, Ref, is_deleted, ref_of, silo_of
 from fedsilo_operator.plan import Action, Apply, Delete
@@ -24,6 +24,7 @@ COMPONENT = "silo-agent"
 def agents(state: JobState, job: FederatedJob, settings: Settings) -> Iterator[Action]:
     """Actions that make the agents those of the participants: new ones, resumed or suspended ones, and none besides."""
     reachable = state.trust.address is not None or job.spec.aggregator.url is not None
+    known = state.trust.members is not None
     suspend = not state.active
     frozen: _Frozen | None = None
     for silo in state.participants:
@@ -31,7 +32,7 @@ def agents(state: JobState, job: FederatedJob, settings: Settings) -> Iterator[A
             yield from _suspension(state, silo.agent, suspend)
         elif silo.agent is not None:
             yield from _distrusted(state, silo.agent)
-        elif silo.exists and silo.public_key is not None and reachable and _has_way(silo):
+        elif silo.exists and silo.public_key is not None and known and reachable and _has_way(silo):
             frozen = frozen or _freeze(state, job, settings)
             yield Apply(_agent(state, frozen, silo, suspend), failure_group=str(silo.ref))
     wanted = {silo.ref for silo in state.participants}
@@ -88,6 +89,7 @@ class _Frozen:
 
     job: Object
     trust: Mapping[str, str]
+    members: Object
 
 
 def _freeze(state: JobState, job: FederatedJob, settings: Settings) -> _Frozen:
@@ -97,7 +99,8 @@ def _freeze(state: JobState, job: FederatedJob, settings: Settings) -> _Frozen:
     ref = ref_of(state.observed)
     identity = {"namespace": ref.namespace, "name": ref.name, "uid": uid_of(state.observed)}
     trust = bundle(state.trust, state.observed, job, settings)
-    return _Frozen(identity | {"specDigest": spec_digest(job), "spec": spec}, trust)
+    told = {"members": as_stated(state.trust.members)} if state.trust.members else {}
+    return _Frozen(identity | {"specDigest": spec_digest(job), "spec": spec}, trust, told)
 
 
 def _agent(state: JobState, frozen: _Frozen, silo: Participant, suspend: bool) -> Object:
@@ -105,7 +108,7 @@ def _agent(state: JobState, frozen: _Frozen, silo: Participant, suspend: bool) -
     spec = {
         "job": frozen.job,
         "silo": {"namespace": silo.ref.namespace, "name": silo.ref.name},
-        "trust": {**trust, "publicKey": silo.public_key},
+        "trust": {**trust, "publicKey": silo.public_key, **frozen.members},
         **({} if silo.gateway is None else {ROUTE: route_of(frozen.trust)}),
         "suspend": suspend,
     }

@@ -17,7 +17,8 @@ from fedsilo_operator.job.blockers import blocker
 from fedsilo_operator.job.checks import faults, parse
 from fedsilo_operator.job.decisions import Question
 from fedsilo_operator.job.observe import JobObservation
-from fedsilo_operator.job.participants import Participant, candidates, claims_admission, named, starters
+from fedsilo_operator.job.participants import Participant, candidates, claims_admission, starters
+from fedsilo_operator.job.silo_keys import silo_keys
 from fedsilo_operator.job.state import AggregatorState, JobState, Stage
 from fedsilo_operator.job.trust import read_trust
 from fedsilo_operator.messages import joined
@@ -57,15 +58,16 @@ def assess(seen: JobObservation, settings: Settings) -> JobState:
 
 def _with_silos(state: JobState, seen: JobObservation, job: FederatedJob, settings: Settings) -> JobState:
     """The state of a job that can be read: it starts when it can, unless it is suspended."""
-    trust = read_trust(seen, job, settings)
-    refs = named(seen, job)
+    keys = silo_keys(seen, job)
+    trust = read_trust(seen, job, keys, settings)
     asked = not seen.has_started and any(map(claims_admission, seen.agents.values()))
     question = Question.of(trust, seen.job, job, settings) if asked else None
-    silos = candidates(seen, job, refs, trust.distrusted, question)
+    silos = candidates(seen, keys, trust.distrusted, question)
     rejection = _rejection(seen)
     blocked = None
     if not seen.has_started:
-        blocked = blocker(seen, job, refs) or state.aggregator.claim_conflict or rejection
+        named = [ref for ref, _ in keys]
+        blocked = blocker(seen, job, named) or state.aggregator.claim_conflict or rejection
     end = _end(state, job, silos, blocked)
     if end is not None:
         return _ending(state, end)

@@ -11,7 +11,7 @@ from fedsilo_operator.institution import remote_of
 from fedsilo_operator.job.decisions import hindrance_of, offer_doubt
 from fedsilo_operator.job.gateway import gateway_of
 from fedsilo_operator.job.observe import JobObservation
-from fedsilo_operator.job.participants import public_key
+from fedsilo_operator.job.silo_keys import public_key
 from fedsilo_operator.messages import joined
 from fedsilo_operator.objects import Ref, ref_of
 from fedsilo_operator.reasons import Diagnosis, Reason

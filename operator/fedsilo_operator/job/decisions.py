@@ -17,7 +17,7 @@ from fedsilo.api.conditions import ConditionType
 from fedsilo.api.digest import canonical_digest, spec_digest
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.observed import Object, condition, status_of, uid_of
-from fedsilo.api.proposal import authority_digest
+from fedsilo.api.proposal import authority_digest, members_digest
 from fedsilo.api.silo_status import Offer
 from fedsilo.errors import Problem
 from fedsilo.silo.decision import read_decision
@@ -40,10 +40,12 @@ class Question:
 
     :param fields: those that are the same in every silo.
     :param bundle: the trust bundle of a silo that reaches the aggregator itself.
+    :param open: fields in which anything is an answer.
     """
 
     fields: Mapping[str, str]
     bundle: Mapping[str, str]
+    open: tuple[str, ...] = _CHOSEN_BY_SILO
 
     @classmethod
     def of(cls, trust: Trust, observed: Object, job: FederatedJob, settings: Settings) -> Question:
@@ -60,6 +62,10 @@ class Question:
             "specDigest": spec_digest(job),
             "taskKey": given["taskKey"],
         }
+        if trust.members is None:
+            return cls(fields, given, (*_CHOSEN_BY_SILO, "members"))
+        if trust.members:
+            fields["members"] = str(members_digest(trust.members))
         return cls(fields, given)
 
     def differences(self, proposal: Mapping[str, object], silo: Object) -> list[str]:
@@ -72,7 +78,7 @@ class Question:
             "address": way.get("address"),
             "authority": authority_digest(way.get("caCertificate")),
         }
-        found = {name: value for name, value in proposal.items() if name not in _CHOSEN_BY_SILO}
+        found = {name: value for name, value in proposal.items() if name not in self.open}
         return sorted(name for name in {*found, *asked} if found.get(name) != asked.get(name))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedsilo.api.conditions import AgentPhase, ConditionType
@@ -13,10 +13,10 @@ from fedsilo_operator.institution import remote_of
 from fedsilo_operator.job.decisions import Question, doubt
 from fedsilo_operator.job.gateway import gateway_of
 from fedsilo_operator.job.observe import JobObservation
+from fedsilo_operator.job.silo_keys import SiloKeys
 from fedsilo_operator.names import agent_name
-from fedsilo_operator.objects import CONFIG_MAP, SILO_AGENT, Ref, labels_of, ref_of
+from fedsilo_operator.objects import SILO_AGENT, Ref, ref_of
 from fedsilo_operator.reasons import Diagnosis, Reason
-from fedsilo_operator.workloads.aggregator import public_keys_in
 
 _SILO_GONE = "the Silo is gone; restore it with its key."
 
@@ -61,14 +61,6 @@ class Participant:
     message: str
 
 
-def named(seen: JobObservation, job: FederatedJob) -> list[Ref]:
-    """The silos that the specification means, whether they exist or not, in the order of folding."""
-    if job.spec.silos.selector is None:
-        return [Ref(ref.namespace, ref.name) for ref in job.spec.silos.refs]
-    wanted = job.spec.silos.selector.match_labels.items()
-    return sorted(ref_of(silo) for silo in seen.silos if wanted <= labels_of(silo).items())
-
-
 def claims_admission(agent: Object | None) -> bool:
     """Whether an agent's status says that the silo admits the job."""
     return agent is not None and holds(agent, ConditionType.ADMITTED)
@@ -76,23 +68,18 @@ def claims_admission(agent: Object | None) -> bool:
 
 def candidates(
     seen: JobObservation,
-    job: FederatedJob,
-    named: Sequence[Ref],
+    keys: SiloKeys,
     distrusted: Mapping[Ref, Diagnosis],
     question: Question | None,
 ) -> tuple[Participant, ...]:
     """The silos in question; after the start those that the job started with, whatever became of them.
 
-    :param named: those that the specification means.
+    :param keys: the job's silos, some of which may not exist.
     :param distrusted: by silo, what is wrong with its agent's trust.
     :param question: what an admission must be the answer to; None once the job has started.
     """
     existing = {ref_of(silo): silo for silo in seen.silos}
     rejections = {found.ref: found.diagnosis for found in seen.rejections if found.kind == SILO_AGENT}
-    if seen.has_started:
-        keys = _keys_of_the_start(seen, job, existing)
-    else:
-        keys = [(ref, public_key(existing[ref])) for ref in named if ref in existing]
     job_ref, uid = ref_of(seen.job), uid_of(seen.job)
     return tuple(
         _participant(
@@ -106,6 +93,7 @@ def candidates(
             settled=seen.has_started,
         )
         for ref, key in keys
+        if seen.has_started or ref in existing
     )
 
 
@@ -130,11 +118,6 @@ def starters(job: FederatedJob, candidates: Sequence[Participant]) -> tuple[Part
     if not all(participant.decided for participant in candidates):
         return ()
     return () if any(quorum_findings(job, len(admitted))) else admitted
-
-
-def public_key(silo: Object | None) -> str | None:
-    """The key that the silo has published."""
-    return status_of(silo or {}).get("publicKey")
 
 
 def reported(agent: Object | None) -> tuple[str, str]:
@@ -246,24 +229,3 @@ def _not_ready(agent: Object | None, public_key: str | None, exists: bool) -> Di
     if found is None or found["reason"] in (Reason.SUSPENDED, Reason.ADMITTING):
         return Diagnosis(Reason.STARTING, "its agent has not started yet.")
     return Diagnosis(found["reason"], found["message"])
-
-
-def _keys_of_the_start(
-    seen: JobObservation, job: FederatedJob, existing: Mapping[Ref, Object]
-) -> list[tuple[Ref, str | None]]:
-    """The silos of the start, from the aggregator's configuration, or from the status where that is lost."""
-    if CONFIG_MAP in seen.children:
-        return list(public_keys_in(seen.children[CONFIG_MAP]).items())
-    order = {Ref(ref.namespace, ref.name): position for position, ref in enumerate(job.spec.silos.refs)}
-    refs = sorted(_started_with(seen.job), key=lambda ref: (order.get(ref, 0), ref))
-    agents = seen.agents
-    return [
-        (ref, agents[ref]["spec"]["trust"]["publicKey"] if ref in agents else public_key(existing.get(ref)))
-        for ref in refs
-    ]
-
-
-def _started_with(job: Object) -> Iterator[Ref]:
-    for entry in job["status"].get("silos") or ():
-        if entry.get("phase") != AgentPhase.LEFT_OUT and "namespace" in entry:
-            yield Ref(entry["namespace"], entry["name"])

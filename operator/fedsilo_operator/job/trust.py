@@ -7,9 +7,11 @@ must not decide about the job. Before the start nothing runs yet, and what count
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
+from fedsilo.api.agent import Member
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.observed import Object, status_of, uid_of
 from fedsilo.api.timestamps import parse_timestamp
@@ -18,7 +20,9 @@ from fedsilo.silo.rotation import keys_since
 from fedsilo_operator.institution import remote_of
 from fedsilo_operator.job.gateway import ROUTE, gateway_of
 from fedsilo_operator.job.observe import JobObservation
+from fedsilo_operator.job.silo_keys import SiloKeys, members
 from fedsilo_operator.keys import JobKeys, job_keys, verify_key
+from fedsilo_operator.messages import joined
 from fedsilo_operator.names import MASTER_KEY
 from fedsilo_operator.objects import CONFIG_MAP, SERVICE, Ref, ref_of
 from fedsilo_operator.reasons import Diagnosis, Reason
@@ -33,6 +37,8 @@ class Trust:
     :param record: what the agents were given at the start; None before it, and where the record is lost.
     :param address: cluster IP that the agents were given, or will be.
     :param service_address: cluster IP of the Service as it is.
+    :param members: all silos with their keys, as each agent states them; empty where no silo needs the others' keys,
+        None until all keys are known.
     :param distrusted: by silo, what its agent has that the operator would not write.
     :param replaced_master: what is wrong when the operator's master key is not the one behind the record.
     """
@@ -40,12 +46,16 @@ class Trust:
     record: Mapping[str, str] | None = None
     address: str | None = None
     service_address: str | None = None
+    members: tuple[Member, ...] | None = ()
     distrusted: Mapping[Ref, Diagnosis] = field(default_factory=dict)
     replaced_master: Diagnosis | None = None
 
 
-def read_trust(seen: JobObservation, job: FederatedJob, settings: Settings) -> Trust:
-    """How record, Service and agents agree."""
+def read_trust(seen: JobObservation, job: FederatedJob, keys: SiloKeys, settings: Settings) -> Trust:
+    """How record, Service and agents agree.
+
+    :param keys: the job's silos and their keys.
+    """
     record = trust_in(seen.children[CONFIG_MAP]) if CONFIG_MAP in seen.children else None
     service = seen.children.get(SERVICE)
     service_address = (service["spec"].get("clusterIP") or None) if service else None
@@ -57,14 +67,18 @@ def read_trust(seen: JobObservation, job: FederatedJob, settings: Settings) -> T
         address = service_address if job.spec.aggregator.url is None else None
         expected = {"url": url_of(job), "taskKey": key, "address": address}
     silos = {ref_of(silo): silo for silo in seen.silos}
+    told = members(job, keys)
+    stated = None if told is None else as_stated(told)
     doubts = {
         ref: _distrust(agent, silos.get(ref), expected, settled=seen.has_started)
+        or _distrust_members(agent, stated, silos, settled=seen.has_started)
         for ref, agent in seen.agents.items()
     }
     return Trust(
         record=record,
         address=_address(record, service_address, seen.agents),
         service_address=service_address,
+        members=told,
         distrusted={ref: doubt for ref, doubt in doubts.items() if doubt is not None},
         replaced_master=None if record is None else _replaced_master(record["taskKey"], key, settings),
     )
@@ -144,10 +158,50 @@ def _distrust(
     return None
 
 
+def _distrust_members(
+    agent: Object, stated: Sequence[Object] | None, silos: Mapping[Ref, Object], *, settled: bool
+) -> Diagnosis | None:
+    """Why an agent does not name the silos' keys as the operator would write them.
+
+    :param stated: as it should; None where any will do.
+    """
+    found = agent["spec"]["trust"].get("members")
+    if stated is None or found == (stated or None):
+        return None
+    existing = {str(ref): silo for ref, silo in silos.items()}
+    nothing: Object = {}
+    pairs = [pair for pair in zip_longest(found or (), stated, fillvalue=nothing) if pair[0] != pair[1]]
+    renewed = [
+        now["silo"]
+        for before, now in pairs
+        if before.get("silo") == now.get("silo")
+        and _announces(existing.get(now["silo"]), before["publicKey"])
+    ]
+    if not settled and len(renewed) == len(pairs) > 0:
+        text = f"SiloAgent {ref_of(agent)} is made again for the new key of {joined(renewed, ', ')}."
+        return Diagnosis(Reason.ADMITTING, text)
+    before, now = map(_member, pairs[0]) if pairs else ("an empty list", "none")
+    return Diagnosis(Reason.TRUST_BROKEN, _forgery(agent, "spec.trust.members", before, now))
+
+
+def as_stated(told: Sequence[Member]) -> list[Object]:
+    """All silos with their keys, as an agent has them."""
+    return [member.model_dump(mode="json", by_alias=True) for member in told]
+
+
+def _member(member: Object) -> str:
+    return f"{member.get('silo')} with {member.get('publicKey')}" if member else "no further silo"
+
+
 def _announced(silo: Object | None, key: str) -> bool:
     """Whether the present key of a silo is its own: one outside of the cluster has no other in its status."""
-    if silo is None or remote_of(silo) is not None:
-        return True
+    return silo is None or remote_of(silo) is not None or _announces(silo, key)
+
+
+def _announces(silo: Object | None, key: str) -> bool:
+    """Whether a silo has announced its present key as the successor of this one."""
+    if silo is None:
+        return False
     try:
         keys = keys_since(str(ref_of(silo)), key, status_of(silo).get("rotations") or ())
     except Problem:

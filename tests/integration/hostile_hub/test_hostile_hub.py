@@ -101,6 +101,33 @@ async def test_what_differs_from_what_was_approved_is_asked_again(attempt: str, 
     assert read_decision(asks.status("attack")["decision"], key).decision == "Refused"
 
 
+async def test_other_keys_of_silos_than_were_approved_are_asked_again(asks: Attacked) -> None:
+    """In a job in which silos know each other by their keys, the hub tells the keys."""
+    names = ("silo-north/north", "silo-south/south", "silo-east/east")
+    own = asks.running_hub.keys[NORTH].verify_key.to_text()
+    keys = [own, *(SigningKey.generate().verify_key.to_text() for _ in names[1:])]
+    refs = [dict(zip(("namespace", "name"), silo.split("/"), strict=True)) for silo in names]
+    secure: Object = {
+        "agents": AGENTS,
+        "silos": {"refs": refs},
+        "participation": {"minSilos": 3},
+        "aggregation": {"secure": True},
+    }
+
+    def spec(keys: list[str]) -> Object:
+        members = [{"silo": silo, "publicKey": key} for silo, key in zip(names, keys, strict=True)]
+        return asks.spec(trust={"members": members}, **secure)
+
+    await _replace(asks, spec(keys), "secure")
+    assert asks.phase("secure") == "ApprovalPending"
+    begun = asks.executor.begun
+    asks.approve("secure")
+    assert asks.executor.begun == begun + 1, "what a person approved is started"
+    await _replace(asks, spec([own, ATTACKER.verify_key.to_text(), keys[2]]))
+    assert asks.phase("attack") == "ApprovalPending"
+    assert asks.executor.begun == begun + 1, "nothing starts"
+
+
 async def _replace(scene: Attacked, spec: Object, called: str = "attack") -> None:
     for found in scene.running_hub.cluster.objects(SILO_AGENT):
         scene.withdraw(found)

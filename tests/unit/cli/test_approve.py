@@ -193,6 +193,36 @@ def test_what_is_decided_on_is_described() -> None:
     assert "\n\n".join(shown) == GOLDEN.read_text().rstrip("\n")
 
 
+def with_members(key: str = "A") -> dict[str, Any]:
+    """A job in which silos know each other's keys."""
+    found = agent("north", spec={"aggregation": {"secure": True}})
+    names = ("north", "east", "south", "west")
+    found["spec"]["trust"]["members"] = [
+        {"silo": f"silo-{name}/{name}", "publicKey": f"ed25519:{key * 43}="} for name in names
+    ]
+    return seen(found)
+
+
+def test_the_silos_whose_keys_would_be_trusted_are_counted_and_their_keys_have_a_digest() -> None:
+    one, other = (proposal(with_members(key)).members for key in "AC")
+    text = describe(with_members(), frozen_spec(with_members()), proposal_of(with_members()))
+    assert f"\nmembers     4 silos, digest of their keys {one}\n" in text
+    assert None not in (one, other)
+    assert one != other
+    assert "members" not in describe(NORTH, frozen_spec(NORTH), proposal_of(NORTH))
+
+
+def test_a_proposal_about_the_keys_of_other_silos_is_not_decided_on(
+    kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forged = with_members()
+    forged["status"]["proposal"] = with_members("C")["status"]["proposal"]
+    cluster(kubectl, forged)
+    assert decide("approve", NAME) == 5
+    assert "find out who changed it" in capsys.readouterr().err
+    assert written(kubectl) == []
+
+
 def test_one_pass_is_a_pass() -> None:
     once = agent("north", spec={"training": {"rounds": 5, "localEpochs": 1}})
     text = describe(once, frozen_spec(once), None)

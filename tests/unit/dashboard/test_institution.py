@@ -52,6 +52,16 @@ def test_the_command_is_that_of_the_place(place: str, command: str) -> None:
     assert [row["approve"] for row in found["agents"][1:]] == [None] * 3
 
 
+def test_the_silos_whose_keys_a_job_would_trust_are_shown_where_there_are_any() -> None:
+    snapshot = hospital()
+    waits = snapshot.agents[-1]
+    waits["spec"]["trust"]["members"] = [{"silo": "silo-north/north"}, {"silo": "silo-south/south"}]
+    waits["status"]["proposal"] = waits["status"]["proposal"] | {"members": "ab" * 32}
+    first, *others = institution(snapshot)["agents"]
+    assert first["members"] == {"silos": 2, "digest": "ab" * 32}
+    assert [row["members"] for row in others] == [None] * 3
+
+
 def test_the_audit_log_counts_more_than_what_the_guard_said_last() -> None:
     snapshot = hospital()
     running = next(one for one in snapshot.agents if one["status"]["phase"] == "Running")

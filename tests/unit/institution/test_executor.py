@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from fedsilo import durable
+from fedsilo.api.agent import Member
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.observed import Object
+from fedsilo.api.proposal import members_digest
 from fedsilo.cli.main import main
 from fedsilo.hub.client import HubAgent
 from fedsilo.hub.contact import Contact
@@ -26,6 +28,7 @@ from fedsilo.institution.silo_file import WatchedSilo
 from fedsilo.local.child_processes import ChildProcess
 from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.silo.privacy_ledger import Budget, Charge, PrivacyLedger
+from fedsilo.wire import SigningKey
 from tests.unit.institution.parts import (
     KEY,
     MEMBER,
@@ -180,6 +183,28 @@ def test_what_the_hub_said_first_holds(tmp_path: Path, forks: FakeForks) -> None
     found.step()
     assert status_of(found) == before
     assert "elsewhere" not in place.record(UID).read_text()
+
+
+def test_the_keys_of_all_silos_are_decided_on_and_reach_the_guard_unchanged(
+    tmp_path: Path, forks: FakeForks
+) -> None:
+    keys = [KEY, *(SigningKey.from_seed(bytes([seed]) * 32) for seed in (8, 9))]
+    members = [
+        {"silo": f"silo-{name}/{name}", "publicKey": key.verify_key.to_text()}
+        for name, key in zip(("north", "zoe", "amy"), keys, strict=True)
+    ]
+    place = directory(tmp_path / "silo")
+    found = executor_of(place)
+    found.follow(told(agent(members=members)))
+    found.step()
+    assert json.loads(place.record(UID).read_text())["spec"]["trust"]["members"] == members
+    for file in (place.volume(UID).guard, place.volume(UID).root):
+        assert json.loads((file / "agent.json").read_text())["spec"]["trust"]["members"] == members
+    proposed = status_of(found)["proposal"]["members"]
+    assert proposed == members_digest(Member.model_validate(member) for member in members)
+    found.follow(told(agent(members=members[::-1])))
+    found.step()
+    assert status_of(found)["proposal"]["members"] == proposed
 
 
 def test_a_part_that_is_gone_ends_and_leaves_its_volume(tmp_path: Path, forks: FakeForks) -> None:

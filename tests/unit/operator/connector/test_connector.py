@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-from fedsilo.api.agent import Proposal
+from fedsilo.api.agent import Member, Proposal
 from fedsilo.api.observed import condition, uid_of
-from fedsilo.api.proposal import proposal_digest
+from fedsilo.api.proposal import members_digest, proposal_digest
 from fedsilo.api.timestamps import parse_timestamp
 from fedsilo.errors import Problem
 from fedsilo.hub.client import HubAgent
@@ -63,6 +63,22 @@ async def test_a_job_of_the_hub_is_decided_here_and_the_decision_is_reported(her
     here.propose(suspend=True)
     await here.until(lambda: here.agent()["spec"]["suspend"])
     assert uid_of(here.agent()) == before
+
+
+@virtually
+async def test_the_keys_of_all_silos_come_here_unchanged_and_are_decided_on(here: Institution) -> None:
+    await here.join()
+    members = [{"silo": str(SILO_REF), "publicKey": here.public_key()}] + [
+        {"silo": f"silo-{name}/{name}", "publicKey": ANOTHER} for name in ("zoe", "amy")
+    ]
+    here.propose(members=members)
+    await here.until(lambda: here.reported().get("decision"))
+    assert here.agent()["spec"]["trust"]["members"] == members
+    told = members_digest(Member.model_validate(member) for member in members)
+    assert here.reported()["proposal"]["members"] == told
+    here.propose(suspend=False, members=members[::-1])
+    await here.until(lambda: not here.agent()["spec"].get("suspend"))
+    assert here.agent()["spec"]["trust"]["members"] == members
 
 
 @virtually

@@ -107,6 +107,22 @@ async def test_what_concerns_other_silos_is_no_news_and_does_not_set_the_order_b
     assert (later["agents"], later["version"] > before["version"]) == (before["agents"], True)
 
 
+async def test_the_keys_of_all_silos_are_told_as_the_operator_wrote_them() -> None:
+    cluster = FakeCluster()
+    made = proposed(cluster, "one")
+    made["spec"]["trust"]["members"] = [
+        {"silo": str(SILO_REF), "publicKey": KEY.verify_key.to_text()},
+        {"silo": "silo-a/a", "publicKey": SigningKey.generate().verify_key.to_text()},
+    ]
+    cluster.put(made)
+    replica = Replica(cluster)
+    await replica.catch_up()
+    document = replica.told()
+    assert document is not None
+    (told,) = document["agents"]
+    assert told["spec"]["trust"] == made["spec"]["trust"]
+
+
 async def test_what_a_gateway_wrote_itself_does_not_count_as_seen() -> None:
     """Between its write and what it has watched may lie changes of others, which it has not seen."""
     cluster = FakeCluster()

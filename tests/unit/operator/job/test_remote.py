@@ -80,6 +80,20 @@ def test_a_remote_silo_is_told_the_gateway_and_the_gateway_the_aggregator() -> N
     assert far["job"] == near["job"]
 
 
+def test_a_remote_silo_is_told_the_keys_of_all_silos_of_a_job_with_secure_aggregation() -> None:
+    job = manifest((SOUTH, NORTH), aggregation={"secure": True})
+    world = harness(job=job)
+    world.settle()
+    expected = [{"silo": str(ref), "publicKey": public_key(ref)} for ref in (SOUTH, NORTH)]
+    assert [world.agent(ref)["spec"]["trust"]["members"] for ref in (NORTH, SOUTH)] == [expected, expected]
+    world.admit(NORTH)
+    put_silo(world, publicKey=public_key(EAST), offer=_offer_with_new_key())
+    rotated(world)
+    world.settle()
+    renewed = [expected[0] | {"publicKey": public_key(EAST)}, expected[1]]
+    assert [world.agent(ref)["spec"]["trust"]["members"] for ref in (NORTH, SOUTH)] == [renewed, renewed]
+
+
 def test_a_gateway_with_an_ordinary_certificate_needs_no_authority_of_its_own() -> None:
     world = harness(remote(caCertificate=None))
     world.settle()
