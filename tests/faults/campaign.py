@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.faults.fault import KINDS, NETWORK_CUT, Fault, Place, kinds_of
 from tests.faults.laboratory import Laboratory, Undisturbed
-from tests.faults.manifests import SILOS
+from tests.faults.manifests import silos_of
 from tests.faults.outcome import NAMED, NOT_REACHED, SAME, Violation
 
 VIOLATED = "violated"
@@ -65,8 +65,9 @@ def _stream(method: str, kind: str, run: Undisturbed, seed: int) -> Iterator[Fau
             return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
 
         if kind == NETWORK_CUT:
-            bytes_of_a_silo = run.passed // len(SILOS)
-            places = [Place(f"{silo} guard", "network", 1 + number(silo) % bytes_of_a_silo) for silo in SILOS]
+            silos = silos_of(method)
+            bytes_of_a_silo = run.passed // len(silos)
+            places = [Place(f"{silo} guard", "network", 1 + number(silo) % bytes_of_a_silo) for silo in silos]
         else:
             places = sorted({place for place in run.places if kind in kinds_of(place)}, key=number)
         for place in places:

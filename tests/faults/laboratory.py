@@ -15,7 +15,7 @@ from typing import Self
 from fedsilo.local.child_processes import ForkServerClient
 from fedsilo.local.workdir import Workdir
 from tests.faults.fault import Fault, Place
-from tests.faults.manifests import SILOS, federation, write_data
+from tests.faults.manifests import federation, silos_of, write_data
 from tests.faults.outcome import Snapshot, Violation, judge, snapshot
 from tests.faults.trial import PORT, Trial
 from tests.paths import ROOT
@@ -98,7 +98,10 @@ class Laboratory:
         if ended.trouble or any(ended.codes.values()):
             raise Violation(f"{method}: the undisturbed run: {ended}")
         places = []
-        for role in ("aggregator", *(f"{silo} {part}" for silo in SILOS for part in ("guard", "trainer"))):
+        for role in (
+            "aggregator",
+            *(f"{silo} {part}" for silo in silos_of(method) for part in ("guard", "trainer")),
+        ):
             for line in trial.control.steps(role).read_text().splitlines():
                 places.append(Place.parse(f"{role}: {line}"))
         return Undisturbed(places, snapshot(ended.workdir), trial.passed)

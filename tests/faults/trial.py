@@ -16,7 +16,7 @@ from fedsilo.local.workdir import Workdir
 from tests.faults import fault as kinds
 from tests.faults.fault import Fault
 from tests.faults.injector import Control, flip_bit, kill
-from tests.faults.manifests import SILOS
+from tests.faults.manifests import silos_in
 from tests.faults.page_cache import PageCache
 from tests.faults.proxy import Proxy
 from tests.faults.role import NO_FAULT
@@ -123,14 +123,14 @@ class Trial:
         fault = self.fault
         proxied: Sequence[str] = ()
         if fault is None or fault.kind == kinds.OTHER_ADDRESS:
-            proxied, cuts = SILOS, []
+            proxied, cuts = silos_in(self.workdir), []
         elif fault.kind == kinds.NETWORK_CUT:
             chance = random.Random(fault.seed)
             cuts = [fault.place.occurrence, *(chance.randint(1, 6000) for _ in range(chance.randint(0, 3)))]
             proxied = [fault.place.machine]
         if proxied:
             self._proxy = Proxy(port, cuts)
-        for silo in SILOS:
+        for silo in silos_in(self.workdir):
             seen = self._proxy.port if self._proxy is not None and silo in proxied else port
             volume = self.workdir.volume(silo)
             for path in (volume.root / "agent.json", volume.guard / "agent.json"):
@@ -145,7 +145,7 @@ class Trial:
         arguments += ["--task-key", str(secrets / "task-key.pem"), "--host", "127.0.0.1"]
         arguments += ["--tls-cert", str(secrets / "server.crt"), "--tls-key", str(secrets / "server.key")]
         parts = [_Part("aggregator", AGGREGATOR, [*arguments, "--port", str(port)])]
-        for silo in SILOS:
+        for silo in silos_in(self.workdir):
             volume = self.workdir.volume(silo)
             for role, program, documents in (
                 ("guard", GUARD, volume.guard),

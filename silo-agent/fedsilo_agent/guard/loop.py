@@ -49,7 +49,7 @@ from fedsilo_agent.guard.inspection import (
 )
 from fedsilo_agent.guard.outbox import Outbox
 from fedsilo_agent.guard.report import ReceiptsReport
-from fedsilo_agent.guard.secure_sums import Rows, SecureSums, is_step
+from fedsilo_agent.guard.sum_secrets import Rows, SumSecrets, is_step
 from fedsilo_agent.guard.task_check import TaskCheck
 from fedsilo_agent.guard.task_source import TaskSource, VerifiedTask
 from fedsilo_agent.guard.text import bounded
@@ -96,7 +96,7 @@ class Guard:
         self._tasks = TaskSource(client, check, self._audit)
         self._inbox = Inbox(volume, client)
         self._outbox = Outbox(volume.outbox, client, self._audit)
-        self._sums = SecureSums(volume.sums, check, key, client)
+        self._sums = SumSecrets(volume.sums, check, key, client)
         self._agreement = Agreement(check, client, self._audit)
         self._changes = Changes()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsilo.durable import remove
+from fedsilo.durable import make_own_directory, remove
 from fedsilo.errors import FileDamaged, PolicyRefused, Problem
 from fedsilo.json_files import read_with_digest, write_with_digest
 from fedsilo.methods.secure_sums import ANNOUNCED, CONFIRMED, KEYS, PREFIX, SEALED, SHARES, STEPS, SURVIVORS
@@ -35,7 +35,7 @@ def is_step(task: Task) -> bool:
     return task.step in STEPS
 
 
-class SecureSums:
+class SumSecrets:
     """One silo's secrets of the present sum.
 
     :param directory: that only the guard sees.
@@ -60,7 +60,7 @@ class SecureSums:
                     f"task {task.task}: {link.name} has {link.length} bytes, more than messages of silos have; "
                     "nothing is sent"
                 )
-            self._directory.mkdir(mode=0o700, exist_ok=True)
+            make_own_directory(self._directory)
             path = self._directory / "fetched"
             await self._client.download(link, path)
             with open_blob(path) as blob:
@@ -135,7 +135,7 @@ class SecureSums:
         return SiloSide.from_dict(context, silo, {**secrets, "told": told})
 
     def _keep(self, side: SiloSide) -> None:
-        self._directory.mkdir(mode=0o700, exist_ok=True)
+        make_own_directory(self._directory)
         path = self._path(side.context)
         for other in self._directory.iterdir():
             if other != path:
