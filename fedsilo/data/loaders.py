@@ -20,8 +20,6 @@ from fedsilo.data.array_files import read_npy, read_npz
 from fedsilo.data.arrays import Arrays, Loaded, checked, image_schema
 from fedsilo.data.catalogue import (
     DigitsConfig,
-    ImageFolderConfig,
-    MaskFolderConfig,
     NpyConfig,
     NpzConfig,
     PythonConfig,
@@ -29,6 +27,7 @@ from fedsilo.data.catalogue import (
     loader_config,
 )
 from fedsilo.data.features import plain
+from fedsilo.data.image_configuration import ImageFolderConfig, MaskFolderConfig
 from fedsilo.data.imagefolder import class_folders, read_imagefolder
 from fedsilo.data.maskfolder import read_maskfolder
 from fedsilo.data.numbering import Numbering, number_classes, refuse_without_names
