@@ -8,6 +8,9 @@ from pydantic import Field, model_validator
 
 from fedsilo.api.common import Fields, Number, check_one_of
 
+PrivacyUnit = Literal["example", "person"]
+"""What can be protected."""
+
 
 class DifferentialPrivacySpec(Fields):
     """Differential privacy of everything that a silo sends in the whole job (Dwork et al., 2006).
@@ -16,7 +19,7 @@ class DifferentialPrivacySpec(Fields):
     number is not protected.
     """
 
-    unit: Literal["example", "person"] = Field(
+    unit: PrivacyUnit = Field(
         description="What is protected: one training example of a silo, or one person with all examples, where the "
         "silo's dataset names persons."
     )
