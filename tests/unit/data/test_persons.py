@@ -68,8 +68,8 @@ def test_an_array_names_the_person(tmp_path: Path, persons: np.ndarray) -> None:
     np.save(tmp_path / "images.npy", IMAGES)
     np.save(tmp_path / "labels.npy", LABELS)
     np.save(tmp_path / "patients.npy", persons)
-    files = {"features": "images.npy", "labels": "labels.npy", "person": "patients.npy"}
-    found = load(dataset("npy", **files), data(1, 2, 2, classes=2), root=tmp_path)
+    files = dataset("npy", features="images.npy", labels="labels.npy", person="patients.npy")
+    found = load(files, data(1, 2, 2, classes=2), root=tmp_path)
     assert found.persons is not None
     assert found.persons.tolist() == ["3", "4", "3"]
 

@@ -33,7 +33,7 @@ def silo_of(root: Path, name: str, labels: np.ndarray, persons: np.ndarray | Non
         np.float32
     )
     arrays = {"images": features, "labels": labels} | ({} if persons is None else {"patients": persons})
-    np.savez(root / f"{name}.npz", **arrays)  # type: ignore[arg-type]
+    np.savez(root / f"{name}.npz", **arrays)
     silo = silo_of_file(root / f"{name}.npz", name)
     if persons is not None:
         silo.spec.datasets[0].config["person"] = "patients"
@@ -82,7 +82,8 @@ def test_a_person_adds_to_statistics_no_more_than_one_example_would(
     features = rng.normal(0, 5, (len(labels), 4))
     features[persons == 11] = 1e6 * (1 if of_one_class else features[persons == 11])
     whole, without = (tmp_path / name for name in ("whole", "without"))
-    whole.mkdir(), without.mkdir()
+    for folder in (whole, without):
+        folder.mkdir()
     rest = persons != 11
     added = statistics(context(whole, labels, persons), features) - statistics(
         context(without, labels[rest], persons[rest]), features[rest]

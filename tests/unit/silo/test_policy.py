@@ -248,7 +248,8 @@ def test_what_jobs_that_were_admitted_may_yet_spend_is_no_more_there() -> None:
 def test_a_budget_of_examples_is_not_spent_on_persons() -> None:
     assert about_the_budget(unit="person", epsilon=1.0) == (
         "policy.privacyBudget permits epsilon 3 at delta 0.0001 about digits for each example, and the job "
-        "protects each person; write spec.privacy.differentialPrivacy.unit: example, or ask the institution for another budget"
+        "protects each person; write spec.privacy.differentialPrivacy.unit: example, or ask the institution for "
+        "another budget"
     )
 
 
