@@ -25,7 +25,7 @@ def manifest(folder: Path, nobody_in: str = "") -> Path:
     for number, silo in enumerate(SILOS):
         own = np.arange(number, len(labels) - 400, len(SILOS))
         arrays = {"images": (images[own] / 16).reshape(-1, 8, 8).astype(np.float32), "labels": labels[own]}
-        np.savez(place / f"{silo}.npz", **arrays, writers=np.arange(len(own)) % PERSONS)
+        np.savez(place / f"{silo}.npz", **arrays, writers=np.arange(len(own)) % PERSONS)  # type: ignore[arg-type]
     documents: list[Any] = list(yaml.safe_load_all((ROOT / "examples" / "private.yaml").read_text()))
     for document in documents:
         if document["kind"] == "Silo":
