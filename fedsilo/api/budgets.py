@@ -8,6 +8,7 @@ from __future__ import annotations
 from pydantic import ConfigDict, Field
 
 from fedsilo.api.common import DatasetName, Fields, Integer, Number, Sha256, Text, Time
+from fedsilo.api.differential_privacy import PrivacyUnit
 
 MAX_LATER = 4
 """Times for which it is said what will be spent then."""
@@ -64,6 +65,7 @@ class BudgetStatus(Fields):
     model_config = ConfigDict(extra="ignore")
 
     dataset: DatasetName = Field(description="The dataset.")
+    unit: PrivacyUnit = Field(default="example", description="Of what epsilon is.")
     epsilon: Number = Field(gt=0, description="The budget.")
     delta: Number = Field(gt=0, lt=1, description="At which epsilon is counted.")
     spent: Number = Field(

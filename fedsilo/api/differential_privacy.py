@@ -1,4 +1,4 @@
-"""The `privacy.differentialPrivacy` section of a FederatedJob: how little anyone may learn of one example."""
+"""The `privacy.differentialPrivacy` section of a FederatedJob: how little anyone may learn of one example or person."""
 
 from __future__ import annotations
 
@@ -8,24 +8,33 @@ from pydantic import Field, model_validator
 
 from fedsilo.api.common import Fields, Number, check_one_of
 
+PrivacyUnit = Literal["example", "person"]
+"""What can be protected."""
+
 
 class DifferentialPrivacySpec(Fields):
     """Differential privacy of everything that a silo sends in the whole job (Dwork et al., 2006).
 
-    Neighbouring data of a silo differ by one example that is there or not; their number is not protected.
+    Neighbouring data of a silo differ by one example that is there or not, or by one person with all examples; their
+    number is not protected.
     """
 
-    unit: Literal["example"] = Field(description="What is protected: one training example of a silo.")
+    unit: PrivacyUnit = Field(
+        description="What is protected: one training example of a silo, or one person with all examples, where the "
+        "silo's dataset names persons."
+    )
     epsilon: Number | None = Field(
         default=None, gt=0, description="Of the whole job for each silo; its noise follows from that."
     )
     noise_multiplier: Number | None = Field(
         default=None,
         gt=0,
-        description="In place of epsilon: deviation of the noise over what one example can add.",
+        description="In place of epsilon: deviation of the noise over what one example, or person, can add.",
     )
     delta: Number = Field(
-        gt=0, lt=1, description="Less than one over the examples of a silo, which is refused there otherwise."
+        gt=0,
+        lt=1,
+        description="Less than one over the examples, or persons, of a silo, which is refused there otherwise.",
     )
     max_grad_norm: Number = Field(
         default=1.0, gt=0, description="L2 norm that the gradient of each example is clipped to."

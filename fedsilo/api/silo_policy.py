@@ -23,6 +23,7 @@ from fedsilo.api.common import (
     Time,
     wrong,
 )
+from fedsilo.api.differential_privacy import PrivacyUnit
 from fedsilo.kinds import PayloadKind
 
 PersonalAccuracy = Literal["Withheld", "Mean", "PerSilo"]
@@ -57,9 +58,12 @@ class Approval(Fields):
 
 
 class PrivacyBudget(Fields):
-    """How much may be learned of one example of a dataset, over all jobs."""
+    """How much may be learned of one example or person of a dataset, over all jobs."""
 
     dataset: DatasetName = Field(description="One of spec.datasets; the key of the list.")
+    unit: PrivacyUnit = Field(
+        default="example", description="Of what; a job that protects something else is refused."
+    )
     epsilon: Number = Field(gt=0, description="Of everything together that leaves about the dataset.")
     delta: Number = Field(gt=0, lt=1, description="At which epsilon is counted.")
     period: Duration | None = Field(

@@ -51,4 +51,4 @@ def _row(stated: Object) -> tuple[str, ...]:
     try:
         return budget_row(BudgetStatus.model_validate(stated))
     except ValidationError:
-        return (*"------", "is not as this version writes it")
+        return (*"-------", "is not as this version writes it")

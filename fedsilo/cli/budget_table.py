@@ -8,8 +8,8 @@ from fedsilo.api.budgets import BudgetJob, BudgetStatus
 from fedsilo.cli.cluster.text import plain
 from fedsilo.cli.columns import columns
 
-HEADINGS = ("DATASET", "EPSILON", "DELTA", "SPENT", "RESERVED", "LEFT", "BY JOB")
-NUMBERS = (1, 2, 3, 4, 5)
+HEADINGS = ("DATASET", "UNIT", "EPSILON", "DELTA", "SPENT", "RESERVED", "LEFT", "BY JOB")
+NUMBERS = (2, 3, 4, 5, 6)
 
 
 def budget_row(budget: BudgetStatus) -> tuple[str, ...]:
@@ -17,6 +17,7 @@ def budget_row(budget: BudgetStatus) -> tuple[str, ...]:
     figures = (budget.spent, budget.reserved, budget.left)
     return (
         plain(budget.dataset),
+        budget.unit,
         f"{budget.epsilon:g}",
         f"{budget.delta:g}",
         *(f"{figure:.4g}" for figure in figures),

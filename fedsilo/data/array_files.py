@@ -30,8 +30,9 @@ def read_npz(path: Path, config: NpzConfig) -> Loaded:
         # takes what is no archive for a pickle.
         with path.open("rb") as file:
             archive = np.lib.npyio.NpzFile(file, allow_pickle=False)
-            for field, key in (("features", config.features), ("labels", config.labels)):
-                if key not in archive.files:
+            wanted = {"features": config.features, "labels": config.labels, "person": config.person}
+            for field, key in wanted.items():
+                if key is not None and key not in archive.files:
                     raise DataInvalid(
                         f"config.{field}: {key!r} is not an array of {str(path)!r};"
                         f" use one of {', '.join(archive.files)}"
@@ -39,7 +40,9 @@ def read_npz(path: Path, config: NpzConfig) -> Loaded:
             named = config.classes in archive.files and config.classes not in (config.features, config.labels)
             names = archive[config.classes] if named else None
             features = _stored_member(path, archive, config) or archive[config.features]
-            return Loaded(features, archive[config.labels], _npz_classes(names, config))
+            classes = _npz_classes(names, config)
+            persons = None if config.person is None else archive[config.person]
+            return Loaded(features, archive[config.labels], classes, persons=persons)
     except (DataInvalid, PermissionError):
         raise
     except Exception as error:  # what archives and decompressors raise on a broken file is not specified
@@ -64,6 +67,7 @@ def read_npy(root: Path, config: NpyConfig) -> Loaded:
     return Loaded(
         _read_array("config.features", root / config.features, config.in_memory),
         _whole_array("config.labels", root / config.labels),
+        persons=None if config.person is None else _whole_array("config.person", root / config.person),
     )
 
 

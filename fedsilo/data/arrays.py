@@ -25,6 +25,7 @@ class Loaded:
     :param classes: names of the classes by their number in `labels`; None where the data have none.
     :param ordered: whether that order is the data's own, see `number_classes`.
     :param schema: what is known of a table's columns.
+    :param persons: whose each example is; None where the data do not say.
     """
 
     features: object
@@ -32,6 +33,7 @@ class Loaded:
     classes: Sequence[str] | None = None
     ordered: bool = True
     schema: Schema | None = None
+    persons: object = None
 
 
 def distinct_names(names: Sequence[str], what: str) -> list[str]:
@@ -54,11 +56,13 @@ class Arrays:
         1/255) or finite float32; those that stay in their files are read by batch; tokens in int64
     :param labels: class of every sample, shape (N,), int64; another target where the learning task has another
     :param schema: of the whole dataset that they are from, as the silo announces it
+    :param persons: whose each sample is, (N,) texts; None where the data do not say. They stay in the silo
     """
 
     features: np.ndarray | LazyFeatures
     labels: np.ndarray
     schema: Schema = field(default_factory=Schema)
+    persons: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -67,7 +71,8 @@ class Arrays:
         """The samples of these indices, in their order."""
         whole = self.features
         features = whole.take(indices) if isinstance(whole, LazyFeatures) else whole[indices]
-        return Arrays(features, self.labels[indices], self.schema)
+        persons = None if self.persons is None else self.persons[indices]
+        return Arrays(features, self.labels[indices], self.schema, persons)
 
 
 def checked(

@@ -10,9 +10,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import ConfigDict, Field, ValidationError, field_validator
+from pydantic import ConfigDict, Field, ValidationError
 
-from fedsilo.api.common import wrong
 from fedsilo.api.faults import Fault, ManifestFaults
 from fedsilo.api.messages import closest, faults_of
 from fedsilo.data.configuration import (
@@ -21,14 +20,13 @@ from fedsilo.data.configuration import (
     Flag,
     InMemory,
     Integer,
-    MaskValue,
     Name,
     Number,
-    Pixels,
     Positive,
     Seed,
     Share,
 )
+from fedsilo.data.image_configuration import ImageFolderConfig, MaskFolderConfig
 from fedsilo.data.table_configuration import CsvConfig, ParquetConfig
 
 if TYPE_CHECKING:
@@ -67,6 +65,9 @@ class NpzConfig(Config):
     classes: str = Field(
         "classes", min_length=1, description="the name of the array of the classes' names, if it is there"
     )
+    person: Name | None = Field(
+        None, description="the name of an array that says whose each example is, as whole numbers or texts"
+    )
     in_memory: InMemory = IN_MEMORY
 
 
@@ -75,48 +76,11 @@ class NpyConfig(Config):
 
     features: str = Field(min_length=1, description="the path of the features' .npy file")
     labels: str = Field(min_length=1, description="the path of the labels' .npy file")
-    in_memory: InMemory = IN_MEMORY
-
-
-class ImageFilesConfig(Config):
-    """What all loaders of image files have in common."""
-
-    size: tuple[Pixels, Pixels] | None = Field(
-        None, description="[height, width] in pixels to resize every image to"
-    )
-    bits: Literal[8, 16] = Field(
-        8, description="8, or 16 for grey images with more than 8 bits, which become numbers from 0 to 1"
+    person: Name | None = Field(
+        None,
+        description="the path of an .npy file that says whose each example is, as whole numbers or texts",
     )
     in_memory: InMemory = IN_MEMORY
-
-
-class ImageFolderConfig(ImageFilesConfig):
-    """One folder per class, of its name; for a job without names they are classes 0, 1, 2 and so on, sorted by name."""
-
-    path: str = Field(min_length=1, description="the path of a folder that holds one folder per class")
-
-
-class MaskFolderConfig(ImageFilesConfig):
-    """A folder `images` and a folder `masks`, whose files have the images' names and a class at every pixel."""
-
-    path: str = Field(
-        min_length=1, description="the path of a folder that holds the folders images and masks"
-    )
-    classes: dict[Name, MaskValue] | None = Field(
-        None, min_length=1, description="name of each class in these masks: the value of its pixels, 0 to 255"
-    )
-
-    @field_validator("classes")
-    @classmethod
-    def _one_class_for_each_value(cls, classes: dict[str, int] | None) -> dict[str, int] | None:
-        seen: dict[int, str] = {}
-        for name, value in (classes or {}).items():
-            if value in seen:
-                raise wrong(
-                    f"has {value} for {seen[value]!r} and for {name!r}", "give each class a value of its own"
-                )
-            seen[value] = name
-        return classes
 
 
 class TorchvisionLoaderConfig(Config):
@@ -253,6 +217,12 @@ def check_dataset(dataset: DatasetSpec) -> list[Finding]:
     if dataset.partition is not None:
         findings += _check_partition(dataset.partition, "partition.")
     return findings
+
+
+def names_persons(dataset: DatasetSpec) -> bool | None:
+    """Whether a dataset says whose each example is; None where only its reader knows, a function of Python."""
+    model = _loader_model(dataset.loader)
+    return None if model is PythonConfig else dataset.config.get("person") is not None
 
 
 def loader_config(dataset: DatasetSpec) -> LoaderConfig:

@@ -14,8 +14,9 @@ from PIL import Image
 from fedsilo.api.data import DataSpec
 from fedsilo.api.text import first_line
 from fedsilo.data.arrays import Loaded
-from fedsilo.data.catalogue import ImageFilesConfig, ImageFolderConfig
 from fedsilo.data.features import scaled_16_bits
+from fedsilo.data.image_configuration import ImageFilesConfig, ImageFolderConfig
+from fedsilo.data.persons import persons_in_paths
 from fedsilo.data.sources import stays_in_files
 from fedsilo.errors import DataInvalid
 
@@ -77,7 +78,11 @@ def read_imagefolder(
     files = _list_files(folders)
     features = image_features(path, [file for file, _ in files], config, input_shape)
     labels = np.array([label for _, label in files], dtype=np.int64)
-    return Loaded(features, labels, [folder.name for folder in folders], ordered=False)
+    persons = None
+    if config.person is not None:
+        paths = [str(file.relative_to(folders[label])) for file, label in files]
+        persons = persons_in_paths(paths, config.person)
+    return Loaded(features, labels, [folder.name for folder in folders], ordered=False, persons=persons)
 
 
 def require_images(config: ImageFilesConfig, input_shape: tuple[int, ...]) -> None:

@@ -15,14 +15,11 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 import numpy as np
 
-from fedsilo.api.python_import import described, import_own
 from fedsilo.api.text import first_line
 from fedsilo.data.array_files import read_npy, read_npz
-from fedsilo.data.arrays import Arrays, Loaded, checked, distinct_names, image_schema
+from fedsilo.data.arrays import Arrays, Loaded, checked, image_schema
 from fedsilo.data.catalogue import (
     DigitsConfig,
-    ImageFolderConfig,
-    MaskFolderConfig,
     NpyConfig,
     NpzConfig,
     PythonConfig,
@@ -30,10 +27,13 @@ from fedsilo.data.catalogue import (
     loader_config,
 )
 from fedsilo.data.features import plain
+from fedsilo.data.image_configuration import ImageFolderConfig, MaskFolderConfig
 from fedsilo.data.imagefolder import class_folders, read_imagefolder
 from fedsilo.data.maskfolder import read_maskfolder
 from fedsilo.data.numbering import Numbering, number_classes, refuse_without_names
 from fedsilo.data.partitions import partition
+from fedsilo.data.persons import checked_persons
+from fedsilo.data.python_loader import call_function
 from fedsilo.data.sources import FeatureSource, naming
 from fedsilo.data.table_configuration import CsvConfig, ParquetConfig
 from fedsilo.data.tables import read_labelled_table
@@ -113,7 +113,12 @@ def load_whole(
                 assert_never(config)
         if not labelled:
             return _unlabelled(raw.features, dataset, learning_task)
-        return _in_the_jobs_labels(raw, dataset, learning_task)
+        return _with_persons(_in_the_jobs_labels(raw, dataset, learning_task), raw)
+
+
+def _with_persons(found: Arrays, raw: Loaded) -> Arrays:
+    """The same with whose each example is, where the data say."""
+    return found if raw.persons is None else replace(found, persons=checked_persons(raw.persons, len(found)))
 
 
 def _unlabelled(features: object, dataset: DatasetSpec, task: LearningTask) -> Arrays:
@@ -151,7 +156,8 @@ def _masks(path: Path, config: MaskFolderConfig, dataset: DatasetSpec, task: Lea
     raw = read_maskfolder(path, config, task, None if numbering is None else numbering.labels)
     found = checked(raw.features, raw.labels, task, dataset=dataset.name, missing=task.data.imputes)
     schema = image_schema(found.features)
-    return replace(found, schema=schema if numbering is None else replace(schema, classes=numbering.classes))
+    named = schema if numbering is None else replace(schema, classes=numbering.classes)
+    return _with_persons(replace(found, schema=named), raw)
 
 
 def _require_the_jobs_order(numbering: Numbering, data: DataSpec) -> None:
@@ -276,34 +282,3 @@ def _torchvision_classes(items: object) -> list[str] | None:
     if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
         return None
     return list(names) if len(set(names)) == len(names) else None
-
-
-def call_function(name: str, arguments: dict[str, Any]) -> Loaded:
-    """What `python:module:function` returns for the configuration as keyword arguments: (features, labels), and perhaps
-    the names of the classes by their number in the labels.
-
-    The function is the institution's own code and may raise anything; one that ends the process would otherwise be a
-    trainer that has nothing more to do.
-    """
-    remedy = "install its package in the trainer's image"
-    function = import_own(name, field="loader", remedy=remedy, absent=DataInvalid, broken=DataInvalid)
-    try:
-        result = function(**arguments)
-    except (Exception, SystemExit) as error:
-        raise DataInvalid(
-            f"loader: {name} raised {described(error)}; correct the function or its config"
-        ) from error
-    if not isinstance(result, tuple) or len(result) not in (2, 3):
-        raise DataInvalid(
-            f"loader: {name} returned {type(result).__name__}; return a tuple (features, labels)"
-            " or (features, labels, names of the classes)"
-        )
-    names = result[2] if len(result) == 3 else None
-    if names is None:
-        return Loaded(result[0], result[1])
-    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        raise DataInvalid(
-            f"loader: {name} returned {type(names).__name__} for the names of the classes; return a list"
-            " of strings, or leave it out"
-        )
-    return Loaded(result[0], result[1], distinct_names(names, f"loader: {name}: names of the classes"))

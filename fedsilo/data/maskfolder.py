@@ -10,8 +10,9 @@ from PIL import Image
 
 from fedsilo.api.text import comma_separated, first_line
 from fedsilo.data.arrays import Loaded
-from fedsilo.data.catalogue import MaskFolderConfig
+from fedsilo.data.image_configuration import MaskFolderConfig
 from fedsilo.data.imagefolder import entries, image_features, require_images, require_size
+from fedsilo.data.persons import persons_in_paths
 from fedsilo.errors import DataInvalid
 from fedsilo.tasks.interface import LearningTask, first
 from fedsilo.tasks.segmentation import Segmentation
@@ -52,7 +53,11 @@ def read_maskfolder(
     masks = np.empty((len(pairs), *shape[1:]), np.min_scalar_type(int(table.max())))
     for position, (image, mask) in enumerate(pairs):
         masks[position] = _labels(mask, image, path, config, task, table)
-    return Loaded(image_features(path, [image for image, _ in pairs], config, shape), masks)
+    images, persons = [image for image, _ in pairs], None
+    if config.person is not None:
+        paths = [str(image.relative_to(path / IMAGES)) for image in images]
+        persons = persons_in_paths(paths, config.person)
+    return Loaded(image_features(path, images, config, shape), masks, persons=persons)
 
 
 def _pairs(path: Path) -> list[tuple[Path, Path]]:

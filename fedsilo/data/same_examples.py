@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from fedsilo.data.catalogue import (
     DigitsConfig,
-    ImageFolderConfig,
     LoaderConfig,
-    MaskFolderConfig,
     NpyConfig,
     NpzConfig,
     PythonConfig,
@@ -23,6 +21,7 @@ from fedsilo.data.catalogue import (
     check_dataset,
     loader_config,
 )
+from fedsilo.data.image_configuration import ImageFolderConfig, MaskFolderConfig
 from fedsilo.data.table_configuration import CsvConfig, ParquetConfig
 
 if TYPE_CHECKING:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 
 
@@ -25,3 +27,24 @@ def split_validation(labels: np.ndarray, fraction: float, seed: int) -> tuple[np
         amount = min(int(fraction * len(members) + 0.5), len(members) - 1)
         held_out[rng.permutation(members)[:amount]] = True
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)
+
+
+def split_persons(persons: np.ndarray, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The same for data of persons, all of whose samples are in one of the two parts.
+
+    Each person goes to validation with probability `fraction`, by a hash of seed and name: whoever else is there
+    changes nothing about it, as differential privacy of persons needs.
+
+    :param persons: whose each sample is, shape (N,), texts
+    :param fraction: share of persons for validation, at least 0 and below 1
+    """
+    names, person_of = np.unique(persons, return_inverse=True)
+    drawn = np.array([_uniform(f"{seed}/{name}") for name in names.tolist()])
+    held_out = (drawn < fraction)[person_of]
+    return np.flatnonzero(~held_out), np.flatnonzero(held_out)
+
+
+def _uniform(text: str) -> float:
+    """A number from 0 to below 1 for a text."""
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:6], "big") / 2**48

@@ -35,6 +35,10 @@ class TableConfig(Config):
     fill: Number | None = Field(
         None, description="the number in place of a missing one; without it a missing number is refused"
     )
+    person: Name | None = Field(
+        None,
+        description="the column that says whose each row is; it is no feature, and never leaves the silo",
+    )
     in_memory: InMemory = IN_MEMORY
 
     @model_validator(mode="after")
@@ -49,6 +53,9 @@ class TableConfig(Config):
             if self.columns is not None and column not in self.columns:
                 remedy = "add it to columns or remove it here"
                 raise wrong("is not among columns", remedy, "categories", column, value=column)
+        if self.person is not None and self.person in (*self.targets, *(self.columns or ())):
+            remedy = "name another column, or the model would learn who somebody is"
+            raise wrong("is also a feature or the target", remedy, "person", value=self.person)
         for column in self.columns or ():
             if column in self.targets:
                 remedy = "remove it, or the model would learn from the answer"

@@ -235,7 +235,8 @@ def open_parquet(stream: IO[bytes], file: Path, config: ParquetConfig) -> Opened
     except (pyarrow.ArrowException, OSError, UnicodeError) as error:  # names of columns may be no UTF-8
         raise _damaged(file, error) from error
     _require_distinct(names, file)
-    wanted = names if config.columns is None else [*config.columns, *config.targets]
+    extra = () if config.person is None else (config.person,)
+    wanted = names if config.columns is None else [*config.columns, *config.targets, *extra]
 
     def batches() -> Generator[pyarrow.RecordBatch, None, None]:
         try:

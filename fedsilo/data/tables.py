@@ -42,12 +42,14 @@ class Table:
     :param features: (N, len(columns)), float32
     :param targets: (N,) float64, or text where the target is text; (N, k) float64 for a target of k columns
     :param schema: of features and target
+    :param persons: (N,) text, whose each row is; None where no column says
     """
 
     columns: tuple[str, ...]
     features: np.ndarray | StoredRows
     targets: np.ndarray
     schema: Schema
+    persons: np.ndarray | None = None
 
 
 def read_table(
@@ -65,11 +67,14 @@ def read_table(
     encoders: list[NumberColumn | CategoryColumn] = []
     writer: RowWriter | None = None
     targets: list[np.ndarray] = []
+    persons: list[np.ndarray] = []
+    extra = () if config.person is None else (config.person,)
     for file in _files(root, config):
         with _opened(file, config) as (names, batches):
-            _require_columns(file, names, [*config.targets, *(selected or config.columns or ())])
+            _require_columns(file, names, [*config.targets, *extra, *(selected or config.columns or ())])
             if selected is None:
-                selected = config.columns or tuple(name for name in names if name not in config.targets)
+                others = (*config.targets, *extra)
+                selected = config.columns or tuple(name for name in names if name not in others)
                 _require_columns(file, selected, config.categories)
                 _require_names([*selected, *config.targets], file)
                 encoders = [encoder_of(name, config, imputes) for name in selected]
@@ -82,6 +87,7 @@ def read_table(
                     np.hstack([encoder.encode(batch[encoder.column], place) for encoder in encoders])
                 )
                 targets.append(_targets(batch, config.targets, place, text=text_target))
+                persons += [_texts(batch[column], column, place, "the person") for column in extra]
                 row += batch.num_rows
     assert writer is not None
     return Table(
@@ -92,6 +98,7 @@ def read_table(
             columns=tuple(encoder.described for encoder in encoders),
             target=_target_column(config, text_target),
         ),
+        np.concatenate([np.empty(0, np.str_), *persons]) if extra else None,
     )
 
 
@@ -115,9 +122,10 @@ def read_labelled_table(root: Path, config: CsvConfig | ParquetConfig, data: Dat
     if not len(table.targets):
         raise DataInvalid("there is not a single sample; give at least one")
     if table.targets.dtype.kind != "U":
-        return Loaded(table.features, table.targets, schema=table.schema)
+        return Loaded(table.features, table.targets, schema=table.schema, persons=table.persons)
     names, labels = np.unique(table.targets, return_inverse=True)
-    return Loaded(table.features, labels, names.tolist(), ordered=False, schema=table.schema)
+    classes = names.tolist()
+    return Loaded(table.features, labels, classes, ordered=False, schema=table.schema, persons=table.persons)
 
 
 def _require_pyarrow() -> None:
@@ -202,16 +210,23 @@ def _targets(
 
 def _target(values: pyarrow.Array, column: str, place: RowPlace, *, text: bool) -> np.ndarray:
     if text:
-        given = texts(values, place, column)
-        missing = np.array([text is None for text in given], dtype=bool)
-        result = np.array([text or "" for text in given], dtype=np.str_)
-    else:
-        remedy = "give spec.data.classes of the job as a list of names, or write the target as numbers"
-        result = numbers(values, place, column, remedy)
-        missing = np.isnan(result)
-    if missing.any():
-        raise place.fault(int(np.argmax(missing)), column, "the target is missing; mend or remove the row")
+        return _texts(values, column, place, "the target")
+    remedy = "give spec.data.classes of the job as a list of names, or write the target as numbers"
+    result = numbers(values, place, column, remedy)
+    _require_all(np.isnan(result), column, place, "the target")
     return result
+
+
+def _texts(values: pyarrow.Array, column: str, place: RowPlace, what: str) -> np.ndarray:
+    """The texts of a column of which none may be missing, (n,)."""
+    given = texts(values, place, column)
+    _require_all(np.array([text is None for text in given], dtype=bool), column, place, what)
+    return np.array(given, dtype=np.str_)
+
+
+def _require_all(missing: np.ndarray, column: str, place: RowPlace, what: str) -> None:
+    if missing.any():
+        raise place.fault(int(np.argmax(missing)), column, f"{what} is missing; mend or remove the row")
 
 
 def _joined(targets: list[np.ndarray], config: TableConfig) -> np.ndarray:

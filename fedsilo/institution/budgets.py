@@ -48,6 +48,7 @@ def budget_status(
     total, spent = sum(job.reserved for job in found), account.spent
     return BudgetStatus(
         dataset=dataset,
+        unit=budget.unit,
         epsilon=budget.epsilon,
         delta=budget.delta,
         spent=spent,

@@ -54,11 +54,13 @@ class Examples:
     :param labels: targets of the learning task; classes (n,), int64, unless it says otherwise.
     :param rows: (n,), int64: where in the pool each example's features are, so that several silos of one process hold
         a dataset that they divide once; None where they own the pool.
+    :param persons: (n,), int64: whose each example is, by number, where the job protects persons; None otherwise.
     """
 
     pool: Tensor | StoredFeatures
     labels: Tensor
     rows: Tensor | None = None
+    persons: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -124,7 +126,21 @@ class Examples:
         """Some of these examples, over the same pool."""
         chosen = torch.tensor(index, dtype=torch.int64, device=self.labels.device)
         rows = chosen if self.rows is None else self.rows[chosen]
-        return Examples(self.pool, self.labels[chosen], rows)
+        persons = None if self.persons is None else self.persons[index]
+        return Examples(self.pool, self.labels[chosen], rows, persons)
+
+    @property
+    def records(self) -> int:
+        """How many there are of what is protected: persons where the job protects those, otherwise examples."""
+        return len(self) if self.persons is None else len(np.unique(self.persons))
+
+    @property
+    def parts(self) -> np.ndarray:
+        """(n,): which part of its record each example is; those of a person add up to one."""
+        if self.persons is None:
+            return np.ones(len(self))
+        _, person_of, sizes = np.unique(self.persons, return_inverse=True, return_counts=True)
+        return np.asarray(1 / sizes[person_of])
 
     @classmethod
     def from_arrays(

@@ -1,8 +1,9 @@
 """Local training by DP-SGD: each example's gradient is clipped, and the sum of a sample of them gets noise.
 
 Abadi et al., "Deep Learning with Differential Privacy", CCS 2016, Algorithm 1. A batch is a Poisson sample: every
-example is in it with probability B / n, independently of all others. What the optimiser does with the noisy gradient
-(momentum, weight decay, clipping) reveals nothing more. Opacus computes the gradients of single examples.
+example, or person with one example, is in it with probability B / n, independently of all others. What the optimiser
+does with the noisy gradient (momentum, weight decay, clipping) reveals nothing more. Opacus computes the gradients of
+single examples.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ from fedsilo.errors import MethodError
 from fedsilo.learning.divergence import require_finite
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.gradients import Loss, clear
+from fedsilo.learning.poisson_sampling import PoissonSampling
 from fedsilo.learning.training import LocalTraining, TrainingReport, optimizer_of, seeded, steps_of
 
 
 @dataclass(frozen=True)
 class ExamplePrivacy:
-    """What one example may do to a step.
+    """What one example may do to a step; of a person there is at most one.
 
     :param noise_multiplier: sigma: deviation of the noise over `max_norm`.
     :param max_norm: C, the L2 norm that each example's gradient is clipped to.
@@ -42,13 +44,14 @@ def fit_privately(
 ) -> TrainingReport:
     """Train in place, as `fit`, with every step private.
 
-    :param examples: at least as many as a batch has.
+    :param examples: with at least as many records as a batch has.
     :param loss: mean over the batch of what each example has by itself.
     :returns: as of `fit`; its losses are of the examples, so that they must not leave.
     :raises MethodError: a network whose examples have no gradients of their own; training diverged.
     """
-    n, batch = len(examples), plan.batch_size
-    assert n >= batch, "a batch is a sample of the examples"
+    sampled, batch = PoissonSampling.of(examples), plan.batch_size
+    n = len(sampled)
+    assert n >= batch, "a batch is a sample of the records"
     _require_single_gradients(model)
     _, steps = steps_of(n, plan, False)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -61,7 +64,7 @@ def fit_privately(
             # Opacus hooks the first layer too, whose inputs are the examples, of which no gradient is wanted.
             warnings.filterwarnings("ignore", "Full backward hook is firing")
             for step in range(steps):
-                index = torch.from_numpy(np.flatnonzero(privacy.random.random(n) < batch / n))
+                index = torch.from_numpy(sampled.draw(batch / n, privacy.random))
                 sums = [torch.zeros_like(parameter) for parameter in trained]
                 for part in torch.split(index.to(examples.labels.device), batch) if len(index) else ():
                     features, labels = examples.batch(part)
@@ -79,7 +82,7 @@ def fit_privately(
     if plan.kept is not None:
         plan.kept.replace(optimizer.state())
     last = losses[-math.ceil(n / batch) :]
-    return TrainingReport(steps, float(last.mean()), n, float(losses[0]))
+    return TrainingReport(steps, float(last.mean()), len(examples), float(losses[0]))
 
 
 class _SingleGradients:

@@ -69,7 +69,12 @@ class _Check:
         yield from faults
         if arrays is None:
             return
-        train, validation = split(spec, silo, bind(spec.task, spec.data).strata(arrays.labels))
+        strata = bind(spec.task, spec.data).strata(arrays.labels)
+        try:
+            train, validation = split(spec, silo, strata, arrays.persons)
+        except DataInvalid as error:
+            yield self._unreadable(name, error)
+            return
         data = silo_data(spec, silo, arrays, train, validation)
         self._labels.append(arrays.labels)
         try:

@@ -2,7 +2,7 @@
 
 Every silo has the noise with which all that it may send in the whole job, in every round and phase, is of the job's
 epsilon: equal noise multipliers in all mechanisms, composed by `fedsilo.privacy.accounting`. That depends on the number
-of its examples, by which it samples.
+of its records, by which it samples: examples, or persons where the job protects those.
 """
 
 from __future__ import annotations
@@ -28,50 +28,51 @@ TASKS = frozenset({"classification", "multilabel", "regression"})
 """Learning tasks whose loss is a mean over examples of what each has by itself."""
 
 
-def steps_of_round(spec: FederatedJobSpec, examples: int) -> int:
-    """Local steps of a silo with so many examples in one round."""
+def steps_of_round(spec: FederatedJobSpec, records: int) -> int:
+    """Local steps of a silo with so many records in one round."""
     training = spec.training
     if training.local_steps is not None:
         return training.local_steps
-    return max(training.local_epochs * math.ceil(examples / training.examples_per_step), training.min_steps)
+    return max(training.local_epochs * math.ceil(records / training.examples_per_step), training.min_steps)
 
 
-def job_mechanisms(method: Method, examples: int, noise_multiplier: float = 1.0) -> tuple[Mechanism, ...]:
-    """What each example of a silo with so many goes through in the whole job, if the silo takes part in every round."""
-    sampling = method.spec.training.examples_per_step / examples
+def job_mechanisms(method: Method, records: int, noise_multiplier: float = 1.0) -> tuple[Mechanism, ...]:
+    """What each record of a silo with so many goes through in the whole job, if the silo takes part in every round."""
+    sampling = method.spec.training.examples_per_step / records
     found = []
     for phase in method.phases():
         names = {method.mechanisms.get(payload.kind) for payload in method.step(phase.step).payloads}
         if "DP-SGD" in names:
-            times = phase.rounds * steps_of_round(method.spec, examples)
+            times = phase.rounds * steps_of_round(method.spec, records)
             found.append(Mechanism(noise_multiplier, sampling, times))
         if "Gaussian" in names:
             found.append(Mechanism(noise_multiplier, 1.0, phase.rounds))
     return tuple(found)
 
 
-def noise_multiplier(method: Method, examples: int) -> float:
-    """Deviation of the noise over what one example can add, in a silo with so many examples.
+def noise_multiplier(method: Method, records: int) -> float:
+    """Deviation of the noise over what one record can add, in a silo with so many.
 
-    :raises DataInvalid: fewer examples than a batch, or so many that the job's delta would permit to reveal one of them
+    :raises DataInvalid: fewer records than a batch, or so many that the job's delta would permit to reveal one of them
         whole.
     """
     private, batch = method.spec.privacy.differential_privacy, method.spec.training.examples_per_step
     assert private is not None, "asked for only where the job has it"
-    if examples < batch:
+    units = f"{private.unit}s"
+    if records < batch:
         raise DataInvalid(
-            f"training: examples: {examples} are fewer than a batch of {batch}, of which differential privacy samples "
-            "each with the probability batch over examples; use smaller batches, or give this silo more data"
+            f"training: {units}: {records} are fewer than a batch of {batch}, of which differential privacy samples "
+            f"each with the probability batch over {units}; use smaller batches, or give this silo more data"
         )
-    if private.delta * examples >= 1:
+    if private.delta * records >= 1:
         raise DataInvalid(
-            f"{FIELD}.delta: {private.delta:g} is not below one over the {examples} examples of this silo, so that one "
-            f"of them might be revealed whole; use less than {1 / examples:.2g}"
+            f"{FIELD}.delta: {private.delta:g} is not below one over the {records} {units} of this silo, so that one "
+            f"of them might be revealed whole; use less than {1 / records:.2g}"
         )
     if private.noise_multiplier is not None:
         return private.noise_multiplier
     assert private.epsilon is not None, "one of the two is there"
-    parts = tuple((each.sampling, each.times) for each in job_mechanisms(method, examples))
+    parts = tuple((each.sampling, each.times) for each in job_mechanisms(method, records))
     return _noise_multiplier(private.epsilon, private.delta, parts)
 
 
@@ -85,12 +86,12 @@ def _noise_multiplier(epsilon: float, delta: float, parts: tuple[tuple[float, in
         ) from error
 
 
-def job_epsilon(method: Method, examples: int) -> float:
-    """Epsilon of the whole job for a silo with so many examples; errors as `noise_multiplier`."""
+def job_epsilon(method: Method, records: int) -> float:
+    """Epsilon of the whole job for a silo with so many records; errors as `noise_multiplier`."""
     private = method.spec.privacy.differential_privacy
     assert private is not None, "asked for only where the job has it"
-    noise = noise_multiplier(method, examples)
-    return epsilon_of(job_mechanisms(method, examples, noise), private.delta)
+    noise = noise_multiplier(method, records)
+    return epsilon_of(job_mechanisms(method, records, noise), private.delta)
 
 
 def check_privacy(method: Method) -> Iterator[Finding]:

@@ -106,7 +106,7 @@ class TauNorm(AfterAnother):
         """The steps of the method before; a silo that is asked for nothing states its number of examples."""
 
         def count(silo: SiloContext, task: SiloTask, private: State) -> Reply:
-            return Reply(samples=len(silo.train))
+            return Reply(samples=silo.train.records)
 
         return super().silo() or {COUNT: count}
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from fedsilo.api.datasets import DatasetSpec
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.silo import Silo
+from fedsilo.data.arrays import Arrays
 from fedsilo.data.loaders import load
 from fedsilo.data.schema import Schema
-from fedsilo.data.split import split_validation
+from fedsilo.data.split import split_persons, split_validation
+from fedsilo.errors import DataInvalid
 from fedsilo.learning.devices import pick_device
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.seeding import derive_seed
@@ -52,10 +55,8 @@ def read_examples(spec: FederatedJobSpec, silo: Silo, root: Path) -> SiloExample
     task = bind(spec.task, spec.data)
     arrays = load(dataset_of(spec, silo), spec.data, root=root, task=spec.task)
     device = pick_device(spec.training.device)
-    places = split(spec, silo, task.strata(arrays.labels))
-    train, validation = (
-        Examples.from_arrays(part.features, part.labels, device, task) for part in map(arrays.take, places)
-    )
+    places = split(spec, silo, task.strata(arrays.labels), arrays.persons)
+    train, validation = (examples_of(spec, part, device) for part in map(arrays.take, places))
     return SiloExamples(train, validation, arrays.schema, readiness(spec, silo, arrays, *places))
 
 
@@ -64,10 +65,44 @@ def dataset_of(spec: FederatedJobSpec, silo: Silo) -> DatasetSpec:
     return next(dataset for dataset in silo.spec.datasets if dataset.name == spec.data.dataset)
 
 
-def split(spec: FederatedJobSpec, silo: Silo, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def protects_persons(spec: FederatedJobSpec) -> bool:
+    """Whether the job's differential privacy is of persons."""
+    private = spec.privacy.differential_privacy
+    return private is not None and private.unit == "person"
+
+
+def examples_of(spec: FederatedJobSpec, arrays: Arrays, device: torch.device) -> Examples:
+    """Samples on the device, with whose each is where the job protects persons."""
+    examples = Examples.from_arrays(arrays.features, arrays.labels, device, bind(spec.task, spec.data))
+    if arrays.persons is None or not protects_persons(spec):
+        return examples
+    return replace(examples, persons=np.unique(arrays.persons, return_inverse=True)[1])
+
+
+def split(
+    spec: FederatedJobSpec, silo: Silo, labels: np.ndarray, persons: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
     """Indices of the silo's samples that it trains on, and of those that it sets aside for validation.
 
     :param labels: class of each example, `LearningTask.strata` of the targets.
+    :param persons: whose each is, which a job that protects persons goes by; None where the data do not say.
+    :raises DataInvalid: such a job, and data that do not say.
     """
     seed = derive_seed(spec.training.seed, str(silo), "validation")
-    return split_validation(labels, spec.data.validation_fraction, seed)
+    if not protects_persons(spec):
+        return split_validation(labels, spec.data.validation_fraction, seed)
+    if persons is None:
+        raise DataInvalid(_names_nobody(dataset_of(spec, silo)))
+    return split_persons(persons, spec.data.validation_fraction, seed)
+
+
+def _names_nobody(dataset: DatasetSpec) -> str:
+    remedy = (
+        "have the function return persons as its fourth value"
+        if dataset.loader.startswith("python:")
+        else f"set its config.person, where loader {dataset.loader} has it, or use a python: loader"
+    )
+    return (
+        f"dataset {dataset.name!r}: does not say whose each example is, and the job's differential privacy is of "
+        f"unit person; {remedy}"
+    )

@@ -18,7 +18,7 @@ from fedsilo.api.faults import ABSENT, value_text
 from fedsilo.api.proposal import decision_on, proposal_digest
 from fedsilo.api.silo import Silo
 from fedsilo.api.text import comma_separated, counted
-from fedsilo.data.catalogue import check_dataset
+from fedsilo.data.catalogue import check_dataset, names_persons
 from fedsilo.errors import FedsiloError, ManifestInvalid
 from fedsilo.silo import policy
 from fedsilo.silo.installed import is_installed
@@ -186,6 +186,11 @@ def _dataset(agent: SiloAgent, silo: Silo) -> Iterator[tuple[ObjectionReason, st
     if dataset.classes is not None and data.classes is not None and data.class_count < dataset.classes:
         problem = f"dataset {name} has {dataset.classes} classes, the job {data.class_count}"
         yield ObjectionReason.DATA_INVALID, f"{problem}; use that number or more in spec.data.classes"
+    private = agent.spec.job.spec.privacy.differential_privacy
+    if private is not None and private.unit == "person" and names_persons(dataset) is False:
+        problem = f"dataset {name} does not say whose each example is, and the job protects persons"
+        remedy = "set config.person in the institution, or unit: example in spec.privacy.differentialPrivacy"
+        yield ObjectionReason.DATA_INVALID, f"{problem}; {remedy}"
 
 
 def _dataset_faults(agent: SiloAgent, silo: Silo) -> Iterator[Objection]:

@@ -234,6 +234,9 @@ def _against_budget(policy: SiloPolicy, job: FrozenJob) -> Iterator[str]:
     )
     if private is None:
         yield f"{permits}, and the job has no {field}; add it"
+    elif private.unit != budget.unit:
+        remedy = f"write {field}.unit: {budget.unit}, or ask the institution for another budget"
+        yield f"{permits} for each {budget.unit}, and the job protects each {private.unit}; {remedy}"
     elif private.epsilon is None:
         yield f"{permits}, and the job states noise in place of epsilon; write {field}.epsilon"
     elif private.epsilon > budget.epsilon or private.delta > budget.delta:

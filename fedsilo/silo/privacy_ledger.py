@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
+from fedsilo.api.differential_privacy import PrivacyUnit
 from fedsilo.durable import append_durably, make_directory, sync_directory, truncate
 from fedsilo.errors import PolicyRefused
 from fedsilo.locking import exclusive
@@ -33,18 +34,20 @@ class BudgetExceeded(PolicyRefused):
 
 @dataclass(frozen=True)
 class Budget:
-    """How much may be learned of one example of a dataset.
+    """How much may be learned of one example or person of a dataset.
 
     :param seconds: after which a charge does not count any more; None where it counts for ever.
+    :param unit: of what; what is charged under this budget protects just that.
     """
 
     epsilon: float
     delta: float
     seconds: int | None = None
+    unit: PrivacyUnit = "example"
 
     def to_dict(self) -> dict[str, Any]:
         """As the ledger has it."""
-        return {"epsilon": self.epsilon, "delta": self.delta, "seconds": self.seconds}
+        return {"epsilon": self.epsilon, "delta": self.delta, "seconds": self.seconds, "unit": self.unit}
 
 
 @dataclass(frozen=True)
@@ -208,7 +211,7 @@ class PrivacyLedger:
         charges = []
         for line, _ in lines:
             if line["event"] == "budget":
-                budget = Budget(line["epsilon"], line["delta"], line["seconds"])
+                budget = Budget(line["epsilon"], line["delta"], line["seconds"], line["unit"])
             else:
                 charges.append((datetime.fromisoformat(line["time"]), Charge.from_line(line)))
         if budget is not None and budget.seconds is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +18,23 @@ from fedsilo.data.schema import Schema
 from fedsilo.learning.devices import pick_device
 from fedsilo.learning.examples import Examples
 from fedsilo.readiness.announced import AnnouncedFinding
-from fedsilo.silo.examples import dataset_of, split
+from fedsilo.silo.examples import dataset_of, examples_of, split
 from fedsilo.silo.readiness import readiness
 from fedsilo.tasks.registry import bind
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """A dataset before it is divided.
+
+    :param strata: class of each example, `LearningTask.strata` of the targets.
+    :param persons: whose each is; None where the data do not say.
+    """
+
+    examples: Examples
+    strata: np.ndarray
+    schema: Schema
+    persons: np.ndarray | None
 
 
 class SharedData:
@@ -33,7 +48,7 @@ class SharedData:
         self._task = bind(spec.task, spec.data)
         self._root = root
         self._device = pick_device(spec.training.device)
-        self._full: dict[Hashable, tuple[Examples, np.ndarray, Schema]] = {}
+        self._full: dict[Hashable, _Whole] = {}
         self._parts: dict[Hashable, list[np.ndarray]] = {}
         self._arrays: dict[Hashable, Arrays] = {}
 
@@ -43,7 +58,7 @@ class SharedData:
         :raises DataInvalid: naming dataset and item.
         """
         own, train, validation = self._places(silo)
-        whole = self._load(dataset_of(self._spec, silo))[0]
+        whole = self._load(dataset_of(self._spec, silo)).examples
         return whole.take(own[train]), whole.take(own[validation])
 
     def findings(self, silo: Silo) -> tuple[AnnouncedFinding, ...] | None:
@@ -57,22 +72,25 @@ class SharedData:
     def _places(self, silo: Silo) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Places of the silo's examples in the dataset, and of its training and validation examples among those."""
         dataset = dataset_of(self._spec, silo)
-        labels = self._load(dataset)[1]
+        whole = self._load(dataset)
+        labels = whole.strata
         own = np.arange(len(labels)) if dataset.partition is None else self._own(dataset, labels)
-        return own, *split(self._spec, silo, labels[own])
+        persons = None if whole.persons is None else whole.persons[own]
+        return own, *split(self._spec, silo, labels[own], persons)
 
     def schema(self, silo: Silo) -> Schema:
         """What the silo announces of its data; errors as `examples`."""
-        return self._load(dataset_of(self._spec, silo))[2]
+        return self._load(dataset_of(self._spec, silo)).schema
 
-    def _load(self, dataset: DatasetSpec) -> tuple[Examples, np.ndarray, Schema]:
+    def _load(self, dataset: DatasetSpec) -> _Whole:
         source = _source(dataset)
         if source not in self._full:
             arrays = load_whole(dataset, self._spec.data, root=self._root, task=self._spec.task)
-            examples = Examples.from_arrays(arrays.features, arrays.labels, self._device, self._task)
+            examples = examples_of(self._spec, arrays, self._device)
             if self._spec.data.check is not None:
                 self._arrays[source] = arrays
-            self._full[source] = examples, self._task.strata(arrays.labels), arrays.schema
+            strata = self._task.strata(arrays.labels)
+            self._full[source] = _Whole(examples, strata, arrays.schema, arrays.persons)
         return self._full[source]
 
     def _own(self, dataset: DatasetSpec, labels: np.ndarray) -> np.ndarray:

@@ -68,8 +68,19 @@ def test_the_command_shows_it(budgeted: ClusterFederation, terminal: Terminal) -
     (command,) = terminal.commands
     namespace = budgeted.silo("north").name
     head, row = terminal.type(command, {"-n silo-north": f"-n {namespace}"}).splitlines()
-    assert head.split() == ["SILO", "DATASET", "EPSILON", "DELTA", "SPENT", "RESERVED", "LEFT", "BY", "JOB"]
-    assert row.split()[:4] == [f"{namespace}/north", "digits", "4", "0.001"]
+    assert head.split() == [
+        "SILO",
+        "DATASET",
+        "UNIT",
+        "EPSILON",
+        "DELTA",
+        "SPENT",
+        "RESERVED",
+        "LEFT",
+        "BY",
+        "JOB",
+    ]
+    assert row.split()[:5] == [f"{namespace}/north", "digits", "example", "4", "0.001"]
 
 
 def second(made: ClusterFederation, epsilon: float) -> Object:

@@ -62,7 +62,7 @@ def _row(ledger: PrivacyLedger, account: PrivacyAccount, status: BudgetStatus | 
     if status is not None:
         return budget_row(status)
     jobs = dict.fromkeys(charge.job for _, charge in account.charges)
-    return (plain(ledger.dataset), *"-----", ", ".join(map(plain, jobs)) or "-")
+    return (plain(ledger.dataset), *"------", ", ".join(map(plain, jobs)) or "-")
 
 
 def _document(ledger: PrivacyLedger, account: PrivacyAccount, status: BudgetStatus | None) -> dict[str, Any]:

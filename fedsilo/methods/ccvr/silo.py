@@ -53,7 +53,7 @@ def _disclose_privately(
             blocks["covariance"] = positive(spread) if full else np.maximum(np.diag(spread), 0)
         tensors |= {f"{name}/{label}": array for name, array in blocks.items()}
         support |= {f"{name}/{label}": count for name in blocks}
-    return Reply(tensors, samples=len(silo.train), support=support, mechanisms=mechanisms)
+    return Reply(tensors, samples=silo.train.records, support=support, mechanisms=mechanisms)
 
 
 def local_covariance(members: np.ndarray, covariance: Covariance) -> np.ndarray:

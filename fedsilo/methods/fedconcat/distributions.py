@@ -29,7 +29,7 @@ def disclose(silo: SiloContext, task: SiloTask, private: State) -> Reply:
     }
     return Reply(
         tensors={f"count/{label}": np.array(count, np.int64) for label, count in disclosed.items()},
-        samples=len(silo.train),
+        samples=silo.train.records,
         support={f"count/{label}": count for label, count in disclosed.items()},
         mechanisms=mechanisms,
     )

@@ -48,10 +48,10 @@ class LinearProbe:
         model = Model(torch.nn.Identity(), torch.nn.Linear(features.shape[1], silo.signature.classes))
         load_tree(model, task.trees["classifier"])
         plan = replace(self.plan(silo.local_training(task)), augmentation=None)  # of images, not of features
-        examples = Examples(features, silo.train.labels)
+        examples = Examples(features, silo.train.labels, persons=silo.train.persons)
         if privacy_of(silo) is not None:
             _, mechanisms = fit_privately(silo, task, model.to(device), examples, plan, cross_entropy_loss)
-            return Reply(to_tree(model), len(silo.train), private=private, mechanisms=mechanisms)
+            return Reply(to_tree(model), silo.train.records, private=private, mechanisms=mechanisms)
         report = fit(model.to(device), examples, plan)
         return Reply(to_tree(model), len(silo.train), {"loss": report.loss}, private=private)
 

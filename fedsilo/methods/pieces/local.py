@@ -51,7 +51,7 @@ def train_model(
         plan = plan or silo.local_training(task)
         _, mechanisms = fit_privately(silo, task, model, silo.train, plan, loss or silo.loss())
         # Without its loss, which follows from the examples without noise.
-        return Reply(to_tree(model), samples=len(silo.train), mechanisms=mechanisms)
+        return Reply(to_tree(model), samples=silo.train.records, mechanisms=mechanisms)
     report = fit(model, silo.train, plan or silo.local_training(task), loss=loss or silo.loss())
     return Reply(to_tree(model), samples=len(silo.train), metrics={"loss": report.loss})
 

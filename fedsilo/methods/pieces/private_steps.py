@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedsilo.api.differential_privacy import DifferentialPrivacySpec
+from fedsilo.errors import MethodError
 from fedsilo.methods.interface import SiloContext, SiloTask
 from fedsilo.privacy.mechanism import Mechanism
 
@@ -29,25 +30,36 @@ def fit_privately(
 ) -> tuple[TrainingReport, tuple[Mechanism, ...]]:
     """DP-SGD with the noise that the job asks of this silo, and the mechanism that the examples went through.
 
-    :raises DataInvalid: when the silo has too few examples for the job's batches, or too many for its delta.
+    :param examples: the silo's training examples, or others with the same persons.
+    :raises DataInvalid: when the silo has too few examples or persons for the job's batches, or too many for its delta.
     """
     from fedsilo.learning import private_training
 
     private = privacy_of(silo)
     assert private is not None, "asked for only where the job has it"
     noise = noise_multiplier_of(silo)
+    if (examples.persons is None, examples.records) != (silo.train.persons is None, silo.train.records):
+        raise MethodError(
+            "spec.privacy.differentialPrivacy: the method trains on other records than the silo has; use another method"
+        )
     privacy = private_training.ExamplePrivacy(noise, private.max_grad_norm, noise_generator(silo, task))
     report = private_training.fit_privately(model, examples, plan, privacy, loss)
-    sampling = plan.batch_size / len(examples)
+    sampling = plan.batch_size / examples.records
     return report, (Mechanism(noise, sampling, report.steps),)
 
 
 def noise_multiplier_of(silo: SiloContext) -> float:
-    """Deviation of the noise over what one of this silo's examples can add; errors as `fit_privately`."""
+    """Deviation of the noise over what one of this silo's examples or persons can add; errors as `fit_privately`."""
     from fedsilo.methods import registry
     from fedsilo.methods.differential_privacy import noise_multiplier
 
-    return noise_multiplier(registry.bind(silo.spec), len(silo.train))
+    private = privacy_of(silo)
+    if private is not None and (private.unit == "person") != (silo.train.persons is not None):
+        raise MethodError(
+            f"spec.privacy.differentialPrivacy.unit: {private.unit!r} is not what the silo's examples were read for; "
+            "report this as a defect"
+        )
+    return noise_multiplier(registry.bind(silo.spec), silo.train.records)
 
 
 def noise_generator(silo: SiloContext, task: SiloTask) -> np.random.Generator:
@@ -71,12 +83,14 @@ def _add(digest: hashlib._Hash, tree: Mapping[str, np.ndarray]) -> None:
 
 
 def noisy_counts(silo: SiloContext, task: SiloTask) -> tuple[np.ndarray, tuple[Mechanism, ...]]:
-    """(C,) examples of each class with noise, not below zero: one example changes one count by one."""
+    """(C,) examples of each class with noise, not below zero: one example changes one count by one.
+
+    Of persons each counts as one, in parts where examples are of several classes: norm 1 at most.
+    """
     noise, random = noise_multiplier_of(silo), noise_generator(silo, task)
     labels = silo.train.labels.cpu().numpy()
-    counts = np.bincount(labels, minlength=silo.signature.classes) + random.normal(
-        0, noise, silo.signature.classes
-    )
+    classes = silo.signature.classes
+    counts = np.bincount(labels, silo.train.parts, classes) + random.normal(0, noise, classes)
     return np.maximum(np.rint(counts), 0).astype(np.int64), (Mechanism(noise),)
 
 
@@ -87,9 +101,10 @@ def noisy_moments(
 
     Features are clipped to the L2 norm F. One example adds at most 1 to a count, F to a sum and F^2 to the upper
     triangle of a sum of products, each divided by which is a vector of norm 1; all `order + 1` of them together have
-    norm sqrt(order + 1).
+    norm sqrt(order + 1). A person adds the mean of what each example would add, over the person's examples of all
+    classes, whose norm is no larger.
 
-    :param features: (n, d).
+    :param features: (n, d) of the silo's training examples.
     :param order: 0 for counts alone, 1 for sums as well, 2 for products too.
     :returns: for each class a count, not below zero, (d,) and (d, d), symmetric; and the mechanism.
     """
@@ -100,14 +115,15 @@ def noisy_moments(
     deviation = noise * np.sqrt(order + 1)
     lengths = np.linalg.norm(features, axis=1, keepdims=True)
     clipped = features * (norm / np.maximum(lengths, norm))
-    labels, found = silo.train.labels.cpu().numpy(), []
+    labels, parts, found = silo.train.labels.cpu().numpy(), silo.train.parts, []
     for label in range(silo.signature.classes):
-        members = clipped[labels == label]
-        count = int(max(np.rint(len(members) + random.normal(0, deviation)), 0))
-        total = members.sum(axis=0) + random.normal(0, deviation * norm, width)
+        members, part = clipped[labels == label], parts[labels == label]
+        weighted = members * part[:, np.newaxis]
+        count = int(max(np.rint(part.sum() + random.normal(0, deviation)), 0))
+        total = weighted.sum(axis=0) + random.normal(0, deviation * norm, width)
         products = None
         if order == 2:
-            upper = np.triu(members.T @ members + random.normal(0, deviation * norm**2, (width, width)))
+            upper = np.triu(weighted.T @ members + random.normal(0, deviation * norm**2, (width, width)))
             products = upper + np.triu(upper, 1).T
         found.append((count, total, products))
     return found, (Mechanism(noise),)

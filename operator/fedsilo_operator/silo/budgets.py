@@ -96,6 +96,7 @@ def _budget(silo: Silo, budget: PrivacyBudget, seen: BudgetObservation, now: dat
     total = sum(job.reserved for job in jobs)
     return BudgetStatus(
         dataset=budget.dataset,
+        unit=budget.unit,
         epsilon=budget.epsilon,
         delta=budget.delta,
         spent=spent,

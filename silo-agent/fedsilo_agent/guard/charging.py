@@ -62,7 +62,8 @@ class Charging:
         """The dataset's ledger, with the institution's present word on the budget."""
         ledger = PrivacyLedger(ledgers, stated.dataset)
         seconds = None if stated.period is None else stated.period.seconds
-        ledger.set_budget(Budget(stated.epsilon, stated.delta, seconds), self._check.clock())
+        budget = Budget(stated.epsilon, stated.delta, seconds, stated.unit)
+        ledger.set_budget(budget, self._check.clock())
         return ledger
 
     def _state(self, ledger: PrivacyLedger, now: datetime) -> None:

@@ -115,8 +115,8 @@ CHANGES: dict[Path, dict[str, tuple[object, str]]] = {
         "policy.maxAnsweredRounds": (6, "maxAnsweredRounds: 6"),
         "policy.minSilos": (3, "minSilos: 3"),
         "policy.privacyBudget": (
-            [{"dataset": "digits", "epsilon": 1.5, "delta": 0.001}],
-            '"dataset":"digits","delta":0.001,"epsilon":1.5',
+            [{"dataset": "digits", "unit": "person", "epsilon": 1.5, "delta": 0.001}],
+            '"dataset":"digits","delta":0.001,"epsilon":1.5,"unit":"person"',
         ),
         "policy.notBefore": ("2026-07-01T00:00:00Z", 'notBefore: "2026-07-01T00:00:00Z"'),
         "policy.notAfter": ("2026-12-31T23:59:59Z", 'notAfter: "2026-12-31T23:59:59Z"'),

@@ -67,11 +67,17 @@ def test_what_was_charged_is_what_left(budgeted: Path) -> None:
 def test_the_budget_is_shown_with_what_is_spent(budgeted: Path, terminal: Terminal) -> None:
     (command,) = terminal.commands
     head, *rows = terminal.type(command, {"/var/lib/fedsilo-silo": str(budgeted)}).splitlines()
-    assert head.split() == ["DATASET", "EPSILON", "DELTA", "SPENT", "RESERVED", "LEFT", "BY", "JOB"]
+    assert head.split() == ["DATASET", "UNIT", "EPSILON", "DELTA", "SPENT", "RESERVED", "LEFT", "BY", "JOB"]
     assert len(rows) == 4
     for row in rows:
-        dataset, epsilon, _, spent, kept, left, job, own = row.split()
-        assert (dataset, epsilon, kept, job) == ("digits", "4", "0", "federation/digits-private")
+        dataset, unit, epsilon, _, spent, kept, left, job, own = row.split()
+        assert (dataset, unit, epsilon, kept, job) == (
+            "digits",
+            "example",
+            "4",
+            "0",
+            "federation/digits-private",
+        )
         assert 2.9 < float(spent) <= 3
         assert own == spent
         assert float(spent) + float(left) == pytest.approx(4, abs=1e-3)

@@ -147,6 +147,10 @@ FIELDS: dict[str, Edit] = {
         "maxBytesPerRound: 64Mi",
         "privacyBudget: [{dataset: digits, epsilon: 0, delta: 0.001}]",
     ),
+    "budget of another unit": (
+        "maxBytesPerRound: 64Mi",
+        "privacyBudget: [{dataset: digits, unit: patient, epsilon: 1.0, delta: 0.001}]",
+    ),
     "unit that nothing protects": (
         PRIVACY,
         "privacy: {differentialPrivacy: {unit: patient, epsilon: 1, delta: 0.001}}",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedsilo.api.python_import import import_own, origin_of
-from fedsilo.data.loaders import call_function
+from fedsilo.data.python_loader import call_function
 from fedsilo.errors import DataInvalid, FedsiloError, ManifestInvalid, MethodError
 from fedsilo.learning.metrics.scores import own_metric
 from fedsilo.learning.models import build_model

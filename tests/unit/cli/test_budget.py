@@ -40,12 +40,16 @@ def with_budget(name: str, **changes: Any) -> dict[str, Any]:
 
 def test_one_line_for_each_budget_of_each_silo() -> None:
     assert table(
-        [with_budget("south", jobs=[], spent=0, reserved=0, left=4), silo("east"), with_budget("north")]
+        [
+            with_budget("south", unit="person", jobs=[], spent=0, reserved=0, left=4),
+            silo("east"),
+            with_budget("north"),
+        ]
     ) == (
-        "SILO              DATASET  EPSILON  DELTA  SPENT  RESERVED  LEFT  BY JOB\n"
-        "silo-north/north  scans          4  0.001  1.918     1.082     1  research/digits 1.5, research/new 0.5 "
-        "(1.082 reserved)\n"
-        "silo-south/south  scans          4  0.001      0         0     4  -"
+        "SILO              DATASET  UNIT     EPSILON  DELTA  SPENT  RESERVED  LEFT  BY JOB\n"
+        "silo-north/north  scans    example        4  0.001  1.918     1.082     1  research/digits 1.5, "
+        "research/new 0.5 (1.082 reserved)\n"
+        "silo-south/south  scans    person         4  0.001      0         0     4  -"
     )
 
 
@@ -96,8 +100,8 @@ def test_a_machine_shows_what_its_admitted_jobs_may_yet_spend(
     spent = charged(place)
     assert main(["silo", "budget", str(place.root)]) == 0
     _, row = capsys.readouterr().out.splitlines()
-    figures = row.split()[:6]
-    assert figures == ["digits", "4", "0.001", f"{spent:.4g}", "1.5", f"{4 - spent - 1.5:.4g}"]
+    figures = row.split()[:7]
+    assert figures == ["digits", "example", "4", "0.001", f"{spent:.4g}", "1.5", f"{4 - spent - 1.5:.4g}"]
     assert row.endswith("(1.5 reserved)")
     assert f"research/old {spent:.4g}, " in row
     assert main(["silo", "budget", str(place.root), "--json"]) == 0

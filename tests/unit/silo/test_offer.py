@@ -79,7 +79,7 @@ def test_a_budget_is_in_the_offer_without_fractions() -> None:
     document = sign_offer(silo(privacyBudget=budget), NOW, KEY)
     found = read_offer(document, "silo-north/north", PUBLIC)
     assert found.policy["privacyBudget"] == [
-        {"dataset": "scans", "epsilon": "4.0", "delta": "0.0001", "period": "8760h"}
+        {"dataset": "scans", "unit": "example", "epsilon": "4.0", "delta": "0.0001", "period": "8760h"}
     ]
     assert offers(json.loads(json.dumps(document)), silo(privacyBudget=budget), PUBLIC)
     assert not offers(document, silo(privacyBudget=[budget[0] | {"epsilon": 5}]), PUBLIC)

@@ -245,6 +245,14 @@ def test_what_jobs_that_were_admitted_may_yet_spend_is_no_more_there() -> None:
     assert found.endswith("or ask the institution for more, or wait until those have ended")
 
 
+def test_a_budget_of_examples_is_not_spent_on_persons() -> None:
+    assert about_the_budget(unit="person", epsilon=1.0) == (
+        "policy.privacyBudget permits epsilon 3 at delta 0.0001 about digits for each example, and the job "
+        "protects each person; write spec.privacy.differentialPrivacy.unit: example, or ask the institution for "
+        "another budget"
+    )
+
+
 def test_a_budget_is_of_a_dataset_of_the_silo() -> None:
     with pytest.raises(ValueError, match=r"is not among spec\.datasets"):
         silo(privacyBudget=[{"dataset": "scans", "epsilon": 1.0, "delta": 1e-4}])

@@ -168,3 +168,12 @@ def test_a_disk_that_is_full_leaves_the_ledger_as_it_was(
     assert durable.read_file(ledger.path) != before
     assert ledger.charge(charge_of(1), NOW)
     assert len(ledger.path.read_text().splitlines()) == 3
+
+
+def test_the_ledger_says_of_what_the_budget_is(tmp_path: Path) -> None:
+    ledger = ledger_with(tmp_path, Budget(5.0, 1e-4, None, "person"), charges=1)
+    assert json.loads(ledger.path.read_text().splitlines()[0])["unit"] == "person"
+    budget = ledger.account(NOW).budget
+    assert budget is not None
+    assert budget.unit == "person"
+    assert ledger_with(tmp_path).account(NOW).spent == epsilon_of(ROUND, 1e-4)  # charges count on

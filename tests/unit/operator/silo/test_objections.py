@@ -113,6 +113,9 @@ CASES: dict[str, tuple[Edit, ...]] = {
     "dataset": (job(data={"dataset": "letters", "classes": 10, "inputShape": [4]}),),
     "shape of an example": (dataset(inputShape=[1, 64, 64]),),
     "fewer classes than the dataset has": (dataset(classes=12),),
+    "nobody is named": (
+        job(privacy={"differentialPrivacy": {"unit": "person", "epsilon": 1, "delta": 0.001}}),
+    ),
     "loader": (dataset(loader="orc"),),
     "loader's settings": (dataset(config={"path": "a.npz", "images": "x"}),),
     "loader's missing setting": (dataset(config={}),),
