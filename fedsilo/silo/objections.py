@@ -22,6 +22,7 @@ from fedsilo.data.catalogue import check_dataset, names_persons
 from fedsilo.errors import FedsiloError, ManifestInvalid
 from fedsilo.silo import policy
 from fedsilo.silo.installed import is_installed
+from fedsilo.silo.members import member_keys
 from fedsilo.silo.reach import leads_elsewhere
 
 
@@ -117,6 +118,10 @@ def _trust(agent: SiloAgent, silo: Silo) -> Iterator[tuple[ObjectionReason, str]
         problem = f"status.publicKey is {published}, the job was made for {trust.public_key}"
         remedy = "restore the key, or delete the job and create it again"
         yield ObjectionReason.TRUST_BROKEN, f"{problem}; {remedy}"
+    try:
+        member_keys(agent.spec)
+    except FedsiloError as error:
+        yield ObjectionReason.TRUST_BROKEN, str(error)
 
 
 def _place(agent: SiloAgent, silo: Silo, has_begun: bool) -> Iterator[tuple[ObjectionReason, str]]:

@@ -28,6 +28,7 @@ from fedsilo.secure_aggregation.layout import Layout
 from fedsilo.secure_aggregation.messages import SumContext
 from fedsilo.silo import policy
 from fedsilo.silo.announcement import Schema, finding_rules, require_declared
+from fedsilo.silo.members import member_keys
 from fedsilo.tasks.interface import OWN
 from fedsilo.tasks.registry import bind, kind_of
 from fedsilo.wire import Contract, ModelSignature, SigningKey, Task, VerifyKey, open_task, require_algorithm
@@ -189,20 +190,14 @@ class TaskCheck:
         :param key: with which this silo signs.
         :raises PolicyRefused: the agent does not say whose keys count, or has another key of this silo.
         """
-        job, members = self.agent.spec.job, self.agent.spec.trust.members or ()
-        keys = {member.silo: VerifyKey.from_text(member.public_key) for member in members}
-        silos = tuple(map(str, job.spec.silos.refs))
-        if tuple(keys) != silos:
-            raise PolicyRefused(
-                f"spec.trust.members: has {len(keys)} silos, the job {len(silos)}, or others; nothing is sent"
-            )
-        if keys[self.reference] != key.verify_key:
+        job, keys = self.agent.spec.job, member_keys(self.agent.spec)
+        if keys.get(self.reference) != key.verify_key:
             raise PolicyRefused(
                 f"spec.trust.members: has another key of {self.reference} than it signs with; nothing is sent"
             )
         exchange = self.schedule.exchange_of(task)
         training = exchange.of or exchange
-        drawn = participants(job.spec, training, silos)
+        drawn = participants(job.spec, training, tuple(keys))
         try:
             return sum_context(job.spec, job.uid, exchange_id(training), drawn, keys)
         except Problem as problem:
