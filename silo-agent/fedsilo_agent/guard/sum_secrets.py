@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from fedsilo.durable import make_own_directory, remove
-from fedsilo.errors import FileDamaged, PolicyRefused, Problem
+from fedsilo.errors import PolicyRefused, Problem
 from fedsilo.json_files import read_with_digest, write_with_digest
 from fedsilo.methods.secure_sums import ANNOUNCED, CONFIRMED, KEYS, PREFIX, SEALED, SHARES, STEPS, SURVIVORS
 from fedsilo.secure_aggregation.layout import Layout
@@ -74,6 +74,7 @@ class SumSecrets:
         :raises PolicyRefused: what the aggregator hands on is not what silos have sent for this sum, or this silo has
             answered otherwise.
         :raises QuorumLost: too few silos are left.
+        :raises FileDamaged: the silo's secrets are not as they were written.
         """
         context = self._check.sum_context(task, self._key)
         side = self._side(context, begins=task.step == KEYS)
@@ -119,10 +120,7 @@ class SumSecrets:
     def _side(self, context: SumContext, begins: bool = False) -> SiloSide:
         path = self._path(context)
         silo = self._check.reference
-        try:
-            kept = read_with_digest(path, "the round goes on without this silo", {"told": dict})
-        except FileDamaged as damage:
-            raise PolicyRefused(str(damage)) from damage
+        kept = read_with_digest(path, "the round goes on without this silo", {"told": dict})
         if kept is None:
             if not begins:
                 raise PolicyRefused(
