@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from fedsilo.api.aggregation import RuleSpec
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.engine.fold import FoldedUpdates
 from fedsilo.engine.summation import FlatTensor, HeldTensor
@@ -36,6 +37,7 @@ from fedsilo.methods.secure_sums import (
 )
 from fedsilo.methods.state import State, Tree
 from fedsilo.secure_aggregation.aggregator_side import add_masked, unmask
+from fedsilo.secure_aggregation.clipping import Tensor, clipped
 from fedsilo.secure_aggregation.layout import Layout, Summed
 from fedsilo.secure_aggregation.messages import (
     KeyAnnouncement,
@@ -212,13 +214,22 @@ class SummedUpdates(FoldedUpdates):
         }
 
 
-def summed_openly(updates: FoldedUpdates, layout: Layout) -> SummedUpdates:
-    """The sum of updates that are not masked, to the bit the one that comes of masked ones: for simulations."""
+def summed_openly(
+    updates: FoldedUpdates, layout: Layout, rule: RuleSpec | None, sent: Callable[[], Tree]
+) -> SummedUpdates:
+    """The sum of updates that are not masked, to the bit the one that comes of masked ones: for simulations.
+
+    :param rule: norm clipping, where the job has it.
+    :param sent: the model that the silos were sent.
+    """
     total = np.zeros(layout.size, np.uint64)
     for silo in updates.silos:
         kinds = dict.fromkeys(block.kind for block in layout.contract.blocks)
         tensors = {name: array for kind in kinds for name, array in updates.tensors(silo, kind).items()}
-        add_masked(total, [layout.encode(updates.samples(silo), updates.metrics(silo), tensors.__getitem__)])
+        tensor: Tensor = tensors.__getitem__
+        if rule is not None and rule.norm is not None:
+            tensor = clipped(tensor, layout.specs, sent(), rule.norm)
+        add_masked(total, [layout.encode(updates.samples(silo), updates.metrics(silo), tensor)])
     return SummedUpdates(layout.decode(total, len(updates.silos)), layout)
 
 

@@ -250,7 +250,7 @@ class Workflow:
         layout = layout_of(self.spec, contract.summed, self._context.weights)
         if sums is None:
             answered = updates.silos
-            summed = summed_openly(updates, layout)
+            summed = summed_openly(updates, layout, self.spec.aggregation.rule, lambda: state.tree("model"))
         elif exchange.phase.step == UNMASK:
             answered = tuple(state.tree(CONFIRMED))
             summed = sums.unmasked(self.spec, state, exchange, updates, layout)
@@ -278,7 +278,9 @@ class Workflow:
         }
         seen = handed_out.seen(state)
         rule, robust = self.spec.aggregation.rule, None
-        if rule is not None:
+        if (
+            rule is not None and not self.spec.aggregation.secure
+        ):  # where sums only are seen, guards have clipped
             robust = RobustMean(rule, seen.tree("model"))
         after = handed_out.restored(state, self.aggregate(seen, exchange, updates, robust))
         _require_finite_state(state, after)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from fedsilo.api.aggregation import MAX_SILOS
 from fedsilo.api.faults import ABSENT, Finding
+from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.text import counted
 from fedsilo.methods.interface import EVALUATE
 from fedsilo.methods.method import Method
@@ -23,10 +24,7 @@ def check_secure(method: Method) -> Iterator[Finding]:
         return
     yield from _check_method(method)
     yield from _check_silos(method)
-    if spec.aggregation.rule is not None:
-        problem = "judges the updates of single silos, and with secure aggregation nobody sees one"
-        remedy = "remove it; where differential privacy has the unit silo, each guard clips its silo's change instead"
-        yield "spec.aggregation.rule.name", spec.aggregation.rule.name, problem, remedy
+    yield from _check_rule(spec)
     if spec.upload.is_encoded:
         problem = "has no meaning with secure aggregation: a masked update cannot be compressed"
         yield "spec.communication.upload", spec.upload.encoding, problem, "remove it, or remove " + FIELD
@@ -93,3 +91,21 @@ def _check_silos(method: Method) -> Iterator[Finding]:
             "unmasked, and their difference shows one silo"
         )
         yield "spec.participation.minSilos", least, problem, f"use {drawn // 2 + 1} or more"
+
+
+def _check_rule(spec: FederatedJobSpec) -> Iterator[Finding]:
+    rule = spec.aggregation.rule
+    if rule is None:
+        return
+    if rule.name != "norm-clipping":
+        problem = "compares the updates of single silos, and with secure aggregation nobody sees one"
+        remedy = "use norm-clipping, which each silo's guard does by itself, or remove it"
+        yield "spec.aggregation.rule.name", rule.name, problem, remedy
+    elif spec.download.is_encoded:
+        problem = "leaves guards without the model itself, from which they clip their silos' changes"
+        yield (
+            "spec.communication.download.encoding",
+            spec.download.encoding,
+            problem,
+            "remove it, or remove the rule",
+        )

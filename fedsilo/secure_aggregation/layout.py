@@ -60,9 +60,14 @@ class Layout:
     weights: Weights
 
     @property
+    def specs(self) -> list[TensorSpec]:
+        """Of the tensors."""
+        return [block.spec for block in self.contract.blocks]
+
+    @property
     def size(self) -> int:
         """Numbers in the vector."""
-        return 1 + 2 * len(self.contract.metrics) + sum(block.spec.size for block in self.contract.blocks)
+        return 1 + 2 * len(self.contract.metrics) + sum(spec.size for spec in self.specs)
 
     def encode(
         self, samples: int, metrics: Mapping[str, float], tensor: Callable[[str], np.ndarray]
@@ -128,9 +133,9 @@ class Layout:
 
     def _tensors(self) -> Iterator[tuple[TensorSpec, int]]:
         start = 1 + 2 * len(self.contract.metrics)
-        for block in self.contract.blocks:
-            yield block.spec, start
-            start += block.spec.size
+        for spec in self.specs:
+            yield spec, start
+            start += spec.size
 
     @staticmethod
     def _encoded(what: str, point: FixedPoint, values: np.ndarray) -> np.ndarray:

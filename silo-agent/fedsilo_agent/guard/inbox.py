@@ -99,6 +99,10 @@ class Inbox:
         if not whole or is_answered(last["task"]):
             unlink(self._volume.task)
 
+    def path(self, task: Task, name: str) -> Path | None:
+        """File of a blob of a task that was put here; None where it has none of this name."""
+        return next((self._path(link) for link in task.blobs if link.name == name), None)
+
     def _path(self, link: BlobLink) -> Path:
         return self._volume.blobs / link.digest
 

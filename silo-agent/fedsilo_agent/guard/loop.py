@@ -292,7 +292,8 @@ class Guard:
         plain = path.with_suffix(".plain")
         try:
             update = self._sign_reply(verified, contract.summed, drop, plain)
-            vector = self._sums.mask(verified.task, rows, self._check.layout(contract.summed), plain)
+            layout, sent = self._check.layout(contract.summed), self._inbox.path(verified.task, "model")
+            vector = self._sums.mask(verified.task, rows, layout, plain, sent)
         finally:
             unlink(plain, missing_ok=True)
         masked = sign_vector(vector, path, verified.task, verified.digest, contract, self._key)

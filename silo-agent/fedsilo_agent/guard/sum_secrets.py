@@ -16,6 +16,7 @@ from fedsilo.durable import make_own_directory, remove
 from fedsilo.errors import PolicyRefused, Problem
 from fedsilo.json_files import read_with_digest, write_with_digest
 from fedsilo.methods.secure_sums import ANNOUNCED, CONFIRMED, KEYS, PREFIX, SEALED, SHARES, STEPS, SURVIVORS
+from fedsilo.secure_aggregation.clipping import Tensor, clipped
 from fedsilo.secure_aggregation.layout import Layout
 from fedsilo.secure_aggregation.messages import KeyAnnouncement, SumContext
 from fedsilo.secure_aggregation.silo_side import SiloSide
@@ -85,22 +86,35 @@ class SumSecrets:
         self._keep(following)
         return content
 
-    def mask(self, task: Task, rows: Rows, layout: Layout, plain: Path) -> np.ndarray:
+    def mask(self, task: Task, rows: Rows, layout: Layout, plain: Path, sent: Path | None) -> np.ndarray:
         """The masked vector of an update; otherwise likewise.
 
         :param plain: the update as it would leave if single ones might be seen.
+        :param sent: file of the model that the silo was sent, if any.
         """
         context = self._check.sum_context(task, self._key)
         side = self._side(context)
         try:
             with open_update(plain) as update:
                 header = update.header
-                vector = layout.encode(header.samples, header.metrics, update.tensor)
+                tensor = self._clipped(task, layout, update.tensor, sent)
+                vector = layout.encode(header.samples, header.metrics, tensor)
             following, masked = side.masked(_announced(rows), rows.get(SEALED, {}), vector)
         except Problem as problem:
             raise PolicyRefused(f"task {task.task}: {problem}") from problem
         self._keep(following)
         return masked
+
+    def _clipped(self, task: Task, layout: Layout, tensor: Tensor, sent: Path | None) -> Tensor:
+        """The update's tensors, with the change to the model clipped where the job has a rule for that."""
+        rule = self._check.agent.spec.job.spec.aggregation.rule
+        if rule is None or rule.norm is None:
+            return tensor
+        if sent is None:
+            raise PolicyRefused(
+                f"task {task.task}: hands out no model, of which a silo's change could be clipped"
+            )
+        return clipped(tensor, layout.specs, open_blob(sent).tree(), rule.norm)
 
     def _answer(self, step: str, context: SumContext, side: SiloSide, rows: Rows) -> tuple[SiloSide, bytes]:
         if step == KEYS:

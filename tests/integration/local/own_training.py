@@ -21,6 +21,6 @@ def lost_in_round_two(model: Any, data: TrainingData, context: TrainingContext) 
     images, labels = next(data.train.batches(64))
     optimizer = torch.optim.SGD(model.parameters(), lr=context.budget.learning_rate)
     loss = torch.nn.functional.cross_entropy(model(images), labels)
-    loss.backward()
+    loss.backward()  # type: ignore[no-untyped-call]
     optimizer.step()
     return TrainingOutcome(model, len(data.train), {"loss": float(loss.detach())})

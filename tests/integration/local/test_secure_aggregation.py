@@ -104,7 +104,9 @@ def test_below_the_quorum_nothing_is_unmasked_and_the_job_says_so(tmp_path: Path
     )
     ended = run(manifest, tmp_path / "run")
     assert (ended.code, ended.document["reason"]) == (4, "QuorumLost")
-    assert "3 of 4 silos answered, quorum is 4; silo-west/west failed: TrainerLost" in ended.document["message"]
+    assert (
+        "3 of 4 silos answered, quorum is 4; silo-west/west failed: TrainerLost" in ended.document["message"]
+    )
     for name in ("north", "east", "south"):
         tasks = {line["task"] for line in lines(ended.workdir, name, "departure")}
         assert f"r00002-train-{name}" in tasks
