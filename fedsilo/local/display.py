@@ -148,6 +148,8 @@ def show_result(outcome: Mapping[str, Any], baseline: Sequence[Mapping[str, Any]
         console.print(f"best    round {best['round']}: {best['metric']} {best['value']:.4g}", soft_wrap=True)
     if left := [f"{silo['name']} {silo['kept']:.0%}" for silo in outcome["silos"] if "kept" in silo]:
         console.print(f"kept    {', '.join(left)} of the models of the last round", soft_wrap=True)
+    if outcome.get("secure"):
+        console.print("secure  sums over silos were seen, and nothing of a single silo", soft_wrap=True)
     if private := outcome.get("privacy"):
         console.print(f"privacy {private}", soft_wrap=True)
     if spent := [_spent(silo["name"], silo["budget"]) for silo in outcome["silos"] if "budget" in silo]:

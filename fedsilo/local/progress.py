@@ -152,6 +152,7 @@ class RunProgress:
             "samples": self._samples(),
             "metrics": finite(self.status["metrics"]),
             **({} if private is None else {"privacy": str(private)}),
+            **({"secure": True} if job.spec.aggregation.secure else {}),
             **{name: self.status[name] for name in ("best", "findings") if self.status.get(name)},
             "silos": [
                 {key: silo.get(key) for key in ("name", "state", "samples", "lastRound")}

@@ -20,12 +20,13 @@ def schedule(
     """All exchanges in order; where silos evaluate, one more after each round that is evaluated.
 
     Where the job preprocesses, round 1 begins with an exchange for it. With secure aggregation several take the place
-    of each training exchange.
+    of each training exchange, and silos score nothing: a score would say something of a single one.
 
     :param personal: silos have models of their own, which nobody else can score.
     :param scored: there is a model for all silos to score.
     """
     by_silos = personal or (scored and spec.evaluation.test_dataset is None)
+    by_silos = by_silos and not spec.aggregation.secure
     training = [phase for phase in phases for _ in range(phase.rounds)]
     names = [phase.name for phase in training]
     prepared = (scored or personal) and spec.data.preprocessing is not None

@@ -8,7 +8,6 @@ from fedsilo.api.aggregation import MAX_SILOS
 from fedsilo.api.faults import ABSENT, Finding
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.text import counted
-from fedsilo.methods.interface import EVALUATE
 from fedsilo.methods.method import Method
 from fedsilo.secure_aggregation.messages import FEWEST_SILOS
 
@@ -38,24 +37,20 @@ def check_secure(method: Method) -> Iterator[Finding]:
 
 
 def _check_method(method: Method) -> Iterator[Finding]:
-    if method.means_suffice and not method.personalises:
-        return
-    name = method.spec.method.name
+    name, remedy = method.spec.method.name, f"remove it, or use a method such as fedavg; {DOCS}"
+    if not method.yields_model:
+        problem = f"has no meaning for {name}, which has no model but the silos' own, of whose scores there are no sums"
+        yield FIELD, True, problem, remedy
+    elif not method.means_suffice:
+        yield FIELD, True, f"has no meaning for {name}, {_what_is_read(method)}", remedy
+
+
+def _what_is_read(method: Method) -> str:
+    """What the method reads of single silos, a clause."""
     for kind, why in method.single_updates.items():
-        problem = (
-            f"has no meaning for {name}, which needs the {kind.replace('_', ' ')} of single silos: {why}"
-        )
-        yield FIELD, True, problem, f"remove it, or use a method such as fedavg; {DOCS}"
-        return
-    steps = {name: step for name, step in method.steps().items() if name != EVALUATE}
-    metrics = sorted({metric for step in steps.values() for metric in step.required})
-    what = (
-        f"{' and '.join(metrics)} of single silos"
-        if metrics
-        else "samples, metrics or tensors' names of single silos"
-    )
-    problem = f"has no meaning for {name}, whose aggregate is no mean of models alone: it also reads {what}"
-    yield FIELD, True, problem, f"remove it, or use a method such as fedavg; {DOCS}"
+        return f"which needs the {kind.replace('_', ' ')} of single silos: {why}"
+    metrics = sorted({metric for step in method.steps().values() for metric in step.required})
+    return f"whose aggregate is no mean alone: it reads {' and '.join(metrics) or 'more'} of single silos"
 
 
 def _check_silos(method: Method) -> Iterator[Finding]:

@@ -1,6 +1,6 @@
 """Small federations: two silos with a few vectors each, or three where the aggregator sees sums only, and two rounds.
 
-Silos evaluate after the second.
+Silos evaluate after the second, unless their aggregator sees sums only.
 """
 
 from __future__ import annotations

@@ -1,0 +1,87 @@
+"""Jobs that ask for sums alone and for what sums cannot give are refused, each with what would."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fedsilo.api.job import FederatedJobSpec
+from fedsilo.methods import registry
+from fedsilo.methods.checks import check_job
+from fedsilo.methods.registry import names
+from tests.federate import bound
+from tests.unit.methods.test_differential_privacy import TEST_SET
+
+
+def faults(method: str = "fedavg", silos: int = 4, **sections: Any) -> str:
+    secure = {"secure": True} | sections.pop("aggregation", {})
+    job = bound(
+        method, silos, 3, sections.pop("config", {}), **{**TEST_SET, "aggregation": secure, **sections}
+    )
+    return "\n".join(f"{path}: {problem}; {remedy}" for path, _, problem, remedy in check_job(job))
+
+
+def test_a_job_of_means_is_accepted() -> None:
+    assert faults() == ""
+    assert faults("scaffold", aggregation={"secure": None}) == ""
+
+
+@pytest.mark.parametrize(
+    ("sections", "line"),
+    [
+        ({"silos": 2}, "spec.aggregation.secure: is asked of 2 silos in each round"),
+        ({"participation": {"fraction": 0.5}}, "is asked of 2 silos in each round"),
+        (
+            {"participation": {"minSilos": 1}},
+            "spec.participation.minSilos: is no more than half of the 4 silos",
+        ),
+        ({"participation": {"minSilos": 2}}, "use 3 or more"),
+        ({"silos": 257}, "spec.silos.refs: are more than 256 silos"),
+        (
+            {"aggregation": {"rule": {"name": "median"}}},
+            "use norm-clipping, which each silo's guard does by itself",
+        ),
+        (
+            {
+                "aggregation": {"rule": {"name": "norm-clipping", "norm": 1.0}},
+                "communication": {"download": {"encoding": "int8"}},
+            },
+            "spec.communication.download.encoding: leaves guards without the model itself",
+        ),
+        ({"communication": {"upload": {"encoding": "int8"}}}, "a masked update cannot be compressed"),
+        ({"evaluation": {}, "aggregator": {}}, "spec.evaluation.testDataset: is not set"),
+        ({"method": "groupdro"}, "it reads first_loss of single silos"),
+        ({"method": "local"}, "for local, which has no model but the silos' own"),
+        (
+            {"method": "fedconcat", "config": {"clusters": 2, "encoderRounds": 1, "classifierRounds": 2}},
+            "needs the class counts of single silos",
+        ),
+        ({"method": "ccvr"}, "has no meaning for ccvr, which needs the class"),
+    ],
+)
+def test_what_sums_cannot_give_is_refused(sections: dict[str, Any], line: str) -> None:
+    assert line in faults(**sections)
+
+
+def test_silos_that_are_not_named_are_refused() -> None:
+    job = bound("fedavg", 4, 3, {}, **TEST_SET, aggregation={"secure": True}).spec.model_dump(by_alias=True)
+    job["silos"] = {"selector": {"matchLabels": {"a": "b"}}}
+    found = check_job(registry.bind(FederatedJobSpec.model_validate(job)))
+    assert [path for path, *_ in found] == ["spec.silos.selector"]
+
+
+def test_methods_that_the_aggregator_reads_more_of_are_refused() -> None:
+    refused = {name for name in names() if "spec.aggregation.secure" in faults(name)}
+    assert refused >= {
+        "fedconcat",
+        "ccvr",
+        "creff",
+        "scaffold",
+        "fednova",
+        "feddyn",
+        "groupdro",
+        "feddf",
+        "fedbe",
+    }
+    assert not refused & {"fedavg", "fedprox", "fedrs", "fedlc", "moon", "map", "fedopt", "fedavgm", "fedbr"}

@@ -1,0 +1,132 @@
+"""All numbers of an update in one vector: sums are sums of updates, within the stated error, and nothing overflows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsilo.errors import MethodError, Problem
+from fedsilo.secure_aggregation.clipping import clipped
+from fedsilo.secure_aggregation.layout import (
+    INTEGER_BOUND,
+    SAMPLES_BOUND,
+    VALUE_BOUND,
+    Layout,
+    Weights,
+)
+from fedsilo.wire import Contract, ExpectedBlock
+
+CONTRACT = Contract(
+    (
+        ExpectedBlock("model", "weight", (2, 3), "float32"),
+        ExpectedBlock("model", "batches", (), "int64"),
+    ),
+    ("loss",),
+)
+
+Update = tuple[int, dict[str, float], dict[str, np.ndarray]]
+
+
+def update(rng: np.random.Generator, samples: int) -> Update:
+    tensors = {"weight": rng.normal(0, 1, (2, 3)).astype(np.float32), "batches": np.array(samples // 2)}
+    return samples, {"loss": float(rng.random())}, tensors
+
+
+def total(layout: Layout, updates: list[Update]) -> np.ndarray:
+    found = np.zeros(layout.size, np.uint64)
+    for samples, metrics, tensors in updates:
+        found += layout.encode(samples, metrics, tensors.__getitem__)
+    return found
+
+
+@given(
+    st.lists(st.integers(1, 1 << 20), min_size=1, max_size=50),
+    st.sampled_from(["samples", "uniform"]),
+    st.integers(0, 99),
+)
+def test_a_sum_is_the_mean_of_the_updates(counts: list[int], weights: Weights, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    layout, updates = Layout(CONTRACT, 50, weights), [update(rng, count) for count in counts]
+    found = layout.decode(total(layout, updates), len(updates))
+    shares = np.array(counts if weights == "samples" else [1] * len(counts), np.float64)
+    shares /= shares.sum()
+    assert found.samples == sum(counts)
+    losses = [metrics["loss"] for _, metrics, _ in updates]
+    assert found.metrics["loss"] == pytest.approx(np.average(losses, weights=counts), abs=1e-6)
+    mean = sum(
+        share * tensors["weight"].astype(np.float64)
+        for share, (*_, tensors) in zip(shares, updates, strict=True)
+    )
+    # Half a step of each silo's number, over the sum of weights, and the rounding of float32.
+    np.testing.assert_allclose(found.tensors["weight"], mean, atol=2.0**-19, rtol=2.0**-23)
+    exact = sum(share * int(tensors["batches"]) for share, (*_, tensors) in zip(shares, updates, strict=True))
+    assert abs(int(found.tensors["batches"]) - exact) < 1 + 1e-6
+    assert found.tensors["weight"].dtype == np.float32
+
+
+def test_the_largest_numbers_of_all_silos_do_not_overflow() -> None:
+    for weights in ("samples", "uniform"):
+        layout = Layout(CONTRACT, 256, weights)
+        tensors = {
+            "weight": np.full((2, 3), -VALUE_BOUND, np.float32),
+            "batches": np.array(int(INTEGER_BOUND)),
+        }
+        whole = total(layout, [(int(SAMPLES_BOUND), {"loss": VALUE_BOUND}, tensors)] * 256)
+        found = layout.decode(whole, 256)
+        assert (found.samples, found.metrics["loss"]) == (256 << 24, VALUE_BOUND)
+        assert (found.tensors["weight"] == -VALUE_BOUND).all()
+        assert found.tensors["batches"] == INTEGER_BOUND
+
+
+@pytest.mark.parametrize(
+    ("samples", "weight", "batches", "message"),
+    [
+        (1 << 25, 0.0, 0, "samples: fixed point"),
+        (3, 2 * VALUE_BOUND, 0, "tensor weight: fixed point: number 0 "),
+        (3, np.nan, 0, "tensor weight: fixed point"),
+        (3, 0.0, 1 << 60, "tensor batches: fixed point"),
+    ],
+)
+def test_what_is_beyond_its_bound_is_refused(samples: int, weight: float, batches: int, message: str) -> None:
+    tensors = {"weight": np.full((2, 3), weight, np.float32), "batches": np.array(batches)}
+    with pytest.raises(Problem, match=message):
+        Layout(CONTRACT, 4, "uniform").encode(samples, {}, tensors.__getitem__)
+
+
+def test_a_metric_that_silos_leave_out_or_that_is_too_large_is_in_no_mean() -> None:
+    layout = Layout(CONTRACT, 4, "samples")
+    tensors = {"weight": np.zeros((2, 3), np.float32), "batches": np.array(0)}
+    stated: list[Update] = [(1, {"loss": 2.0}, tensors), (3, {}, tensors), (4, {"loss": 1e30}, tensors)]
+    assert layout.decode(total(layout, stated), 3).metrics == {"loss": 2.0}
+    assert layout.decode(total(layout, stated[1:]), 2).metrics == {}
+
+
+def test_silos_without_samples_have_no_weighted_mean() -> None:
+    layout = Layout(CONTRACT, 4, "samples")
+    tensors = {"weight": np.zeros((2, 3), np.float32), "batches": np.array(0)}
+    with pytest.raises(MethodError, match="no silo states any sample"):
+        layout.decode(total(layout, [(0, {}, tensors)]), 1)
+
+
+@given(st.floats(0.1, 10), st.integers(0, 99))
+def test_a_clipped_change_has_the_norm_and_its_direction(norm: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    sent = {"weight": rng.normal(0, 1, (2, 3)).astype(np.float32), "batches": np.array(7)}
+    own = {"weight": sent["weight"] + rng.normal(0, 1, (2, 3)).astype(np.float32), "batches": np.array(9)}
+    specs = [block.spec for block in CONTRACT.blocks]
+    found = clipped(own.__getitem__, specs, sent, norm)
+    change, left = own["weight"] - sent["weight"], found("weight") - sent["weight"]
+    length = float(np.linalg.norm(change))
+    if length <= norm:
+        assert (found("weight") == own["weight"]).all() and found("batches") == 9
+    else:
+        assert np.linalg.norm(left) == pytest.approx(norm, rel=1e-5)
+        np.testing.assert_allclose(left, change * (norm / length), atol=1e-5)
+        assert found("batches") == 7
+
+
+def test_a_model_of_another_shape_is_no_change() -> None:
+    with pytest.raises(Problem, match="tensor weight: the silo was sent none of this shape"):
+        clipped(lambda _: np.zeros((2, 3)), [CONTRACT.blocks[0].spec], {"weight": np.zeros(6)}, 1.0)
