@@ -134,6 +134,8 @@ def _aggregation(method: Method | None) -> Iterator[str]:
         yield "  of anything else sums over silos, in which no silo's tensors need to be seen by themselves"
     else:
         yield "  sums over silos, in which no silo's tensors need to be seen by themselves"
+    if method is not None and method.means_suffice and method.yields_model:
+        yield "  means over all silos are enough: spec.aggregation.secure may hide the rest"
 
 
 def _privacy(method: Method | None) -> Iterator[str]:
