@@ -1,8 +1,9 @@
 """Epsilon of Gaussian noise on what all records add to, in closed form, and the noise for an epsilon.
 
-Balle & Wang, "Improving the Gaussian Mechanism for Differential Privacy: Analytical Calibration and Optimal Denoising",
-ICML 2018, Theorem 8. Where nothing is sampled, several such mechanisms together are again one (Dong, Roth, Su, "Gaussian
-Differential Privacy", 2022, Corollary 3.3), so that this is exact, and needs neither SciPy nor `dp-accounting`.
+Balle & Wang, "Improving the Gaussian Mechanism for Differential Privacy: Analytical Calibration and Optimal
+Denoising", ICML 2018, Theorem 8. Where nothing is sampled, several such mechanisms together are again one (Dong, Roth,
+Su, "Gaussian Differential Privacy", 2022, Corollary 3.3), so that this is exact, and needs neither SciPy nor
+`dp-accounting`.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def gaussian_noise_multiplier(epsilon: float, delta: float, times: int) -> float
 def _delta(mu: float, epsilon: float) -> float:
     """Phi(a) - e^epsilon Phi(b), with a, b = +-mu / 2 - epsilon / mu and mu the norm over the deviation.
 
-    Written as Phi(a) - phi(a) R(-b), R(x) = (1 - Phi(x)) / phi(x), in which nothing overflows: (b^2 - a^2) / 2 = epsilon.
+    Written as Phi(a) - phi(a) R(-b) with R(x) = (1 - Phi(x)) / phi(x), in which nothing overflows, because
+    (b^2 - a^2) / 2 = epsilon.
     """
     if mu == 0.0:
         return 0.0
