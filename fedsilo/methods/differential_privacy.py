@@ -16,11 +16,11 @@ from functools import cache
 from fedsilo.api.differential_privacy import DifferentialPrivacySpec
 from fedsilo.api.faults import ABSENT, Finding
 from fedsilo.api.job import FederatedJobSpec
-from fedsilo.errors import DataInvalid
+from fedsilo.errors import DataInvalid, ManifestInvalid
 from fedsilo.learning.catalogue import ARCHITECTURES
 from fedsilo.methods.interface import EVALUATE, PREPROCESSING
 from fedsilo.methods.method import MechanismName, Method
-from fedsilo.methods.silo_privacy import FIELD, check_silo_privacy
+from fedsilo.methods.silo_privacy import FIELD, UpdatePrivacy, check_silo_privacy
 from fedsilo.privacy.accounting import epsilon_of, noise_multiplier_for
 from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.tasks.registry import kind_of
@@ -111,6 +111,19 @@ def check_privacy(method: Method) -> Iterator[Finding]:
         remedy = "use a network with GroupNorm in its place, such as mnist_cnn, or without, such as lenet"
         yield "spec.model.name", method.spec.model.name, f"has BatchNorm, {batch_norm}", remedy
     yield from _check_figures(method)
+
+
+def update_privacy(method: Method) -> UpdatePrivacy | None:
+    """What is done to an update of a job with `unit: silo` before it leaves; None of another job.
+
+    :raises ManifestInvalid: when that does not cover all that the job has silos send, of which validation tells.
+    """
+    private = method.spec.privacy.differential_privacy
+    if private is None or private.unit != "silo":
+        return None
+    for path, value, problem, remedy in check_privacy(method):
+        raise ManifestInvalid(f"{path}: {value!r}: {problem}; {remedy}")
+    return UpdatePrivacy.of_job(method.spec)
 
 
 def _check_examples(method: Method, private: DifferentialPrivacySpec) -> Iterator[Finding]:
