@@ -51,7 +51,8 @@ class UpdatePrivacy:
         if noise is None:
             assert private.epsilon is not None, "one of the two is there"
             noise = gaussian_noise_multiplier(private.epsilon, private.delta, rounds)
-        quorum = participation.quorum(participation.sampled(len(spec.silos.refs)))
+        # Of a selector's silos, which are refused, each would add the whole noise.
+        quorum = max(participation.quorum(participation.sampled(len(spec.silos.refs))), 1)
         return cls(noise, private.max_update_norm, quorum, rounds)
 
     @property
@@ -61,10 +62,10 @@ class UpdatePrivacy:
 
     @property
     def of_one_update(self) -> Mechanism:
-        """What one example of the silo goes through in one update, as whoever sees that update by itself sees it.
+        """What one example or person goes through in one update, as whoever sees that update by itself sees it.
 
-        There is no secure sum: the aggregator sees every update, which has no more noise than its own. One example
-        may turn a clipped change into any other, which is 2 C away.
+        There is no secure sum here: the aggregator sees every update, which has no more noise than its own. One
+        example, or one person's, may turn a clipped change into any other, which is 2 C away.
         """
         return Mechanism(self.deviation / (2 * self.max_norm))
 
