@@ -11,7 +11,9 @@ import pytest
 
 from fedsilo.api.faults import Finding
 from fedsilo.api.job import SilosSpec
+from fedsilo.errors import ManifestInvalid
 from fedsilo.methods.checks import check_job
+from fedsilo.methods.differential_privacy import update_privacy as update_privacy_of
 from fedsilo.methods.method import Method
 from fedsilo.methods.registry import names
 from fedsilo.methods.silo_privacy import UpdatePrivacy, uncovered_silo
@@ -84,6 +86,14 @@ def test_methods_that_are_covered_send_models_in_their_rounds_and_nothing_else()
         assert {payload.kind for step in method.steps().values() for payload in step.payloads} == {"model"}
         assert sum(phase.rounds for phase in method.phases()) == method.spec.training.rounds == 5
         assert not any(phase.everyone for phase in method.phases())
+
+
+def test_a_guard_takes_nothing_of_a_job_that_validation_refuses() -> None:
+    assert update_privacy_of(private()) == update_privacy()
+    assert update_privacy_of(bound("fedavg", 2)) is None
+    for job in (private("scaffold"), private(aggregation={}), private(data={"check": "report"})):
+        with pytest.raises(ManifestInvalid, match="; "):
+            update_privacy_of(job)
 
 
 REFUSED: list[tuple[str, Mapping[str, Any], str]] = [
