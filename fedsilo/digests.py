@@ -7,7 +7,7 @@ A digest as a text says which hash made it: 64 hexadecimal digits alone are SHA-
 from __future__ import annotations
 
 import hashlib
-from io import BufferedReader
+from io import BufferedRandom, BufferedReader
 from typing import Protocol
 
 SHA256 = "sha256"
@@ -65,7 +65,7 @@ def digest_bytes(digest: str) -> bytes:
     return bytes.fromhex(digest.removeprefix(_BLAKE3_PREFIX))
 
 
-def file_digest(file: BufferedReader, algorithm: str) -> str:
+def file_digest(file: BufferedReader | BufferedRandom, algorithm: str) -> str:
     """The digest, as a text, of an open file from where it stands to its end."""
     content, buffer = hasher(algorithm), memoryview(bytearray(_CHUNK_BYTES))
     while size := file.readinto(buffer):

@@ -11,6 +11,7 @@ inspection copies, checks and signs what the method answered.
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -32,13 +33,16 @@ from fedsilo.learning.devices import prepare_torch
 from fedsilo.methods import registry
 from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.method import Method
+from fedsilo.methods.silo_privacy import UpdatePrivacy
 from fedsilo.methods.state import State, Tree
 from fedsilo.silo.context import open_context
 from fedsilo.silo.policy import ReplyLimits
 from fedsilo.silo.runner import TaskRunner
+from fedsilo.silo.secret import Secret
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import KINDS, Contract, SigningKey, Task, UpdateChecker, open_blob, open_task, task_digest
 from fedsilo_agent.guard.inspection import sign_reply
+from fedsilo_agent.guard.update_noise import UpdateNoise
 from fedsilo_agent.trainer.mailbox import Mailbox
 from tests.public_examples import with_public_data
 
@@ -168,6 +172,7 @@ class LocalSilo:
         self._volume = Volume(directory)
         self._volume.prepare()
         self._mailbox = Mailbox(self._volume, ())
+        self._secret = Secret(self._volume.guard_secret)
 
     @property
     def private(self) -> State:
@@ -206,8 +211,21 @@ class LocalSilo:
         self._mailbox.deliver(task.task, reply, private)
         update = self._volume.outbox / f"{task.task}.update"
         drop = self._volume.drop / task.task
-        sign_reply(drop, update, task, task_digest(sealed), contract, self._limits, self.key)
+        noise = self._noise(task, engine)
+        sign_reply(drop, update, task, task_digest(sealed), contract, self._limits, self.key, noise)
         return update
+
+    def _noise(self, task: Task, engine: RoundEngine) -> UpdateNoise | None:
+        """What its guard does to tensors on the way, from the job's model in its inbox."""
+        method = getattr(self._runner, "method", None)
+        privacy = None if method is None else UpdatePrivacy.of_job(method.spec)
+        if privacy is None:
+            return None
+        for link in task.blobs:
+            path = engine.blob(link.digest)
+            assert path is not None
+            shutil.copyfile(path, self._volume.blobs / link.digest)
+        return UpdateNoise(privacy, self._secret, self._volume.blobs)
 
 
 def _as_seen_by_the_method(task: Task, engine: RoundEngine) -> SiloTask:

@@ -1,4 +1,4 @@
-"""The `privacy.differentialPrivacy` section of a FederatedJob: how little anyone may learn of one example or person."""
+"""The `privacy.differentialPrivacy` section of a FederatedJob: how little anyone may learn of what a silo has."""
 
 from __future__ import annotations
 
@@ -6,22 +6,24 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedsilo.api.common import Fields, Number, check_one_of
+from fedsilo.api.common import Fields, Number, check_one_of, wrong
+from fedsilo.api.faults import ABSENT
 
 PrivacyUnit = Literal["example", "person"]
-"""What can be protected."""
+"""What a budget may be of."""
 
 
 class DifferentialPrivacySpec(Fields):
-    """Differential privacy of everything that a silo sends in the whole job (Dwork et al., 2006).
+    """Differential privacy of a silo's examples or persons, or of all of it, over the whole job (Dwork et al., 2006).
 
     Neighbouring data of a silo differ by one example that is there or not, or by one person with all examples; their
-    number is not protected.
+    number is not protected. Where the unit is the silo, neighbouring are its data and none; that it takes part is not
+    protected.
     """
 
-    unit: PrivacyUnit = Field(
-        description="What is protected: one training example of a silo, or one person with all examples, where the "
-        "silo's dataset names persons."
+    unit: Literal["example", "person", "silo"] = Field(
+        description="What is protected: one training example of a silo, one person with all examples, where the "
+        "silo's dataset names persons, or all that one silo has."
     )
     epsilon: Number | None = Field(
         default=None, gt=0, description="Of the whole job for each silo; its noise follows from that."
@@ -29,21 +31,34 @@ class DifferentialPrivacySpec(Fields):
     noise_multiplier: Number | None = Field(
         default=None,
         gt=0,
-        description="In place of epsilon: deviation of the noise over what one example, or person, can add.",
+        description="In place of epsilon: deviation of the noise over what one example, person or silo can add.",
     )
     delta: Number = Field(
         gt=0,
         lt=1,
-        description="Less than one over the examples, or persons, of a silo, which is refused there otherwise.",
+        description="Less than one over the examples, or persons, of a silo, which is refused there otherwise; of unit "
+        "silo less than one over the silos.",
     )
-    max_grad_norm: Number = Field(
-        default=1.0, gt=0, description="L2 norm that the gradient of each example is clipped to."
+    max_grad_norm: Number | None = Field(
+        default=None,
+        gt=0,
+        description="L2 norm that the gradient of each example is clipped to; 1 when null; not for unit silo.",
     )
     max_feature_norm: Number | None = Field(
         default=None,
         gt=0,
-        description="L2 norm that features are clipped to in class statistics; 10 when null.",
+        description="L2 norm that features are clipped to in class statistics; 10 when null; not for unit silo.",
     )
+    max_update_norm: Number | None = Field(
+        default=None,
+        gt=0,
+        description="L2 norm that a silo's change of the model is clipped to in each round; for unit silo.",
+    )
+
+    @property
+    def grad_norm(self) -> float:
+        """L2 norm of the gradient of an example."""
+        return 1.0 if self.max_grad_norm is None else self.max_grad_norm
 
     @property
     def feature_norm(self) -> float:
@@ -59,4 +74,20 @@ class DifferentialPrivacySpec(Fields):
     @model_validator(mode="after")
     def _target_or_noise(self) -> Self:
         check_one_of(epsilon=self.epsilon is not None, noiseMultiplier=self.noise_multiplier is not None)
+        return self
+
+    @model_validator(mode="after")
+    def _norms_of_the_unit(self) -> Self:
+        if self.unit == "silo":
+            if self.max_update_norm is None:
+                raise wrong("is missing, which unit silo needs", "add it", "maxUpdateNorm", value=ABSENT)
+            for field, value in {
+                "maxGradNorm": self.max_grad_norm,
+                "maxFeatureNorm": self.max_feature_norm,
+            }.items():
+                if value is not None:
+                    raise wrong("has no meaning for unit silo", "remove it", field, value=value)
+        elif self.max_update_norm is not None:
+            problem = "has a meaning for unit silo only"
+            raise wrong(problem, "remove it", "maxUpdateNorm", value=self.max_update_norm)
         return self

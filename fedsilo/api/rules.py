@@ -119,14 +119,32 @@ def _of_the_rule(field: str, rules: list[str]) -> tuple[Rule, ...]:
     )
 
 
+def _not_of_silos(field: str) -> Rule:
+    """The rule of a norm in `differentialPrivacy` that is of single examples."""
+    text = "has no meaning for unit silo; remove it"
+    return Rule(f"!has(self.{field}) || self.unit != 'silo'", text, f".{field}")
+
+
 RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
     "SilosSpec": one_of({"refs": "self.refs.size() > 0", "selector": "has(self.selector)"}),
     "VolumeSpec": one_of(
         {"persistentVolumeClaim": "has(self.persistentVolumeClaim)", "hostPath": "has(self.hostPath)"}
     ),
     "InitialWeightsSpec": one_of({"file": "has(self.file)", "run": "has(self.run)"}),
-    "DifferentialPrivacySpec": one_of(
-        {"epsilon": "has(self.epsilon)", "noiseMultiplier": "has(self.noiseMultiplier)"}
+    "DifferentialPrivacySpec": (
+        *one_of({"epsilon": "has(self.epsilon)", "noiseMultiplier": "has(self.noiseMultiplier)"}),
+        _not_of_silos("maxGradNorm"),
+        _not_of_silos("maxFeatureNorm"),
+        Rule(
+            "!has(self.maxUpdateNorm) || self.unit == 'silo'",
+            "has a meaning for unit silo only; remove it",
+            ".maxUpdateNorm",
+        ),
+        Rule(
+            "has(self.maxUpdateNorm) || self.unit != 'silo'",
+            "is missing, which unit silo needs; add it",
+            ".maxUpdateNorm",
+        ),
     ),
     "RuleSpec": (
         *_of_the_rule("byzantine", ["trimmed-mean", "krum", "multi-krum"]),

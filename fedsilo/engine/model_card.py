@@ -128,6 +128,9 @@ def _summary(sources: CardSources) -> list[str]:
 
 def _samples(sources: CardSources) -> int | None:
     """Examples of all silos that answered together; None where that would tell how many one silo has."""
+    private = sources.spec.privacy.differential_privacy
+    if private is not None and private.unit == "silo":
+        return None  # which are not told
     return total_samples(sources.record) if len(counted_silos(sources.record)) > 1 else None
 
 
@@ -257,5 +260,8 @@ def _limit_lines(sources: CardSources) -> Iterator[str]:
     private = spec.privacy.differential_privacy
     if private is None:
         yield "No differential privacy was applied: what was released may tell something of single training examples."
+    elif private.unit == "silo":
+        yield f"Differential privacy covers what was made of the silos' models: {private}."
+        yield "Each silo's own model had only a part of that noise. Which silos took part is not protected."
     else:
         yield f"Differential privacy covers all that silos sent: {private}. Their number of examples is not protected."

@@ -43,7 +43,7 @@ def budget_status(
     for uid in dict.fromkeys((*charged, *jobs)):
         spent, job = account.of_job(uid), jobs.get(uid)
         name = charged[uid] if job is None else f"{job.namespace}/{job.name}"
-        kept = 0.0 if job is None else reserved(job, spent)
+        kept = 0.0 if job is None else reserved(job, spent, budget.delta)
         found.append(BudgetJob(uid=uid, job=name, spent=spent, reserved=kept))
     total, spent = sum(job.reserved for job in found), account.spent
     return BudgetStatus(

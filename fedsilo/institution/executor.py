@@ -141,7 +141,10 @@ class Executor:
         own = job_of(part.record)["uid"]
         jobs = {job.uid: job for other in self.parts.values() if (job := other.reserves) is not None}
         others = [job for uid, job in jobs.items() if uid != own and job.spec.data.dataset == dataset]
-        return SpentSoFar(account.spent, sum(reserved(job, account.of_job(job.uid)) for job in others))
+        budget = self.silo.spec.policy.budget_of(dataset)
+        assert budget is not None, "asked for only where there is one"
+        delta = budget.delta
+        return SpentSoFar(account.spent, sum(reserved(job, account.of_job(job.uid), delta) for job in others))
 
     def epsilon_spent(self) -> dict[str, float]:
         """Dataset with a budget -> epsilon that is spent of it; one whose ledger was changed is missing."""

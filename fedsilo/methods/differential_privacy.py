@@ -1,5 +1,7 @@
 """What a job's `spec.privacy.differentialPrivacy` comes to: mechanisms, noise, epsilon, and what it cannot cover.
 
+That of single examples, which a silo's trainer sees to; `silo_privacy` has that of whole silos.
+
 Every silo has the noise with which all that it may send in the whole job, in every round and phase, is of the job's
 epsilon: equal noise multipliers in all mechanisms, composed by `fedsilo.privacy.accounting`. That depends on the number
 of its records, by which it samples: examples, or persons where the job protects those.
@@ -14,15 +16,14 @@ from functools import cache
 from fedsilo.api.differential_privacy import DifferentialPrivacySpec
 from fedsilo.api.faults import ABSENT, Finding
 from fedsilo.api.job import FederatedJobSpec
-from fedsilo.errors import DataInvalid
+from fedsilo.errors import DataInvalid, ManifestInvalid
 from fedsilo.learning.catalogue import ARCHITECTURES
 from fedsilo.methods.interface import EVALUATE, PREPROCESSING
 from fedsilo.methods.method import MechanismName, Method
+from fedsilo.methods.silo_privacy import FIELD, UpdatePrivacy, check_silo_privacy
 from fedsilo.privacy.accounting import epsilon_of, noise_multiplier_for
 from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.tasks.registry import kind_of
-
-FIELD = "spec.privacy.differentialPrivacy"
 
 TASKS = frozenset({"classification", "multilabel", "regression"})
 """Learning tasks whose loss is a mean over examples of what each has by itself."""
@@ -96,11 +97,39 @@ def job_epsilon(method: Method, records: int) -> float:
 
 def check_privacy(method: Method) -> Iterator[Finding]:
     """What a job with differential privacy asks for that nothing makes private."""
-    spec = method.spec
-    private = spec.privacy.differential_privacy
+    private = method.spec.privacy.differential_privacy
     if private is None:
         return
+    if private.unit == "silo":
+        yield from check_silo_privacy(method)
+        batch_norm = "whose statistics of batches are no weights that can be clipped and get noise"
+    else:
+        yield from _check_examples(method, private)
+        batch_norm = "with which no example has a gradient of its own, as differential privacy needs"
+    architecture = ARCHITECTURES.get(method.spec.model.name)
+    if architecture is not None and architecture.batch_norm:
+        remedy = "use a network with GroupNorm in its place, such as mnist_cnn, or without, such as lenet"
+        yield "spec.model.name", method.spec.model.name, f"has BatchNorm, {batch_norm}", remedy
+    yield from _check_figures(method)
+
+
+def update_privacy(method: Method) -> UpdatePrivacy | None:
+    """What is done to an update of a job with `unit: silo` before it leaves; None of another job.
+
+    :raises ManifestInvalid: when that does not cover all that the job has silos send, of which validation tells.
+    """
+    private = method.spec.privacy.differential_privacy
+    if private is None or private.unit != "silo":
+        return None
+    for path, value, problem, remedy in check_privacy(method):
+        raise ManifestInvalid(f"{path}: {value!r}: {problem}; {remedy}")
+    return UpdatePrivacy.of_job(method.spec)
+
+
+def _check_examples(method: Method, private: DifferentialPrivacySpec) -> Iterator[Finding]:
+    """What trains otherwise than by clipped gradients of single examples."""
     yield from _check_payloads(method, private)
+    spec = method.spec
     training = spec.training
     task = "classification" if spec.task is None else kind_of(spec.task)
     if task not in TASKS or method.weighs_classes:
@@ -109,19 +138,17 @@ def check_privacy(method: Method) -> Iterator[Finding]:
         )
         name = spec.task.name if spec.task else ABSENT
         yield "spec.task.name", name, problem, f"use {', '.join(sorted(TASKS))}, without classWeights"
-    architecture = ARCHITECTURES.get(spec.model.name)
-    if architecture is not None and architecture.batch_norm:
-        problem = (
-            "has BatchNorm, with which no example has a gradient of its own, as differential privacy needs"
-        )
-        remedy = "use a network with GroupNorm in its place, such as mnist_cnn, or without, such as lenet"
-        yield "spec.model.name", spec.model.name, problem, remedy
     if training.precision != "float32":
         problem = "cannot clip the gradients of single examples"
         yield "spec.training.precision", training.precision, problem, "use float32"
     if training.trainer is not None:
         problem = "is a training of the job's own, of which nothing says that it is private"
         yield "spec.training.trainer", training.trainer, problem, "remove it, or remove " + FIELD
+
+
+def _check_figures(method: Method) -> Iterator[Finding]:
+    """What silos would tell of their examples beside the tensors that noise is added to."""
+    spec = method.spec
     if spec.evaluation.test_dataset is None and method.makes_models:
         problem = (
             "is not set, and scores of silos on their own examples have no mechanism that makes them private"

@@ -2,7 +2,8 @@
 
 Google's library composes privacy loss distributions (PLD; Koskela et al., 2020; Doroshenko et al., 2022), rounded so
 that the epsilon is never less than the true one. With next to no noise, where they would be too wide, it composes Rényi
-divergences (RDP; Mironov, 2017), whose epsilon is larger.
+divergences (RDP; Mironov, 2017), whose epsilon is larger. Where nothing is sampled, a closed form is exact
+(`fedsilo.privacy.gaussian`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from fedsilo.privacy.gaussian import gaussian_epsilon
 from fedsilo.privacy.mechanism import Mechanism
 
 if TYPE_CHECKING:
@@ -32,10 +34,14 @@ def epsilon_of(mechanisms: Iterable[Mechanism], delta: float) -> float:
     times = Counter[tuple[float, float]]()
     for mechanism in mechanisms:
         times[mechanism.noise_multiplier, mechanism.sampling] += mechanism.times
-    accountant = _accountant(min((noise for noise, _ in times), default=1.0))
+    if all(sampling == 1 for _, sampling in times):
+        # Together they are one, whose epsilon is exact in closed form.
+        inverse = sum(number / noise**2 for (noise, _), number in times.items())
+        return gaussian_epsilon(inverse**-0.5, 1, delta) if times else 0.0
+    accountant = _accountant(min(noise for noise, _ in times))
     for (noise, sampling), number in sorted(times.items()):
         accountant.compose(_event(Mechanism(noise, sampling)), number)
-    return float(accountant.get_epsilon(delta)) if times else 0.0
+    return float(accountant.get_epsilon(delta))
 
 
 def noise_multiplier_for(epsilon: float, delta: float, parts: Sequence[tuple[float, int]]) -> float:

@@ -9,7 +9,9 @@ from typing import Any
 
 from fedsilo.api.agent import FrozenJob
 from fedsilo.api.budgets import MAX_LATER, LaterSpent
+from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.timestamps import timestamp
+from fedsilo.methods.silo_privacy import UpdatePrivacy
 from fedsilo.silo.privacy_ledger import PrivacyAccount
 
 
@@ -29,10 +31,24 @@ SpentOf = Callable[[str], SpentSoFar]
 """Dataset -> what is spent of its budget."""
 
 
-def reserved(job: FrozenJob, charged: float) -> float:
-    """What an admitted job may yet spend of the epsilon that it states."""
-    private = job.spec.privacy.differential_privacy
-    stated = None if private is None else private.epsilon
+def stated_epsilon(spec: FederatedJobSpec, delta: float) -> float | None:
+    """What a job comes to beforehand for one example of the silo; None where nothing says so.
+
+    :param delta: of the budget. A job with `unit: silo` has no epsilon for examples of its own: what its updates are
+        charged with follows from their noise.
+    """
+    of_updates, private = UpdatePrivacy.of_job(spec), spec.privacy.differential_privacy
+    if of_updates is not None:
+        return of_updates.example_epsilon(delta)
+    return None if private is None else private.epsilon
+
+
+def reserved(job: FrozenJob, charged: float, delta: float) -> float:
+    """What an admitted job may yet spend of the epsilon that it states.
+
+    :param delta: of the budget.
+    """
+    stated = stated_epsilon(job.spec, delta)
     return 0.0 if stated is None else max(stated - charged, 0.0)
 
 

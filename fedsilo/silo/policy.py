@@ -16,14 +16,14 @@ from fedsilo.api.agent import FrozenJob
 from fedsilo.api.common import EXAMPLES_OF_AN_UPDATE
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.silo import Silo
-from fedsilo.api.silo_policy import PersonalAccuracy, SiloPolicy
+from fedsilo.api.silo_policy import PersonalAccuracy, PrivacyBudget, SiloPolicy
 from fedsilo.api.text import comma_separated, counted
 from fedsilo.errors import FedsiloError, MethodError, PolicyRefused
 from fedsilo.kinds import SECURE_AGGREGATION
 from fedsilo.methods import registry
 from fedsilo.methods.interface import NAMED_PERSONAL_ACCURACY, PERSONAL_ACCURACY, Payload
 from fedsilo.methods.pieces.feature_statistics import KIND
-from fedsilo.silo.budget_figures import SpentSoFar
+from fedsilo.silo.budget_figures import SpentSoFar, stated_epsilon
 from fedsilo.wire import Contract
 from fedsilo.wire.tensors import TensorSpec
 
@@ -234,14 +234,23 @@ def _against_budget(policy: SiloPolicy, job: FrozenJob) -> Iterator[str]:
     )
     if private is None:
         yield f"{permits}, and the job has no {field}; add it"
-    elif private.unit != budget.unit:
+    elif private.unit not in (budget.unit, "silo"):
         remedy = f"write {field}.unit: {budget.unit}, or ask the institution for another budget"
         yield f"{permits} for each {budget.unit}, and the job protects each {private.unit}; {remedy}"
-    elif private.epsilon is None:
+    elif (stated := stated_epsilon(job.spec, budget.delta)) is None:
         yield f"{permits}, and the job states noise in place of epsilon; write {field}.epsilon"
-    elif private.epsilon > budget.epsilon or private.delta > budget.delta:
-        stated = f"epsilon {private.epsilon:g} at delta {private.delta:g}"
-        yield f"{permits}, the job wants {stated}; ask for less, or ask the institution for more"
+    elif private.unit == "silo":
+        if stated > budget.epsilon:
+            remedy = f"ask the institution for more, or use unit {budget.unit}"
+            yield f"{permits}, and {_of_updates(stated, budget)}; {remedy}"
+    elif stated > budget.epsilon or private.delta > budget.delta:
+        wanted = f"epsilon {stated:g} at delta {private.delta:g}"
+        yield f"{permits}, the job wants {wanted}; ask for less, or ask the institution for more"
+
+
+def _of_updates(epsilon: float, budget: PrivacyBudget) -> str:
+    """What a job with `unit: silo` comes to, whose own epsilon is of sums that nobody but the aggregator makes."""
+    return f"of one {budget.unit} the job's updates, each seen by itself, tell epsilon {epsilon:.4g} with unit silo"
 
 
 def over_budget(silo: Silo, job: FrozenJob, spent: SpentSoFar) -> str | None:
@@ -250,10 +259,10 @@ def over_budget(silo: Silo, job: FrozenJob, spent: SpentSoFar) -> str | None:
     Epsilons of jobs are added, which is more than they come to together: the ledger counts exactly.
     """
     budget = silo.spec.policy.budget_of(job.spec.data.dataset)
-    private = job.spec.privacy.differential_privacy
-    if budget is None or private is None or private.epsilon is None:
+    stated = None if budget is None else stated_epsilon(job.spec, budget.delta)
+    if budget is None or stated is None:
         return None
-    if spent.epsilon + spent.reserved + private.epsilon <= budget.epsilon + ROUNDING:
+    if spent.epsilon + spent.reserved + stated <= budget.epsilon + ROUNDING:
         return None
     others = f" and {spent.reserved:.4g} is reserved for jobs that it has admitted" if spent.reserved else ""
     remedy = "ask for less, or ask the institution for more"
@@ -261,7 +270,7 @@ def over_budget(silo: Silo, job: FrozenJob, spent: SpentSoFar) -> str | None:
         remedy = f"{remedy}, or wait until those have ended"
     return (
         f"policy.privacyBudget permits epsilon {budget.epsilon:g} about {budget.dataset}, of which "
-        f"{spent.epsilon:.4g} is spent{others}, and the job wants {private.epsilon:g}; {remedy}"
+        f"{spent.epsilon:.4g} is spent{others}, and the job wants {stated:.4g}; {remedy}"
     )
 
 

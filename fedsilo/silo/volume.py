@@ -10,6 +10,7 @@ drop/failed.json           trainer  why there will never be one
 state/<task>/              trainer  private state after that task
 state/secret.json          trainer  what noise is drawn from, where the method adds any
 guard/                     guard    outbox, secrets of secure sums; the trainer does not see it
+guard/secret.json          guard    what the noise of updates is drawn from, where the job has the guard add any
 audit/                     guard    the log of everything that left
 
 In a cluster each of the first-level directories is a mount of its own, of one volume: no link and no rename leads
@@ -104,6 +105,11 @@ class Volume:
     def guard(self) -> Path:
         """What only the guard touches."""
         return self.root / "guard"
+
+    @property
+    def guard_secret(self) -> Path:
+        """What the guard's own random numbers follow from, see `fedsilo.silo.secret`."""
+        return self.guard / "secret.json"
 
     @property
     def outbox(self) -> Path:

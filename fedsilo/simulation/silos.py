@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -18,14 +18,17 @@ from fedsilo.encodings.check import require_decodable
 from fedsilo.errors import DataInvalid, FedsiloError, PolicyRefused, Problem
 from fedsilo.learning.models import signature
 from fedsilo.learning.parameters import parts_of
+from fedsilo.methods.differential_privacy import update_privacy
 from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.method import Method
+from fedsilo.methods.silo_privacy import UpdatePrivacy
 from fedsilo.methods.state import State, Tree, as_stored
 from fedsilo.readiness.announce import unreadable
 from fedsilo.readiness.announced import AnnouncedFinding
 from fedsilo.silo import policy
 from fedsilo.silo.announcement import finding_rules
 from fedsilo.silo.context import LocalContext
+from fedsilo.silo.private_update import MODEL, private_tree, purpose
 from fedsilo.silo.reply import (
     ReplyMetadata,
     released_blocks,
@@ -34,6 +37,7 @@ from fedsilo.silo.reply import (
     require_enough_values,
 )
 from fedsilo.silo.runner import TaskRunner
+from fedsilo.silo.secret import Secret
 from fedsilo.simulation.data import SharedData
 from fedsilo.simulation.networks import Networks
 from fedsilo.tasks.registry import bind
@@ -117,8 +121,11 @@ class SimulatedSilo:
         self._job = job
         self._limits = policy.ReplyLimits.of(job.spec, silo)
         self._fewest_examples: int | None = None
+        self._privacy: UpdatePrivacy | None = None
         if not isinstance(runner, SimulatedFailure):
             self._fewest_examples = runner.method.fewest_examples
+            self._privacy = update_privacy(runner.method)
+        self._secret = Secret()
         self._admitted: list[Contract] = []
         rules = silo.spec.policy
         passing = (rules.not_before, rules.not_after, rules.max_bytes_per_job, rules.max_answered_rounds)
@@ -185,8 +192,12 @@ class SimulatedSilo:
             require_enough_examples(
                 blocks, tensors.__getitem__, limits.min_samples_per_class, limits.min_samples_per_feature
             )
-            metrics = self._limits.metrics(metadata.metrics)
-            contract.check(blocks, metrics, metadata.samples)
+            samples, metrics = metadata.samples, self._limits.metrics(metadata.metrics)
+            if self._privacy is not None:
+                # As a guard does: figures and the number of samples do not leave.
+                samples, metrics = 0, {}
+                tensors = self._private(self._privacy, task.task, tensors, [block.name for block in blocks])
+            contract.check(blocks, metrics, samples)
             require_finite({block.name: tensors[block.name] for block in blocks})
             require_decodable(
                 contract,
@@ -201,7 +212,18 @@ class SimulatedSilo:
             for kind in contract.kinds()
         }
         private = None if reply.private is None else reply.private.in_memory()
-        return SimulatedUpdate(metadata.samples, metrics, kinds, private)
+        return SimulatedUpdate(samples, metrics, kinds, private)
+
+    def _private(self, privacy: UpdatePrivacy, task: SiloTask, tensors: Tree, names: Sequence[str]) -> Tree:
+        """The tensors of an update, clipped and with noise.
+
+        :raises PolicyRefused: when they are not a change of the task's model.
+        """
+        if not names:
+            return tensors
+        base = task.trees.get(MODEL, {})
+        random = self._secret.generator(*purpose(task.phase, task.round, tensors, base))
+        return private_tree(names, tensors, base, privacy, random)
 
 
 def open_silos(

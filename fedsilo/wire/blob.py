@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BufferedReader
+from io import BufferedRandom, BufferedReader
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -186,9 +186,17 @@ def open_blob(path: Path) -> MappedTensors:
     :raises Problem: `malformed`.
     """
     with path.open("rb") as file:
-        specs, starts = _read_header(path, file)
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    return MappedTensors(mapped, specs, starts)
+        return map_blob(path, file)
+
+
+def map_blob(path: Path, file: BinaryIO) -> MappedTensors:
+    """Map an open tensor file into memory, as `open_blob`.
+
+    :param path: its name, for errors.
+    """
+    file.seek(0)
+    specs, starts = _read_header(path, file)
+    return MappedTensors(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), specs, starts)
 
 
 class BlobReader:
@@ -199,7 +207,7 @@ class BlobReader:
     :raises Problem: `malformed`.
     """
 
-    def __init__(self, path: Path, file: BufferedReader) -> None:
+    def __init__(self, path: Path, file: BufferedReader | BufferedRandom) -> None:
         self.specs, starts = _read_header(path, file)
         self._path, self._file = path, file
         self._order = sorted(starts, key=starts.__getitem__)

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 
 def privacy_of(silo: SiloContext) -> DifferentialPrivacySpec | None:
-    """The job's differential privacy, if it has any."""
-    return silo.spec.privacy.differential_privacy
+    """The job's differential privacy of examples or persons, if any; that of the whole silo is the guard's work."""
+    private = silo.spec.privacy.differential_privacy
+    return None if private is None or private.unit == "silo" else private
 
 
 def fit_privately(
@@ -42,7 +43,7 @@ def fit_privately(
         raise MethodError(
             "spec.privacy.differentialPrivacy: the method trains on other records than the silo has; use another method"
         )
-    privacy = private_training.ExamplePrivacy(noise, private.max_grad_norm, noise_generator(silo, task))
+    privacy = private_training.ExamplePrivacy(noise, private.grad_norm, noise_generator(silo, task))
     report = private_training.fit_privately(model, examples, plan, privacy, loss)
     sampling = plan.batch_size / examples.records
     return report, (Mechanism(noise, sampling, report.steps),)

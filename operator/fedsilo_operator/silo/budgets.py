@@ -92,7 +92,7 @@ def _budget(silo: Silo, budget: PrivacyBudget, seen: BudgetObservation, now: dat
     else:
         spent, lines, later = 0.0, 0, ()
     spent = spent_at(now, spent, later)
-    jobs = tuple(_jobs(budget.dataset, before, said, seen))
+    jobs = tuple(_jobs(budget, before, said, seen))
     total = sum(job.reserved for job in jobs)
     return BudgetStatus(
         dataset=budget.dataset,
@@ -109,7 +109,7 @@ def _budget(silo: Silo, budget: PrivacyBudget, seen: BudgetObservation, now: dat
 
 
 def _jobs(
-    dataset: str,
+    budget: PrivacyBudget,
     before: BudgetStatus | None,
     said: Mapping[str, Sequence[StatedLedger]],
     seen: BudgetObservation,
@@ -121,7 +121,7 @@ def _jobs(
     found = []
     for uid in dict.fromkeys((*known, *frozen)):
         earlier, (job, over) = known.get(uid), frozen.get(uid, (None, True))
-        if job is not None and job.spec.data.dataset != dataset:
+        if job is not None and job.spec.data.dataset != budget.dataset:
             continue
         newest = max(said.get(uid, ()), key=_lines, default=None)
         spent = newest.of_job if newest is not None else earlier.spent if earlier is not None else 0.0
@@ -129,7 +129,7 @@ def _jobs(
             f"{job.namespace}/{job.name}" if job is not None else earlier.job if earlier is not None else ""
         )
         if job is not None:
-            kept = 0.0 if over and uid not in running else reserved(job, spent)
+            kept = 0.0 if over and uid not in running else reserved(job, spent, budget.delta)
         else:
             # Its agent is gone, and its guard has yet to end and say what it has spent.
             kept = earlier.reserved if earlier is not None and uid in running else 0.0

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from io import BufferedReader
 from pathlib import Path
@@ -34,6 +35,7 @@ from fedsilo.wire import BlobReader, Contract, SigningKey, Task, UpdateHeader, l
 from fedsilo.wire.blob import MAX_BLOB_HEADER_BYTES
 from fedsilo.wire.header import TensorEntry
 from fedsilo.wire.tensors import raw_bytes, spec_of
+from fedsilo_agent.guard.update_noise import UpdateNoise, own_copy
 
 REASON = re.compile(r"[A-Z][A-Za-z]{0,63}")
 """Reasons that the aggregator takes; see docs/wire.md."""
@@ -45,7 +47,7 @@ class SignedUpdate:
 
     :param bytes: of the whole file.
     :param kinds: payload kind -> number of its blocks and their bytes.
-    :param mechanisms: that its examples went through, as the trainer says.
+    :param mechanisms: that its examples went through, as the trainer says; or the guard's own, where it adds the noise.
     """
 
     digest: str
@@ -103,23 +105,34 @@ def sign_reply(
     contract: Contract,
     limits: ReplyLimits,
     key: SigningKey,
+    private: UpdateNoise | None = None,
 ) -> SignedUpdate:
     """Copy the drop into a signed update that only the guard writes, piece by piece and each byte once.
 
     :param limits: of what the silo releases.
+    :param private: what is done to its tensors on the way; figures do not leave then, nor the number of samples.
     :raises PolicyRefused: naming the block and what is wrong with it.
     """
     reply = ReplyMetadata.parse(read_object(drop / REPLY))
     try:
-        with plain_file(drop / TENSORS) as file:
+        with ExitStack() as files:
+            file = files.enter_context(plain_file(drop / TENSORS))
             _require_small(file, contract)
-            tensors = BlobReader(drop / TENSORS, file)
+            if private is None:
+                copied, tensors = None, BlobReader(drop / TENSORS, file)
+            else:
+                copied = files.enter_context(own_copy(file, update.parent, _max_bytes(contract)))
+                tensors = BlobReader(drop / TENSORS, copied)
             blocks = released_blocks(contract, tensors.specs, reply.support, limits.min_samples_per_class)
             listed = lay_out((block.kind, tensors.specs[block.name]) for block in blocks)
             header = _header(task, task_digest, contract, key, listed)
-            header = replace(header, samples=reply.samples, metrics=limits.metrics(reply.metrics))
+            if private is None:
+                header = replace(header, samples=reply.samples, metrics=limits.metrics(reply.metrics))
             with new_update(update, header, contract, key) as own:
-                for name, piece in tensors.pieces():
+                pieces = tensors.pieces()
+                if private is not None and copied is not None:
+                    pieces = private.pieces(task, [block.name for block in blocks], copied, update.parent)
+                for name, piece in pieces:
                     own.write(name, piece)
                 require_enough_values(blocks, own.read, limits.min_values_per_feature)
                 require_enough_examples(
@@ -137,7 +150,10 @@ def sign_reply(
         count["blocks"] += 1
         count["bytes"] += tensors.specs[block.name].nbytes
     size = update.stat().st_size
-    return SignedUpdate(digest, size, reply.samples, header.metrics, kinds, reply.mechanisms)
+    mechanisms = reply.mechanisms
+    if private is not None:
+        mechanisms = (private.privacy.of_one_update,) if blocks else ()
+    return SignedUpdate(digest, size, header.samples, header.metrics, kinds, mechanisms)
 
 
 def sign_vector(

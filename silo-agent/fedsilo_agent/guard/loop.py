@@ -23,6 +23,7 @@ from fedsilo.logs import concerning
 from fedsilo.pieces import uninterrupted
 from fedsilo.silo.announcement import Schema, announced_schema
 from fedsilo.silo.drop import REPLY
+from fedsilo.silo.secret import Secret
 from fedsilo.silo.volume import Volume
 from fedsilo.silo.waking import Changes
 from fedsilo.wire import FINISH, Contract, ModelSignature, SigningKey, Task
@@ -53,6 +54,7 @@ from fedsilo_agent.guard.sum_secrets import Rows, SumSecrets, is_step
 from fedsilo_agent.guard.task_check import TaskCheck
 from fedsilo_agent.guard.task_source import TaskSource, VerifiedTask
 from fedsilo_agent.guard.text import bounded
+from fedsilo_agent.guard.update_noise import UpdateNoise
 
 log = logging.getLogger("fedsilo.guard")
 
@@ -99,6 +101,7 @@ class Guard:
         self._sums = SumSecrets(volume.sums, check, key, client)
         self._agreement = Agreement(check, client, self._audit)
         self._changes = Changes()
+        self._secret = Secret(volume.guard_secret)
 
     async def run(self) -> None:
         """Answer tasks until the job ends."""
@@ -300,7 +303,8 @@ class Guard:
         self._add(verified, replace(masked, mechanisms=update.mechanisms))
 
     def _sign_reply(self, verified: VerifiedTask, contract: Contract, drop: Path, path: Path) -> SignedUpdate:
-        return sign_reply(drop, path, verified.task, verified.digest, contract, self._check.limits, self._key)
+        task, limits, noise = verified.task, self._check.limits, self._noise()
+        return sign_reply(drop, path, task, verified.digest, contract, limits, self._key, noise)
 
     def _sign_message(self, verified: VerifiedTask, contract: Contract, rows: Rows) -> None:
         content = np.frombuffer(self._sums.message(verified.task, rows), np.uint8)
@@ -331,6 +335,11 @@ class Guard:
             kinds={kind: dict(count) for kind, count in update.kinds.items()},
             **({} if initial is None else {"initialWeights": initial}),
         )
+
+    def _noise(self) -> UpdateNoise | None:
+        """What makes updates private, where the job has the guard do so."""
+        privacy = self._check.update_privacy
+        return None if privacy is None else UpdateNoise(privacy, self._secret, self._volume.blobs)
 
     async def _finish(self, last: Mapping[str, Any]) -> None:
         """Tell the trainer that the job is over.

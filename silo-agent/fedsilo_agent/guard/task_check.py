@@ -20,9 +20,11 @@ from fedsilo.api.silo_policy import PrivacyBudget
 from fedsilo.digests import short
 from fedsilo.errors import FedsiloError, MethodError, PolicyRefused, Problem
 from fedsilo.methods import registry
+from fedsilo.methods.differential_privacy import update_privacy
 from fedsilo.methods.method import Method
 from fedsilo.methods.schedule import exchange_id, participants
 from fedsilo.methods.secure_sums import layout_of, sum_context
+from fedsilo.methods.silo_privacy import UpdatePrivacy
 from fedsilo.readiness.announced import FindingRules
 from fedsilo.secure_aggregation.layout import Layout
 from fedsilo.secure_aggregation.messages import SumContext
@@ -89,6 +91,14 @@ class TaskCheck:
         :raises PolicyRefused: when the present policy cannot be read.
         """
         return finding_rules(self.agent.spec.job.spec, self._silos())
+
+    @cached_property
+    def update_privacy(self) -> UpdatePrivacy | None:
+        """What is done to an update's tensors before it leaves; None where the job does not ask for it.
+
+        :raises ManifestInvalid: when that would not cover all that leaves.
+        """
+        return update_privacy(self._method)
 
     @cached_property
     def _spec_digest(self) -> str:

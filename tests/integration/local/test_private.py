@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from fedsilo.methods.silo_privacy import UpdatePrivacy
+from fedsilo.validation import load_manifest
 from tests.integration.local.runs import end, history, kill, start, until
 from tests.pages import runs
 from tests.paths import ROOT
@@ -36,6 +38,44 @@ def test_a_private_job_says_what_it_promised_and_tells_no_loss(terminal: Termina
     described = json.loads((found / "aggregator" / "model.json").read_text())
     assert described["differentialPrivacy"]["epsilon"] == 3
     assert "Differential privacy covers all" in (found / "aggregator" / "MODEL_CARD.md").read_text()
+
+
+def test_a_job_that_hides_silos_says_what_it_promised_and_what_was_charged(tmp_path: Path) -> None:
+    """Guards that are killed sign the same bytes again, so that each exchange has one charge and one departure."""
+    unit = "{unit: silo, epsilon: 20, delta: 0.2, maxUpdateNorm: 1}"
+    written = example(3).replace("{unit: example, epsilon: 3, delta: 0.001}", unit)
+    secure = "secure: true\n    rule: {name: norm-clipping, norm: 8}"
+    written = written.replace(secure, "weights: uniform")
+    manifest, workdir = tmp_path / "job.yaml", tmp_path / "run"
+    manifest.write_text(written.replace("epsilon: 4, delta: 0.001}", "epsilon: 300, delta: 0.001}"))
+    started = start(manifest, workdir)
+    for complete, silo in enumerate(("north", "east")):
+        until(lambda complete=complete: len(history(workdir)) > complete, "a round")  # type: ignore[misc]
+        kill(workdir, f"{silo} guard")
+    ended = end(started, workdir)
+    assert ended.code == 0, ended.err
+    privacy = UpdatePrivacy.of_job(load_manifest(manifest).job.spec)
+    assert privacy is not None and privacy.quorum == 3
+
+    outcome = json.loads(ended.out)
+    assert outcome["privacy"] == "epsilon 20 at delta 0.2 for each silo, over the whole job"
+    charged = pytest.approx(privacy.example_epsilon(1e-3))
+    assert [silo["budget"]["spent"] for silo in outcome["silos"]] == [charged] * 4
+    for line in history(workdir):
+        assert line["training"] == {}
+        assert set(line["samples"].values()) == {0}
+    for silo in ("north", "east", "south", "west"):
+        volume = workdir / "silos" / silo
+        lines = (volume / "guard" / "ledgers" / "digits.jsonl").read_text().splitlines()
+        charges = [found for line in lines if (found := json.loads(line))["event"] == "charge"]
+        audit = [json.loads(line) for line in (volume / "audit" / "log.jsonl").read_text().splitlines()]
+        left = [line for line in audit if line["event"] == "departure"]
+        assert [charge["update"] for charge in charges] == [line["digest"] for line in left]
+        assert [charge["mechanisms"] for charge in charges] == [[privacy.of_one_update.to_dict()]] * 3
+        assert all((line["samples"], line["metrics"]) == (0, {}) for line in left)
+    card = (workdir / "aggregator" / "MODEL_CARD.md").read_text()
+    assert "Each silo's own model had only a part of that noise." in card
+    assert "training examples, all silos together" not in card
 
 
 @pytest.fixture(scope="module")

@@ -155,6 +155,18 @@ FIELDS: dict[str, Edit] = {
         PRIVACY,
         "privacy: {differentialPrivacy: {unit: patient, epsilon: 1, delta: 0.001}}",
     ),
+    "silos whose change is not clipped": (
+        PRIVACY,
+        "privacy: {differentialPrivacy: {unit: silo, epsilon: 1, delta: 0.001}}",
+    ),
+    "clipped gradients of a silo": (
+        PRIVACY,
+        "privacy: {differentialPrivacy: {unit: silo, epsilon: 1, delta: 0.001, maxUpdateNorm: 1, maxGradNorm: 1}}",
+    ),
+    "clipped change of an example": (
+        PRIVACY,
+        "privacy: {differentialPrivacy: {unit: example, epsilon: 1, delta: 0.001, maxUpdateNorm: 1}}",
+    ),
 }
 """Faults within one document."""
 

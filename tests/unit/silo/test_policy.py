@@ -13,8 +13,10 @@ from fedsilo.api.job import FederatedJobSpec, SilosSpec
 from fedsilo.api.silo import Silo
 from fedsilo.errors import MethodError
 from fedsilo.methods import registry
+from fedsilo.privacy.accounting import epsilon_of
+from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.silo import policy
-from fedsilo.silo.budget_figures import SpentSoFar
+from fedsilo.silo.budget_figures import SpentSoFar, reserved
 from fedsilo.silo.policy import Departure, ReplyLimits, Sent, declared, objections
 from fedsilo.wire import ModelSignature, TensorSpec
 from tests.federate import job_spec
@@ -227,6 +229,44 @@ def test_a_budget_asks_for_a_stated_epsilon_that_it_has_room_for() -> None:
     assert "the job wants epsilon 3.5 at delta 0.0001" in about_the_budget(epsilon=3.5)
     assert "the job wants epsilon 1 at delta 0.01" in about_the_budget(epsilon=1.0, delta=0.01)
     assert about_the_budget(epsilon=3.0) == ""
+
+
+UNIT_SILO: dict[str, Any] = {"unit": "silo", "delta": 0.5, "maxUpdateNorm": 1.0}
+
+
+def test_a_job_that_hides_silos_counts_by_the_noise_of_its_single_updates() -> None:
+    """One round of one silo with sigma 8 is a mechanism of noise multiplier 4, as one example is hidden."""
+    charged = epsilon_of([Mechanism(4.0)], 1e-4)
+    assert 0.7 < charged < 0.8
+    assert about_the_budget(**UNIT_SILO, noiseMultiplier=8.0) == ""
+    assert (
+        "and of one example the job's updates, each seen by itself, tell epsilon 5.373 with unit silo; ask"
+        in about_the_budget(**UNIT_SILO, noiseMultiplier=1.5)
+    )
+    assert about_the_budget(SpentSoFar(3 - charged), **UNIT_SILO, noiseMultiplier=8.0) == ""
+    found = about_the_budget(SpentSoFar(3 - charged + 0.01), **UNIT_SILO, noiseMultiplier=8.0)
+    assert f"and the job wants {charged:.4g}; ask for less" in found
+
+
+def test_a_budget_of_persons_has_room_for_jobs_that_hide_silos() -> None:
+    """All of a person's examples together move a clipped change no farther than one example does."""
+    where = silo(privacyBudget=[BUDGET[0] | {"unit": "person"}])
+    for noise, wanted in ((8.0, []), (1.5, ["of one person the job's updates"])):
+        given = {"differentialPrivacy": {**UNIT_SILO, "noiseMultiplier": noise}}
+        spec = job_spec("fedavg", ["north"], privacy=given, data={"dataset": "digits"})
+        found = objections(where, frozen(spec), declared(spec), NOW)
+        assert len(found) == len(wanted)
+        assert all(text in line for text, line in zip(wanted, found, strict=True))
+
+
+def test_of_a_job_that_hides_silos_is_reserved_what_its_updates_will_be_charged() -> None:
+    given = {"differentialPrivacy": {**UNIT_SILO, "noiseMultiplier": 8.0}}
+    job = frozen(job_spec("fedavg", ["north"], privacy=given))
+    charged = epsilon_of([Mechanism(4.0)], 1e-4)
+    assert reserved(job, 0.0, 1e-4) == pytest.approx(charged)
+    assert reserved(job, charged, 1e-4) == 0
+    plain = frozen(job_spec("fedavg", ["north"]))
+    assert reserved(plain, 0.0, 1e-4) == 0
 
 
 def test_what_is_spent_already_counts_for_a_job_that_has_not_begun() -> None:

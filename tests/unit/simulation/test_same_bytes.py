@@ -198,3 +198,19 @@ def test_noise_that_hides_single_examples(tmp_path: Path, method: str, config: d
         training={"rounds": 2, "batchSize": 20},
         privacy={"differentialPrivacy": private},
     )
+
+
+@pytest.mark.parametrize("method", ["fedavg", "moon"])
+def test_noise_that_hides_a_silo(tmp_path: Path, method: str) -> None:
+    private = {"unit": "silo", "noiseMultiplier": 1.0, "delta": 1e-3, "maxUpdateNorm": 0.5}
+    found = both(
+        tmp_path,
+        4,
+        method={"name": method},
+        aggregation={"weights": "uniform"},
+        participation={"fraction": 0.75},
+        privacy={"differentialPrivacy": private},
+    )
+    for line in found.history():
+        assert line["training"] == {}
+        assert set(line["samples"].values()) == {0}

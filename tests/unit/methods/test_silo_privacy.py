@@ -1,0 +1,141 @@
+"""What a job with `unit: silo` comes to: parts of the noise, epsilon, and what is refused."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from fedsilo.api.faults import Finding
+from fedsilo.api.job import SilosSpec
+from fedsilo.errors import ManifestInvalid
+from fedsilo.methods.checks import check_job
+from fedsilo.methods.differential_privacy import update_privacy as update_privacy_of
+from fedsilo.methods.method import Method
+from fedsilo.methods.registry import names
+from fedsilo.methods.silo_privacy import UpdatePrivacy, uncovered_silo
+from fedsilo.privacy.accounting import epsilon_of
+from fedsilo.privacy.mechanism import Mechanism
+from tests.federate import bound, job_spec
+from tests.unit.methods.test_differential_privacy import TEST_SET
+
+UNIT = {"unit": "silo", "noiseMultiplier": 3.0, "delta": 0.01, "maxUpdateNorm": 2.0}
+
+
+def private(
+    method: str = "fedavg", silos: int = 20, given: Mapping[str, Any] = UNIT, **sections: Any
+) -> Method:
+    """A job with `unit: silo`; sections are merged over what it needs."""
+    whole = {"aggregation": {"weights": "uniform"}, "privacy": {"differentialPrivacy": dict(given)}}
+    return bound(method, silos, 5, **{**TEST_SET, **whole, **sections})
+
+
+def found(method: Method) -> list[Finding]:
+    return [fault for fault in check_job(method) if "differentialPrivacy" in fault[0] or "silo" in fault[2]]
+
+
+def update_privacy(**sections: Any) -> UpdatePrivacy:
+    of_job = UpdatePrivacy.of_job(private(**sections).spec)
+    assert of_job is not None
+    return of_job
+
+
+def test_the_parts_of_as_many_silos_as_a_round_needs_make_up_the_noise() -> None:
+    everyone, few = update_privacy(), update_privacy(participation={"minSilos": 4})
+    drawn = update_privacy(participation={"fraction": 0.25})
+    assert (everyone.quorum, few.quorum, drawn.quorum) == (20, 4, 5)
+    for each in (everyone, few, drawn):
+        assert math.sqrt(each.quorum) * each.deviation == pytest.approx(3.0 * 2.0)
+
+
+def test_one_update_hides_an_example_by_its_own_noise_alone() -> None:
+    """A budget is charged so, because there is no secure sum."""
+    each = update_privacy(participation={"minSilos": 16})
+    assert each.of_one_update == Mechanism(3.0 / (2 * 4))
+    charged = epsilon_of([each.of_one_update] * 5, 1e-3)
+    assert each.example_epsilon(1e-3) == pytest.approx(charged, rel=0.01)
+    assert each.silo_epsilon(0.01) == pytest.approx(epsilon_of([Mechanism(3.0, 1.0, 5)], 0.01), rel=0.01)
+
+
+def test_noise_follows_from_epsilon_over_all_rounds() -> None:
+    target = {"unit": "silo", "epsilon": 8, "delta": 0.01, "maxUpdateNorm": 1.0}
+    of_target = update_privacy(given=target)
+    assert of_target.silo_epsilon(0.01) == pytest.approx(8)
+    assert epsilon_of([Mechanism(of_target.noise_multiplier, 1.0, 5)], 0.01) == pytest.approx(8, rel=0.01)
+
+
+def test_jobs_about_examples_and_without_privacy_have_none() -> None:
+    given = {"unit": "example", "epsilon": 1, "delta": 0.01}
+    assert UpdatePrivacy.of_job(job_spec("fedavg", 2)) is None
+    assert UpdatePrivacy.of_job(private(given=given).spec) is None
+
+
+def test_a_job_has_no_fault_whatever_the_silos_train_by() -> None:
+    for method in ("fedavg", "fedavgm", "fedopt", "fedprox", "moon", "fedrs"):
+        assert found(private(method)) == [], method
+    assert found(private(training={"trainer": "python:a.b:c", "precision": "bfloat16"})) == []
+
+
+def test_methods_that_are_covered_send_models_in_their_rounds_and_nothing_else() -> None:
+    covered = [method for name in names() if uncovered_silo(method := private(name)) is None]
+    assert {method.name for method in covered} >= {"fedavg", "fedavgm", "fedopt", "fedprox", "moon"}
+    for method in covered:
+        assert {payload.kind for step in method.steps().values() for payload in step.payloads} == {"model"}
+        assert sum(phase.rounds for phase in method.phases()) == method.spec.training.rounds == 5
+        assert not any(phase.everyone for phase in method.phases())
+
+
+def test_a_guard_takes_nothing_of_a_job_that_validation_refuses() -> None:
+    assert update_privacy_of(private()) == update_privacy()
+    assert update_privacy_of(bound("fedavg", 2)) is None
+    for job in (private("scaffold"), private(aggregation={}), private(data={"check": "report"})):
+        with pytest.raises(ManifestInvalid, match="; "):
+            update_privacy_of(job)
+
+
+REFUSED: list[tuple[str, Mapping[str, Any], str]] = [
+    ("scaffold", {}, "differentialPrivacy: .*does not cover method scaffold, whose aggregate.*another unit"),
+    ("ditto", {}, "does not cover method ditto, in which scores of silos' own models leave"),
+    ("ccvr", {}, "does not cover method ccvr"),
+    ("fedavg", {"aggregation": {}}, "aggregation.weights: .*is not uniform.*write uniform"),
+    ("fedavg", {"aggregation": {"weights": "samples"}}, "aggregation.weights: samples: .*write uniform"),
+    (
+        "fedavg",
+        {"aggregation": {"weights": "uniform", "rule": {"name": "median"}}},
+        "aggregation.rule.name: median: looks at single silos",
+    ),
+    ("fedavg", {"aggregation": {"weights": "uniform", "secure": True}}, "aggregation.secure: True: "),
+    ("fedavg", {"communication": {"upload": {"encoding": "int8"}}}, "communication.upload: .*int8"),
+    ("fedavg", {"communication": {"download": {"encoding": "bfloat16"}}}, "communication.download: .*bfloat"),
+    ("fedavg", {"given": {**UNIT, "delta": 0.05}}, "delta: 0.05: is not below one over the 20 silos.*0.05"),
+    ("fedavg", {"silos": {"refs": [], "selector": {"matchLabels": {"a": "b"}}}}, "name them in"),
+    ("fedavg", {"data": {"preprocessing": {"standardise": True}}}, "data.preprocessing"),
+    ("fedavg", {"data": {"check": "report"}}, "data.check"),
+    ("fedavg", {"evaluation": {"testDataset": None}}, "evaluation.testDataset"),
+    (
+        "fedavg",
+        {"training": {"trainer": "python:a.b:c", "trainerMetrics": ["auc"]}},
+        "training.trainerMetrics: .*no figures",
+    ),
+    (
+        "fedavg",
+        {"model": {"name": "resnet8", "config": {}}, "data": {"inputShape": [3, 8, 8]}},
+        "spec.model.name: resnet8: has BatchNorm.*GroupNorm",
+    ),
+]
+
+
+@pytest.mark.parametrize(("method", "given", "line"), REFUSED, ids=[line[:40] for _, _, line in REFUSED])
+def test_what_the_noise_does_not_cover_is_refused(method: str, given: Mapping[str, Any], line: str) -> None:
+    sections = {name: section for name, section in given.items() if name != "silos"}
+    job = private(method, **sections)
+    if "silos" in given:
+        silos = SilosSpec.model_validate(given["silos"])
+        job.spec = job.spec.model_copy(update={"silos": silos})
+    text = "\n".join(
+        f"{path}: {value}: {problem}; {remedy}" for path, value, problem, remedy in check_job(job)
+    )
+    assert re.search(line, text), text
