@@ -33,12 +33,14 @@ class UpdatePrivacy:
     :param max_norm: C, the L2 norm that a silo's change is clipped to.
     :param quorum: silos without which a round gives no sum, each of which adds a part of the noise.
     :param rounds: in which a silo may send an update.
+    :param summed: whether nobody sees a single update, but sums over the quorum or more.
     """
 
     noise_multiplier: float
     max_norm: float
     quorum: int
     rounds: int
+    summed: bool = False
 
     @classmethod
     def of_job(cls, spec: FederatedJobSpec) -> Self | None:
@@ -53,7 +55,7 @@ class UpdatePrivacy:
             noise = gaussian_noise_multiplier(private.epsilon, private.delta, rounds)
         # Of a selector's silos, which are refused, each would add the whole noise.
         quorum = max(participation.quorum(participation.sampled(len(spec.silos.refs))), 1)
-        return cls(noise, private.max_update_norm, quorum, rounds)
+        return cls(noise, private.max_update_norm, quorum, rounds, bool(spec.aggregation.secure))
 
     @property
     def deviation(self) -> float:
@@ -61,21 +63,23 @@ class UpdatePrivacy:
         return self.noise_multiplier * self.max_norm / math.sqrt(self.quorum)
 
     @property
-    def of_one_update(self) -> Mechanism:
-        """What one example or person goes through in one update, as whoever sees that update by itself sees it.
+    def of_one_example(self) -> Mechanism:
+        """What one example or person goes through in one round, as whoever learns the most of it sees it.
 
-        There is no secure sum here: the aggregator sees every update, which has no more noise than its own. One
-        example, or one person's, may turn a clipped change into any other, which is 2 C away.
+        One example, or one person's, may turn a clipped change into any other, which is 2 C away. The aggregator sees
+        every update, which has no more noise than its own; with secure aggregation it sees sums, which have the noise
+        of as many silos as the quorum.
         """
-        return Mechanism(self.deviation / (2 * self.max_norm))
+        parts = self.quorum if self.summed else 1
+        return Mechanism(math.sqrt(parts) * self.deviation / (2 * self.max_norm))
 
     def silo_epsilon(self, delta: float) -> float:
         """Epsilon of the whole job for a silo as a whole, of whoever sees sums only."""
         return gaussian_epsilon(self.noise_multiplier, self.rounds, delta)
 
     def example_epsilon(self, delta: float) -> float:
-        """Epsilon of the whole job for one example, of whoever sees the silo's updates; what a budget is charged."""
-        return gaussian_epsilon(self.of_one_update.noise_multiplier, self.rounds, delta)
+        """Epsilon of the whole job for one example, of whoever learns the most; what a budget is charged."""
+        return gaussian_epsilon(self.of_one_example.noise_multiplier, self.rounds, delta)
 
 
 def check_silo_privacy(method: Method) -> Iterator[Finding]:
@@ -118,9 +122,6 @@ def _check_sum(spec: FederatedJobSpec) -> Iterator[Finding]:
             "is not uniform, so that a silo of many examples would count for more than its clipped change"
         )
         yield "spec.aggregation.weights", aggregation.weights or ABSENT, problem, "write uniform"
-    if aggregation.secure:
-        problem = "makes sums that unit silo does not reckon with yet"
-        yield "spec.aggregation.secure", aggregation.secure, problem, "remove it"
     if aggregation.rule is not None:
         problem = "looks at single silos' models, whose noise is only a part of what unit silo asks for"
         yield "spec.aggregation.rule.name", aggregation.rule.name, problem, "remove it"

@@ -152,7 +152,7 @@ def sign_reply(
     size = update.stat().st_size
     mechanisms = reply.mechanisms
     if private is not None:
-        mechanisms = (private.privacy.of_one_update,) if blocks else ()
+        mechanisms = (private.privacy.of_one_example,) if blocks else ()
     return SignedUpdate(digest, size, header.samples, header.metrics, kinds, mechanisms)
 
 

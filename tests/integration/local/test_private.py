@@ -71,7 +71,7 @@ def test_a_job_that_hides_silos_says_what_it_promised_and_what_was_charged(tmp_p
         audit = [json.loads(line) for line in (volume / "audit" / "log.jsonl").read_text().splitlines()]
         left = [line for line in audit if line["event"] == "departure"]
         assert [charge["update"] for charge in charges] == [line["digest"] for line in left]
-        assert [charge["mechanisms"] for charge in charges] == [[privacy.of_one_update.to_dict()]] * 3
+        assert [charge["mechanisms"] for charge in charges] == [[privacy.of_one_example.to_dict()]] * 3
         assert all((line["samples"], line["metrics"]) == (0, {}) for line in left)
     card = (workdir / "aggregator" / "MODEL_CARD.md").read_text()
     assert "Each silo's own model had only a part of that noise." in card

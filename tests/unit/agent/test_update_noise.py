@@ -97,7 +97,7 @@ class Silo:
 def test_an_update_is_the_clipped_change_with_noise_and_tells_no_figures(tmp_path: Path) -> None:
     silo = Silo.at(tmp_path)
     signed = silo.sign()
-    assert (signed.samples, signed.metrics, signed.mechanisms) == (0, {}, (PRIVACY.of_one_update,))
+    assert (signed.samples, signed.metrics, signed.mechanisms) == (0, {}, (PRIVACY.of_one_example,))
     with open_update(silo.path) as update:
         assert (update.header.samples, update.header.metrics) == (0, {})
         assert update.names("model") == list(BASE)

@@ -52,12 +52,18 @@ def test_the_parts_of_as_many_silos_as_a_round_needs_make_up_the_noise() -> None
 
 
 def test_one_update_hides_an_example_by_its_own_noise_alone() -> None:
-    """A budget is charged so, because there is no secure sum."""
+    """A budget is charged so where there is no secure sum."""
     each = update_privacy(participation={"minSilos": 16})
-    assert each.of_one_update == Mechanism(3.0 / (2 * 4))
-    charged = epsilon_of([each.of_one_update] * 5, 1e-3)
+    assert each.of_one_example == Mechanism(3.0 / (2 * 4))
+    charged = epsilon_of([each.of_one_example] * 5, 1e-3)
     assert each.example_epsilon(1e-3) == pytest.approx(charged, rel=0.01)
     assert each.silo_epsilon(0.01) == pytest.approx(epsilon_of([Mechanism(3.0, 1.0, 5)], 0.01), rel=0.01)
+
+
+def test_a_secure_sum_hides_an_example_by_the_noise_of_a_quorum() -> None:
+    each = update_privacy(participation={"minSilos": 16}, aggregation={"weights": "uniform", "secure": True})
+    assert each.of_one_example.noise_multiplier == pytest.approx(3.0 / 2)
+    assert each.deviation == pytest.approx(3.0 * 2.0 / 4), "of each silo as without"
 
 
 def test_noise_follows_from_epsilon_over_all_rounds() -> None:
@@ -107,7 +113,6 @@ REFUSED: list[tuple[str, Mapping[str, Any], str]] = [
         {"aggregation": {"weights": "uniform", "rule": {"name": "median"}}},
         "aggregation.rule.name: median: looks at single silos",
     ),
-    ("fedavg", {"aggregation": {"weights": "uniform", "secure": True}}, "aggregation.secure: True: "),
     ("fedavg", {"communication": {"upload": {"encoding": "int8"}}}, "communication.upload: .*int8"),
     ("fedavg", {"communication": {"download": {"encoding": "bfloat16"}}}, "communication.download: .*bfloat"),
     ("fedavg", {"given": {**UNIT, "delta": 0.05}}, "delta: 0.05: is not below one over the 20 silos.*0.05"),
