@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fedsilo.wire import open_blob
+from fedsilo.secure_aggregation.fixed_point import FixedPoint
+from fedsilo.secure_aggregation.layout import SAMPLES_BOUND, VALUE_BOUND
+from fedsilo.secure_aggregation.masks import add_mask, agreed
+from fedsilo.secure_aggregation.messages import KeyAnnouncement, SumContext, Unmasking
+from fedsilo.secure_aggregation.shamir import combine
+from fedsilo.secure_aggregation.silo_side import own_mask
+from fedsilo.wire import VerifyKey, open_blob, open_update
 from tests.integration.local.manifest import silo, silos, write
 from tests.integration.local.runs import Ended, run
 
@@ -73,6 +80,70 @@ def test_every_message_is_in_the_audit_log_and_only_masked_updates_are_large(sec
     numbers = sum(array.size for array in model(secure).values())
     assert sizes == [160, 3 * 148, 8 * (numbers + 3), 64, 4 * 66]
     assert [line["samples"] for line in departed] == [0] * 10
+
+
+LAST = "r00002-train"
+"""The last sum, of which silos still have their secrets."""
+
+
+def message(secure: Ended, step: str, name: str) -> bytes:
+    """What a silo has sent in a step, as the aggregator keeps it."""
+    (path,) = (secure.workdir / "aggregator").rglob(f"{LAST}.{step}-{name}.update")
+    with open_update(path) as update:
+        return update.tensor("message").tobytes()
+
+
+def stripped(secure: Ended, victim: str, colluding: Sequence[str]) -> np.ndarray:
+    """The victim's masked vector without all masks that the aggregator and these silos know together."""
+    config = json.loads((secure.workdir / "aggregator" / "config.json").read_text())
+    names = {f"{silo['namespace']}/{silo['name']}": silo["name"] for silo in config["silos"]}
+    keys = {
+        ref: VerifyKey.from_text(silo["publicKey"]) for ref, silo in zip(names, config["silos"], strict=True)
+    }
+    context = SumContext(config["job"]["metadata"]["uid"], LAST, keys, threshold=3)
+    announced = {
+        ref: KeyAnnouncement.from_bytes(message(secure, "keys", name)) for ref, name in names.items()
+    }
+    own = f"silo-{victim}/{victim}"
+    told = {
+        context.point(ref): Unmasking.from_bytes(message(secure, "unmask", name), list(names), list(names))
+        for ref, name in names.items()
+    }
+    seed = combine({point: found.seeds[own] for point, found in told.items()}, context.threshold)
+    assert seed is not None
+    (path,) = (secure.workdir / "aggregator").rglob(f"{LAST}-{victim}.update")
+    with open_update(path) as update:
+        vector = update.tensor("masked").copy()
+    add_mask(vector, own_mask(seed, context), -1)
+    for name in colluding:
+        secrets = json.loads(
+            (secure.workdir / "silos" / name / "guard" / "sums" / f"{LAST}.json").read_text()
+        )
+        secret = agreed(bytes.fromhex(secrets["maskKey"]), announced[own].mask_key, "mask", context.content)
+        first = context.point(own) < context.point(f"silo-{name}/{name}")
+        add_mask(vector, secret, -1 if first else 1)
+    return vector
+
+
+@pytest.mark.parametrize(
+    ("colluding", "found"), [([], False), (["east"], False), (["east", "south", "west"], True)]
+)
+def test_an_aggregator_and_a_silo_that_collude_do_not_find_an_update(
+    secure: Ended, colluding: Sequence[str], found: bool
+) -> None:
+    """With every key, message and mask that they have; all other silos together know what they subtract."""
+    vector = stripped(secure, "north", colluding)
+    drop = secure.workdir / "silos" / "north" / "drop" / f"{LAST}-north"
+    update = open_blob(drop / "tensors").tree()
+    samples = json.loads((drop / "reply.json").read_text())["samples"]
+    assert (vector[0] == samples << FixedPoint(4, SAMPLES_BOUND).bits) == found
+    names = [name for name in update if update[name].dtype == np.float32]
+    values = samples * np.concatenate([update[name].reshape(-1) for name in names]).astype(np.float64)
+    point = FixedPoint(4, SAMPLES_BOUND * VALUE_BOUND)
+    recovered = point.decode(vector[3:])
+    assert (np.abs(recovered - values).max() <= 2.0**-point.bits) == found
+    if not found:
+        assert abs(np.corrcoef(recovered, values)[0, 1]) < 0.15, "as of random numbers"
 
 
 def test_silos_that_are_lost_after_they_have_shared_leave_the_sum_of_the_others(tmp_path: Path) -> None:
