@@ -39,7 +39,8 @@ def contract(spec: Mapping[str, Any], parameters: int | None) -> dict[str, Any]:
         }
         for phase in [*_preparation(steps), *phases]
     ]
-    if method.personalises or (method.yields_model and job.evaluation.test_dataset is None):
+    by_silos = method.personalises or (method.yields_model and job.evaluation.test_dataset is None)
+    if by_silos and not job.aggregation.secure:
         rows.append(
             {
                 "phase": EVALUATE,
@@ -54,10 +55,14 @@ def contract(spec: Mapping[str, Any], parameters: int | None) -> dict[str, Any]:
     return {
         "title": method.title,
         "citation": method.citation,
-        "sentence": f"This job receives: {'; '.join(kinds) or 'figures only'}.",
+        "sentence": f"This job receives{_sums(job)}: {'; '.join(kinds) or 'figures only'}.",
         "phases": rows,
         "notes": list(_notes([*declared.values()], job)),
     }
+
+
+def _sums(job: FederatedJobSpec) -> str:
+    return " sums over silos, and nothing of a single one" if job.aggregation.secure else ""
 
 
 def _preparation(steps: Mapping[str, Step]) -> list[Phase]:
@@ -88,6 +93,9 @@ def _payload_text(
 
 def _notes(steps: Sequence[Step], job: FederatedJobSpec) -> Iterator[str]:
     yield "Examples are not among what an update may hold; a silo's guard refuses whatever is not in this list."
+    if job.aggregation.secure:
+        yield "The number of samples is in the sum as well: nobody is told how many a single silo has."
+        return
     yield "Every update states how many samples it was computed from."
     payloads = [payload for step in steps for payload in step.payloads]
     least = job.privacy.min_samples_per_class

@@ -191,6 +191,14 @@ def test_the_contract_of_each_method_as_text() -> None:
     assert before["sentence"] == "This job receives: models."
 
 
+def test_a_job_with_secure_aggregation_receives_sums() -> None:
+    found = contract(SPEC | {"method": {"name": "fedavg"}, "aggregation": {"secure": True}}, 5)
+    sums = "This job receives sums over silos, and nothing of a single one: models of 5 parameters."
+    assert found["sentence"] == sums
+    assert [row["phase"] for row in found["phases"]] == ["train"]
+    assert found["notes"][-1].startswith("The number of samples is in the sum as well")
+
+
 def test_what_an_unknown_method_receives_is_not_invented() -> None:
     for spec in (SPEC | {"method": {"name": "elsewhere"}}, {"method": {"name": "elsewhere"}}, {}):
         assert contract(spec, 5).keys() == {"unknown"}
