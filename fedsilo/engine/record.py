@@ -78,7 +78,7 @@ def counted_silos(line: Record) -> list[str]:
 
 def total_samples(line: Record) -> int:
     """Examples of these together."""
-    return int(line["summed"]["samples"] if "summed" in line else sum(line["samples"].values()))
+    return int(line["summed"]["samples"] if "summed" in line else sum(line.get("samples", {}).values()))
 
 
 def log_line(line: Record, rounds: int) -> str:

@@ -37,9 +37,12 @@ from tests.unit.institution.parts import (
     agent,
     agent_of,
     directory,
+    spec,
     told,
     write_silo,
 )
+
+NAMES = ("north", "zoe", "amy")
 
 
 class FakeForks:
@@ -185,24 +188,33 @@ def test_what_the_hub_said_first_holds(tmp_path: Path, forks: FakeForks) -> None
     assert "elsewhere" not in place.record(UID).read_text()
 
 
+def _secure(members: list[dict[str, str]]) -> HubAgent:
+    """The agent of a job of three silos that know each other's keys."""
+    asked = spec(members=members)
+    refs = [dict(zip(("namespace", "name"), f"silo-{name}/{name}".split("/"), strict=True)) for name in NAMES]
+    job = asked["job"]["spec"] | {"aggregation": {"secure": True}, "silos": {"refs": refs}}
+    digest = spec_digest(FederatedJobSpec.model_validate(job))
+    return HubAgent(NAME, UID, asked | {"job": asked["job"] | {"spec": job, "specDigest": digest}})
+
+
 def test_the_keys_of_all_silos_are_decided_on_and_reach_the_guard_unchanged(
     tmp_path: Path, forks: FakeForks
 ) -> None:
     keys = [KEY, *(SigningKey.from_seed(bytes([seed]) * 32) for seed in (8, 9))]
     members = [
         {"silo": f"silo-{name}/{name}", "publicKey": key.verify_key.to_text()}
-        for name, key in zip(("north", "zoe", "amy"), keys, strict=True)
+        for name, key in zip(NAMES, keys, strict=True)
     ]
     place = directory(tmp_path / "silo")
     found = executor_of(place)
-    found.follow(told(agent(members=members)))
+    found.follow(told(_secure(members)))
     found.step()
     assert json.loads(place.record(UID).read_text())["spec"]["trust"]["members"] == members
     for file in (place.volume(UID).guard, place.volume(UID).root):
         assert json.loads((file / "agent.json").read_text())["spec"]["trust"]["members"] == members
     proposed = status_of(found)["proposal"]["members"]
     assert proposed == members_digest(Member.model_validate(member) for member in members)
-    found.follow(told(agent(members=members[::-1])))
+    found.follow(told(_secure(members[::-1])))
     found.step()
     assert status_of(found)["proposal"]["members"] == proposed
 

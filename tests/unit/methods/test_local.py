@@ -73,6 +73,7 @@ def test_a_run_ends_with_the_mean_of_the_silos_models_and_says_where_they_are(
         "job": "jobs/alone",
         "method": "local",
         "rounds": 2,
+        "samples": 48,
         "seconds": 3.0,
         "silos": [{"name": name, "samples": 24} for name in CLASSES],
         "metrics": {"personal_accuracy": 0.75, "personal_accuracy_spread": 0.25, "personal_models": 2.0},

@@ -26,7 +26,17 @@ from fedsilo_operator.settings import Settings
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 JOB_REF = Ref("federation", "digits")
 NORTH, SOUTH, EAST = Ref("silo-north", "north"), Ref("silo-south", "south"), Ref("silo-east", "east")
-KEYS = {ref: SigningKey.from_seed(bytes([number]) * 32) for number, ref in enumerate((NORTH, SOUTH, EAST), 1)}
+WEST = Ref("silo-west", "west")
+KEYS = {
+    ref: SigningKey.from_seed(bytes([number]) * 32)
+    for number, ref in enumerate((NORTH, SOUTH, EAST, WEST), 1)
+}
+SECURE: dict[str, Any] = {
+    "aggregation": {"secure": True},
+    "evaluation": {"testDataset": "test"},
+    "aggregator": {"datasets": [{"name": "test", "loader": "sklearn:digits"}]},
+}
+"""Sections of a job with secure aggregation."""
 SETTINGS = Settings(
     aggregator_image="registry.example/fedsilo-aggregator:0.1.0",
     guard_image="registry.example/fedsilo-guard:0.1.0",

@@ -23,6 +23,7 @@ from tests.unit.operator.job.objects import (
     JOB_REF,
     KEYS,
     NORTH,
+    SECURE,
     SOUTH,
     START,
     manifest,
@@ -38,9 +39,7 @@ NEXT = NEXT_KEY.verify_key.to_text()
 
 def secure(silos: tuple[Object, ...] | None = None) -> JobHarness:
     """A job whose silos know each other's keys."""
-    made = JobHarness(
-        manifest(SILOS, aggregation={"secure": True}), silos or tuple(silo(ref) for ref in SILOS)
-    )
+    made = JobHarness(manifest(SILOS, **SECURE), silos or tuple(silo(ref) for ref in SILOS))
     made.settle()
     return made
 

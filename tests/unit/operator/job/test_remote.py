@@ -17,8 +17,10 @@ from tests.unit.operator.job.objects import (
     EAST,
     KEYS,
     NORTH,
+    SECURE,
     SOUTH,
     START,
+    WEST,
     manifest,
     public_key,
     published,
@@ -81,16 +83,16 @@ def test_a_remote_silo_is_told_the_gateway_and_the_gateway_the_aggregator() -> N
 
 
 def test_a_remote_silo_is_told_the_keys_of_all_silos_of_a_job_with_secure_aggregation() -> None:
-    job = manifest((SOUTH, NORTH), aggregation={"secure": True})
-    world = harness(job=job)
+    world = harness(job=manifest((SOUTH, NORTH, WEST), **SECURE))
+    world.cluster.put(silo(WEST))
     world.settle()
-    expected = [{"silo": str(ref), "publicKey": public_key(ref)} for ref in (SOUTH, NORTH)]
+    expected = [{"silo": str(ref), "publicKey": public_key(ref)} for ref in (SOUTH, NORTH, WEST)]
     assert [world.agent(ref)["spec"]["trust"]["members"] for ref in (NORTH, SOUTH)] == [expected, expected]
     world.admit(NORTH)
     put_silo(world, publicKey=public_key(EAST), offer=_offer_with_new_key())
     rotated(world)
     world.settle()
-    renewed = [expected[0] | {"publicKey": public_key(EAST)}, expected[1]]
+    renewed = [expected[0] | {"publicKey": public_key(EAST)}, *expected[1:]]
     assert [world.agent(ref)["spec"]["trust"]["members"] for ref in (NORTH, SOUTH)] == [renewed, renewed]
 
 
