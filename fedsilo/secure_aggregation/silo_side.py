@@ -110,10 +110,8 @@ class SiloSide:
         context.require_enough([self.silo, *sealed], "shared their secrets")
         for silo in sealed:
             self._unseal(silo, announced, sealed)
-        digest = hashlib.sha256(canonical_json({"sharers": sorted(sealed)}))
-        digest.update(b"".join(sealed[silo] for silo in sorted(sealed)))
-        digest.update(np.ascontiguousarray(vector).data)
-        following = self._noted("vector", digest.digest())
+        following = self._noted("sharers", _digest_of_sealed(sealed))
+        following = following._noted("vector", hashlib.sha256(np.ascontiguousarray(vector).data).digest())
         total = vector.copy()
         add_mask(total, own_mask(self.seed, context), 1)
         for silo in sealed:
@@ -126,7 +124,8 @@ class SiloSide:
     ) -> tuple[Self, bytes]:
         """Round 3: a signature over who survived.
 
-        :param sharers: what `masked` was given as `sealed`.
+        :param sharers: what `masked` was given as `sealed`. Another silo among them would be one with which this one
+            has no mask in common: a list of survivors that consists of such silos would leave its vector bare.
         :param survivors: silos whose masked vectors are there.
         :raises Problem: `malformed`; others likewise.
         """
@@ -136,6 +135,7 @@ class SiloSide:
             )
         if "vector" not in self.told:
             raise Problem("malformed", "secure aggregation: this silo has sent no vector yet")
+        self._require_told("sharers", _digest_of_sealed(sharers))
         self.context.require_enough(survivors, "sent a vector")
         message = survivors_message(self.context, survivors)
         return self._noted("survivors", hashlib.sha256(message).digest()), key.sign(SURVIVORS, message)
@@ -155,6 +155,7 @@ class SiloSide:
         message = survivors_message(self.context, survivors)
         self._require_told("survivors", hashlib.sha256(message).digest())
         self._require_told("keys", _digest_of(announced))
+        self._require_told("sharers", _digest_of_sealed(sealed))
         if not set(confirmed) <= set(survivors):
             raise Problem(
                 "malformed", "secure aggregation: a silo that did not survive has confirmed the list"
@@ -253,4 +254,10 @@ def _digest_of(announced: Mapping[str, KeyAnnouncement]) -> bytes:
     digest = hashlib.sha256()
     for silo, one in sorted(announced.items()):
         digest.update(canonical_json({"silo": silo}) + one.to_bytes())
+    return digest.digest()
+
+
+def _digest_of_sealed(sealed: Mapping[str, bytes]) -> bytes:
+    digest = hashlib.sha256(canonical_json({"sharers": sorted(sealed)}))
+    digest.update(b"".join(sealed[silo] for silo in sorted(sealed)))
     return digest.digest()

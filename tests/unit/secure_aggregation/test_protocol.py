@@ -231,6 +231,29 @@ def test_a_silo_that_is_said_to_have_dropped_out_keeps_its_own_mask() -> None:
     assert (vector == vectors["silos/s0"]).all()
 
 
+def test_a_silo_that_is_said_to_have_shared_only_afterwards_is_refused() -> None:
+    """The aggregator hides silo 3 from silo 0 while it masks, and then has silo 2 drop out.
+
+    Of silo 0's masks one would be silo 2's, whose key is unmasked, and one that of silo 1, which colludes.
+    """
+    found, vectors = Sum.of(4), vectors_of(4)
+    found.announce(names(4))
+    found.share(names(4))
+    every = found.sealed["silos/s0"]
+    found.sealed["silos/s0"] = {name: shares for name, shares in every.items() if name != "silos/s3"}
+    found.mask(names(4), vectors)
+    survivors = ["silos/s0", "silos/s1", "silos/s3"]
+    silo = found.silos["silos/s0"]
+    with pytest.raises(PolicyRefused, match="these are not the sharers that this silo answered"):
+        silo.confirmation(every, survivors, KEYS[0])
+    with pytest.raises(Problem, match="survivors are silos that shared"):
+        silo.confirmation(found.sealed["silos/s0"], survivors, KEYS[0])
+    with_others, signature = silo.confirmation(found.sealed["silos/s0"], names(4)[:3], KEYS[0])
+    confirmed = {"silos/s0": signature}
+    with pytest.raises(PolicyRefused, match="these are not the sharers that this silo answered"):
+        with_others.unmasking(found.announced, every, names(4)[:3], confirmed)
+
+
 @pytest.mark.parametrize(("count", "threshold"), [(2, 2), (3, 1), (4, 2), (5, 6)])
 def test_two_silos_or_a_threshold_of_half_are_refused(count: int, threshold: int) -> None:
     with pytest.raises(Problem, match=r"of fewer than 3|must be more than half"):
