@@ -101,7 +101,7 @@ class _SyntheticRounds:
 
     def __init__(self, workflow: Workflow, context: JobContext, blobs: Path, hands_out_initial: bool) -> None:
         self._workflow, self._silos, self._blobs = workflow, context.silos, blobs
-        self._initial = context.initial_model()
+        self._signature, self._initial = context.signature, context.initial_model()
         self._state = workflow.stored(workflow.start(), blobs)
         initial = self._state.refs().get(INITIAL) if hands_out_initial else None
         self.initial_bytes = 0 if initial is None else initial.length
@@ -115,10 +115,15 @@ class _SyntheticRounds:
             silo: self._workflow.contract(exchange.phase.step, assignment.settings)
             for silo, assignment in assignments.items()
         }
-        traffic.up = max(traffic.up, *(contract.max_bytes() for contract in contracts.values()))
+        traffic.up = max(traffic.up, *(self._sent(exchange, given) for given in assignments.values()))
         updates = SyntheticUpdates(contracts, self._initial, exchange.round)
         after = self._workflow.aggregate(self._state, exchange, updates)
         self._state = self._workflow.stored(after, self._blobs)
+
+    def _sent(self, exchange: Exchange, assignment: Assignment) -> int:
+        """Bytes of an update; where it is masked, which doubles them, without the messages that go with it."""
+        method, step = self._workflow.method, exchange.phase.step
+        return method.contract(step, self._signature, assignment.settings).max_bytes()
 
     def _note_blobs(
         self, refs: Mapping[str, BlobRef], assignments: Mapping[str, Assignment], traffic: PhaseTraffic
