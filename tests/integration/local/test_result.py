@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 from tests.integration.local.runs import PATIENCE, Ended, run, running_processes
 from tests.paths import ROOT
 
-FIELDS = ["phase", "reason", "job", "method", "rounds", "metrics", "silos", "model", "seconds"]
+FIELDS = ["phase", "reason", "job", "method", "rounds", "samples", "metrics", "silos", "model", "seconds"]
 
 
 def test_the_last_line_of_json_has_the_promised_fields(undisturbed: Ended) -> None:
