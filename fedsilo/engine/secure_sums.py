@@ -7,8 +7,7 @@ message does not hold counts as one that has sent none.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -17,7 +16,7 @@ import numpy as np
 from fedsilo.api.aggregation import RuleSpec
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.engine.fold import FoldedUpdates
-from fedsilo.engine.summation import FlatTensor, HeldTensor
+from fedsilo.engine.held_updates import InMemoryUpdates
 from fedsilo.errors import Problem
 from fedsilo.kinds import SECURE_AGGREGATION
 from fedsilo.methods.interface import Assignment, Exchange
@@ -104,7 +103,7 @@ class SecureSums:
 
     def unmasked(
         self, spec: FederatedJobSpec, state: State, exchange: Exchange, updates: FoldedUpdates, layout: Layout
-    ) -> SummedUpdates:
+    ) -> InMemoryUpdates:
         """The sum, after the last exchange.
 
         :raises QuorumLost: there are too few shares.
@@ -118,7 +117,7 @@ class SecureSums:
         found = _holding(updates, lambda _, content: Unmasking.from_bytes(content, sharers, survivors))
         total = state.tree(SUM)[MASKED].copy()
         unmask(total, context, announced, sharers, survivors, found)
-        return SummedUpdates(layout.decode(total, len(survivors)), layout)
+        return _as_one(layout.decode(total, len(survivors)), layout)
 
     def _announced(self, state: State, context: SumContext, updates: FoldedUpdates) -> State:
         def announcement(silo: str, content: bytes) -> KeyAnnouncement:
@@ -175,48 +174,30 @@ class SecureSums:
         return state.with_trees(**{CONFIRMED: _tree(rows)}).with_values(**{ANSWERED: list(found)})
 
 
-class SummedUpdates(FoldedUpdates):
-    """A sum, as methods read updates: as if all silos were one, whose model is the mean.
+@dataclass(frozen=True)
+class SummedUpdate:
+    """A sum, as methods read an update: as if all silos were one, whose model is the mean.
 
-    :param summed: what it says.
-    :param layout: of the vectors that were added.
+    :param samples: of all silos.
+    :param metrics: means, weighted by samples.
+    :param blocks: payload kind -> means of its tensors.
     """
 
-    def __init__(self, summed: Summed, layout: Layout) -> None:
-        self.silos = (TOGETHER,)
-        self._summed = {TOGETHER: summed}
-        self._kinds = {block.name: block.kind for block in layout.contract.blocks}
+    samples: int
+    metrics: Mapping[str, float]
+    blocks: Mapping[str, Tree]
 
-    def samples(self, silo: str) -> int:
-        """Samples of all silos."""
-        return self._summed[silo].samples
 
-    def metrics(self, silo: str) -> Mapping[str, float]:
-        """Means of the scalars, weighted by samples."""
-        return self._summed[silo].metrics
-
-    def names(self, silo: str, kind: str) -> tuple[str, ...]:
-        """Names of the tensors of that kind."""
-        return tuple(self._blocks(silo, kind))
-
-    @contextmanager
-    def opened(self, silo: str, kind: str) -> Iterator[Mapping[str, FlatTensor]]:
-        """The means of the tensors of that kind by name."""
-        yield {name: HeldTensor(array) for name, array in self._blocks(silo, kind).items()}
-
-    def tensors(self, silo: str, kind: str) -> Tree:
-        """The same, copied."""
-        return {name: np.array(array) for name, array in self._blocks(silo, kind).items()}
-
-    def _blocks(self, silo: str, kind: str) -> Tree:
-        return {
-            name: array for name, array in self._summed[silo].tensors.items() if self._kinds[name] == kind
-        }
+def _as_one(summed: Summed, layout: Layout) -> InMemoryUpdates:
+    blocks: dict[str, Tree] = {}
+    for block in layout.contract.blocks:
+        blocks.setdefault(block.kind, {})[block.name] = summed.tensors[block.name]
+    return InMemoryUpdates({TOGETHER: SummedUpdate(summed.samples, summed.metrics, blocks)})
 
 
 def summed_openly(
     updates: FoldedUpdates, layout: Layout, rule: RuleSpec | None, sent: Callable[[], Tree]
-) -> SummedUpdates:
+) -> InMemoryUpdates:
     """The sum of updates that are not masked, to the bit the one that comes of masked ones: for simulations.
 
     :param rule: norm clipping, where the job has it.
@@ -230,7 +211,7 @@ def summed_openly(
         if rule is not None and rule.norm is not None:
             tensor = clipped(tensor, layout.specs, sent(), rule.norm)
         add_masked(total, [layout.encode(updates.samples(silo), updates.metrics(silo), tensor)])
-    return SummedUpdates(layout.decode(total, len(updates.silos)), layout)
+    return _as_one(layout.decode(total, len(updates.silos)), layout)
 
 
 def without_secure_sums(state: State) -> State:

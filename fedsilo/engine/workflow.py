@@ -268,6 +268,7 @@ class Workflow:
         offered: State,
         assignments: Mapping[str, Assignment],
     ) -> tuple[State, dict[str, Any]]:
+        """The same of a training exchange, with updates of silos or a sum of them."""
         handed_out = self._handed_out(state, exchange, offered, assignments)
         if self.spec.upload.is_encoded:
             updates = DecodedUpdates(updates, handed_out.tasks)
@@ -278,9 +279,7 @@ class Workflow:
         }
         seen = handed_out.seen(state)
         rule, robust = self.spec.aggregation.rule, None
-        if (
-            rule is not None and not self.spec.aggregation.secure
-        ):  # where sums only are seen, guards have clipped
+        if rule is not None and not self.spec.aggregation.secure:  # with sums, guards have clipped
             robust = RobustMean(rule, seen.tree("model"))
         after = handed_out.restored(state, self.aggregate(seen, exchange, updates, robust))
         _require_finite_state(state, after)

@@ -17,6 +17,7 @@ from typing import Any
 
 from fedsilo.data.schema import Schema
 from fedsilo.engine.data_description import silos_classes
+from fedsilo.engine.held_updates import InMemoryUpdates
 from fedsilo.engine.model_card import write_model_card
 from fedsilo.engine.record import round_record, with_figures
 from fedsilo.engine.result import Released, Result, write_checkpoint, write_result
@@ -31,7 +32,6 @@ from fedsilo.readiness.finding import ReadinessFinding
 from fedsilo.silo.policy import Sent
 from fedsilo.simulation.backend import Backend
 from fedsilo.simulation.silos import SimulatedTask, SimulatedUpdate
-from fedsilo.simulation.updates import InMemoryUpdates
 
 HISTORY = "history.jsonl"
 

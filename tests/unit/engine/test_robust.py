@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from fedsilo.api.aggregation import RuleSpec
+from fedsilo.engine.held_updates import InMemoryUpdates
 from fedsilo.engine.robust import pieces
 from fedsilo.engine.robust.rule import RobustMean
 from fedsilo.errors import MethodError, QuorumLost
 from fedsilo.methods.checks import check_rule
 from fedsilo.methods.registry import names
 from fedsilo.methods.state import Tree
-from fedsilo.simulation.updates import InMemoryUpdates
 from tests.federate import bound
 from tests.unit.methods.harness import answers
 

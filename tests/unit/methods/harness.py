@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.engine.context import JobContext
+from fedsilo.engine.held_updates import InMemoryUpdates
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.errors import FedsiloError
 from fedsilo.learning.models import Model
@@ -25,7 +26,6 @@ from fedsilo.methods.interface import Exchange, Phase, Reply, ServerContext, Sil
 from fedsilo.methods.state import State, Tree
 from fedsilo.silo.runner import TaskRunner
 from fedsilo.simulation.silos import SimulatedUpdate
-from fedsilo.simulation.updates import InMemoryUpdates
 from fedsilo.wire import ModelSignature
 from tests import reference_numbers
 from tests.federate import (

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedsilo.engine.held_updates import InMemoryUpdates
 from fedsilo.learning.models import build_model, to_tree
 from fedsilo.learning.training import cross_entropy_loss
 from fedsilo.methods.groupdro import FIRST_LOSS, LARGEST_LOSS, LOG_WEIGHTS
@@ -17,7 +18,6 @@ from fedsilo.methods.interface import SiloTask
 from fedsilo.methods.pieces.mixing import mixup_loss
 from fedsilo.methods.state import State
 from fedsilo.simulation.silos import SimulatedUpdate
-from fedsilo.simulation.updates import InMemoryUpdates
 from fedsilo.wire import ModelSignature
 from tests import reference_numbers
 from tests.federate import bound, federate, job_spec, model_of, runners, skewed

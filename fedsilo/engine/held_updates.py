@@ -4,13 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Protocol
 
 import numpy as np
 
 from fedsilo.engine.fold import FoldedUpdates
 from fedsilo.engine.summation import FlatTensor, HeldTensor
 from fedsilo.methods.state import Tree
-from fedsilo.simulation.silos import SimulatedUpdate
+
+
+class HeldUpdate(Protocol):
+    """An update, or a sum of several, in memory."""
+
+    @property
+    def samples(self) -> int:
+        """Sample count that it states."""
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """Its scalars."""
+
+    @property
+    def blocks(self) -> Mapping[str, Tree]:
+        """Payload kind -> tensors."""
 
 
 class InMemoryUpdates(FoldedUpdates):
@@ -19,7 +35,7 @@ class InMemoryUpdates(FoldedUpdates):
     :param updates: silo -> update, in the order of the job's references.
     """
 
-    def __init__(self, updates: Mapping[str, SimulatedUpdate]) -> None:
+    def __init__(self, updates: Mapping[str, HeldUpdate]) -> None:
         self.silos = tuple(updates)
         self._updates = updates
 
