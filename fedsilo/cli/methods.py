@@ -22,6 +22,7 @@ from fedsilo.methods import registry
 from fedsilo.methods.differential_privacy import uncovered
 from fedsilo.methods.interface import EVALUATE, EVALUATION, Payload, Step
 from fedsilo.methods.method import Method
+from fedsilo.methods.silo_privacy import uncovered_silo
 from fedsilo.wire.tensors import DTYPES
 
 ROUNDS = 10
@@ -134,8 +135,8 @@ def _aggregation(method: Method | None) -> Iterator[str]:
         yield "  of anything else sums over silos, in which no silo's tensors need to be seen by themselves"
     else:
         yield "  sums over silos, in which no silo's tensors need to be seen by themselves"
-    if method is not None and method.means_suffice and method.yields_model:
-        yield "  means over all silos are enough: spec.aggregation.secure may hide the rest"
+    if method is not None and method.beyond_sums is None and method.yields_model:
+        yield "  with spec.aggregation.secure: sums over all silos only"
 
 
 def _privacy(method: Method | None) -> Iterator[str]:
@@ -144,9 +145,12 @@ def _privacy(method: Method | None) -> Iterator[str]:
         return
     if missing := uncovered(method):
         yield f"  not all: {comma_separated(missing)} has no mechanism, so that a job which asks for it is refused"
-        return
-    for kind, mechanism in method.mechanisms.items():
-        yield f"  {kind}: {MECHANISMS[mechanism]}"
+    else:
+        yield from (f"  {kind}: {MECHANISMS[mechanism]}" for kind, mechanism in method.mechanisms.items())
+    if why := uncovered_silo(method):
+        yield f"  unit silo: not in a method {why}"
+    else:
+        yield "  unit silo: noise on the clipped change of each silo's model"
 
 
 def _public_data(method: Method | None) -> str:

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from fedsilo.engine.fold import FoldedUpdates, mean_weights
 from fedsilo.engine.initial_weights import require_tensors_of
 from fedsilo.engine.public_dataset import PublicDataset
 from fedsilo.engine.robust.rule import RobustMean
+from fedsilo.engine.summed_updates import SummedUpdates
 from fedsilo.errors import MethodError
 from fedsilo.learning.built import BuiltNetwork, built_here
 from fedsilo.learning.parameters import Parts
@@ -18,10 +21,10 @@ from fedsilo.learning.seeding import derive_seed
 from fedsilo.methods.interface import ServerContext, Updates
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import StoredTree, Tree
+from fedsilo.secure_aggregation.layout import Quotient
 from fedsilo.wire import open_blob
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import nn
 
     from fedsilo.learning.examples import Examples
@@ -118,6 +121,30 @@ class JobContext(ServerContext):
         """What part of that average each silo is, p_k; they add up to one."""
         chosen = updates.silos if silos is None else silos
         return mean_weights(updates, weights or self.weights, chosen)
+
+    def quotient(
+        self, updates: Updates, quotient: Quotient, scale: float = 1.0, distance: float = 1.0
+    ) -> tuple[Tree, float]:
+        """The sum over silos of v_k times each tensor of its model, and the sum of v_k = scale p_k / (m_k distance)."""
+        if isinstance(updates, SummedUpdates):
+            return updates.quotient(scale, distance)
+        parts = dict.fromkeys(updates.silos, 1.0) if quotient.weights else self.shares(updates)
+        weights = {
+            silo: scale * part / (updates.metrics(silo)[quotient.metric] * distance)
+            for silo, part in parts.items()
+        }
+        return updates.weighted_sum("model", weights), sum(weights.values())
+
+    def mean_metric(self, updates: Updates, metric: str) -> float:
+        """Average of a metric that every silo states, by the job's rule."""
+        shares = self.shares(updates)
+        return sum(shares[silo] * updates.metrics(silo)[metric] for silo in updates.silos)
+
+    def class_means(self, updates: Updates, kind: str) -> Tree:
+        """Mean of each tensor of that kind over the silos that sent it, each alike."""
+        names = [name for silo in updates.silos for name in updates.names(silo, kind)]
+        sums = updates.weighted_sum(kind, dict.fromkeys(updates.silos, 1.0))
+        return {name: np.asarray(total / names.count(name), total.dtype) for name, total in sums.items()}
 
     def public_examples(self) -> Examples:
         """The job's public dataset, read on first use."""

@@ -33,6 +33,11 @@ class FoldedUpdates(ABC):
 
     silos: tuple[str, ...]
 
+    @property
+    def count(self) -> int:
+        """How many silos' updates count."""
+        return len(self.silos)
+
     @abstractmethod
     def samples(self, silo: str) -> int:
         """Sample count that the silo's update states."""

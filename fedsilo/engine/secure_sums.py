@@ -13,10 +13,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from fedsilo.api.aggregation import RuleSpec
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.engine.fold import FoldedUpdates
-from fedsilo.engine.held_updates import InMemoryUpdates
+from fedsilo.engine.summed_updates import SummedUpdates
 from fedsilo.errors import Problem
 from fedsilo.kinds import SECURE_AGGREGATION
 from fedsilo.methods.interface import Assignment, Exchange
@@ -36,8 +35,7 @@ from fedsilo.methods.secure_sums import (
 )
 from fedsilo.methods.state import State, Tree
 from fedsilo.secure_aggregation.aggregator_side import add_masked, unmask
-from fedsilo.secure_aggregation.clipping import Tensor, clipped
-from fedsilo.secure_aggregation.layout import Layout, Summed
+from fedsilo.secure_aggregation.layout import Layout
 from fedsilo.secure_aggregation.messages import (
     KeyAnnouncement,
     SumContext,
@@ -57,9 +55,6 @@ SUM = "secure.sum"
 
 ANSWERED = "secure.answered"
 """Value of the state: the silos with which the sum goes on."""
-
-TOGETHER = "all silos"
-"""What the sum is called where methods expect a silo."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +98,7 @@ class SecureSums:
 
     def unmasked(
         self, spec: FederatedJobSpec, state: State, exchange: Exchange, updates: FoldedUpdates, layout: Layout
-    ) -> InMemoryUpdates:
+    ) -> SummedUpdates:
         """The sum, after the last exchange.
 
         :raises QuorumLost: there are too few shares.
@@ -117,7 +112,7 @@ class SecureSums:
         found = _holding(updates, lambda _, content: Unmasking.from_bytes(content, sharers, survivors))
         total = state.tree(SUM)[MASKED].copy()
         unmask(total, context, announced, sharers, survivors, found)
-        return _as_one(layout.decode(total, len(survivors)), layout)
+        return SummedUpdates(layout, layout.decode(total, len(survivors)))
 
     def _announced(self, state: State, context: SumContext, updates: FoldedUpdates) -> State:
         def announcement(silo: str, content: bytes) -> KeyAnnouncement:
@@ -172,46 +167,6 @@ class SecureSums:
         context.require_enough(found, "confirmed the survivors")
         rows = {silo: found.get(silo, b"") for silo in survivors}
         return state.with_trees(**{CONFIRMED: _tree(rows)}).with_values(**{ANSWERED: list(found)})
-
-
-@dataclass(frozen=True)
-class SummedUpdate:
-    """A sum, as methods read an update: as if all silos were one, whose model is the mean.
-
-    :param samples: of all silos.
-    :param metrics: means, weighted by samples.
-    :param blocks: payload kind -> means of its tensors.
-    """
-
-    samples: int
-    metrics: Mapping[str, float]
-    blocks: Mapping[str, Tree]
-
-
-def _as_one(summed: Summed, layout: Layout) -> InMemoryUpdates:
-    blocks: dict[str, Tree] = {}
-    for block in layout.contract.blocks:
-        blocks.setdefault(block.kind, {})[block.name] = summed.tensors[block.name]
-    return InMemoryUpdates({TOGETHER: SummedUpdate(summed.samples, summed.metrics, blocks)})
-
-
-def summed_openly(
-    updates: FoldedUpdates, layout: Layout, rule: RuleSpec | None, sent: Callable[[], Tree]
-) -> InMemoryUpdates:
-    """The sum of updates that are not masked, to the bit the one that comes of masked ones: for simulations.
-
-    :param rule: norm clipping, where the job has it.
-    :param sent: the model that the silos were sent.
-    """
-    total = np.zeros(layout.size, np.uint64)
-    for silo in updates.silos:
-        kinds = dict.fromkeys(block.kind for block in layout.contract.blocks)
-        tensors = {name: array for kind in kinds for name, array in updates.tensors(silo, kind).items()}
-        tensor: Tensor = tensors.__getitem__
-        if rule is not None and rule.norm is not None:
-            tensor = clipped(tensor, layout.specs, sent(), rule.norm)
-        add_masked(total, [layout.encode(updates.samples(silo), updates.metrics(silo), tensor)])
-    return _as_one(layout.decode(total, len(updates.silos)), layout)
 
 
 def without_secure_sums(state: State) -> State:

@@ -157,6 +157,11 @@ class SyntheticUpdates:
         """All silos of the round."""
         return tuple(self._contracts)
 
+    @property
+    def count(self) -> int:
+        """How many these are."""
+        return len(self._contracts)
+
     def samples(self, silo: str) -> int:
         """Small, and not the same for every silo."""
         return 1 + self.silos.index(silo)

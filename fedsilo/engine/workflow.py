@@ -30,9 +30,7 @@ from fedsilo.engine.robust.rule import RobustMean
 from fedsilo.engine.round import OpenRound
 from fedsilo.engine.secure_sums import (
     ANSWERED,
-    TOGETHER,
     SecureSums,
-    summed_openly,
     without_secure_sums,
 )
 from fedsilo.engine.selection import (
@@ -43,6 +41,7 @@ from fedsilo.engine.selection import (
     with_best,
     without_best,
 )
+from fedsilo.engine.summed_updates import TOGETHER, summed_openly
 from fedsilo.errors import FedsiloError, MethodError
 from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.learning.preprocessing_numbers import to_document
@@ -60,7 +59,7 @@ from fedsilo.methods.method import Method
 from fedsilo.methods.pieces.feature_statistics import pool
 from fedsilo.methods.pieces.preprocessing import numbers_of
 from fedsilo.methods.schedule import is_evaluated, participants
-from fedsilo.methods.secure_sums import CONFIRMED, UNMASK, asks_the_answered, is_summed, layout_of
+from fedsilo.methods.secure_sums import CONFIRMED, UNMASK, asks_the_answered, is_summed
 from fedsilo.methods.state import Scalar, State, StoredTree, Tree, stored_of
 from fedsilo.wire import Contract
 
@@ -238,25 +237,33 @@ class Workflow:
             return self.aggregate(state, exchange, updates), {}
         if not self.spec.aggregation.secure:
             return self._fold_training(state, exchange, updates, offered, assignments)
-        return self._fold_sum(state, exchange, updates)
+        return self._fold_sum(state, exchange, updates, offered, assignments)
 
     def _fold_sum(
-        self, state: State, exchange: Exchange, updates: FoldedUpdates
+        self,
+        state: State,
+        exchange: Exchange,
+        updates: FoldedUpdates,
+        offered: State,
+        assignments: Mapping[str, Assignment],
     ) -> tuple[State, dict[str, Any]]:
         """The same of a training exchange, or of a step of it, where sums only are seen."""
         training, sums = exchange.of or exchange, self._sums
         contract = self._method.contract(training.phase.step, self._context.signature, {})
         assert contract.summed is not None, "that of an exchange that is summed"
-        layout = layout_of(self.spec, contract.summed, self._context.weights)
+        layout = self._method.layout(training.phase.step, contract.summed)
         if sums is None:
             answered = updates.silos
             summed = summed_openly(updates, layout, self.spec.aggregation.rule, lambda: state.tree("model"))
         elif exchange.phase.step == UNMASK:
             answered = tuple(state.tree(CONFIRMED))
             summed = sums.unmasked(self.spec, state, exchange, updates, layout)
+            # What the training exchange has handed out, since those of its steps hand out messages.
+            offered, assignments = self.assign(state, training, answered)
         else:
             return sums.heard(self.spec, state, exchange, updates), {}
-        after, found = self._fold_training(without_secure_sums(state), training, summed, state, {})
+        before = without_secure_sums(state)
+        after, found = self._fold_training(before, training, summed, offered, assignments)
         alone = {"silos": list(answered), "samples": summed.samples(TOGETHER)}
         return after, {**found, "samples": {}, "silos": {}, "summed": alone}
 

@@ -42,9 +42,9 @@ class ClsNorm(FedAvg):
     whole_model = "the aggregator normalises the classifier"
 
     @property
-    def means_suffice(self) -> bool:
-        """The server's half goes on from the mean."""
-        return True
+    def beyond_sums(self) -> str | None:
+        """Nothing: the server half goes on from the mean."""
+        return None
 
     def server(self) -> ClsNormServer:
         """The averaging half."""

@@ -44,7 +44,9 @@ def _blocks(
         yield ExpectedBlock(payload.kind, payload.name, shape, payload.dtype)
         return
     for label in range(dimensions["classes"]):
-        yield ExpectedBlock(payload.kind, f"{payload.name}/{label}", shape, payload.dtype, label)
+        counted = payload.counted and f"{payload.counted}/{label}"
+        name = f"{payload.name}/{label}"
+        yield ExpectedBlock(payload.kind, name, shape, payload.dtype, label, counted=counted)
 
 
 def encoded_contract(contract: Contract, upload: UploadSpec) -> Contract:

@@ -84,9 +84,9 @@ class FedAwS(FedAvg):
     config: FedAwSConfig
 
     @property
-    def means_suffice(self) -> bool:
-        """The server's half goes on from the mean."""
-        return True
+    def beyond_sums(self) -> str | None:
+        """Nothing: the server half goes on from the mean."""
+        return None
 
     def server(self) -> FedAwSServer:
         """The average, spread."""

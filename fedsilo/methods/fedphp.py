@@ -61,9 +61,9 @@ class FedPHP(FedAvg):
         return self.config.transfer != "mmd"
 
     @property
-    def means_suffice(self) -> bool:
-        """The server's half goes on from the mean."""
-        return True
+    def beyond_sums(self) -> str | None:
+        """Nothing: the server half goes on from the mean."""
+        return None
 
     def server(self) -> InheritingServer:
         """The averaging half, with Q."""

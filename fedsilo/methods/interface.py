@@ -22,6 +22,7 @@ from pydantic.alias_generators import to_camel
 from fedsilo.api.job import FederatedJobSpec, ModelSpec
 from fedsilo.methods.state import Scalar, State, Tree
 from fedsilo.privacy.mechanism import Mechanism
+from fedsilo.secure_aggregation.layout import Quotient
 from fedsilo.tasks.interface import LearningTask
 from fedsilo.tasks.registry import bind
 from fedsilo.wire import ModelSignature
@@ -77,6 +78,8 @@ class Payload:
     :param name: block name, or None for every tensor of the job's model under its own name.
     :param shape: numbers and names of dimensions, see `Method.dimensions`.
     :param per_class: one block `name/<class>` per class, left out where the silo holds too few samples.
+    :param counted: name of the payload, one number per class, that says how many samples are behind each block: in a
+        secure sum a block weighs by that, and without it the silos that sent it count alike.
     """
 
     kind: str
@@ -84,6 +87,7 @@ class Payload:
     shape: tuple[int | str, ...] = ()
     dtype: str = "float32"
     per_class: bool = False
+    counted: str | None = None
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,7 @@ class Step:
     :param required: metrics without which the server half cannot go on; an update that leaves one out is refused.
     :param limits: ranges that follow from the samples and metrics of the update itself, in place of those above.
     :param samples: smallest and largest number of samples.
+    :param quotient: what the server half reads of the models by `ServerContext.quotient`, beside their mean.
     """
 
     payloads: tuple[Payload, ...] = ()
@@ -104,6 +109,7 @@ class Step:
     required: tuple[str, ...] = ()
     limits: Limits | None = field(default=None, compare=False)
     samples: tuple[int, int] = ANY_SAMPLES
+    quotient: Quotient | None = None
 
     def range_of(self, metric: str) -> tuple[float, float]:
         """Smallest and largest value of a metric."""
@@ -166,11 +172,18 @@ class Assignment:
 
 
 class Updates(Protocol):
-    """The accepted updates of a round, in the order of the job's silo references."""
+    """The accepted updates of a round, in the order of the job's silo references.
+
+    Where the aggregator may see sums only, they are one update, named as no silo is: the sum of all of them.
+    """
 
     @property
     def silos(self) -> tuple[str, ...]:
         """Names of the silos whose updates count."""
+
+    @property
+    def count(self) -> int:
+        """How many silos' updates count."""
 
     def samples(self, silo: str) -> int:
         """Sample count that the silo's update states."""
@@ -221,6 +234,23 @@ class ServerContext(ABC):
         self, updates: Updates, silos: Sequence[str] | None = None, weights: str | None = None
     ) -> Mapping[str, float]:
         """What part of that average each silo is, p_k; they add up to one."""
+
+    @abstractmethod
+    def quotient(
+        self, updates: Updates, quotient: Quotient, scale: float = 1.0, distance: float = 1.0
+    ) -> tuple[Tree, float]:
+        """The sum over silos of v_k times each tensor of its model, and the sum of v_k = scale p_k / (m_k distance).
+
+        :param quotient: that of the step: metric m_k, and whether p_k is the part of the job's average or 1.
+        """
+
+    @abstractmethod
+    def mean_metric(self, updates: Updates, metric: str) -> float:
+        """Average of a metric that every silo states, by the job's rule."""
+
+    @abstractmethod
+    def class_means(self, updates: Updates, kind: str) -> Tree:
+        """Mean of each tensor of a class over the silos that sent it, each alike."""
 
     @abstractmethod
     def public_examples(self) -> Examples:

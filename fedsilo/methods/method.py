@@ -39,6 +39,8 @@ from fedsilo.methods.pieces.score_sums import sums_payloads
 from fedsilo.methods.schedule import schedule
 from fedsilo.methods.secure_sums import STEPS, is_summed, layout_of, masked_contract, message_contract
 from fedsilo.methods.state import Scalar
+from fedsilo.secure_aggregation.layout import Layout
+from fedsilo.secure_aggregation.messages import FEWEST_OF_TWO_SUMS, FEWEST_SILOS
 from fedsilo.tasks.registry import DEFAULT, metrics_of
 from fedsilo.wire import Contract, ModelSignature
 
@@ -140,11 +142,18 @@ class Method(ABC):
         return False
 
     @property
-    def means_suffice(self) -> bool:
-        """Whether all that the server half reads of what silos send are means by the job's rule, `ServerContext.mean`
-        over all that answered: `spec.aggregation.secure` then shows it nothing but these.
+    def beyond_sums(self) -> str | None:
+        """What the server half reads of single silos, a phrase for people; None where all that it reads are sums.
+
+        These are `ServerContext.mean` by the job's rule over all that answered, the step's `quotient`, `class_means`,
+        and `mean_metric` where that rule is `samples`: `spec.aggregation.secure` then keeps all else from it.
         """
-        return self.averages_models
+        if self.averages_models:
+            return None
+        for kind, why in self.single_updates.items():
+            return f"the {kind.replace('_', ' ')} of single silos: {why}"
+        metrics = sorted({metric for step in self.steps().values() for metric in step.required})
+        return f"{' and '.join(metrics) or 'more'} of single silos"
 
     @property
     def mechanisms(self) -> Mapping[str, MechanismName]:
@@ -331,7 +340,20 @@ class Method(ABC):
         plain = self._plain_contract(step, signature, settings)
         if not is_summed(self.spec, step):
             return plain
-        return masked_contract(layout_of(self.spec, plain, self.averaging))
+        return masked_contract(self.layout(step, plain))
+
+    @property
+    def fewest_summed(self) -> int:
+        """Silos of which a sum must be, so that none of them knows of another what it sent."""
+        divides = any(step.quotient is not None for step in self.steps().values())
+        return FEWEST_OF_TWO_SUMS if divides else FEWEST_SILOS
+
+    def layout(self, step: str, summed: Contract) -> Layout:
+        """The vector in which updates of a step are summed.
+
+        :param summed: contract of an update by itself.
+        """
+        return layout_of(self.spec, summed, self.averaging, self.step(step).quotient)
 
     def _plain_contract(
         self, step: str, signature: ModelSignature, settings: Mapping[str, Scalar]

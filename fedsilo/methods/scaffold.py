@@ -22,9 +22,9 @@ from fedsilo.methods.interface import (
     Step,
 )
 from fedsilo.methods.pieces.control_variates import MAP_CODE, ControlVariateRule, train_controlled
-from fedsilo.methods.pieces.controlled_averaging import ControlledServer
+from fedsilo.methods.pieces.controlled_averaging import BY_STEPS, ControlledServer
 from fedsilo.methods.pieces.local_steps import stepping
-from fedsilo.methods.pieces.sizes import PHASE, SIZES, STEP, state_size
+from fedsilo.methods.pieces.sizes import PHASE, SIZES, SIZES_OF_SILOS, STEP, state_size
 from fedsilo.methods.state import State
 from fedsilo.tasks.interface import EVERY_TASK
 
@@ -77,12 +77,17 @@ class Scaffold(FedAvg):
 
     def steps(self) -> Mapping[str, Step]:
         """The model and the number of local steps, from which the variate's change follows."""
-        train = stepping(self.spec.training)
+        train = stepping(self.spec.training, BY_STEPS)
         return {SIZES: STEP, "train": train} if self.config.rule.by_size else {"train": train}
 
     def phases(self) -> tuple[Phase, ...]:
         """One phase of `spec.training.rounds` rounds; where silos count by size, they state it first."""
         return (*((PHASE,) if self.config.rule.by_size else ()), *super().phases())
+
+    @property
+    def beyond_sums(self) -> str | None:
+        """Nothing, unless silos count by their sizes."""
+        return SIZES_OF_SILOS if self.config.rule.by_size else None
 
     def server(self) -> ControlledServer:
         """Model and control variate."""

@@ -23,7 +23,7 @@ from fedsilo.methods.interface import (
     Step,
 )
 from fedsilo.methods.pieces.control_variates import MAP_CODE, ControlVariateRule, train_controlled
-from fedsilo.methods.pieces.controlled_averaging import ControlledServer
+from fedsilo.methods.pieces.controlled_averaging import BY_STEPS, ControlledServer
 from fedsilo.methods.pieces.inherited import with_drawn_part
 from fedsilo.methods.pieces.local_steps import stepping
 from fedsilo.methods.pieces.two_stages import (
@@ -95,7 +95,12 @@ class ScaMAP(FedAvg):
 
     def steps(self) -> Mapping[str, Step]:
         """The model and the number of steps of the first stage, from which the variate's change follows."""
-        return {"train": stepping(self.spec.training)}
+        return {"train": stepping(self.spec.training, BY_STEPS)}
+
+    @property
+    def beyond_sums(self) -> str | None:
+        """Nothing: it goes on from the mean and the sum of models over steps."""
+        return None
 
     def server(self) -> ScaMAPServer:
         """Model and control variate, with Q."""

@@ -14,7 +14,7 @@ from pydantic import Field
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import MethodConfig, Reply, SiloContext, SiloStep, SiloTask, Step
 from fedsilo.methods.pieces.control_variates import MAP_CODE, ControlVariateRule, train_controlled
-from fedsilo.methods.pieces.controlled_averaging import ControlledServer
+from fedsilo.methods.pieces.controlled_averaging import BY_STEPS, ControlledServer
 from fedsilo.methods.pieces.local_steps import stepping
 from fedsilo.methods.pieces.restricted_softmax import Scaling, class_counts, class_scales, restricted_loss
 from fedsilo.methods.pieces.two_stages import CITATION
@@ -61,7 +61,12 @@ class ScaRS(FedAvg):
 
     def steps(self) -> Mapping[str, Step]:
         """The model and the number of local steps, from which the variate's change follows."""
-        return {"train": stepping(self.spec.training)}
+        return {"train": stepping(self.spec.training, BY_STEPS)}
+
+    @property
+    def beyond_sums(self) -> str | None:
+        """Nothing: it goes on from the mean and the sum of models over steps."""
+        return None
 
     def server(self) -> ControlledServer:
         """Model and control variate."""

@@ -41,16 +41,8 @@ def _check_method(method: Method) -> Iterator[Finding]:
     if not method.yields_model:
         problem = f"has no meaning for {name}, which has no model but the silos' own, of whose scores there are no sums"
         yield FIELD, True, problem, remedy
-    elif not method.means_suffice:
-        yield FIELD, True, f"has no meaning for {name}, {_what_is_read(method)}", remedy
-
-
-def _what_is_read(method: Method) -> str:
-    """What the method reads of single silos, a clause."""
-    for kind, why in method.single_updates.items():
-        return f"which needs the {kind.replace('_', ' ')} of single silos: {why}"
-    metrics = sorted({metric for step in method.steps().values() for metric in step.required})
-    return f"whose aggregate is no mean alone: it reads {' and '.join(metrics) or 'more'} of single silos"
+    elif (read := method.beyond_sums) is not None:
+        yield FIELD, True, f"has no meaning for {name}, which reads {read}", remedy
 
 
 def _check_silos(method: Method) -> Iterator[Finding]:
@@ -67,18 +59,16 @@ def _check_silos(method: Method) -> Iterator[Finding]:
             f"are more than {MAX_SILOS} silos, each of which sends every other a message",
             "name fewer silos",
         )
-    drawn = spec.participation.sampled(silos)
-    if drawn < FEWEST_SILOS:
-        problem = (
-            f"is asked of {counted(drawn, 'silo')} in each round, and from a sum of fewer than {FEWEST_SILOS} each "
-            "knows what the other sent"
-        )
-        yield (
-            FIELD,
-            True,
-            problem,
-            f"have {FEWEST_SILOS} silos or more, or a larger spec.participation.fraction",
-        )
+    drawn, fewest = spec.participation.sampled(silos), method.fewest_summed
+    known = _what_is_known(method)
+    if drawn < fewest:
+        problem = f"is asked of {counted(drawn, 'silo')} in each round, and {known}"
+        remedy = f"have {fewest} silos or more, or a larger spec.participation.fraction"
+        yield FIELD, True, problem, remedy
+        return
+    if spec.participation.quorum(drawn) < fewest:
+        problem = f"permits a sum over {spec.participation.quorum(drawn)} silos, and {known}"
+        yield "spec.participation.minSilos", least, problem, f"use {max(fewest, drawn // 2 + 1)} or more"
         return
     if 2 * spec.participation.quorum(drawn) <= drawn:
         problem = (
@@ -86,6 +76,16 @@ def _check_silos(method: Method) -> Iterator[Finding]:
             "unmasked, and their difference shows one silo"
         )
         yield "spec.participation.minSilos", least, problem, f"use {drawn // 2 + 1} or more"
+
+
+def _what_is_known(method: Method) -> str:
+    """From sums of too few silos, a clause."""
+    if method.fewest_summed == FEWEST_SILOS:
+        return f"from a sum of fewer than {FEWEST_SILOS} each knows what the other sent"
+    return (
+        f"in {method.name} two sums with different weights are seen, from which of fewer than {method.fewest_summed} "
+        "silos one knows what the others sent"
+    )
 
 
 def _check_rule(spec: FederatedJobSpec) -> Iterator[Finding]:

@@ -13,8 +13,8 @@ from dataclasses import replace
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.kinds import SECURE_AGGREGATION
 from fedsilo.methods.interface import EVALUATE, PREPROCESSING, Exchange
-from fedsilo.secure_aggregation.layout import Layout
-from fedsilo.secure_aggregation.messages import ANNOUNCEMENT_BYTES, SumContext
+from fedsilo.secure_aggregation.layout import Layout, Quotient
+from fedsilo.secure_aggregation.messages import ANNOUNCEMENT_BYTES, FEWEST_SILOS, SumContext
 from fedsilo.secure_aggregation.shamir import SHARE_BYTES
 from fedsilo.secure_aggregation.silo_side import SEALED_BYTES
 from fedsilo.wire import Contract, ExpectedBlock, VerifyKey
@@ -58,7 +58,12 @@ def asks_the_answered(spec: FederatedJobSpec, exchange: Exchange) -> bool:
 
 
 def sum_context(
-    spec: FederatedJobSpec, job: str, name: str, silos: Sequence[str], keys: Mapping[str, VerifyKey]
+    spec: FederatedJobSpec,
+    job: str,
+    name: str,
+    silos: Sequence[str],
+    keys: Mapping[str, VerifyKey],
+    fewest: int = FEWEST_SILOS,
 ) -> SumContext:
     """What a sum is of.
 
@@ -66,18 +71,20 @@ def sum_context(
     :param name: of the training exchange.
     :param silos: that the exchange draws; its quorum is the threshold.
     :param keys: silo -> the key that signs for it.
+    :param fewest: silos of which a sum may be.
     """
     members = {silo: keys[silo] for silo in silos}
-    return SumContext(job, name, members, spec.participation.quorum(len(silos)))
+    return SumContext(job, name, members, spec.participation.quorum(len(silos)), fewest)
 
 
-def layout_of(spec: FederatedJobSpec, contract: Contract, weights: str) -> Layout:
+def layout_of(spec: FederatedJobSpec, contract: Contract, weights: str, quotient: Quotient | None) -> Layout:
     """The vector of an update.
 
     :param contract: of the update itself.
     :param weights: the job's rule of averaging.
+    :param quotient: of its step.
     """
-    return Layout(contract, len(spec.silos.refs), "uniform" if weights == "uniform" else "samples")
+    return Layout(contract, len(spec.silos.refs), "uniform" if weights == "uniform" else "samples", quotient)
 
 
 def masked_contract(layout: Layout) -> Contract:

@@ -94,6 +94,11 @@ class TauNorm(AfterAnother):
     Config = TauNormConfig
     config: TauNormConfig
 
+    @property
+    def beyond_sums(self) -> str | None:
+        """As for the method before."""
+        return None if self.of_existing else self.before.beyond_sums
+
     def steps(self) -> Mapping[str, Step]:
         """Those of the method before, or none in which a silo sends anything."""
         return super().steps() or {COUNT: Step()}

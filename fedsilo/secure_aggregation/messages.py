@@ -21,6 +21,9 @@ ANNOUNCEMENT_BYTES = 3 * KEY_BYTES + SIGNATURE_BYTES
 FEWEST_SILOS = 3
 """Of two silos each knows the other's summand from the sum."""
 
+FEWEST_OF_TWO_SUMS = 4
+"""From two sums of the same tensors with different weights, one silo of three knows those of both others."""
+
 
 @dataclass(frozen=True)
 class SumContext:
@@ -30,20 +33,22 @@ class SumContext:
     :param exchange: name of the training exchange whose updates are summed.
     :param members: silo -> the key that signs for it, in the job's order.
     :param threshold: silos without which nothing is unmasked.
+    :param fewest: silos of which a sum may be; its own choice of whoever sends something, and not part of the sum.
     """
 
     job: str
     exchange: str
     members: Mapping[str, VerifyKey]
     threshold: int
+    fewest: int = FEWEST_SILOS
 
     def __post_init__(self) -> None:
         count = len(self.members)
-        if count < FEWEST_SILOS:
+        if (least := min(count, self.threshold)) < self.fewest:
             raise Problem(
                 "out-of-range",
-                f"secure aggregation: {count} silos: of fewer than {FEWEST_SILOS} the sum shows each what the other "
-                "sent; have more silos",
+                f"secure aggregation: {least} silos may be in a sum: of fewer than {self.fewest} one of them knows "
+                "what the others sent; have more silos, or a larger spec.participation.minSilos",
             )
         if not count < 2 * self.threshold <= 2 * count:
             raise Problem(

@@ -11,6 +11,10 @@ from fedsilo.methods.pieces.after_another import AfterConfig
 STATISTICS = "statistics"
 """Step in which the silos disclose statistics of their features."""
 
+COVARIANCE, MOMENT = "covariance", "moment"
+"""Blocks of an update: `<name>/<class>`, the unbiased covariance of the class's features, or the mean of their squares
+and products."""
+
 Covariance = Literal["full", "diagonal", "none"]
 
 

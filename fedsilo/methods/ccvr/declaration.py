@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from fedsilo.methods.ccvr.config import STATISTICS, CCVRConfig, Covariance
+from fedsilo.methods.ccvr.config import COVARIANCE, MOMENT, STATISTICS, CCVRConfig, Covariance
 from fedsilo.methods.interface import Payload, Phase, ServerHalf, SiloStep, Step
 from fedsilo.methods.method import MechanismName
 from fedsilo.methods.pieces.after_another import AfterAnother
@@ -27,7 +27,7 @@ class CCVR(AfterAnother):
 
     def steps(self) -> Mapping[str, Step]:
         """Those of the method before, and the statistics."""
-        return {**super().steps(), STATISTICS: Step(statistics_payloads(self.config.covariance))}
+        return {**super().steps(), STATISTICS: Step(self._statistics())}
 
     def phases(self) -> tuple[Phase, ...]:
         """Those of the method before, and one exchange with all silos."""
@@ -47,15 +47,22 @@ class CCVR(AfterAnother):
 
     @property
     def single_updates(self) -> Mapping[str, str]:
-        """Those of the method before, and the statistics."""
-        kinds = {payload.kind for payload in statistics_payloads(self.config.covariance)}
-        why = "as sums of squares they would lose precision"
+        """Those of the method before, and the statistics, unless they are sent as moments, which are added."""
+        if self.spec.aggregation.secure:
+            return super().single_updates
+        kinds = {payload.kind for payload in self._statistics()}
+        why = "a covariance is merged about the mean, which is more exact than sums of squares"
         return {**super().single_updates, **dict.fromkeys(sorted(kinds), why)}
+
+    @property
+    def beyond_sums(self) -> str | None:
+        """As for the method before: moments of classes are added."""
+        return None if self.of_existing else self.before.beyond_sums
 
     @property
     def mechanisms(self) -> Mapping[str, MechanismName]:
         """Those of the method before, and noise on the sums that the statistics are made of."""
-        kinds = {payload.kind for payload in statistics_payloads(self.config.covariance)}
+        kinds = {payload.kind for payload in self._statistics()}
         return {**super().mechanisms, **dict.fromkeys(sorted(kinds), "Gaussian")}
 
     def check(self) -> list[tuple[str, object, str, str]]:
@@ -66,14 +73,21 @@ class CCVR(AfterAnother):
             faults.append(("spec.method.config.tukeyBeta", self.config.tukey_beta, problem, "set relu: true"))
         return faults
 
+    def _statistics(self) -> tuple[Payload, ...]:
+        return statistics_payloads(self.config.covariance, bool(self.spec.aggregation.secure))
 
-def statistics_payloads(covariance: Covariance) -> tuple[Payload, ...]:
-    """What a silo discloses: counts and means, and covariances of d x d or d numbers if asked for."""
+
+def statistics_payloads(covariance: Covariance, summed: bool = False) -> tuple[Payload, ...]:
+    """What a silo discloses: counts and means, and covariances of d x d or d numbers if asked for.
+
+    :param summed: whether silos are seen in a sum only, to which they give second moments in place of covariances.
+    """
     means = (
         Payload("class_means", "count", (), "int64", per_class=True),
-        Payload("class_means", "mean", ("feature",), "float64", per_class=True),
+        Payload("class_means", "mean", ("feature",), "float64", per_class=True, counted="count"),
     )
     if covariance == "none":
         return means
     shape = ("feature", "feature") if covariance == "full" else ("feature",)
-    return (*means, Payload("class_covariances", "covariance", shape, "float64", per_class=True))
+    spread = MOMENT if summed else COVARIANCE
+    return (*means, Payload("class_covariances", spread, shape, "float64", per_class=True, counted="count"))

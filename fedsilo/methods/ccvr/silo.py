@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedsilo.learning.evaluation import features_of
-from fedsilo.methods.ccvr.config import Covariance
+from fedsilo.methods.ccvr.config import COVARIANCE, MOMENT, Covariance
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
 from fedsilo.methods.pieces.private_steps import noisy_moments, positive, privacy_of
 from fedsilo.methods.state import State, Tree
@@ -27,8 +27,10 @@ def disclose(silo: SiloContext, task: SiloTask, private: State, *, covariance: C
         if len(members) < silo.min_samples_per_class:
             continue
         blocks = {"count": np.array(len(members), np.int64), "mean": members.mean(axis=0)}
-        if covariance != "none":
-            blocks["covariance"] = local_covariance(members, covariance)
+        if covariance != "none" and silo.spec.aggregation.secure:
+            blocks[MOMENT] = second_moment(members, covariance)
+        elif covariance != "none":
+            blocks[COVARIANCE] = local_covariance(members, covariance)
         tensors |= {f"{name}/{label}": array for name, array in blocks.items()}
         support |= {f"{name}/{label}": len(members) for name in blocks}
     return Reply(tensors, samples=len(silo.train), support=support)
@@ -47,10 +49,12 @@ def _disclose_privately(
             continue
         mean = total / count
         blocks = {"count": np.array(count, np.int64), "mean": mean}
-        if products is not None:
+        if products is not None and silo.spec.aggregation.secure:
+            blocks[MOMENT] = products / count if covariance == "full" else np.diag(products) / count
+        elif products is not None:
             spread = (products - count * np.outer(mean, mean)) / max(count - 1, 1)
             full = covariance == "full"
-            blocks["covariance"] = positive(spread) if full else np.maximum(np.diag(spread), 0)
+            blocks[COVARIANCE] = positive(spread) if full else np.maximum(np.diag(spread), 0)
         tensors |= {f"{name}/{label}": array for name, array in blocks.items()}
         support |= {f"{name}/{label}": count for name in blocks}
     return Reply(tensors, samples=silo.train.records, support=support, mechanisms=mechanisms)
@@ -66,3 +70,13 @@ def local_covariance(members: np.ndarray, covariance: Covariance) -> np.ndarray:
     if covariance == "diagonal":
         return np.asarray((centred**2).sum(axis=0) / degrees)
     return np.asarray(centred.T @ centred / degrees)
+
+
+def second_moment(members: np.ndarray, covariance: Covariance) -> np.ndarray:
+    """Mean of x x^T (d, d), or its diagonal (d,), which silos can add.
+
+    :param members: (n, d) features of one class.
+    """
+    if covariance == "diagonal":
+        return np.asarray((members**2).mean(axis=0))
+    return np.asarray(members.T @ members / len(members))

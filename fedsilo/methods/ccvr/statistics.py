@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedsilo.methods.ccvr.config import Covariance
+from fedsilo.methods.ccvr.config import COVARIANCE, MOMENT, Covariance
 from fedsilo.methods.interface import ServerContext, Updates
 
 
@@ -54,11 +54,22 @@ def pool(job: ServerContext, updates: Updates, covariance: Covariance) -> dict[i
         for label in range(job.signature.classes):
             if f"count/{label}" not in given or f"mean/{label}" not in given:
                 continue
-            spread = spreads.get(f"covariance/{label}", zero)
             count, mean = int(given[f"count/{label}"]), given[f"mean/{label}"]
+            spread = spreads.get(f"{COVARIANCE}/{label}", zero)
+            if f"{MOMENT}/{label}" in spreads:
+                spread = covariance_of(count, mean, spreads[f"{MOMENT}/{label}"])
             if count >= 1:
                 pooled.setdefault(label, Pooled(0, np.zeros(width), zero.copy())).merge(count, mean, spread)
     return pooled
+
+
+def covariance_of(count: int, mean: np.ndarray, moment: np.ndarray) -> np.ndarray:
+    """Unbiased covariance (d, d), or its diagonal (d,), from the mean and the second moment of so many features.
+
+    By rounding, and by noise, it may be less than zero in some direction.
+    """
+    square = np.outer(mean, mean) if moment.ndim == 2 else mean**2
+    return np.asarray((moment - square) * (count / max(count - 1, 1)))
 
 
 def gaussian_features(

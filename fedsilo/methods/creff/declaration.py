@@ -30,6 +30,11 @@ class CReFF(Method):
         """None: models and gradients are averaged."""
         return {}
 
+    @property
+    def beyond_sums(self) -> str | None:
+        """Nothing: models and gradients are averaged."""
+        return None
+
     def steps(self) -> Mapping[str, Step]:
         """The model, and per class the mean gradient of the head."""
         return {"train": Step((Payload("model"), *gradient_payloads(self.config.released)), ("loss",))}

@@ -38,7 +38,7 @@ class CReFFServer:
     def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
         """The aggregator's part of Algorithm 1."""
         model = job.mean(updates, "model")  # w <- sum of n_k / n w_k, eq. 2
-        wanted = mean_gradients(updates, self.config.released)  # g_c, eq. 4
+        wanted = mean_gradients(job, updates, self.config.released)  # g_c, eq. 4
         head = state.tree("head")
         features = match(self.config, state.tree("features")["features"], head, wanted)  # S, eq. 5 and 6
         if self.config.released:

@@ -44,9 +44,9 @@ class DANN(FedAvg):
         return {**super().dimensions(signature, settings), **sizes}
 
     @property
-    def means_suffice(self) -> bool:
-        """The server's half goes on from the mean."""
-        return True
+    def beyond_sums(self) -> str | None:
+        """Nothing: the server half goes on from the mean."""
+        return None
 
     def server(self) -> ServerHalf:
         """Model and discriminator."""

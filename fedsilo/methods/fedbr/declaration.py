@@ -47,9 +47,9 @@ class FedBR(FedAvg):
         return {**super().dimensions(signature, settings), "projected": 2 * signature.feature}
 
     @property
-    def means_suffice(self) -> bool:
-        """The server's half goes on from the mean."""
-        return True
+    def beyond_sums(self) -> str | None:
+        """Nothing: the server half goes on from the mean."""
+        return None
 
     def server(self) -> ServerHalf:
         """Model and projection."""

@@ -10,8 +10,12 @@ from pydantic import Field
 
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import MethodConfig, ServerHalf, SiloStep, Step
-from fedsilo.methods.pieces.local_steps import stepping
+from fedsilo.methods.pieces.local_steps import STEPS, stepping
+from fedsilo.secure_aggregation.layout import Quotient
 from fedsilo.tasks.interface import EVERY_TASK
+
+BY_STEPS = Quotient(STEPS)
+"""Every silo's part of the average over its steps."""
 
 
 class FedCMConfig(MethodConfig):
@@ -46,7 +50,12 @@ class FedCM(FedAvg):
 
     def steps(self) -> Mapping[str, Step]:
         """The model and the number of local steps, from which Delta follows."""
-        return {"train": stepping(self.spec.training)}
+        return {"train": stepping(self.spec.training, BY_STEPS)}
+
+    @property
+    def beyond_sums(self) -> str | None:
+        """Nothing: it goes on from the mean and that of models over steps."""
+        return None
 
     def server(self) -> ServerHalf:
         """Model and direction."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fedsilo.methods.fedavg import FedAvgServer
+from fedsilo.methods.fedcm.declaration import BY_STEPS
 from fedsilo.methods.interface import Assignment, Exchange, ServerContext, Updates
-from fedsilo.methods.pieces.local_steps import rate_of, steps_of
+from fedsilo.methods.pieces.local_steps import rate_of
 from fedsilo.methods.pieces.server_optimizers import moments
 from fedsilo.methods.state import State
 
@@ -30,8 +31,7 @@ class FedCMServer(FedAvgServer):
 
         BatchNorm's statistics have no direction.
         """
-        w, p, rate = state.tree("model"), job.shares(updates), rate_of(job, exchange)
-        pull = {silo: p[silo] / (steps_of(updates, silo) * rate) for silo in updates.silos}
-        moved, towards = updates.weighted_sum("model", pull), sum(pull.values())
+        w = state.tree("model")
+        moved, towards = job.quotient(updates, BY_STEPS, distance=rate_of(job, exchange))
         direction = {name: towards * w[name] - moved[name] for name in state.tree("direction")}
         return state.with_trees(model=job.mean(updates, "model"), direction=direction)

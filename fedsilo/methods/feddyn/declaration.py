@@ -10,7 +10,7 @@ from pydantic import Field
 
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import MethodConfig, Phase, ServerHalf, SiloStep, Step
-from fedsilo.methods.pieces.sizes import PHASE, SIZES, STEP, state_size
+from fedsilo.methods.pieces.sizes import PHASE, SIZES, SIZES_OF_SILOS, STEP, state_size
 from fedsilo.tasks.interface import EVERY_TASK
 
 
@@ -53,6 +53,14 @@ class FedDyn(FedAvg):
     def by_size(self) -> bool:
         """Whether alpha depends on a silo's size."""
         return self.config.variant == "released"
+
+    @property
+    def beyond_sums(self) -> str | None:
+        """Nothing, unless alpha depends on silos' sizes, or memories are averaged otherwise than models."""
+        if self.by_size:
+            return SIZES_OF_SILOS
+        alike = self.config.variant == "map" or self.averaging == "uniform"
+        return None if alike else "models by other weights than spec.aggregation.weights: write uniform there"
 
     def steps(self) -> Mapping[str, Step]:
         """Whole models; the change of a silo's memory follows from its model."""

@@ -49,6 +49,6 @@ class FedDynServer(FedAvgServer):
             drawn = job.spec.participation.sampled(n) / n
             return state.with_trees(model=stepped(w, mean, change(w, mean), drawn))
         moved = change(w, job.mean(updates, "model", weights="uniform"))
-        part = len(updates.silos) / len(job.silos)
+        part = updates.count / len(job.silos)
         memory = moment(state.tree("memory"), moved, 1.0, damping=1 - part)
         return state.with_trees(model=stepped(mean, mean, memory), memory=memory)

@@ -12,10 +12,14 @@ from fedsilo.api.training import TrainingSpec
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import MethodConfig, Payload, ServerHalf, SiloStep, Step
 from fedsilo.methods.pieces.local_steps import STEPS, limits_of_steps
+from fedsilo.secure_aggregation.layout import Quotient
 from fedsilo.tasks.interface import EVERY_TASK
 
 NORMALIZER = "normalizer"
 """Metric: a_k, how much of the way a silo's gradients account for."""
+
+BY_NORMALIZER = Quotient(NORMALIZER)
+"""Every silo's part of the average over a_k."""
 
 
 class FedNovaConfig(MethodConfig):
@@ -58,7 +62,15 @@ class FedNova(FedAvg):
         """The model, tau_k and a_k, from which d_k follows."""
         figures = (STEPS, NORMALIZER)
         limits = partial(limits_of_figures, self.spec.training, self.config)
-        return {"train": Step((Payload("model"),), ("loss", *figures), required=figures, limits=limits)}
+        step = Step(
+            (Payload("model"),), ("loss", *figures), required=figures, limits=limits, quotient=BY_NORMALIZER
+        )
+        return {"train": step}
+
+    @property
+    def beyond_sums(self) -> str | None:
+        """Nothing where models are averaged by samples, as figures are: tau_eff is a mean by the same weights."""
+        return None if self.averaging == "samples" else "figures, which are not averaged by samples"
 
     def check(self) -> list[tuple[str, object, str, str]]:
         """That a step does not lead past the given model, and that a round's gradients are its own."""

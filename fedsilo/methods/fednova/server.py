@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedsilo.methods.fedavg import FedAvgServer
-from fedsilo.methods.fednova.declaration import NORMALIZER, FedNovaConfig
+from fedsilo.methods.fednova.declaration import BY_NORMALIZER, NORMALIZER, FedNovaConfig
 from fedsilo.methods.interface import Exchange, ServerContext, Updates
-from fedsilo.methods.pieces.local_steps import steps_of
+from fedsilo.methods.pieces.local_steps import STEPS
 from fedsilo.methods.pieces.server_optimizers import change, moment, moments, stepped
 from fedsilo.methods.state import State
 
@@ -27,12 +27,9 @@ class FedNovaServer(FedAvgServer):
 
     def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
         """Eq. 6, as a weighted sum of the models; tau_eff is the mean of a_k, or of tau_k with a proximal term."""
-        w, mean, p = state.tree("model"), job.mean(updates, "model"), job.shares(updates)
-        a = {silo: updates.metrics(silo)[NORMALIZER] for silo in updates.silos}
-        taken = {silo: steps_of(updates, silo) for silo in updates.silos} if self.config.mu else a
-        effective = sum(p[silo] * taken[silo] for silo in updates.silos)
-        pull = {silo: effective * p[silo] / a[silo] for silo in updates.silos}
-        moved, towards = updates.weighted_sum("model", pull), sum(pull.values())
+        w, mean = state.tree("model"), job.mean(updates, "model")
+        effective = job.mean_metric(updates, STEPS if self.config.mu else NORMALIZER)
+        moved, towards = job.quotient(updates, BY_NORMALIZER, scale=effective)
         step = {name: moved[name] - towards * w[name] for name in change(w, mean)}
         if not self.config.server_momentum:
             return state.with_trees(model=stepped(w, mean, step))

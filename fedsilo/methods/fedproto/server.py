@@ -37,7 +37,7 @@ class FedProtoServer:
     def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
         """New prototypes; a class that no silo of the round told of keeps the one that it has."""
         old = state.tree(TREE) if TREE in state.trees else {}
-        new = {f"prototype/{label}": mean for label, mean in self._means(updates).items()}
+        new = {f"prototype/{label}": mean for label, mean in self._means(job, updates).items()}
         if self.config.variant == "map":
             new = {name: KEPT * old[name] + (1 - KEPT) * p if name in old else p for name, p in new.items()}
         prototypes: Tree = {**old, **{name: np.asarray(p, np.float32) for name, p in new.items()}}
@@ -47,12 +47,12 @@ class FedProtoServer:
         """The prototypes: there is no model for all silos."""
         return Snapshot(state.tree(TREE) if TREE in state.trees else {})
 
-    def _means(self, updates: Updates) -> dict[int, np.ndarray]:
+    def _means(self, job: ServerContext, updates: Updates) -> dict[int, np.ndarray]:
         """Class -> mean over the silos that told of it, each alike; in MAP's code by their counts, eq. 6."""
-        names = [name for silo in updates.silos for name in updates.names(silo, "class_means")]
-        sums = updates.weighted_sum("class_means", dict.fromkeys(updates.silos, 1.0))
         if self.config.variant == "paper":
-            return {int(name.rpartition("/")[2]): total / names.count(name) for name, total in sums.items()}
+            means = job.class_means(updates, "class_means")
+            return {int(name.rpartition("/")[2]): mean for name, mean in means.items()}
+        sums = updates.weighted_sum("class_means", dict.fromkeys(updates.silos, 1.0))
         counts = {
             name.rpartition("/")[2]: int(total) for name, total in sums.items() if name.startswith("count/")
         }

@@ -53,9 +53,9 @@ class PerFedAvg(FedAvg):
         return (*super().phases(), Phase(PERSONALISE, 1, PERSONALISE, everyone=True))
 
     @property
-    def means_suffice(self) -> bool:
-        """The server's half goes on from the mean."""
-        return True
+    def beyond_sums(self) -> str | None:
+        """Nothing: the server half goes on from the mean."""
+        return None
 
     def server(self) -> PerFedAvgServer:
         """The averaging half, which ignores the last exchange."""

@@ -54,9 +54,9 @@ class PFedMe(FedAvg):
     config: PFedMeConfig
 
     @property
-    def means_suffice(self) -> bool:
-        """The server's half goes on from the mean."""
-        return True
+    def beyond_sums(self) -> str | None:
+        """Nothing: the server half goes on from the mean."""
+        return None
 
     def server(self) -> PFedMeServer:
         """The averaging half, with beta."""

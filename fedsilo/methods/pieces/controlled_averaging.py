@@ -12,9 +12,13 @@ from fedsilo.methods.fedavg import FedAvgServer
 from fedsilo.methods.interface import Assignment, Exchange, ServerContext, Updates
 from fedsilo.methods.pieces.buffers import is_statistic, zero_like
 from fedsilo.methods.pieces.control_variates import ControlVariateRule
-from fedsilo.methods.pieces.local_steps import rate_of, steps_of
+from fedsilo.methods.pieces.local_steps import STEPS, rate_of, steps_of
 from fedsilo.methods.pieces.sizes import SHARE, SIZES, size_of, with_sizes
-from fedsilo.methods.state import Scalar, State
+from fedsilo.methods.state import Scalar, State, Tree
+from fedsilo.secure_aggregation.layout import Quotient
+
+BY_STEPS = Quotient(STEPS, "uniform")
+"""Every silo's model over its steps."""
 
 
 @dataclass(frozen=True)
@@ -59,14 +63,24 @@ class ControlledServer(FedAvgServer):
             name: mean[name] if is_statistic(name) else w[name] + self.server_rate * (mean[name] - w[name])
             for name in w
         }
-        rate = _rate(job, exchange, self.rule)
-        counted = {silo: size_of(state, silo) if self.rule.by_size else 1.0 for silo in updates.silos}
-        pull = {silo: counted[silo] / (steps_of(updates, silo) * rate) for silo in updates.silos}
-        moved = updates.weighted_sum("model", pull)
-        n = len(updates.silos) if self.rule.over_sampled else len(job.silos)
-        towards, size = sum(pull.values()) / n, sum(counted.values()) / n
+        moved, pull, counted = self._moved(state, updates, _rate(job, exchange, self.rule), job)
+        n = updates.count if self.rule.over_sampled else len(job.silos)
+        towards, size = pull / n, counted / n
         control = {name: c[name] + (towards * w[name] - moved[name] / n) - size * c[name] for name in c}
         return state.with_trees(model=model, control=control)
+
+    def _moved(
+        self, state: State, updates: Updates, rate: float, job: ServerContext
+    ) -> tuple[Tree, float, float]:
+        """Sums over silos of v_k y_k / (tau_k eta), of v_k / (tau_k eta), and of v_k, which is 1 or the silo's size.
+
+        :param rate: eta.
+        """
+        if not self.rule.by_size:
+            return *job.quotient(updates, BY_STEPS, distance=rate), float(updates.count)
+        counted = {silo: size_of(state, silo) for silo in updates.silos}
+        pull = {silo: counted[silo] / (steps_of(updates, silo) * rate) for silo in updates.silos}
+        return updates.weighted_sum("model", pull), sum(pull.values()), sum(counted.values())
 
 
 def _rate(job: ServerContext, exchange: Exchange, rule: ControlVariateRule) -> float:

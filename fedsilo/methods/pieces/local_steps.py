@@ -8,16 +8,16 @@ from functools import partial
 
 from fedsilo.api.training import TrainingSpec
 from fedsilo.methods.interface import Exchange, Payload, ServerContext, Step, Updates
+from fedsilo.secure_aggregation.layout import Quotient
 
 STEPS = "steps"
 """Metric: local steps tau_k, by which methods divide."""
 
 
-def stepping(training: TrainingSpec) -> Step:
-    """The step of methods in which a silo sends its model and tau_k."""
-    return Step(
-        (Payload("model"),), ("loss", STEPS), required=(STEPS,), limits=partial(limits_of_steps, training)
-    )
+def stepping(training: TrainingSpec, quotient: Quotient) -> Step:
+    """The step of methods in which a silo sends its model and tau_k, by which its model is divided in a sum."""
+    limits = partial(limits_of_steps, training)
+    return Step((Payload("model"),), ("loss", STEPS), required=(STEPS,), limits=limits, quotient=quotient)
 
 
 def limits_of_steps(

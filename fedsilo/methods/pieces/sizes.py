@@ -18,6 +18,9 @@ LARGEST = 2**53
 STEP = Step(samples=(1, LARGEST))
 """What a silo may state: a silo without examples has no share."""
 
+SIZES_OF_SILOS = "the sizes of single silos, by which each counts"
+"""What a server half reads that has silos count by size."""
+
 SHARE = "share"
 """Setting of a silo's later tasks: v_k."""
 

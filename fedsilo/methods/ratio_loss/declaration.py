@@ -43,9 +43,9 @@ class RatioLoss(FedAvg):
     public_data: PublicData | None = "labelled examples"
 
     @property
-    def means_suffice(self) -> bool:
-        """The server's half goes on from the mean."""
-        return True
+    def beyond_sums(self) -> str | None:
+        """Nothing: the server half goes on from the mean."""
+        return None
 
     def server(self) -> ServerHalf:
         """The average, and the weights for the next round."""

@@ -292,14 +292,14 @@ class Guard:
         if contract.summed is None:
             self._add(verified, self._sign_reply(verified, contract, drop, path))
             return
-        plain = path.with_suffix(".plain")
+        task, plain = verified.task, path.with_suffix(".plain")
         try:
             update = self._sign_reply(verified, contract.summed, drop, plain)
-            layout, sent = self._check.layout(contract.summed), self._inbox.path(verified.task, "model")
-            vector = self._sums.mask(verified.task, rows, layout, plain, sent)
+            layout, sent = self._check.layout(task.step, contract.summed), self._inbox.path(task, "model")
+            vector = self._sums.mask(task, rows, layout, plain, sent)
         finally:
             unlink(plain, missing_ok=True)
-        masked = sign_vector(vector, path, verified.task, verified.digest, contract, self._key)
+        masked = sign_vector(vector, path, task, verified.digest, contract, self._key)
         self._add(verified, replace(masked, mechanisms=update.mechanisms))
 
     def _sign_reply(self, verified: VerifiedTask, contract: Contract, drop: Path, path: Path) -> SignedUpdate:

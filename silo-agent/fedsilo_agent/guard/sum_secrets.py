@@ -98,7 +98,8 @@ class SumSecrets:
             with open_update(plain) as update:
                 header = update.header
                 tensor = self._clipped(task, layout, update.tensor, sent)
-                vector = layout.encode(header.samples, header.metrics, tensor)
+                names = {entry.name for entry in header.tensors}
+                vector = layout.encode(header.samples, header.metrics, names, tensor)
             following, masked = side.masked(_announced(rows), rows.get(SEALED, {}), vector)
         except Problem as problem:
             raise PolicyRefused(f"task {task.task}: {problem}") from problem

@@ -23,7 +23,7 @@ from fedsilo.methods import registry
 from fedsilo.methods.differential_privacy import update_privacy
 from fedsilo.methods.method import Method
 from fedsilo.methods.schedule import exchange_id, participants
-from fedsilo.methods.secure_sums import layout_of, sum_context
+from fedsilo.methods.secure_sums import sum_context
 from fedsilo.methods.silo_privacy import UpdatePrivacy
 from fedsilo.readiness.announced import FindingRules
 from fedsilo.secure_aggregation.layout import Layout
@@ -209,13 +209,14 @@ class TaskCheck:
         training = exchange.of or exchange
         drawn = participants(job.spec, training, tuple(keys))
         try:
-            return sum_context(job.spec, job.uid, exchange_id(training), drawn, keys)
+            fewest = self._method.fewest_summed
+            return sum_context(job.spec, job.uid, exchange_id(training), drawn, keys, fewest)
         except Problem as problem:
             raise PolicyRefused(str(problem)) from problem
 
-    def layout(self, summed: Contract) -> Layout:
-        """The vector in which updates of a contract are summed."""
-        return layout_of(self.agent.spec.job.spec, summed, self._method.averaging)
+    def layout(self, step: str, summed: Contract) -> Layout:
+        """The vector in which updates of a step are summed."""
+        return self._method.layout(step, summed)
 
     def _silos(self) -> Iterator[Silo]:
         yield self.silo

@@ -35,6 +35,10 @@ class Watched:
     def silos(self) -> tuple[str, ...]:
         return self._updates.silos
 
+    @property
+    def count(self) -> int:
+        return self._updates.count
+
     def samples(self, silo: str) -> int:
         return self._updates.samples(silo)
 

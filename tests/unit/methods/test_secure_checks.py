@@ -13,6 +13,8 @@ from fedsilo.methods.registry import names
 from tests.federate import bound
 from tests.unit.methods.test_differential_privacy import TEST_SET
 
+CLUSTERED = {"clusters": 2, "encoderRounds": 1, "classifierRounds": 2}
+
 
 def faults(method: str = "fedavg", silos: int = 4, **sections: Any) -> str:
     secure = {"secure": True} | sections.pop("aggregation", {})
@@ -24,7 +26,7 @@ def faults(method: str = "fedavg", silos: int = 4, **sections: Any) -> str:
 
 def test_a_job_of_means_is_accepted() -> None:
     assert faults() == ""
-    assert faults("scaffold", aggregation={"secure": None}) == ""
+    assert faults("fedconcat", config=CLUSTERED, aggregation={"secure": None}) == ""
 
 
 @pytest.mark.parametrize(
@@ -34,9 +36,15 @@ def test_a_job_of_means_is_accepted() -> None:
         ({"participation": {"fraction": 0.5}}, "is asked of 2 silos in each round"),
         (
             {"participation": {"minSilos": 1}},
-            "spec.participation.minSilos: is no more than half of the 4 silos",
+            "spec.participation.minSilos: permits a sum over 1 silos, and from a sum",
         ),
         ({"participation": {"minSilos": 2}}, "use 3 or more"),
+        (
+            {"silos": 6, "participation": {"minSilos": 3}},
+            "spec.participation.minSilos: is no more than half of the 6 silos",
+        ),
+        ({"method": "scaffold", "silos": 3}, "in scaffold two sums with different weights are seen"),
+        ({"method": "scaffold", "participation": {"minSilos": 3}}, "use 4 or more"),
         ({"silos": 257}, "spec.silos.refs: are more than 256 silos"),
         (
             {"aggregation": {"rule": {"name": "median"}}},
@@ -51,13 +59,18 @@ def test_a_job_of_means_is_accepted() -> None:
         ),
         ({"communication": {"upload": {"encoding": "int8"}}}, "a masked update cannot be compressed"),
         ({"evaluation": {}, "aggregator": {}}, "spec.evaluation.testDataset: is not set"),
-        ({"method": "groupdro"}, "it reads first_loss of single silos"),
+        ({"method": "groupdro"}, "which reads first_loss of single silos"),
         ({"method": "local"}, "for local, which has no model but the silos' own"),
         (
-            {"method": "fedconcat", "config": {"clusters": 2, "encoderRounds": 1, "classifierRounds": 2}},
-            "needs the class counts of single silos",
+            {"method": "fedconcat", "config": CLUSTERED},
+            "which reads the class counts of single silos",
         ),
-        ({"method": "ccvr"}, "has no meaning for ccvr, which needs the class"),
+        ({"method": "scaffold", "config": {"variant": "feddyn"}}, "sizes of single silos"),
+        ({"method": "feddyn", "config": {"variant": "released"}}, "sizes of single silos"),
+        (
+            {"method": "fednova", "aggregation": {"weights": "uniform"}},
+            "has no meaning for fednova, which reads figures",
+        ),
     ],
 )
 def test_what_sums_cannot_give_is_refused(sections: dict[str, Any], line: str) -> None:
@@ -75,13 +88,10 @@ def test_methods_that_the_aggregator_reads_more_of_are_refused() -> None:
     refused = {name for name in names() if "spec.aggregation.secure" in faults(name)}
     assert refused >= {
         "fedconcat",
-        "ccvr",
-        "creff",
-        "scaffold",
-        "fednova",
-        "feddyn",
+        "fedconcat-id",
         "groupdro",
         "feddf",
         "fedbe",
     }
     assert not refused & {"fedavg", "fedprox", "fedrs", "fedlc", "moon", "map", "fedopt", "fedavgm", "fedbr"}
+    assert not refused & {"scaffold", "scamap", "fednova", "feddyn", "fedcm", "creff", "ccvr", "tau-norm"}

@@ -15,18 +15,22 @@ from fedsilo.methods import registry
 from fedsilo.methods.interface import Exchange, ServerContext, ServerHalf, Updates
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import State, Tree
+from fedsilo.secure_aggregation.layout import Quotient
 from fedsilo.simulation.simulate import simulate
 from fedsilo.wire import open_blob
 from tests.unit.methods.forms import FORMS, form_manifest, form_spec
 
 LABELS = {"a": np.repeat([0, 1], 8), "b": np.repeat([2, 3], 6), "c": np.repeat([0, 1, 2], 4)}
 
-NOT_DECLARED = {"feddyn-map", "local", "tau-norm"}
-"""Forms that read means only, of methods that read more in others or whose silos send no model."""
+NOT_DECLARED = {"fedproto", "local"}
+"""Forms that read sums only, of methods that end in no model for all silos."""
+
+OTHERWISE = {"ccvr", "tau-norm-after-ccvr"}
+"""Forms, or beginnings of their names, in which silos send something else where only sums are seen."""
 
 
 class Watched:
-    """Updates of which it is noted when anything but a mean is read."""
+    """Updates of which it is noted when anything but sums is read."""
 
     def __init__(self, updates: Updates, read: set[str]) -> None:
         self.updates, self._read = updates, read
@@ -35,6 +39,10 @@ class Watched:
     def silos(self) -> tuple[str, ...]:
         self._read.add("silos")
         return self.updates.silos
+
+    @property
+    def count(self) -> int:
+        return self.updates.count
 
     def samples(self, silo: str) -> int:
         self._read.add("samples")
@@ -57,11 +65,13 @@ class Watched:
         return self.updates.tensors(silo, kind)
 
 
-def read_beside_means(directory: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """What the server half of the form's job reads of updates beside means over all of them."""
+def read_beside_sums(directory: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """What the server half of the form's job reads of updates beside sums over all of them."""
     manifest, read = form_manifest(directory, form, LABELS), set[str]()
-    declaration = type(registry.bind(manifest.job.spec))
-    made, mean = declaration.server, JobContext.mean
+    method = registry.bind(manifest.job.spec)
+    declaration, made = type(method), type(method).server
+    mean, quotient = JobContext.mean, JobContext.quotient
+    class_means, mean_metric = JobContext.class_means, JobContext.mean_metric
 
     def watched_mean(
         job: JobContext, updates: Any, kind: str, silos: Any = None, weights: str | None = None
@@ -71,6 +81,23 @@ def read_beside_means(directory: Path, form: str, monkeypatch: pytest.MonkeyPatc
                 read.add("other means")
             updates = updates.updates
         return mean(job, updates, kind, silos, weights)
+
+    def watched_quotient(job: JobContext, updates: Any, divided: Quotient, **factors: float) -> Any:
+        if isinstance(updates, Watched):
+            if divided not in [step.quotient for step in method.steps().values()]:
+                read.add("other quotients")
+            updates = updates.updates
+        return quotient(job, updates, divided, **factors)
+
+    def watched_class_means(job: JobContext, updates: Any, kind: str) -> Tree:
+        return class_means(job, updates.updates if isinstance(updates, Watched) else updates, kind)
+
+    def watched_mean_metric(job: JobContext, updates: Any, metric: str) -> float:
+        if isinstance(updates, Watched):
+            if job.weights != "samples":
+                read.add("other means of metrics")
+            updates = updates.updates
+        return mean_metric(job, updates, metric)
 
     def watched(method: Method) -> ServerHalf:
         half = made(method)
@@ -83,6 +110,9 @@ def read_beside_means(directory: Path, form: str, monkeypatch: pytest.MonkeyPatc
         return half
 
     monkeypatch.setattr(JobContext, "mean", watched_mean)
+    monkeypatch.setattr(JobContext, "quotient", watched_quotient)
+    monkeypatch.setattr(JobContext, "class_means", watched_class_means)
+    monkeypatch.setattr(JobContext, "mean_metric", watched_mean_metric)
     monkeypatch.setattr(declaration, "server", watched)
     simulate(manifest, directory, directory / "job")
     return read
@@ -97,17 +127,20 @@ def secured(manifest: JobManifest) -> JobManifest:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_server_half_reads_means_only_where_its_declaration_says_so(
+def test_the_server_half_reads_sums_only_where_its_declaration_says_so(
     tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    declared = registry.bind(form_spec(form, list(LABELS))).means_suffice
-    read = read_beside_means(tmp_path, form, monkeypatch)
+    declared = registry.bind(form_spec(form, list(LABELS))).beyond_sums is None
+    if form.startswith(tuple(OTHERWISE)):
+        assert declared
+        return
+    read = read_beside_sums(tmp_path, form, monkeypatch)
     expected = not read and form not in NOT_DECLARED
-    assert declared == expected, f"beside means it reads {', '.join(sorted(read)) or 'nothing'}"
+    assert declared == expected, f"beside sums it reads {', '.join(sorted(read)) or 'nothing'}"
 
 
 @pytest.mark.parametrize(
-    "form", [form for form in FORMS if registry.bind(form_spec(form, list(LABELS))).means_suffice]
+    "form", [form for form in FORMS if registry.bind(form_spec(form, list(LABELS))).beyond_sums is None]
 )
 def test_sums_end_in_the_model_of_the_plain_job(tmp_path: Path, form: str) -> None:
     manifest = form_manifest(tmp_path, form, LABELS)

@@ -21,7 +21,7 @@ def names(count: int) -> list[str]:
 
 def context_of(count: int, threshold: int | None = None, exchange: str = "r00001-train") -> SumContext:
     members = {name: key.verify_key for name, key in zip(names(count), KEYS, strict=False)}
-    return SumContext("uid", exchange, members, threshold or count // 2 + 1)
+    return SumContext("uid", exchange, members, threshold or max(3, count // 2 + 1))
 
 
 @dataclass

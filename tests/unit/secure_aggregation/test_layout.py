@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,6 +16,7 @@ from fedsilo.secure_aggregation.layout import (
     SAMPLES_BOUND,
     VALUE_BOUND,
     Layout,
+    Quotient,
     Weights,
 )
 from fedsilo.wire import Contract, ExpectedBlock
@@ -37,7 +40,7 @@ def update(rng: np.random.Generator, samples: int) -> Update:
 def total(layout: Layout, updates: list[Update]) -> np.ndarray:
     found = np.zeros(layout.size, np.uint64)
     for samples, metrics, tensors in updates:
-        found += layout.encode(samples, metrics, tensors.__getitem__)
+        found += layout.encode(samples, metrics, tensors, tensors.__getitem__)
     return found
 
 
@@ -92,7 +95,7 @@ def test_the_largest_numbers_of_all_silos_do_not_overflow() -> None:
 def test_what_is_beyond_its_bound_is_refused(samples: int, weight: float, batches: int, message: str) -> None:
     tensors = {"weight": np.full((2, 3), weight, np.float32), "batches": np.array(batches)}
     with pytest.raises(Problem, match=message):
-        Layout(CONTRACT, 4, "uniform").encode(samples, {}, tensors.__getitem__)
+        Layout(CONTRACT, 4, "uniform").encode(samples, {}, tensors, tensors.__getitem__)
 
 
 def test_a_metric_that_silos_leave_out_or_that_is_too_large_is_in_no_mean() -> None:
@@ -108,6 +111,78 @@ def test_silos_without_samples_have_no_weighted_mean() -> None:
     tensors = {"weight": np.zeros((2, 3), np.float32), "batches": np.array(0)}
     with pytest.raises(MethodError, match="no silo states any sample"):
         layout.decode(total(layout, [(0, {}, tensors)]), 1)
+
+
+DIVIDED = Contract(
+    (ExpectedBlock("model", "weight", (2, 3), "float32"), CONTRACT.blocks[1]), ("loss", "steps")
+)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 1 << 20), st.integers(1, 10_000)), min_size=1, max_size=50),
+    st.sampled_from(["samples", "uniform"]),
+    st.sampled_from([None, "uniform"]),
+    st.integers(0, 99),
+)
+def test_a_quotient_is_the_sum_of_what_is_divided(
+    silos: list[tuple[int, int]], weights: Weights, own: Literal["uniform"] | None, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    layout = Layout(DIVIDED, 50, weights, Quotient("steps", own))
+    updates: list[Update] = []
+    for samples, steps in silos:
+        _, metrics, tensors = update(rng, samples)
+        updates.append((samples, {**metrics, "steps": float(steps)}, tensors))
+    found = layout.decode(total(layout, updates), len(updates))
+    parts = np.array([samples for samples, _ in silos], np.float64)
+    if own or weights == "uniform":
+        parts = np.ones(len(silos))
+    if own is None:
+        parts /= parts.sum()
+    pull = parts / [steps for _, steps in silos]
+    assert found.quotient_weight == pytest.approx(pull.sum(), rel=1e-6, abs=1e-9)
+    expected = sum(
+        part * tensors["weight"].astype(np.float64) for part, (*_, tensors) in zip(pull, updates, strict=True)
+    )
+    np.testing.assert_allclose(found.quotients["weight"], expected, atol=2.0**-18, rtol=2.0**-22)
+    assert list(found.quotients) == ["weight"], "a counter of batches is not divided"
+    assert found.tensors["weight"].shape == (2, 3)
+
+
+OF_CLASSES = Contract(
+    (
+        *(ExpectedBlock("class_means", f"count/{label}", (), "int64", label) for label in (0, 1, 2)),
+        *(
+            ExpectedBlock("class_means", f"mean/{label}", (2,), "float64", label, counted=f"count/{label}")
+            for label in (0, 1, 2)
+        ),
+        *(
+            ExpectedBlock("averaged_gradients", f"gradient/{label}", (2,), "float32", label)
+            for label in (0, 1)
+        ),
+    )
+)
+
+
+def test_a_class_is_averaged_over_the_silos_that_sent_it() -> None:
+    one, other = np.array([1.0, 2.0]), np.array([5.0, -2.0])
+    updates: list[Update] = [
+        (4, {}, {"count/0": np.array(3), "mean/0": one, "gradient/0": one.astype(np.float32)}),
+        (9, {}, {"count/0": np.array(1), "mean/0": other, "gradient/0": other.astype(np.float32)}),
+        (5, {}, {"count/1": np.array(5), "mean/1": other}),
+    ]
+    layout = Layout(OF_CLASSES, 4, "samples")
+    found = layout.decode(total(layout, updates), 3)
+    assert list(found.tensors) == ["count/0", "count/1", "mean/0", "mean/1", "gradient/0"]
+    assert [int(found.tensors[f"count/{label}"]) for label in (0, 1)] == [4, 5]
+    np.testing.assert_allclose(found.tensors["mean/0"], [2.0, 1.0], atol=1e-6)
+    np.testing.assert_allclose(found.tensors["gradient/0"], [3.0, 0.0], atol=1e-6)
+
+
+def test_a_mean_without_its_number_of_examples_is_refused() -> None:
+    tensors = {"mean/0": np.zeros(2)}
+    with pytest.raises(Problem, match="block count/0: counts for mean/0; send both"):
+        Layout(OF_CLASSES, 4, "samples").encode(1, {}, tensors, tensors.__getitem__)
 
 
 @given(st.floats(0.1, 10), st.integers(0, 99))

@@ -29,7 +29,7 @@ def subsets(silos: list[str], least: int) -> list[list[str]]:
 
 @pytest.mark.parametrize("count", [3, 4, 5])
 def test_every_drop_out_that_leaves_the_threshold_at_every_stage(count: int) -> None:
-    vectors, least = vectors_of(count, size=2), count // 2 + 1
+    vectors, least = vectors_of(count, size=2), max(3, count // 2 + 1)
     tried = 0
     for announced in subsets(names(count), least):
         for shared in subsets(announced, least):
@@ -38,7 +38,7 @@ def test_every_drop_out_that_leaves_the_threshold_at_every_stage(count: int) -> 
                     found = whole(count, [announced, shared, masked, last, last], vectors)
                     assert found.total().tolist() == sum_of(vectors, masked)
                     tried += 1
-    assert tried == {3: 13, 4: 17, 5: 181}[count]
+    assert tried == {3: 1, 4: 17, 5: 181}[count]
 
 
 @settings(max_examples=12)
@@ -254,7 +254,7 @@ def test_a_silo_that_is_said_to_have_shared_only_afterwards_is_refused() -> None
         with_others.unmasking(found.announced, every, names(4)[:3], confirmed)
 
 
-@pytest.mark.parametrize(("count", "threshold"), [(2, 2), (3, 1), (4, 2), (5, 6)])
+@pytest.mark.parametrize(("count", "threshold"), [(2, 2), (3, 1), (3, 2), (4, 2), (5, 6)])
 def test_two_silos_or_a_threshold_of_half_are_refused(count: int, threshold: int) -> None:
     with pytest.raises(Problem, match=r"of fewer than 3|must be more than half"):
         context_of(count, threshold)

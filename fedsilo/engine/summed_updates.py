@@ -1,0 +1,77 @@
+"""A sum over silos, as methods read updates: as if all silos were one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedsilo.api.aggregation import RuleSpec
+from fedsilo.engine.fold import FoldedUpdates
+from fedsilo.engine.held_updates import InMemoryUpdates
+from fedsilo.methods.state import Tree
+from fedsilo.secure_aggregation.aggregator_side import add_masked
+from fedsilo.secure_aggregation.clipping import Tensor, clipped
+from fedsilo.secure_aggregation.layout import Layout, Summed
+
+TOGETHER = "all silos"
+"""What the sum is called where methods expect a silo."""
+
+
+@dataclass(frozen=True)
+class OneUpdate:
+    """The update of all silos together, whose tensors are the means.
+
+    :param samples: of all silos.
+    :param metrics: means, weighted by samples.
+    :param blocks: payload kind -> means of its tensors.
+    """
+
+    samples: int
+    metrics: Mapping[str, float]
+    blocks: Mapping[str, Tree]
+
+
+class SummedUpdates(InMemoryUpdates):
+    """The updates of a round of which only sums are seen."""
+
+    def __init__(self, layout: Layout, summed: Summed) -> None:
+        blocks: dict[str, Tree] = {}
+        for block in layout.contract.blocks:
+            if block.name in summed.tensors:
+                blocks.setdefault(block.kind, {})[block.name] = summed.tensors[block.name]
+        super().__init__({TOGETHER: OneUpdate(summed.samples, summed.metrics, blocks)})
+        self._summed = summed
+
+    @property
+    def count(self) -> int:
+        """How many silos' updates count."""
+        return self._summed.silos
+
+    def quotient(self, scale: float, distance: float) -> tuple[Tree, float]:
+        """As `ServerContext.quotient`, of the one that the step declares."""
+        factor = scale / distance
+        tree: Tree = {
+            name: np.asarray(factor * found, found.dtype) for name, found in self._summed.quotients.items()
+        }
+        return tree, factor * self._summed.quotient_weight
+
+
+def summed_openly(
+    updates: FoldedUpdates, layout: Layout, rule: RuleSpec | None, sent: Callable[[], Tree]
+) -> SummedUpdates:
+    """The sum of updates that are not masked, to the bit the one that comes of masked ones: for simulations.
+
+    :param rule: norm clipping, where the job has it.
+    :param sent: the model that the silos were sent.
+    """
+    total = np.zeros(layout.size, np.uint64)
+    kinds = dict.fromkeys(block.kind for block in layout.contract.blocks)
+    for silo in updates.silos:
+        tensors = {name: array for kind in kinds for name, array in updates.tensors(silo, kind).items()}
+        tensor: Tensor = tensors.__getitem__
+        if rule is not None and rule.norm is not None:
+            tensor = clipped(tensor, layout.specs, sent(), rule.norm)
+        add_masked(total, [layout.encode(updates.samples(silo), updates.metrics(silo), tensors, tensor)])
+    return SummedUpdates(layout, layout.decode(total, len(updates.silos)))
