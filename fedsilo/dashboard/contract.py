@@ -40,7 +40,7 @@ def contract(spec: Mapping[str, Any], parameters: int | None) -> dict[str, Any]:
         for phase in [*_preparation(steps), *phases]
     ]
     by_silos = method.personalises or (method.yields_model and job.evaluation.test_dataset is None)
-    if by_silos and not job.aggregation.secure:
+    if by_silos:
         rows.append(
             {
                 "phase": EVALUATE,

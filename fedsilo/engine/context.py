@@ -140,11 +140,15 @@ class JobContext(ServerContext):
         shares = self.shares(updates)
         return sum(shares[silo] * updates.metrics(silo)[metric] for silo in updates.silos)
 
+    def totals(self, updates: Updates, kind: str) -> Tree:
+        """Sum of each tensor over the silos that sent it."""
+        return updates.weighted_sum(kind, dict.fromkeys(updates.silos, 1.0))
+
     def class_means(self, updates: Updates, kind: str) -> Tree:
-        """Mean of each tensor of that kind over the silos that sent it, each alike."""
+        """Mean of each tensor of a class over the silos that sent it, each alike."""
         names = [name for silo in updates.silos for name in updates.names(silo, kind)]
-        sums = updates.weighted_sum(kind, dict.fromkeys(updates.silos, 1.0))
-        return {name: np.asarray(total / names.count(name), total.dtype) for name, total in sums.items()}
+        found = self.totals(updates, kind)
+        return {name: np.asarray(total / names.count(name), total.dtype) for name, total in found.items()}
 
     def public_examples(self) -> Examples:
         """The job's public dataset, read on first use."""

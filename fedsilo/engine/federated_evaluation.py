@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedsilo.data.statistics import FeatureStatistics
-from fedsilo.engine.fold import mean_metrics, personal_accuracy
+from fedsilo.engine.fold import FoldedUpdates, mean_metrics, personal_accuracy
 from fedsilo.errors import MethodError
 from fedsilo.learning.metrics.catalogue import LOSS, RMSE, over_silos
 from fedsilo.learning.metrics.chosen import LOG_LIKELIHOOD, TOKENS, ChosenMetrics
@@ -29,7 +29,7 @@ MAX_COUNT = 2**53
 """Largest count of a silo, up to which sums of them are exact in whatever adds them."""
 
 
-def evaluation_record(updates: Updates, chosen: ChosenMetrics, classes: int) -> dict[str, Any]:
+def evaluation_record(updates: FoldedUpdates, chosen: ChosenMetrics, classes: int) -> dict[str, Any]:
     """Fields of the round's record.
 
     :param classes: number of classes, where the job counts answers.
@@ -46,14 +46,13 @@ def evaluation_record(updates: Updates, chosen: ChosenMetrics, classes: int) -> 
     return figures.record() | ({"personal": by_silo} if by_silo else {})
 
 
-def _over_silos(updates: Updates, chosen: ChosenMetrics) -> dict[str, float]:
+def _over_silos(updates: FoldedUpdates, chosen: ChosenMetrics) -> dict[str, float]:
     """Mean and standard deviation over the silos that sent a metric, each silo weighing the same."""
     found: dict[str, float] = {}
     for metric in chosen.by_silo:
-        values = [updates.metrics(silo)[metric] for silo in updates.silos if metric in updates.metrics(silo)]
-        if values:
+        if (stated := updates.over_silos(metric)) is not None:
             mean, spread = over_silos(metric)
-            found |= {mean: float(np.mean(values)), spread: float(np.std(values))}
+            found |= {mean: stated.mean, spread: stated.spread}
     return found
 
 

@@ -19,6 +19,7 @@ from fedsilo.engine.summation import FlatTensor, StoredTensor, Sum, add_included
 from fedsilo.errors import MethodError
 from fedsilo.methods.interface import NAMED_PERSONAL_ACCURACY, PERSONAL_ACCURACY, Updates
 from fedsilo.methods.state import Tree
+from fedsilo.secure_aggregation.layout import OverSilos
 from fedsilo.wire import UpdateHeader, open_update
 
 MAX_OPEN_FILES = 64
@@ -57,6 +58,16 @@ class FoldedUpdates(ABC):
     @abstractmethod
     def tensors(self, silo: str, kind: str) -> Tree:
         """One silo's tensors of that kind, copied."""
+
+    def over_silos(self, *metrics: str) -> OverSilos | None:
+        """Mean and spread of a metric over the silos that state it, each of which counts as one; None if none does.
+
+        :param metrics: its names, of which a silo uses one.
+        """
+        values = [
+            self.metrics(silo)[name] for silo in self.silos for name in metrics if name in self.metrics(silo)
+        ]
+        return OverSilos(float(np.mean(values)), float(np.std(values)), len(values)) if values else None
 
     def weighted_sum(self, kind: str, weights: Mapping[str, float]) -> Tree:
         """Sum over silos of weight times each tensor of that kind.
@@ -145,23 +156,22 @@ def public_metrics(updates: Updates, silo: str) -> dict[str, float]:
     return {name: value for name, value in updates.metrics(silo).items() if name not in own}
 
 
-def personal_accuracy(updates: Updates) -> tuple[dict[str, float], dict[str, float]]:
+def personal_accuracy(updates: FoldedUpdates) -> tuple[dict[str, float], dict[str, float]]:
     """What may be reported about the silos' own models: figures over those that have one, and figures by silo.
 
     The mean is over silos, not samples, and the spread is the standard deviation of the same values. By silo only if
     every one of them permits it: beside the others, the mean would give away the one that does not.
     """
-    named = _metric_by_silo(updates, NAMED_PERSONAL_ACCURACY)
-    accuracies = named | _metric_by_silo(updates, PERSONAL_ACCURACY)
-    if not accuracies:
+    found = updates.over_silos(PERSONAL_ACCURACY, NAMED_PERSONAL_ACCURACY)
+    if found is None:
         return {}, {}
-    values = np.array([accuracies[silo] for silo in updates.silos if silo in accuracies])
+    named = _metric_by_silo(updates, NAMED_PERSONAL_ACCURACY)
     metrics = {
-        PERSONAL_ACCURACY: float(values.mean()),
-        "personal_accuracy_spread": float(values.std()),
-        "personal_models": float(len(values)),
+        PERSONAL_ACCURACY: found.mean,
+        "personal_accuracy_spread": found.spread,
+        "personal_models": float(found.silos),
     }
-    return metrics, named if named.keys() == accuracies.keys() else {}
+    return metrics, named if len(named) == found.silos else {}
 
 
 def _metric_by_silo(updates: Updates, name: str) -> dict[str, float]:

@@ -13,7 +13,7 @@ from fedsilo.engine.held_updates import InMemoryUpdates
 from fedsilo.methods.state import Tree
 from fedsilo.secure_aggregation.aggregator_side import add_masked
 from fedsilo.secure_aggregation.clipping import Tensor, clipped
-from fedsilo.secure_aggregation.layout import Layout, Summed
+from fedsilo.secure_aggregation.layout import Layout, OverSilos, Summed
 
 TOGETHER = "all silos"
 """What the sum is called where methods expect a silo."""
@@ -48,6 +48,10 @@ class SummedUpdates(InMemoryUpdates):
     def count(self) -> int:
         """How many silos' updates count."""
         return self._summed.silos
+
+    def over_silos(self, *metrics: str) -> OverSilos | None:
+        """Mean and spread of a metric over the silos that state it; of its names such a job has one."""
+        return next((self._summed.alike[name] for name in metrics if name in self._summed.alike), None)
 
     def quotient(self, scale: float, distance: float) -> tuple[Tree, float]:
         """As `ServerContext.quotient`, of the one that the step declares."""

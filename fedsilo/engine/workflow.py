@@ -231,13 +231,16 @@ class Workflow:
 
         :param offered: and `assignments`: what `assign` gave for the exchange.
         """
-        if exchange.phase.step == EVALUATE:
-            return state, evaluation_record(updates, self._metrics, self.spec.data.class_count)
         if exchange.phase.step == PREPROCESSING:
             return self.aggregate(state, exchange, updates), {}
-        if not self.spec.aggregation.secure:
-            return self._fold_training(state, exchange, updates, offered, assignments)
-        return self._fold_sum(state, exchange, updates, offered, assignments)
+        if self.spec.aggregation.secure:
+            return self._fold_sum(state, exchange, updates, offered, assignments)
+        if exchange.phase.step == EVALUATE:
+            return state, self._scores(updates)
+        return self._fold_training(state, exchange, updates, offered, assignments)
+
+    def _scores(self, updates: FoldedUpdates) -> dict[str, Any]:
+        return evaluation_record(updates, self._metrics, self.spec.data.class_count)
 
     def _fold_sum(
         self,
@@ -247,23 +250,25 @@ class Workflow:
         offered: State,
         assignments: Mapping[str, Assignment],
     ) -> tuple[State, dict[str, Any]]:
-        """The same of a training exchange, or of a step of it, where sums only are seen."""
-        training, sums = exchange.of or exchange, self._sums
-        contract = self._method.contract(training.phase.step, self._context.signature, {})
+        """The same of an exchange, or of a step of it, where sums only are seen."""
+        whole, sums = exchange.of or exchange, self._sums
+        contract = self._method.contract(whole.phase.step, self._context.signature, {})
         assert contract.summed is not None, "that of an exchange that is summed"
-        layout = self._method.layout(training.phase.step, contract.summed)
+        layout = self._method.layout(whole.phase.step, contract.summed)
         if sums is None:
             answered = updates.silos
             summed = summed_openly(updates, layout, self.spec.aggregation.rule, lambda: state.tree("model"))
         elif exchange.phase.step == UNMASK:
             answered = tuple(state.tree(CONFIRMED))
             summed = sums.unmasked(self.spec, state, exchange, updates, layout)
-            # What the training exchange has handed out, since those of its steps hand out messages.
-            offered, assignments = self.assign(state, training, answered)
+            # What the exchange itself has handed out, since those of its steps hand out messages.
+            offered, assignments = self.assign(state, whole, answered)
         else:
             return sums.heard(self.spec, state, exchange, updates), {}
         before = without_secure_sums(state)
-        after, found = self._fold_training(before, training, summed, offered, assignments)
+        if whole.phase.step == EVALUATE:
+            return before, self._scores(summed)
+        after, found = self._fold_training(before, whole, summed, offered, assignments)
         alone = {"silos": list(answered), "samples": summed.samples(TOGETHER)}
         return after, {**found, "samples": {}, "silos": {}, "summed": alone}
 
@@ -353,7 +358,11 @@ class Workflow:
     def _makes_state(self, exchange: Exchange) -> bool:
         """Whether the method has another state after an exchange."""
         if self._sums is not None and self.spec.aggregation.secure:
-            return exchange.phase.step == UNMASK
+            return (
+                exchange.of is not None
+                and exchange.of.phase.step != EVALUATE
+                and exchange.phase.step == UNMASK
+            )
         return exchange.phase.step not in (EVALUATE, PREPROCESSING)
 
     def model(self, state: State) -> Snapshot:

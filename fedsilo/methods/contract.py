@@ -41,12 +41,14 @@ def _blocks(
         return
     shape = tuple(dimensions[size] if isinstance(size, str) else size for size in payload.shape)
     if not payload.per_class:
-        yield ExpectedBlock(payload.kind, payload.name, shape, payload.dtype)
+        yield ExpectedBlock(payload.kind, payload.name, shape, payload.dtype, total=payload.total)
         return
     for label in range(dimensions["classes"]):
         counted = payload.counted and f"{payload.counted}/{label}"
         name = f"{payload.name}/{label}"
-        yield ExpectedBlock(payload.kind, name, shape, payload.dtype, label, counted=counted)
+        yield ExpectedBlock(
+            payload.kind, name, shape, payload.dtype, label, counted=counted, total=payload.total
+        )
 
 
 def encoded_contract(contract: Contract, upload: UploadSpec) -> Contract:

@@ -78,8 +78,9 @@ class Payload:
     :param name: block name, or None for every tensor of the job's model under its own name.
     :param shape: numbers and names of dimensions, see `Method.dimensions`.
     :param per_class: one block `name/<class>` per class, left out where the silo holds too few samples.
-    :param counted: name of the payload, one number per class, that says how many samples are behind each block: in a
-        secure sum a block weighs by that, and without it the silos that sent it count alike.
+    :param counted: name of the payload, one number per class, that says how many samples are behind each block: where
+        only a sum is seen a block weighs by that, and without it the silos that sent it count alike.
+    :param total: whether it is added there, and not averaged.
     """
 
     kind: str
@@ -88,6 +89,7 @@ class Payload:
     dtype: str = "float32"
     per_class: bool = False
     counted: str | None = None
+    total: bool = False
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,7 @@ class Step:
     :param limits: ranges that follow from the samples and metrics of the update itself, in place of those above.
     :param samples: smallest and largest number of samples.
     :param quotient: what the server half reads of the models by `ServerContext.quotient`, beside their mean.
+    :param alike: metrics of which mean and spread over silos are reported, each of which counts as one.
     """
 
     payloads: tuple[Payload, ...] = ()
@@ -110,6 +113,7 @@ class Step:
     limits: Limits | None = field(default=None, compare=False)
     samples: tuple[int, int] = ANY_SAMPLES
     quotient: Quotient | None = None
+    alike: frozenset[str] = frozenset()
 
     def range_of(self, metric: str) -> tuple[float, float]:
         """Smallest and largest value of a metric."""
@@ -247,6 +251,10 @@ class ServerContext(ABC):
     @abstractmethod
     def mean_metric(self, updates: Updates, metric: str) -> float:
         """Average of a metric that every silo states, by the job's rule."""
+
+    @abstractmethod
+    def totals(self, updates: Updates, kind: str) -> Tree:
+        """Sum of each tensor over the silos that sent it."""
 
     @abstractmethod
     def class_means(self, updates: Updates, kind: str) -> Tree:

@@ -78,6 +78,11 @@ class LocalOnly(Method):
         """None: there are no tensors."""
         return {}
 
+    @property
+    def beyond_sums(self) -> str | None:
+        """Nothing: it reads nothing at all."""
+        return None
+
     def steps(self) -> Mapping[str, Step]:
         """Silos send figures only."""
         return {"train": Step(metrics=("loss",))}

@@ -145,8 +145,9 @@ class Method(ABC):
     def beyond_sums(self) -> str | None:
         """What the server half reads of single silos, a phrase for people; None where all that it reads are sums.
 
-        These are `ServerContext.mean` by the job's rule over all that answered, the step's `quotient`, `class_means`,
-        and `mean_metric` where that rule is `samples`: `spec.aggregation.secure` then keeps all else from it.
+        These are those of `ServerContext`: `mean` by the job's rule over all that answered, the step's `quotient`,
+        `totals` of payloads that are such, `class_means`, and `mean_metric` where that rule is `samples`.
+        `spec.aggregation.secure` then keeps all else from it.
         """
         if self.averages_models:
             return None
@@ -287,15 +288,18 @@ class Method(ABC):
 
     def evaluation(self) -> Step:
         """What a silo may say of the models that it scores: the job's, and its own if the method makes one."""
-        own = (PERSONAL_ACCURACY, NAMED_PERSONAL_ACCURACY) if self.personalises else ()
+        own: tuple[str, ...] = ()
+        if self.personalises:
+            # By silo's name where single silos are seen.
+            own = (PERSONAL_ACCURACY, *(() if self.spec.aggregation.secure else (NAMED_PERSONAL_ACCURACY,)))
         if not self.yields_model:
-            return Step(metrics=own)
+            return Step(metrics=own, alike=frozenset(own))
         metrics = (*metrics_of(self.spec.task), *own)
         if self.spec.evaluation.test_dataset is not None:
-            return Step(metrics=metrics)
+            return Step(metrics=metrics, alike=frozenset(own))
         chosen = ChosenMetrics.of_job(self.spec)
-        names = (*metrics, *chosen.by_silo, *chosen.summed)
-        return Step(tuple(sums_payloads(chosen, self.spec)), names, chosen.ranges)
+        names, alike = (*metrics, *chosen.by_silo, *chosen.summed), frozenset((*own, *chosen.by_silo))
+        return Step(tuple(sums_payloads(chosen, self.spec)), names, chosen.ranges, alike=alike)
 
     def step(self, name: str) -> Step:
         """The declared step of that name, or the evaluation.
@@ -353,7 +357,7 @@ class Method(ABC):
 
         :param summed: contract of an update by itself.
         """
-        return layout_of(self.spec, summed, self.averaging, self.step(step).quotient)
+        return layout_of(self.spec, summed, self.averaging, self.step(step))
 
     def _plain_contract(
         self, step: str, signature: ModelSignature, settings: Mapping[str, Scalar]

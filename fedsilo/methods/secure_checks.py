@@ -8,6 +8,7 @@ from fedsilo.api.aggregation import MAX_SILOS
 from fedsilo.api.faults import ABSENT, Finding
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.text import counted
+from fedsilo.learning.metrics.catalogue import R2
 from fedsilo.methods.method import Method
 from fedsilo.secure_aggregation.messages import FEWEST_SILOS
 
@@ -27,9 +28,12 @@ def check_secure(method: Method) -> Iterator[Finding]:
     if spec.upload.is_encoded:
         problem = "has no meaning with secure aggregation: a masked update cannot be compressed"
         yield "spec.communication.upload", spec.upload.encoding, problem, "remove it, or remove " + FIELD
-    if spec.evaluation.test_dataset is None and method.makes_models:
-        problem = "is not set, and scores of silos on their own examples say something of single silos"
-        yield "spec.evaluation.testDataset", ABSENT, problem, "name a test set among spec.aggregator.datasets"
+    if spec.evaluation.test_dataset is None and R2 in (spec.evaluation.metrics or ()):
+        problem = (
+            f"has {R2}, which follows from mean and spread of each silo's targets, of which there are no sums"
+        )
+        named = list(spec.evaluation.metrics or ())
+        yield "spec.evaluation.metrics", named, problem, "remove it, or name a spec.evaluation.testDataset"
     if spec.data.preprocessing is not None:
         given = spec.data.preprocessing.model_dump(by_alias=True)
         problem = "takes statistics of single silos, and with secure aggregation nobody sees them"
@@ -38,10 +42,7 @@ def check_secure(method: Method) -> Iterator[Finding]:
 
 def _check_method(method: Method) -> Iterator[Finding]:
     name, remedy = method.spec.method.name, f"remove it, or use a method such as fedavg; {DOCS}"
-    if not method.yields_model:
-        problem = f"has no meaning for {name}, which has no model but the silos' own, of whose scores there are no sums"
-        yield FIELD, True, problem, remedy
-    elif (read := method.beyond_sums) is not None:
+    if (read := method.beyond_sums) is not None:
         yield FIELD, True, f"has no meaning for {name}, which reads {read}", remedy
 
 

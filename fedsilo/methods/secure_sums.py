@@ -1,8 +1,8 @@
-"""A training exchange whose updates the aggregator sees summed only: the exchanges that take its place.
+"""An exchange whose updates the aggregator sees summed only: the exchanges that take its place.
 
 They follow the rounds of Bonawitz et al. (CCS 2017, Figure 4): silos announce keys, share their secrets with each
 other, send masked updates, confirm who is left, and help to take the masks off. The third has the name and the step of
-the training exchange itself, and is the only one in which trainers have something to do.
+the exchange itself, and is the only one in which trainers have something to do.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.kinds import SECURE_AGGREGATION
-from fedsilo.methods.interface import EVALUATE, PREPROCESSING, Exchange
-from fedsilo.secure_aggregation.layout import Layout, Quotient
+from fedsilo.methods.interface import PREPROCESSING, Exchange, Step
+from fedsilo.secure_aggregation.layout import Layout, Weights
 from fedsilo.secure_aggregation.messages import ANNOUNCEMENT_BYTES, FEWEST_SILOS, SumContext
 from fedsilo.secure_aggregation.shamir import SHARE_BYTES
 from fedsilo.secure_aggregation.silo_side import SEALED_BYTES
@@ -38,11 +38,11 @@ MESSAGE, MASKED = "message", "masked"
 
 def is_summed(spec: FederatedJobSpec, step: str) -> bool:
     """Whether updates of a step are seen in a sum only."""
-    return bool(spec.aggregation.secure) and step not in (EVALUATE, PREPROCESSING, *STEPS)
+    return bool(spec.aggregation.secure) and step not in (PREPROCESSING, *STEPS)
 
 
 def secured(exchange: Exchange) -> Iterator[Exchange]:
-    """The exchanges in place of a training exchange."""
+    """The exchanges in place of one of training or of scoring."""
     for step in (KEYS, SHARES, None, SURVIVORS, UNMASK):
         if step is None:
             yield exchange
@@ -68,7 +68,7 @@ def sum_context(
     """What a sum is of.
 
     :param job: uid of the job.
-    :param name: of the training exchange.
+    :param name: of the exchange whose updates are summed.
     :param silos: that the exchange draws; its quorum is the threshold.
     :param keys: silo -> the key that signs for it.
     :param fewest: silos of which a sum may be.
@@ -77,14 +77,15 @@ def sum_context(
     return SumContext(job, name, members, spec.participation.quorum(len(silos)), fewest)
 
 
-def layout_of(spec: FederatedJobSpec, contract: Contract, weights: str, quotient: Quotient | None) -> Layout:
+def layout_of(spec: FederatedJobSpec, contract: Contract, weights: str, step: Step) -> Layout:
     """The vector of an update.
 
     :param contract: of the update itself.
     :param weights: the job's rule of averaging.
-    :param quotient: of its step.
+    :param step: that it answers.
     """
-    return Layout(contract, len(spec.silos.refs), "uniform" if weights == "uniform" else "samples", quotient)
+    rule: Weights = "uniform" if weights == "uniform" else "samples"
+    return Layout(contract, len(spec.silos.refs), rule, step.quotient, step.alike & {*contract.metrics})
 
 
 def masked_contract(layout: Layout) -> Contract:

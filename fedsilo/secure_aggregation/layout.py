@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,9 @@ VALUE_BOUND = 2.0**13
 
 INTEGER_BOUND = 2.0**24
 """Likewise of an integer, such as BatchNorm's counter of batches."""
+
+TOTAL_BOUND = 2.0**40
+"""Likewise of an element of a tensor that is added as it is, such as a number of examples or pixels."""
 
 PIECE = 1 << 17
 """Numbers that are encoded at a time."""
@@ -41,6 +45,18 @@ class Quotient:
     weights: Literal["uniform"] | None = None
 
 
+class OverSilos(NamedTuple):
+    """What silos state of a figure, each of which counts as one.
+
+    :ivar spread: their standard deviation.
+    :ivar silos: that stated it.
+    """
+
+    mean: float
+    spread: float
+    silos: int
+
+
 @dataclass(frozen=True)
 class Summed:
     """What the sum of some silos' vectors says.
@@ -48,8 +64,8 @@ class Summed:
     :param silos: how many they are.
     :param samples: of all of them.
     :param metrics: means over the silos that stated them, weighted by samples.
-    :param tensors: means by the job's rule; of a class's tensor over the silos that sent it, see
-        `ExpectedBlock.counted`, if there is any.
+    :param alike: figures in which silos count alike.
+    :param tensors: totals, and means by the job's rule; of a class's tensor over the silos that sent it, if any did.
     :param quotients: sums of w_k / m_k times each tensor, where a quotient is summed, over the sum of w_k if that is by
         the job's rule.
     :param quotient_weight: the sum of w_k / m_k, likewise.
@@ -58,6 +74,7 @@ class Summed:
     silos: int
     samples: int
     metrics: Mapping[str, float]
+    alike: Mapping[str, OverSilos]
     tensors: Mapping[str, np.ndarray]
     quotients: Mapping[str, np.ndarray] = field(default_factory=dict)
     quotient_weight: float = 0.0
@@ -67,21 +84,24 @@ class Summed:
 class Layout:
     """Where the numbers of an update lie in its vector: its samples, its metrics, its tensors, and those of a quotient.
 
-    - A metric m goes in as n m beside the number of samples n, and as two zeros where it is not stated.
-    - Element x of a tensor goes in as w x, where w is n or 1.
+    - A metric m goes in as n m beside the number of samples n, or where silos count alike as m, m^2 and 1; as zeros
+      where it is not stated.
+    - Element x of a tensor goes in as w x, where w is n or 1, and of a total as it is.
     - That of a class's tensor as c x behind c, which is the number that counts its examples, or 1 if none does; as
-      zeros where the silo has left it out. A number that counts goes in as it is.
+      zeros where the silo has left it out.
     - A quotient as w / m, and then w x / m for each floating-point element x of the tensors that every silo sends.
 
     :param contract: of the update that goes in.
     :param silos: that are added at most.
     :param weights: the job's rule of averaging.
+    :param alike: metrics in which silos count alike.
     """
 
     contract: Contract
     silos: int
     weights: Weights
     quotient: Quotient | None = None
+    alike: frozenset[str] = frozenset()
 
     @property
     def specs(self) -> list[TensorSpec]:
@@ -111,16 +131,21 @@ class Layout:
         """
         vector = np.zeros(self.size, np.uint64)
         self._put(vector, "samples", self._counts, np.array([float(samples)]))
-        for place, name in enumerate(self.contract.metrics):
+        for name, start in self._figures():
             value = metrics.get(name)
-            stated = value is not None and abs(value) <= VALUE_BOUND
-            pair = vector[1 + 2 * place :]
-            pair[0] = self._metrics.encode(np.array([samples * value if stated and value else 0.0]))[0]
-            pair[1] = vector[0] if stated else 0
+            if value is None or not abs(value) <= VALUE_BOUND:
+                continue
+            if name in self.alike:
+                self._put(vector[start:], name, self._squares, np.array([value, value**2, 1.0]))
+            else:
+                self._put(vector[start:], name, self._metrics, np.array([samples * value]))
+                vector[start + 1] = vector[0]
         weight = float(samples) if self.weights == "samples" else 1.0
         for block, start in self._places():
-            if block.label is None:
+            if self._is_averaged(block):
                 self._put_tensor(vector[start:], block, self.weights, weight, tensor)
+            elif block.total and block.name in names:
+                self._put_tensor(vector[start:], block, "uniform", 1.0, tensor)
             elif block.name in names:
                 self._put_of_class(vector[start:], block, names, tensor)
         if self.quotient is not None:
@@ -139,24 +164,32 @@ class Layout:
         """
         samples = int(self._counts.decode(total[:1])[0])
         weight = float(samples) if self.weights == "samples" else float(silos)
-        if weight == 0:
+        if weight == 0 and any(self._is_averaged(block) for block in self.contract.blocks):
             raise MethodError("no silo states any sample, so their updates cannot be weighted")
-        metrics = {}
-        for place, name in enumerate(self.contract.metrics):
-            pair = total[1 + 2 * place : 3 + 2 * place]
-            if count := self._counts.decode(pair[1:])[0]:
-                metrics[name] = float(self._metrics.decode(pair[:1])[0] / count)
+        metrics, alike = self._decoded_figures(total)
         tensors = {}
         for block, start in self._places():
             divisor, first = weight, start
-            if block.name in self._counters:
-                divisor = 1.0 if total[start] else 0.0
+            if block.total:
+                divisor = 1.0
             elif block.label is not None:
                 divisor, first = float(self._counts.decode(total[start : start + 1])[0]), start + 1
             if divisor:
-                weights = self.weights if block.label is None else self._class_weights(block)
-                tensors[block.name] = self._decoded(total[first:], block, weights, divisor)
-        return self._with_quotients(Summed(silos, samples, metrics, tensors), total, weight)
+                tensors[block.name] = self._decoded(total[first:], block, self._weights_of(block), divisor)
+        return self._with_quotients(Summed(silos, samples, metrics, alike, tensors), total, weight)
+
+    def _decoded_figures(self, total: np.ndarray) -> tuple[dict[str, float], dict[str, OverSilos]]:
+        metrics, alike = dict[str, float](), dict[str, OverSilos]()
+        for name, start in self._figures():
+            if name in self.alike:
+                added, squares, count = self._squares.decode(total[start : start + 3])
+                if count:
+                    mean = float(added / count)
+                    spread = math.sqrt(max(float(squares / count) - mean**2, 0.0))
+                    alike[name] = OverSilos(mean, spread, int(count))
+            elif count := self._counts.decode(total[start + 1 : start + 2])[0]:
+                metrics[name] = float(self._metrics.decode(total[start : start + 1])[0] / count)
+        return metrics, alike
 
     def _with_quotients(self, summed: Summed, total: np.ndarray, weight: float) -> Summed:
         if self.quotient is None:
@@ -174,10 +207,23 @@ class Layout:
     def _end(self) -> int:
         """Where a quotient begins."""
         own = sum(self._has_own_weight(block) for block in self.contract.blocks)
-        return 1 + 2 * len(self.contract.metrics) + own + sum(spec.size for spec in self.specs)
+        return self._first_tensor + own + sum(spec.size for spec in self.specs)
+
+    @property
+    def _first_tensor(self) -> int:
+        return 1 + sum(self._numbers(name) for name in self.contract.metrics)
+
+    def _numbers(self, metric: str) -> int:
+        return 3 if metric in self.alike else 2
+
+    def _figures(self) -> Iterator[tuple[str, int]]:
+        start = 1
+        for name in self.contract.metrics:
+            yield name, start
+            start += self._numbers(name)
 
     def _places(self) -> Iterator[tuple[ExpectedBlock, int]]:
-        start = 1 + 2 * len(self.contract.metrics)
+        start = self._first_tensor
         for block in self.contract.blocks:
             yield block, start
             start += self._has_own_weight(block) + block.spec.size
@@ -190,23 +236,25 @@ class Layout:
 
     @property
     def _divided(self) -> list[ExpectedBlock]:
-        return [block for block in self.contract.blocks if block.label is None and _is_float(block)]
+        return [block for block in self.contract.blocks if self._is_averaged(block) and _is_float(block)]
 
-    @cached_property
-    def _counters(self) -> frozenset[str]:
-        """Names of the tensors that count examples of a class."""
-        return frozenset(block.counted for block in self.contract.blocks if block.counted is not None)
+    @staticmethod
+    def _is_averaged(block: ExpectedBlock) -> bool:
+        """Whether every silo sends it, for a mean by the job's rule."""
+        return block.label is None and not block.total
 
-    def _has_own_weight(self, block: ExpectedBlock) -> bool:
-        return block.label is not None and block.name not in self._counters
+    @staticmethod
+    def _has_own_weight(block: ExpectedBlock) -> bool:
+        return block.label is not None and not block.total
 
     @property
     def _quotient_weights(self) -> Weights:
         assert self.quotient is not None, "asked for only where there is one"
         return self.quotient.weights or self.weights
 
-    @staticmethod
-    def _class_weights(block: ExpectedBlock) -> Weights:
+    def _weights_of(self, block: ExpectedBlock) -> Weights:
+        if self._is_averaged(block):
+            return self.weights
         return "uniform" if block.counted is None else "samples"
 
     @cached_property
@@ -217,10 +265,16 @@ class Layout:
     def _metrics(self) -> FixedPoint:
         return FixedPoint(self.silos, SAMPLES_BOUND * VALUE_BOUND)
 
+    @cached_property
+    def _squares(self) -> FixedPoint:
+        return FixedPoint(self.silos, VALUE_BOUND**2)
+
     def _weight_point(self, weights: Weights) -> FixedPoint:
         return FixedPoint(self.silos, _largest(weights))
 
     def _tensor_point(self, block: ExpectedBlock, weights: Weights) -> FixedPoint:
+        if block.total:
+            return FixedPoint(self.silos, TOTAL_BOUND)
         bound = VALUE_BOUND if _is_float(block) else INTEGER_BOUND
         return FixedPoint(self.silos, bound * _largest(weights))
 
@@ -231,16 +285,13 @@ class Layout:
         names: Collection[str],
         tensor: Callable[[str], np.ndarray],
     ) -> None:
-        if block.name in self._counters:
-            self._put_tensor(vector, block, "uniform", 1.0, tensor)
-            return
         weight = 1.0
         if block.counted is not None:
             if block.counted not in names:
                 raise Problem("missing-block", f"block {block.counted}: counts for {block.name}; send both")
             weight = float(tensor(block.counted))
         self._put(vector, f"tensor {block.name}: its weight", self._counts, np.array([weight]))
-        self._put_tensor(vector[1:], block, self._class_weights(block), weight, tensor)
+        self._put_tensor(vector[1:], block, self._weights_of(block), weight, tensor)
 
     def _put_tensor(
         self,

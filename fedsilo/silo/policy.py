@@ -133,7 +133,10 @@ class ReplyLimits:
         """The limits of a job in a silo."""
         examples = min_samples_per_feature(spec, silo)
         values = examples * math.prod(spec.data.input_shape[1:])
-        return cls(min_samples_per_class(spec, silo), silo.spec.policy.personal_accuracy, values, examples)
+        personal = silo.spec.policy.personal_accuracy
+        if personal == "PerSilo" and spec.aggregation.secure:
+            personal = "Mean"  # nobody sees that of one silo
+        return cls(min_samples_per_class(spec, silo), personal, values, examples)
 
     def and_those(self, other: ReplyLimits) -> ReplyLimits:
         """The stricter of both in everything."""

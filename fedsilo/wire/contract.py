@@ -45,8 +45,9 @@ class ExpectedBlock:
         statistics of a class of which it has too few samples, and its name ends in "/<label>".
         None: the block is required.
     :param at_most: whether fewer elements may come: the shape is one size, and that is the most.
-    :param counted: the block that says how many examples of the class are behind this one, by which it weighs in a sum
-        over silos; None where the silos that send it count alike. It is no part of the digest.
+    :param counted: the block that says how many examples of the class are behind this one, by which it weighs in a mean
+        over silos; None where the silos that send it count alike. It is no part of the digest, as the next is none.
+    :param total: whether silos are asked for it in order to add it, and not to average it.
     :raises MethodError: when the declaration contradicts itself.
     :raises Problem: as `TensorSpec`, and `too-long` for one of `HELD_KINDS` beyond `MAX_HELD_BYTES`.
     """
@@ -58,6 +59,7 @@ class ExpectedBlock:
     label: int | None = None
     at_most: bool = False
     counted: str | None = None
+    total: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in BLOCK_KINDS:

@@ -83,7 +83,7 @@ def statistics_payloads(covariance: Covariance, summed: bool = False) -> tuple[P
     :param summed: whether silos are seen in a sum only, to which they give second moments in place of covariances.
     """
     means = (
-        Payload("class_means", "count", (), "int64", per_class=True),
+        Payload("class_means", "count", (), "int64", per_class=True, total=True),
         Payload("class_means", "mean", ("feature",), "float64", per_class=True, counted="count"),
     )
     if covariance == "none":

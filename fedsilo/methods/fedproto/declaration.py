@@ -14,8 +14,8 @@ from fedsilo.methods.state import Scalar
 MEAN = Payload("class_means", "mean", ("feature",), per_class=True)
 
 BY_COUNT = (
-    Payload("class_means", "count", (), "int64", per_class=True),
-    Payload("class_means", "total", ("feature",), per_class=True),
+    Payload("class_means", "count", (), "int64", per_class=True, total=True),
+    Payload("class_means", "total", ("feature",), per_class=True, total=True),
 )
 """The count of a class and that many times its mean: of both, the sums over silos give the mean by counts."""
 
@@ -42,6 +42,11 @@ class FedProto(Method):
     def single_updates(self) -> Mapping[str, str]:
         """None: prototypes are means over silos."""
         return {}
+
+    @property
+    def beyond_sums(self) -> str | None:
+        """Nothing: a class's prototypes are averaged, or its counts and totals added."""
+        return None
 
     @property
     def data_parallel(self) -> bool:

@@ -52,7 +52,7 @@ class FedProtoServer:
         if self.config.variant == "paper":
             means = job.class_means(updates, "class_means")
             return {int(name.rpartition("/")[2]): mean for name, mean in means.items()}
-        sums = updates.weighted_sum("class_means", dict.fromkeys(updates.silos, 1.0))
+        sums = job.totals(updates, "class_means")
         counts = {
             name.rpartition("/")[2]: int(total) for name, total in sums.items() if name.startswith("count/")
         }

@@ -29,9 +29,9 @@ def sums_payloads(chosen: ChosenMetrics, spec: FederatedJobSpec) -> Iterator[Pay
     """What a silo may send for the job's metrics."""
     if chosen.counts:
         columns = len(LABEL_OUTCOMES) if chosen.answers == "labels" else "classes"
-        yield Payload(CONFUSION, CONFUSION, (columns,), "int64", per_class=True)
+        yield Payload(CONFUSION, CONFUSION, (columns,), "int64", per_class=True, total=True)
     if chosen.bins:
-        yield Payload(CONFUSION, CALIBRATION, (BIN_ROWS, 3), "float64")
+        yield Payload(CONFUSION, CALIBRATION, (BIN_ROWS, 3), "float64", total=True)
     if chosen.targets:
         size = 2 * bind(spec.task, spec.data).outputs
         for name in STATISTICS:

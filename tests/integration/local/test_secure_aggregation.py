@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedsilo.cli.main import main
 from fedsilo.secure_aggregation.fixed_point import FixedPoint
 from fedsilo.secure_aggregation.layout import SAMPLES_BOUND, VALUE_BOUND
 from fedsilo.secure_aggregation.masks import add_mask, agreed
@@ -179,3 +180,37 @@ def test_below_the_quorum_nothing_is_unmasked_and_the_job_says_so(tmp_path: Path
         tasks = {line["task"] for line in lines(ended.workdir, name, "departure")}
         assert f"r00002-train-{name}" in tasks
         assert not tasks & {f"r00002-train.survivors-{name}", f"r00002-train.unmask-{name}"}
+
+
+def test_statistics_two_sums_and_scores_of_the_silos_are_summed_too(tmp_path: Path) -> None:
+    """CCVR after SCAFFOLD, with silos that score the model: the plain job's figures, a simulation's bytes, a replay."""
+
+    members = silos(*NAMES)
+    for member in members:
+        kinds = ["model", "class_means", "class_covariances", "confusion"]
+        member["spec"]["policy"] = {"payloadKinds": kinds}
+
+    def written(name: str, **aggregation: bool) -> Path:
+        return write(
+            tmp_path / f"{name}.yaml",
+            members,
+            method={"name": "ccvr", "config": {"after": {"name": "scaffold"}, "epochs": 2}},
+            aggregation={"weights": "uniform", **aggregation},
+            evaluation={"testDataset": None, "metrics": ["confusion_matrix", "auroc"]},
+            aggregator={"datasets": [], "keepUpdates": True},
+            data={"validationFraction": 0.2},
+        )
+
+    secure = run(written("secure", **SECURE), tmp_path / "secure")
+    assert secure.code == 0, secure.err
+    plain = run(written("plain"), tmp_path / "plain", "--in-process")
+    for name, array in model(secure).items():
+        np.testing.assert_allclose(array, model(plain)[name], atol=1e-5)
+    found, expected = secure.history[-1], plain.history[-1]
+    assert found["confusion"] == expected["confusion"]
+    assert found["metrics"] == pytest.approx(expected["metrics"], abs=1e-6)
+    assert found["silos"] == {}
+    simulated = run(tmp_path / "secure.yaml", tmp_path / "simulated", "--in-process")
+    assert simulated.document["model"]["sha256"] == secure.document["model"]["sha256"]
+    assert simulated.history[-1]["metrics"] == found["metrics"]
+    assert main(["verify", str(secure.workdir), "--replay"]) == 0

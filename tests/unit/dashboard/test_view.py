@@ -195,7 +195,7 @@ def test_a_job_with_secure_aggregation_receives_sums() -> None:
     found = contract(SPEC | {"method": {"name": "fedavg"}, "aggregation": {"secure": True}}, 5)
     sums = "This job receives sums over silos, and nothing of a single one: models of 5 parameters."
     assert found["sentence"] == sums
-    assert [row["phase"] for row in found["phases"]] == ["train"]
+    assert [row["phase"] for row in found["phases"]] == ["train", "evaluate"]
     assert found["notes"][-1].startswith("The number of samples is in the sum as well")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.methods.state import Tree
 from fedsilo.silo.context import LocalContext
 from tests.federate import bound, federate, job_spec, model_of, runners, silo_holding
+from tests.unit.methods.harness import answers as answered
 
 CLASSES, SILOS = 4, 3
 METRICS = ["balanced_accuracy", "recall", "precision", "f1", "confusion_matrix", "auroc"]
@@ -98,27 +98,10 @@ def test_rows_of_classes_with_too_few_examples_do_not_leave_and_neither_do_sums_
     assert line["metrics"]["loss"] == pytest.approx(scored.loss)
 
 
-class Sent:
-    """Updates of one silo."""
-
-    silos = ("silos/s0",)
-
-    def __init__(self, rows: Tree) -> None:
-        self.rows = rows
-
-    def samples(self, silo: str) -> int:
-        return 1
-
-    def metrics(self, silo: str) -> Mapping[str, float]:
-        return {}
-
-    def tensors(self, silo: str, kind: str) -> Tree:
-        return self.rows
-
-
 @pytest.mark.parametrize("count", [-1, 2**62])
 def test_counts_that_are_none_fail_the_job_and_name_the_silo(count: int) -> None:
-    sent: Any = Sent({"confusion/1": np.array([3, count], np.int64)})
+    rows = {"confusion/1": np.array([3, count], np.int64)}
+    sent = answered({"silos/s0": {"confusion": rows}})
     with pytest.raises(MethodError, match=f"silo silos/s0: confusion/1: {count} is no number of examples"):
         evaluation_record(sent, ChosenMetrics.of(["recall"]), 2)
 

@@ -16,11 +16,11 @@ from fedsilo.errors import MethodError
 from fedsilo.learning.metrics.catalogue import METRICS, metrics_for
 from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.learning.metrics.scores import Scores
-from fedsilo.methods.state import Tree
 from fedsilo.silo.scoring import class_support
 from fedsilo.tasks.places import UNSCORED
 from fedsilo.tasks.regression import Regression
 from tests.federate import bound, federate, job_spec, model_of, runners, silo_holding
+from tests.unit.methods.harness import answers as answered
 
 HERE = "python:tests.unit.engine.test_federated_tasks"
 TASKS: dict[str, dict[str, Any]] = {
@@ -192,24 +192,6 @@ def test_what_leaves_is_declared(answers: Any, kinds: list[str], scalars: set[st
     assert held == bound("fedavg", **TASKS[answers]).evaluation()
 
 
-class Sent:
-    """Updates of one silo with four examples."""
-
-    silos = ("silos/s0",)
-
-    def __init__(self, blocks: Tree) -> None:
-        self.blocks = blocks
-
-    def samples(self, silo: str) -> int:
-        return 4
-
-    def metrics(self, silo: str) -> Mapping[str, float]:
-        return {}
-
-    def tensors(self, silo: str, kind: str) -> Tree:
-        return dict(self.blocks)
-
-
 BINS = np.zeros((16, 3))
 VALUES = {
     "count": np.ones(2, np.int64),
@@ -242,6 +224,8 @@ VALUES = {
 def test_sums_that_are_none_fail_the_job_and_name_the_silo(
     metric: str, answers: Any, blocks: dict[str, Any], said: str
 ) -> None:
-    sent: Any = Sent({name: np.array(values) for name, values in blocks.items()})
+    tree = {name: np.array(values) for name, values in blocks.items()}
+    kinds = {"confusion": tree, "feature_statistics": tree}
+    sent = answered({"silos/s0": kinds}, {"silos/s0": 4})
     with pytest.raises(MethodError, match=f"silo silos/s0: {said}"):
         evaluation_record(sent, ChosenMetrics.of([metric], answers), 2)

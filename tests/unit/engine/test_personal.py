@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.silo_policy import PersonalAccuracy, SiloPolicy
 from fedsilo.engine.fold import personal_accuracy
+from fedsilo.engine.held_updates import InMemoryUpdates
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.engine.scoring import GlobalEvaluation
 from fedsilo.engine.status import StatusSource
+from fedsilo.engine.summed_updates import OneUpdate
 from fedsilo.methods.interface import EVALUATE, NAMED_PERSONAL_ACCURACY, PERSONAL, PERSONAL_ACCURACY
 from fedsilo.silo.policy import ReplyLimits
 from fedsilo.silo.runner import TaskRunner
@@ -28,24 +30,11 @@ CLASSES = {"a": [0, 1], "b": [2, 3], "c": [0, 3]}
 VALIDATION = {"dataset": "data", "classes": 4, "inputShape": [6], "validationFraction": 0.25}
 
 
-class ScalarUpdates:
-    """Updates that hold scalars alone."""
-
-    def __init__(self, metrics: Mapping[str, Mapping[str, float]]) -> None:
-        self._metrics = metrics
-
-    @property
-    def silos(self) -> tuple[str, ...]:
-        return tuple(self._metrics)
-
-    def metrics(self, silo: str) -> Mapping[str, float]:
-        return self._metrics[silo]
-
-
-def scalar_updates(*values: float, **named: float) -> Any:
+def scalar_updates(*values: float, **named: float) -> InMemoryUpdates:
     """Updates of silos that let their accuracy be reported in the mean, and of some that let it be reported by name."""
     some = {f"s{n}": {PERSONAL_ACCURACY: value} for n, value in enumerate(values)}
-    return ScalarUpdates(some | {silo: {NAMED_PERSONAL_ACCURACY: value} for silo, value in named.items()})
+    metrics = some | {silo: {NAMED_PERSONAL_ACCURACY: value} for silo, value in named.items()}
+    return InMemoryUpdates({silo: OneUpdate(1, stated, {}) for silo, stated in metrics.items()})
 
 
 def test_mean_and_spread_are_over_silos() -> None:
@@ -66,7 +55,8 @@ def test_by_silo_only_if_every_one_permits_it() -> None:
 
 
 def test_without_a_model_nothing_is_reported() -> None:
-    assert personal_accuracy(ScalarUpdates({"a": {"accuracy": 0.5}, "b": {}})) == ({}, {})  # type: ignore[arg-type]
+    updates = {"a": OneUpdate(1, {"accuracy": 0.5}, {}), "b": OneUpdate(1, {}, {})}
+    assert personal_accuracy(InMemoryUpdates(updates)) == ({}, {})
 
 
 @given(

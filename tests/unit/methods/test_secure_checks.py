@@ -26,6 +26,7 @@ def faults(method: str = "fedavg", silos: int = 4, **sections: Any) -> str:
 
 def test_a_job_of_means_is_accepted() -> None:
     assert faults() == ""
+    assert faults(evaluation={}, aggregator={}) == "", "silos' scores are summed"
     assert faults("fedconcat", config=CLUSTERED, aggregation={"secure": None}) == ""
 
 
@@ -58,9 +59,11 @@ def test_a_job_of_means_is_accepted() -> None:
             "spec.communication.download.encoding: leaves guards without the model itself",
         ),
         ({"communication": {"upload": {"encoding": "int8"}}}, "a masked update cannot be compressed"),
-        ({"evaluation": {}, "aggregator": {}}, "spec.evaluation.testDataset: is not set"),
+        (
+            {"evaluation": {"metrics": ["r2"]}, "aggregator": {}, "task": {"name": "regression"}},
+            "spec.evaluation.metrics: has r2, which follows from mean and spread of each silo's targets",
+        ),
         ({"method": "groupdro"}, "which reads first_loss of single silos"),
-        ({"method": "local"}, "for local, which has no model but the silos' own"),
         (
             {"method": "fedconcat", "config": CLUSTERED},
             "which reads the class counts of single silos",
@@ -94,4 +97,14 @@ def test_methods_that_the_aggregator_reads_more_of_are_refused() -> None:
         "fedbe",
     }
     assert not refused & {"fedavg", "fedprox", "fedrs", "fedlc", "moon", "map", "fedopt", "fedavgm", "fedbr"}
-    assert not refused & {"scaffold", "scamap", "fednova", "feddyn", "fedcm", "creff", "ccvr", "tau-norm"}
+    assert not refused & {
+        "scaffold",
+        "scamap",
+        "fednova",
+        "feddyn",
+        "fedcm",
+        "creff",
+        "ccvr",
+        "tau-norm",
+        "fedproto",
+    }

@@ -151,7 +151,10 @@ def test_a_quotient_is_the_sum_of_what_is_divided(
 
 OF_CLASSES = Contract(
     (
-        *(ExpectedBlock("class_means", f"count/{label}", (), "int64", label) for label in (0, 1, 2)),
+        *(
+            ExpectedBlock("class_means", f"count/{label}", (), "int64", label, total=True)
+            for label in (0, 1, 2)
+        ),
         *(
             ExpectedBlock("class_means", f"mean/{label}", (2,), "float64", label, counted=f"count/{label}")
             for label in (0, 1, 2)
@@ -173,10 +176,40 @@ def test_a_class_is_averaged_over_the_silos_that_sent_it() -> None:
     ]
     layout = Layout(OF_CLASSES, 4, "samples")
     found = layout.decode(total(layout, updates), 3)
-    assert list(found.tensors) == ["count/0", "count/1", "mean/0", "mean/1", "gradient/0"]
-    assert [int(found.tensors[f"count/{label}"]) for label in (0, 1)] == [4, 5]
+    assert list(found.tensors) == ["count/0", "count/1", "count/2", "mean/0", "mean/1", "gradient/0"]
+    assert [int(found.tensors[f"count/{label}"]) for label in (0, 1, 2)] == [4, 5, 0]
     np.testing.assert_allclose(found.tensors["mean/0"], [2.0, 1.0], atol=1e-6)
     np.testing.assert_allclose(found.tensors["gradient/0"], [3.0, 0.0], atol=1e-6)
+
+
+ROWS = (
+    ExpectedBlock("confusion", "confusion/0", (2,), "int64", 0, total=True),
+    ExpectedBlock("confusion", "confusion/1", (2,), "int64", 1, total=True),
+    ExpectedBlock("confusion", "calibration", (2,), "float64", total=True),
+)
+SCORES = Contract(ROWS, ("accuracy", "auroc"))
+
+
+def test_counts_are_added_as_they_are_and_figures_of_silos_have_a_spread() -> None:
+    bins = np.array([2.5, 0.25])
+    updates: list[Update] = [
+        (10, {"accuracy": 0.5, "auroc": 0.7}, {"confusion/0": np.array([4, 1 << 30]), "calibration": bins}),
+        (30, {"accuracy": 0.9, "auroc": 0.9}, {"confusion/1": np.array([7, 0]), "calibration": bins}),
+        (0, {}, {"calibration": 0 * bins}),
+    ]
+    layout = Layout(SCORES, 4, "samples", alike=frozenset(["auroc"]))
+    found = layout.decode(total(layout, updates), 3)
+    assert found.tensors["confusion/0"].tolist() == [4, 1 << 30]
+    assert found.tensors["confusion/1"].tolist() == [7, 0]
+    assert found.tensors["calibration"].tolist() == [5.0, 0.5]
+    assert found.metrics == {"accuracy": pytest.approx(0.8)}
+    assert found.alike["auroc"] == pytest.approx((0.8, 0.1, 2))
+
+
+def test_scores_of_silos_without_examples_are_none() -> None:
+    layout = Layout(SCORES, 4, "samples")
+    found = layout.decode(total(layout, [(0, {}, {"calibration": np.zeros(2)})]), 1)
+    assert (found.samples, found.metrics) == (0, {})
 
 
 def test_a_mean_without_its_number_of_examples_is_refused() -> None:
