@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 import uvloop
 
+from fedsilo.errors import FedsiloError
+
 log = logging.getLogger("fedsilo")
 
 T = TypeVar("T")
@@ -16,12 +18,27 @@ T = TypeVar("T")
 BROKEN_TLS = "Fatal error on SSL protocol"
 """What uvloop says of TLS whose connection is gone."""
 
+MIXED_UP = "is used by transport"
+"""What uvloop says of a new connection's file descriptor where it still counts that of a lost one as open (issue 653 of
+MagicStack/uvloop). From then on it may read one connection's bytes as the other's.
+"""
+
 
 def run_event_loop(main: Coroutine[Any, Any, T]) -> T:
-    """Run it to its end."""
+    """Run it to its end.
+
+    :raises FedsiloError: the loop has mixed up two connections, which only a new process mends.
+    """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.get_loop().set_exception_handler(report_loop_error)
-        return runner.run(main)
+        try:
+            return runner.run(main)
+        except RuntimeError as error:
+            if MIXED_UP not in str(error):
+                raise
+            raise FedsiloError(
+                f"the event loop has mixed up two connections ({error}); nothing is lost: start this process again"
+            ) from error
 
 
 def report_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

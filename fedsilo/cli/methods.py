@@ -135,7 +135,7 @@ def _aggregation(method: Method | None) -> Iterator[str]:
         yield "  of anything else sums over silos, in which no silo's tensors need to be seen by themselves"
     else:
         yield "  sums over silos, in which no silo's tensors need to be seen by themselves"
-    if method is not None and method.beyond_sums is None and method.yields_model:
+    if method is not None and method.beyond_sums is None:
         yield "  with spec.aggregation.secure: sums over all silos only"
 
 

@@ -18,12 +18,11 @@ import numpy as np
 
 from fedsilo.api.job import FederatedJobSpec, ModelSpec
 from fedsilo.data.schema import Schema
-from fedsilo.encodings.registry import encoding_of
-from fedsilo.encodings.trees import decoded_tree, encoded_tree
 from fedsilo.engine.context import JobContext
-from fedsilo.engine.decoded import AnsweredTask, DecodedUpdates, HandedOut
+from fedsilo.engine.decoded import DecodedUpdates, HandedOut
 from fedsilo.engine.federated_evaluation import evaluation_record
 from fedsilo.engine.fold import FoldedUpdates, mean_metrics, public_metrics
+from fedsilo.engine.handed_out import OF_JOB, ContractOf, as_silos_saw_it, with_encoded_trees
 from fedsilo.engine.record import Record
 from fedsilo.engine.result import Released
 from fedsilo.engine.robust.rule import RobustMean
@@ -45,7 +44,6 @@ from fedsilo.engine.summed_updates import TOGETHER, summed_openly
 from fedsilo.errors import FedsiloError, MethodError
 from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.learning.preprocessing_numbers import to_document
-from fedsilo.methods.contract import learned_tensors
 from fedsilo.methods.interface import (
     EVALUATE,
     INITIAL,
@@ -67,12 +65,6 @@ if TYPE_CHECKING:
     from fedsilo.engine.scoring import GlobalEvaluation
 
 log = logging.getLogger("fedsilo.engine")
-
-ENCODED = "communication."
-"""Begins the names of trees that hold parts of others."""
-
-OF_JOB = (INITIAL, PREPROCESSING)
-"""Trees of the state that are the job's own, and no method's."""
 
 
 class Workflow:
@@ -159,7 +151,12 @@ class Workflow:
         if exchange.of is not None:
             assert self._sums is not None, "there is no such exchange without"
             return state, self._sums.assigned(exchange.phase.step, silos)
-        offered, assignments = self._encoded(exchange, *self._assign(state, exchange, silos))
+        offered, assignments = with_encoded_trees(
+            self.spec.download,
+            self._context.signature,
+            self._contract_of(exchange),
+            *self._assign(state, exchange, silos),
+        )
         # With every task: a guard keeps the blobs of a task and of the one before it.
         added = {INITIAL: INITIAL} if self._method.hands_out_initial else {}
         added |= {PREPROCESSING: PREPROCESSING} if PREPROCESSING in state.trees else {}
@@ -186,27 +183,8 @@ class Workflow:
         assignment = Assignment({"model": EVALUATE}, snapshot.settings)
         return state.with_trees(**{EVALUATE: snapshot.tree}), dict.fromkeys(silos, assignment)
 
-    def _encoded(
-        self, exchange: Exchange, offered: State, assignments: Mapping[str, Assignment]
-    ) -> tuple[State, Mapping[str, Assignment]]:
-        """The same with the method's trees as the job has them sent."""
-        encoding = encoding_of(self.spec.download)
-        if encoding is None:
-            return offered, assignments
-        trees: dict[str, Tree] = {}
-        given: dict[str, Assignment] = {}
-        for silo, plain in assignments.items():
-            shapes = self._learned(exchange, plain)
-            for tree in plain.trees.values():
-                if ENCODED + tree not in trees:
-                    trees[ENCODED + tree] = encoded_tree(offered.tree(tree), shapes, encoding)
-            given[silo] = replace(plain, trees={name: ENCODED + tree for name, tree in plain.trees.items()})
-        return offered.with_trees(**trees), given
-
-    def _learned(self, exchange: Exchange, assignment: Assignment) -> dict[str, tuple[int, ...]]:
-        """Names and shapes of the tensors that a task hands out encoded."""
-        contract = self.contract(exchange.phase.step, assignment.settings)
-        return learned_tensors(self._context.signature, contract)
+    def _contract_of(self, exchange: Exchange) -> ContractOf:
+        return lambda assignment: self.contract(exchange.phase.step, assignment.settings)
 
     def contract(self, step: str, settings: Mapping[str, Scalar]) -> Contract:
         """What may come back for a task of this step."""
@@ -304,24 +282,12 @@ class Workflow:
 
         Without any where the state's own trees will do: nothing is lossy on its way to the silos, no update encoded.
         """
-        lossy = self.spec.download.is_lossy
-        if not self.spec.upload.is_encoded and not lossy:
+        download, contract = self.spec.download, self._contract_of(exchange)
+        if not self.spec.upload.is_encoded and not download.is_lossy:
             return HandedOut({}, {})
-        encoding = encoding_of(self.spec.download) if lossy else None
-        if not lossy:  # silos see what is only compressed on its way as it was before
+        if not download.is_lossy:  # silos see what is only compressed on its way as it was before
             offered, assignments = self._assign(state, exchange, self.round(state, exchange).silos)
-        whole: dict[str, Tree] = {}
-        tasks: dict[str, AnsweredTask] = {}
-        for silo, given in assignments.items():
-            of_method = {name: tree for name, tree in given.trees.items() if name not in OF_JOB}
-            for tree in set(of_method.values()) - whole.keys():
-                found, shapes = offered.tree(tree), self._learned(exchange, given)
-                whole[tree] = decoded_tree(found, shapes, encoding) if encoding else found
-            trees = {name: whole[tree] for name, tree in of_method.items()}
-            tasks[silo] = AnsweredTask(self.contract(exchange.phase.step, given.settings), trees)
-        return HandedOut(
-            tasks, {tree.removeprefix(ENCODED): whole[tree] for tree in whole} if encoding else {}
-        )
+        return as_silos_saw_it(download, self._context.signature, contract, offered, assignments)
 
     def aggregate(
         self, state: State, exchange: Exchange, updates: Updates, robust: RobustMean | None = None

@@ -7,19 +7,17 @@ with what it has in memory. In pieces, of which few are in double precision at a
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from fedsilo.errors import PolicyRefused
+from fedsilo.errors import PolicyRefused, Problem
 from fedsilo.methods.silo_privacy import UpdatePrivacy
 from fedsilo.methods.state import Tree
+from fedsilo.privacy.clipping import change, clip_factor, pieces
 
 MODEL = "model"
 """The tree of a task from which a silo's change is counted."""
-
-PIECE_ITEMS = 1 << 17
 
 
 def require_change(model: Mapping[str, np.ndarray], base: Mapping[str, np.ndarray]) -> None:
@@ -53,23 +51,9 @@ def purpose(
     for tree in (base, model):
         for name in sorted(tree):
             digest.update(f"{name} {tree[name].dtype} {tree[name].shape};".encode())
-            for piece in _pieces(tree[name]):
+            for piece in pieces(tree[name]):
                 digest.update(np.ascontiguousarray(piece).data)
     return "silo privacy", phase, round, digest.hexdigest()
-
-
-def clip_factor(model: Mapping[str, np.ndarray], base: Mapping[str, np.ndarray], max_norm: float) -> float:
-    """What the change is multiplied with, at most 1, so that its L2 norm over all tensors is at most `max_norm`.
-
-    :raises PolicyRefused: when the change is not finite.
-    """
-    squares = 0.0
-    for name in base:
-        for new, old in zip(_pieces(model[name]), _pieces(base[name]), strict=True):
-            squares += float(np.square(_change(new, old)).sum())
-    if not math.isfinite(squares):
-        raise PolicyRefused("the silo's change of the model is not finite; use a smaller learning rate")
-    return max_norm / max(math.sqrt(squares), max_norm)
 
 
 def private_pieces(
@@ -86,11 +70,14 @@ def private_pieces(
     :raises PolicyRefused: when the change cannot be clipped.
     """
     require_change(model, base)
-    factor = clip_factor(model, base, privacy.max_norm)
+    try:
+        factor = clip_factor(((model[name], base[name]) for name in base), privacy.max_norm)
+    except Problem as problem:
+        raise PolicyRefused(problem.detail) from problem
     for name in names:
-        for new, old in zip(_pieces(model[name]), _pieces(base[name]), strict=True):
+        for new, old in zip(pieces(model[name]), pieces(base[name]), strict=True):
             noise = random.normal(0, privacy.deviation, old.size)
-            yield name, (old.astype(np.float64) + factor * _change(new, old) + noise).astype(old.dtype)
+            yield name, (old.astype(np.float64) + factor * change(new, old) + noise).astype(old.dtype)
 
 
 def private_tree(
@@ -108,15 +95,3 @@ def private_tree(
         name: np.concatenate(found[name] or [base[name].reshape(-1)]).reshape(base[name].shape)
         for name in names
     }
-
-
-def _change(new: np.ndarray, old: np.ndarray) -> np.ndarray:
-    with np.errstate(invalid="ignore", over="ignore"):
-        return new.astype(np.float64) - old.astype(np.float64)
-
-
-def _pieces(array: np.ndarray) -> Iterator[np.ndarray]:
-    """The flat tensor in parts; none of a tensor without items."""
-    flat = array.reshape(-1)
-    for first in range(0, flat.size, PIECE_ITEMS):
-        yield flat[first : first + PIECE_ITEMS]

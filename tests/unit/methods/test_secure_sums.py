@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedsilo.api.communication import CommunicationSpec
 from fedsilo.api.loading import JobManifest
 from fedsilo.engine.context import JobContext
 from fedsilo.methods import registry
@@ -156,4 +157,18 @@ def test_sums_end_in_the_model_of_the_plain_job(tmp_path: Path, form: str) -> No
     assert ours.keys() == theirs.keys()
     for name in ours:
         # float32 rounds at 6e-8, over three rounds of training.
+        np.testing.assert_allclose(ours[name], theirs[name], atol=1e-5)
+
+
+@pytest.mark.parametrize("form", ["fedavgm", "scaffold", "fednova"])
+def test_a_model_that_is_sent_with_a_loss_is_compared_as_silos_saw_it(tmp_path: Path, form: str) -> None:
+    manifest = form_manifest(tmp_path, form, LABELS)
+    communication = CommunicationSpec.model_validate({"download": {"encoding": "int8"}})
+    spec = manifest.job.spec.model_copy(update={"communication": communication})
+    manifest = JobManifest(manifest.file, manifest.job.model_copy(update={"spec": spec}), manifest.silos)
+    plain = simulate(manifest, tmp_path, tmp_path / "plain").result
+    summed = simulate(secured(manifest), tmp_path, tmp_path / "summed").result
+    assert plain is not None and summed is not None
+    ours, theirs = open_blob(summed.path).tree(), open_blob(plain.path).tree()
+    for name in ours:
         np.testing.assert_allclose(ours[name], theirs[name], atol=1e-5)
