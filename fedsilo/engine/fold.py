@@ -19,7 +19,7 @@ from fedsilo.engine.summation import FlatTensor, StoredTensor, Sum, add_included
 from fedsilo.errors import MethodError
 from fedsilo.methods.interface import NAMED_PERSONAL_ACCURACY, PERSONAL_ACCURACY, Updates
 from fedsilo.methods.state import Tree
-from fedsilo.secure_aggregation.layout import OverSilos
+from fedsilo.secure_aggregation.parts import OverSilos
 from fedsilo.wire import UpdateHeader, open_update
 
 MAX_OPEN_FILES = 64

@@ -13,7 +13,8 @@ from fedsilo.engine.held_updates import InMemoryUpdates
 from fedsilo.methods.state import Tree
 from fedsilo.secure_aggregation.aggregator_side import add_masked
 from fedsilo.secure_aggregation.clipping import Tensor, clipped
-from fedsilo.secure_aggregation.layout import Layout, OverSilos, Summed
+from fedsilo.secure_aggregation.layout import Layout
+from fedsilo.secure_aggregation.parts import OverSilos, Summed
 
 TOGETHER = "all silos"
 """What the sum is called where methods expect a silo."""

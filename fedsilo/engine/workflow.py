@@ -67,6 +67,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("fedsilo.engine")
 
 
+OF_EVERY_METHOD = (EVALUATE, PREPROCESSING)
+"""Steps that are the job's own, and leave a method's state as it is."""
+
+
 class Workflow:
     """One job's exchanges, and the method's server half that runs them.
 
@@ -146,11 +150,14 @@ class Workflow:
         self, state: State, exchange: Exchange, silos: Sequence[str]
     ) -> tuple[State, Mapping[str, Assignment]]:
         """What each silo is assigned, and the state that holds the trees which the assignments name."""
-        if exchange.phase.step == PREPROCESSING:
-            return state, dict.fromkeys(silos, Assignment())
         if exchange.of is not None:
             assert self._sums is not None, "there is no such exchange without"
             return state, self._sums.assigned(exchange.phase.step, silos)
+        masking: Mapping[str, Assignment] = {}
+        if self._sums is not None and is_summed(self.spec, exchange.phase.step):
+            masking = self._sums.assigned(exchange.phase.step, silos)
+        if exchange.phase.step == PREPROCESSING:
+            return state, {silo: Assignment(_trees(masking, silo)) for silo in silos}
         offered, assignments = with_encoded_trees(
             self.spec.download,
             self._context.signature,
@@ -160,9 +167,6 @@ class Workflow:
         # With every task: a guard keeps the blobs of a task and of the one before it.
         added = {INITIAL: INITIAL} if self._method.hands_out_initial else {}
         added |= {PREPROCESSING: PREPROCESSING} if PREPROCESSING in state.trees else {}
-        masking: Mapping[str, Assignment] = {}
-        if self._sums is not None and is_summed(self.spec, exchange.phase.step):
-            masking = self._sums.assigned(exchange.phase.step, silos)
         return offered, {
             silo: replace(given, trees={**given.trees, **added, **_trees(masking, silo)})
             for silo, given in assignments.items()
@@ -209,16 +213,19 @@ class Workflow:
 
         :param offered: and `assignments`: what `assign` gave for the exchange.
         """
-        if exchange.phase.step == PREPROCESSING:
-            return self.aggregate(state, exchange, updates), {}
         if self.spec.aggregation.secure:
             return self._fold_sum(state, exchange, updates, offered, assignments)
-        if exchange.phase.step == EVALUATE:
-            return state, self._scores(updates)
+        if exchange.phase.step in OF_EVERY_METHOD:
+            return self._fold_figures(state, exchange, updates)
         return self._fold_training(state, exchange, updates, offered, assignments)
 
-    def _scores(self, updates: FoldedUpdates) -> dict[str, Any]:
-        return evaluation_record(updates, self._metrics, self.spec.data.class_count)
+    def _fold_figures(
+        self, state: State, exchange: Exchange, updates: FoldedUpdates
+    ) -> tuple[State, dict[str, Any]]:
+        """The same of scores, or of what preprocessing follows from."""
+        if exchange.phase.step == PREPROCESSING:
+            return self.aggregate(state, exchange, updates), {}
+        return state, evaluation_record(updates, self._metrics, self.spec.data.class_count)
 
     def _fold_sum(
         self,
@@ -244,8 +251,8 @@ class Workflow:
         else:
             return sums.heard(self.spec, state, exchange, updates), {}
         before = without_secure_sums(state)
-        if whole.phase.step == EVALUATE:
-            return before, self._scores(summed)
+        if whole.phase.step in OF_EVERY_METHOD:
+            return self._fold_figures(before, whole, summed)
         after, found = self._fold_training(before, whole, summed, offered, assignments)
         alone = {"silos": list(answered), "samples": summed.samples(TOGETHER)}
         return after, {**found, "samples": {}, "silos": {}, "summed": alone}
@@ -324,12 +331,10 @@ class Workflow:
     def _makes_state(self, exchange: Exchange) -> bool:
         """Whether the method has another state after an exchange."""
         if self._sums is not None and self.spec.aggregation.secure:
-            return (
-                exchange.of is not None
-                and exchange.of.phase.step != EVALUATE
-                and exchange.phase.step == UNMASK
-            )
-        return exchange.phase.step not in (EVALUATE, PREPROCESSING)
+            if exchange.of is None or exchange.phase.step != UNMASK:
+                return False
+            exchange = exchange.of
+        return exchange.phase.step not in OF_EVERY_METHOD
 
     def model(self, state: State) -> Snapshot:
         """The model as it would be used now, with the initial values of what silos do not share."""

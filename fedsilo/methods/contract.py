@@ -41,7 +41,15 @@ def _blocks(
         return
     shape = tuple(dimensions[size] if isinstance(size, str) else size for size in payload.shape)
     if not payload.per_class:
-        yield ExpectedBlock(payload.kind, payload.name, shape, payload.dtype, total=payload.total)
+        yield ExpectedBlock(
+            payload.kind,
+            payload.name,
+            shape,
+            payload.dtype,
+            counted=payload.counted,
+            total=payload.total,
+            about=payload.about,
+        )
         return
     for label in range(dimensions["classes"]):
         counted = payload.counted and f"{payload.counted}/{label}"

@@ -78,9 +78,10 @@ class Payload:
     :param name: block name, or None for every tensor of the job's model under its own name.
     :param shape: numbers and names of dimensions, see `Method.dimensions`.
     :param per_class: one block `name/<class>` per class, left out where the silo holds too few samples.
-    :param counted: name of the payload, one number per class, that says how many samples are behind each block: where
-        only a sum is seen a block weighs by that, and without it the silos that sent it count alike.
+    :param counted: name of the payload that says how many samples are behind it, per class or element by element: where
+        only a sum is seen it weighs by that, and a block of a class without it by the silos that sent it.
     :param total: whether it is added there, and not averaged.
+    :param about: name of the payload of means about which this one has sums of squared deviations.
     """
 
     kind: str
@@ -90,6 +91,7 @@ class Payload:
     per_class: bool = False
     counted: str | None = None
     total: bool = False
+    about: str | None = None
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ def schedule(
     """All exchanges in order; where silos evaluate, one more after each round that is evaluated.
 
     Where the job preprocesses, round 1 begins with an exchange for it. With secure aggregation several take the place
-    of every other exchange.
+    of each.
 
     :param personal: silos have models of their own, which nobody else can score.
     :param scored: there is a model for all silos to score.
@@ -29,16 +29,16 @@ def schedule(
     training = [phase for phase in phases for _ in range(phase.rounds)]
     names = [phase.name for phase in training]
     prepared = (scored or personal) and spec.data.preprocessing is not None
-    exchanges = [Exchange(Phase(PREPROCESSING, 1, PREPROCESSING, everyone=True), 1, 1, 1)] if prepared else []
+    asked = [Exchange(Phase(PREPROCESSING, 1, PREPROCESSING, everyone=True), 1, 1, 1)] if prepared else []
     for number, phase in enumerate(training, start=1):
         exchange = Exchange(phase, number, names[:number].count(phase.name), names.count(phase.name))
-        asked = [exchange]
+        asked.append(exchange)
         if by_silos and is_evaluated(spec, number, len(training)):
             scoring = Phase(EVALUATE, len(training), EVALUATE, everyone=True)
             asked.append(Exchange(scoring, number, number, len(training)))
-        for one in asked:
-            exchanges += secured(one) if spec.aggregation.secure else [one]
-    return exchanges
+    if not spec.aggregation.secure:
+        return asked
+    return [step for one in asked for step in secured(one)]
 
 
 def is_evaluated(spec: FederatedJobSpec, number: int, rounds: int) -> bool:

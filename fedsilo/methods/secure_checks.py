@@ -8,7 +8,6 @@ from fedsilo.api.aggregation import MAX_SILOS
 from fedsilo.api.faults import ABSENT, Finding
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.text import counted
-from fedsilo.learning.metrics.catalogue import R2
 from fedsilo.methods.method import Method
 from fedsilo.secure_aggregation.messages import FEWEST_SILOS
 
@@ -28,16 +27,6 @@ def check_secure(method: Method) -> Iterator[Finding]:
     if spec.upload.is_encoded:
         problem = "has no meaning with secure aggregation: a masked update cannot be compressed"
         yield "spec.communication.upload", spec.upload.encoding, problem, "remove it, or remove " + FIELD
-    if spec.evaluation.test_dataset is None and R2 in (spec.evaluation.metrics or ()):
-        problem = (
-            f"has {R2}, which follows from mean and spread of each silo's targets, of which there are no sums"
-        )
-        named = list(spec.evaluation.metrics or ())
-        yield "spec.evaluation.metrics", named, problem, "remove it, or name a spec.evaluation.testDataset"
-    if spec.data.preprocessing is not None:
-        given = spec.data.preprocessing.model_dump(by_alias=True)
-        problem = "takes statistics of single silos, and with secure aggregation nobody sees them"
-        yield "spec.data.preprocessing", given, problem, "prepare the data beforehand, and remove it"
 
 
 def _check_method(method: Method) -> Iterator[Finding]:

@@ -12,9 +12,10 @@ from dataclasses import replace
 
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.kinds import SECURE_AGGREGATION
-from fedsilo.methods.interface import PREPROCESSING, Exchange, Step
-from fedsilo.secure_aggregation.layout import Layout, Weights
+from fedsilo.methods.interface import Exchange, Step
+from fedsilo.secure_aggregation.layout import Layout
 from fedsilo.secure_aggregation.messages import ANNOUNCEMENT_BYTES, FEWEST_SILOS, SumContext
+from fedsilo.secure_aggregation.parts import Weights
 from fedsilo.secure_aggregation.shamir import SHARE_BYTES
 from fedsilo.secure_aggregation.silo_side import SEALED_BYTES
 from fedsilo.wire import Contract, ExpectedBlock, VerifyKey
@@ -38,11 +39,11 @@ MESSAGE, MASKED = "message", "masked"
 
 def is_summed(spec: FederatedJobSpec, step: str) -> bool:
     """Whether updates of a step are seen in a sum only."""
-    return bool(spec.aggregation.secure) and step not in (PREPROCESSING, *STEPS)
+    return bool(spec.aggregation.secure) and step not in STEPS
 
 
 def secured(exchange: Exchange) -> Iterator[Exchange]:
-    """The exchanges in place of one of training or of scoring."""
+    """The exchanges in place of one."""
     for step in (KEYS, SHARES, None, SURVIVORS, UNMASK):
         if step is None:
             yield exchange

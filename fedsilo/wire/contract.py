@@ -45,9 +45,11 @@ class ExpectedBlock:
         statistics of a class of which it has too few samples, and its name ends in "/<label>".
         None: the block is required.
     :param at_most: whether fewer elements may come: the shape is one size, and that is the most.
-    :param counted: the block that says how many examples of the class are behind this one, by which it weighs in a mean
-        over silos; None where the silos that send it count alike. It is no part of the digest, as the next is none.
+    :param counted: the block that says how many examples are behind this one, of its class or element by element, by
+        which it weighs in a mean over silos; None where silos count alike, or by the job's rule. It is no part of the
+        digest, and neither are the next two.
     :param total: whether silos are asked for it in order to add it, and not to average it.
+    :param about: the block of means about which this one has sums of squared deviations.
     :raises MethodError: when the declaration contradicts itself.
     :raises Problem: as `TensorSpec`, and `too-long` for one of `HELD_KINDS` beyond `MAX_HELD_BYTES`.
     """
@@ -60,6 +62,7 @@ class ExpectedBlock:
     at_most: bool = False
     counted: str | None = None
     total: bool = False
+    about: str | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in BLOCK_KINDS:

@@ -33,13 +33,21 @@ PIECE_NUMBERS = 1 << 20
 
 def payloads(data: DataSpec, edges: Edges) -> tuple[Payload, ...]:
     """What a silo sends."""
-    features = data.input_shape[:1]
+    histograms = {f"histogram/{feature}": (len(edges[feature]) + 1,) for feature in edges}
     return (
-        Payload(KIND, "count", features, "int64"),
-        Payload(KIND, "missing", features, "int64"),
-        Payload(KIND, "mean", features, "float64"),
-        Payload(KIND, "m2", features, "float64"),
-        *(Payload(KIND, f"histogram/{feature}", (len(edges[feature]) + 1,), "int64") for feature in edges),
+        *statistics_payloads("", data.input_shape[0]),
+        *(Payload(KIND, name, shape, "int64", total=True) for name, shape in histograms.items()),
+    )
+
+
+def statistics_payloads(prefix: str, size: int) -> tuple[Payload, ...]:
+    """Statistics of so many features or targets, by these names with something before them."""
+    count, mean = f"{prefix}count", f"{prefix}mean"
+    return (
+        Payload(KIND, count, (size,), "int64", total=True),
+        Payload(KIND, f"{prefix}missing", (size,), "int64", total=True),
+        Payload(KIND, mean, (size,), "float64", counted=count),
+        Payload(KIND, f"{prefix}m2", (size,), "float64", counted=count, about=mean),
     )
 
 

@@ -17,7 +17,7 @@ from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.learning.metrics.confusion import LABEL_OUTCOMES
 from fedsilo.learning.metrics.sums import BIN_ROWS, Sums
 from fedsilo.methods.interface import CALIBRATION, CONFUSION, TARGETS, Payload
-from fedsilo.methods.pieces.feature_statistics import KIND
+from fedsilo.methods.pieces.feature_statistics import statistics_payloads
 from fedsilo.methods.state import Tree
 from fedsilo.tasks.registry import bind
 
@@ -33,10 +33,7 @@ def sums_payloads(chosen: ChosenMetrics, spec: FederatedJobSpec) -> Iterator[Pay
     if chosen.bins:
         yield Payload(CONFUSION, CALIBRATION, (BIN_ROWS, 3), "float64", total=True)
     if chosen.targets:
-        size = 2 * bind(spec.task, spec.data).outputs
-        for name in STATISTICS:
-            dtype = "int64" if name in ("count", "missing") else "float64"
-            yield Payload(KIND, TARGETS + name, (size,), dtype)
+        yield from statistics_payloads(TARGETS, 2 * bind(spec.task, spec.data).outputs)
 
 
 def sums_blocks(

@@ -36,8 +36,13 @@ class Statistics(Method):
 
     @property
     def single_updates(self) -> Mapping[str, str]:
-        """The statistics."""
-        return {KIND: "as sums of squares they would lose precision"}
+        """The statistics, unless sums of them are seen only."""
+        return {} if self.spec.aggregation.secure else {KIND: "they are merged about their means"}
+
+    @property
+    def beyond_sums(self) -> str | None:
+        """Nothing: a sum of statistics is one."""
+        return None
 
     @property
     def yields_model(self) -> bool:

@@ -12,9 +12,9 @@ import pytest
 
 from fedsilo.cli.main import main
 from fedsilo.secure_aggregation.fixed_point import FixedPoint
-from fedsilo.secure_aggregation.layout import SAMPLES_BOUND, VALUE_BOUND
 from fedsilo.secure_aggregation.masks import add_mask, agreed
 from fedsilo.secure_aggregation.messages import KeyAnnouncement, SumContext, Unmasking
+from fedsilo.secure_aggregation.parts import SAMPLES_BOUND, VALUE_BOUND
 from fedsilo.secure_aggregation.shamir import combine
 from fedsilo.secure_aggregation.silo_side import own_mask
 from fedsilo.wire import VerifyKey, open_blob, open_update

@@ -59,10 +59,6 @@ def test_a_job_of_means_is_accepted() -> None:
             "spec.communication.download.encoding: leaves guards without the model itself",
         ),
         ({"communication": {"upload": {"encoding": "int8"}}}, "a masked update cannot be compressed"),
-        (
-            {"evaluation": {"metrics": ["r2"]}, "aggregator": {}, "task": {"name": "regression"}},
-            "spec.evaluation.metrics: has r2, which follows from mean and spread of each silo's targets",
-        ),
         ({"method": "groupdro"}, "which reads first_loss of single silos"),
         (
             {"method": "fedconcat", "config": CLUSTERED},

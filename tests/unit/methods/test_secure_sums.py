@@ -23,8 +23,8 @@ from tests.unit.methods.forms import FORMS, form_manifest, form_spec
 
 LABELS = {"a": np.repeat([0, 1], 8), "b": np.repeat([2, 3], 6), "c": np.repeat([0, 1, 2], 4)}
 
-OTHERWISE = {"ccvr", "tau-norm-after-ccvr"}
-"""Forms, or beginnings of their names, in which silos send something else where only sums are seen."""
+OTHERWISE = {"ccvr", "statistics", "tau-norm-after-ccvr"}
+"""Forms, or beginnings of their names, of which something else is read where only sums are seen."""
 
 
 class Watched:

@@ -11,14 +11,8 @@ from hypothesis import strategies as st
 
 from fedsilo.errors import MethodError, Problem
 from fedsilo.secure_aggregation.clipping import clipped
-from fedsilo.secure_aggregation.layout import (
-    INTEGER_BOUND,
-    SAMPLES_BOUND,
-    VALUE_BOUND,
-    Layout,
-    Quotient,
-    Weights,
-)
+from fedsilo.secure_aggregation.layout import Layout, Quotient
+from fedsilo.secure_aggregation.parts import INTEGER_BOUND, SAMPLES_BOUND, VALUE_BOUND, Weights
 from fedsilo.wire import Contract, ExpectedBlock
 
 CONTRACT = Contract(

@@ -1,0 +1,358 @@
+"""What an update puts into the vector that is summed, and what the sum says: one class for each kind of number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
+
+from fedsilo.errors import Problem
+from fedsilo.secure_aggregation.fixed_point import FixedPoint
+from fedsilo.wire import ExpectedBlock
+from fedsilo.wire.tensors import DTYPES
+
+SAMPLES_BOUND = 2.0**24
+"""Most samples of one silo, and most examples of a class that weigh a tensor."""
+
+VALUE_BOUND = 2.0**13
+"""Largest magnitude of a tensor's element that is no integer, and of a metric."""
+
+INTEGER_BOUND = 2.0**24
+"""Likewise of an integer, such as BatchNorm's counter of batches."""
+
+TOTAL_BOUND = 2.0**40
+"""Likewise of an element of a tensor that is added as it is, such as a number of examples or pixels."""
+
+PIECE = 1 << 17
+"""Numbers that are encoded at a time."""
+
+Weights = Literal["samples", "uniform"]
+
+
+@dataclass(frozen=True)
+class PlainUpdate:
+    """An update that keeps its contract.
+
+    :param names: of the tensors that it has.
+    :param tensor: name -> its values.
+    """
+
+    samples: int
+    metrics: Mapping[str, float]
+    names: Collection[str]
+    tensor: Callable[[str], np.ndarray]
+
+    def weight(self, weights: Weights) -> float:
+        """How much it counts in a mean by this rule."""
+        return float(self.samples) if weights == "samples" else 1.0
+
+
+class OverSilos(NamedTuple):
+    """What silos state of a figure, each of which counts as one.
+
+    :ivar spread: their standard deviation.
+    :ivar silos: that stated it.
+    """
+
+    mean: float
+    spread: float
+    silos: int
+
+
+@dataclass
+class Summed:
+    """What the sum of some silos' vectors says.
+
+    :ivar silos: how many they are.
+    :ivar samples: of all of them.
+    :ivar metrics: means over the silos that stated them, weighted by samples.
+    :ivar alike: figures in which silos count alike.
+    :ivar tensors: totals, and means by the job's rule; of a class's tensor over the silos that sent it, if any did.
+    :ivar quotients: sums of w_k / m_k times each tensor, where a quotient is summed, over the sum of w_k if that is by
+        the job's rule.
+    :ivar quotient_weight: the sum of w_k / m_k, likewise.
+    """
+
+    silos: int
+    samples: int = 0
+    metrics: dict[str, float] = field(default_factory=dict)
+    alike: dict[str, OverSilos] = field(default_factory=dict)
+    tensors: dict[str, np.ndarray] = field(default_factory=dict)
+    quotients: dict[str, np.ndarray] = field(default_factory=dict)
+    quotient_weight: float = 0.0
+
+    def weight(self, weights: Weights) -> float:
+        """Sum of the silos' weights by this rule."""
+        return float(self.samples if weights == "samples" else self.silos)
+
+
+class Part(Protocol):
+    """Some consecutive numbers of the vector."""
+
+    @property
+    def size(self) -> int:
+        """How many."""
+
+    def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
+        """Fill them, which are zeros, in from an update.
+
+        :raises Problem: `out-of-range` for a number beyond its bound.
+        """
+
+    def take(self, numbers: np.ndarray, summed: Summed) -> None:
+        """Add to `summed` what their sums say; it has what the parts before have said."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The samples n."""
+
+    silos: int
+    size = 1
+
+    def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
+        """See `Part`."""
+        put(numbers, "samples", _counts(self.silos), np.array([float(update.samples)]))
+
+    def take(self, numbers: np.ndarray, summed: Summed) -> None:
+        """See `Part`."""
+        summed.samples = int(_counts(self.silos).decode(numbers)[0])
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric m: n m beside n, or zeros where it is not stated or beyond its bound."""
+
+    silos: int
+    name: str
+    size = 2
+
+    def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
+        """See `Part`."""
+        value = update.metrics.get(self.name)
+        if value is not None and abs(value) <= VALUE_BOUND:
+            samples = np.array([float(update.samples)])
+            put(numbers, self.name, self._point, samples * value)
+            put(numbers[1:], self.name, _counts(self.silos), samples)
+
+    def take(self, numbers: np.ndarray, summed: Summed) -> None:
+        """See `Part`."""
+        if count := _counts(self.silos).decode(numbers[1:])[0]:
+            summed.metrics[self.name] = float(self._point.decode(numbers[:1])[0] / count)
+
+    @property
+    def _point(self) -> FixedPoint:
+        return FixedPoint(self.silos, SAMPLES_BOUND * VALUE_BOUND)
+
+
+@dataclass(frozen=True)
+class AlikeMetric:
+    """A metric m in which silos count alike: m, m^2 and 1, or zeros."""
+
+    silos: int
+    name: str
+    size = 3
+
+    def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
+        """See `Part`."""
+        value = update.metrics.get(self.name)
+        if value is not None and abs(value) <= VALUE_BOUND:
+            put(numbers, self.name, self._point, np.array([value, value**2, 1.0]))
+
+    def take(self, numbers: np.ndarray, summed: Summed) -> None:
+        """See `Part`."""
+        added, squares, count = self._point.decode(numbers)
+        if count:
+            mean = float(added / count)
+            spread = math.sqrt(max(float(squares / count) - mean**2, 0.0))
+            summed.alike[self.name] = OverSilos(mean, spread, int(count))
+
+    @property
+    def _point(self) -> FixedPoint:
+        return FixedPoint(self.silos, VALUE_BOUND**2)
+
+
+@dataclass(frozen=True)
+class Total:
+    """A tensor that is added as it is; zeros where it is left out."""
+
+    silos: int
+    block: ExpectedBlock
+
+    @property
+    def size(self) -> int:
+        """See `Part`."""
+        return self.block.spec.size
+
+    def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
+        """See `Part`."""
+        if self.block.name in update.names:
+            put_tensor(numbers, self.block, self._point, 1.0, update)
+
+    def take(self, numbers: np.ndarray, summed: Summed) -> None:
+        """See `Part`."""
+        summed.tensors[self.block.name] = taken_tensor(numbers, self.block, self._point, 1.0)
+
+    @property
+    def _point(self) -> FixedPoint:
+        return FixedPoint(self.silos, TOTAL_BOUND)
+
+
+@dataclass(frozen=True)
+class Average:
+    """A tensor that every silo sends: w x for each element x, where w is n or 1."""
+
+    silos: int
+    block: ExpectedBlock
+    weights: Weights
+
+    @property
+    def size(self) -> int:
+        """See `Part`."""
+        return self.block.spec.size
+
+    def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
+        """See `Part`."""
+        put_tensor(numbers, self.block, self._point, update.weight(self.weights), update)
+
+    def take(self, numbers: np.ndarray, summed: Summed) -> None:
+        """See `Part`."""
+        divisor = summed.weight(self.weights)
+        summed.tensors[self.block.name] = taken_tensor(numbers, self.block, self._point, divisor)
+
+    @property
+    def _point(self) -> FixedPoint:
+        return tensor_point(self.silos, self.block, self.weights)
+
+
+@dataclass(frozen=True)
+class OfClass:
+    """A class's tensor: c, then c x for each element x, where c is the number that counts its examples, or 1.
+
+    Zeros where the silo has left it out.
+    """
+
+    silos: int
+    block: ExpectedBlock
+
+    @property
+    def size(self) -> int:
+        """See `Part`."""
+        return 1 + self.block.spec.size
+
+    def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
+        """See `Part`; `missing-block` for a tensor without the number that counts its examples."""
+        name, counted = self.block.name, self.block.counted
+        if name not in update.names:
+            return
+        if counted is not None and counted not in update.names:
+            raise Problem("missing-block", f"block {counted}: counts for {name}; send both")
+        count = 1.0 if counted is None else float(update.tensor(counted))
+        put(numbers, f"tensor {name}: its weight", _counts(self.silos), np.array([count]))
+        put_tensor(numbers[1:], self.block, self._point, count, update)
+
+    def take(self, numbers: np.ndarray, summed: Summed) -> None:
+        """See `Part`."""
+        if count := float(_counts(self.silos).decode(numbers[:1])[0]):
+            summed.tensors[self.block.name] = taken_tensor(numbers[1:], self.block, self._point, count)
+
+    @property
+    def _point(self) -> FixedPoint:
+        return tensor_point(self.silos, self.block, "uniform" if self.block.counted is None else "samples")
+
+
+@dataclass(frozen=True)
+class Divided:
+    """The weight w over a metric m, at least 1, and w x / m for each element x of some tensors.
+
+    :param own: whether w is 1 whatever the job's rule, so that the sums are not divided by the sum of w.
+    """
+
+    silos: int
+    metric: str
+    blocks: tuple[ExpectedBlock, ...]
+    weights: Weights
+    own: bool
+
+    @property
+    def size(self) -> int:
+        """See `Part`."""
+        return 1 + sum(block.spec.size for block in self.blocks)
+
+    def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
+        """See `Part`."""
+        part = update.weight(self.weights) / update.metrics[self.metric]
+        put(numbers, f"weight over {self.metric}", self._weight, np.array([part]))
+        for block, start in self._places():
+            put_tensor(numbers[start:], block, tensor_point(self.silos, block, self.weights), part, update)
+
+    def take(self, numbers: np.ndarray, summed: Summed) -> None:
+        """See `Part`."""
+        divisor = 1.0 if self.own else summed.weight(self.weights)
+        summed.quotient_weight = float(self._weight.decode(numbers[:1])[0]) / divisor
+        for block, start in self._places():
+            point = tensor_point(self.silos, block, self.weights)
+            summed.quotients[block.name] = taken_tensor(numbers[start:], block, point, divisor)
+
+    def _places(self) -> Iterator[tuple[ExpectedBlock, int]]:
+        start = 1
+        for block in self.blocks:
+            yield block, start
+            start += block.spec.size
+
+    @property
+    def _weight(self) -> FixedPoint:
+        return FixedPoint(self.silos, _largest(self.weights))
+
+
+def is_float(block: ExpectedBlock) -> bool:
+    """Whether its elements are floating-point numbers."""
+    return DTYPES[block.dtype].kind == "f"
+
+
+def tensor_point(silos: int, block: ExpectedBlock, weights: Weights) -> FixedPoint:
+    """The encoding of a tensor's elements, weighted by this rule."""
+    bound = VALUE_BOUND if is_float(block) else INTEGER_BOUND
+    return FixedPoint(silos, bound * _largest(weights))
+
+
+def put(numbers: np.ndarray, what: str, point: FixedPoint, values: np.ndarray) -> None:
+    """Encode values at the beginning of some numbers.
+
+    :raises Problem: `out-of-range`, which says of what.
+    """
+    try:
+        numbers[: values.size] = point.encode(values)
+    except Problem as problem:
+        raise Problem(problem.code, f"{what}: {problem.detail}") from None
+
+
+def put_tensor(
+    numbers: np.ndarray, block: ExpectedBlock, point: FixedPoint, weight: float, update: PlainUpdate
+) -> None:
+    """Weight times each element of an update's tensor; errors as `put`."""
+    values = update.tensor(block.name).reshape(-1)
+    for first in range(0, values.size, PIECE):
+        piece = weight * values[first : first + PIECE].astype(np.float64)
+        put(numbers[first:], f"tensor {block.name}", point, piece)
+
+
+def taken_tensor(numbers: np.ndarray, block: ExpectedBlock, point: FixedPoint, divisor: float) -> np.ndarray:
+    """The sums of such elements over a divisor."""
+    spec = block.spec
+    found = np.empty(spec.size, DTYPES[spec.dtype])
+    for first in range(0, spec.size, PIECE):
+        last = min(first + PIECE, spec.size)
+        found[first:last] = point.decode(numbers[first:last]) / divisor
+    return found.reshape(spec.shape)
+
+
+def _counts(silos: int) -> FixedPoint:
+    return FixedPoint(silos, SAMPLES_BOUND)
+
+
+def _largest(weights: Weights) -> float:
+    return SAMPLES_BOUND if weights == "samples" else 1.0
