@@ -11,6 +11,7 @@ import numpy as np
 
 from fedsilo.errors import Problem
 from fedsilo.secure_aggregation.fixed_point import FixedPoint
+from fedsilo.secure_aggregation.wide import BOUND, exact, put_wide, taken_wide
 from fedsilo.wire import ExpectedBlock
 from fedsilo.wire.tensors import DTYPES
 
@@ -18,7 +19,7 @@ SAMPLES_BOUND = 2.0**24
 """Most samples of one silo, and most examples of a class that weigh a tensor."""
 
 VALUE_BOUND = 2.0**13
-"""Largest magnitude of a tensor's element that is no integer, and of a metric."""
+"""Largest magnitude of a tensor's element that is no integer."""
 
 INTEGER_BOUND = 2.0**24
 """Likewise of an integer, such as BatchNorm's counter of batches."""
@@ -124,33 +125,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric m: n m beside n, or zeros where it is not stated or beyond its bound."""
-
-    silos: int
-    name: str
-    size = 2
-
-    def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
-        """See `Part`."""
-        value = update.metrics.get(self.name)
-        if value is not None and abs(value) <= VALUE_BOUND:
-            samples = np.array([float(update.samples)])
-            put(numbers, self.name, self._point, samples * value)
-            put(numbers[1:], self.name, _counts(self.silos), samples)
-
-    def take(self, numbers: np.ndarray, summed: Summed) -> None:
-        """See `Part`."""
-        if count := _counts(self.silos).decode(numbers[1:])[0]:
-            summed.metrics[self.name] = float(self._point.decode(numbers[:1])[0] / count)
-
-    @property
-    def _point(self) -> FixedPoint:
-        return FixedPoint(self.silos, SAMPLES_BOUND * VALUE_BOUND)
-
-
-@dataclass(frozen=True)
-class AlikeMetric:
-    """A metric m in which silos count alike: m, m^2 and 1, or zeros."""
+    """A metric m: n, then n m, or zeros where it is not stated or too large for the sum."""
 
     silos: int
     name: str
@@ -159,20 +134,37 @@ class AlikeMetric:
     def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
         """See `Part`."""
         value = update.metrics.get(self.name)
-        if value is not None and abs(value) <= VALUE_BOUND:
-            put(numbers, self.name, self._point, np.array([value, value**2, 1.0]))
+        if value is not None and abs(added := update.samples * exact(self.name, value)) <= BOUND:
+            put(numbers, self.name, _counts(self.silos), np.array([float(update.samples)]))
+            put_wide(numbers[1:], self.silos, self.name, [added])
 
     def take(self, numbers: np.ndarray, summed: Summed) -> None:
         """See `Part`."""
-        added, squares, count = self._point.decode(numbers)
-        if count:
-            mean = float(added / count)
-            spread = math.sqrt(max(float(squares / count) - mean**2, 0.0))
-            summed.alike[self.name] = OverSilos(mean, spread, int(count))
+        if count := int(_counts(self.silos).decode(numbers[:1])[0]):
+            summed.metrics[self.name] = float(taken_wide(numbers[1:], self.silos)[0] / count)
 
-    @property
-    def _point(self) -> FixedPoint:
-        return FixedPoint(self.silos, VALUE_BOUND**2)
+
+@dataclass(frozen=True)
+class AlikeMetric:
+    """A metric m in which silos count alike: 1, m and m^2, or zeros, likewise."""
+
+    silos: int
+    name: str
+    size = 5
+
+    def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
+        """See `Part`."""
+        value = update.metrics.get(self.name)
+        if value is not None and (square := exact(self.name, value) ** 2) <= BOUND:
+            put(numbers, self.name, _counts(self.silos), np.ones(1))
+            put_wide(numbers[1:], self.silos, self.name, [exact(self.name, value), square])
+
+    def take(self, numbers: np.ndarray, summed: Summed) -> None:
+        """See `Part`."""
+        if count := int(_counts(self.silos).decode(numbers[:1])[0]):
+            mean, square = (total / count for total in taken_wide(numbers[1:], self.silos))
+            spread = math.sqrt(max(float(square - mean * mean), 0.0))
+            summed.alike[self.name] = OverSilos(float(mean), spread, count)
 
 
 @dataclass(frozen=True)

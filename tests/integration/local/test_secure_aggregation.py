@@ -79,7 +79,7 @@ def test_every_message_is_in_the_audit_log_and_only_masked_updates_are_large(sec
     assert all(line["kinds"].keys() == {"secure_aggregation"} for line in departed)
     sizes = [line["kinds"]["secure_aggregation"]["bytes"] for line in departed[:5]]
     numbers = sum(array.size for array in model(secure).values())
-    assert sizes == [160, 3 * 148, 8 * (numbers + 3), 64, 4 * 66]
+    assert sizes == [160, 3 * 148, 8 * (numbers + 4), 64, 4 * 66]
     assert [line["samples"] for line in departed] == [0] * 10
 
 
@@ -141,7 +141,7 @@ def test_an_aggregator_and_a_silo_that_collude_do_not_find_an_update(
     names = [name for name in update if update[name].dtype == np.float32]
     values = samples * np.concatenate([update[name].reshape(-1) for name in names]).astype(np.float64)
     point = FixedPoint(4, SAMPLES_BOUND * VALUE_BOUND)
-    recovered = point.decode(vector[3:])
+    recovered = point.decode(vector[4:])
     assert (np.abs(recovered - values).max() <= 2.0**-point.bits) == found
     if not found:
         assert abs(np.corrcoef(recovered, values)[0, 1]) < 0.15, "as of random numbers"

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fedsilo.api.communication import CommunicationSpec
+from fedsilo.api.data import PreprocessingSpec
 from fedsilo.api.loading import JobManifest
 from fedsilo.engine.context import JobContext
 from fedsilo.methods import registry
@@ -125,12 +126,26 @@ def read_beside_sums(directory: Path, form: str, monkeypatch: pytest.MonkeyPatch
     return read
 
 
+def changed(manifest: JobManifest, **sections: Any) -> JobManifest:
+    """The same job with other sections of its specification."""
+    spec = manifest.job.spec.model_copy(update=sections)
+    return JobManifest(manifest.file, manifest.job.model_copy(update={"spec": spec}), manifest.silos)
+
+
+def both(manifest: JobManifest, directory: Path) -> tuple[Tree, Tree]:
+    """Models of the job with sums alone and of the plain one."""
+    found = []
+    for name, one in (("summed", secured(manifest)), ("plain", manifest)):
+        result = simulate(one, directory, directory / name).result
+        assert result is not None
+        found.append(open_blob(result.path).tree())
+    return found[0], found[1]
+
+
 def secured(manifest: JobManifest) -> JobManifest:
     """The same job with sums alone."""
-    spec = manifest.job.spec
-    aggregation = spec.aggregation.model_copy(update={"secure": True})
-    job = manifest.job.model_copy(update={"spec": spec.model_copy(update={"aggregation": aggregation})})
-    return JobManifest(manifest.file, job, manifest.silos)
+    aggregation = manifest.job.spec.aggregation.model_copy(update={"secure": True})
+    return changed(manifest, aggregation=aggregation)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -149,11 +164,7 @@ def test_the_server_half_reads_sums_only_where_its_declaration_says_so(
     "form", [form for form in FORMS if registry.bind(form_spec(form, list(LABELS))).beyond_sums is None]
 )
 def test_sums_end_in_the_model_of_the_plain_job(tmp_path: Path, form: str) -> None:
-    manifest = form_manifest(tmp_path, form, LABELS)
-    plain = simulate(manifest, tmp_path, tmp_path / "plain").result
-    summed = simulate(secured(manifest), tmp_path, tmp_path / "summed").result
-    assert plain is not None and summed is not None
-    ours, theirs = open_blob(summed.path).tree(), open_blob(plain.path).tree()
+    ours, theirs = both(form_manifest(tmp_path, form, LABELS), tmp_path)
     assert ours.keys() == theirs.keys()
     for name in ours:
         # float32 rounds at 6e-8, over three rounds of training.
@@ -162,13 +173,19 @@ def test_sums_end_in_the_model_of_the_plain_job(tmp_path: Path, form: str) -> No
 
 @pytest.mark.parametrize("form", ["fedavgm", "scaffold", "fednova"])
 def test_a_model_that_is_sent_with_a_loss_is_compared_as_silos_saw_it(tmp_path: Path, form: str) -> None:
-    manifest = form_manifest(tmp_path, form, LABELS)
     communication = CommunicationSpec.model_validate({"download": {"encoding": "int8"}})
-    spec = manifest.job.spec.model_copy(update={"communication": communication})
-    manifest = JobManifest(manifest.file, manifest.job.model_copy(update={"spec": spec}), manifest.silos)
-    plain = simulate(manifest, tmp_path, tmp_path / "plain").result
-    summed = simulate(secured(manifest), tmp_path, tmp_path / "summed").result
-    assert plain is not None and summed is not None
-    ours, theirs = open_blob(summed.path).tree(), open_blob(plain.path).tree()
+    manifest = changed(form_manifest(tmp_path, form, LABELS), communication=communication)
+    ours, theirs = both(manifest, tmp_path)
     for name in ours:
         np.testing.assert_allclose(ours[name], theirs[name], atol=1e-5)
+
+
+def test_preprocessing_follows_from_sums(tmp_path: Path) -> None:
+    manifest = form_manifest(tmp_path, "fedavg", LABELS)
+    data = manifest.job.spec.data.model_copy(update={"preprocessing": PreprocessingSpec(standardise=True)})
+    ours, theirs = both(changed(manifest, data=data), tmp_path)
+    for name in ours:
+        np.testing.assert_allclose(ours[name], theirs[name], atol=1e-5)
+    unprepared = simulate(manifest, tmp_path, tmp_path / "unprepared").result
+    assert unprepared is not None
+    assert any((open_blob(unprepared.path).tree()[name] != ours[name]).any() for name in ours)

@@ -1,0 +1,57 @@
+"""Numbers of any ordinary size in a sum: exact multiples of 2^-44, in two integers each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from fedsilo.errors import Problem
+from fedsilo.secure_aggregation.fixed_point import SUM_BITS
+
+UNIT = Fraction(1, 1 << 44)
+
+BOUND = 1 << 60
+"""Largest magnitude of a summand."""
+
+
+def exact(name: str, value: float) -> Fraction:
+    """A number without any loss.
+
+    :raises Problem: `out-of-range` where it is none.
+    """
+    if not math.isfinite(value):
+        raise Problem("out-of-range", f"{name}: is {value:g}; nothing is sent")
+    return Fraction(value)
+
+
+def put_wide(numbers: np.ndarray, silos: int, name: str, values: Sequence[Fraction]) -> None:
+    """Each value as multiples of the unit in two numbers: the low digits, and how often they overflow.
+
+    :param silos: that are added at most.
+    :raises Problem: `out-of-range`.
+    """
+    digits = _digits(silos)
+    for place, value in enumerate(values):
+        if abs(value) > BOUND:
+            raise Problem(
+                "out-of-range",
+                f"{name}: sum {place} is {float(value):g}, beyond the bound {BOUND:g}; nothing is sent",
+            )
+        high, low = divmod(round(value / UNIT), 1 << digits)
+        numbers[2 * place] = low
+        numbers[2 * place + 1] = np.int64(high).view(np.uint64)
+
+
+def taken_wide(numbers: np.ndarray, silos: int) -> list[Fraction]:
+    """Sums of such values."""
+    digits = _digits(silos)
+    lows, highs = numbers[0::2].tolist(), numbers[1::2].view(np.int64).tolist()
+    return [UNIT * ((high << digits) + low) for low, high in zip(lows, highs, strict=True)]
+
+
+def _digits(silos: int) -> int:
+    """Binary digits of the low number, so that a sum of so many stays below 2^62."""
+    return SUM_BITS - math.ceil(math.log2(silos))
