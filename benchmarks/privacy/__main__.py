@@ -3,12 +3,14 @@
     python -m benchmarks.privacy attacks                          # digits, which are shipped
     python -m benchmarks.privacy attacks --dataset mnist --data FOLDER
     python -m benchmarks.privacy accuracy --dataset cifar10 --data FOLDER
+    python -m benchmarks.privacy silos
     python -m benchmarks.privacy attacks --render                 # tables and picture of what is on file
 
 `attacks`: membership inference (is this image among the victim's?) and inversion (what do its images look like?)
 against FedAvg's models, CCVR's class means and CReFF's averaged gradients: as sent, with example-level differential
 privacy, and where the aggregator sees the sum of all silos only. `accuracy`: FedAvg, FedConcat and CCVR at several
-epsilons. What is finished is on file, as JSON lines; called again, the same command goes on with the rest.
+epsilons. `silos`: FedAvg whose noise hides whole silos. What is finished is on file, as JSON lines; called again, the
+same command goes on with the rest.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks.privacy import accuracy, campaign, report
+from benchmarks.privacy import accuracy, campaign, report, silos
 from benchmarks.privacy.campaign import read
 from benchmarks.privacy.federation import SHAPES
 from fedsilo.errors import FedsiloError
@@ -28,7 +30,7 @@ INTO = Path("docs/results")
 def main() -> int:
     """Run what is missing, then print the tables and draw the picture."""
     args = _arguments()
-    of = {"attacks": _attacks, "accuracy": _accuracy}
+    of = {"attacks": _attacks, "accuracy": _accuracy, "silos": _silos}
     try:
         of[args.what](args)
     except FedsiloError as error:
@@ -53,13 +55,20 @@ def _accuracy(args: argparse.Namespace) -> None:
     print(accuracy.table(read(path)))
 
 
+def _silos(args: argparse.Namespace) -> None:
+    path = args.into / "privacy-silos.jsonl"
+    if not args.render:
+        silos.campaign(path)
+    print(silos.table(read(path)))
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.privacy",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("what", choices=["attacks", "accuracy"])
+    parser.add_argument("what", choices=["attacks", "accuracy", "silos"])
     parser.add_argument("--dataset", choices=list(accuracy.SCALES), default="digits")
     parser.add_argument(
         "--runs", type=int, default=32, metavar="N", help="of each attacked job; 32 by default"
