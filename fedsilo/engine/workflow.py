@@ -27,11 +27,7 @@ from fedsilo.engine.record import Record
 from fedsilo.engine.result import Released
 from fedsilo.engine.robust.rule import RobustMean
 from fedsilo.engine.round import OpenRound
-from fedsilo.engine.secure_sums import (
-    ANSWERED,
-    SecureSums,
-    without_secure_sums,
-)
+from fedsilo.engine.secure_sums import ANSWERED, SecureSums, without_secure_sums
 from fedsilo.engine.selection import (
     best_round,
     best_snapshot,
@@ -65,7 +61,6 @@ if TYPE_CHECKING:
     from fedsilo.engine.scoring import GlobalEvaluation
 
 log = logging.getLogger("fedsilo.engine")
-
 
 OF_EVERY_METHOD = (EVALUATE, PREPROCESSING)
 """Steps that are the job's own, and leave a method's state as it is."""
@@ -158,12 +153,7 @@ class Workflow:
             masking = self._sums.assigned(exchange.phase.step, silos)
         if exchange.phase.step == PREPROCESSING:
             return state, {silo: Assignment(_trees(masking, silo)) for silo in silos}
-        offered, assignments = with_encoded_trees(
-            self.spec.download,
-            self._context.signature,
-            self._contract_of(exchange),
-            *self._assign(state, exchange, silos),
-        )
+        offered, assignments = self._offered(state, exchange, silos)
         # With every task: a guard keeps the blobs of a task and of the one before it.
         added = {INITIAL: INITIAL} if self._method.hands_out_initial else {}
         added |= {PREPROCESSING: PREPROCESSING} if PREPROCESSING in state.trees else {}
@@ -172,10 +162,19 @@ class Workflow:
             for silo, given in assignments.items()
         }
 
-    def _assign(
+    def _offered(
         self, state: State, exchange: Exchange, silos: Sequence[str]
     ) -> tuple[State, Mapping[str, Assignment]]:
         """The same without what the job itself adds."""
+        plain = self._assign(state, exchange, silos)
+        return with_encoded_trees(
+            self.spec.download, self._context.signature, self._contract_of(exchange), *plain
+        )
+
+    def _assign(
+        self, state: State, exchange: Exchange, silos: Sequence[str]
+    ) -> tuple[State, Mapping[str, Assignment]]:
+        """The same with trees as they are, and not as they are sent."""
         if exchange.phase.step != EVALUATE:
             with self._method_errors("assign"):
                 return state, self._half.assign(self._context, _of_method(state), exchange, silos)
@@ -246,13 +245,13 @@ class Workflow:
         elif exchange.phase.step == UNMASK:
             answered = tuple(state.tree(CONFIRMED))
             summed = sums.unmasked(self.spec, state, exchange, updates, layout)
-            # What the exchange itself has handed out, since those of its steps hand out messages.
-            offered, assignments = self.assign(state, whole, answered)
         else:
             return sums.heard(self.spec, state, exchange, updates), {}
         before = without_secure_sums(state)
         if whole.phase.step in OF_EVERY_METHOD:
             return self._fold_figures(before, whole, summed)
+        if sums is not None:  # the steps of the exchange hand out messages
+            offered, assignments = self._offered(before, whole, answered)
         after, found = self._fold_training(before, whole, summed, offered, assignments)
         alone = {"silos": list(answered), "samples": summed.samples(TOGETHER)}
         return after, {**found, "samples": {}, "silos": {}, "summed": alone}

@@ -187,7 +187,7 @@ def test_statistics_two_sums_and_scores_of_the_silos_are_summed_too(tmp_path: Pa
 
     members = silos(*NAMES)
     for member in members:
-        kinds = ["model", "class_means", "class_covariances", "confusion"]
+        kinds = ["model", "class_means", "class_covariances", "confusion", "feature_statistics"]
         member["spec"]["policy"] = {"payloadKinds": kinds}
 
     def written(name: str, **aggregation: bool) -> Path:
@@ -198,7 +198,7 @@ def test_statistics_two_sums_and_scores_of_the_silos_are_summed_too(tmp_path: Pa
             aggregation={"weights": "uniform", **aggregation},
             evaluation={"testDataset": None, "metrics": ["confusion_matrix", "auroc"]},
             aggregator={"datasets": [], "keepUpdates": True},
-            data={"validationFraction": 0.2},
+            data={"validationFraction": 0.2, "preprocessing": {"standardise": True}},
         )
 
     secure = run(written("secure", **SECURE), tmp_path / "secure")
@@ -214,3 +214,20 @@ def test_statistics_two_sums_and_scores_of_the_silos_are_summed_too(tmp_path: Pa
     assert simulated.document["model"]["sha256"] == secure.document["model"]["sha256"]
     assert simulated.history[-1]["metrics"] == found["metrics"]
     assert main(["verify", str(secure.workdir), "--replay"]) == 0
+
+
+def test_a_model_that_is_sent_with_a_loss_leaves_no_message_in_the_state(tmp_path: Path) -> None:
+    manifest = write(
+        tmp_path / "lossy.yaml",
+        silos(*NAMES[:3]),
+        method={"name": "fedavgm"},
+        aggregation=SECURE,
+        communication={"download": {"encoding": "int8"}},
+        training={"rounds": 1},
+    )
+    ended = run(manifest, tmp_path / "run")
+    assert ended.code == 0, ended.err
+    state = json.loads((ended.workdir / "aggregator" / "state.json").read_text())["state"]
+    assert state["trees"].keys() == {"model", "velocity"}
+    simulated = run(manifest, tmp_path / "simulated", "--in-process")
+    assert simulated.document["model"]["sha256"] == ended.document["model"]["sha256"]
