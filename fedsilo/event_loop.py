@@ -37,7 +37,7 @@ def run_event_loop(main: Coroutine[Any, Any, T]) -> T:
             if MIXED_UP not in str(error):
                 raise
             raise FedsiloError(
-                f"the event loop has mixed up two connections ({error}); nothing is lost: start this process again"
+                f"the event loop has mixed up two connections ({error}); start this process again"
             ) from error
 
 

@@ -30,7 +30,10 @@ DESCRIPTIONS: Mapping[str, KindDescription] = {
         "the mean of the features of each class, with its number of samples",
         counts_samples=True,
     ),
-    "class_covariances": KindDescription("class covariances", "the covariance of the features of each class"),
+    "class_covariances": KindDescription(
+        "class covariances",
+        "the covariance of the features of each class, or, to be added, the mean of their squares and products",
+    ),
     "averaged_gradients": KindDescription(
         "averaged gradients", "the classifier's gradient of each class, averaged over its samples"
     ),

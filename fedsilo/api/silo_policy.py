@@ -99,7 +99,7 @@ class SiloPolicy(Fields):
         default="Mean",
         description="How the accuracy of the silo's own model is reported, if the method trains one: Withheld, it "
         "stays in the silo; Mean, the aggregator reports mean and spread over the silos; PerSilo, with the silo's "
-        "name.",
+        "name, unless the job has aggregation.secure.",
     )
     max_bytes_per_round: Quantity | None = Field(
         default=None, description="Maximum size of an update; unlimited when null."

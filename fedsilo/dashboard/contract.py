@@ -93,15 +93,18 @@ def _payload_text(
 
 def _notes(steps: Sequence[Step], job: FederatedJobSpec) -> Iterator[str]:
     yield "Examples are not among what an update may hold; a silo's guard refuses whatever is not in this list."
-    if job.aggregation.secure:
+    secure = bool(job.aggregation.secure)
+    if secure:
         yield "The number of samples is in the sum as well: nobody is told how many a single silo has."
-        return
-    yield "Every update states how many samples it was computed from."
+    else:
+        yield "Every update states how many samples it was computed from."
     payloads = [payload for step in steps for payload in step.payloads]
     least = job.privacy.min_samples_per_class
     if any(payload.per_class for payload in payloads):
         yield f"Of a class with fewer than {least} samples in a silo nothing is sent; a silo may ask for more."
-    if count_samples({payload.kind for payload in payloads}):
+    if secure and any(payload.per_class for payload in payloads):
+        yield "What is sent of a class is added; of a class that one silo alone has, the sum is its own."
+    elif count_samples({payload.kind for payload in payloads}):
         yield "The consortium learns how many samples of each class a silo has."
     elif any(payload.per_class for payload in payloads):
         yield "The consortium learns which classes a silo has, not how many samples of each."

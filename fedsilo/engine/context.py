@@ -127,7 +127,7 @@ class JobContext(ServerContext):
     ) -> tuple[Tree, float]:
         """The sum over silos of v_k times each tensor of its model, and the sum of v_k = scale p_k / (m_k distance)."""
         if isinstance(updates, SummedUpdates):
-            return updates.quotient(scale, distance)
+            return updates.quotient(quotient, scale, distance)
         parts = dict.fromkeys(updates.silos, 1.0) if quotient.weights else self.shares(updates)
         weights = {
             silo: scale * part / (updates.metrics(silo)[quotient.metric] * distance)
@@ -137,6 +137,8 @@ class JobContext(ServerContext):
 
     def mean_metric(self, updates: Updates, metric: str) -> float:
         """Average of a metric that every silo states, by the job's rule."""
+        if isinstance(updates, SummedUpdates) and self.weights != "samples":
+            raise MethodError(f"metric {metric}: in a sum its average is by samples, and the job's is not")
         shares = self.shares(updates)
         return sum(shares[silo] * updates.metrics(silo)[metric] for silo in updates.silos)
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from fedsilo.data.statistics import FeatureStatistics
 from fedsilo.engine.fold import FoldedUpdates, mean_metrics, personal_accuracy
+from fedsilo.engine.summed_updates import SummedUpdates
 from fedsilo.errors import MethodError
 from fedsilo.learning.metrics.catalogue import LOSS, RMSE, over_silos
 from fedsilo.learning.metrics.chosen import LOG_LIKELIHOOD, TOKENS, ChosenMetrics
@@ -65,7 +66,7 @@ def _sums(updates: Updates, chosen: ChosenMetrics, classes: int, means: Mapping[
         if chosen.counts or chosen.bins:
             blocks = updates.tensors(silo, CONFUSION)
             bins += _bins(silo, blocks.pop(CALIBRATION, np.zeros((BIN_ROWS, 3))), updates.samples(silo))
-            _require_counts(silo, blocks, updates.samples(silo), chosen)
+            _require_counts(silo, blocks, updates.samples(silo), chosen, isinstance(updates, SummedUpdates))
             for name, row in blocks.items():
                 counts[int(name.rpartition("/")[2])] += row
         if chosen.targets:
@@ -78,10 +79,12 @@ def _sums(updates: Updates, chosen: ChosenMetrics, classes: int, means: Mapping[
     return Sums(counts if chosen.counts else None, bins if chosen.bins else None, values, tokens)
 
 
-def _require_counts(silo: str, rows: Tree, samples: int, chosen: ChosenMetrics) -> None:
+def _require_counts(silo: str, rows: Tree, samples: int, chosen: ChosenMetrics, summed: bool) -> None:
     """Check that counts are such, and of as many examples as the silo says that it has scored.
 
     A row of a label has all of them, and the rows of classes have them together; pixels have a count of their own.
+
+    :param summed: whether they are of several silos, of which some may have left a label out.
     """
     for name, row in rows.items():
         if row.min() < 0 or row.max() > MAX_COUNT:
@@ -91,7 +94,8 @@ def _require_counts(silo: str, rows: Tree, samples: int, chosen: ChosenMetrics) 
     if chosen.answers == "class" and chosen.counts:
         totals = {f"{CONFUSION}/*": sum(totals.values())}
     for name, total in totals.items():
-        if chosen.answers in ("class", "labels") and total != samples:
+        left_out = summed and chosen.answers == "labels" and total < samples
+        if chosen.answers in ("class", "labels") and total != samples and not left_out:
             raise MethodError(
                 f"silo {silo}: {name}: counts {total} examples, and the silo says {samples}; see its trainer's log"
             )

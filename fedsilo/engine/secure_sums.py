@@ -68,10 +68,10 @@ class SecureSums:
     job: str
     keys: Mapping[str, VerifyKey]
 
-    def context(self, spec: FederatedJobSpec, training: Exchange) -> SumContext:
-        """What the sum of a training exchange is of."""
-        silos = participants(spec, training, tuple(self.keys))
-        return sum_context(spec, self.job, exchange_id(training), silos, self.keys)
+    def context(self, spec: FederatedJobSpec, whole: Exchange) -> SumContext:
+        """What the sum of an exchange is of."""
+        silos = participants(spec, whole, tuple(self.keys))
+        return sum_context(spec, self.job, exchange_id(whole), silos, self.keys)
 
     def assigned(self, step: str, silos: Sequence[str]) -> Mapping[str, Assignment]:
         """What a task of a step hands out beside what the method does."""
@@ -123,7 +123,11 @@ class SecureSums:
         found = _holding(updates, announcement)
         context.require_enough(found, "announced keys")
         rows = {silo: one.to_bytes() for silo, one in found.items()}
-        return state.with_trees(**{ANNOUNCED: _tree(rows)}).with_values(**{ANSWERED: list(rows)})
+        return (
+            without_secure_sums(state)
+            .with_trees(**{ANNOUNCED: _tree(rows)})
+            .with_values(**{ANSWERED: list(rows)})
+        )
 
     def _shared(self, state: State, context: SumContext, updates: FoldedUpdates) -> State:
         announced = list(_announcements(state))
@@ -171,8 +175,6 @@ class SecureSums:
 
 def without_secure_sums(state: State) -> State:
     """The state without what a sum has added."""
-    if ANSWERED not in state.values:
-        return state
     trees = {name: tree for name, tree in state.trees.items() if not name.startswith(PREFIX)}
     return State(trees, {name: value for name, value in state.values.items() if name != ANSWERED})
 

@@ -10,10 +10,11 @@ import numpy as np
 from fedsilo.api.aggregation import RuleSpec
 from fedsilo.engine.fold import FoldedUpdates
 from fedsilo.engine.held_updates import InMemoryUpdates
+from fedsilo.errors import MethodError
 from fedsilo.methods.state import Tree
 from fedsilo.secure_aggregation.aggregator_side import add_masked
 from fedsilo.secure_aggregation.clipping import Tensor, clipped
-from fedsilo.secure_aggregation.layout import Layout
+from fedsilo.secure_aggregation.layout import Layout, Quotient
 from fedsilo.secure_aggregation.parts import OverSilos, Summed
 
 TOGETHER = "all silos"
@@ -43,7 +44,7 @@ class SummedUpdates(InMemoryUpdates):
             if block.name in summed.tensors:
                 blocks.setdefault(block.kind, {})[block.name] = summed.tensors[block.name]
         super().__init__({TOGETHER: OneUpdate(summed.samples, summed.metrics, blocks)})
-        self._summed = summed
+        self._summed, self._quotient = summed, layout.quotient
 
     @property
     def count(self) -> int:
@@ -54,8 +55,13 @@ class SummedUpdates(InMemoryUpdates):
         """Mean and spread of a metric over the silos that state it; of its names such a job has one."""
         return next((self._summed.alike[name] for name in metrics if name in self._summed.alike), None)
 
-    def quotient(self, scale: float, distance: float) -> tuple[Tree, float]:
-        """As `ServerContext.quotient`, of the one that the step declares."""
+    def quotient(self, quotient: Quotient, scale: float, distance: float) -> tuple[Tree, float]:
+        """As `ServerContext.quotient`.
+
+        :raises MethodError: it is not the one that the step declares.
+        """
+        if quotient != self._quotient:
+            raise MethodError(f"quotient by {quotient.metric}: the step does not declare it")
         factor = scale / distance
         tree: Tree = {
             name: np.asarray(factor * found, found.dtype) for name, found in self._summed.quotients.items()
@@ -76,7 +82,7 @@ def summed_openly(
     for silo in updates.silos:
         tensors = {name: array for kind in kinds for name, array in updates.tensors(silo, kind).items()}
         tensor: Tensor = tensors.__getitem__
-        if rule is not None and rule.norm is not None:
-            tensor = clipped(tensor, layout.specs, sent(), rule.norm)
+        if rule is not None and rule.norm is not None and layout.model:
+            tensor = clipped(tensor, layout.model, sent(), rule.norm)
         add_masked(total, [layout.encode(updates.samples(silo), updates.metrics(silo), tensors, tensor)])
     return SummedUpdates(layout, layout.decode(total, len(updates.silos)))

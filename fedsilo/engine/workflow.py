@@ -250,7 +250,7 @@ class Workflow:
         before = without_secure_sums(state)
         if whole.phase.step in OF_EVERY_METHOD:
             return self._fold_figures(before, whole, summed)
-        if sums is not None:  # the steps of the exchange hand out messages
+        if sums is not None and self.spec.download.is_lossy:  # the steps of the exchange hand out messages
             offered, assignments = self._offered(before, whole, answered)
         after, found = self._fold_training(before, whole, summed, offered, assignments)
         alone = {"silos": list(answered), "samples": summed.samples(TOGETHER)}

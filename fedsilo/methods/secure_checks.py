@@ -36,7 +36,7 @@ def _check_method(method: Method) -> Iterator[Finding]:
 
 
 def _check_silos(method: Method) -> Iterator[Finding]:
-    spec, least = method.spec, method.spec.participation.min_silos
+    spec = method.spec
     silos = len(spec.silos.refs)
     if not silos:
         problem = "leaves open whose keys count, and silos mask their updates under each other's keys"
@@ -49,23 +49,32 @@ def _check_silos(method: Method) -> Iterator[Finding]:
             f"are more than {MAX_SILOS} silos, each of which sends every other a message",
             "name fewer silos",
         )
-    drawn, fewest = spec.participation.sampled(silos), method.fewest_summed
-    known = _what_is_known(method)
+    everyone = any(exchange.phase.everyone for exchange in method.exchanges())
+    for asked in (spec.participation.sampled(silos), *([silos] if everyone else [])):
+        if findings := list(_check_sum(method, asked)):
+            yield from findings
+            return
+
+
+def _check_sum(method: Method, drawn: int) -> Iterator[Finding]:
+    """Faults of exchanges that so many silos are asked in."""
+    spec, least = method.spec, method.spec.participation.min_silos
+    fewest, known, enough = method.fewest_summed, _what_is_known(method), drawn // 2 + 1
+    remedy = f"use {max(fewest, enough)} or more"
+    if enough > spec.participation.sampled(len(spec.silos.refs)):
+        remedy = "remove it, so that all of them must answer, or use a larger spec.participation.fraction"
     if drawn < fewest:
         problem = f"is asked of {counted(drawn, 'silo')} in each round, and {known}"
-        remedy = f"have {fewest} silos or more, or a larger spec.participation.fraction"
-        yield FIELD, True, problem, remedy
-        return
-    if spec.participation.quorum(drawn) < fewest:
+        yield FIELD, True, problem, f"have {fewest} silos or more, or a larger spec.participation.fraction"
+    elif spec.participation.quorum(drawn) < fewest:
         problem = f"permits a sum over {spec.participation.quorum(drawn)} silos, and {known}"
-        yield "spec.participation.minSilos", least, problem, f"use {max(fewest, drawn // 2 + 1)} or more"
-        return
-    if 2 * spec.participation.quorum(drawn) <= drawn:
+        yield "spec.participation.minSilos", least, problem, remedy
+    elif 2 * spec.participation.quorum(drawn) <= drawn:
         problem = (
-            f"is no more than half of the {drawn} silos of a round, so that two lists of survivors might both be "
-            "unmasked, and their difference shows one silo"
+            f"is no more than half of the {drawn} silos that are asked together, so that two lists of survivors might "
+            "both be unmasked, and their difference shows one silo"
         )
-        yield "spec.participation.minSilos", least, problem, f"use {drawn // 2 + 1} or more"
+        yield "spec.participation.minSilos", least, problem, remedy
 
 
 def _what_is_known(method: Method) -> str:

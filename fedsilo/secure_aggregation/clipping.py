@@ -22,7 +22,7 @@ def clipped(
     The norm is over all tensors of floating-point numbers; of a model that is clipped, the others are those of w.
 
     :param tensor: x.
-    :param specs: of its tensors.
+    :param specs: of its tensors; others stay as they are.
     :param sent: w, the model that the silo was sent.
     :param norm: L2 norm that the change keeps at most.
     :raises Problem: `wrong-shape` where w is another model, `not-finite`.
@@ -30,12 +30,15 @@ def clipped(
     for spec in specs:
         if spec.name not in sent or tuple(sent[spec.name].shape) != spec.shape:
             raise Problem("wrong-shape", f"tensor {spec.name}: the silo was sent none of this shape")
+    names = {spec.name for spec in specs}
     floats = [spec.name for spec in specs if _is_float(spec)]
     factor = clip_factor(((tensor(name), sent[name]) for name in floats), norm)
     if factor == 1:
         return tensor
 
     def of(name: str) -> np.ndarray:
+        if name not in names:
+            return tensor(name)
         if name not in floats:
             return sent[name]
         own, given = tensor(name), sent[name]

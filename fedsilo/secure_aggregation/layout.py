@@ -17,11 +17,11 @@ from fedsilo.secure_aggregation.parts import (
     Divided,
     Metric,
     OfClass,
-    Part,
     PlainUpdate,
     Samples,
     Summed,
     Total,
+    VectorPart,
     Weights,
     is_float,
 )
@@ -59,9 +59,9 @@ class Layout:
     alike: frozenset[str] = frozenset()
 
     @property
-    def specs(self) -> list[TensorSpec]:
-        """Of the tensors."""
-        return [block.spec for block in self.contract.blocks]
+    def model(self) -> list[TensorSpec]:
+        """Tensors of the model that a silo sends, if it does: those that norm clipping is of."""
+        return [block.spec for block in self.contract.blocks if block.kind == "model"]
 
     @property
     def size(self) -> int:
@@ -100,15 +100,15 @@ class Layout:
             part.take(total[start : start + part.size], summed)
         return summed
 
-    def _places(self) -> Iterator[tuple[Part, int]]:
+    def _places(self) -> Iterator[tuple[VectorPart, int]]:
         start = 0
         for part in self._parts:
             yield part, start
             start += part.size
 
     @cached_property
-    def _parts(self) -> list[Part]:
-        parts: list[Part] = [Samples(self.silos)]
+    def _parts(self) -> list[VectorPart]:
+        parts: list[VectorPart] = [Samples(self.silos)]
         for name in self.contract.metrics:
             parts.append(AlikeMetric(self.silos, name) if name in self.alike else Metric(self.silos, name))
         parts += [self._part_of(block) for block in self.contract.blocks]
@@ -120,7 +120,7 @@ class Layout:
             parts.append(Divided(self.silos, metric, divided, own or self.weights, own is not None))
         return parts
 
-    def _part_of(self, block: ExpectedBlock) -> Part:
+    def _part_of(self, block: ExpectedBlock) -> VectorPart:
         if block.total:
             return Total(self.silos, block)
         if block.label is not None:

@@ -30,10 +30,10 @@ class SumContext:
     """What one sum is of; every key, mask and signature is bound to all of it.
 
     :param job: uid of the job.
-    :param exchange: name of the training exchange whose updates are summed.
+    :param exchange: name of the exchange whose updates are summed.
     :param members: silo -> the key that signs for it, in the job's order.
     :param threshold: silos without which nothing is unmasked.
-    :param fewest: silos of which a sum may be; its own choice of whoever sends something, and not part of the sum.
+    :param fewest: silos that must be in a sum for whoever takes part; others do not see it.
     """
 
     job: str

@@ -25,15 +25,15 @@ class FeatureMeans:
 
     @property
     def size(self) -> int:
-        """See `Part`."""
+        """See `VectorPart`."""
         return 2 * self.block.spec.size
 
     def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
-        """See `Part`."""
+        """See `VectorPart`."""
         put_wide(numbers, self.silos, f"tensor {self.block.name}", _added(self.block, update))
 
     def take(self, numbers: np.ndarray, summed: Summed) -> None:
-        """See `Part`; the counts come before."""
+        """See `VectorPart`; the counts come before."""
         assert self.block.counted is not None, "without counts it is an average"
         counts = summed.tensors[self.block.counted].reshape(-1).tolist()
         totals = taken_wide(numbers, self.silos)
@@ -54,17 +54,17 @@ class Deviations:
 
     @property
     def size(self) -> int:
-        """See `Part`."""
+        """See `VectorPart`."""
         return 4 * self.block.spec.size
 
     def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
-        """See `Part`."""
+        """See `VectorPart`."""
         half, name = self.size // 2, f"tensor {self.block.name}"
         put_wide(numbers[:half], self.silos, name, _added(self.means, update))
         put_wide(numbers[half:], self.silos, name, _squares(self.block, self.means, update))
 
     def take(self, numbers: np.ndarray, summed: Summed) -> None:
-        """See `Part`; what rounding can account for is no deviation, so that a constant feature has none."""
+        """See `VectorPart`; what rounding can account for is no deviation, so that a constant feature has none."""
         assert self.means.counted is not None, "without counts it is an average"
         half, counts = self.size // 2, summed.tensors[self.means.counted].reshape(-1).tolist()
         found = []

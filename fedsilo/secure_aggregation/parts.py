@@ -90,7 +90,7 @@ class Summed:
         return float(self.samples if weights == "samples" else self.silos)
 
 
-class Part(Protocol):
+class VectorPart(Protocol):
     """Some consecutive numbers of the vector."""
 
     @property
@@ -115,11 +115,11 @@ class Samples:
     size = 1
 
     def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
-        """See `Part`."""
+        """See `VectorPart`."""
         put(numbers, "samples", _counts(self.silos), np.array([float(update.samples)]))
 
     def take(self, numbers: np.ndarray, summed: Summed) -> None:
-        """See `Part`."""
+        """See `VectorPart`."""
         summed.samples = int(_counts(self.silos).decode(numbers)[0])
 
 
@@ -132,14 +132,14 @@ class Metric:
     size = 3
 
     def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
-        """See `Part`."""
+        """See `VectorPart`."""
         value = update.metrics.get(self.name)
         if value is not None and abs(added := update.samples * exact(self.name, value)) <= BOUND:
             put(numbers, self.name, _counts(self.silos), np.array([float(update.samples)]))
             put_wide(numbers[1:], self.silos, self.name, [added])
 
     def take(self, numbers: np.ndarray, summed: Summed) -> None:
-        """See `Part`."""
+        """See `VectorPart`."""
         if count := int(_counts(self.silos).decode(numbers[:1])[0]):
             summed.metrics[self.name] = float(taken_wide(numbers[1:], self.silos)[0] / count)
 
@@ -153,14 +153,14 @@ class AlikeMetric:
     size = 5
 
     def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
-        """See `Part`."""
+        """See `VectorPart`."""
         value = update.metrics.get(self.name)
         if value is not None and (square := exact(self.name, value) ** 2) <= BOUND:
             put(numbers, self.name, _counts(self.silos), np.ones(1))
             put_wide(numbers[1:], self.silos, self.name, [exact(self.name, value), square])
 
     def take(self, numbers: np.ndarray, summed: Summed) -> None:
-        """See `Part`."""
+        """See `VectorPart`."""
         if count := int(_counts(self.silos).decode(numbers[:1])[0]):
             mean, square = (total / count for total in taken_wide(numbers[1:], self.silos))
             spread = math.sqrt(max(float(square - mean * mean), 0.0))
@@ -176,16 +176,16 @@ class Total:
 
     @property
     def size(self) -> int:
-        """See `Part`."""
+        """See `VectorPart`."""
         return self.block.spec.size
 
     def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
-        """See `Part`."""
+        """See `VectorPart`."""
         if self.block.name in update.names:
             put_tensor(numbers, self.block, self._point, 1.0, update)
 
     def take(self, numbers: np.ndarray, summed: Summed) -> None:
-        """See `Part`."""
+        """See `VectorPart`."""
         summed.tensors[self.block.name] = taken_tensor(numbers, self.block, self._point, 1.0)
 
     @property
@@ -203,15 +203,15 @@ class Average:
 
     @property
     def size(self) -> int:
-        """See `Part`."""
+        """See `VectorPart`."""
         return self.block.spec.size
 
     def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
-        """See `Part`."""
+        """See `VectorPart`."""
         put_tensor(numbers, self.block, self._point, update.weight(self.weights), update)
 
     def take(self, numbers: np.ndarray, summed: Summed) -> None:
-        """See `Part`."""
+        """See `VectorPart`."""
         divisor = summed.weight(self.weights)
         summed.tensors[self.block.name] = taken_tensor(numbers, self.block, self._point, divisor)
 
@@ -232,11 +232,11 @@ class OfClass:
 
     @property
     def size(self) -> int:
-        """See `Part`."""
+        """See `VectorPart`."""
         return 1 + self.block.spec.size
 
     def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
-        """See `Part`; `missing-block` for a tensor without the number that counts its examples."""
+        """See `VectorPart`; `missing-block` for a tensor without the number that counts its examples."""
         name, counted = self.block.name, self.block.counted
         if name not in update.names:
             return
@@ -247,7 +247,7 @@ class OfClass:
         put_tensor(numbers[1:], self.block, self._point, count, update)
 
     def take(self, numbers: np.ndarray, summed: Summed) -> None:
-        """See `Part`."""
+        """See `VectorPart`."""
         if count := float(_counts(self.silos).decode(numbers[:1])[0]):
             summed.tensors[self.block.name] = taken_tensor(numbers[1:], self.block, self._point, count)
 
@@ -271,18 +271,18 @@ class Divided:
 
     @property
     def size(self) -> int:
-        """See `Part`."""
+        """See `VectorPart`."""
         return 1 + sum(block.spec.size for block in self.blocks)
 
     def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
-        """See `Part`."""
+        """See `VectorPart`."""
         part = update.weight(self.weights) / update.metrics[self.metric]
         put(numbers, f"weight over {self.metric}", self._weight, np.array([part]))
         for block, start in self._places():
             put_tensor(numbers[start:], block, tensor_point(self.silos, block, self.weights), part, update)
 
     def take(self, numbers: np.ndarray, summed: Summed) -> None:
-        """See `Part`."""
+        """See `VectorPart`."""
         divisor = 1.0 if self.own else summed.weight(self.weights)
         summed.quotient_weight = float(self._weight.decode(numbers[:1])[0]) / divisor
         for block, start in self._places():

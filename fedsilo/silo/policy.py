@@ -135,7 +135,7 @@ class ReplyLimits:
         values = examples * math.prod(spec.data.input_shape[1:])
         personal = silo.spec.policy.personal_accuracy
         if personal == "PerSilo" and spec.aggregation.secure:
-            personal = "Mean"  # nobody sees that of one silo
+            personal = "Mean"  # no job with sums declares the other name
         return cls(min_samples_per_class(spec, silo), personal, values, examples)
 
     def and_those(self, other: ReplyLimits) -> ReplyLimits:

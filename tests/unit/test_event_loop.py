@@ -1,11 +1,24 @@
-"""A loop that has mixed up connections ends its process, with a line for people."""
+"""What the event loop says of errors that no code of ours can catch."""
 
 from __future__ import annotations
+
+import asyncio
 
 import pytest
 
 from fedsilo.errors import FedsiloError
-from fedsilo.event_loop import run_event_loop
+from fedsilo.event_loop import BROKEN_TLS, report_loop_error, run_event_loop
+
+
+def test_a_connection_that_breaks_under_tls_is_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    loop = asyncio.new_event_loop()
+    try:
+        report_loop_error(loop, {"message": BROKEN_TLS, "exception": RuntimeError("the handler is closed")})
+        assert caplog.text == ""
+        report_loop_error(loop, {"message": "a defect", "exception": RuntimeError("of ours")})
+        assert "of ours" in caplog.text
+    finally:
+        loop.close()
 
 
 async def failing(text: str) -> None:

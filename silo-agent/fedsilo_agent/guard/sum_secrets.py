@@ -109,13 +109,13 @@ class SumSecrets:
     def _clipped(self, task: Task, layout: Layout, tensor: Tensor, sent: Path | None) -> Tensor:
         """The update's tensors, with the change to the model clipped where the job has a rule for that."""
         rule = self._check.agent.spec.job.spec.aggregation.rule
-        if rule is None or rule.norm is None:
+        if rule is None or rule.norm is None or not layout.model:
             return tensor
         if sent is None:
             raise PolicyRefused(
                 f"task {task.task}: hands out no model, of which a silo's change could be clipped"
             )
-        return clipped(tensor, layout.specs, open_blob(sent).tree(), rule.norm)
+        return clipped(tensor, layout.model, open_blob(sent).tree(), rule.norm)
 
     def _answer(self, step: str, context: SumContext, side: SiloSide, rows: Rows) -> tuple[SiloSide, bytes]:
         if step == KEYS:

@@ -206,11 +206,11 @@ class TaskCheck:
                 f"spec.trust.members: has another key of {self.reference} than it signs with; nothing is sent"
             )
         exchange = self.schedule.exchange_of(task)
-        training = exchange.of or exchange
-        drawn = participants(job.spec, training, tuple(keys))
+        whole = exchange.of or exchange
+        drawn = participants(job.spec, whole, tuple(keys))
         try:
             fewest = self._method.fewest_summed
-            return sum_context(job.spec, job.uid, exchange_id(training), drawn, keys, fewest)
+            return sum_context(job.spec, job.uid, exchange_id(whole), drawn, keys, fewest)
         except Problem as problem:
             raise PolicyRefused(str(problem)) from problem
 

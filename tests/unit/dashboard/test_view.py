@@ -197,6 +197,10 @@ def test_a_job_with_secure_aggregation_receives_sums() -> None:
     assert found["sentence"] == sums
     assert [row["phase"] for row in found["phases"]] == ["train", "evaluate"]
     assert found["notes"][-1].startswith("The number of samples is in the sum as well")
+    found = contract(SPEC | {"method": {"name": "ccvr"}, "aggregation": {"secure": True}}, 5)
+    assert found["notes"][-1].startswith(
+        "What is sent of a class is added; of a class that one silo alone has"
+    )
 
 
 def test_what_an_unknown_method_receives_is_not_invented() -> None:

@@ -113,6 +113,26 @@ def examples(answers: str, rng: np.random.Generator, n: int) -> tuple[np.ndarray
     return tokens[:, :-1], np.where(rng.random((n, 5)) < 0.2, UNSCORED, tokens[:, 1:])
 
 
+@pytest.mark.parametrize("answers", TASKS)
+def test_sums_over_silos_have_the_same_metrics_where_silos_leave_classes_out(
+    tmp_path: Path, answers: Any
+) -> None:
+    names = [name for name in metrics_for(answers) if name != "r2"]
+    sections = {"data": {}, **TASKS[answers]}
+    sections["data"] = {"validationFraction": 0.5, **sections["data"]}
+    sections |= {"evaluation": {"metrics": names}, "privacy": {"minSamplesPerClass": 4}}
+    lines = []
+    for secure in (None, True):
+        rng, folder = np.random.default_rng(8), tmp_path / str(secure)
+        folder.mkdir()
+        silos = [silo_holding(folder, f"s{k}", *examples(answers, rng, n)) for k, n in enumerate((24, 5, 16))]
+        spec = job_spec("fedavg", 3, aggregation={"secure": secure}, **sections)
+        lines += federate(folder, spec, runners(spec, silos, folder)).history()
+    plain, summed = lines
+    assert summed["metrics"] == pytest.approx(plain["metrics"], rel=1e-4)
+    assert summed.get("perClass") == plain.get("perClass")
+
+
 @pytest.mark.parametrize("least", [1, 4])
 @pytest.mark.parametrize("answers", TASKS)
 def test_exact_metrics_are_those_of_the_pooled_predictions(tmp_path: Path, answers: Any, least: int) -> None:

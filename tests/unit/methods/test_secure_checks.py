@@ -44,6 +44,16 @@ def test_a_job_of_means_is_accepted() -> None:
             {"silos": 6, "participation": {"minSilos": 3}},
             "spec.participation.minSilos: is no more than half of the 6 silos",
         ),
+        (
+            {
+                "silos": 6,
+                "participation": {"fraction": 0.5, "minSilos": 3},
+                "evaluation": {},
+                "aggregator": {},
+            },
+            "of the 6 silos that are asked together, so that two lists of survivors might both be unmasked, and their "
+            "difference shows one silo; remove it, so that all of them must answer",
+        ),
         ({"method": "scaffold", "silos": 3}, "in scaffold two sums with different weights are seen"),
         ({"method": "scaffold", "participation": {"minSilos": 3}}, "use 4 or more"),
         ({"silos": 257}, "spec.silos.refs: are more than 256 silos"),

@@ -1,4 +1,4 @@
-"""A method says whether means over all silos are enough for its server half, and then ends where the plain job does."""
+"""A method says whether sums over all silos are enough for its server half, and then ends where the plain job does."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedsilo.api.aggregation import RuleSpec
 from fedsilo.api.communication import CommunicationSpec
 from fedsilo.api.data import PreprocessingSpec
 from fedsilo.api.loading import JobManifest
@@ -189,3 +190,19 @@ def test_preprocessing_follows_from_sums(tmp_path: Path) -> None:
     unprepared = simulate(manifest, tmp_path, tmp_path / "unprepared").result
     assert unprepared is not None
     assert any((open_blob(unprepared.path).tree()[name] != ours[name]).any() for name in ours)
+
+
+def test_norm_clipping_is_of_models_and_not_of_scores(tmp_path: Path) -> None:
+    manifest = form_manifest(tmp_path, "fedavg", LABELS)
+    spec = manifest.job.spec
+    manifest = changed(
+        manifest,
+        aggregation=spec.aggregation.model_copy(update={"rule": RuleSpec(name="norm-clipping", norm=0.5)}),
+        evaluation=spec.evaluation.model_copy(update={"metrics": ("recall",)}),
+        data=spec.data.model_copy(
+            update={"preprocessing": PreprocessingSpec(standardise=True), "validation_fraction": 0.25}
+        ),
+    )
+    ours, theirs = both(manifest, tmp_path)
+    for name in ours:
+        np.testing.assert_allclose(ours[name], theirs[name], atol=1e-5)
