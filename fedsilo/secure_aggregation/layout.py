@@ -10,15 +10,13 @@ from typing import Literal
 import numpy as np
 
 from fedsilo.errors import MethodError
+from fedsilo.secure_aggregation.figures import AlikeMetric, Metric, Samples
 from fedsilo.secure_aggregation.moments import Deviations, FeatureMeans
 from fedsilo.secure_aggregation.parts import (
-    AlikeMetric,
     Average,
     Divided,
-    Metric,
     OfClass,
     PlainUpdate,
-    Samples,
     Summed,
     Total,
     VectorPart,

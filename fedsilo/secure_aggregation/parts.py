@@ -1,8 +1,7 @@
-"""What an update puts into the vector that is summed, and what the sum says: one class for each kind of number."""
+"""What an update puts into the vector that is summed, and what the sum says: one class for each kind of tensor."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
@@ -11,7 +10,6 @@ import numpy as np
 
 from fedsilo.errors import Problem
 from fedsilo.secure_aggregation.fixed_point import FixedPoint
-from fedsilo.secure_aggregation.wide import BOUND, exact, put_wide, taken_wide
 from fedsilo.wire import ExpectedBlock
 from fedsilo.wire.tensors import DTYPES
 
@@ -108,66 +106,6 @@ class VectorPart(Protocol):
 
 
 @dataclass(frozen=True)
-class Samples:
-    """The samples n."""
-
-    silos: int
-    size = 1
-
-    def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
-        """See `VectorPart`."""
-        put(numbers, "samples", _counts(self.silos), np.array([float(update.samples)]))
-
-    def take(self, numbers: np.ndarray, summed: Summed) -> None:
-        """See `VectorPart`."""
-        summed.samples = int(_counts(self.silos).decode(numbers)[0])
-
-
-@dataclass(frozen=True)
-class Metric:
-    """A metric m: n, then n m, or zeros where it is not stated or too large for the sum."""
-
-    silos: int
-    name: str
-    size = 3
-
-    def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
-        """See `VectorPart`."""
-        value = update.metrics.get(self.name)
-        if value is not None and abs(added := update.samples * exact(self.name, value)) <= BOUND:
-            put(numbers, self.name, _counts(self.silos), np.array([float(update.samples)]))
-            put_wide(numbers[1:], self.silos, self.name, [added])
-
-    def take(self, numbers: np.ndarray, summed: Summed) -> None:
-        """See `VectorPart`."""
-        if count := int(_counts(self.silos).decode(numbers[:1])[0]):
-            summed.metrics[self.name] = float(taken_wide(numbers[1:], self.silos)[0] / count)
-
-
-@dataclass(frozen=True)
-class AlikeMetric:
-    """A metric m in which silos count alike: 1, m and m^2, or zeros, likewise."""
-
-    silos: int
-    name: str
-    size = 5
-
-    def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
-        """See `VectorPart`."""
-        value = update.metrics.get(self.name)
-        if value is not None and (square := exact(self.name, value) ** 2) <= BOUND:
-            put(numbers, self.name, _counts(self.silos), np.ones(1))
-            put_wide(numbers[1:], self.silos, self.name, [exact(self.name, value), square])
-
-    def take(self, numbers: np.ndarray, summed: Summed) -> None:
-        """See `VectorPart`."""
-        if count := int(_counts(self.silos).decode(numbers[:1])[0]):
-            mean, square = (total / count for total in taken_wide(numbers[1:], self.silos))
-            spread = math.sqrt(max(float(square - mean * mean), 0.0))
-            summed.alike[self.name] = OverSilos(float(mean), spread, count)
-
-
-@dataclass(frozen=True)
 class Total:
     """A tensor that is added as it is; zeros where it is left out."""
 
@@ -243,12 +181,12 @@ class OfClass:
         if counted is not None and counted not in update.names:
             raise Problem("missing-block", f"block {counted}: counts for {name}; send both")
         count = 1.0 if counted is None else float(update.tensor(counted))
-        put(numbers, f"tensor {name}: its weight", _counts(self.silos), np.array([count]))
+        put(numbers, f"tensor {name}: its weight", counts_point(self.silos), np.array([count]))
         put_tensor(numbers[1:], self.block, self._point, count, update)
 
     def take(self, numbers: np.ndarray, summed: Summed) -> None:
         """See `VectorPart`."""
-        if count := float(_counts(self.silos).decode(numbers[:1])[0]):
+        if count := float(counts_point(self.silos).decode(numbers[:1])[0]):
             summed.tensors[self.block.name] = taken_tensor(numbers[1:], self.block, self._point, count)
 
     @property
@@ -342,7 +280,8 @@ def taken_tensor(numbers: np.ndarray, block: ExpectedBlock, point: FixedPoint, d
     return found.reshape(spec.shape)
 
 
-def _counts(silos: int) -> FixedPoint:
+def counts_point(silos: int) -> FixedPoint:
+    """The encoding of numbers of samples."""
     return FixedPoint(silos, SAMPLES_BOUND)
 
 

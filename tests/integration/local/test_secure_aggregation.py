@@ -148,7 +148,7 @@ def test_an_aggregator_and_a_silo_that_collude_do_not_find_an_update(
 
 
 def run_that_loses_west(folder: Path, rounds: int, quorum: int) -> Ended:
-    """A run of four silos; the trainer of west, which has few examples, is lost in round 2."""
+    """A run of four silos, which score the model; the trainer of west, which has few examples, is lost in round 2."""
     few = silo("west", {"partition": {"scheme": "iid", "silos": 8, "index": 7}})
     trainer = "python:tests.integration.local.own_training:lost_in_round_two"
     manifest = write(
@@ -157,6 +157,9 @@ def run_that_loses_west(folder: Path, rounds: int, quorum: int) -> Ended:
         aggregation=SECURE,
         training={"rounds": rounds, "trainer": trainer},
         participation={"minSilos": quorum},
+        evaluation={"testDataset": None},
+        aggregator={"datasets": []},
+        data={"validationFraction": 0.2},
         backoffLimit=0,
     )
     return run(manifest, folder / "run")
@@ -167,6 +170,9 @@ def test_silos_that_are_lost_after_they_have_shared_leave_the_sum_of_the_others(
     assert ended.code == 0, ended.err
     assert [len(record["summed"]["silos"]) for record in ended.history] == [4, 3, 3]
     assert "TrainerLost" in ended.history[1]["failed"]["silo-west/west"]
+    assert all(0 < record["metrics"]["accuracy"] < 1 for record in ended.history), (
+        "three silos' scores will do"
+    )
     assert "r00002-train.shares-west" in {line["task"] for line in lines(ended.workdir, "west", "departure")}
 
 

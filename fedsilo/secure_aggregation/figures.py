@@ -1,0 +1,71 @@
+"""Samples and metrics of an update in the vector that is summed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedsilo.secure_aggregation.parts import OverSilos, PlainUpdate, Summed, counts_point, put
+from fedsilo.secure_aggregation.wide import BOUND, exact, put_wide, taken_wide
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The samples n."""
+
+    silos: int
+    size = 1
+
+    def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
+        """See `VectorPart`."""
+        put(numbers, "samples", counts_point(self.silos), np.array([float(update.samples)]))
+
+    def take(self, numbers: np.ndarray, summed: Summed) -> None:
+        """See `VectorPart`."""
+        summed.samples = int(counts_point(self.silos).decode(numbers)[0])
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric m: n, then n m, or zeros where it is not stated or too large for the sum."""
+
+    silos: int
+    name: str
+    size = 3
+
+    def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
+        """See `VectorPart`."""
+        value = update.metrics.get(self.name)
+        if value is not None and abs(added := update.samples * exact(self.name, value)) <= BOUND:
+            put(numbers, self.name, counts_point(self.silos), np.array([float(update.samples)]))
+            put_wide(numbers[1:], self.silos, self.name, [added])
+
+    def take(self, numbers: np.ndarray, summed: Summed) -> None:
+        """See `VectorPart`."""
+        if count := int(counts_point(self.silos).decode(numbers[:1])[0]):
+            summed.metrics[self.name] = float(taken_wide(numbers[1:], self.silos)[0] / count)
+
+
+@dataclass(frozen=True)
+class AlikeMetric:
+    """A metric m in which silos count alike: 1, m and m^2, or zeros, likewise."""
+
+    silos: int
+    name: str
+    size = 5
+
+    def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
+        """See `VectorPart`."""
+        value = update.metrics.get(self.name)
+        if value is not None and (square := exact(self.name, value) ** 2) <= BOUND:
+            put(numbers, self.name, counts_point(self.silos), np.ones(1))
+            put_wide(numbers[1:], self.silos, self.name, [exact(self.name, value), square])
+
+    def take(self, numbers: np.ndarray, summed: Summed) -> None:
+        """See `VectorPart`."""
+        if count := int(counts_point(self.silos).decode(numbers[:1])[0]):
+            mean, square = (total / count for total in taken_wide(numbers[1:], self.silos))
+            spread = math.sqrt(max(float(square - mean * mean), 0.0))
+            summed.alike[self.name] = OverSilos(float(mean), spread, count)
