@@ -163,11 +163,11 @@ class SecureSums:
     def _confirmed(self, state: State, context: SumContext, updates: FoldedUpdates) -> State:
         survivors = list(state.tree(CONFIRMED))
 
-        def signature(silo: str, content: bytes) -> bytes:
+        def confirmation(silo: str, content: bytes) -> bytes:
             verify_confirmation(context, silo, survivors, content)
             return content
 
-        found = _holding(updates, signature)
+        found = _holding(updates, confirmation)
         context.require_enough(found, "confirmed the survivors")
         rows = {silo: found.get(silo, b"") for silo in survivors}
         return state.with_trees(**{CONFIRMED: _tree(rows)}).with_values(**{ANSWERED: list(found)})

@@ -14,12 +14,16 @@ from fedsilo.api.job import FederatedJobSpec
 from fedsilo.kinds import SECURE_AGGREGATION
 from fedsilo.methods.interface import Exchange, Step
 from fedsilo.secure_aggregation.layout import Layout
-from fedsilo.secure_aggregation.messages import ANNOUNCEMENT_BYTES, FEWEST_SILOS, SumContext
+from fedsilo.secure_aggregation.messages import (
+    ANNOUNCEMENT_BYTES,
+    CONFIRMATION_BYTES,
+    FEWEST_SILOS,
+    SumContext,
+)
 from fedsilo.secure_aggregation.parts import Weights
 from fedsilo.secure_aggregation.shamir import SHARE_BYTES
 from fedsilo.secure_aggregation.silo_side import SEALED_BYTES
 from fedsilo.wire import Contract, ExpectedBlock, VerifyKey
-from fedsilo.wire.keys import SIGNATURE_BYTES
 
 KEYS, SHARES, SURVIVORS, UNMASK = "secure-keys", "secure-shares", "secure-survivors", "secure-unmask"
 """Steps that a guard answers by itself."""
@@ -28,7 +32,7 @@ STEPS = (KEYS, SHARES, SURVIVORS, UNMASK)
 
 ANNOUNCED, SEALED, CONFIRMED = "secure.announced", "secure.sealed", "secure.confirmed"
 """Trees that the tasks of later steps hand out: silo -> its announcement, its sealed shares for this silo, and its
-signature, or nothing before it has confirmed."""
+confirmation, or nothing before it has confirmed."""
 
 PREFIX = "secure."
 """Begins the names of these trees, which neither a method nor a trainer sees."""
@@ -102,7 +106,7 @@ def message_contract(spec: FederatedJobSpec, step: str) -> Contract:
     size, fixed = {
         KEYS: (ANNOUNCEMENT_BYTES, True),
         SHARES: (SEALED_BYTES * silos, False),
-        SURVIVORS: (SIGNATURE_BYTES, True),
+        SURVIVORS: (CONFIRMATION_BYTES, True),
         UNMASK: (SHARE_BYTES * silos, False),
     }[step]
     block = ExpectedBlock(SECURE_AGGREGATION, MESSAGE, (size,), "uint8", at_most=not fixed)

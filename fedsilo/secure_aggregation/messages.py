@@ -18,6 +18,12 @@ KEYS, SURVIVORS = "fedsilo/secure-keys/v1", "fedsilo/secure-survivors/v1"
 ANNOUNCEMENT_BYTES = 3 * KEY_BYTES + SIGNATURE_BYTES
 """Two public keys, a commitment and a signature."""
 
+SENT_BYTES = 32
+"""SHA-256 of what a silo was sent for a sum."""
+
+CONFIRMATION_BYTES = SENT_BYTES + SIGNATURE_BYTES
+"""That digest, and a signature over it and the survivors."""
+
 FEWEST_SILOS = 3
 """Of two silos each knows the other's summand from the sum."""
 
@@ -167,22 +173,25 @@ def parted(content: bytes, size: int, silos: Sequence[str], what: str) -> dict[s
     return {silo: content[size * place : size * (place + 1)] for place, silo in enumerate(silos)}
 
 
-def survivors_message(context: SumContext, survivors: Iterable[str]) -> bytes:
-    """What each survivor signs: who survived, in this sum."""
-    return canonical_json({"survivors": sorted(survivors)}) + context.content
+def survivors_message(context: SumContext, survivors: Iterable[str], sent: bytes) -> bytes:
+    """What each survivor signs: who survived in this sum, and the digest of what it was sent for it."""
+    return canonical_json({"survivors": sorted(survivors), "sent": sent.hex()}) + context.content
 
 
 def _announced(context: SumContext, silo: str, keys: tuple[bytes, bytes, bytes]) -> bytes:
     return b"".join(keys) + canonical_json({"silo": silo}) + context.content
 
 
-def verify_confirmation(context: SumContext, silo: str, survivors: Iterable[str], signature: bytes) -> None:
-    """Return if a silo has signed who survived.
+def verify_confirmation(context: SumContext, silo: str, survivors: Iterable[str], content: bytes) -> bytes:
+    """The digest of what a silo was sent, which it has signed with who survived.
 
-    :raises Problem: `malformed` for another size than a signature's, or `signature-invalid`.
+    :param content: digest and signature.
+    :raises Problem: `malformed` for another size, or `signature-invalid`.
     """
-    if len(signature) != SIGNATURE_BYTES:
+    if len(content) != CONFIRMATION_BYTES:
         raise Problem(
-            "malformed", f"secure aggregation: the signature of {silo} is not {SIGNATURE_BYTES} bytes"
+            "malformed", f"secure aggregation: the confirmation of {silo} is not {CONFIRMATION_BYTES} bytes"
         )
-    context.members[silo].verify(SURVIVORS, survivors_message(context, survivors), signature)
+    sent, signature = content[:SENT_BYTES], content[SENT_BYTES:]
+    context.members[silo].verify(SURVIVORS, survivors_message(context, survivors, sent), signature)
+    return sent

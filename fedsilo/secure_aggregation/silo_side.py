@@ -97,12 +97,17 @@ class SiloSide:
         }
 
     def masked(
-        self, announced: Mapping[str, KeyAnnouncement], sealed: Mapping[str, bytes], vector: np.ndarray
+        self,
+        announced: Mapping[str, KeyAnnouncement],
+        sealed: Mapping[str, bytes],
+        vector: np.ndarray,
+        sent: bytes,
     ) -> tuple[Self, np.ndarray]:
         """Round 2: the vector under the masks that it has in common with each silo that shared, and under its own.
 
         :param sealed: of each other silo that shared, what it sealed for this one.
         :param vector: (n,) uint64.
+        :param sent: digest of what this silo was sent, from which the vector follows.
         :raises Problem: likewise, and `malformed` for shares that were not sealed for this silo in this sum.
         """
         context = self.context
@@ -112,6 +117,7 @@ class SiloSide:
             self._unseal(silo, announced, sealed)
         following = self._noted("sharers", _digest_of_sealed(sealed))
         following = following._noted("vector", hashlib.sha256(np.ascontiguousarray(vector).data).digest())
+        following = following._noted("sent", sent)
         total = vector.copy()
         add_mask(total, own_mask(self.seed, context), 1)
         for silo in sealed:
@@ -122,7 +128,7 @@ class SiloSide:
     def confirmation(
         self, sharers: Mapping[str, bytes], survivors: list[str], key: SigningKey
     ) -> tuple[Self, bytes]:
-        """Round 3: a signature over who survived.
+        """Round 3: what this silo was sent, and a signature over that and who survived.
 
         :param sharers: what `masked` was given as `sealed`. Another silo among them would be one with which this one
             has no mask in common: a list of survivors that consists of such silos would leave its vector bare.
@@ -137,8 +143,10 @@ class SiloSide:
             raise Problem("malformed", "secure aggregation: this silo has sent no vector yet")
         self._require_told("sharers", _digest_of_sealed(sharers))
         self.context.require_enough(survivors, "sent a vector")
-        message = survivors_message(self.context, survivors)
-        return self._noted("survivors", hashlib.sha256(message).digest()), key.sign(SURVIVORS, message)
+        sent = self.told["sent"]
+        message = survivors_message(self.context, survivors, sent)
+        following = self._noted("survivors", hashlib.sha256(message).digest())
+        return following, sent + key.sign(SURVIVORS, message)
 
     def unmasking(
         self,
@@ -149,10 +157,17 @@ class SiloSide:
     ) -> Unmasking:
         """Round 4: for each silo that shared one kind of share and never the other.
 
-        :param confirmed: survivor -> its signature over the same list.
+        As many as the threshold must have been sent what this silo was sent: otherwise the sum could be of one update
+        and of answers to other models, which whoever has made these can foretell (Pasquini, Francati, Ateniese,
+        "Eluding Secure Aggregation in Federated Learning via Model Inconsistency", CCS 2022).
+
+        :param confirmed: survivor -> its confirmation of the same list.
         :raises Problem: `signature-invalid`; others likewise.
         """
-        message = survivors_message(self.context, survivors)
+        if "sent" not in self.told:
+            raise Problem("malformed", "secure aggregation: this silo has sent no vector yet")
+        sent = self.told["sent"]
+        message = survivors_message(self.context, survivors, sent)
         self._require_told("survivors", hashlib.sha256(message).digest())
         self._require_told("keys", _digest_of(announced))
         self._require_told("sharers", _digest_of_sealed(sealed))
@@ -160,9 +175,12 @@ class SiloSide:
             raise Problem(
                 "malformed", "secure aggregation: a silo that did not survive has confirmed the list"
             )
-        for silo, signature in confirmed.items():
-            verify_confirmation(self.context, silo, survivors, signature)
-        self.context.require_enough(confirmed, "confirmed the survivors")
+        alike = [
+            silo
+            for silo, content in confirmed.items()
+            if verify_confirmation(self.context, silo, survivors, content) == sent
+        ]
+        self.context.require_enough(alike, "confirmed the survivors and were sent the same")
         keys, seeds = dict[str, bytes](), dict[str, bytes]()
         for silo in [self.silo, *sealed]:
             both = self._own_shares(announced) if silo == self.silo else self._unseal(silo, announced, sealed)

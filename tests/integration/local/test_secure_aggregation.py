@@ -79,7 +79,7 @@ def test_every_message_is_in_the_audit_log_and_only_masked_updates_are_large(sec
     assert all(line["kinds"].keys() == {"secure_aggregation"} for line in departed)
     sizes = [line["kinds"]["secure_aggregation"]["bytes"] for line in departed[:5]]
     numbers = sum(array.size for array in model(secure).values())
-    assert sizes == [160, 3 * 148, 8 * (numbers + 4), 64, 4 * 66]
+    assert sizes == [160, 3 * 148, 8 * (numbers + 4), 96, 4 * 66]
     assert [line["samples"] for line in departed] == [0] * 10
 
 

@@ -14,8 +14,9 @@ from fedsilo.api.communication import CommunicationSpec
 from fedsilo.api.data import PreprocessingSpec
 from fedsilo.api.loading import JobManifest
 from fedsilo.engine.context import JobContext
+from fedsilo.engine.workflow import Workflow
 from fedsilo.methods import registry
-from fedsilo.methods.interface import Exchange, ServerContext, ServerHalf, Updates
+from fedsilo.methods.interface import Assignment, Exchange, ServerContext, ServerHalf, Updates
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import State, Tree
 from fedsilo.secure_aggregation.layout import Quotient
@@ -206,3 +207,25 @@ def test_norm_clipping_is_of_models_and_not_of_scores(tmp_path: Path) -> None:
     ours, theirs = both(manifest, tmp_path)
     for name in ours:
         np.testing.assert_allclose(ours[name], theirs[name], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "form", [form for form in FORMS if registry.bind(form_spec(form, list(LABELS))).beyond_sums is None]
+)
+def test_all_silos_of_a_sum_are_sent_the_same(
+    tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their guards tell each other, and nothing is unmasked otherwise."""
+    assign, asked = Workflow.assign, list[Mapping[str, Assignment]]()
+
+    def noted(self: Workflow, *args: Any) -> tuple[State, Mapping[str, Assignment]]:
+        offered, assignments = assign(self, *args)
+        asked.append(assignments)
+        return offered, assignments
+
+    monkeypatch.setattr(Workflow, "assign", noted)
+    simulate(secured(form_manifest(tmp_path, form, LABELS)), tmp_path, tmp_path / "job")
+    assert asked
+    for assignments in asked:
+        first, *others = (assignment.trees for assignment in assignments.values())
+        assert all(other == first for other in others)

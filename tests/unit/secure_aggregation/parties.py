@@ -14,6 +14,9 @@ from fedsilo.wire.keys import SigningKey
 
 KEYS = [SigningKey.from_seed(place.to_bytes(32, "big")) for place in range(1, 51)]
 
+MODEL = bytes(32)
+"""Digest of what silos were sent."""
+
 
 def names(count: int) -> list[str]:
     return [f"silos/s{place}" for place in range(count)]
@@ -67,10 +70,10 @@ class Sum:
             to: {sender: found[to] for sender, found in sent.items() if sender != to} for to in silos
         }
 
-    def mask(self, silos: Collection[str], vectors: dict[str, np.ndarray]) -> None:
+    def mask(self, silos: Collection[str], vectors: dict[str, np.ndarray], sent: bytes = MODEL) -> None:
         for name in silos:
             self.silos[name], self.masked[name] = self.silos[name].masked(
-                self.announced, self.sealed[name], vectors[name]
+                self.announced, self.sealed[name], vectors[name], sent
             )
         self.survivors = list(silos)
 

@@ -14,7 +14,7 @@ from fedsilo.secure_aggregation.aggregator_side import add_masked, unmask
 from fedsilo.secure_aggregation.masks import add_mask, agreed
 from fedsilo.secure_aggregation.messages import KeyAnnouncement, Unmasking
 from fedsilo.secure_aggregation.silo_side import SiloSide, own_mask
-from tests.unit.secure_aggregation.parties import KEYS, Sum, context_of, names, vectors_of, whole
+from tests.unit.secure_aggregation.parties import KEYS, MODEL, Sum, context_of, names, vectors_of, whole
 
 
 def sum_of(vectors: dict[str, np.ndarray], silos: list[str]) -> list[int]:
@@ -80,9 +80,9 @@ def test_a_request_that_is_repeated_after_a_crash_gets_the_same_bytes() -> None:
     assert kept.shares(found.announced)[1] == sealed
     found.share(names(4))
     own = found.sealed["silos/s0"]
-    after, masked = kept.masked(found.announced, own, vectors["silos/s0"])
+    after, masked = kept.masked(found.announced, own, vectors["silos/s0"], MODEL)
     repeated = SiloSide.from_dict(found.context, "silos/s0", after.to_dict())
-    assert (repeated.masked(found.announced, own, vectors["silos/s0"])[1] == masked).all()
+    assert (repeated.masked(found.announced, own, vectors["silos/s0"], MODEL)[1] == masked).all()
 
 
 def test_a_second_answer_under_one_mask_is_refused() -> None:
@@ -94,9 +94,12 @@ def test_a_second_answer_under_one_mask_is_refused() -> None:
     others = {name: one for name, one in found.announced.items() if name != "silos/s3"}
     for answer in (
         lambda: silo.shares(others),
-        lambda: silo.masked(found.announced, found.sealed["silos/s1"], vectors["silos/s2"]),
+        lambda: silo.masked(found.announced, found.sealed["silos/s1"], vectors["silos/s2"], MODEL),
         lambda: silo.masked(
-            found.announced, dict(list(found.sealed["silos/s1"].items())[:2]), vectors["silos/s1"]
+            found.announced, dict(list(found.sealed["silos/s1"].items())[:2]), vectors["silos/s1"], MODEL
+        ),
+        lambda: silo.masked(
+            found.announced, found.sealed["silos/s1"], vectors["silos/s1"], b"another model".ljust(32)
         ),
     ):
         with pytest.raises(PolicyRefused, match="this silo has answered with other"):
@@ -123,7 +126,9 @@ def test_two_lists_of_survivors_are_never_both_confirmed() -> None:
         )
     for name, survivors in lists.items():
         agreeing = {other: signed[other] for other in names(4) if lists[other] == survivors}
-        with pytest.raises(QuorumLost, match="2 silos confirmed the survivors, and 3 are needed"):
+        with pytest.raises(
+            QuorumLost, match="2 silos confirmed the survivors and were sent the same, and 3 are"
+        ):
             found.silos[name].unmasking(found.announced, found.sealed[name], survivors, agreeing)
         forged = agreeing | {other: signed[other] for other in survivors if lists[other] != survivors}
         with pytest.raises(Problem) as refused:
@@ -159,7 +164,7 @@ def test_shares_that_were_swapped_on_their_way_are_refused() -> None:
         sealed | {"silos/s1": bytes(len(sealed["silos/s1"]))},
     ):
         with pytest.raises(Problem, match="were not sealed for this silo in this sum"):
-            found.silos["silos/s0"].masked(found.announced, wrong, vectors["silos/s0"])
+            found.silos["silos/s0"].masked(found.announced, wrong, vectors["silos/s0"], MODEL)
 
 
 def test_shares_that_are_wrong_are_found_out() -> None:
@@ -252,6 +257,20 @@ def test_a_silo_that_is_said_to_have_shared_only_afterwards_is_refused() -> None
     confirmed = {"silos/s0": signature}
     with pytest.raises(PolicyRefused, match="these are not the sharers that this silo answered"):
         with_others.unmasking(found.announced, every, names(4)[:3], confirmed)
+
+
+def test_nothing_is_unmasked_where_one_silo_was_sent_another_model() -> None:
+    """Or it alone had the model, and the others answered one whose answers can be foretold."""
+    found, vectors = Sum.of(4), vectors_of(4)
+    found.announce(names(4))
+    found.share(names(4))
+    found.mask(names(4)[:1], vectors)
+    found.mask(names(4)[1:], vectors, sent=b"another model".ljust(32))
+    found.survivors = names(4)
+    found.confirm(names(4))
+    with pytest.raises(QuorumLost, match="1 silos confirmed the survivors and were sent the same, and 3 are"):
+        found.reveal(names(4)[:1])
+    found.reveal(names(4)[1:])  # three are as many as the threshold: their sum may be known
 
 
 @pytest.mark.parametrize(("count", "threshold"), [(2, 2), (3, 1), (3, 2), (4, 2), (5, 6)])
