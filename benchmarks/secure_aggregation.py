@@ -23,7 +23,7 @@ import numpy as np
 from benchmarks.tables.results import machine
 from fedsilo.secure_aggregation.aggregator_side import add_masked, unmask
 from fedsilo.secure_aggregation.fixed_point import FixedPoint
-from fedsilo.secure_aggregation.messages import SENT_BYTES, SumContext
+from fedsilo.secure_aggregation.messages import SENT_DIGEST_BYTES, SumContext
 from fedsilo.secure_aggregation.silo_side import SiloSide
 from fedsilo.wire.keys import SigningKey
 
@@ -65,14 +65,14 @@ def measure(count: int, megabytes: int) -> dict[str, Any]:
     encoding = FixedPoint(count, 1e4)
     vector = clock.of("silo: fixed point", lambda: encoding.encode(model.astype(np.float64) * 1000))
     sides[first], masked = clock.of(
-        "silo: masks", lambda: sides[first].masked(announced, mine, vector, bytes(SENT_BYTES))
+        "silo: masks", lambda: sides[first].masked(announced, mine, vector, bytes(SENT_DIGEST_BYTES))
     )
     plain = np.zeros(numbers, np.float32)
     for _ in range(count):
         clock.of("aggregator: plain sum", lambda: np.add(plain, model * np.float32(1 / count), out=plain))
     for name in names[1:]:  # an empty vector costs them no masks
         own = {other: sealed[other][name] for other in names if other != name}
-        sides[name], _ = sides[name].masked(announced, own, np.zeros(0, np.uint64), bytes(SENT_BYTES))
+        sides[name], _ = sides[name].masked(announced, own, np.zeros(0, np.uint64), bytes(SENT_DIGEST_BYTES))
     for gone in (0, 1):
         survivors = names[: count - gone] if gone else names
         found = _unmasked(clock, context, announced, sealed, sides, keys, survivors, masked, gone)

@@ -142,7 +142,7 @@ def campaign(dataset: str, folder: Path, path: Path) -> None:
         if cell in done:
             continue
         began = time.monotonic()
-        accuracy = _accuracy(cell, folder)
+        accuracy = last_accuracy(manifest(cell, folder), folder)
         seconds = time.monotonic() - began
         stamp = {"date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), "machine": machine()}
         line = {**asdict(cell), "accuracy": accuracy, "seconds": round(seconds, 1), **stamp}
@@ -153,10 +153,14 @@ def campaign(dataset: str, folder: Path, path: Path) -> None:
         print(f"{text} in {seconds:.0f} s", file=sys.stderr, flush=True)
 
 
-def _accuracy(cell: Cell, folder: Path) -> float:
+def last_accuracy(job: JobManifest, folder: Path) -> float:
+    """Accuracy after the last round of a job, simulated.
+
+    :param folder: from which the manifest's files are read.
+    """
     with (
         TemporaryDirectory(prefix="fedsilo-") as directory,
-        closing(open_simulation(manifest(cell, folder), folder, Path(directory))) as simulation,
+        closing(open_simulation(job, folder, Path(directory))) as simulation,
     ):
         for _ in simulation.run():
             pass

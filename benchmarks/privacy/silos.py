@@ -5,20 +5,18 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean, stdev
-from tempfile import TemporaryDirectory
 from typing import Any
 
+from benchmarks.privacy.accuracy import last_accuracy
 from benchmarks.privacy.campaign import read
 from benchmarks.tables.results import machine
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.silo import Silo
-from fedsilo.simulation.simulate import open_simulation
 
 SILOS = 20
 SEEDS = (1, 2, 3)
@@ -91,24 +89,12 @@ def campaign(path: Path) -> None:
     for cell in cells():
         if cell in done:
             continue
-        accuracy = _accuracy(cell)
+        accuracy = last_accuracy(manifest(cell), Path())
         stamp = {"date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), "machine": machine()}
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({**asdict(cell), "accuracy": accuracy, **stamp}) + "\n")
         print(f"{cell.protection}, seed {cell.seed}: {accuracy:.1%}", file=sys.stderr, flush=True)
-
-
-def _accuracy(cell: Cell) -> float:
-    with (
-        TemporaryDirectory(prefix="fedsilo-") as directory,
-        closing(open_simulation(manifest(cell), Path(), Path(directory))) as simulation,
-    ):
-        for _ in simulation.run():
-            pass
-        if simulation.failure is not None:
-            raise simulation.failure
-        return float(simulation.history()[-1]["metrics"]["accuracy"])
 
 
 def table(lines: Sequence[Mapping[str, Any]]) -> str:

@@ -14,7 +14,7 @@ from fedsilo.encodings.encoding import Encoding
 from fedsilo.encodings.registry import DELTA, encoding_in
 from fedsilo.engine.fold import FoldedUpdates
 from fedsilo.engine.summation import FlatTensor
-from fedsilo.methods.state import State, Tree
+from fedsilo.methods.state import Tree
 from fedsilo.wire import Contract, ExpectedBlock
 
 
@@ -27,27 +27,6 @@ class AnsweredTask:
 
     contract: Contract
     trees: Mapping[str, Mapping[str, np.ndarray]]
-
-
-@dataclass(frozen=True)
-class HandedOut:
-    """What the silos of a round had before them.
-
-    :param tasks: by silo.
-    :param inexact: trees of the state that silos saw otherwise than they are, as they saw them.
-    """
-
-    tasks: Mapping[str, AnsweredTask]
-    inexact: Mapping[str, Tree]
-
-    def seen(self, state: State) -> State:
-        """The state as the silos saw it: what they send differs from that, and a method compares both."""
-        return state.with_trees(**self.inexact)
-
-    def restored(self, before: State, after: State) -> State:
-        """The new state, in which a tree that the method left alone is exact again."""
-        same = [name for name, tree in self.inexact.items() if after.trees.get(name) is tree]
-        return after.with_trees(**{name: before.trees[name] for name in same if name in before.trees})
 
 
 class DecodedUpdates(FoldedUpdates):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from fedsilo.api.communication import DownloadSpec
 from fedsilo.encodings.registry import encoding_of
 from fedsilo.encodings.trees import decoded_tree, encoded_tree
-from fedsilo.engine.decoded import AnsweredTask, HandedOut
+from fedsilo.engine.decoded import AnsweredTask
 from fedsilo.methods.contract import learned_tensors
 from fedsilo.methods.interface import INITIAL, PREPROCESSING, Assignment
 from fedsilo.methods.state import State, Tree
@@ -21,6 +22,27 @@ OF_JOB = (INITIAL, PREPROCESSING)
 
 ContractOf = Callable[[Assignment], Contract]
 """What may come back for a task of an exchange."""
+
+
+@dataclass(frozen=True)
+class HandedOut:
+    """What the silos of a round had before them.
+
+    :param tasks: by silo.
+    :param inexact: trees of the state that silos saw otherwise than they are, as they saw them.
+    """
+
+    tasks: Mapping[str, AnsweredTask]
+    inexact: Mapping[str, Tree]
+
+    def seen(self, state: State) -> State:
+        """The state as the silos saw it: what they send differs from that, and a method compares both."""
+        return state.with_trees(**self.inexact)
+
+    def restored(self, before: State, after: State) -> State:
+        """The new state, in which a tree that the method left alone is exact again."""
+        same = [name for name, tree in self.inexact.items() if after.trees.get(name) is tree]
+        return after.with_trees(**{name: before.trees[name] for name in same if name in before.trees})
 
 
 def with_encoded_trees(

@@ -19,10 +19,10 @@ import numpy as np
 from fedsilo.api.job import FederatedJobSpec, ModelSpec
 from fedsilo.data.schema import Schema
 from fedsilo.engine.context import JobContext
-from fedsilo.engine.decoded import DecodedUpdates, HandedOut
+from fedsilo.engine.decoded import DecodedUpdates
 from fedsilo.engine.federated_evaluation import evaluation_record
 from fedsilo.engine.fold import FoldedUpdates, mean_metrics, public_metrics
-from fedsilo.engine.handed_out import OF_JOB, ContractOf, as_silos_saw_it, with_encoded_trees
+from fedsilo.engine.handed_out import OF_JOB, ContractOf, HandedOut, as_silos_saw_it, with_encoded_trees
 from fedsilo.engine.record import Record
 from fedsilo.engine.result import Released
 from fedsilo.engine.robust.rule import RobustMean

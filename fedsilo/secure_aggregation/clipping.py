@@ -8,7 +8,8 @@ import numpy as np
 
 from fedsilo.errors import Problem
 from fedsilo.privacy.clipping import change, clip_factor
-from fedsilo.wire.tensors import DTYPES, TensorSpec
+from fedsilo.secure_aggregation.parts import is_float
+from fedsilo.wire.tensors import TensorSpec
 
 Tensor = Callable[[str], np.ndarray]
 """Name -> values."""
@@ -31,7 +32,7 @@ def clipped(
         if spec.name not in sent or tuple(sent[spec.name].shape) != spec.shape:
             raise Problem("wrong-shape", f"tensor {spec.name}: the silo was sent none of this shape")
     names = {spec.name for spec in specs}
-    floats = [spec.name for spec in specs if _is_float(spec)]
+    floats = [spec.name for spec in specs if is_float(spec.dtype)]
     factor = clip_factor(((tensor(name), sent[name]) for name in floats), norm)
     if factor == 1:
         return tensor
@@ -45,7 +46,3 @@ def clipped(
         return np.asarray(given + factor * change(own, given)).astype(own.dtype)
 
     return of
-
-
-def _is_float(spec: TensorSpec) -> bool:
-    return DTYPES[spec.dtype].kind == "f"

@@ -113,7 +113,7 @@ class Layout:
         if self.quotient is not None:
             own = self.quotient.weights
             averaged = [part.block for part in parts if isinstance(part, Average)]
-            divided = tuple(block for block in averaged if is_float(block))
+            divided = tuple(block for block in averaged if is_float(block.dtype))
             metric = self.quotient.metric
             parts.append(Divided(self.silos, metric, divided, own or self.weights, own is not None))
         return parts

@@ -18,10 +18,10 @@ KEYS, SURVIVORS = "fedsilo/secure-keys/v1", "fedsilo/secure-survivors/v1"
 ANNOUNCEMENT_BYTES = 3 * KEY_BYTES + SIGNATURE_BYTES
 """Two public keys, a commitment and a signature."""
 
-SENT_BYTES = 32
+SENT_DIGEST_BYTES = 32
 """SHA-256 of what a silo was sent for a sum."""
 
-CONFIRMATION_BYTES = SENT_BYTES + SIGNATURE_BYTES
+CONFIRMATION_BYTES = SENT_DIGEST_BYTES + SIGNATURE_BYTES
 """That digest, and a signature over it and the survivors."""
 
 FEWEST_SILOS = 3
@@ -192,6 +192,6 @@ def verify_confirmation(context: SumContext, silo: str, survivors: Iterable[str]
         raise Problem(
             "malformed", f"secure aggregation: the confirmation of {silo} is not {CONFIRMATION_BYTES} bytes"
         )
-    sent, signature = content[:SENT_BYTES], content[SENT_BYTES:]
+    sent, signature = content[:SENT_DIGEST_BYTES], content[SENT_DIGEST_BYTES:]
     context.members[silo].verify(SURVIVORS, survivors_message(context, survivors, sent), signature)
     return sent

@@ -238,14 +238,14 @@ class Divided:
         return FixedPoint(self.silos, _largest(self.weights))
 
 
-def is_float(block: ExpectedBlock) -> bool:
-    """Whether its elements are floating-point numbers."""
-    return DTYPES[block.dtype].kind == "f"
+def is_float(dtype: str) -> bool:
+    """Whether a type of the wire is one of floating-point numbers."""
+    return DTYPES[dtype].kind == "f"
 
 
 def tensor_point(silos: int, block: ExpectedBlock, weights: Weights) -> FixedPoint:
     """The encoding of a tensor's elements, weighted by this rule."""
-    bound = VALUE_BOUND if is_float(block) else INTEGER_BOUND
+    bound = VALUE_BOUND if is_float(block.dtype) else INTEGER_BOUND
     return FixedPoint(silos, bound * _largest(weights))
 
 
