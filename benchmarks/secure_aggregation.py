@@ -112,7 +112,7 @@ def _unmasked(
         clock.of(f"aggregator: masked sum, {what}", lambda: add_masked(total, [masked]))
     clock.of(
         f"aggregator: unmasking, {what}",
-        lambda: unmask(total, context, announced, names, survivors, unmaskings),
+        lambda: unmask(total, context, announced, names, survivors, unmaskings, bytes(SENT_DIGEST_BYTES)),
     )
     return len(unmaskings[survivors[0]].to_bytes(names))
 

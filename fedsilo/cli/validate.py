@@ -31,6 +31,8 @@ def run(args: argparse.Namespace) -> int:
 
 def summary(federation: JobManifest) -> str:
     """The job at a glance: who trains what, for how long, and how many must answer."""
+    from fedsilo.methods.secure_sums import sums_text
+
     spec = federation.job.spec
     silos = len(federation.silos)
     sampled = spec.participation.sampled(silos)
@@ -49,6 +51,8 @@ def summary(federation: JobManifest) -> str:
     }
     if spec.privacy.differential_privacy is not None:
         rows["privacy"] = str(spec.privacy.differential_privacy)
+    if spec.aggregation.secure:
+        rows["sums"] = sums_text(spec)
     lines = [f"  {name:<8}{value}" for name, value in rows.items()]
     lines += [f"  {'python':<8}{line}" for line in map(_found, _own_code(federation))]
     return "\n".join([f"{federation.file}: valid", *lines])

@@ -34,7 +34,7 @@ from fedsilo.methods.secure_sums import (
     sum_context,
 )
 from fedsilo.methods.state import State, Tree
-from fedsilo.secure_aggregation.aggregator_side import add_masked, unmask
+from fedsilo.secure_aggregation.aggregator_side import add_masked, agreed_broadcast, unmask
 from fedsilo.secure_aggregation.layout import Layout
 from fedsilo.secure_aggregation.messages import (
     KeyAnnouncement,
@@ -108,10 +108,12 @@ class SecureSums:
         context = self.context(spec, exchange.of)
         announced, sharers = _announcements(state), _sharers(state, context)
         survivors = list(state.tree(CONFIRMED))
+        confirmed = {silo: row.tobytes() for silo, row in state.tree(CONFIRMED).items() if row.size}
 
         found = _holding(updates, lambda _, content: Unmasking.from_bytes(content, sharers, survivors))
         total = state.tree(SUM)[MASKED].copy()
-        unmask(total, context, announced, sharers, survivors, found)
+        sent = agreed_broadcast(context, survivors, confirmed)
+        unmask(total, context, announced, sharers, survivors, found, sent)
         return SummedUpdates(layout, layout.decode(total, len(survivors)))
 
     def _announced(self, state: State, context: SumContext, updates: FoldedUpdates) -> State:

@@ -53,7 +53,13 @@ from fedsilo.methods.method import Method
 from fedsilo.methods.pieces.feature_statistics import pool
 from fedsilo.methods.pieces.preprocessing import numbers_of
 from fedsilo.methods.schedule import is_evaluated, participants
-from fedsilo.methods.secure_sums import CONFIRMED, UNMASK, asks_the_answered, is_summed
+from fedsilo.methods.secure_sums import (
+    CONFIRMED,
+    UNMASK,
+    asks_the_answered,
+    is_summed,
+    require_one_broadcast,
+)
 from fedsilo.methods.state import Scalar, State, StoredTree, Tree, stored_of
 from fedsilo.wire import Contract
 
@@ -154,6 +160,9 @@ class Workflow:
         if exchange.phase.step == PREPROCESSING:
             return state, {silo: Assignment(_trees(masking, silo)) for silo in silos}
         offered, assignments = self._offered(state, exchange, silos)
+        if self.spec.aggregation.secure:
+            own = {silo: self._method.silo_settings(exchange, silo) for silo in assignments}
+            require_one_broadcast(self._method.name, assignments, own)
         # With every task: a guard keeps the blobs of a task and of the one before it.
         added = {INITIAL: INITIAL} if self._method.hands_out_initial else {}
         added |= {PREPROCESSING: PREPROCESSING} if PREPROCESSING in state.trees else {}

@@ -8,7 +8,7 @@ the silos of a round a part, the stragglers, does a random number of epochs, and
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pydantic import Field
@@ -27,9 +27,9 @@ from fedsilo.methods.interface import (
     SiloTask,
 )
 from fedsilo.methods.pieces.local import train_model
-from fedsilo.methods.pieces.partial_work import full_work, partial_work, with_stragglers
+from fedsilo.methods.pieces.partial_work import WORK, full_work, partial_work, stragglers
 from fedsilo.methods.pieces.proximal import proximal_loss
-from fedsilo.methods.state import State
+from fedsilo.methods.state import Scalar, State
 from fedsilo.tasks.interface import EVERY_TASK
 
 
@@ -63,9 +63,11 @@ class FedProxServer(FedAvgServer):
         self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
     ) -> Mapping[str, Assignment]:
         """Broadcast w, and to the stragglers how much they do."""
-        return with_stragglers(
-            job, exchange, super().assign(job, state, exchange, silos), self.config.stragglers
-        )
+        drawn = stragglers(job.spec, exchange, job.silos, self.config.stragglers)
+        return {
+            silo: replace(given, settings={WORK: drawn[silo]}) if silo in drawn else given
+            for silo, given in super().assign(job, state, exchange, silos).items()
+        }
 
 
 class FedProx(FedAvg):
@@ -98,6 +100,12 @@ class FedProx(FedAvg):
         problem = "has no meaning with one local epoch, the least that a straggler does"
         remedy = "set spec.training.localEpochs or localSteps above 1, or remove it"
         return [("spec.method.config.stragglers", part, problem, remedy)]
+
+    def silo_settings(self, exchange: Exchange, silo: str) -> Mapping[str, Scalar]:
+        """How much a straggler does."""
+        refs = [str(ref) for ref in self.spec.silos.refs]
+        drawn = stragglers(self.spec, exchange, refs, self.config.stragglers)
+        return {WORK: drawn[silo]} if exchange.phase.step == "train" and silo in drawn else {}
 
     @property
     def averages_models(self) -> bool:

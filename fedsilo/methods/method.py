@@ -359,6 +359,17 @@ class Method(ABC):
         """
         return layout_of(self.spec, summed, self.averaging, self.step(step))
 
+    def silo_settings(self, exchange: Exchange, silo: str) -> Mapping[str, Scalar]:
+        """Settings of a silo's task that are others than those of the other silos, as the job alone determines them.
+
+        With secure aggregation a guard derives them and refuses a task that has others, and all silos are sent the same
+        beside these.
+
+        :param exchange: that the task is of.
+        :param silo: reference `namespace/name`.
+        """
+        return {}
+
     def _plain_contract(
         self, step: str, signature: ModelSignature, settings: Mapping[str, Scalar]
     ) -> Contract:

@@ -7,12 +7,16 @@ the exchange itself, and is the only one in which trainers have something to do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from fedsilo.api.job import FederatedJobSpec
+from fedsilo.canonical import canonical_json
+from fedsilo.errors import MethodError
 from fedsilo.kinds import SECURE_AGGREGATION
-from fedsilo.methods.interface import Exchange, Step
+from fedsilo.methods.interface import INITIAL, PREPROCESSING, Assignment, Exchange, Step
+from fedsilo.methods.state import Scalar
 from fedsilo.secure_aggregation.layout import Layout
 from fedsilo.secure_aggregation.messages import (
     ANNOUNCEMENT_BYTES,
@@ -23,7 +27,7 @@ from fedsilo.secure_aggregation.messages import (
 from fedsilo.secure_aggregation.parts import Weights
 from fedsilo.secure_aggregation.shamir import SHARE_BYTES
 from fedsilo.secure_aggregation.silo_side import SEALED_BYTES
-from fedsilo.wire import Contract, ExpectedBlock, VerifyKey
+from fedsilo.wire import Contract, ExpectedBlock, Task, VerifyKey
 
 KEYS, SHARES, SURVIVORS, UNMASK = "secure-keys", "secure-shares", "secure-survivors", "secure-unmask"
 """Steps that a guard answers by itself."""
@@ -80,6 +84,70 @@ def sum_context(
     """
     members = {silo: keys[silo] for silo in silos}
     return SumContext(job, name, members, spec.participation.quorum(len(silos)), fewest)
+
+
+def sums_may_differ(spec: FederatedJobSpec) -> bool:
+    """Whether two sums of the job may be over different silos, so that their difference is of few."""
+    silos = len(spec.silos.refs)
+    return spec.participation.quorum(spec.participation.sampled(silos)) < silos
+
+
+def sums_text(spec: FederatedJobSpec) -> str:
+    """Over which silos the job's sums are, for people who write it or decide on it."""
+    silos = len(spec.silos.refs)
+    if not sums_may_differ(spec):
+        return f"the aggregator learns sums over all {silos} silos"
+    asked = spec.participation.sampled(silos)
+    least = spec.participation.quorum(asked)
+    some = f"{asked}" if least == asked else f"{least} to {asked}"
+    noise = ", with its noise" if spec.privacy.differential_privacy else ""
+    return (
+        f"the aggregator learns sums over {some} of {silos} silos; where two differ by one silo, it sees what that one "
+        f"has sent{noise}"
+    )
+
+
+def model_digest(task: Task) -> str | None:
+    """Digest of the model that a task hands out; of all its trees where there is no model, and None without any.
+
+    Trees that are the same in every round do not count: initial weights, and numbers of the preprocessing.
+    """
+    blobs = {link.name: link.digest for link in task.blobs if not link.name.startswith(PREFIX)}
+    if "model" in blobs:
+        return blobs["model"]
+    varying = {name: digest for name, digest in blobs.items() if name not in (INITIAL, PREPROCESSING)}
+    return hashlib.sha256(canonical_json(varying)).hexdigest() if varying else None
+
+
+def broadcast_digest(task: Task, own: Collection[str]) -> bytes:
+    """SHA-256 of what a task hands out to every silo of its exchange: trees and settings.
+
+    :param own: settings that are this silo's own, which its guard derives, see `Method.silo_settings`.
+    """
+    blobs = {link.name: link.digest for link in task.blobs if not link.name.startswith(PREFIX)}
+    settings = {name: value for name, value in task.settings.items() if name not in own}
+    return hashlib.sha256(canonical_json({"blobs": blobs, "settings": settings})).digest()
+
+
+def require_one_broadcast(
+    method: str, assigned: Mapping[str, Assignment], own: Mapping[str, Mapping[str, Scalar]]
+) -> None:
+    """Return if all silos of an exchange whose updates are summed are assigned the same, but for settings of their own.
+
+    :param own: silo -> settings that its guard derives, see `Method.silo_settings`.
+    :raises MethodError: naming what differs: masks of such silos would not cancel.
+    """
+    first: Assignment | None = None
+    for silo, given in assigned.items():
+        settings = {name: value for name, value in given.settings.items() if name not in own[silo]}
+        common = Assignment(dict(given.trees), settings)
+        first = first or common
+        stated = {name: given.settings.get(name) for name in own[silo]}
+        if common != first or stated != own[silo]:
+            raise MethodError(
+                f"method {method} assigns {silo} other trees or settings than its declaration says: {stated} and "
+                f"{common}; with spec.aggregation.secure all silos get the same, but for what silo_settings declares"
+            )
 
 
 def layout_of(spec: FederatedJobSpec, contract: Contract, weights: str, step: Step) -> Layout:

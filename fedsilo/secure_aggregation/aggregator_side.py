@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterable, Mapping
 import numpy as np
 
 from fedsilo.errors import Problem, QuorumLost
-from fedsilo.secure_aggregation.masks import add_mask, agreed, public_of
-from fedsilo.secure_aggregation.messages import KeyAnnouncement, SumContext, Unmasking
+from fedsilo.secure_aggregation.masks import add_mask, public_of
+from fedsilo.secure_aggregation.messages import KeyAnnouncement, SumContext, Unmasking, verify_confirmation
 from fedsilo.secure_aggregation.shamir import combine
-from fedsilo.secure_aggregation.silo_side import own_mask
+from fedsilo.secure_aggregation.silo_side import own_mask, pair_mask
 
 
 def add_masked(total: np.ndarray, masked: Iterable[np.ndarray]) -> None:
@@ -27,11 +27,13 @@ def unmask(
     sharers: Collection[str],
     survivors: Collection[str],
     unmaskings: Mapping[str, Unmasking],
+    sent: bytes,
 ) -> None:
     """Turn the sum of the survivors' masked vectors into the sum of their vectors, in place.
 
     :param sharers: silos that shared their secrets, survivors among them.
     :param unmaskings: of the silos that sent theirs.
+    :param sent: SHA-256 of what all survivors were sent, see `agreed_broadcast`.
     :raises QuorumLost: there are too few shares.
     :raises Problem: `malformed` where shares are of no secret that was announced.
     """
@@ -48,9 +50,28 @@ def unmask(
         if key is None or public_of(key) != announced[silo].mask_key:
             raise _wrong(silo)
         for other in survivors:
-            secret = agreed(key, announced[other].mask_key, "mask", context.content)
+            secret = pair_mask(key, announced[other].mask_key, context, sent)
             # The survivor added it where it comes first in the job, and subtracted it otherwise.
             add_mask(total, secret, -1 if context.point(other) < context.point(silo) else 1)
+
+
+def agreed_broadcast(context: SumContext, survivors: Iterable[str], confirmed: Mapping[str, bytes]) -> bytes:
+    """SHA-256 of what all survivors were sent, as they have confirmed it.
+
+    :param confirmed: survivor -> its confirmation, of those that have sent one.
+    :raises Problem: `signature-invalid`, or `malformed` where silos were sent different things by their own account:
+        masks between them do not cancel.
+    """
+    stated = {silo: verify_confirmation(context, silo, survivors, one) for silo, one in confirmed.items()}
+    first, *others = stated
+    for silo in others:
+        if stated[silo] != stated[first]:
+            raise Problem(
+                "malformed",
+                f"secure aggregation: {silo} states that it was sent {stated[silo].hex()[:12]} for {context.exchange}, "
+                f"and {first} {stated[first].hex()[:12]}; nothing is unmasked; run aggregator and silos in one version",
+            )
+    return stated[first]
 
 
 def _secret(context: SumContext, shares: Mapping[str, Mapping[str, bytes]], silo: str) -> bytes | None:

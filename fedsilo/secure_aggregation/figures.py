@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedsilo.secure_aggregation.parts import OverSilos, PlainUpdate, Summed, counts_point, put
+from fedsilo.secure_aggregation.plausibility import taken_count
 from fedsilo.secure_aggregation.wide import BOUND, exact, put_wide, taken_wide
 
 
@@ -24,7 +25,7 @@ class Samples:
 
     def take(self, numbers: np.ndarray, summed: Summed) -> None:
         """See `VectorPart`."""
-        summed.samples = int(counts_point(self.silos).decode(numbers)[0])
+        summed.samples = int(taken_count(numbers, "samples", counts_point(self.silos), summed.silos))
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,9 @@ class Metric:
 
     def take(self, numbers: np.ndarray, summed: Summed) -> None:
         """See `VectorPart`."""
-        if count := int(counts_point(self.silos).decode(numbers[:1])[0]):
-            summed.metrics[self.name] = float(taken_wide(numbers[1:], self.silos)[0] / count)
+        if count := int(taken_count(numbers, self.name, counts_point(self.silos), summed.silos)):
+            (total,) = taken_wide(numbers[1:], self.silos, self.name, summed.silos)
+            summed.metrics[self.name] = float(total / count)
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,8 @@ class AlikeMetric:
 
     def take(self, numbers: np.ndarray, summed: Summed) -> None:
         """See `VectorPart`."""
-        if count := int(counts_point(self.silos).decode(numbers[:1])[0]):
-            mean, square = (total / count for total in taken_wide(numbers[1:], self.silos))
+        if count := int(taken_count(numbers, self.name, counts_point(self.silos), summed.silos)):
+            totals = taken_wide(numbers[1:], self.silos, self.name, summed.silos)
+            mean, square = (total / count for total in totals)
             spread = math.sqrt(max(float(square - mean * mean), 0.0))
             summed.alike[self.name] = OverSilos(float(mean), spread, count)

@@ -23,7 +23,10 @@ from fedsilo.secure_aggregation.parts import (
     Weights,
     is_float,
 )
+from fedsilo.secure_aggregation.plausibility import implausible
+from fedsilo.secure_aggregation.wide import UNIT
 from fedsilo.wire import Contract, ExpectedBlock
+from fedsilo.wire.contract import METRIC_RANGE
 from fedsilo.wire.tensors import TensorSpec
 
 
@@ -90,13 +93,25 @@ class Layout:
 
         :param silos: whose vectors are in it.
         :raises MethodError: no silo has stated a sample, by which means are weighted.
+        :raises Problem: `out-of-range` for a sum that so many silos cannot have: one of them has not masked its update
+            as the protocol says, or was sent something else than the others.
         """
         summed = Summed(silos)
         for part, start in self._places():
             if isinstance(part, Average) and summed.weight(part.weights) == 0:
                 raise MethodError("no silo states any sample, so their updates cannot be weighted")
             part.take(total[start : start + part.size], summed)
+        self._require_metrics_in_range(summed)
         return summed
+
+    def _require_metrics_in_range(self, summed: Summed) -> None:
+        """Return if each mean of a metric lies where every silo's value must, but for the rounding of the sum."""
+        means = summed.metrics | {name: found.mean for name, found in summed.alike.items()}
+        for name, mean in means.items():
+            least, most = self.contract.ranges.get(name, METRIC_RANGE)
+            rounding = float(UNIT) * self.silos
+            if not least - rounding <= mean <= most + rounding:
+                raise implausible(f"the mean of {name}", mean, summed.silos, least, most)
 
     def _places(self) -> Iterator[tuple[VectorPart, int]]:
         start = 0

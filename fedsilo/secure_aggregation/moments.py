@@ -36,7 +36,7 @@ class FeatureMeans:
         """See `VectorPart`; the counts come before."""
         assert self.block.counted is not None, "without counts it is an average"
         counts = summed.tensors[self.block.counted].reshape(-1).tolist()
-        totals = taken_wide(numbers, self.silos)
+        totals = taken_wide(numbers, self.silos, f"tensor {self.block.name}", summed.silos)
         means = [float(total / max(count, 1)) for total, count in zip(totals, counts, strict=True)]
         summed.tensors[self.block.name] = np.array(means).reshape(self.block.shape)
 
@@ -67,13 +67,12 @@ class Deviations:
         """See `VectorPart`; what rounding can account for is no deviation, so that a constant feature has none."""
         assert self.means.counted is not None, "without counts it is an average"
         half, counts = self.size // 2, summed.tensors[self.means.counted].reshape(-1).tolist()
+        added, squared = (
+            taken_wide(part, self.silos, f"tensor {self.block.name}", summed.silos)
+            for part in (numbers[:half], numbers[half:])
+        )
         found = []
-        for total, squares, count in zip(
-            taken_wide(numbers[:half], self.silos),
-            taken_wide(numbers[half:], self.silos),
-            counts,
-            strict=True,
-        ):
+        for total, squares, count in zip(added, squared, counts, strict=True):
             mean = total / max(count, 1)
             deviation, rounding = squares - total * mean, UNIT * self.silos * (1 + abs(mean))
             found.append(float(deviation) if deviation > rounding else 0.0)

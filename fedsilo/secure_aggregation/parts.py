@@ -10,6 +10,7 @@ import numpy as np
 
 from fedsilo.errors import Problem
 from fedsilo.secure_aggregation.fixed_point import FixedPoint
+from fedsilo.secure_aggregation.plausibility import taken, taken_count
 from fedsilo.wire import ExpectedBlock
 from fedsilo.wire.tensors import DTYPES
 
@@ -102,7 +103,10 @@ class VectorPart(Protocol):
         """
 
     def take(self, numbers: np.ndarray, summed: Summed) -> None:
-        """Add to `summed` what their sums say; it has what the parts before have said."""
+        """Add to `summed` what their sums say; it has what the parts before have said.
+
+        :raises Problem: `out-of-range` for a sum that so many silos cannot have.
+        """
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,7 @@ class Total:
 
     def take(self, numbers: np.ndarray, summed: Summed) -> None:
         """See `VectorPart`."""
-        summed.tensors[self.block.name] = taken_tensor(numbers, self.block, self._point, 1.0)
+        summed.tensors[self.block.name] = taken_tensor(numbers, self.block, self._point, 1.0, summed.silos)
 
     @property
     def _point(self) -> FixedPoint:
@@ -151,7 +155,9 @@ class Average:
     def take(self, numbers: np.ndarray, summed: Summed) -> None:
         """See `VectorPart`."""
         divisor = summed.weight(self.weights)
-        summed.tensors[self.block.name] = taken_tensor(numbers, self.block, self._point, divisor)
+        summed.tensors[self.block.name] = taken_tensor(
+            numbers, self.block, self._point, divisor, summed.silos
+        )
 
     @property
     def _point(self) -> FixedPoint:
@@ -186,8 +192,9 @@ class OfClass:
 
     def take(self, numbers: np.ndarray, summed: Summed) -> None:
         """See `VectorPart`."""
-        if count := float(counts_point(self.silos).decode(numbers[:1])[0]):
-            summed.tensors[self.block.name] = taken_tensor(numbers[1:], self.block, self._point, count)
+        what, silos = f"tensor {self.block.name}: its weight", summed.silos
+        if count := taken_count(numbers, what, counts_point(self.silos), silos):
+            summed.tensors[self.block.name] = taken_tensor(numbers[1:], self.block, self._point, count, silos)
 
     @property
     def _point(self) -> FixedPoint:
@@ -222,10 +229,11 @@ class Divided:
     def take(self, numbers: np.ndarray, summed: Summed) -> None:
         """See `VectorPart`."""
         divisor = 1.0 if self.own else summed.weight(self.weights)
-        summed.quotient_weight = float(self._weight.decode(numbers[:1])[0]) / divisor
+        weight = taken_count(numbers, f"weight over {self.metric}", self._weight, summed.silos)
+        summed.quotient_weight = weight / divisor
         for block, start in self._places():
             point = tensor_point(self.silos, block, self.weights)
-            summed.quotients[block.name] = taken_tensor(numbers[start:], block, point, divisor)
+            summed.quotients[block.name] = taken_tensor(numbers[start:], block, point, divisor, summed.silos)
 
     def _places(self) -> Iterator[tuple[ExpectedBlock, int]]:
         start = 1
@@ -270,13 +278,15 @@ def put_tensor(
         put(numbers[first:], f"tensor {block.name}", point, piece)
 
 
-def taken_tensor(numbers: np.ndarray, block: ExpectedBlock, point: FixedPoint, divisor: float) -> np.ndarray:
-    """The sums of such elements over a divisor."""
+def taken_tensor(
+    numbers: np.ndarray, block: ExpectedBlock, point: FixedPoint, divisor: float, silos: int
+) -> np.ndarray:
+    """The sums of such elements over a divisor; errors as `taken`."""
     spec = block.spec
     found = np.empty(spec.size, DTYPES[spec.dtype])
     for first in range(0, spec.size, PIECE):
         last = min(first + PIECE, spec.size)
-        found[first:last] = point.decode(numbers[first:last]) / divisor
+        found[first:last] = taken(numbers[first:last], f"tensor {block.name}", point, silos) / divisor
     return found.reshape(spec.shape)
 
 

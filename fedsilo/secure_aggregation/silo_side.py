@@ -105,9 +105,14 @@ class SiloSide:
     ) -> tuple[Self, np.ndarray]:
         """Round 2: the vector under the masks that it has in common with each silo that shared, and under its own.
 
+        The masks in common follow from `sent` too, so those of two silos that were sent different things do not cancel:
+        an aggregator that sends one silo the model, and others something to which it knows the answer, has a sum of
+        random numbers, whoever helps to unmask it (against Pasquini, Francati, Ateniese, "Eluding Secure Aggregation in
+        Federated Learning via Model Inconsistency", CCS 2022).
+
         :param sealed: of each other silo that shared, what it sealed for this one.
         :param vector: (n,) uint64.
-        :param sent: digest of what this silo was sent, from which the vector follows.
+        :param sent: SHA-256 of all that this silo was sent, trees and settings, from which the vector follows.
         :raises Problem: likewise, and `malformed` for shares that were not sealed for this silo in this sum.
         """
         context = self.context
@@ -121,7 +126,7 @@ class SiloSide:
         total = vector.copy()
         add_mask(total, own_mask(self.seed, context), 1)
         for silo in sealed:
-            secret = agreed(self.mask_key, announced[silo].mask_key, "mask", context.content)
+            secret = pair_mask(self.mask_key, announced[silo].mask_key, context, sent)
             add_mask(total, secret, 1 if context.point(self.silo) < context.point(silo) else -1)
         return following, total
 
@@ -157,9 +162,8 @@ class SiloSide:
     ) -> Unmasking:
         """Round 4: for each silo that shared one kind of share and never the other.
 
-        As many as the threshold must have been sent what this silo was sent: otherwise the sum could be of one update
-        and of answers to other models, which whoever has made these can foretell (Pasquini, Francati, Ateniese,
-        "Eluding Secure Aggregation in Federated Learning via Model Inconsistency", CCS 2022).
+        As many as the threshold must have been sent what this silo was sent: where masks cannot cancel, nobody gives
+        shares for the sum.
 
         :param confirmed: survivor -> its confirmation of the same list.
         :raises Problem: `signature-invalid`; others likewise.
@@ -261,6 +265,16 @@ class SiloSide:
     def _require_told(self, round: str, digest: bytes) -> None:
         if self.told.get(round) != digest:
             raise PolicyRefused(f"secure aggregation: these are not the {round} that this silo answered")
+
+
+def pair_mask(private: bytes, public: bytes, context: SumContext, sent: bytes) -> bytes:
+    """The secret of the mask that two silos have in common if both were sent the same.
+
+    :param private: mask key of the one.
+    :param public: that of the other.
+    :param sent: SHA-256 of what the one was sent.
+    """
+    return agreed(private, public, "mask", context.content + sent)
 
 
 def own_mask(seed: bytes, context: SumContext) -> bytes:

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedsilo.errors import Problem
 from fedsilo.secure_aggregation.fixed_point import SUM_BITS
+from fedsilo.secure_aggregation.plausibility import implausible
 
 UNIT = Fraction(1, 1 << 44)
 
@@ -45,11 +46,19 @@ def put_wide(numbers: np.ndarray, silos: int, name: str, values: Sequence[Fracti
         numbers[2 * place + 1] = np.int64(high).view(np.uint64)
 
 
-def taken_wide(numbers: np.ndarray, silos: int) -> list[Fraction]:
-    """Sums of such values."""
-    digits = _digits(silos)
+def taken_wide(numbers: np.ndarray, silos: int, name: str, summed: int) -> list[Fraction]:
+    """Sums of such values.
+
+    :param summed: silos whose values are in them.
+    :raises Problem: `out-of-range` for a sum that so many silos cannot have.
+    """
+    digits, most = _digits(silos), summed * BOUND
     lows, highs = numbers[0::2].tolist(), numbers[1::2].view(np.int64).tolist()
-    return [UNIT * ((high << digits) + low) for low, high in zip(lows, highs, strict=True)]
+    values = [UNIT * ((high << digits) + low) for low, high in zip(lows, highs, strict=True)]
+    for value, low in zip(values, lows, strict=True):
+        if abs(value) > most or low > summed << digits:
+            raise implausible(name, float(value), summed, -most, most)
+    return values
 
 
 def _digits(silos: int) -> int:

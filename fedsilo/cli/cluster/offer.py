@@ -18,6 +18,7 @@ from fedsilo.api.text import counted
 from fedsilo.cli.cluster.text import plain
 from fedsilo.errors import FedsiloError, ManifestInvalid, PolicyRefused
 from fedsilo.methods import registry
+from fedsilo.methods.secure_sums import sums_text
 from fedsilo.silo import policy
 from fedsilo.silo.installed import is_installed
 
@@ -91,6 +92,7 @@ def describe(agent: Object, spec: FederatedJobSpec, proposal: Proposal | None) -
         "digest": job["specDigest"],
         **({} if proposal is None else _proposed(proposal)),
         **_members(agent, proposal),
+        **({"sums": sums_text(spec)} if spec.aggregation.secure else {}),
     }
     width = max(map(len, rows)) + 2
     lines = [f"{name:<{width}}{plain(value)}" for name, value in rows.items()]

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from functools import partial
 
 from fedsilo.api.common import MAX_SILOS
-from fedsilo.methods.dann.config import DISCRIMINATOR, LAYERS, SILOS, DANNConfig
+from fedsilo.methods.dann.config import DISCRIMINATOR, LAYERS, NUMBER, SILOS, DANNConfig
 from fedsilo.methods.fedavg import FedAvg
-from fedsilo.methods.interface import Payload, ServerHalf, SiloStep, Step
+from fedsilo.methods.interface import Exchange, Payload, ServerHalf, SiloStep, Step
 from fedsilo.methods.state import Scalar
 from fedsilo.wire import ModelSignature
 
@@ -42,6 +42,11 @@ class DANN(FedAvg):
             chosen = given
         sizes = {"hidden": self.config.hidden, "silos": named or chosen}
         return {**super().dimensions(signature, settings), **sizes}
+
+    def silo_settings(self, exchange: Exchange, silo: str) -> Mapping[str, Scalar]:
+        """A silo's number, by which the discriminator tells silos apart."""
+        refs = [str(ref) for ref in self.spec.silos.refs]
+        return {NUMBER: refs.index(silo)} if exchange.phase.step == "train" else {}
 
     @property
     def beyond_sums(self) -> str | None:

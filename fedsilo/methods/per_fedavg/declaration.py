@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+from fedsilo.api.faults import Finding
 from fedsilo.methods.fedavg import FedAvg, FedAvgServer
 from fedsilo.methods.interface import Exchange, Phase, ServerContext, SiloStep, Step, Updates
 from fedsilo.methods.per_fedavg.config import PERSONALISE, PerFedAvgConfig
+from fedsilo.methods.secure_sums import sums_may_differ
 from fedsilo.methods.state import State
 
 
@@ -51,6 +53,17 @@ class PerFedAvg(FedAvg):
     def phases(self) -> tuple[Phase, ...]:
         """The training, and one exchange with all silos."""
         return (*super().phases(), Phase(PERSONALISE, 1, PERSONALISE, everyone=True))
+
+    def check(self) -> list[Finding]:
+        """Sums over fewer silos, of which the last two that score a model are of the same one."""
+        if not self.spec.aggregation.secure or not sums_may_differ(self.spec):
+            return super().check()
+        problem = (
+            "is not possible where sums may be over fewer than all silos: per-fedavg has the last model scored twice, "
+            "and two sums over other silos show what one has sent"
+        )
+        remedy = "remove spec.participation.minSilos and fraction, so that all silos must answer"
+        return [*super().check(), ("spec.aggregation.secure", True, problem, remedy)]
 
     @property
     def beyond_sums(self) -> str | None:

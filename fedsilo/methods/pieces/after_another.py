@@ -14,7 +14,7 @@ from pydantic import Field
 from fedsilo.api.faults import ABSENT, Fault, Finding, ManifestFaults
 from fedsilo.api.job import FederatedJobSpec, MethodSpec, ModelSpec
 from fedsilo.methods import registry
-from fedsilo.methods.interface import MethodConfig, Phase, SiloStep, Step
+from fedsilo.methods.interface import Exchange, MethodConfig, Phase, SiloStep, Step
 from fedsilo.methods.method import MechanismName, Method, PublicData
 from fedsilo.methods.state import Scalar
 from fedsilo.wire import ModelSignature
@@ -141,6 +141,10 @@ class AfterAnother(Method):
     def dimensions(self, signature: ModelSignature, settings: Mapping[str, Scalar]) -> Mapping[str, int]:
         """Those of the method before."""
         return self.before.dimensions(signature, settings)
+
+    def silo_settings(self, exchange: Exchange, silo: str) -> Mapping[str, Scalar]:
+        """Settings by which the method before distinguishes silos."""
+        return self.before.silo_settings(exchange, silo)
 
     def check(self) -> list[Finding]:
         """Faults of the method before, which averages as the job does; without a round of training there is a model."""

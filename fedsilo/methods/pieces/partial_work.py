@@ -7,16 +7,19 @@ does a number of epochs that is drawn uniformly from 1 to E. Who, and how many, 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.training import TrainingSpec
 from fedsilo.errors import MethodError
-from fedsilo.methods.interface import Assignment, Exchange, ServerContext, SiloContext, SiloTask
+from fedsilo.learning.seeding import derive_seed
+from fedsilo.methods.interface import Exchange, SiloContext, SiloTask
 from fedsilo.methods.pieces.settings import whole_number
+from fedsilo.methods.schedule import participants
 
 if TYPE_CHECKING:
     from fedsilo.learning.training import LocalTraining
@@ -30,27 +33,28 @@ def full_work(training: TrainingSpec) -> int:
     return training.local_steps or training.local_epochs
 
 
-def with_stragglers(
-    job: ServerContext, exchange: Exchange, assigned: Mapping[str, Assignment], part: float
-) -> dict[str, Assignment]:
-    """The assignments of a round; those of stragglers say how much they do.
+def stragglers(
+    spec: FederatedJobSpec, exchange: Exchange, silos: Sequence[str], part: float
+) -> dict[str, int]:
+    """Straggler of a round -> how much it does, as anybody can draw it who knows the job.
 
-    :param part: of the silos that are stragglers, to the nearest whole number of them; a half is rounded up.
+    :param silos: of the job, in its order.
+    :param part: of the round's silos that are stragglers, to the nearest whole number of them; a half is rounded up.
     """
-    result, count = dict(assigned), math.floor(part * len(assigned) + 0.5)
-    if not count:
-        return result
-    rng = np.random.default_rng(job.seed("stragglers", exchange.round))
-    for silo in rng.choice(sorted(assigned), count, replace=False).tolist():
-        work = int(rng.integers(1, full_work(job.spec.training), endpoint=True))
-        result[silo] = replace(result[silo], settings={**result[silo].settings, WORK: work})
-    return result
+    drawn = participants(spec, exchange, silos)
+    if not (count := math.floor(part * len(drawn) + 0.5)):
+        return {}
+    rng = np.random.default_rng(derive_seed(spec.training.seed, "stragglers", exchange.round))
+    return {
+        silo: int(rng.integers(1, full_work(spec.training), endpoint=True))
+        for silo in rng.choice(sorted(drawn), count, replace=False).tolist()
+    }
 
 
 def partial_work(silo: SiloContext, task: SiloTask, part: float) -> LocalTraining:
     """The job's local training, of a straggler only as much as its task says, whatever `minSteps` is.
 
-    :param part: as in `with_stragglers`; where it is 0 every silo does all of the work.
+    :param part: as in `stragglers`; where it is 0 every silo does all of the work.
     :raises MethodError: the task says what is no part of the round's work, or the job has no stragglers.
     """
     training, plan = silo.spec.training, silo.local_training(task)

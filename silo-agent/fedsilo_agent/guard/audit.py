@@ -106,7 +106,8 @@ class AuditRecord:
                 # Lines without a phase are of a guard that wrote none; nearly every phase is called like its step.
                 exchange = line.get("round", 0), line.get("phase", line.get("step", ""))
                 size = sum(count["bytes"] for count in line.get("kinds", {}).values())
-                self.answered[exchange] = Answer(task, line.get("taskDigest"), digest, size)
+                step, model = line.get("step", ""), line.get("model")
+                self.answered[exchange] = Answer(task, line.get("taskDigest"), digest, size, step, model)
 
     def acknowledged_before(self, task: str) -> str | None:
         """The last acknowledged task other than this one.

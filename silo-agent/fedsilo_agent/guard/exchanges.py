@@ -30,12 +30,16 @@ class Answer:
     :param task_digest: of the sealed task; None in lines of the audit log that do not say so.
     :param update: digest of the signed update.
     :param size: bytes of its tensors.
+    :param step: that the task asked for.
+    :param model: digest of the model that it handed out, in a job with secure aggregation.
     """
 
     task: str
     task_digest: str | None
     update: str
     size: int = 0
+    step: str = ""
+    model: str | None = None
 
 
 ExchangeKey = tuple[int, str]
@@ -109,6 +113,22 @@ def require_same_answer(task: Task, update: str, answered: Mapping[ExchangeKey, 
             f"task {task.task} was answered with update {before.update[:12]}, and the trainer's reply gives "
             f"{update[:12]} now; each exchange is answered once"
         )
+
+
+def require_new_model(task: Task, model: str | None, answered: Mapping[ExchangeKey, Answer]) -> None:
+    """Check that a task does not hand out again what this silo has answered in an earlier exchange of its kind.
+
+    Two sums of answers to one model, over all silos and over all but one, differ by the answer of that one.
+
+    :param model: digest of the model that the task hands out, None for none.
+    :raises ExchangeRefused: naming the exchange that handed it out before.
+    """
+    for (round, phase), before in answered.items():
+        if (round, phase) != (task.round, task.phase) and before.step == task.step and before.model == model:
+            raise ExchangeRefused(
+                f"task {task.task} hands out {short(str(model))} again, which this silo has answered in round {round}, "
+                f"phase {phase!r}: the difference of two sums over other silos shows what one has sent; nothing is sent"
+            )
 
 
 def initial_weights_of(task: Task) -> str | None:

@@ -34,6 +34,7 @@ from fedsilo_agent.guard.charging import Charging
 from fedsilo_agent.guard.client import AggregatorClient
 from fedsilo_agent.guard.exchanges import (
     initial_weights_of,
+    require_new_model,
     require_same_answer,
     require_same_initial_weights,
     sent_before,
@@ -188,8 +189,11 @@ class Guard:
         task, answered = verified.task, self._audit.record.answered
         self._check.require_permitted(task, contract, sent_before(task, answered))
         self._check.schedule.require_due(task, verified.digest.hex(), answered)
-        if not is_step(task):
-            require_same_initial_weights(task, self._audit.record.initial_weights)
+        if is_step(task):
+            return
+        require_same_initial_weights(task, self._audit.record.initial_weights)
+        if (model := self._check.model_of_sum(task)) is not None:
+            require_new_model(task, model, answered)
 
     async def _contract(self, task: Task) -> Contract:
         announcement, schema = await self._announced_data()
@@ -321,7 +325,7 @@ class Guard:
         except (PolicyRefused, OSError):
             unlink(path)
             raise
-        initial = initial_weights_of(task)
+        initial, model = initial_weights_of(task), self._check.model_of_sum(task)
         self._outbox.add(
             task.task,
             update.digest,
@@ -334,6 +338,7 @@ class Guard:
             metrics=dict(update.metrics),
             kinds={kind: dict(count) for kind, count in update.kinds.items()},
             **({} if initial is None else {"initialWeights": initial}),
+            **({} if model is None else {"model": model}),
         )
 
     def _noise(self) -> UpdateNoise | None:

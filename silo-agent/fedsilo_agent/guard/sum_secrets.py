@@ -7,13 +7,11 @@ take their place.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
-from fedsilo.canonical import canonical_json
 from fedsilo.durable import make_own_directory, remove
 from fedsilo.errors import PolicyRefused, Problem
 from fedsilo.json_files import read_with_digest, write_with_digest
@@ -102,7 +100,8 @@ class SumSecrets:
                 tensor = self._clipped(task, layout, update.tensor, sent)
                 names = {entry.name for entry in header.tensors}
                 vector = layout.encode(header.samples, header.metrics, names, tensor)
-            following, masked = side.masked(_announced(rows), rows.get(SEALED, {}), vector, _sent(task))
+            broadcast = self._check.broadcast(task)
+            following, masked = side.masked(_announced(rows), rows.get(SEALED, {}), vector, broadcast)
         except Problem as problem:
             raise PolicyRefused(f"task {task.task}: {problem}") from problem
         self._keep(following)
@@ -161,12 +160,6 @@ class SumSecrets:
 
     def _path(self, context: SumContext) -> Path:
         return self._directory / f"{context.exchange}.json"
-
-
-def _sent(task: Task) -> bytes:
-    """Digest of what a task hands out beside messages of the sum, which is the same for all silos."""
-    blobs = {link.name: link.digest for link in task.blobs if not link.name.startswith(PREFIX)}
-    return hashlib.sha256(canonical_json(blobs)).digest()
 
 
 def _announced(rows: Rows) -> dict[str, KeyAnnouncement]:

@@ -23,7 +23,13 @@ from fedsilo.methods import registry
 from fedsilo.methods.differential_privacy import update_privacy
 from fedsilo.methods.method import Method
 from fedsilo.methods.schedule import exchange_id, participants
-from fedsilo.methods.secure_sums import sum_context
+from fedsilo.methods.secure_sums import (
+    broadcast_digest,
+    is_summed,
+    model_digest,
+    sum_context,
+    sums_may_differ,
+)
 from fedsilo.methods.silo_privacy import UpdatePrivacy
 from fedsilo.readiness.announced import FindingRules
 from fedsilo.secure_aggregation.layout import Layout
@@ -213,6 +219,26 @@ class TaskCheck:
             return sum_context(job.spec, job.uid, exchange_id(whole), drawn, keys, fewest)
         except Problem as problem:
             raise PolicyRefused(str(problem)) from problem
+
+    def model_of_sum(self, task: Task) -> str | None:
+        """Digest of the model that a task hands out, of which no second sum may be; None where that does no harm."""
+        spec = self.agent.spec.job.spec
+        return model_digest(task) if is_summed(spec, task.step) and sums_may_differ(spec) else None
+
+    def broadcast(self, task: Task) -> bytes:
+        """SHA-256 of what a task of a sum hands out to all silos alike.
+
+        :raises PolicyRefused: settings that are this silo's own are not those that follow from the job.
+        """
+        exchange = self.schedule.exchange_of(task)
+        own = self._method.silo_settings(exchange, self.reference)
+        for name, value in own.items():
+            if (given := task.settings.get(name)) != value:
+                raise PolicyRefused(
+                    f"task {task.task}: setting {name} is {given!r}; the job says {value!r} for this silo; nothing is "
+                    "sent"
+                )
+        return broadcast_digest(task, own)
 
     def layout(self, step: str, summed: Contract) -> Layout:
         """The vector in which updates of a step are summed."""

@@ -12,11 +12,11 @@ import pytest
 
 from fedsilo.cli.main import main
 from fedsilo.secure_aggregation.fixed_point import FixedPoint
-from fedsilo.secure_aggregation.masks import add_mask, agreed
+from fedsilo.secure_aggregation.masks import add_mask
 from fedsilo.secure_aggregation.messages import KeyAnnouncement, SumContext, Unmasking
 from fedsilo.secure_aggregation.parts import SAMPLES_BOUND, VALUE_BOUND
 from fedsilo.secure_aggregation.shamir import combine
-from fedsilo.secure_aggregation.silo_side import own_mask
+from fedsilo.secure_aggregation.silo_side import own_mask, pair_mask
 from fedsilo.wire import VerifyKey, open_blob, open_update
 from tests.integration.local.manifest import silo, silos, write
 from tests.integration.local.runs import Ended, run
@@ -120,7 +120,8 @@ def stripped(secure: Ended, victim: str, colluding: Sequence[str]) -> np.ndarray
         secrets = json.loads(
             (secure.workdir / "silos" / name / "guard" / "sums" / f"{LAST}.json").read_text()
         )
-        secret = agreed(bytes.fromhex(secrets["maskKey"]), announced[own].mask_key, "mask", context.content)
+        sent = bytes.fromhex(secrets["told"]["sent"])
+        secret = pair_mask(bytes.fromhex(secrets["maskKey"]), announced[own].mask_key, context, sent)
         first = context.point(own) < context.point(f"silo-{name}/{name}")
         add_mask(vector, secret, -1 if first else 1)
     return vector

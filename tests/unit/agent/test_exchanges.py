@@ -14,7 +14,13 @@ from fedsilo.methods import registry
 from fedsilo.methods.interface import Exchange, Phase
 from fedsilo.wire import Task, seal_task
 from fedsilo_agent.guard.audit import AuditLog
-from fedsilo_agent.guard.exchanges import Answer, ExchangeRefused, Schedule, require_same_answer
+from fedsilo_agent.guard.exchanges import (
+    Answer,
+    ExchangeRefused,
+    Schedule,
+    require_new_model,
+    require_same_answer,
+)
 from tests.unit.agent.scene import Scene
 from tests.unit.methods.forms import FORMS, form_spec
 
@@ -78,6 +84,17 @@ def test_what_lies_before_the_last_answer_is_over() -> None:
             THREE.require_due(asked, D1, answered)
     for asked in (task("r3", 3), task("e3", 3, "evaluate")):
         THREE.require_due(asked, D1, answered)
+
+
+def test_a_model_that_was_answered_is_not_answered_again_in_another_exchange_of_its_kind() -> None:
+    answered = {(1, "train"): Answer("t", D1, D1, step="train", model=D1)}
+    require_new_model(task("t", 1), D1, answered)  # the same task, after a restart
+    require_new_model(task("t", 2), D2, answered)
+    require_new_model(task("t", 1, "evaluate"), D1, answered)  # its scores are another sum
+    with pytest.raises(
+        ExchangeRefused, match=r"hands out 1{12} again, which this silo has answered in round 1, phase"
+    ):
+        require_new_model(task("u", 2), D1, answered)
 
 
 def test_the_same_task_departs_again_with_the_same_update_only() -> None:

@@ -212,6 +212,23 @@ def test_the_silos_whose_keys_would_be_trusted_are_counted_and_their_keys_have_a
     assert "members" not in describe(NORTH, frozen_spec(NORTH), proposal_of(NORTH))
 
 
+@pytest.mark.parametrize(
+    ("participation", "expected"),
+    [
+        ({"minSilos": 4}, "the aggregator learns sums over all 4 silos"),
+        (
+            {"minSilos": 3},
+            "over 3 to 4 of 4 silos; where two differ by one silo, it sees what that one has sent",
+        ),
+    ],
+)
+def test_whether_sums_may_leave_a_silo_out_is_said(participation: dict[str, int], expected: str) -> None:
+    job = agent("north", spec={"aggregation": {"secure": True}, "participation": participation})
+    assert expected in describe(job, frozen_spec(job), None)
+    plain = agent("north")
+    assert "sums" not in describe(plain, frozen_spec(plain), None)
+
+
 def test_a_proposal_about_the_keys_of_other_silos_is_not_decided_on(
     kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]
 ) -> None:

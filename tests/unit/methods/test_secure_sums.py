@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from fedsilo.api.data import PreprocessingSpec
 from fedsilo.api.loading import JobManifest
 from fedsilo.engine.context import JobContext
 from fedsilo.engine.workflow import Workflow
+from fedsilo.errors import MethodError
 from fedsilo.methods import registry
+from fedsilo.methods.dann.declaration import DANN
 from fedsilo.methods.interface import Assignment, Exchange, ServerContext, ServerHalf, Updates
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import State, Tree
@@ -209,23 +212,72 @@ def test_norm_clipping_is_of_models_and_not_of_scores(tmp_path: Path) -> None:
         np.testing.assert_allclose(ours[name], theirs[name], atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "form", [form for form in FORMS if registry.bind(form_spec(form, list(LABELS))).beyond_sums is None]
-)
-def test_all_silos_of_a_sum_are_sent_the_same(
-    tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Their guards tell each other, and nothing is unmasked otherwise."""
-    assign, asked = Workflow.assign, list[Mapping[str, Assignment]]()
+Asked = list[tuple[Exchange, State, Mapping[str, Assignment]]]
 
-    def noted(self: Workflow, *args: Any) -> tuple[State, Mapping[str, Assignment]]:
-        offered, assignments = assign(self, *args)
-        asked.append(assignments)
-        return offered, assignments
+
+def asked_in(manifest: JobManifest, directory: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """Everything that a job with sums alone assigns to its silos."""
+    assign, asked = Workflow.assign, Asked()
+
+    def noted(self: Workflow, state: State, exchange: Exchange, silos: Sequence[str]) -> Any:
+        broadcast, assignments = assign(self, state, exchange, silos)
+        asked.append((exchange, broadcast, assignments))
+        return broadcast, assignments
 
     monkeypatch.setattr(Workflow, "assign", noted)
-    simulate(secured(form_manifest(tmp_path, form, LABELS)), tmp_path, tmp_path / "job")
+    simulate(secured(manifest), directory, directory / "job")
+    return asked
+
+
+SUMMED_FORMS = [form for form in FORMS if registry.bind(form_spec(form, list(LABELS))).beyond_sums is None]
+
+
+@pytest.mark.parametrize("form", SUMMED_FORMS)
+def test_all_silos_of_a_sum_are_sent_the_same_but_for_what_their_guards_derive(
+    tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Masks of silos that were sent different things do not cancel."""
+    manifest = form_manifest(tmp_path, form, LABELS)
+    method, asked = registry.bind(secured(manifest).job.spec), asked_in(manifest, tmp_path, monkeypatch)
     assert asked
-    for assignments in asked:
-        first, *others = (assignment.trees for assignment in assignments.values())
-        assert all(other == first for other in others)
+    for exchange, _, assignments in asked:
+        common = []
+        for silo, given in assignments.items():
+            own = method.silo_settings(exchange, silo)
+            assert {name: given.settings[name] for name in own} == own
+            common.append(replace(given, settings={n: v for n, v in given.settings.items() if n not in own}))
+        assert all(other == common[0] for other in common)
+
+
+@pytest.mark.parametrize("form", SUMMED_FORMS)
+def test_no_model_is_handed_out_twice_for_the_same_step(
+    tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A guard refuses it where sums may be over different silos; per-fedavg is refused there by its own check."""
+    if form.startswith("per-fedavg"):
+        return
+    manifest, seen = form_manifest(tmp_path, form, LABELS), dict[tuple[str, bytes], int]()
+    for exchange, state, assignments in asked_in(manifest, tmp_path, monkeypatch):
+        for name in {given.trees.get("model") for given in assignments.values()} - {None}:
+            content = b"".join(array.tobytes() for array in state.tree(str(name)).values())
+            round = seen.setdefault((exchange.phase.step, content), exchange.round)
+            assert round == exchange.round, f"{exchange.phase.step} of round {exchange.round}"
+
+
+def test_a_method_that_assigns_silos_different_settings_must_declare_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DANN, "silo_settings", Method.silo_settings)
+    manifest = secured(form_manifest(tmp_path, "dann", LABELS))
+    with pytest.raises(
+        MethodError, match="method dann assigns silos/b other trees or settings than its declarat"
+    ):
+        simulate(manifest, tmp_path, tmp_path / "job")
+
+
+def test_per_fedavg_has_no_sums_over_fewer_than_all_silos(tmp_path: Path) -> None:
+    spec = secured(form_manifest(tmp_path, "per-fedavg", LABELS)).job.spec
+    assert not registry.bind(spec).check()
+    fewer = spec.model_copy(update={"participation": spec.participation.model_copy(update={"min_silos": 2})})
+    (fault,) = registry.bind(fewer).check()
+    assert fault[0] == "spec.aggregation.secure" and "per-fedavg has the last model scored twice" in fault[2]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedsilo.secure_aggregation.aggregator_side import add_masked, unmask
+from fedsilo.secure_aggregation.aggregator_side import add_masked, agreed_broadcast, unmask
 from fedsilo.secure_aggregation.messages import KeyAnnouncement, SumContext, Unmasking
 from fedsilo.secure_aggregation.silo_side import SiloSide
 from fedsilo.wire.keys import SigningKey
@@ -95,7 +95,8 @@ class Sum:
     def total(self) -> np.ndarray:
         total = np.zeros(len(next(iter(self.masked.values()))), np.uint64)
         add_masked(total, self.masked.values())
-        unmask(total, self.context, self.announced, list(self.sealed), self.survivors, self.unmaskings)
+        sent = agreed_broadcast(self.context, self.survivors, self.confirmed)
+        unmask(total, self.context, self.announced, list(self.sealed), self.survivors, self.unmaskings, sent)
         return total
 
 

@@ -232,3 +232,53 @@ def test_a_clipped_change_has_the_norm_and_its_direction(norm: float, seed: int)
 def test_a_model_of_another_shape_is_no_change() -> None:
     with pytest.raises(Problem, match="tensor weight: the silo was sent none of this shape"):
         clipped(lambda _: np.zeros((2, 3)), [CONTRACT.blocks[0].spec], {"weight": np.zeros(6)}, 1.0)
+
+
+FIGURES = Contract(
+    (*CONTRACT.blocks, ExpectedBlock("confusion", "confusion/0", (2,), "int64", 0, total=True)),
+    ("accuracy", "auroc", "steps"),
+    ranges={"accuracy": (0.0, 1.0), "auroc": (0.0, 1.0)},
+)
+
+
+def honest_total(layout: Layout) -> np.ndarray:
+    updates = []
+    for samples in (100, 200, 300):
+        tensors = {
+            "weight": np.full((2, 3), 0.25, np.float32),
+            "batches": np.array(7),
+            "confusion/0": np.array([samples, 0]),
+        }
+        updates.append((samples, {"accuracy": 1.0, "auroc": 1.0, "steps": 4.0}, tensors))
+    return total(layout, updates)
+
+
+@pytest.mark.parametrize("weights", ["samples", "uniform"])
+def test_a_sum_in_which_masks_are_left_is_refused_wherever_they_are(weights: Weights) -> None:
+    """One number of the vector after the other is a random one, or lies just outside of what silos can have."""
+    layout = Layout(FIGURES, 4, weights, Quotient("steps"), frozenset(["auroc"]))
+    honest = honest_total(layout)
+    assert layout.decode(honest, 3).metrics["accuracy"] == 1.0
+    for place in range(layout.size):
+        for value in (1 << 63, (1 << 63) - 1, (1 << 64) - (1 << 62) - 1):
+            garbled = honest.copy()
+            garbled[place] = value
+            with pytest.raises(
+                Problem, match=r"in the sum over 3 silos, .* must be from .* masked its update"
+            ):
+                layout.decode(garbled, 3)
+
+
+@given(st.integers(0, 2**32))
+def test_a_vector_of_random_numbers_is_no_update(seed: int) -> None:
+    layout = Layout(FIGURES, 4, "samples", alike=frozenset(["auroc"]))
+    noise = np.random.default_rng(seed).integers(0, 2**64, layout.size, dtype=np.uint64)
+    with pytest.raises((Problem, MethodError)):
+        layout.decode(honest_total(layout) + noise, 3)
+
+
+def test_a_mean_outside_of_a_metrics_range_is_refused() -> None:
+    layout = Layout(FIGURES, 4, "samples", alike=frozenset(["auroc"]))
+    tensors = {"weight": np.zeros((2, 3), np.float32), "batches": np.array(0)}
+    with pytest.raises(Problem, match=r"the mean of accuracy is 1\.5; must be from 0 to 1"):
+        layout.decode(total(layout, [(5, {"accuracy": 1.5}, tensors)] * 3), 3)

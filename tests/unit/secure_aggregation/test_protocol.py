@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from fedsilo.errors import PolicyRefused, Problem, QuorumLost
 from fedsilo.secure_aggregation.aggregator_side import add_masked, unmask
-from fedsilo.secure_aggregation.masks import add_mask, agreed
+from fedsilo.secure_aggregation.masks import add_mask
 from fedsilo.secure_aggregation.messages import KeyAnnouncement, Unmasking
-from fedsilo.secure_aggregation.silo_side import SiloSide, own_mask
+from fedsilo.secure_aggregation.silo_side import SiloSide, own_mask, pair_mask
 from tests.unit.secure_aggregation.parties import KEYS, MODEL, Sum, context_of, names, vectors_of, whole
 
 
@@ -188,9 +188,7 @@ def opened(found: Sum, silo: str, colluding: str, masks: bool = True) -> np.ndar
     vector = found.masked[silo].copy()
     if not masks:
         return vector
-    secret = agreed(
-        found.silos[colluding].mask_key, found.announced[silo].mask_key, "mask", found.context.content
-    )
+    secret = pair_mask(found.silos[colluding].mask_key, found.announced[silo].mask_key, found.context, MODEL)
     first = found.context.point(silo) < found.context.point(colluding)
     add_mask(vector, secret, -1 if first else 1)
     return vector
@@ -209,7 +207,7 @@ def test_an_aggregator_with_one_colluding_silo_does_not_see_a_vector_and_does_wi
     assert all("silos/s0" in given for given in seeds.values())
     total = np.zeros(1000, np.uint64)
     add_masked(total, found.masked.values())
-    unmask(total, found.context, found.announced, everyone, everyone, found.unmaskings)
+    unmask(total, found.context, found.announced, everyone, everyone, found.unmaskings, MODEL)
     assert not (seen - total == secret).any()
     # The same attack on what is sent without masks succeeds, so that it can.
     found.masked = vectors
@@ -227,8 +225,8 @@ def test_a_silo_that_is_said_to_have_dropped_out_keeps_its_own_mask() -> None:
     assert all("silos/s0" in one.keys and "silos/s0" not in one.seeds for one in found.unmaskings.values())
     vector = found.masked["silos/s0"].copy()
     for other in everyone[1:]:
-        secret = agreed(
-            found.silos["silos/s0"].mask_key, found.announced[other].mask_key, "mask", found.context.content
+        secret = pair_mask(
+            found.silos["silos/s0"].mask_key, found.announced[other].mask_key, found.context, MODEL
         )
         add_mask(vector, secret, -1)
     assert not (vector == vectors["silos/s0"]).any()
@@ -259,18 +257,36 @@ def test_a_silo_that_is_said_to_have_shared_only_afterwards_is_refused() -> None
         with_others.unmasking(found.announced, every, names(4)[:3], confirmed)
 
 
-def test_nothing_is_unmasked_where_one_silo_was_sent_another_model() -> None:
-    """Or it alone had the model, and the others answered one whose answers can be foretold."""
-    found, vectors = Sum.of(4), vectors_of(4)
-    found.announce(names(4))
-    found.share(names(4))
-    found.mask(names(4)[:1], vectors)
-    found.mask(names(4)[1:], vectors, sent=b"another model".ljust(32))
-    found.survivors = names(4)
-    found.confirm(names(4))
-    with pytest.raises(QuorumLost, match="1 silos confirmed the survivors and were sent the same, and 3 are"):
-        found.reveal(names(4)[:1])
-    found.reveal(names(4)[1:])  # three are as many as the threshold: their sum may be known
+CRAFTED = b"a model with foreseeable answers".ljust(32)
+
+
+@pytest.mark.parametrize("count", [4, 6, 10])
+def test_masks_of_silos_that_were_sent_different_things_do_not_cancel(count: int) -> None:
+    """One silo has the model, and as many as the threshold one whose answers are known: these help to unmask it."""
+    threshold = count - 1
+    vectors, everyone = vectors_of(count, size=1000), names(count)
+    found = Sum.of(count, threshold)
+    found.announce(everyone)
+    found.share(everyone)
+    found.mask(everyone[:1], vectors)
+    found.mask(everyone[1:], vectors, sent=CRAFTED)
+    found.survivors = everyone
+    found.confirm(everyone)
+    with pytest.raises(
+        QuorumLost, match=f"1 silos confirmed the survivors and were sent the same, and {threshold} are"
+    ):
+        found.reveal(everyone[:1])
+    found.reveal(everyone[1:])
+    with pytest.raises(Problem, match=r"silos/s1 states that it was sent .* and silos/s0"):
+        found.total()
+    for claimed in (MODEL, CRAFTED):
+        total = np.zeros(1000, np.uint64)
+        add_masked(total, found.masked.values())
+        unmask(total, found.context, found.announced, everyone, everyone, found.unmaskings, claimed)
+        known = np.zeros(1000, np.uint64)
+        add_masked(known, [vectors[name] for name in everyone[1:]])
+        seen = (total - known).view(np.int64).astype(np.float64)
+        assert abs(np.corrcoef(seen, vectors["silos/s0"].view(np.int64).astype(np.float64))[0, 1]) < 0.15
 
 
 @pytest.mark.parametrize(("count", "threshold"), [(2, 2), (3, 1), (3, 2), (4, 2), (5, 6)])
