@@ -1,0 +1,1 @@
+"""Attacks on secure sums by the aggregator: what it learns of one silo from all that real guards answer."""
