@@ -119,7 +119,11 @@ class ParticipationSpec(Fields):
         default=1.0, gt=0, le=1, description="Fraction of the silos that is drawn in each round."
     )
     min_silos: Integer | None = Field(
-        default=None, ge=1, le=MAX_SILOS, description="Quorum of a round; all silos drawn when null."
+        default=None,
+        ge=1,
+        le=MAX_SILOS,
+        description="Quorum of a round; all silos drawn when null. With aggregation.secure, fewer permit sums over "
+        "different silos, whose difference shows what a single one has sent.",
     )
     round_deadline: Duration = Field(
         default=Duration("10m"),

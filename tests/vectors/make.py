@@ -30,7 +30,7 @@ from fedsilo.wire import (
     write_tensors,
 )
 from tests.updates import digest_of
-from tests.vectors import digests, encoded, segmented
+from tests.vectors import digests, encoded, segmented, sums
 from tests.vectors.example import (
     AGGREGATOR,
     ARRAYS,
@@ -277,6 +277,7 @@ def make(directory: Path) -> None:
             "sent": encoded.encodings(),
         },
         "blake3": blake3(directory),
+        "secureSum": sums.document(),
     }
     (directory / "vectors.json").write_text(json.dumps(document, indent=1) + "\n")
 
