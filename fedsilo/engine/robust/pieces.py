@@ -16,6 +16,9 @@ from fedsilo.errors import MethodError
 PIECE_BYTES = 8 << 20
 """Of the numbers of all silos together, in double precision."""
 
+LARGEST = 1e140
+"""Magnitude beyond which a number counts as this one: sums of squares of as many as a model has stay finite."""
+
 
 @dataclass(frozen=True)
 class Models:
@@ -26,15 +29,34 @@ class Models:
 
     tensors: Mapping[str, Sequence[FlatTensor]]
 
+    @property
+    def silos(self) -> int:
+        """How many there are."""
+        return len(next(iter(self.tensors.values())))
+
+    @property
+    def floats(self) -> list[str]:
+        """Names of the tensors of floating-point numbers, from which distances follow."""
+        return [name for name in self.tensors if self.dtype(name).kind == "f"]
+
+    @property
+    def others(self) -> list[str]:
+        """Names of the tensors of other numbers, such as the counters of batch normalisation."""
+        return [name for name in self.tensors if self.dtype(name).kind != "f"]
+
     def pieces(self, name: str) -> Iterator[tuple[slice, np.ndarray]]:
         """Places in the flat tensor, and the silos' numbers there, (silos, n) in double precision."""
-        tensors = self.tensors[name]
-        size = prod(tensors[0].shape)
+        tensors, size = self.tensors[name], self.size(name)
         step = max(PIECE_BYTES // (8 * len(tensors)), 1)
         for first in range(0, size, step):
             last = min(first + step, size)
             rows = [tensor.read(first, np.empty(last - first, tensor.dtype)) for tensor in tensors]
-            yield slice(first, last), np.stack([row.astype(np.float64) for row in rows])
+            numbers = np.stack([row.astype(np.float64) for row in rows])
+            yield slice(first, last), np.clip(numbers, -LARGEST, LARGEST, out=numbers)
+
+    def size(self, name: str) -> int:
+        """How many numbers the tensor has."""
+        return prod(self.shape(name))
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Of the tensor."""

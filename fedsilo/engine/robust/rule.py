@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from fedsilo.api.aggregation import RuleSpec
 from fedsilo.engine.fold import FoldedUpdates
 from fedsilo.engine.robust import weights as weighted
 from fedsilo.engine.robust.coordinates import median_trim, trimmed
-from fedsilo.engine.robust.pieces import open_models
+from fedsilo.engine.robust.pieces import Models, open_models
 from fedsilo.errors import QuorumLost
 from fedsilo.methods.state import Tree
 
@@ -38,50 +38,37 @@ class RobustMean:
                 f"{len(silos)} silos answered, and {rule.name} needs {rule.fewest_silos}; raise "
                 "spec.participation.minSilos, so that a round waits for as many"
             )
-        if rule.name in ("median", "trimmed-mean"):
-            left_out = median_trim(len(silos)) if rule.byzantine is None else rule.byzantine
-            with open_models(updates, kind, silos) as models:
-                tree, kept = trimmed(models, len(silos), left_out)
-            return self._noted(silos, kept, tree)
         with open_models(updates, kind, silos) as models:
-            gram = weighted.products(models, self._sent)
-        given = np.array([shares[silo] for silo in silos])
+            if rule.name in ("median", "trimmed-mean"):
+                left_out = median_trim(len(silos)) if rule.byzantine is None else rule.byzantine
+                tree, kept = trimmed(models, list(models.tensors), left_out)
+            else:
+                tree, kept = self._weighted(models, np.array([shares[silo] for silo in silos]))
+        self.kept = {silo: round(float(part), 4) for silo, part in zip(silos, kept, strict=True)}
+        return tree
+
+    def _weighted(self, models: Models, shares: np.ndarray) -> tuple[Tree, np.ndarray]:
+        """A weighted sum of the models, and of the model that was sent where some of their weight is left over."""
+        gram = weighted.products(models, self._sent)
+        weights, kept = self._weights(gram, shares)
+        rest = 1 - float(weights.sum()) if self._rule.name == "norm-clipping" else 0.0
+        # Of the other tensors the median: no distance depends on them, so that a model of any weight may have anything.
+        counters, _ = trimmed(models, models.others, median_trim(models.silos))
+        tree = counters | weighted.weighted_sum(models, weights, self._sent, rest)
+        return {name: tree[name] for name in models.tensors}, kept
+
+    def _weights(self, gram: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The weight of each model, and how much of it counts."""
+        rule = self._rule
         if rule.name == "norm-clipping":
             assert rule.norm is not None, "checked with the manifest"
-            return self._clipped(updates, kind, silos, given, weighted.clipping(gram, rule.norm))
-        chosen, kept = self._chosen(gram, given)
-        return self._noted(silos, kept, updates.weighted_sum(kind, _of(silos, chosen)))
-
-    def _chosen(self, gram: np.ndarray, given: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Weights, which add up to one, and what of each model counts."""
-        rule = self._rule
+            kept = weighted.clipping(gram, rule.norm)
+            return shares * kept, kept
         if rule.name == "geometric-median":
-            found = weighted.geometric_median(gram, given)
-            return found, np.minimum(found / given, 1)
+            weights = weighted.geometric_median(gram, shares)
+            return weights, np.minimum(weights / shares, 1)
         assert rule.byzantine is not None, "checked with the manifest"
         most = len(gram) - rule.byzantine - 2
         selected = 1 if rule.name == "krum" else min(rule.selected or most, most)
         kept = weighted.krum(gram, rule.byzantine, selected)
         return kept / selected, kept
-
-    def _clipped(
-        self, updates: FoldedUpdates, kind: str, silos: Sequence[str], given: np.ndarray, kept: np.ndarray
-    ) -> Tree:
-        """w + sum of p_i c_i x_i, which is a weighted sum of the models and of w, the model that was sent."""
-        tree = updates.weighted_sum(kind, _of(silos, given * kept))
-        rest = float(1 - given @ kept)
-        for name, total in tree.items():
-            if total.dtype.kind == "f" and rest > 0:
-                tree[name] = (total + rest * self._sent[name]).astype(total.dtype)
-            elif rest > 0:
-                tree[name] = np.array(self._sent[name])
-        return self._noted(silos, kept, tree)
-
-    def _noted(self, silos: Sequence[str], kept: np.ndarray, tree: Tree) -> Tree:
-        self.kept = {silo: round(float(part), 4) for silo, part in zip(silos, kept, strict=True)}
-        return tree
-
-
-def _of(silos: Sequence[str], weights: np.ndarray) -> dict[str, float]:
-    """Silo -> weight, without those that have none."""
-    return {silo: float(weight) for silo, weight in zip(silos, weights, strict=True) if weight}
