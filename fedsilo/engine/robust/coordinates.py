@@ -28,9 +28,9 @@ def trimmed(models: Models, names: Sequence[str], left_out: int) -> tuple[Tree, 
         dtype = models.dtype(name)
         found = np.empty(models.size(name), np.float64)
         for place, numbers in models.pieces(name):
-            order = np.argsort(numbers, axis=0, kind="stable")[left_out : models.silos - left_out]
-            found[place] = np.take_along_axis(numbers, order, axis=0).mean(axis=0)
-            counted += np.bincount(order.ravel(), minlength=models.silos)
+            middle = np.sort(numbers, axis=0)[left_out : models.silos - left_out]
+            found[place] = middle.mean(axis=0)
+            counted += _counted(numbers, middle)
             coordinates += numbers.shape[1]
         whole = found if dtype.kind == "f" else np.trunc(found + 1e-9)
         tree[name] = whole.astype(dtype).reshape(models.shape(name))
@@ -40,3 +40,22 @@ def trimmed(models: Models, names: Sequence[str], left_out: int) -> tuple[Tree, 
 def median_trim(silos: int) -> int:
     """How many values are left out on each side of a median."""
     return (silos - 1) // 2
+
+
+def _counted(numbers: np.ndarray, middle: np.ndarray) -> np.ndarray:
+    """(silos,) in how many coordinates a silo's value is one of the middle ones.
+
+    Where fewer of several equal values count than there are, each of them counts in part: which silo sent it makes no
+    difference.
+
+    :param numbers: (silos, n).
+    :param middle: (values that count, n), sorted.
+    """
+    low, high = middle[0], middle[-1]
+
+    def part_of(end: np.ndarray) -> np.ndarray:
+        return np.asarray((middle == end).sum(axis=0) / (numbers == end).sum(axis=0))
+
+    between = (low < numbers) & (numbers < high)
+    parts = np.where(numbers == low, part_of(low), np.where(numbers == high, part_of(high), between))
+    return np.asarray(parts.sum(axis=1))

@@ -44,7 +44,7 @@ class RobustMean:
                 tree, kept = trimmed(models, list(models.tensors), left_out)
             else:
                 tree, kept = self._weighted(models, np.array([shares[silo] for silo in silos]))
-        self.kept = {silo: round(float(part), 4) for silo, part in zip(silos, kept, strict=True)}
+        self.kept = {silo: float(f"{part:.4g}") for silo, part in zip(silos, kept, strict=True)}
         return tree
 
     def _weighted(self, models: Models, shares: np.ndarray) -> tuple[Tree, np.ndarray]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -193,3 +194,69 @@ def test_whole_numbers_stay_among_the_honest_ones(name: str, count: int) -> None
     tree, _ = aggregate(models, rule_of(name, 2), counts=[count, count, 5, 6, 7, 8, 9])
     assert tree["batches"].dtype == np.int64
     assert 5 <= int(tree["batches"]) <= 9
+
+
+# --- What is kept.
+
+
+@pytest.mark.parametrize("name", WEIGHED)
+@pytest.mark.parametrize("magnitude", [1.0, 1e8, 3e38])
+def test_what_is_kept_is_the_weight_that_a_model_had(name: str, magnitude: float) -> None:
+    """Every silo has a number of its own, which shows its weight in the aggregate."""
+    silos, hostile = 7, 2
+    models = np.zeros((silos, SIZE))
+    models[np.arange(silos), np.arange(silos)] = [magnitude, magnitude, 0.6, 0.3, 0.3, 0.4, 0.5]
+    tree, kept = aggregate(models, rule_of(name, hostile))
+    weights = flat(tree)[:silos] / models.max(axis=1)
+    share = kept.sum() if "krum" in name else silos
+    if name == "geometric-median":
+        weights = np.minimum(weights, 1 / silos)
+    assert weights * share == pytest.approx(kept, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["geometric-median", "norm-clipping"])
+def test_only_a_model_without_any_weight_is_left_out(name: str) -> None:
+    """0 says left out: a silo that is far away still pulls, though its weight is small."""
+    honest = np.random.default_rng(2).normal(0.3, 0.1, (4, SIZE)).astype(np.float32)
+    models = np.vstack([np.full((1, SIZE), 3e38), honest])
+    alone, _ = aggregate(honest, rule_of(name, 1))
+    found, kept = aggregate(models, rule_of(name, 1))
+    assert np.abs(flat(found) - flat(alone)).max() > 1e-3
+    assert 0 < kept[0] < 1e-30
+
+
+NUMBERS = st.lists(st.sampled_from([-3e38, -2.0, 0.0, 0.5, 1.0, 3e38]), min_size=3, max_size=9)
+
+
+@given(numbers=NUMBERS, data=st.data())
+def test_the_trimmed_mean_is_the_mean_weighted_by_what_is_kept(
+    numbers: list[float], data: st.DataObject
+) -> None:
+    """Also where several silos send the same number: they share what counts of it, whatever their order is."""
+    left_out = data.draw(st.integers(1, (len(numbers) - 1) // 2))
+    sent = np.array(numbers, np.float32).astype(np.float64)
+    models = np.repeat(sent[:, None], SIZE, axis=1)
+    tree, kept = aggregate(models, {"name": "trimmed-mean", "byzantine": left_out})
+    counted = len(numbers) - 2 * left_out
+    assert kept.sum() == pytest.approx(counted, rel=1e-3)
+    assert len(set(zip(numbers, kept, strict=True))) == len(set(numbers))
+    assert flat(tree) == pytest.approx(
+        np.full(SIZE, kept @ sent / counted), rel=1e-2, abs=1e-3 * np.abs(sent).max()
+    )
+
+
+@pytest.mark.parametrize("name", ["median", "trimmed-mean"])
+def test_what_is_kept_of_equal_models_is_equal(name: str) -> None:
+    _, kept = aggregate(np.full((5, SIZE), 0.25), rule_of(name, 1))
+    assert len(set(kept)) == 1
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_models_that_are_partly_equal_are_kept_alike_in_every_order(name: str) -> None:
+    models = np.random.default_rng(3).normal(0, 0.1, (5, SIZE))
+    models[:, ::2] = np.array([0.0, 0.0, 0.0, 0.1, 0.1])[:, None]
+    models[0, 1:] = 3e38
+    _, kept = aggregate(models, rule_of(name, 1))
+    for order in list(permutations(range(5)))[::17]:
+        _, moved = aggregate(models[list(order)], rule_of(name, 1))
+        assert moved == pytest.approx(kept[list(order)], rel=1e-3)
