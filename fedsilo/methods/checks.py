@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedsilo.api.aggregation import MAX_SILOS
+from fedsilo.api.aggregation import MAX_SILOS, RuleSpec
 from fedsilo.api.faults import ABSENT, Finding
 from fedsilo.api.python_reference import PYTHON, python_reference
 from fedsilo.api.text import counted
@@ -13,7 +13,7 @@ from fedsilo.tasks.interface import OWN
 from fedsilo.tasks.registry import DEFAULT, TASKS, kind_of
 
 UNWEIGHTED = frozenset({"median", "trimmed-mean", "krum", "multi-krum"})
-"""Rules in which every silo counts as one."""
+"""Rules in which every silo counts as one; in the others it counts by its weight."""
 
 
 def check_job(method: Method) -> list[Finding]:
@@ -133,9 +133,7 @@ def check_rule(method: Method) -> list[Finding]:
     if not method.averages_models:
         problem = f"has no meaning for method {method.name}, whose aggregate is not just the mean of the silos' models"
         found.append((f"{field}.name", rule.name, problem, "remove it, or use a method such as fedavg"))
-    if rule.name in UNWEIGHTED and spec.aggregation.weights == "samples":
-        problem = f"has no meaning for {rule.name}, in which silos count alike: whoever lies may lie about his samples"
-        found.append(("spec.aggregation.weights", "samples", problem, "use uniform, or remove it"))
+    found += _check_weights(method, rule)
     silos = len(spec.silos.refs)
     if not silos:
         return found  # a selector's, which are counted in every round
@@ -159,3 +157,15 @@ def check_rule(method: Method) -> list[Finding]:
             )
             found.append((f"{field}.selected", rule.selected, problem, f"use {most} or less"))
     return found
+
+
+def _check_weights(method: Method, rule: RuleSpec) -> list[Finding]:
+    """The fault of weights by which a silo that lies about its samples counts for more than the rule stands."""
+    field, named = "spec.aggregation.weights", method.spec.aggregation.weights
+    if rule.name in UNWEIGHTED:
+        problem = f"has no meaning for {rule.name}, in which silos count alike: whoever lies may lie about his samples"
+        return [(field, named, problem, "use uniform, or remove it")] if named == "samples" else []
+    if method.averaging == "uniform":
+        return []
+    problem = f"is by samples that silos state: in {rule.name} a silo that states enough of them outvotes all others"
+    return [(field, named or ABSENT, problem, "write uniform")]

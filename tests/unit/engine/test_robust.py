@@ -234,6 +234,39 @@ def test_a_rule_needs_enough_answers_and_a_method_that_averages_models() -> None
     assert "is for 256 silos at most" in faults("fedavg", 257, {"name": "median"})
 
 
+WEIGHING: list[dict[str, Any]] = [{"name": "geometric-median"}, {"name": "norm-clipping", "norm": 1.0}]
+
+
+@pytest.mark.parametrize("rule", WEIGHING, ids=["geometric-median", "norm-clipping"])
+@pytest.mark.parametrize("weights", [None, "samples"])
+@pytest.mark.parametrize("secure", [None, True])
+def test_a_rule_in_which_a_stated_sample_count_could_outvote_all_others_asks_for_uniform_weights(
+    rule: dict[str, Any], weights: str | None, secure: bool | None
+) -> None:
+    found = faults("fedavg", 5, rule, aggregation={"weights": weights, "secure": secure})
+    assert found.startswith("spec.aggregation.weights: ")
+    assert "states enough of them outvotes all others" in found
+    assert found.endswith("; write uniform")
+    assert faults("fedavg", 5, rule, aggregation={"weights": "uniform", "secure": secure}) == ""
+
+
+@pytest.mark.parametrize("rule", WEIGHING, ids=["geometric-median", "norm-clipping"])
+def test_a_rule_asks_for_nothing_where_the_method_counts_silos_alike_by_itself(rule: dict[str, Any]) -> None:
+    alike = [name for name in names() if (job := bound(name)).averages_models and job.averaging == "uniform"]
+    assert alike
+    for method in alike:
+        assert faults(method, 5, rule) == "", method
+
+
+def test_a_rule_that_counts_silos_alike_asks_for_no_weights() -> None:
+    for rule in (
+        {"name": "median"},
+        {"name": "trimmed-mean", "byzantine": 1},
+        {"name": "krum", "byzantine": 1},
+    ):
+        assert faults("fedavg", 5, rule) == "", rule
+
+
 def test_rules_are_for_methods_whose_aggregate_is_a_mean_of_models() -> None:
     able = {name for name in names() if bound(name).averages_models}
     assert able >= {"fedavg", "fedavgm", "fedopt", "fedprox", "fedrs", "fedlc", "mixup", "fed-focal"}
