@@ -22,6 +22,7 @@ ON_AGGREGATOR = (
     "forged-log-lines",
     "hanging-uploads",
     "huge-metrics",
+    "huge-models",
     "large-headers",
     "missing-proofs",
     "nested-proofs",

@@ -48,12 +48,14 @@ def federation(
     data: Mapping[str, Any] | None = None,
     output: Mapping[str, Any] | None = None,
     communication: Mapping[str, Any] | None = None,
+    aggregation: Mapping[str, Any] | None = None,
+    names: Sequence[str] = ("north", "south"),
 ) -> JobManifest:
     """Two silos that average a small network; the silos score the last model themselves.
 
     :param data: what a trainer finds, where there is one; tests mostly answer in its place.
+    :param names: of the silos, where there are others.
     """
-    names = ("north", "south")
     job = {
         "metadata": {"name": "attacked", "namespace": "federation"},
         "spec": {
@@ -66,6 +68,7 @@ def federation(
             "evaluation": {"every": rounds},
             "output": output,
             "communication": communication,
+            "aggregation": aggregation or {},
         },
     }
     silos = [
