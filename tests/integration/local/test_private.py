@@ -44,7 +44,7 @@ def test_a_job_that_hides_silos_says_what_it_promised_and_what_was_charged(tmp_p
     """Guards that are killed sign the same bytes again, so that each exchange has one charge and one departure."""
     unit = "{unit: silo, epsilon: 20, delta: 0.2, maxUpdateNorm: 1}"
     written = example(3).replace("{unit: example, epsilon: 3, delta: 0.001}", unit)
-    secure = "secure: true\n    rule: {name: norm-clipping, norm: 8}"
+    secure = "secure: true\n    weights: uniform\n    rule: {name: norm-clipping, norm: 8}"
     written = written.replace(secure, "weights: uniform")
     manifest, workdir = tmp_path / "job.yaml", tmp_path / "run"
     manifest.write_text(written.replace("epsilon: 4, delta: 0.001}", "epsilon: 300, delta: 0.001}"))
