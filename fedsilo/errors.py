@@ -26,6 +26,7 @@ An exit code of 2, 3, 5, 6 or 7 says that trying again without a change cannot h
 from __future__ import annotations
 
 import errno
+import re
 
 STORAGE_ERRNOS = frozenset(
     {errno.EIO, errno.EROFS, errno.ESTALE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENXIO}
@@ -33,11 +34,40 @@ STORAGE_ERRNOS = frozenset(
 """What the system says of a disk, and never of fedsilo."""
 
 
+_QUOTE, _END = "\ufdd0", "\ufdd1"
+"""What encloses a value in the text of an error: two of the characters that Unicode keeps for a program's own use."""
+
+SEE_LOG = "(see the silo's log)"
+"""What is told in place of a value."""
+
+
+def quoted(value: object) -> str:
+    """A value that is of the data, or a text that may quote one, for the text of an error.
+
+    The error says it where it is logged, beside the data, and leaves it out of what it tells others.
+    """
+    return f"{_QUOTE}{str(value).replace(_QUOTE, '').replace(_END, '')}{_END}"
+
+
 class FedsiloError(Exception):
     """Root of all errors that fedsilo raises on purpose; its text is meant for a person."""
 
     exit_code = 1
     reason = "InternalError"
+
+    def __str__(self) -> str:
+        """The whole text, with all values."""
+        return self.marked.replace(_QUOTE, "").replace(_END, "")
+
+    @property
+    def marked(self) -> str:
+        """The text in which `quoted` values can be told apart, for an error that repeats it."""
+        return super().__str__()
+
+    @property
+    def told(self) -> str:
+        """The text without the values that it quotes: what may be told of it where the data are not."""
+        return re.sub(f"{_QUOTE}.*?{_END}", SEE_LOG, self.marked, flags=re.DOTALL)
 
 
 class ManifestInvalid(FedsiloError):

@@ -18,7 +18,7 @@ from typing import Any
 
 from fedsilo.api.python_reference import python_reference
 from fedsilo.api.text import first_line, listed, shortened
-from fedsilo.errors import FedsiloError, ManifestInvalid, MethodError
+from fedsilo.errors import FedsiloError, ManifestInvalid, MethodError, quoted
 
 MAX_FOLDERS = 6
 """As many of the folders that were searched are named in a message."""
@@ -124,10 +124,15 @@ def _searched() -> str:
     return listed([*shortened(others, MAX_FOLDERS - 1, "more folders"), last], MAX_FOLDERS)
 
 
-def described(failure: BaseException) -> str:
-    """An error of foreign code, on one line: its type, and what it says."""
+def described(failure: BaseException, *, saw_data: bool = False) -> str:
+    """An error of foreign code, on one line: its type, and what it says.
+
+    :param saw_data: whether the code was given data, which its text may quote.
+    """
     kind, text = type(failure).__name__, first_line(failure)
-    return f"{kind}: {text}" if text != kind else f"{kind} without a message"
+    if text == kind:
+        return f"{kind} without a message"
+    return f"{kind}: {quoted(text) if saw_data else text}"
 
 
 def place_of(failure: BaseException, ours: Collection[str] = ()) -> str:

@@ -14,7 +14,7 @@ from fedsilo.api.text import first_line
 from fedsilo.data.arrays import Loaded, distinct_names
 from fedsilo.data.catalogue import NpyConfig, NpzConfig
 from fedsilo.data.sources import Descriptor, StoredRows, stays_in_files
-from fedsilo.errors import DataInvalid
+from fedsilo.errors import DataInvalid, quoted
 
 LOCAL_HEADER_BYTES = 30
 """Of an entry of a ZIP file, before its name (APPNOTE.TXT, 4.3.7)."""
@@ -47,7 +47,7 @@ def read_npz(path: Path, config: NpzConfig) -> Loaded:
         raise
     except Exception as error:  # what archives and decompressors raise on a broken file is not specified
         raise DataInvalid(
-            f"config.path: {str(path)!r} cannot be read ({first_line(error)});"
+            f"config.path: {str(path)!r} cannot be read ({quoted(first_line(error))});"
             " write numeric arrays with numpy.savez"
         ) from error
 
@@ -96,7 +96,7 @@ def _whole_array(field: str, path: Path) -> np.ndarray:
 
 def _not_npy(field: str, path: Path, error: Exception) -> DataInvalid:
     return DataInvalid(
-        f"{field}: {str(path)!r} cannot be read ({first_line(error)}); write a numeric array with numpy.save"
+        f"{field}: {str(path)!r} cannot be read ({quoted(first_line(error))}); write a numeric array with numpy.save"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedsilo.api.text import first_line
-from fedsilo.errors import DataInvalid
+from fedsilo.errors import DataInvalid, quoted
 from fedsilo.tasks.interface import first
 
 
@@ -18,7 +18,9 @@ def plain(what: str, values: object) -> np.ndarray:
     try:
         array = np.asarray(values)
     except (Exception, SystemExit) as error:  # an object's `__array__` may raise anything
-        raise DataInvalid(f"{what} are not an array ({first_line(error)}); give a numeric array") from error
+        raise DataInvalid(
+            f"{what} are not an array ({quoted(first_line(error))}); give a numeric array"
+        ) from error
     if array.dtype.kind not in "iuf":
         raise DataInvalid(f"{what} have dtype {array.dtype}; give a numeric array")
     return array
@@ -89,7 +91,7 @@ def checked_tokens(x: np.ndarray, input_shape: tuple[int, ...], vocabulary: int)
     if outside.any():
         item, place = first(outside)
         raise DataInvalid(
-            f"item {item}: token {x[item, place]} at {place} is none of the {vocabulary} of"
+            f"item {item}: token {quoted(x[item, place])} at {place} is none of the {vocabulary} of"
             f" spec.task.config.vocabulary; number tokens from 0 to {vocabulary - 1}"
         )
     return np.ascontiguousarray(x, dtype=np.int64)

@@ -18,7 +18,7 @@ from fedsilo.data.features import scaled_16_bits
 from fedsilo.data.image_configuration import ImageFilesConfig, ImageFolderConfig
 from fedsilo.data.persons import persons_in_paths
 from fedsilo.data.sources import stays_in_files
-from fedsilo.errors import DataInvalid
+from fedsilo.errors import DataInvalid, quoted
 
 PILLOW_MODES = {1: "L", 3: "RGB"}
 """Grey and colour images of 8 bits, by number of channels."""
@@ -173,12 +173,12 @@ def entries(folder: Path) -> Iterator[Path]:
             place = str(path.relative_to(folder.parent))
             if path.is_symlink() and path.is_dir():
                 remedy = "put the images in its place"
-                raise DataInvalid(f"{place!r} is a link to a folder, which is not followed; {remedy}")
+                raise DataInvalid(f"{named(place)} is a link to a folder, which is not followed; {remedy}")
             if path.is_file():
                 yield path
             elif path.name in names:
                 kind = "a link to nothing" if path.is_symlink() else "no file that holds an image"
-                raise DataInvalid(f"{place!r} is {kind}; mend or remove it")
+                raise DataInvalid(f"{named(place)} is {kind}; mend or remove it")
 
 
 def _decode(file: Path, path: Path, config: ImageFilesConfig, input_shape: tuple[int, ...]) -> np.ndarray:
@@ -191,8 +191,8 @@ def _decode(file: Path, path: Path, config: ImageFilesConfig, input_shape: tuple
                 grey = channels == 1 and stored.mode.startswith("I")
                 remedy = "set config.bits to 16" if grey else "give float32 through an npz loader"
                 raise DataInvalid(
-                    f"{name!r} has more than 8 bits per pixel (mode {deep}), which would be clipped; convert it, or"
-                    f" {remedy}"
+                    f"{named(name)} has more than 8 bits per pixel (mode {deep}), which would be clipped; convert it,"
+                    f" or {remedy}"
                 )
             if config.size is None and stored.width * stored.height > LARGE_PIXELS:
                 require_size(name, stored.size, input_shape)
@@ -208,7 +208,7 @@ def _decode(file: Path, path: Path, config: ImageFilesConfig, input_shape: tuple
         raise
     except Exception as error:  # what Pillow's decoders raise on a broken file is not specified
         raise DataInvalid(
-            f"{name!r} cannot be decoded as an image ({first_line(error)}); repair or remove it"
+            f"{named(name)} cannot be decoded as an image ({quoted(first_line(error))}); repair or remove it"
         ) from error
     return pixels[np.newaxis] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
 
@@ -217,13 +217,18 @@ def _grey_of_16_bits(stored: Image.Image, name: str, deep: str | None) -> Image.
     """Pixels from 0 to 1 in Pillow's mode of floating-point numbers, which it can resize."""
     if deep is None or not stored.mode.startswith("I"):
         raise DataInvalid(
-            f"{name!r} is not a grey image of 16 bits (mode {deep or stored.mode}), but config.bits is 16; convert it,"
-            " or keep images of one kind in a folder"
+            f"{named(name)} is not a grey image of 16 bits (mode {deep or stored.mode}), but config.bits is 16;"
+            " convert it, or keep images of one kind in a folder"
         )
     pixels = np.asarray(stored)
     if pixels.min() < 0 or pixels.max() > 65535:
-        raise DataInvalid(f"{name!r} has pixels outside of 0 to 65535; convert it to 16 bits")
+        raise DataInvalid(f"{named(name)} has pixels outside of 0 to 65535; convert it to 16 bits")
     return Image.fromarray(scaled_16_bits(pixels))
+
+
+def named(file: str | Path) -> str:
+    """The file of an example as an error names it, which may say whose it is."""
+    return quoted(repr(str(file)))
 
 
 def require_size(name: str, size: tuple[int, int], input_shape: tuple[int, ...]) -> None:
@@ -235,7 +240,7 @@ def require_size(name: str, size: tuple[int, int], input_shape: tuple[int, ...])
     channels, height, width = input_shape
     if size != (width, height):
         raise DataInvalid(
-            f"{name!r} has shape {[channels, size[1], size[0]]}, but data.inputShape of the job is"
+            f"{named(name)} has shape {[channels, size[1], size[0]]}, but data.inputShape of the job is"
             f" {list(input_shape)}; set config.size to {[height, width]} to resize, or correct the job"
         )
 

@@ -37,7 +37,7 @@ from fedsilo.data.python_loader import call_function
 from fedsilo.data.sources import FeatureSource, naming
 from fedsilo.data.table_configuration import CsvConfig, ParquetConfig
 from fedsilo.data.tables import read_labelled_table
-from fedsilo.errors import DataInvalid
+from fedsilo.errors import DataInvalid, quoted
 from fedsilo.tasks.interface import LearningTask
 from fedsilo.tasks.registry import bind
 
@@ -259,7 +259,7 @@ def read_torchvision(name: str, root: Path, config: TorchvisionLoaderConfig) -> 
         items: Any = constructor(root=str(root), download=config.download, **chosen)
     except Exception as error:  # each dataset has its own way to fail
         raise DataInvalid(
-            f"config.path: torchvision cannot open {name!r} in {str(root)!r} ({first_line(error)});"
+            f"config.path: torchvision cannot open {name!r} in {str(root)!r} ({quoted(first_line(error))});"
             " place the files there or set config.download to true"
         ) from error
     labels = getattr(items, "targets", getattr(items, "labels", None))
@@ -269,8 +269,8 @@ def read_torchvision(name: str, root: Path, config: TorchvisionLoaderConfig) -> 
         pairs = [items[index] for index in range(len(items))]
     except Exception as error:
         raise DataInvalid(
-            f"config.path: torchvision cannot read the items of {name!r} in {str(root)!r} ({first_line(error)});"
-            " place the files there again"
+            f"config.path: torchvision cannot read the items of {name!r} in {str(root)!r}"
+            f" ({quoted(first_line(error))}); place the files there again"
         ) from error
     images, labels = [np.asarray(image) for image, _ in pairs], [label for _, label in pairs]
     return Loaded(images, labels, _torchvision_classes(items))

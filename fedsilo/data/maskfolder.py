@@ -11,9 +11,9 @@ from PIL import Image
 from fedsilo.api.text import comma_separated, first_line
 from fedsilo.data.arrays import Loaded
 from fedsilo.data.image_configuration import MaskFolderConfig
-from fedsilo.data.imagefolder import entries, image_features, require_images, require_size
+from fedsilo.data.imagefolder import entries, image_features, named, require_images, require_size
 from fedsilo.data.persons import persons_in_paths
-from fedsilo.errors import DataInvalid
+from fedsilo.errors import DataInvalid, quoted
 from fedsilo.tasks.interface import LearningTask, first
 from fedsilo.tasks.segmentation import Segmentation
 
@@ -66,12 +66,12 @@ def _pairs(path: Path) -> list[tuple[Path, Path]]:
     for name, file in images.items():
         if name not in masks:
             raise DataInvalid(
-                f"'{file.relative_to(path)}' has no mask; add '{MASKS}/{name}.png', or remove the image"
+                f"{named(file.relative_to(path))} has no mask; add {named(f'{MASKS}/{name}.png')}, or remove the image"
             )
     for name, file in masks.items():
         if name not in images:
             raise DataInvalid(
-                f"'{file.relative_to(path)}' is the mask of no image; name it like its image in '{IMAGES}', or"
+                f"{named(file.relative_to(path))} is the mask of no image; name it like its image in '{IMAGES}', or"
                 " remove it"
             )
     return [(images[name], masks[name]) for name in sorted(images)]
@@ -88,7 +88,8 @@ def _by_name(path: Path, folder: str) -> dict[str, Path]:
         name = str(file.relative_to(path / folder).with_suffix(""))
         if name in found:
             raise DataInvalid(
-                f"'{folder}/{name}' is there as {found[name].name!r} and as {file.name!r}; remove one of them"
+                f"{named(f'{folder}/{name}')} is there as {named(found[name].name)} and as {named(file.name)};"
+                " remove one of them"
             )
         found[name] = file
     if not found:
@@ -120,7 +121,8 @@ def _labels(
         require_size(str(image.relative_to(path)), size, shape)
     if (own := _size(mask, path)) != size:
         raise DataInvalid(
-            f"{name!r} is {own[0]} pixels wide and {own[1]} high, and its image '{image.relative_to(path)}'"
+            f"{named(name)} is {own[0]} pixels wide and {own[1]} high, and its image"
+            f" {named(image.relative_to(path))}"
             f" {size[0]} and {size[1]}; give the mask the size of its image"
         )
     values = _values(mask, name)
@@ -128,7 +130,7 @@ def _labels(
     if (wrong := labels == _NO_CLASS).any():
         row, column = first(wrong)
         raise DataInvalid(
-            f"{name!r} has value {values[row, column]} at row {row}, column {column}, which is no class;"
+            f"{named(name)} has value {quoted(values[row, column])} at row {row}, column {column}, which is no class;"
             f" {_remedy(config, task)}"
         )
     if config.size is not None:
@@ -165,8 +167,8 @@ def _values(mask: Path, name: str) -> np.ndarray:
         with Image.open(mask) as stored:
             if stored.mode not in MASK_MODES:
                 raise DataInvalid(
-                    f"{name!r} is no mask of one class for each pixel (mode {stored.mode}); write it as a PNG with a"
-                    " palette, or in grey of 8 bits, whose values stand for classes"
+                    f"{named(name)} is no mask of one class for each pixel (mode {stored.mode}); write it as a PNG with"
+                    " a palette, or in grey of 8 bits, whose values stand for classes"
                 )
             return np.asarray(stored).astype(np.uint8)
     except (DataInvalid, PermissionError):
@@ -176,4 +178,6 @@ def _values(mask: Path, name: str) -> np.ndarray:
 
 
 def _unreadable(name: str, error: Exception) -> DataInvalid:
-    return DataInvalid(f"{name!r} cannot be decoded as an image ({first_line(error)}); repair or remove it")
+    return DataInvalid(
+        f"{named(name)} cannot be decoded as an image ({quoted(first_line(error))}); repair or remove it"
+    )

@@ -22,7 +22,7 @@ def call_function(name: str, arguments: dict[str, Any]) -> Loaded:
         result = function(**arguments)
     except (Exception, SystemExit) as error:
         raise DataInvalid(
-            f"loader: {name} raised {described(error)}; correct the function or its config"
+            f"loader: {name} raised {described(error, saw_data=True)}; correct the function or its config"
         ) from error
     if not isinstance(result, tuple) or len(result) not in (2, 3, 4):
         raise DataInvalid(

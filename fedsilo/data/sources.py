@@ -19,7 +19,7 @@ import numpy as np
 from fedsilo.api.text import first_line, size
 from fedsilo.data.features import checked_features
 from fedsilo.data.numbering import SchemaMismatch
-from fedsilo.errors import DataInvalid
+from fedsilo.errors import DataInvalid, quoted
 from fedsilo.process import TEMPORARY_BYTES
 
 IN_MEMORY_BYTES = 1 << 30
@@ -127,15 +127,15 @@ def naming(dataset: str) -> Iterator[None]:
     except SchemaMismatch as error:
         raise error.within(dataset) from error
     except DataInvalid as error:
-        raise DataInvalid(f"dataset {dataset!r}: {error}") from error
+        raise DataInvalid(f"dataset {dataset!r}: {error.marked}") from error
     except OSError as error:
         raise DataInvalid(
-            f"dataset {dataset!r}: {str(error.filename or 'a file')!r} cannot be read"
-            f" ({error.strerror or first_line(error)}); give this process the right to read it"
+            f"dataset {dataset!r}: {quoted(repr(str(error.filename or 'a file')))} cannot be read"
+            f" ({error.strerror or quoted(first_line(error))}); give this process the right to read it"
         ) from error
     except MemoryError as error:
         raise DataInvalid(
-            f"dataset {dataset!r}: does not fit into memory ({first_line(error)});"
+            f"dataset {dataset!r}: does not fit into memory ({quoted(first_line(error))});"
             " give the trainer more, or use a smaller dataset"
         ) from error
 

@@ -11,7 +11,7 @@ import numpy as np
 from fedsilo.api.messages import closest
 from fedsilo.data.schema import TableColumn
 from fedsilo.data.table_configuration import NULL, TableConfig
-from fedsilo.errors import DataInvalid
+from fedsilo.errors import DataInvalid, quoted
 
 if TYPE_CHECKING:
     import pyarrow
@@ -82,7 +82,7 @@ class NumberColumn:
         if infinite.any():
             row = int(np.argmax(infinite))
             raise place.fault(
-                row, self.column, f"{found[row]} is not a finite float32; mend or remove the row"
+                row, self.column, f"{quoted(found[row])} is not a finite float32; mend or remove the row"
             )
         return found[:, np.newaxis]
 
@@ -123,7 +123,7 @@ class CategoryColumn:
                 )
             else:
                 named = [name for name in self.categories if name is not None]
-                problem = f"{text!r} is not one of its categories; {closest(text, named)}"
+                problem = f"{quoted(repr(text))} is not one of its categories; {quoted(closest(text, named))}"
             raise place.fault(row, self.column, problem)
         return np.eye(len(self.categories))[found]
 
@@ -146,7 +146,7 @@ def numbers(values: pyarrow.Array, place: RowPlace, column: str, remedy: str) ->
     except pyarrow.ArrowInvalid:
         given = values.to_pylist()
         row = next(row for row, text in enumerate(given) if text is not None and not _is_float(text))
-        raise place.fault(row, column, f"{given[row]!r} is not a number; {remedy}") from None
+        raise place.fault(row, column, f"{quoted(repr(given[row]))} is not a number; {remedy}") from None
     result: np.ndarray = found.to_numpy(zero_copy_only=False)
     return result
 

@@ -22,7 +22,7 @@ import pyarrow.parquet
 
 from fedsilo.api.text import first_line
 from fedsilo.data.table_configuration import CsvConfig, ParquetConfig
-from fedsilo.errors import DataInvalid
+from fedsilo.errors import DataInvalid, quoted
 
 BLOCK_BYTES = 1 << 22
 """Of a text file that are parsed at a time."""
@@ -220,7 +220,7 @@ def _unreadable(file: Path, config: CsvConfig, error: Exception) -> DataInvalid:
             f"{file.name!r} line {line + 1} is not text in {config.encoding}; set config.encoding to the file's,"
             " such as latin-1, cp1252 or utf-16"
         )
-    return DataInvalid(f"{file.name!r} cannot be read ({first_line(error)}); write the file anew")
+    return DataInvalid(f"{file.name!r} cannot be read ({quoted(first_line(error))}); write the file anew")
 
 
 def open_parquet(stream: IO[bytes], file: Path, config: ParquetConfig) -> Opened:
@@ -248,7 +248,9 @@ def open_parquet(stream: IO[bytes], file: Path, config: ParquetConfig) -> Opened
 
 
 def _damaged(file: Path, error: Exception) -> DataInvalid:
-    return DataInvalid(f"{file.name!r} cannot be read as Parquet ({first_line(error)}); write the file anew")
+    return DataInvalid(
+        f"{file.name!r} cannot be read as Parquet ({quoted(first_line(error))}); write the file anew"
+    )
 
 
 def _require_distinct(names: list[str], file: Path) -> None:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from fedsilo.api.python_import import described, import_own, place_of
-from fedsilo.errors import DataInvalid, MethodError, Problem
+from fedsilo.errors import DataInvalid, MethodError, Problem, quoted
 from fedsilo.learning import confinement
 from fedsilo.learning.confinement import LinesToLog, TimeIsUp, limited_to, only_in_this_process, restored
 from fedsilo.learning.examples import Examples, batches
@@ -192,7 +192,7 @@ def train_with(
         except (Exception, SystemExit) as failure:
             log.exception("%s: %r", FIELD, name)
             raise MethodError(
-                f"{FIELD}: {name!r}: raises {described(failure)}{place_of(failure, OURS)}; "
+                f"{FIELD}: {name!r}: raises {described(failure, saw_data=True)}{place_of(failure, OURS)}; "
                 "correct the function"
             ) from failure
         finally:
@@ -218,7 +218,9 @@ def _checked(
         raise ValueError(f"returns a {type(outcome.model).__name__} as model; return the trained Module")
     samples = outcome.samples
     if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
-        raise ValueError(f"returns samples {samples!r}; return the number of examples that it trained on")
+        raise ValueError(
+            f"returns samples {quoted(repr(samples))}; return the number of examples that it trained on"
+        )
     if samples > examples:
         raise ValueError(
             f"returns samples {samples}, more than the {examples} examples that it was given; count each example "
@@ -245,11 +247,11 @@ def _check_metrics(found: Mapping[str, Any], metrics: Sequence[str], declared: S
                 "spec.training.trainerMetrics, or leave it out"
             )
         if not isinstance(value, int | float) or not np.isfinite(value):
-            raise ValueError(f"returns metric {metric!r} of {value!r}; return a finite number")
+            raise ValueError(f"returns metric {metric!r} of {quoted(repr(value))}; return a finite number")
         low, high = METRIC_RANGE
         if not low <= value <= high:
             raise ValueError(
-                f"returns metric {metric!r} of {value!r}; return a number from {low:g} to {high:g}"
+                f"returns metric {metric!r} of {quoted(repr(value))}; return a number from {low:g} to {high:g}"
             )
     for metric in declared:
         if metric not in found:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fedsilo.api.job import FederatedJobSpec
+from fedsilo.errors import DataInvalid
 from fedsilo.readiness.announced import MAX_MESSAGE, MAX_PLACES, AnnouncedFinding
 from fedsilo.readiness.facts import Facts, SiloData, scores_its_own, standardises
 
@@ -14,9 +15,9 @@ def findings_of(spec: FederatedJobSpec, data: SiloData) -> tuple[AnnouncedFindin
     return tuple(_found(spec, data, Facts.of(spec, data)))
 
 
-def unreadable(error: Exception) -> tuple[AnnouncedFinding, ...]:
+def unreadable(error: DataInvalid) -> tuple[AnnouncedFinding, ...]:
     """That the data cannot be read, and why."""
-    text = "".join(letter if letter.isprintable() else " " for letter in str(error))
+    text = "".join(letter if letter.isprintable() else " " for letter in error.told)
     return (AnnouncedFinding("Unreadable", message=text[:MAX_MESSAGE]),)
 
 

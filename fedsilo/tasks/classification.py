@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedsilo.api.faults import Finding
-from fedsilo.errors import DataInvalid
+from fedsilo.errors import DataInvalid, quoted
 from fedsilo.tasks.classes import balanced, class_count_findings
 from fedsilo.tasks.interface import Answers, LearningTask, WeightedConfig
 
@@ -97,13 +97,13 @@ def class_labels(y: np.ndarray, classes: int) -> np.ndarray:
         if not whole.all():
             item = int(np.argmin(whole))
             raise DataInvalid(
-                f"item {item}: label {y[item]} is not an integer; number classes from 0 to {classes - 1}"
+                f"item {item}: label {quoted(y[item])} is not an integer; number classes from 0 to {classes - 1}"
             )
     within = (y >= 0) & (y < classes)
     if not within.all():
         item = int(np.argmin(within))
         raise DataInvalid(
-            f"item {item}: label {y[item]} is not a class of the job (data.classes is {classes});"
+            f"item {item}: label {quoted(y[item])} is not a class of the job (data.classes is {classes});"
             f" number classes from 0 to {classes - 1}"
         )
     return y.astype(np.int64)

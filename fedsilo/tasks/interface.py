@@ -16,7 +16,7 @@ from pydantic.alias_generators import to_camel
 
 from fedsilo.api.data import DataSpec
 from fedsilo.api.faults import Finding
-from fedsilo.errors import DataInvalid
+from fedsilo.errors import DataInvalid, quoted
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -195,5 +195,7 @@ def whole_numbers(values: np.ndarray, allowed: np.ndarray, what: str, remedy: st
     if wrong.any():
         item, *place = first(wrong)
         where = f" at {place}" if place else ""
-        raise DataInvalid(f"item {item}: target {values[(item, *place)]}{where} is not {what}; {remedy}")
+        raise DataInvalid(
+            f"item {item}: target {quoted(values[(item, *place)])}{where} is not {what}; {remedy}"
+        )
     return values.astype(np.int64)

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from fedsilo.api.faults import Finding
-from fedsilo.errors import DataInvalid
+from fedsilo.errors import DataInvalid, quoted
 from fedsilo.tasks.classes import no_classes_findings
 from fedsilo.tasks.interface import Answers, LearningTask, TaskConfig, first, paired
 
@@ -61,7 +61,7 @@ class Regression(LearningTask):
         if wrong.any():
             item, output = first(wrong)
             raise DataInvalid(
-                f"item {item}: target {values[item, output]} of output {output} is not a finite number;"
+                f"item {item}: target {quoted(values[item, output])} of output {output} is not a finite number;"
                 " remove or mend the item"
             )
         return numbers

@@ -157,7 +157,7 @@ def _call(reference: str, function: Callable[[], Any]) -> Any:
         return function()
     except (Exception, SystemExit) as failure:
         raise MethodError(
-            f"spec.evaluation.metrics: {reference!r}: failed with {described(failure)}"
+            f"spec.evaluation.metrics: {reference!r}: failed with {described(failure, saw_data=True)}"
             f"{place_of(failure, (__file__,))}; it is made by factory(), fed by update(predictions, targets) and read "
             "by compute()"
         ) from failure

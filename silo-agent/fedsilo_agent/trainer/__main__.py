@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedsilo.errors import DataInvalid, FedsiloError, MethodError, PolicyRefused
+from fedsilo.errors import DataInvalid, FedsiloError, MethodError, PolicyRefused, quoted
 from fedsilo.logs import about, add_log_arguments, start_logging
 from fedsilo.process import (
     Arguments,
@@ -102,7 +102,7 @@ def _run(args: argparse.Namespace) -> None:
             mailbox, ranks or runner, personal, _limit(runner), held_by or "training in several processes"
         ).run()
     except FedsiloError as error:
-        mailbox.give_up(error.reason, str(error))
+        mailbox.give_up(error.reason, error.told)
         raise
     finally:
         if ranks is not None:
@@ -117,7 +117,7 @@ def _not_isolated(volume: Volume, found: str) -> PolicyRefused:
         f"trainer: {found}; permit this user network and mount namespaces (sysctl user.max_user_namespaces, and none "
         "of RestrictNamespaces in its unit), since code of a job must not run next to data with a network"
     )
-    Mailbox(volume, ()).give_up(refusal.reason, str(refusal))
+    Mailbox(volume, ()).give_up(refusal.reason, refusal.told)
     return refusal
 
 
@@ -160,14 +160,14 @@ def _mailbox_and_runner(
     except FedsiloError as error:
         if isinstance(error, DataInvalid):
             _announce_unusable(mailbox, isolation, error, spec.data.check is not None)
-        mailbox.give_up(error.reason, str(error))
+        mailbox.give_up(error.reason, error.told)
         raise
     except SystemExit as left:
         # With 0 it would look like a trainer whose job is over, for which the round would wait until its deadline.
         failure = MethodError(
-            f"the method or the model called sys.exit({left.code!r}); let it raise an error instead"
+            f"the method or the model called sys.exit({quoted(repr(left.code))}); let it raise an error instead"
         )
-        mailbox.give_up(failure.reason, str(failure))
+        mailbox.give_up(failure.reason, failure.told)
         raise failure from left
 
 
@@ -205,7 +205,7 @@ def _ranks(args: argparse.Namespace, mailbox: Mailbox, runner: TaskRunner) -> Ra
 
     def stuck(failure: FedsiloError) -> None:
         log.error("%s", failure)
-        mailbox.give_up(failure.reason, str(failure))
+        mailbox.give_up(failure.reason, failure.told)
         os._exit(failure.exit_code)
 
     arguments = ["--agent", str(args.agent), "--silo", str(args.silo), "--data-root", str(args.data_root)]

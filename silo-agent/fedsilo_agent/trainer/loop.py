@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from fedsilo.api.python_import import described, place_of
 from fedsilo.durable import is_disk_full
 from fedsilo.errors import FedsiloError, MethodError, StorageFailed
 from fedsilo.freed_memory import release_free_memory
@@ -75,14 +76,15 @@ class Trainer:
             self._mailbox.deliver(received.id, reply, private)
         except FedsiloError as error:
             log.error("task %s: %s", task, error)
-            self._mailbox.fail(task, error.reason, str(error))
+            self._mailbox.fail(task, error.reason, error.told)
         except (Exception, SystemExit) as error:
             if StorageFailed.of(error) is not None and not is_disk_full(error):
                 raise  # no answer of the method's: the trainer is started again, and does the task again
             # Whatever a third party's method or model raises is reported, and the trainer goes on with the next round;
             # one that ended with 0 would be a trainer whose job is over.
             log.exception("task %s", task)
-            self._mailbox.fail(task, "TrainerError", f"{type(error).__name__}: {error}"[:2000])
+            said = FedsiloError(f"{described(error, saw_data=True)}{place_of(error)}")
+            self._mailbox.fail(task, "TrainerError", said.told)
         else:
             log.info(
                 "task %s: answered with %d tensors, metrics %s", task, len(reply.tensors), dict(reply.metrics)
@@ -108,7 +110,7 @@ class Trainer:
             "let it do less, and catch no BaseException"
         )
         log.error("%s", failure)
-        self._mailbox.give_up(failure.reason, str(failure))
+        self._mailbox.give_up(failure.reason, failure.told)
         os._exit(failure.exit_code)
 
     def _publish(self) -> None:

@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from fedsilo.api.python_import import described
 from fedsilo.errors import FedsiloError
 from fedsilo.logs import about, add_log_arguments, start_logging
 from fedsilo.process import TERMINATED
@@ -122,13 +123,13 @@ def _run(runner: TaskRunner, environment: dict[str, str], task: SiloTask, privat
 def _report(error: BaseException, answers: TextIO) -> None:
     from fedsilo.learning.data_parallel import lost_connection
 
-    said: dict[str, Any] = {"at": time.monotonic(), "lost": lost_connection(error), "message": str(error)}
+    said: dict[str, Any] = {"at": time.monotonic(), "lost": lost_connection(error)}
     if isinstance(error, FedsiloError):
-        said["reason"] = error.reason
+        said |= {"message": error.marked, "reason": error.reason}
     else:
-        said |= {"message": f"{type(error).__name__}: {error}"[:2000], "reason": "TrainerError"}
+        said |= {"message": described(error, saw_data=True), "reason": "TrainerError"}
         if not said["lost"]:
-            log.error("%s", said["message"], exc_info=error)
+            log.error("%s", described(error), exc_info=error)
     print(json.dumps(said), file=answers)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fedsilo.cli.main import main
+from fedsilo.errors import SEE_LOG
 from tests.integration.local.manifest import silo, silos, write
 from tests.integration.local.runs import run, running_processes
 
@@ -38,7 +39,9 @@ def test_a_silos_data(tmp_path: Path) -> None:
     assert (ended.code, document["phase"], document["reason"]) == (4, "Failed", "DataInvalid")
     assert document["message"].startswith("silo silo-north/north: ")
     assert "'digits'" in document["message"]
-    assert "item 12: label 10 is not a class of the job (data.classes is 10)" in document["message"]
+    assert f"item 12: label {SEE_LOG} is not a class of the job (data.classes is 10)" in document["message"]
+    logs = "".join(path.read_text() for path in (tmp_path / "run").rglob("*.log"))
+    assert "item 12: label 10 is not a class of the job" in logs
     assert len(document["message"].splitlines()) == 1
     assert (document["model"], document["rounds"]) == (None, 0)
     assert "Traceback" not in ended.err

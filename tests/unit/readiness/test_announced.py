@@ -75,7 +75,7 @@ def test_payload_kinds_are_the_permission() -> None:
 
 
 def test_what_was_written_is_read_again() -> None:
-    body = readiness_body(SCHEMA, (*ALL, *unreadable(ValueError("row 3\nis empty; mend it"))))
+    body = readiness_body(SCHEMA, (*ALL, *unreadable(DataInvalid("row 3\nis empty; mend it"))))
     schema, findings = readiness_of(body, DATA)
     assert (schema, findings[:4]) == (SCHEMA, ALL)
     assert findings[4].message == "row 3 is empty; mend it"
