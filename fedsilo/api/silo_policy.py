@@ -102,11 +102,13 @@ class SiloPolicy(Fields):
         "name, unless the job has aggregation.secure.",
     )
     max_bytes_per_round: Quantity | None = Field(
-        default=None, description="Maximum size of an update; unlimited when null."
+        default=None,
+        description="Maximum size of an update, with the texts about failures of its exchange; unlimited when null.",
     )
     max_bytes_per_job: Quantity | None = Field(
         default=None,
-        description="Maximum size of all updates for a job together, each counted once; unlimited when null.",
+        description="Maximum size of all updates for a job together, each counted once, and of texts about failures "
+        "and data; unlimited when null.",
     )
     job_namespaces: tuple[Label, ...] | None = Field(
         default=None, max_length=100, description="Namespaces whose jobs are admitted; any when null."

@@ -107,16 +107,23 @@ class FindingRules:
     :param classes: whether which classes are small may be told, and how many examples are affected: `class_counts`.
     :param features: whether features may be named: `feature_statistics`.
     :param minimum: examples below which no number of them is told.
+    :param texts: whether it may be told why a dataset cannot be read.
     """
 
     classes: bool
     features: bool
     minimum: int
+    texts: bool = True
 
     @classmethod
     def of(cls, kinds: Collection[str], minimum: int) -> FindingRules:
         """The rules of a policy that permits these payload kinds."""
         return cls("class_counts" in kinds, "feature_statistics" in kinds, minimum)
+
+    @classmethod
+    def codes_alone(cls, minimum: int) -> FindingRules:
+        """The rules where nothing may leave that a trainer can choose but codes."""
+        return cls(False, False, minimum, False)
 
     def told(self, findings: Sequence[AnnouncedFinding]) -> tuple[AnnouncedFinding, ...]:
         """What may leave of them."""
@@ -128,6 +135,8 @@ class FindingRules:
             return finding if self.classes else None
         if subject == FEATURES and not self.features:
             return replace(finding, places=(), count=None)
+        if subject == DATASET and not self.texts:
+            return AnnouncedFinding(finding.code)
         small = finding.count is not None and finding.count < self.minimum
         if subject == EXAMPLES and (small or not self.classes):
             return replace(finding, count=None)

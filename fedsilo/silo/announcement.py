@@ -13,6 +13,7 @@ from fedsilo.errors import DataInvalid, PolicyRefused
 from fedsilo.readiness.announced import AnnouncedFinding, FindingRules, announced_findings
 from fedsilo.readiness.statement import readiness_body
 from fedsilo.silo.policy import min_samples_per_class
+from fedsilo.silo.withholding import withholds_texts
 
 __all__ = [
     "MAX_SCHEMA_BYTES",
@@ -51,8 +52,11 @@ def announced_readiness(value: object, data: DataSpec) -> tuple[AnnouncedFinding
 def finding_rules(spec: FederatedJobSpec, silos: Iterable[Silo]) -> FindingRules:
     """What may be told of a silo's data by all of these versions of its policy."""
     known = list(silos)
+    minimum = max(min_samples_per_class(spec, silo) for silo in known)
+    if any(withholds_texts(spec, silo) for silo in known):
+        return FindingRules.codes_alone(minimum)
     kinds = set.intersection(*(set(silo.spec.policy.payload_kinds) for silo in known))
-    return FindingRules.of(kinds, max(min_samples_per_class(spec, silo) for silo in known))
+    return FindingRules.of(kinds, minimum)
 
 
 def require_declared(data: DataSpec, schema: Schema | None) -> None:

@@ -56,15 +56,21 @@ class Sent:
     """What has left a silo for a job so far.
 
     :param rounds: those in which it answered.
-    :param size: bytes of tensors of all updates, each counted once.
+    :param size: bytes of tensors of all updates, each counted once, and of texts that a trainer has a part in.
+    :param here: the bytes among them that left in the exchange that is asked about.
     """
 
     rounds: frozenset[int] = frozenset()
     size: int = 0
+    here: int = 0
 
     def and_then(self, round: int, size: int) -> Sent:
         """The same after one more update."""
         return Sent(self.rounds | {round}, self.size + size)
+
+
+class PolicyForbids(PolicyRefused):
+    """What a silo's policy says against a job, in words of the policy and the job alone."""
 
 
 ROUNDING = 1e-9
@@ -199,11 +205,18 @@ def objections(
 def require(silo: Silo, job: FrozenJob, departure: Departure, now: datetime, sent: Sent) -> None:
     """Check that nothing in the policy forbids the job.
 
-    :raises PolicyRefused: with everything that does.
+    :raises PolicyForbids: with everything that does.
     """
     refused = objections(silo, job, departure, now, sent)
     if refused:
-        raise PolicyRefused(". ".join(f"silo {silo.metadata.name}: {text}" for text in refused))
+        raise PolicyForbids(". ".join(f"silo {silo.metadata.name}: {text}" for text in refused))
+
+
+def has_room(silo: Silo, size: int, sent: Sent) -> bool:
+    """Whether so many bytes of text may leave beside what has left already."""
+    here, all_ = silo.spec.policy.max_bytes_per_round, silo.spec.policy.max_bytes_per_job
+    fits_here = here is None or sent.here + size <= here.value
+    return fits_here and (all_ is None or sent.size + size <= all_.value)
 
 
 def _against_job(policy: SiloPolicy, job: FrozenJob) -> Iterator[str]:
@@ -305,9 +318,10 @@ def _against_departure(policy: SiloPolicy, job: FrozenJob, departure: Departure,
         found = f"an update of method {method} may follow from {counted(examples, 'example')}"
         yield f"policy.minSamplesPerUpdate asks for {least}, {found}; {remedy}"
     limit = policy.max_bytes_per_round
-    if limit is not None and departure.size > limit.value:
+    if limit is not None and sent.here + departure.size > limit.value:
+        before = f"{sent.here} bytes have left and " if sent.here else ""
         remedy = "use a smaller model or fewer classes, or ask the institution for more"
-        yield f"policy.maxBytesPerRound is {limit}, an update may have {departure.size} bytes; {remedy}"
+        yield f"policy.maxBytesPerRound is {limit}, {before}an update may have {departure.size} bytes; {remedy}"
     limit = policy.max_bytes_per_job
     if limit is not None and sent.size + departure.size > limit.value:
         before = f"{sent.size} bytes have left and " if sent.size else ""

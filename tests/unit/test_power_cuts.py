@@ -18,6 +18,7 @@ from fedsilo.methods.state import State
 from fedsilo.silo.drop import damaged_file, write_drop
 from fedsilo.silo.volume import Volume
 from fedsilo_agent.guard.audit import AuditLog
+from fedsilo_agent.guard.exchanges import Asked
 from fedsilo_agent.guard.outbox import Outbox
 from fedsilo_agent.trainer.mailbox import Mailbox
 from tests.faults.page_cache import PageCache
@@ -94,11 +95,12 @@ async def test_an_update_that_is_sent_outlives_a_power_cut(disk: Disk) -> None:
             raise Killed
 
     client: Any = Client()
-    outbox = Outbox(directory, client, log)
+    nobody: Any = None
+    outbox = Outbox(directory, client, log, nobody)
     outbox.add("t1", digest_of(write(outbox.path("t1"))))
     with pytest.raises(Killed):
-        await outbox.send("t1")
-    assert Outbox(directory, client, log).holds("t1")
+        await outbox.send(Asked("t1", 1, "train", None))
+    assert Outbox(directory, client, log, nobody).holds("t1")
 
 
 def test_an_update_on_record_outlives_a_power_cut(disk: Disk) -> None:
@@ -106,11 +108,11 @@ def test_an_update_on_record_outlives_a_power_cut(disk: Disk) -> None:
     directory = disk.volume / "outbox"
     nobody: Any = None
     durable.make_directory(directory)
-    outbox = Outbox(directory, nobody, AuditLog(disk.volume / "audit"))
+    outbox = Outbox(directory, nobody, AuditLog(disk.volume / "audit"), nobody)
     disk.failing = {}
     outbox.add("t1", digest_of(write(outbox.path("t1"))))
     disk.cut_power()
-    again = Outbox(directory, nobody, AuditLog(disk.volume / "audit"))
+    again = Outbox(directory, nobody, AuditLog(disk.volume / "audit"), nobody)
     again.clear_unfinished()
     assert again.holds("t1")
 
@@ -122,7 +124,7 @@ def test_an_update_that_a_full_disk_kept_off_the_record_does_not_leave(disk: Dis
     durable.make_directory(directory)
     log = AuditLog(disk.volume / "audit")
     log.write("signature", digest="s")
-    outbox = Outbox(directory, nobody, log)
+    outbox = Outbox(directory, nobody, log, nobody)
     digest = digest_of(write(outbox.path("t1")))
     disk.failing = {operation: OSError(errno.ENOSPC, "full")}
     with pytest.raises(OSError, match="full"):

@@ -6,13 +6,17 @@ import hashlib
 import logging
 from typing import Any
 
-from fedsilo.errors import Problem
+from fedsilo.errors import PolicyRefused, Problem
 from fedsilo.silo.announcement import Schema, announced_readiness, readiness_body
+from fedsilo.silo.policy import PolicyForbids, Sent
 from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.client import AggregatorClient
 from fedsilo_agent.guard.task_check import TaskCheck
 
 log = logging.getLogger("fedsilo.guard")
+
+ANNOUNCEMENTS = 8
+"""How often a silo describes its data otherwise than before, as after they were mended, in words of its trainer."""
 
 JOB_FAILED = ("schema-mismatch", "not-ready")
 """Refusals that say that the job has failed, because of what the silos have said."""
@@ -36,6 +40,7 @@ class Agreement:
         :raises Problem: `schema-mismatch` or `not-ready`.
         """
         data = self._check.agent.spec.job.spec.data
+        schema = None if schema is None else self._check.told_schema(schema)
         if data.check is not None:
             told = self._check.finding_rules.told(announced_readiness(findings, data))
             content = readiness_body(schema, told)
@@ -47,9 +52,10 @@ class Agreement:
             return
         try:
             if data.check is not None:
-                self._record(content, [finding.to_dict() for finding in told])
+                self._record("readiness", content, findings=[finding.to_dict() for finding in told])
                 await self._client.announce_readiness(content)
             else:
+                self._record("schema", content)
                 await self._client.announce_schema(content)
         except Problem as problem:
             if problem.code in JOB_FAILED and schema is not None:
@@ -65,8 +71,22 @@ class Agreement:
             return {}
         return {"detail": problem.detail} | ({} if self._refused is None else {"schema": self._refused})
 
-    def _record(self, content: bytes, findings: list[dict[str, Any]]) -> None:
-        """Put on record what is about to leave, unless an earlier process of the guard has."""
-        digest = hashlib.sha256(content).hexdigest()
-        if self._audit.record.readiness != digest:
-            self._audit.write("readiness", digest=digest, findings=findings)
+    def _record(self, event: str, content: bytes, **facts: Any) -> None:
+        """Put on record what is about to leave, unless it is what was told last.
+
+        :raises PolicyRefused: when the data were described otherwise too often, or the policy has no room for it.
+        """
+        digest, record, size = hashlib.sha256(content).hexdigest(), self._audit.record, len(content)
+        if record.announced == digest:
+            return
+        if record.announcements >= ANNOUNCEMENTS:
+            raise PolicyRefused(
+                f"signature.json: the trainer has described its data {record.announcements} times, each time "
+                "otherwise; nothing more is told of them, begin the job anew"
+            )
+        if not self._check.has_room(size, Sent(size=record.size)):
+            raise PolicyForbids(
+                f"policy.maxBytesPerRound or maxBytesPerJob has no room for the names and findings of the data, which "
+                f"have {size} bytes; ask the institution for more"
+            )
+        self._audit.write(event, digest=digest, bytes=size, **facts)

@@ -28,7 +28,8 @@ from typing import Any
 from fedsilo.durable import append_durably, make_directory, sync_directory, truncate
 from fedsilo.methods.secure_sums import STEPS
 from fedsilo.silo.audit_chain import FILE, GENESIS, content_of, line_digest, verified, whole_lines
-from fedsilo_agent.guard.exchanges import Answer, ExchangeKey
+from fedsilo.silo.policy import Sent
+from fedsilo_agent.guard.exchanges import Answer, Asked, ExchangeKey, ReportedFailures
 from fedsilo_agent.guard.report import ReceiptsReport
 from fedsilo_agent.guard.text import bounded
 
@@ -36,6 +37,7 @@ log = logging.getLogger("fedsilo.guard")
 
 EVENTS = (
     "signature",
+    "schema",
     "readiness",
     "departure",
     "acknowledged",
@@ -47,7 +49,7 @@ EVENTS = (
 )
 """The only events that are ever written."""
 
-LIMITED_EVENTS = frozenset({"readiness", "not-accepted", "refused", "task-refused", "failed"})
+LIMITED_EVENTS = frozenset({"schema", "readiness", "not-accepted", "refused", "task-refused", "failed"})
 """Events that the other sides can cause as often as they like."""
 
 STOCK_BYTES, BYTES_PER_DAY = 4 << 20, 1 << 20
@@ -66,9 +68,12 @@ class AuditRecord:
     :ivar messages: tasks that it has answered by itself.
     :ivar signature: digest of the model's signature that the trainer announced before round 1.
     :ivar schema: digest of the schema of the data that it announced with it, if it did.
-    :ivar readiness: digest of what was last told of the data.
+    :ivar announced: digest of what was last told of the data, names or findings.
+    :ivar announcements: how often something else was.
+    :ivar announced_bytes: of all of it.
     :ivar departures: task -> digest of its update.
     :ivar answered: round and phase -> what departed in this exchange.
+    :ivar reported: round and phase -> what was reported of failures in it.
     :ivar initial_weights: digest of the initial weights from which the first departure came, where its task had any.
     :ivar finished: whether its last line says that the job is over.
     """
@@ -78,9 +83,12 @@ class AuditRecord:
     messages: set[str] = field(default_factory=set)
     signature: str | None = None
     schema: str | None = None
-    readiness: str | None = None
+    announced: str | None = None
+    announcements: int = 0
+    announced_bytes: int = 0
     departures: dict[str, str] = field(default_factory=dict)
     answered: dict[ExchangeKey, Answer] = field(default_factory=dict)
+    reported: dict[ExchangeKey, ReportedFailures] = field(default_factory=dict)
     initial_weights: str | None = None
     finished: bool = False
 
@@ -95,8 +103,10 @@ class AuditRecord:
                 self.acknowledged = (*(other for other in self.acknowledged if other != task), task)[-2:]
             case "signature":
                 self.signature, self.schema = line.get("digest"), line.get("schema")
-            case "readiness":
-                self.readiness = line.get("digest")
+            case "schema" | "readiness":
+                self.announced = line.get("digest")
+                self.announcements += 1
+                self.announced_bytes += line.get("bytes", 0)
             case "departure":
                 task, digest = line.get("task", ""), line.get("digest", "")
                 self.departures[task] = digest
@@ -108,6 +118,34 @@ class AuditRecord:
                 size = sum(count["bytes"] for count in line.get("kinds", {}).values())
                 step, model = line.get("step", ""), line.get("model")
                 self.answered[exchange] = Answer(task, line.get("taskDigest"), digest, size, step, model)
+            case "refused" | "failed" | "not-accepted" if "told" in line:
+                exchange = line["round"], line["phase"]
+                before = self.reported.get(exchange, ReportedFailures())
+                size, task = line["toldBytes"], line["task"]
+                self.reported[exchange] = before.and_one(size, task, line.get("taskDigest"))
+
+    @property
+    def size(self) -> int:
+        """Bytes that have left: tensors of updates, each once, and texts in which the trainer may have a part."""
+        texts = sum(reports.size for reports in self.reported.values()) + self.announced_bytes
+        return texts + sum(answer.size for answer in self.answered.values())
+
+    def sent_before(self, asked: ExchangeKey) -> Sent:
+        """What has left beside the update of an exchange, whose task may be given again."""
+        answer, reports = self.answered.get(asked), self.reported.get(asked)
+        failed = {round for (round, _), found in self.reported.items() if found.task is not None}
+        return Sent(
+            frozenset({round for round, _ in self.answered} | failed),
+            self.size - (0 if answer is None else answer.size),
+            0 if reports is None else reports.size,
+        )
+
+    def asked(self, task: str) -> Asked:
+        """A task whose update has departed; of no exchange where another task has answered its since."""
+        for (round, phase), answer in self.answered.items():
+            if answer.task == task:
+                return Asked(task, round, phase, answer.task_digest)
+        return Asked(task, 0, "", None)
 
     def acknowledged_before(self, task: str) -> str | None:
         """The last acknowledged task other than this one.

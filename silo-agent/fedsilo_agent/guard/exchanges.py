@@ -1,7 +1,8 @@
 """Which exchanges of its job a silo answers: each once, and none that lies before one that it has answered.
 
-Which there are follows from the job that the silo admitted. Which were answered is read from the audit log. Together
-they bound what an aggregator can get, whatever it asks for and however often it or the guard is restarted.
+A failure is an answer too: after it only the same task, byte for byte, may be given again, as in a job that is resumed.
+Which exchanges there are follows from the job that the silo admitted. Which were answered is read from the audit log.
+Together they bound what an aggregator can get, whatever it asks for and however often it or the guard is restarted.
 """
 
 from __future__ import annotations
@@ -10,9 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from fedsilo.digests import short
-from fedsilo.errors import PolicyRefused
+from fedsilo.errors import PolicyRefused, quoted
 from fedsilo.methods.interface import INITIAL, Exchange
-from fedsilo.silo.policy import Sent
 from fedsilo.wire import Task
 
 
@@ -46,6 +46,52 @@ ExchangeKey = tuple[int, str]
 """Round and phase: what tells the exchanges of a job apart."""
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A task as the audit log names it.
+
+    :param digest: of the sealed task; None where a line of the audit log does not say so.
+    """
+
+    task: str
+    round: int
+    phase: str
+    digest: str | None
+
+    @property
+    def key(self) -> ExchangeKey:
+        """The exchange that it is of."""
+        return self.round, self.phase
+
+
+@dataclass(frozen=True)
+class ReportedFailures:
+    """What was reported of failures in an exchange.
+
+    :param count: of reports.
+    :param size: bytes of those texts in which the trainer may have a part.
+    :param task: that a failure has answered first; None while there is none.
+    :param task_digest: of the sealed task.
+    """
+
+    count: int = 0
+    size: int = 0
+    task: str | None = None
+    task_digest: str | None = None
+
+    def and_one(self, size: int, task: str, task_digest: str | None) -> ReportedFailures:
+        """After one more report.
+
+        :param task_digest: None where it answers no task.
+        """
+        first = self.task is None and task_digest is not None
+        answered = (task, task_digest) if first else (self.task, self.task_digest)
+        return ReportedFailures(self.count + 1, self.size + size, *answered)
+
+
+NO_REPORTS: Mapping[ExchangeKey, ReportedFailures] = {}
+
+
 class Schedule:
     """The exchanges of a job in their order.
 
@@ -57,18 +103,29 @@ class Schedule:
         self._positions = {key: position for position, key in enumerate(self._exchanges)}
         self._rounds = max((round for round, _ in self._exchanges), default=0)
 
+    def has(self, key: ExchangeKey) -> bool:
+        """Whether the job has an exchange of this round and phase."""
+        return key in self._exchanges
+
     def exchange_of(self, task: Task) -> Exchange:
         """The exchange that a task is of, once it is known to be one of the job."""
         return self._exchanges[task.round, task.phase]
 
-    def require_due(self, task: Task, digest: str, answered: Mapping[ExchangeKey, Answer]) -> None:
+    def require_due(
+        self,
+        task: Task,
+        digest: str,
+        answered: Mapping[ExchangeKey, Answer],
+        reported: Mapping[ExchangeKey, ReportedFailures] = NO_REPORTS,
+    ) -> None:
         """Check that a task is of an exchange that may be answered now.
 
         The task that was answered last may be given again, byte for byte: an aggregator that restarts may have lost
         the answer.
 
         :param digest: of the sealed task.
-        :param answered: the exchanges that were answered so far.
+        :param answered: the exchanges that were answered with an update so far.
+        :param reported: those of which failures were reported.
         :raises ExchangeRefused: naming the exchange and why nothing is sent for it.
         """
         key = task.round, task.phase
@@ -81,8 +138,13 @@ class Schedule:
         if before is not None and (before.task != task.task or before.task_digest not in (None, digest)):
             problem = f"which this silo has answered: task {before.task}, update {before.update[:12]}"
             raise ExchangeRefused(f"{asked}, {problem}; each exchange is answered once")
+        failed = {other: reports for other, reports in reported.items() if reports.task is not None}
+        failure = failed.get(key)
+        if failure is not None and (failure.task, failure.task_digest) != (task.task, digest):
+            problem = f"which this silo has answered: task {failure.task}, with a failure"
+            raise ExchangeRefused(f"{asked}, {problem}; each exchange is answered once")
         round, phase = max(
-            (other for other in answered if other in self._positions),
+            (other for other in (*answered, *failed) if other in self._positions),
             key=self._positions.__getitem__,
             default=key,
         )
@@ -90,15 +152,6 @@ class Schedule:
             problem = f"which is over: this silo has answered round {round}, phase {phase!r} since"
             remedy = "an aggregator that was set back to an earlier state cannot go on; begin the job anew"
             raise ExchangeRefused(f"{asked}, {problem}; {remedy}")
-
-
-def sent_before(task: Task, answered: Mapping[ExchangeKey, Answer]) -> Sent:
-    """What has left in other exchanges than that of the task, which may be given again."""
-    key = task.round, task.phase
-    return Sent(
-        frozenset(round for round, _ in answered),
-        sum(answer.size for other, answer in answered.items() if other != key),
-    )
 
 
 def require_same_answer(task: Task, update: str, answered: Mapping[ExchangeKey, Answer]) -> None:
@@ -111,7 +164,7 @@ def require_same_answer(task: Task, update: str, answered: Mapping[ExchangeKey, 
     if before is not None and before.update != update:
         raise ExchangeRefused(
             f"task {task.task} was answered with update {before.update[:12]}, and the trainer's reply gives "
-            f"{update[:12]} now; each exchange is answered once"
+            f"{quoted(update[:12])} now; each exchange is answered once"
         )
 
 

@@ -32,12 +32,12 @@ from fedsilo_agent.guard.agreement import Agreement
 from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.charging import Charging
 from fedsilo_agent.guard.client import AggregatorClient
+from fedsilo_agent.guard.disclosure import Disclosure
 from fedsilo_agent.guard.exchanges import (
     initial_weights_of,
     require_new_model,
     require_same_answer,
     require_same_initial_weights,
-    sent_before,
 )
 from fedsilo_agent.guard.inbox import Inbox
 from fedsilo_agent.guard.inspection import (
@@ -98,7 +98,8 @@ class Guard:
         self._audit = AuditLog(volume.audit, report)
         self._tasks = TaskSource(client, check, self._audit)
         self._inbox = Inbox(volume, client)
-        self._outbox = Outbox(volume.outbox, client, self._audit)
+        self._disclosure = Disclosure(check, client, self._audit)
+        self._outbox = Outbox(volume.outbox, client, self._audit, self._disclosure)
         self._sums = SumSecrets(volume.sums, check, key, client)
         self._agreement = Agreement(check, client, self._audit)
         self._changes = Changes()
@@ -170,30 +171,26 @@ class Guard:
                     await self._inbox.put(task, self._audit.record.acknowledged_before(task.task))
                     drop = await self._wait_for_drop(task, contract.summed or contract, found)
                     await uninterrupted(asyncio.to_thread(self._sign, verified, contract, drop, rows))
-            await self._outbox.send(task.task, round=task.round)
+            await self._outbox.send(verified.asked)
         except PolicyRefused as refusal:
-            text = bounded(str(refusal))
-            log.error("refused: %s", one_line(text))
-            self._audit.write("refused", task=task.task, round=task.round, detail=text)
-            await self._outbox.report(task.task, refusal.reason, text)
+            log.error("refused: %s", one_line(bounded(str(refusal))))
+            await self._disclosure.report("refused", verified.asked, refusal)
         except Problem as problem:
-            await self._outbox.drop(task.task, problem, round=task.round, **self._agreement.facts(problem))
+            await self._outbox.drop(verified.asked, problem, **self._agreement.facts(problem))
         except FedsiloError as error:
-            text = bounded(str(error))
-            log.error("task %s: %s: %s", task.task, error.reason, one_line(text))
-            self._audit.write("failed", task=task.task, round=task.round, reason=error.reason, detail=text)
-            await self._outbox.report(task.task, error.reason, text)
+            log.error("task %s: %s: %s", task.task, error.reason, one_line(bounded(str(error))))
+            await self._disclosure.report("failed", verified.asked, error)
 
     def _require_permitted(self, verified: VerifiedTask, contract: Contract) -> None:
         """Check that this may leave, by the silo's policy as it is now and by what has left before."""
-        task, answered = verified.task, self._audit.record.answered
-        self._check.require_permitted(task, contract, sent_before(task, answered))
-        self._check.schedule.require_due(task, verified.digest.hex(), answered)
+        task, record = verified.task, self._audit.record
+        self._check.require_permitted(task, contract, record.sent_before(verified.asked.key))
+        self._check.schedule.require_due(task, verified.digest.hex(), record.answered, record.reported)
         if is_step(task):
             return
-        require_same_initial_weights(task, self._audit.record.initial_weights)
+        require_same_initial_weights(task, record.initial_weights)
         if (model := self._check.model_of_sum(task)) is not None:
-            require_new_model(task, model, answered)
+            require_new_model(task, model, record.answered)
 
     async def _contract(self, task: Task) -> Contract:
         announcement, schema = await self._announced_data()

@@ -20,6 +20,8 @@ from fedsilo.errors import FileDamaged, Problem
 from fedsilo.wire import stored_digest
 from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.client import AggregatorClient
+from fedsilo_agent.guard.disclosure import Disclosure
+from fedsilo_agent.guard.exchanges import Asked
 
 log = logging.getLogger("fedsilo.guard")
 
@@ -32,10 +34,13 @@ SETTLED_CODES = frozenset(
 class Outbox:
     """The updates in a directory that only the guard writes."""
 
-    def __init__(self, directory: Path, client: AggregatorClient, audit: AuditLog) -> None:
+    def __init__(
+        self, directory: Path, client: AggregatorClient, audit: AuditLog, disclosure: Disclosure
+    ) -> None:
         self._directory = directory
         self._client = client
         self._audit = audit
+        self._disclosure = disclosure
         self._signed: dict[str, str] = {}
         self._new: set[str] = set()  # tasks whose update this process has not begun to send
         self._unrecorded: dict[str, str] = {}  # acknowledged updates whose line a full disk did not take
@@ -82,13 +87,10 @@ class Outbox:
             self._signed[task] = digest
         return True
 
-    async def send(self, task: str, **facts: Any) -> None:
-        """Send the update that is held for the task, until it is acknowledged or refused for good.
-
-        :param facts: for the audit line of a refusal.
-        """
+    async def send(self, asked: Asked) -> None:
+        """Send the update that is held for the task, until it is acknowledged or refused for good."""
         self.record()
-        if not self.holds(task):
+        if not self.holds(task := asked.task):
             return
         digest = self._signed[task]
         try:
@@ -96,7 +98,7 @@ class Outbox:
             self._new.discard(task)
             await self._client.upload(task, self.path(task), digest, new=new)
         except Problem as problem:
-            await self.drop(task, problem, **facts)
+            await self.drop(asked, problem)
         else:
             self._unrecorded[task] = digest
             self.record()
@@ -118,23 +120,21 @@ class Outbox:
         self.record()
         held = [path.stem for path in sorted(self._directory.glob("*.update")) if self.holds(path.stem)]
         for task in held:
-            await self.send(task)
+            await self.send(self._audit.record.asked(task))
         return bool(held)
 
-    async def drop(self, task: str, problem: Problem, **facts: Any) -> None:
-        """Give up a task after a final refusal, with or without an update of it."""
-        log.warning("task %s: %s", task, problem)
-        self._audit.write("not-accepted", task=task, code=problem.code, **facts)
-        if problem.code not in SETTLED_CODES:
-            await self.report(task, problem.reason, str(problem))
-        self._remove(task)
+    async def drop(self, asked: Asked, problem: Problem, **facts: Any) -> None:
+        """Give up a task after a final refusal, with or without an update of it.
 
-    async def report(self, task: str, reason: str, message: str) -> None:
-        """Tell the aggregator why there will be no update for a task."""
-        try:
-            await self._client.report_failure(task, reason, message)
-        except Problem as problem:
-            log.warning("the failure of task %s was not taken: %s", task, problem)
+        :param facts: for the audit line.
+        """
+        log.warning("task %s: %s", asked.task, problem)
+        facts = {"code": problem.code, **facts}
+        if problem.code in SETTLED_CODES:
+            self._audit.write("not-accepted", task=asked.task, round=asked.round, **facts)
+        else:
+            await self._disclosure.report("not-accepted", asked, problem, **facts)
+        self._remove(asked.task)
 
     def _remove(self, task: str) -> None:
         unlink(self.path(task), missing_ok=True)

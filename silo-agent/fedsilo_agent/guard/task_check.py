@@ -37,10 +37,11 @@ from fedsilo.secure_aggregation.messages import SumContext
 from fedsilo.silo import policy
 from fedsilo.silo.announcement import Schema, finding_rules, require_declared
 from fedsilo.silo.members import member_keys
+from fedsilo.silo.withholding import vouched_schema, withholds_texts
 from fedsilo.tasks.interface import OWN
 from fedsilo.tasks.registry import bind, kind_of
 from fedsilo.wire import Contract, ModelSignature, SigningKey, Task, VerifyKey, open_task, require_algorithm
-from fedsilo_agent.guard.exchanges import Schedule, initial_weights_of
+from fedsilo_agent.guard.exchanges import ExchangeKey, Schedule, initial_weights_of
 from fedsilo_agent.guard.present_policy import PresentPolicy
 
 TASK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -97,6 +98,37 @@ class TaskCheck:
         :raises PolicyRefused: when the present policy cannot be read.
         """
         return finding_rules(self.agent.spec.job.spec, self._silos())
+
+    @property
+    def withholds_texts(self) -> bool:
+        """Whether no text of the trainer's may leave; so it is too while the present policy cannot be read."""
+        try:
+            return any(withholds_texts(self.agent.spec.job.spec, silo) for silo in self._silos())
+        except PolicyRefused:
+            return True
+
+    def has_room(self, size: int, sent: policy.Sent) -> bool:
+        """Whether the silo's policy has room for so many bytes of text; there is none while it cannot be read.
+
+        :param sent: what has left already.
+        """
+        try:
+            return all(policy.has_room(silo, size, sent) for silo in self._silos())
+        except PolicyRefused:
+            return False
+
+    def has_exchange(self, key: ExchangeKey) -> bool:
+        """Whether the job has an exchange of this round and phase, as far as its method's declaration can say so."""
+        try:
+            return self.schedule.has(key)
+        except FedsiloError:
+            return False
+
+    def told_schema(self, schema: Schema) -> Schema | None:
+        """What may be told of the names in the trainer's data; None where nothing is."""
+        if not self.withholds_texts:
+            return schema
+        return vouched_schema(schema, self.agent.spec.job.spec, self.silo)
 
     @cached_property
     def update_privacy(self) -> UpdatePrivacy | None:

@@ -12,9 +12,11 @@ import time
 from dataclasses import dataclass
 
 from fedsilo.errors import FedsiloError, Problem
+from fedsilo.silo.withholding import sentence
 from fedsilo.wire import FINISH, Task, task_digest
 from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.client import AggregatorClient
+from fedsilo_agent.guard.exchanges import Asked
 from fedsilo_agent.guard.task_check import TaskCheck
 from fedsilo_agent.guard.text import bounded
 
@@ -45,6 +47,11 @@ class VerifiedTask:
 
     task: Task
     digest: bytes
+
+    @property
+    def asked(self) -> Asked:
+        """The task as the audit log names it."""
+        return Asked(self.task.task, self.task.round, self.task.phase, self.digest.hex())
 
 
 class TaskSource:
@@ -108,14 +115,17 @@ class TaskSource:
 
 
 async def decline(client: AggregatorClient, check: TaskCheck, why: FedsiloError) -> None:
-    """Report a failure for every task, so that no round waits for this silo until its deadline."""
+    """Report a failure for every task, so that no round waits for this silo until its deadline.
+
+    Without a log nothing tells what was reported before: each report is in the same fixed words.
+    """
     log.error("%s: %s; every task is declined until a person has looked at it", why.reason, why)
     tasks, after = TaskSource(client, check, None), ""
     while after != FINISH:
         after = (await tasks.next(after)).task.task
         if after != FINISH:
             try:
-                await client.report_failure(after, why.reason, str(why))
+                await client.report_failure(after, why.reason, sentence(why.reason))
                 tasks.answered()
             except Problem as problem:
                 log.warning("the failure of task %s was not taken: %s", after, problem)

@@ -47,6 +47,7 @@ ON_GUARD = (
     "cookies",
     "drop-devices",
     "drop-links",
+    "endless-failures",
     "false-blobs",
     "forged-tasks",
     "large-tasks",

@@ -70,5 +70,7 @@ def test_persons_are_what_is_sampled_counted_and_spent(tmp_path: Path) -> None:
 def test_a_silo_that_names_nobody_refuses_the_job(tmp_path: Path) -> None:
     ended = run(manifest(tmp_path, nobody_in="south"), tmp_path / "run")
     assert ended.code != 0
-    assert "dataset 'digits': does not say whose each example is" in ended.document["message"]
-    assert "set its config.person" in ended.document["message"]
+    assert "the dataset cannot be read, or is not what the job says" in ended.document["message"]
+    logs = "".join(path.read_text() for path in (tmp_path / "run").rglob("*.log"))
+    assert "dataset 'digits': does not say whose each example is" in logs, "where the data are"
+    assert "set its config.person" in logs

@@ -132,8 +132,8 @@ class ScriptedAggregator:
 
     @property
     def next_round(self) -> str:
-        """The round after all that the guard has answered, as names of tasks begin with it."""
-        return f"r{1 + max((line['round'] for line in self.audit() if line['event'] == 'departure'), default=0):05}"
+        """The round after all that the guard has answered, be it with failures, as names of tasks begin with it."""
+        return f"r{1 + max((line['round'] for line in self.audit() if 'taskDigest' in line), default=0):05}"
 
     def drop(self, task: str, tree: Tree = TREE, **reply: Any) -> Path:
         """What the trainer of the silo hands over, complete; returns its directory."""

@@ -119,34 +119,35 @@ def assert_refused(silo: ScriptedAggregator, task: str, words: str) -> None:
     assert list(silo.volume.outbox.iterdir()) == []
 
 
-def named(attack: str) -> str:
-    return "r00001-" + attack.replace(" ", "-")
+def named(silo: ScriptedAggregator, attack: str) -> str:
+    """A task of a round of its own: each refusal is the answer to one."""
+    return f"{silo.next_round}-{attack.replace(' ', '-')}"
 
 
 @pytest.mark.parametrize("attack", TENSORS)
 def test_drop_is_refused_with(attack: str, silo: ScriptedAggregator) -> None:
-    tree, words = TENSORS[attack]
-    silo.drop(named(attack), tree)
-    assert_refused(silo, named(attack), words)
+    (tree, words), task = TENSORS[attack], named(silo, attack)
+    silo.drop(task, tree)
+    assert_refused(silo, task, words)
 
 
 @pytest.mark.parametrize("attack", REPLIES)
 def test_reply_is_refused_with(attack: str, silo: ScriptedAggregator) -> None:
-    reply, words = REPLIES[attack]
-    silo.drop(named(attack), **reply)
-    assert_refused(silo, named(attack), words)
+    (reply, words), task = REPLIES[attack], named(silo, attack)
+    silo.drop(task, **reply)
+    assert_refused(silo, task, words)
 
 
 @pytest.mark.parametrize("attack", FILES)
 def test_files_are_refused_with(attack: str, silo: ScriptedAggregator) -> None:
-    spoil, words = FILES[attack]
-    spoil(silo.drop(named(attack)))
-    assert_refused(silo, named(attack), words)
+    (spoil, words), task = FILES[attack], named(silo, attack)
+    spoil(silo.drop(task))
+    assert_refused(silo, task, words)
 
 
 def test_the_bytes_that_are_sent_are_those_that_were_checked(silo: ScriptedAggregator) -> None:
     """The trainer changes its file after the guard has signed; what is sent again is the guard's own copy."""
-    task = "r00002-changed-later"
+    task = named(silo, "changed later")
     drop = silo.drop(task)
     silo.outcomes.append(FULL)
     silo.offer(silo.task(task))
@@ -190,7 +191,7 @@ def test_a_file_that_is_cut_while_it_is_read_does_not_kill_the_guard(
 ) -> None:
     """Mapped into memory, it would: reading beyond a file's new end is SIGBUS. Whatever leaves is whole."""
     assert silo.guard is not None
-    task = f"r00003-cut-{number}"
+    task = named(silo, f"cut {number}")
     drop = silo.drop(task)
     with torn(drop / "tensors"):
         silo.offer(silo.task(task))
@@ -255,8 +256,9 @@ def test_a_class_that_is_left_out_needs_no_support(silo: ScriptedAggregator, tmp
 def test_a_drop_without_a_task_leaves_nothing(silo: ScriptedAggregator) -> None:
     """A trainer cannot make the guard send anything that the aggregator did not ask for."""
     silo.drop("r00099-unasked")
-    silo.drop("r00004-asked")
-    silo.offer(silo.task("r00004-asked"))
-    silo.acknowledged("r00004-asked")
+    asked = named(silo, "asked")
+    silo.drop(asked)
+    silo.offer(silo.task(asked))
+    silo.acknowledged(asked)
     assert not silo.uploads["r00099-unasked"]
     assert json.dumps(silo.audit()).count("r00099-unasked") == 0

@@ -45,14 +45,15 @@ class Governed(Scene):
             self.drop(name)
         await self.run()
 
-    def assert_refused(self, round: int, words: str) -> None:
+    def assert_refused(self, round: int, words: str, told: str | None = None) -> None:
         name = f"r{round:05}-train-north"
         assert name not in self.aggregator.uploads
         reason, message = self.aggregator.failures[name]
         assert reason == "PolicyRefused"
-        assert words in message
-        refused = [line for line in self.lines() if line["event"] == "refused"]
-        assert [(line["task"], line["detail"]) for line in refused] == [(name, message)]
+        (refused,) = [line for line in self.lines() if line["event"] == "refused"]
+        assert (refused["task"], refused["told"]) == (name, message)
+        assert words in refused["detail"]
+        assert told is None or told in message
         assert list(self.volume.outbox.iterdir()) == []
 
 

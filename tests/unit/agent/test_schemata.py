@@ -58,8 +58,8 @@ async def test_where_schemata_differ_the_trainer_gets_no_task_and_nothing_leaves
     comparing = Comparing(scene, Problem("schema-mismatch", "silo b: class 'prrot'"))
     await scene.run()
     assert (len(comparing.announced), scene.aggregator.uploads, scene.aggregator.failures) == (1, {}, {})
-    assert scene.events() == ["signature", "not-accepted", "finished"]
-    line = json.loads((scene.volume.audit / "log.jsonl").read_text().splitlines()[1])
+    assert scene.events() == ["signature", "schema", "not-accepted", "finished"]
+    line = json.loads((scene.volume.audit / "log.jsonl").read_text().splitlines()[2])
     digest = hashlib.sha256(comparing.announced[0][0]).hexdigest()
     assert (line["code"], line["schema"], line["detail"]) == (
         "schema-mismatch",

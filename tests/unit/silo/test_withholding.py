@@ -1,0 +1,79 @@
+"""Of the names in a trainer's data, those that job or manifest have too may leave where single values are protected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fedsilo import errors
+from fedsilo.api.job import FederatedJobSpec
+from fedsilo.api.silo import Silo
+from fedsilo.data.schema import Schema, TableColumn
+from fedsilo.errors import FedsiloError
+from fedsilo.silo.audit_chain import AuditBroken
+from fedsilo.silo.privacy_ledger import BudgetExceeded
+from fedsilo.silo.withholding import SENTENCES, vouched_schema
+from fedsilo_agent.guard.exchanges import ExchangeRefused
+
+LISTED: dict[str, Any] = {
+    "path": "a.csv",
+    "target": "default",
+    "columns": ["age", "colour"],
+    "categories": {"colour": ["red", None]},
+}
+COLUMNS = (TableColumn("age", "number"), TableColumn("colour", "category", ("red", "null")))
+
+
+def job(classes: Any = 3) -> FederatedJobSpec:
+    return FederatedJobSpec.model_validate(
+        {
+            "method": {"name": "fedavg"},
+            "model": {"name": "mlp"},
+            "data": {"dataset": "loans", "classes": classes, "inputShape": [3]},
+            "training": {"rounds": 1},
+            "silos": {"refs": [{"namespace": "a", "name": "b"}]},
+        }
+    )
+
+
+def silo(config: dict[str, Any], loader: str = "csv") -> Silo:
+    dataset = {"name": "loans", "loader": loader, "config": config}
+    return Silo.model_validate({"metadata": {"name": "b", "namespace": "a"}, "spec": {"datasets": [dataset]}})
+
+
+def test_columns_that_the_manifest_lists_are_compared_with_those_of_others() -> None:
+    schema = Schema(
+        columns=COLUMNS, target=TableColumn("default", "number"), channels=3, value_range="0 to 1"
+    )
+    assert vouched_schema(schema, job(), silo(LISTED)) == schema
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [COLUMNS[::-1], (TableColumn("age", "text"), COLUMNS[1]), (*COLUMNS, TableColumn("Jane Doe", "number"))],
+)
+def test_other_columns_than_it_lists_stay(columns: tuple[TableColumn, ...]) -> None:
+    assert vouched_schema(Schema(columns=columns), job(), silo(LISTED)) == Schema()
+
+
+def test_columns_that_nobody_lists_stay() -> None:
+    open_config = {name: value for name, value in LISTED.items() if name in ("path", "target")}
+    assert vouched_schema(Schema(columns=COLUMNS), job(), silo(open_config)) == Schema()
+    assert vouched_schema(Schema(columns=COLUMNS), job(), silo({"path": "a.npz"}, "npz")) == Schema()
+
+
+def test_classes_are_those_of_the_job_or_nothing_is_told() -> None:
+    named = job(["cat", "dog", "owl"])
+    assert vouched_schema(Schema(classes=("cat", "dog", "owl")), named, silo(LISTED)) is not None
+    assert vouched_schema(Schema(classes=("cat", "Jane Doe")), named, silo(LISTED)) is None
+    assert vouched_schema(Schema(classes=("cat", "dog", "owl")), job(), silo(LISTED)) == Schema()
+
+
+def test_every_reason_of_a_silo_has_a_sentence() -> None:
+    kinds: list[type[FedsiloError]] = [ExchangeRefused, BudgetExceeded, AuditBroken]
+    kinds += [
+        kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, FedsiloError)
+    ]
+    of_others = {"DeadlineExceeded", "JobFailed", "QuorumLost", "SiloFailed", "ProvenanceInvalid"}
+    assert {kind.reason for kind in kinds} - of_others <= SENTENCES.keys()
