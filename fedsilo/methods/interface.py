@@ -374,6 +374,8 @@ class Reply:
     :param samples: examples that the answer was computed from.
     :param support: samples behind each per-class block; the guard checks it and never sends it.
     :param mechanisms: noise that the trainer added, as the silo's examples see it; the guard never sends it either.
+    :param noised: names of the tensors that these mechanisms have clipped and noised, where the job has differential
+        privacy of examples or persons: all others must be as the task handed them out.
     :param private: the silo's state from the moment this reply is acknowledged; None keeps what was.
     """
 
@@ -383,6 +385,7 @@ class Reply:
     support: Mapping[str, int] = field(default_factory=dict)
     private: State | None = None
     mechanisms: tuple[Mechanism, ...] = ()
+    noised: frozenset[str] = frozenset()
 
 
 SiloStep = Callable[[SiloContext, SiloTask, State], Reply]

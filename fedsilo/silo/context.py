@@ -159,6 +159,13 @@ class LocalContext(SiloContext):
         """A new network with arbitrary weights."""
         return build_module(architecture, self.spec.data, 0, self.spec.task)
 
+    def new_network(self) -> nn.Module:
+        """A new network of the job as silos train it, on the CPU with arbitrary weights."""
+        module = self.network(self.spec.model)
+        if self.parts is not None:
+            freeze(module, self.parts.frozen)
+        return module
+
     def local_training(self, task: SiloTask) -> LocalTraining:
         """The job's local training for this round: rate of the schedule, seed of silo and round.
 

@@ -11,6 +11,7 @@ from fedsilo.learning.evaluation import evaluate
 from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.learning.metrics.scores import require_metrics
 from fedsilo.learning.own_training import import_trainer
+from fedsilo.learning.statefulness import require_stateless
 from fedsilo.methods.checks import check_training
 from fedsilo.methods.contract import learned_tensors
 from fedsilo.methods.interface import (
@@ -30,6 +31,7 @@ from fedsilo.methods.state import State
 from fedsilo.silo.context import LocalContext
 from fedsilo.silo.division import divided, of_method
 from fedsilo.silo.encoded import encoded
+from fedsilo.silo.handed_out import require_private, trainer_adds_noise
 from fedsilo.silo.optimizer_state import kept_state, with_kept_state
 from fedsilo.silo.scoring import declared_scores, scored, unscored
 
@@ -40,7 +42,8 @@ class TaskRunner:
     :param method: bound to the job.
     :raises ManifestInvalid: when the method cannot train as the job says, or the job's own training or what computes
         its metrics is not installed.
-    :raises MethodError: when that does not load.
+    :raises MethodError: when that does not load, or differential privacy of examples meets a network that keeps
+        anything of them beside what its parameters learn.
     """
 
     def __init__(self, method: Method, context: LocalContext) -> None:
@@ -48,6 +51,8 @@ class TaskRunner:
             raise ManifestInvalid(f"{path}: {value!r}: {problem}; {remedy}")
         if method.spec.training.trainer is not None:
             import_trainer(method.spec.training.trainer)
+        if trainer_adds_noise(method.spec):
+            require_stateless(context.new_network, context.learning_task)
         self.method = method
         self.context = context
         self._steps = method.silo()
@@ -68,7 +73,7 @@ class TaskRunner:
         """
         try:
             task = self.received(task)
-            return self.encoded(self._answer(task, private), task, private)
+            return self.leaving(self._answer(task, private), task, private)
         finally:
             if self.context.kept_network is not None:
                 self.context.kept_network.release()
@@ -87,8 +92,13 @@ class TaskRunner:
         decoded = {name: decoded_tree(tree, shapes, encoding) for name, tree in trees.items()}
         return replace(task, trees={**task.trees, **decoded})
 
-    def encoded(self, reply: Reply, task: SiloTask, private: State) -> Reply:
-        """The reply as the job wants it sent."""
+    def leaving(self, reply: Reply, task: SiloTask, private: State) -> Reply:
+        """The reply as the job wants it sent.
+
+        :raises MethodError: when a private one has a tensor that is neither noised nor as it was handed out.
+        """
+        if trainer_adds_noise(self.method.spec):
+            require_private(reply, task)
         upload = self.method.spec.upload
         if not upload.is_encoded:
             return reply

@@ -68,7 +68,7 @@ class BatchedBackend:
                 contexts = list(map(TaskRunner.context_of, able, received, private))
                 replies = step.batched(contexts, received)
                 replies = list(map(TaskRunner.completed, replies, received, private, contexts))
-                replies = list(map(TaskRunner.encoded, able, replies, received, private))
+                replies = list(map(TaskRunner.leaving, able, replies, received, private))
             except FedsiloError:
                 pass  # which silo caused it shows when each runs by itself
             except Exception as error:

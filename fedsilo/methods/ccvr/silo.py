@@ -57,7 +57,8 @@ def _disclose_privately(
             blocks[COVARIANCE] = positive(spread) if full else np.maximum(np.diag(spread), 0)
         tensors |= {f"{name}/{label}": array for name, array in blocks.items()}
         support |= {f"{name}/{label}": count for name in blocks}
-    return Reply(tensors, samples=silo.train.records, support=support, mechanisms=mechanisms)
+    noised = frozenset(tensors)
+    return Reply(tensors, samples=silo.train.records, support=support, mechanisms=mechanisms, noised=noised)
 
 
 def local_covariance(members: np.ndarray, covariance: Covariance) -> np.ndarray:

@@ -27,11 +27,13 @@ def disclose(silo: SiloContext, task: SiloTask, private: State) -> Reply:
     disclosed = {
         label: int(count) for label, count in enumerate(counts) if count >= silo.min_samples_per_class
     }
+    tensors = {f"count/{label}": np.array(count, np.int64) for label, count in disclosed.items()}
     return Reply(
-        tensors={f"count/{label}": np.array(count, np.int64) for label, count in disclosed.items()},
+        tensors=tensors,
         samples=silo.train.records,
         support={f"count/{label}": count for label, count in disclosed.items()},
         mechanisms=mechanisms,
+        noised=frozenset(tensors) if mechanisms else frozenset(),
     )
 
 

@@ -16,7 +16,7 @@ from fedsilo.learning.models import Model, load_tree, to_tree
 from fedsilo.learning.training import LocalTraining, cross_entropy_loss, fit
 from fedsilo.methods.fedconcat.cluster_models import trees
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
-from fedsilo.methods.pieces.private_steps import fit_privately, privacy_of
+from fedsilo.methods.pieces.private_steps import fit_privately, noised_by_training, privacy_of
 from fedsilo.methods.state import State
 
 RELEASED_BATCHES = 3
@@ -51,7 +51,8 @@ class LinearProbe:
         examples = Examples(features, silo.train.labels, persons=silo.train.persons)
         if privacy_of(silo) is not None:
             _, mechanisms = fit_privately(silo, task, model.to(device), examples, plan, cross_entropy_loss)
-            return Reply(to_tree(model), silo.train.records, private=private, mechanisms=mechanisms)
+            noised, records = noised_by_training(model), silo.train.records
+            return Reply(to_tree(model), records, private=private, mechanisms=mechanisms, noised=noised)
         report = fit(model.to(device), examples, plan)
         return Reply(to_tree(model), len(silo.train), {"loss": report.loss}, private=private)
 

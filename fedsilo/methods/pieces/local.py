@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fedsilo.errors import MethodError
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
-from fedsilo.methods.pieces.private_steps import fit_privately, privacy_of
+from fedsilo.methods.pieces.private_steps import fit_privately, noised_by_training, privacy_of
 from fedsilo.methods.state import State
 
 OWN_STATE = "trainer"
@@ -51,7 +51,8 @@ def train_model(
         plan = plan or silo.local_training(task)
         _, mechanisms = fit_privately(silo, task, model, silo.train, plan, loss or silo.loss())
         # Without its loss, which follows from the examples without noise.
-        return Reply(to_tree(model), samples=silo.train.records, mechanisms=mechanisms)
+        noised = noised_by_training(model)
+        return Reply(to_tree(model), samples=silo.train.records, mechanisms=mechanisms, noised=noised)
     report = fit(model, silo.train, plan or silo.local_training(task), loss=loss or silo.loss())
     return Reply(to_tree(model), samples=len(silo.train), metrics={"loss": report.loss})
 

@@ -49,6 +49,12 @@ def fit_privately(
     return report, (Mechanism(noise, sampling, report.steps),)
 
 
+def noised_by_training(model: nn.Module) -> frozenset[str]:
+    """Names of all tensors that `fit_privately` has clipped and noised: the parameters that it trains."""
+    parameters = model.named_parameters(remove_duplicate=False)
+    return frozenset(name for name, parameter in parameters if parameter.requires_grad)
+
+
 def noise_multiplier_of(silo: SiloContext) -> float:
     """Deviation of the noise over what one of this silo's examples or persons can add; errors as `fit_privately`."""
     from fedsilo.methods import registry
