@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -211,21 +212,32 @@ class LocalSilo:
         self._mailbox.deliver(task.task, reply, private)
         update = self._volume.outbox / f"{task.task}.update"
         drop = self._volume.drop / task.task
-        noise = self._noise(task, engine)
-        sign_reply(drop, update, task, task_digest(sealed), contract, self._limits, self.key, noise)
+        noise, blobs = self._noise(task, engine)
+        limits = self._limits if self._figures else replace(self._limits, figures=False)
+        sign_reply(drop, update, task, task_digest(sealed), contract, limits, self.key, noise, blobs)
         return update
 
-    def _noise(self, task: Task, engine: RoundEngine) -> UpdateNoise | None:
-        """What its guard does to tensors on the way, from the job's model in its inbox."""
+    @property
+    def _spec(self) -> FederatedJobSpec | None:
         method = getattr(self._runner, "method", None)
-        privacy = None if method is None else UpdatePrivacy.of_job(method.spec)
-        if privacy is None:
-            return None
+        return None if method is None else method.spec
+
+    @property
+    def _figures(self) -> bool:
+        return self._spec is None or self._spec.privacy.differential_privacy is None
+
+    def _noise(self, task: Task, engine: RoundEngine) -> tuple[UpdateNoise | None, Path | None]:
+        """What its guard does to tensors on the way, or compares them with: from the job's model in its inbox."""
+        if self._spec is None or self._figures:
+            return None, None
         for link in task.blobs:
             path = engine.blob(link.digest)
             assert path is not None
             shutil.copyfile(path, self._volume.blobs / link.digest)
-        return UpdateNoise(privacy, self._secret, self._volume.blobs)
+        privacy = UpdatePrivacy.of_job(self._spec)
+        if privacy is None:
+            return None, self._volume.blobs
+        return UpdateNoise(privacy, self._secret, self._volume.blobs), None
 
 
 def _as_seen_by_the_method(task: Task, engine: RoundEngine) -> SiloTask:

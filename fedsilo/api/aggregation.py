@@ -70,7 +70,9 @@ class AggregationSpec(Fields):
     """How silos are weighted, and what else the aggregator learns from."""
 
     weights: Literal["samples", "uniform"] | None = Field(
-        default=None, description="By number of samples or equally; the method's own rule when null."
+        default=None,
+        description="By number of samples or equally; the method's own rule when null. Under differential privacy "
+        "silos state no number of samples: it is uniform.",
     )
     public_dataset: DatasetName | None = Field(
         default=None,

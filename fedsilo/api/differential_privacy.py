@@ -16,9 +16,9 @@ PrivacyUnit = Literal["example", "person"]
 class DifferentialPrivacySpec(Fields):
     """Differential privacy of a silo's examples or persons, or of all of it, over the whole job (Dwork et al., 2006).
 
-    Neighbouring data of a silo differ by one example that is there or not, or by one person with all examples; their
-    number is not protected. Where the unit is the silo, neighbouring are its data and none; that it takes part is not
-    protected.
+    Neighbouring data of a silo differ in one example that trains or is passed over, or in one person with all examples;
+    how many there are is the same in both, and does not leave. Where the unit is the silo, neighbouring are its data
+    and none; that it takes part is not protected.
     """
 
     unit: Literal["example", "person", "silo"] = Field(

@@ -128,8 +128,7 @@ def _summary(sources: CardSources) -> list[str]:
 
 def _samples(sources: CardSources) -> int | None:
     """Examples of all silos that answered together; None where that would tell how many one silo has."""
-    private = sources.spec.privacy.differential_privacy
-    if private is not None and private.unit == "silo":
+    if sources.spec.privacy.differential_privacy is not None:
         return None  # which are not told
     return total_samples(sources.record) if len(counted_silos(sources.record)) > 1 else None
 
@@ -264,4 +263,4 @@ def _limit_lines(sources: CardSources) -> Iterator[str]:
         yield f"Differential privacy covers what was made of the silos' models: {private}."
         yield "Each silo's own model had only a part of that noise. Which silos took part is not protected."
     else:
-        yield f"Differential privacy covers all that silos sent: {private}. Their number of examples is not protected."
+        yield f"Differential privacy covers all that silos sent: {private}. Their number of examples was not told."

@@ -116,11 +116,9 @@ def check_privacy(method: Method) -> Iterator[Finding]:
 def update_privacy(method: Method) -> UpdatePrivacy | None:
     """What is done to an update of a job with `unit: silo` before it leaves; None of another job.
 
-    :raises ManifestInvalid: when that does not cover all that the job has silos send, of which validation tells.
+    :raises ManifestInvalid: when the job's differential privacy, of whatever unit, does not cover all that it has silos
+        send, of which validation tells.
     """
-    private = method.spec.privacy.differential_privacy
-    if private is None or private.unit != "silo":
-        return None
     for path, value, problem, remedy in check_privacy(method):
         raise ManifestInvalid(f"{path}: {value!r}: {problem}; {remedy}")
     return UpdatePrivacy.of_job(method.spec)
@@ -141,6 +139,9 @@ def _check_examples(method: Method, private: DifferentialPrivacySpec) -> Iterato
     if training.precision != "float32":
         problem = "cannot clip the gradients of single examples"
         yield "spec.training.precision", training.precision, problem, "use float32"
+    if spec.aggregation.weights == "samples":
+        problem = "weighs silos by their numbers of samples, which have no mechanism that makes them private"
+        yield "spec.aggregation.weights", "samples", problem, "write uniform, or remove it"
     if training.trainer is not None:
         problem = "is a training of the job's own, of which nothing says that it is private"
         yield "spec.training.trainer", training.trainer, problem, "remove it, or remove " + FIELD

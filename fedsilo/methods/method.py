@@ -161,7 +161,9 @@ class Method(ABC):
         """Payload kinds -> what keeps them private where the job has `spec.privacy.differentialPrivacy`; the others
         have nothing that does, so that such a job is refused.
 
-        A method that names one has its silo half go through it: `train_model` does, and `private_statistics`.
+        A method that names one has its silo half go through it, and its replies name in `Reply.noised` the tensors that
+        did: `train_model` does, and so does what uses `noisy_counts` and `noisy_moments`. All other tensors must be as
+        they were handed out.
         """
         return {}
 
@@ -271,7 +273,12 @@ class Method(ABC):
 
     @property
     def averaging(self) -> str:
-        """The job's rule of averaging: the one that it names, or else the method's own."""
+        """The job's rule of averaging: the one that it names, or else the method's own.
+
+        It is `uniform` with differential privacy, under which no silo says how many samples it has.
+        """
+        if self.spec.privacy.differential_privacy is not None:
+            return "uniform"
         return self.spec.aggregation.weights or self.default_averaging
 
     @property

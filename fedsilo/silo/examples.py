@@ -23,6 +23,9 @@ from fedsilo.readiness.announced import AnnouncedFinding
 from fedsilo.silo.readiness import readiness
 from fedsilo.tasks.registry import bind
 
+NUMBERED_BY_NAME = ("imagefolder", "maskfolder")
+"""Loaders that number classes by their names where the job lists none."""
+
 
 @dataclass(frozen=True)
 class SiloExamples:
@@ -53,7 +56,9 @@ def read_examples(spec: FederatedJobSpec, silo: Silo, root: Path) -> SiloExample
     :raises SchemaMismatch: with what the silo announces all the same.
     """
     task = bind(spec.task, spec.data)
-    arrays = load(dataset_of(spec, silo), spec.data, root=root, task=spec.task)
+    dataset = dataset_of(spec, silo)
+    arrays = load(dataset, spec.data, root=root, task=spec.task)
+    require_listed(spec, dataset, arrays.schema)
     device = pick_device(spec.training.device)
     places = split(spec, silo, task.strata(arrays.labels), arrays.persons)
     train, validation = (examples_of(spec, part, device) for part in map(arrays.take, places))
@@ -69,6 +74,19 @@ def protects_persons(spec: FederatedJobSpec) -> bool:
     """Whether the job's differential privacy is of persons."""
     private = spec.privacy.differential_privacy
     return private is not None and private.unit == "person"
+
+
+def require_listed(spec: FederatedJobSpec, dataset: DatasetSpec, schema: Schema) -> None:
+    """Refuse classes that are numbered by names which differential privacy does not let out to be compared.
+
+    :raises DataInvalid: naming the dataset.
+    """
+    unlisted = schema.classes is not None and spec.data.class_names is None
+    if spec.privacy.differential_privacy is not None and unlisted and dataset.loader in NUMBERED_BY_NAME:
+        raise DataInvalid(
+            f"dataset {dataset.name!r}: numbers its classes by name, and with differential privacy no names leave the "
+            "silo to be compared; list the names of all classes in spec.data.classes"
+        )
 
 
 def examples_of(spec: FederatedJobSpec, arrays: Arrays, device: torch.device) -> Examples:

@@ -127,12 +127,15 @@ class ReplyLimits:
     :param min_values_per_feature: values that statistics of a feature must be computed from; an image has as many
         in a channel as pixels.
     :param min_samples_per_feature: examples that statistics of targets must be computed from.
+    :param figures: whether number of samples and metrics leave: none do under differential privacy, which has no
+        mechanism for them.
     """
 
     min_samples_per_class: int
     personal_accuracy: PersonalAccuracy = "Mean"
     min_values_per_feature: int = 1
     min_samples_per_feature: int = 1
+    figures: bool = True
 
     @classmethod
     def of(cls, spec: FederatedJobSpec, silo: Silo) -> ReplyLimits:
@@ -142,7 +145,8 @@ class ReplyLimits:
         personal = silo.spec.policy.personal_accuracy
         if personal == "PerSilo" and spec.aggregation.secure:
             personal = "Mean"  # no job with sums declares the other name
-        return cls(min_samples_per_class(spec, silo), personal, values, examples)
+        figures = spec.privacy.differential_privacy is None
+        return cls(min_samples_per_class(spec, silo), personal, values, examples, figures)
 
     def and_those(self, other: ReplyLimits) -> ReplyLimits:
         """The stricter of both in everything."""
@@ -152,13 +156,20 @@ class ReplyLimits:
             min(self.personal_accuracy, other.personal_accuracy, key=named.index),
             max(self.min_values_per_feature, other.min_values_per_feature),
             max(self.min_samples_per_feature, other.min_samples_per_feature),
+            self.figures and other.figures,
         )
+
+    def samples(self, stated: int) -> int:
+        """The number of samples that an update states: the trainer's, or 0 where it does not leave."""
+        return stated if self.figures else 0
 
     def metrics(self, stated: Mapping[str, float]) -> dict[str, float]:
         """The scalars that may leave; the name of the personal accuracy says whether it may be reported by silo.
 
         :param stated: those of the trainer, which does not choose between the two names.
         """
+        if not self.figures:
+            return {}
         leaving = dict(stated)
         leaving.pop(NAMED_PERSONAL_ACCURACY, None)
         accuracy = leaving.pop(PERSONAL_ACCURACY, None)

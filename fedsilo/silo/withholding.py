@@ -80,6 +80,7 @@ def vouched_schema(schema: Schema, spec: FederatedJobSpec, silo: Silo) -> Schema
         columns=columns if columns == schema.columns else None,
         target=schema.target if schema.target in target else None,
         channels=schema.channels if schema.channels == data.input_shape[0] else None,
+        value_range=None,
     )
 
 

@@ -28,6 +28,7 @@ from fedsilo.readiness.announced import AnnouncedFinding
 from fedsilo.silo import policy
 from fedsilo.silo.announcement import finding_rules
 from fedsilo.silo.context import LocalContext
+from fedsilo.silo.handed_out import exact_tensors, require_handed_out, trainer_adds_noise
 from fedsilo.silo.private_update import MODEL, private_tree, purpose
 from fedsilo.silo.reply import (
     ReplyMetadata,
@@ -38,6 +39,7 @@ from fedsilo.silo.reply import (
 )
 from fedsilo.silo.runner import TaskRunner
 from fedsilo.silo.secret import Secret
+from fedsilo.silo.withholding import vouched_schema, withholds_texts
 from fedsilo.simulation.data import SharedData
 from fedsilo.simulation.networks import Networks
 from fedsilo.tasks.registry import bind
@@ -135,7 +137,10 @@ class SimulatedSilo:
     def schema(self) -> Schema | None:
         """What it announces of its data; None where they could not be read."""
         found = self.runner
-        return found.schema if isinstance(found, SimulatedFailure) else found.context.schema
+        schema = found.schema if isinstance(found, SimulatedFailure) else found.context.schema
+        if schema is None or not withholds_texts(self._job.spec, self._silo):
+            return schema
+        return vouched_schema(schema, self._job.spec, self._silo)
 
     @property
     def findings(self) -> tuple[AnnouncedFinding, ...]:
@@ -192,11 +197,12 @@ class SimulatedSilo:
             require_enough_examples(
                 blocks, tensors.__getitem__, limits.min_samples_per_class, limits.min_samples_per_feature
             )
-            samples, metrics = metadata.samples, self._limits.metrics(metadata.metrics)
+            samples, metrics = limits.samples(metadata.samples), limits.metrics(metadata.metrics)
             if self._privacy is not None:
-                # As a guard does: figures and the number of samples do not leave.
-                samples, metrics = 0, {}
                 tensors = self._private(self._privacy, task.task, tensors, [block.name for block in blocks])
+            elif trainer_adds_noise(self._job.spec):
+                given = task.task.trees.get(MODEL, {})
+                require_handed_out(exact_tensors(contract), tensors.__getitem__, given)
             contract.check(blocks, metrics, samples)
             require_finite({block.name: tensors[block.name] for block in blocks})
             require_decodable(

@@ -23,6 +23,7 @@ from fedsilo.errors import FileDamaged, PolicyRefused, Problem
 from fedsilo.json_files import holds_digest
 from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.silo.drop import REPLY, TENSORS, damaged_file
+from fedsilo.silo.handed_out import exact_tensors, require_handed_out
 from fedsilo.silo.plain_files import as_object, plain_file, read_content, read_object
 from fedsilo.silo.policy import ReplyLimits
 from fedsilo.silo.reply import (
@@ -35,7 +36,8 @@ from fedsilo.wire import BlobReader, Contract, SigningKey, Task, UpdateHeader, l
 from fedsilo.wire.blob import MAX_BLOB_HEADER_BYTES
 from fedsilo.wire.header import TensorEntry
 from fedsilo.wire.tensors import raw_bytes, spec_of
-from fedsilo_agent.guard.update_noise import UpdateNoise, own_copy
+from fedsilo_agent.guard.task_model import own_copy, task_model
+from fedsilo_agent.guard.update_noise import UpdateNoise
 
 REASON = re.compile(r"[A-Z][A-Za-z]{0,63}")
 """Reasons that the aggregator takes; see docs/wire.md."""
@@ -106,11 +108,14 @@ def sign_reply(
     limits: ReplyLimits,
     key: SigningKey,
     private: UpdateNoise | None = None,
+    blobs: Path | None = None,
 ) -> SignedUpdate:
     """Copy the drop into a signed update that only the guard writes, piece by piece and each byte once.
 
     :param limits: of what the silo releases.
-    :param private: what is done to its tensors on the way; figures do not leave then, nor the number of samples.
+    :param private: what is done to its tensors on the way, where the guard adds the noise; no figures leave then.
+    :param blobs: directory of the task's tensors, where the trainer adds it: what nobody can add noise to must be as
+        they have it.
     :raises PolicyRefused: naming the block and what is wrong with it.
     """
     reply = ReplyMetadata.parse(read_object(drop / REPLY))
@@ -127,7 +132,8 @@ def sign_reply(
             listed = lay_out((block.kind, tensors.specs[block.name]) for block in blocks)
             header = _header(task, task_digest, contract, key, listed)
             if private is None:
-                header = replace(header, samples=reply.samples, metrics=limits.metrics(reply.metrics))
+                samples, metrics = limits.samples(reply.samples), limits.metrics(reply.metrics)
+                header = replace(header, samples=samples, metrics=metrics)
             with new_update(update, header, contract, key) as own:
                 pieces = tensors.pieces()
                 if private is not None and copied is not None:
@@ -139,6 +145,10 @@ def sign_reply(
                     blocks, own.read, limits.min_samples_per_class, limits.min_samples_per_feature
                 )
                 require_decodable(contract, own.read_items, lambda name: tensors.specs[name].size)
+                exact = () if blobs is None else exact_tensors(contract)
+                if blobs is not None and exact:
+                    with task_model(task, blobs, update.parent) as given:
+                        require_handed_out(exact, own.read, given)
                 digest = own.publish()
     except Problem as problem:
         raise PolicyRefused(

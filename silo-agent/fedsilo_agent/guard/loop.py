@@ -23,6 +23,7 @@ from fedsilo.logs import concerning
 from fedsilo.pieces import uninterrupted
 from fedsilo.silo.announcement import Schema, announced_schema
 from fedsilo.silo.drop import REPLY
+from fedsilo.silo.handed_out import trainer_adds_noise
 from fedsilo.silo.secret import Secret
 from fedsilo.silo.volume import Volume
 from fedsilo.silo.waking import Changes
@@ -161,6 +162,7 @@ class Guard:
         try:
             if not self._outbox.holds(task.task):
                 # A task that is refused never reaches the trainer.
+                self._check.require_covered()
                 contract = await self._contract(task)
                 self._require_permitted(verified, contract)
                 rows = await self._sums.fetch(task)
@@ -305,7 +307,9 @@ class Guard:
 
     def _sign_reply(self, verified: VerifiedTask, contract: Contract, drop: Path, path: Path) -> SignedUpdate:
         task, limits, noise = verified.task, self._check.limits, self._noise()
-        return sign_reply(drop, path, task, verified.digest, contract, limits, self._key, noise)
+        compared = trainer_adds_noise(self._check.agent.spec.job.spec)
+        blobs = self._volume.blobs if compared else None
+        return sign_reply(drop, path, task, verified.digest, contract, limits, self._key, noise, blobs)
 
     def _sign_message(self, verified: VerifiedTask, contract: Contract, rows: Rows) -> None:
         content = np.frombuffer(self._sums.message(verified.task, rows), np.uint8)

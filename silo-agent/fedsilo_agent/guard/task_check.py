@@ -134,9 +134,16 @@ class TaskCheck:
     def update_privacy(self) -> UpdatePrivacy | None:
         """What is done to an update's tensors before it leaves; None where the job does not ask for it.
 
-        :raises ManifestInvalid: when that would not cover all that leaves.
+        :raises ManifestInvalid: when the job's differential privacy would not cover all that leaves.
         """
         return update_privacy(self._method)
+
+    def require_covered(self) -> None:
+        """Check that the job's differential privacy, if any, covers all that it has silos say, before any is said.
+
+        :raises ManifestInvalid: naming the field that nothing covers.
+        """
+        _ = self.update_privacy
 
     @cached_property
     def _spec_digest(self) -> str:

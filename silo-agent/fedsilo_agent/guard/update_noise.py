@@ -7,21 +7,16 @@ are read. So both are copied first, each once, into files without a name that on
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BufferedRandom, BufferedReader
+from io import BufferedRandom
 from pathlib import Path
-from tempfile import TemporaryFile
 
-from fedsilo.digests import algorithm_of, file_digest
-from fedsilo.errors import FileDamaged, PolicyRefused
 from fedsilo.methods.silo_privacy import UpdatePrivacy
-from fedsilo.silo.private_update import MODEL, private_pieces, purpose
+from fedsilo.silo.private_update import private_pieces, purpose
 from fedsilo.silo.secret import Secret
 from fedsilo.wire import Task
 from fedsilo.wire.blob import map_blob
-
-_CHUNK_BYTES = 1 << 20
+from fedsilo_agent.guard.task_model import task_model
 
 
 @dataclass(frozen=True)
@@ -48,34 +43,10 @@ class UpdateNoise:
         """
         if not names:
             return
-        link = next((link for link in task.blobs if link.name == MODEL), None)
-        if link is None:
-            raise PolicyRefused(f"task {task.task}: hands out no model from which a silo's change is counted")
-        path = self.blobs / link.digest
-        with path.open("rb") as given, own_copy(given, directory, link.length) as copied:
-            if file_digest(copied, algorithm_of(link.digest)) != link.digest:
-                raise FileDamaged(
-                    f"{path}: damaged, it is not the model of task {task.task}; start the guard again"
-                )
-            with map_blob(path, copied) as base, map_blob(Path("tensors"), reply) as model:
-                random = self.secret.generator(*purpose(task.phase, task.round, model, base))
-                for name, piece in private_pieces(names, model, base, self.privacy, random):
-                    yield name, piece.data.cast("B")
-
-
-@contextmanager
-def own_copy(file: BufferedReader, directory: Path, limit: int) -> Iterator[BufferedRandom]:
-    """A copy of an open file, without a name, from its beginning; gone at the end.
-
-    :param limit: bytes after which the file is too large.
-    :raises PolicyRefused: when it is.
-    :raises OSError: when the disk is full.
-    """
-    with TemporaryFile(dir=directory) as copied:
-        while piece := file.read(_CHUNK_BYTES):
-            copied.write(piece)
-            if copied.tell() > limit:
-                raise PolicyRefused(f"{file.name}: has grown over {limit} bytes while it was read")
-        copied.flush()
-        copied.seek(0)
-        yield copied
+        with (
+            task_model(task, self.blobs, directory) as base,
+            map_blob(Path("tensors"), reply) as model,
+        ):
+            random = self.secret.generator(*purpose(task.phase, task.round, model, base))
+            for name, piece in private_pieces(names, model, base, self.privacy, random):
+                yield name, piece.data.cast("B")

@@ -47,6 +47,8 @@ ROUNDS = 500
 class ScriptedAggregator:
     """An HTTPS server with the job's own keys and certificate, one silo's guard, and that silo's trainer.
 
+    :param tree: the job's model.
+    :param changes: of the job, as `federation` takes them.
     :ivar uploads: task -> the bodies of its uploads, in order.
     :ivar failures: task -> what the guard reported.
     :ivar requests: method and path of everything that was asked.
@@ -57,7 +59,8 @@ class ScriptedAggregator:
     :ivar log_before: task -> the guard's audit log when its update was first announced.
     """
 
-    def __init__(self, root: Path, **changes: Any) -> None:
+    def __init__(self, root: Path, tree: Tree = TREE, **changes: Any) -> None:
+        self.tree = tree
         self.uploads: dict[str, list[bytes]] = defaultdict(list)
         self.failures: dict[str, dict[str, str]] = {}
         self.requests: list[str] = []
@@ -80,8 +83,8 @@ class ScriptedAggregator:
             self._server.socket, server_side=True, do_handshake_on_connect=False
         )
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
-        self.contract = contract_of(self.site, "train", TREE)
-        self.blob = write_blob(TREE, self.site.workdir.aggregator)
+        self.contract = contract_of(self.site, "train", tree)
+        self.blob = write_blob(tree, self.site.workdir.aggregator)
         self._announce()
         self.guard: Process | None = None
 
@@ -135,11 +138,11 @@ class ScriptedAggregator:
         """The round after all that the guard has answered, be it with failures, as names of tasks begin with it."""
         return f"r{1 + max((line['round'] for line in self.audit() if 'taskDigest' in line), default=0):05}"
 
-    def drop(self, task: str, tree: Tree = TREE, **reply: Any) -> Path:
+    def drop(self, task: str, tree: Tree | None = None, **reply: Any) -> Path:
         """What the trainer of the silo hands over, complete; returns its directory."""
         directory = self.volume.drop / task
         directory.mkdir()
-        write_tensors(tree, directory / "tensors")
+        write_tensors(self.tree if tree is None else tree, directory / "tensors")
         self.complete(directory, **reply)
         return directory
 
@@ -162,7 +165,7 @@ class ScriptedAggregator:
         until(lambda: "acknowledged" in self.events(task), f"the acknowledgement of {task}")
 
     def _announce(self) -> None:
-        document = {"signature": signature_of(TREE).to_dict(), "isolation": "none"}
+        document = {"signature": signature_of(self.tree).to_dict(), "isolation": "none"}
         (self.volume.drop / "signature.json").write_text(json.dumps(document))
 
 

@@ -48,13 +48,14 @@ def federation(
     data: Mapping[str, Any] | None = None,
     output: Mapping[str, Any] | None = None,
     communication: Mapping[str, Any] | None = None,
-    aggregation: Mapping[str, Any] | None = None,
     names: Sequence[str] = ("north", "south"),
+    **sections: Any,
 ) -> JobManifest:
     """Two silos that average a small network; the silos score the last model themselves.
 
     :param data: what a trainer finds, where there is one; tests mostly answer in its place.
     :param names: of the silos, where there are others.
+    :param sections: of the job's specification, in place of those here.
     """
     job = {
         "metadata": {"name": "attacked", "namespace": "federation"},
@@ -68,7 +69,7 @@ def federation(
             "evaluation": {"every": rounds},
             "output": output,
             "communication": communication,
-            "aggregation": aggregation or {},
+            **sections,
         },
     }
     silos = [

@@ -15,7 +15,7 @@ from fedsilo.api.silo import Silo
 from fedsilo.errors import Problem
 from fedsilo.local.outcome import clear_outcome, is_dismissed
 from fedsilo.silo.volume import Volume
-from fedsilo.wire import FINISH, BlobLink, SigningKey, Task, seal_task, write_blob, write_tensors
+from fedsilo.wire import FINISH, BlobLink, SigningKey, Task, Tree, seal_task, write_blob, write_tensors
 from fedsilo_agent.guard.loop import Guard
 from fedsilo_agent.guard.task_check import TaskCheck
 from tests.integration.service.client import contract_of, signature_of
@@ -82,19 +82,22 @@ class Aggregator:
 class Scene:
     """A silo's volume, its guard and the aggregator; the trainer has dropped an honest reply already."""
 
-    def __init__(self, root: Path, data: Any = None, policy: Any = None) -> None:
-        site = Site(root, federation(rounds=3, data=data, policy=policy), port=1)
+    def __init__(
+        self, root: Path, data: Any = None, policy: Any = None, tree: Tree = TREE, **sections: Any
+    ) -> None:
+        self.tree = tree
+        site = Site(root, federation(rounds=3, data=data, policy=policy, **sections), port=1)
         directory = site.workdir.silo("north")
         agent = load_document(directory / "agent.json", SiloAgent)
         self.check = TaskCheck(agent, load_document(directory / "silo.json", Silo))
         self.volume: Volume = site.workdir.volume("north")
         self.volume.prepare()
         self.key = SigningKey.load(self.volume.guard / "key.pem")
-        ref = write_blob(TREE, site.workdir.aggregator)
+        ref = write_blob(tree, site.workdir.aggregator)
         content = (site.workdir.aggregator / ref.digest).read_bytes()
         self.aggregator = Aggregator(SigningKey.load(site.workdir.secrets / "task-key.pem"), content)
         self.blob = self.volume.blobs / ref.digest
-        self.contract = contract_of(site, "train", TREE)
+        self.contract = contract_of(site, "train", tree)
         self.honest: dict[str, Any] = {
             "job": site.uid,
             "silo": site.silos[0],
@@ -118,14 +121,15 @@ class Scene:
 
     def announce(self) -> None:
         """What a trainer does first, whenever it starts."""
-        document = {"signature": signature_of(TREE).to_dict(), "isolation": "none"}
+        document = {"signature": signature_of(self.tree).to_dict(), "isolation": "none"}
         (self.volume.drop / "signature.json").write_text(json.dumps(document))
 
-    def drop(self, task: str) -> None:
+    def drop(self, task: str, tree: Tree | None = None, **reply: Any) -> None:
         directory = self.volume.drop / task
-        directory.mkdir()
-        write_tensors(TREE, directory / "tensors")
-        (directory / "reply.json").write_text(json.dumps({"samples": 10, "metrics": {}, "support": {}}))
+        directory.mkdir(exist_ok=True)
+        write_tensors(self.tree if tree is None else tree, directory / "tensors")
+        document = {"samples": 10, "metrics": {}, "support": {}} | reply
+        (directory / "reply.json").write_text(json.dumps(document))
 
     @property
     def update(self) -> Path:

@@ -1,0 +1,107 @@
+"""What a guard lets go of a reply where the trainer adds the noise: no figures, and what has no noise as it was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedsilo.wire import Tree, open_update
+from tests.integration.service.scripted import TREE
+from tests.unit.agent.scene import TASK, Scene
+from tests.unit.agent.test_schemata import Comparing, announce
+
+BUFFERED: Tree = TREE | {
+    "encoder.seen": np.array(3, np.int64),
+    "encoder.active": np.ones(6, np.bool_),
+}
+PRIVATE: dict[str, Any] = {
+    "privacy": {"differentialPrivacy": {"unit": "example", "epsilon": 3, "delta": 1e-3}},
+    "evaluation": {"testDataset": "test"},
+    "aggregator": {"datasets": [{"name": "test", "loader": "sklearn:digits"}]},
+}
+
+
+@pytest.fixture
+def private(tmp_path: Path) -> Scene:
+    """A silo of a job that protects examples."""
+    return Scene(tmp_path, tree=BUFFERED, **PRIVATE)
+
+
+def failures(scene: Scene) -> str:
+    return "\n".join(f"{reason}: {text}" for reason, text in scene.aggregator.failures.values())
+
+
+async def test_figures_do_not_leave_whatever_the_trainer_states(private: Scene, tmp_path: Path) -> None:
+    private.drop(TASK, samples=123, metrics={"loss": 0.25})
+    await private.run()
+    (path,) = [tmp_path / "update"]
+    path.write_bytes(private.aggregator.uploads[TASK][0])
+    with open_update(path) as update:
+        assert (update.header.samples, update.header.metrics) == (0, {})
+    audit = [json.loads(line) for line in (private.volume.audit / "log.jsonl").read_text().splitlines()]
+    (left,) = [line for line in audit if line["event"] == "departure"]
+    assert (left["samples"], left["metrics"]) == (0, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("encoder.seen", np.array(4)), ("encoder.active", np.zeros(6, np.bool_))]
+)
+async def test_integers_and_booleans_are_as_the_task_handed_them_out(
+    private: Scene, name: str, value: np.ndarray
+) -> None:
+    private.drop(TASK, {**BUFFERED, name: value})
+    await private.run()
+    assert private.aggregator.uploads == {}
+    assert f"PolicyRefused: block {name}: is not as the task handed it out" in failures(private)
+    assert "departure" not in private.events()
+
+
+async def test_a_model_in_the_inbox_that_was_changed_is_no_measure(
+    private: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else whoever may write there would let any counter out."""
+
+    async def damaged(link: Any, path: Path) -> None:
+        content = bytearray(private.aggregator.blob)
+        content[-1] ^= 1
+        path.write_bytes(content)
+
+    monkeypatch.setattr(private.aggregator, "download", damaged)
+    await private.run()
+    assert private.aggregator.uploads == {}
+    assert "damaged, it is not the model of task" in failures(private)
+
+
+async def test_names_and_ranges_that_are_of_examples_are_not_announced(private: Scene) -> None:
+    announce(private, {"classes": ["ill", "rare", "well"], "valueRange": "0 to 1", "channels": 1})
+    comparing = Comparing(private)
+    await private.run()
+    assert [content for content, _ in comparing.announced] == [b'{"channels":1}']
+
+
+@pytest.mark.parametrize(
+    ("sections", "field"),
+    [
+        ({"evaluation": {"testDataset": None}}, "evaluation.testDataset"),
+        ({"data": {"classes": 3, "inputShape": [4], "check": "report"}}, "data.check"),
+        ({"method": {"name": "moon"}}, "has no mechanism for model"),
+        ({"aggregation": {"weights": "samples"}}, "aggregation.weights"),
+    ],
+    ids=["scores", "findings", "method", "weights"],
+)
+async def test_nothing_is_said_in_a_job_that_asks_for_more_than_is_covered(
+    tmp_path: Path, sections: dict[str, Any], field: str
+) -> None:
+    """Whatever validation has let pass, and before anything is announced."""
+    scene = Scene(tmp_path, tree=BUFFERED, **PRIVATE | sections)
+    announce(scene, {"channels": 1})
+    comparing = Comparing(scene)
+    scene.aggregator.announce_readiness = comparing  # type: ignore[attr-defined]
+    await scene.run()
+    assert (scene.aggregator.uploads, comparing.announced) == ({}, [])
+    assert "ManifestInvalid: " in failures(scene)
+    assert field in failures(scene)
