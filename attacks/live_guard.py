@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import Any
 
 from attacks.cost import Meter
 from attacks.programs import NotRefused
@@ -55,12 +56,14 @@ def endless(request: BaseHTTPRequestHandler) -> bool:
 class LiveGuard:
     """What a program attacks.
 
+    :param job: what of its job is otherwise than usual, as `ScriptedAggregator` takes it.
     :ivar aggregator: the aggregator and the trainer in one; both are hostile.
     :ivar answers: what the guard did, with how often.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.aggregator = ScriptedAggregator(folder, rounds=ROUNDS)
+    def __init__(self, folder: Path, **job: Any) -> None:
+        self.folder = folder
+        self.aggregator = ScriptedAggregator(folder, rounds=ROUNDS, **job)
         self.aggregator.__enter__()
         self.answers: Counter[str] = Counter()
         self._names = itertools.count(1)

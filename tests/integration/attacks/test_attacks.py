@@ -54,6 +54,7 @@ ON_GUARD = (
     "nested-tasks",
     "odd-failures",
     "odd-replies",
+    "private-buffers",
     "repeated-exchanges",
     "untrusted-tasks",
 )
