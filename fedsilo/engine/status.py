@@ -172,7 +172,8 @@ class StatusSource:
                 self._accounts[silo].sent += count
             for silo in counted_silos(line):
                 self._accounts[silo].last_round = line["round"]
-                self._accounts[silo].samples = line["samples"].get(silo)
+                # Under differential privacy a silo states 0, which tells nothing of its number.
+                self._accounts[silo].samples = line["samples"].get(silo) or None
             for silo, part in line.get("kept", {}).items():
                 self._accounts[silo].kept = part
             for name, phase, digest in receipts(line):

@@ -226,12 +226,11 @@ def _result_table(outcome: Mapping[str, Any], baseline: Sequence[Mapping[str, An
             f"{silo['name']} alone" if baseline else silo["name"], _count(silo.get("samples")), *cells
         )
     table.add_section()
-    samples = f"{outcome['samples']:,}"
     cells = [*([""] if by_class else []), "-" if main is None else shown(*main)]
     whole = (
         "all, silos' own models" if main is not None and main[0] == PERSONAL_ACCURACY else "all, federated"
     )
-    table.add_row(whole, samples, *cells, style="bold green")
+    table.add_row(whole, _count(outcome["samples"]), *cells, style="bold green")
     return table
 
 

@@ -149,7 +149,7 @@ class RunProgress:
             "job": str(job),
             "method": job.spec.method.name,
             "rounds": len(self.rounds),
-            "samples": self._samples(),
+            "samples": self._samples() if private is None else None,  # which no silo tells then
             "metrics": finite(self.status["metrics"]),
             **({} if private is None else {"privacy": str(private)}),
             **({"secure": True} if job.spec.aggregation.secure else {}),

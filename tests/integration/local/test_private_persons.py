@@ -44,14 +44,13 @@ def manifest(folder: Path, nobody_in: str = "") -> Path:
     return written
 
 
-def test_persons_are_what_is_sampled_counted_and_spent(tmp_path: Path) -> None:
+def test_persons_are_what_is_sampled_and_spent_and_nobody_counts_them(tmp_path: Path) -> None:
     ended = run(manifest(tmp_path), tmp_path / "run")
     assert ended.code == 0, ended.err
     card = (ended.workdir / "aggregator" / "MODEL_CARD.md").read_text()
     assert "epsilon 3 at delta 0.001 for each person, over the whole job" in card
     described = json.loads((ended.workdir / "aggregator" / "model.json").read_text())
     assert described["differentialPrivacy"]["unit"] == "person"
-    counted = 0
     for silo in SILOS:
         folder = ended.workdir / "silos" / silo
         budget, *charges = map(
@@ -63,8 +62,10 @@ def test_persons_are_what_is_sampled_counted_and_spent(tmp_path: Path) -> None:
         # A tenth of the persons, and none in part, is set aside.
         assert 40 <= persons <= PERSONS
         assert mechanism["times"] == 2 * -(-persons // 16)
-        counted += persons
-    assert ended.document["samples"] == counted, "the sum is of persons, too"
+        audit = map(json.loads, (folder / "audit" / "log.jsonl").read_text().splitlines())
+        assert {line["samples"] for line in audit if line["event"] == "departure"} == {0}
+    assert ended.document["samples"] is None, "nobody is told how many persons there are"
+    assert all(line["summed"]["samples"] == 0 for line in ended.history)
 
 
 def test_a_silo_that_names_nobody_refuses_the_job(tmp_path: Path) -> None:
