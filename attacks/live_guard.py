@@ -130,7 +130,9 @@ class LiveGuard:
             lambda: name in self.aggregator.failures or self.aggregator.uploads[name], f"an answer to {name}"
         )
         report = self.aggregator.failures.get(name, {})
-        if report.get("reason") != reason or words not in report.get("message", ""):
+        # Where the job protects single values, the text is in the audit log alone.
+        texts = [report.get("message", ""), *(line.get("detail", "") for line in self.aggregator.audit())]
+        if report.get("reason") != reason or not any(words in text for text in texts):
             raise NotRefused(f"the guard reported {report} instead of {reason}: {words}")
         self.expect_nothing_left(name)
         self.note(f"{reason}: {words}")
