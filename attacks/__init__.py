@@ -1,4 +1,4 @@
-"""Attacks on a live aggregator and a live guard: one program each, and what they cost.
+"""Attacks on live processes, and by documents of a stranger: one program each, and what they cost.
 
     python -m attacks
 

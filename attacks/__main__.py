@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from attacks.programs import ATTACKED, README, all_programs, readme
-from attacks.run import SECONDS, Row, on_aggregator, on_gateway, on_guard
+from attacks.run import SECONDS, Row, by_documents, on_aggregator, on_gateway, on_guard
 from attacks.table import TABLE, line, page
 
 
@@ -33,6 +33,7 @@ def main(argv: list[str] | None = None) -> int:
             ("aggregator", on_aggregator),
             ("gateway", on_gateway),
             ("guard", on_guard),
+            ("documents", by_documents),
         ):
             against = [program for program in chosen if program.attacked == attacked]
             if against:

@@ -1,22 +1,29 @@
 """The programs that exist, and the README that lists them.
 
-A program is a module of `attacks.aggregator`, `attacks.gateway` or `attacks.guard`. Its docstring says what it does,
-and in two more paragraphs who does it (`By: ...`) and what must happen (`Must: ...`). Its function `attack` does it,
-once: it is called again and again for some seconds, unless the module says `ONCE = True`.
+A program is a module of `attacks.aggregator`, `attacks.gateway`, `attacks.guard` or `attacks.documents`. Its docstring
+says what it does, and in two more paragraphs who does it (`By: ...`) and what must happen (`Must: ...`). Its function
+`attack` does it, once: against a live process it is called again and again for some seconds, unless the module says
+`ONCE = True`.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parent
 README = FOLDER / "README.md"
-ATTACKED = ("aggregator", "gateway", "guard")
+ATTACKED: Mapping[str, str] = {
+    "aggregator": "On a live aggregator",
+    "gateway": "On a live gateway",
+    "guard": "On a live guard",
+    "documents": "By documents of a stranger",
+}
+"""What is attacked, or by what -> the title of its programs."""
 
 
 class NotRefused(AssertionError):
@@ -57,8 +64,8 @@ def all_programs() -> list[Program]:
 def readme() -> str:
     """The README's list."""
     lines = []
-    for attacked in ATTACKED:
-        lines += [f"## On a live {attacked}", "", "| program | by | what it does | what must happen |"]
+    for attacked, title in ATTACKED.items():
+        lines += [f"## {title}", "", "| program | by | what it does | what must happen |"]
         lines += ["|---|---|---|---|"]
         for program in programs(attacked):
             link = f"[`{program.name}`]({attacked}/{program.name.replace('-', '_')}.py)"

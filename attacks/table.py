@@ -11,7 +11,7 @@ from pathlib import Path
 
 from attacks.cost import MB
 from attacks.programs import FOLDER
-from attacks.run import MOST_MEMORY, SLOWEST_POLL, Row, p99
+from attacks.run import MOST_MEMORY, MOST_MEMORY_OF_A_DOCUMENT, POLLED, SLOWEST_POLL, Row, p99
 
 TABLE = FOLDER.parent / "docs" / "results" / "attacks.md"
 MOST_ANSWERS = 4
@@ -60,7 +60,19 @@ last figure is the time that it takes, right after the attack, to answer an hone
 |---|---|---|---|---|---|---|
 """
 
-SECTIONS = {"aggregator": AGGREGATOR, "gateway": GATEWAY, "guard": GUARD}
+DOCUMENTS = f"""
+## By documents of a stranger
+
+Each command that opens documents opens the honest ones once; the largest process then has {{peak:.0f}} MB. Each
+document of an attack is opened once, by a process of its own. An attack holds if no code of the stranger's runs,
+nothing is read that is not the stranger's or the user's, and the command ends with one line, at no more than
+{MOST_MEMORY_OF_A_DOCUMENT / MB:.0f} MB above that.
+
+| attack | who | exit codes | processor | memory | slowest command | holds |
+|---|---|---|---|---|---|---|
+"""
+
+SECTIONS = {"aggregator": AGGREGATOR, "gateway": GATEWAY, "guard": GUARD, "documents": DOCUMENTS}
 
 
 def machine() -> str:
@@ -77,13 +89,13 @@ def page(seconds: float, rows: Mapping[str, Sequence[Row]]) -> str:
 
 def section(attacked: str, rows: Sequence[Row]) -> str:
     """The table of the attacks on one kind of process."""
-    lines = "".join(f"| {' | '.join(_cells(row))} |\n" for row in rows)
+    lines = "".join(f"| {' | '.join(_cells(row, attacked))} |\n" for row in rows)
     return SECTIONS[attacked].format(peak=rows[0].memory / MB) + lines
 
 
 def line(row: Row) -> str:
     """A row as the terminal shows it."""
-    name, _, answers, *figures = _cells(row)
+    name, _, answers, *figures = _cells(row, row.program.attacked if row.program else "")
     return f"{name:28} {'  '.join(f'{cell:>8}' for cell in figures)}  {answers}"
 
 
@@ -93,7 +105,7 @@ def named(path: Path = TABLE) -> list[str]:
     return [cell.strip("| `") for cell in cells]
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: Row, attacked: str) -> list[str]:
     answers = [f"{what} ({times})" for what, times in row.answers.most_common(MOST_ANSWERS)]
     if len(row.answers) > MOST_ANSWERS:
         answers.append(f"{len(row.answers) - MOST_ANSWERS} more")
@@ -101,16 +113,15 @@ def _cells(row: Row) -> list[str]:
         answers.append(f"`/healthz` p99 {1000 * p99(row.health):.0f} ms")
     honest = row.program is None
     cells = [
-        "honest silos" if row.program is None else f"`{row.program.name}`",
+        f"honest {'documents' if attacked == 'documents' else 'silos'}"
+        if row.program is None
+        else f"`{row.program.name}`",
         "" if row.program is None else row.program.by,
         ", ".join(answers),
         f"{100 * row.processor / row.seconds:.0f} %",
         "" if honest else f"{row.memory / MB:.0f} MB",
     ]
-    if len(row.waits) > 1 and (row.program is None or row.program.attacked != "guard"):
+    if attacked in POLLED:
         cells.append(f"{1000 * p99(row.waits):.0f} ms")
-    if row.program is None or row.program.attacked != "guard":
-        cells.append(f"{1000 * max(row.waits):.0f} ms")
-    else:
-        cells.append(f"{1000 * row.waits[0]:.0f} ms")
+    cells.append(f"{1000 * max(row.waits, default=0):.0f} ms")
     return [*cells, row.verdict or ("" if honest else "yes")]

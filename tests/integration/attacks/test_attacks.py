@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from attacks.handed_over import HandedOver
 from attacks.live_aggregator import LiveAggregator
 from attacks.live_gateway import LiveGateway
 from attacks.live_guard import LiveGuard
-from attacks.programs import README, Program, all_programs, readme
+from attacks.programs import README, Program, all_programs, programs, readme
 from attacks.run import attempt
 from attacks.table import named
 
@@ -59,6 +60,8 @@ ON_GUARD = (
     "untrusted-tasks",
 )
 
+BY_DOCUMENTS = tuple(program.name for program in programs("documents"))
+
 PROGRAMS = {program.name: program for program in all_programs()}
 
 
@@ -83,6 +86,11 @@ def guard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGuard]:
     target.close()
 
 
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory: pytest.TempPathFactory) -> HandedOver:
+    return HandedOver(tmp_path_factory.mktemp("attacks") / "documents")
+
+
 @pytest.mark.parametrize("name", ON_AGGREGATOR)
 def test_aggregator_refuses(name: str, aggregator: LiveAggregator) -> None:
     assert attempt(PROGRAMS[name], aggregator) == ""
@@ -102,6 +110,16 @@ def test_guard_refuses(name: str, guard: LiveGuard) -> None:
     assert attempt(PROGRAMS[name], guard) == ""
     assert guard.defects() == ""
     guard.answer_honestly()
+
+
+@pytest.mark.parametrize("name", BY_DOCUMENTS)
+def test_documents_are_refused(name: str, documents: HandedOver) -> None:
+    assert attempt(PROGRAMS[name], documents) == ""
+    assert documents.defects() == ""
+
+
+def test_honest_documents_are_opened(documents: HandedOver) -> None:
+    documents.open_honestly()
 
 
 def test_every_program_is_told_from_the_others() -> None:

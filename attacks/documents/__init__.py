@@ -1,0 +1,1 @@
+"""Attacks by documents of a stranger, on the commands that a person opens them with."""
