@@ -6,6 +6,7 @@ cluster alike.
 
     FedsiloError                      exit   reason
     ├── ManifestInvalid                  2   ManifestInvalid       what a person wrote cannot be run
+    │   └── ImportNotAllowed             2   ImportNotAllowed      a document names code that nobody has allowed to run
     ├── DataInvalid                      3   DataInvalid           a silo's dataset cannot be read or is wrong
     ├── JobFailed                        4   (one of the below)    the federation ran and did not finish
     │   ├── QuorumLost                   4   QuorumLost            too few silos can still answer
@@ -75,6 +76,12 @@ class ManifestInvalid(FedsiloError):
 
     exit_code = 2
     reason = "ManifestInvalid"
+
+
+class ImportNotAllowed(ManifestInvalid):
+    """A document that a person looks at names code, and the person has not allowed it to run."""
+
+    reason = "ImportNotAllowed"
 
 
 class DataInvalid(FedsiloError):

@@ -5,19 +5,20 @@ Still free of torch, so that the command line, the operator and an admission che
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from fedsilo.api.allowed_imports import looking_at
 from fedsilo.api.contradictions import PUBLIC_DATASET, TEST_EXAMPLES
 from fedsilo.api.documents import WRITTEN, Contents, Document, documents_of
 from fedsilo.api.faults import ABSENT, Finding
 from fedsilo.api.loading import Fault, JobManifest, ManifestFaults, read, understood
 from fedsilo.data.catalogue import check_dataset
 from fedsilo.data.same_examples import share_examples
-from fedsilo.errors import FedsiloError
+from fedsilo.errors import FedsiloError, ImportNotAllowed
 from fedsilo.learning.catalogue import check_model
 from fedsilo.learning.metrics.chosen import check_metrics
 from fedsilo.methods import registry
@@ -33,21 +34,25 @@ Source = Path | str | Sequence[Mapping[str, Any]]
 """A file, or the documents of one as mappings."""
 
 
-def load_manifest(path: Source) -> JobManifest:
-    """Read a manifest and check all of it.
+def load_manifest(path: Source, allow_imports: Collection[str] = ()) -> JobManifest:
+    """Read a manifest and check all of it; nothing that it names is imported, except what is allowed.
 
     :param path: a file, or its documents as mappings; relative paths of these start from the present directory.
+    :param allow_imports: modules, or `module:attribute`, of somebody else's method that the manifest may name.
+    :raises ImportNotAllowed: when the job's method is in a package that is not among them.
     :raises ManifestFaults: with all faults at once, those of the file and those that the registries see.
     """
-    federation, faults = _checked(path)
+    with looking_at(_name(path), allow_imports):
+        federation, faults = _checked(path)
     if faults or federation is None:
         raise ManifestFaults(faults)
     return federation
 
 
-def validate(path: Source) -> list[Fault]:
-    """Everything that is wrong with a manifest; nothing when it can run."""
-    return _checked(path)[1]
+def validate(path: Source, allow_imports: Collection[str] = ()) -> list[Fault]:
+    """Everything that is wrong with a manifest; nothing when it can run. Parameters and errors as `load_manifest`."""
+    with looking_at(_name(path), allow_imports):
+        return _checked(path)[1]
 
 
 def as_manifest(manifest: JobManifest | Source) -> JobManifest:
@@ -80,6 +85,10 @@ def registry_faults(federation: JobManifest) -> list[Fault]:
     ]
 
 
+def _name(source: Source) -> Path | str:
+    return source if isinstance(source, Path | str) else WRITTEN
+
+
 def _checked(source: Source) -> tuple[JobManifest | None, list[Fault]]:
     if isinstance(source, Path | str):
         federation, faults = read(Path(source))
@@ -96,6 +105,8 @@ def _method_faults(federation: JobManifest) -> Iterator[Fault]:
         # `document` and `file` come from the federation, so that both kinds of faults look alike.
         yield from (federation.fault(job, f.path, f.value, f.problem, f.remedy) for f in error.faults)
         return
+    except ImportNotAllowed:
+        raise
     except FedsiloError as error:
         remedy = "reinstall or remove the package that offers it"
         problem = f"cannot be used ({error})"

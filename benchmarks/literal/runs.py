@@ -19,7 +19,7 @@ from benchmarks.literal.federation import Federation, vector
 from benchmarks.literal.scaffold import Scaffold, ScaffoldState
 from benchmarks.tables.cells import Cell
 from fedsilo.learning.models import to_tree
-from fedsilo.learning.saved import load_model
+from fedsilo.learning.saved import open_model
 from fedsilo.simulation.backend import Backend, Outcome
 from fedsilo.simulation.silos import SimulatedTask
 from fedsilo.simulation.simulate import open_simulation
@@ -138,7 +138,7 @@ class Job:
             if simulation.failure is not None:
                 raise simulation.failure
             assert simulation.result is not None
-            final = to_tree(load_model(simulation.result.path))
+            final = to_tree(open_model(simulation.result.path))
             lines = [line["metrics"] for line in simulation.history()]
             scored = [round(metrics["accuracy"], 5) for metrics in lines if "accuracy" in metrics]
             return cls(watched.given, final, scored)

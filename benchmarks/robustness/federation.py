@@ -24,7 +24,7 @@ from fedsilo.api.job import FederatedJob
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.silo import Silo
 from fedsilo.data.loaders import shipped_digits
-from fedsilo.learning.saved import load_model
+from fedsilo.learning.saved import open_model
 from fedsilo.simulation.backend import Backend, Outcome
 from fedsilo.simulation.job import Simulation
 from fedsilo.simulation.silos import SimulatedTask, SimulatedUpdate
@@ -199,7 +199,7 @@ def run(cell: Cell, rounds: int) -> Found:
             pass
         if simulation.failure is not None:
             raise simulation.failure
-        model = load_model(Path(directory) / "model.safetensors")
+        model = open_model(Path(directory) / "model.safetensors")
         history = simulation.history()
     images, labels = load("test", cell.attack, cell.beta, cell.seed)
     others = labels != 0

@@ -25,7 +25,7 @@ from fedsilo.learning.evaluation import evaluate, features_of
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.linear import LinearTraining, train_classifier
 from fedsilo.learning.models import Model, as_model, build_model, build_module, load_tree, to_tree
-from fedsilo.learning.saved import load_model
+from fedsilo.learning.saved import open_model
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.methods import registry
 from fedsilo.methods.interface import PERSONAL
@@ -104,7 +104,7 @@ def scored(
         return history, []
     assert simulation.result is not None
     path = simulation.result.path
-    network = as_model(load_model(path), f"{path}: is").to(test.features.device)
+    network = as_model(open_model(path), f"{path}: is").to(test.features.device)
     if "iid" in settings:
         calibrate(network, manifest, IIDCalibration.model_validate(settings["iid"]))
         history = [*history, _another(history, evaluate(network, test).accuracy)]

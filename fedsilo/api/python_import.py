@@ -2,8 +2,8 @@
 
 There is one rule for every program and command. What Python finds by itself is found: installed packages, and the
 folders of PYTHONPATH. The current directory comes last, so that a file there never stands in for a module of Python
-or of a package; the root of the file system, where images start, is none, for each of its folders would be a package.
-Nothing is imported before it is used, and checks of a manifest import nothing.
+or of a package. Nothing is imported before it is used, and where a document is only looked at, nothing that a person
+has not allowed (`fedsilo.api.allowed_imports`); there, nothing else is found in the current directory either.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
+from fedsilo.api.allowed_imports import CURRENT_DIRECTORY, find_here, is_looking, require_allowed
 from fedsilo.api.python_reference import python_reference
 from fedsilo.api.text import first_line, listed, shortened
 from fedsilo.errors import FedsiloError, ManifestInvalid, MethodError, quoted
@@ -39,10 +40,12 @@ def import_own(
     :param remedy: where its package is to be installed, as an instruction.
     :param absent: error for a module or an attribute that is not there.
     :param broken: error for a module that raises, or ends the process.
+    :raises ImportNotAllowed: where a document that is only looked at names what nobody has allowed.
     """
     reference = python_reference(name)
     assert reference is not None, "the form is checked where the manifest is"
     module, attribute = reference
+    require_allowed(module, attribute, f"{field}: {name!r}", origin_of(name))
     found = _import(module, f"{field}: {name!r}", remedy, absent, broken)
     try:
         return getattr(found, attribute)
@@ -78,7 +81,11 @@ def _import(
 
 
 def search_current_directory() -> None:
-    """Let Python find modules in the current directory, too, after everything else."""
+    """Let Python find modules in the current directory, too, after everything else: those that may be imported."""
+    if is_looking():
+        if CURRENT_DIRECTORY not in sys.meta_path:
+            sys.meta_path.append(CURRENT_DIRECTORY)
+        return
     try:
         here = Path.cwd()
     except FileNotFoundError:  # it has been removed
@@ -95,14 +102,13 @@ def origin_of(name: str) -> str | None:
     reference = python_reference(name)
     if reference is None:
         return None
-    search_current_directory()
-    origin, folders, so_far = None, None, list[str]()
-    for part in reference[0].split("."):
-        if so_far and folders is None:  # a module, and no package
+    origin, folders = None, None
+    parts = reference[0].split(".")
+    for count, part in enumerate(parts):
+        if count and folders is None:  # a module, and no package
             return None
-        so_far.append(part)
-        specs = (finder.find_spec(".".join(so_far), folders) for finder in sys.meta_path)
-        spec = next(filter(None, specs), None)
+        specs = (finder.find_spec(".".join(parts[: count + 1]), folders) for finder in sys.meta_path)
+        spec = next(filter(None, specs), None) or (None if count else find_here(part))
         if spec is None:
             return None
         folders = spec.submodule_search_locations
@@ -115,6 +121,8 @@ def searched_folders() -> Sequence[str]:
     paths = sysconfig.get_paths()
     library = {paths["stdlib"], paths["platstdlib"], str(Path(paths["platstdlib"], "lib-dynload"))}
     own = [path or str(Path.cwd()) for path in sys.path if path not in library and not path.endswith(".zip")]
+    if CURRENT_DIRECTORY in sys.meta_path and is_looking():
+        own.append(str(Path.cwd()))
     return own or sys.path
 
 

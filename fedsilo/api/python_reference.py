@@ -11,7 +11,13 @@ PYTHON: Final = "python:"
 def python_reference(name: str) -> tuple[str, str] | None:
     """Module and attribute of such a name; None where it has another form."""
     module, _, attribute = name.removeprefix(PYTHON).partition(":")
-    parts = [*module.split("."), attribute]
-    if all(part.isidentifier() and not keyword.iskeyword(part) for part in parts):
-        return module, attribute
-    return None
+    return (module, attribute) if is_dotted(module) and _is_name(attribute) else None
+
+
+def is_dotted(name: str) -> bool:
+    """Whether it is a name of Python's, or several with dots between them, as of a module."""
+    return all(map(_is_name, name.split(".")))
+
+
+def _is_name(text: str) -> bool:
+    return text.isidentifier() and not keyword.iskeyword(text)

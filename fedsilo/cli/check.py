@@ -9,8 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedsilo.api.allowed_imports import looking_at
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.text import counted, severities
+from fedsilo.cli.allow_import import add_allow_import
 from fedsilo.cli.columns import columns
 from fedsilo.errors import DataInvalid
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The manifest, and the form of the answer."""
     parser.add_argument("-f", "--file", type=Path, required=True, help="the manifest that names the data")
+    add_allow_import(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -36,8 +39,9 @@ def run(args: argparse.Namespace) -> int:
     from fedsilo.local.check import check
     from fedsilo.local.parts_check import require_parts_of_the_model
 
-    require_parts_of_the_model(federation)
-    findings = check(federation)
+    with looking_at(args.file):
+        require_parts_of_the_model(federation)
+        findings = check(federation)
     if args.json:
         print(json.dumps({"file": federation.file, "findings": [asdict(finding) for finding in findings]}))
     else:

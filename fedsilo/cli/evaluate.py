@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedsilo.api.data import DataSpec
 from fedsilo.api.loading import JobManifest
+from fedsilo.cli.allow_import import add_allow_import
 from fedsilo.cli.columns import columns
 from fedsilo.json_files import read_json
 from fedsilo.learning.metrics.catalogue import METRICS
@@ -27,7 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="model.safetensors of a job, or personal.safetensors of a silo, and its .json beside it",
     )
-    parser.add_argument("-f", "--file", type=Path, required=True, help="the manifest that names the data")
+    parser.add_argument(
+        "-f", "--file", type=Path, required=True, help="the manifest that names model and data"
+    )
+    add_allow_import(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 

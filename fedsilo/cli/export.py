@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from fedsilo.api.text import counted
+from fedsilo.cli.allow_import import add_allow_import
 from fedsilo.validation import load_manifest
 
 
@@ -19,10 +20,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="model.safetensors of a job, or personal.safetensors of a silo, and its .json beside it",
     )
     parser.add_argument(
-        "-f", "--file", type=Path, required=True, help="the manifest that names the data to check it on"
+        "-f",
+        "--file",
+        type=Path,
+        required=True,
+        help="the manifest that names the model, and the data to check it on",
     )
     parser.add_argument("--onnx", type=Path, metavar="FILE", help="the new file, as ONNX")
     parser.add_argument("--torchscript", type=Path, metavar="FILE", help="the new file, as TorchScript")
+    add_allow_import(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 

@@ -60,7 +60,7 @@ def main(argv: list[str] | None = None) -> int:
     exit_without_collecting()
     try:
         args = _parser(arguments).parse_args(arguments)
-        code = int(args.run(args))
+        code = _run(args)
         sys.stdout.flush()
         return code
     except SystemExit as exit_:  # argparse has printed its help, version or error already
@@ -88,6 +88,14 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("fedsilo: interrupted", file=sys.stderr)
         return _INTERRUPTED
+
+
+def _run(args: argparse.Namespace) -> int:
+    """Run the command; one that looks at a document has the option for what that may import."""
+    from fedsilo.api.allowed_imports import looking_at, running
+
+    with looking_at("", args.allow_import) if "allow_import" in args else running():
+        return int(args.run(args))
 
 
 class _ShowVersion(argparse.Action):
@@ -133,4 +141,6 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
+    if not sys.flags.safe_path:
+        del sys.path[0]  # the current directory, whose files are no part of this program
     sys.exit(main())

@@ -12,12 +12,14 @@ from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
+from fedsilo.api.allowed_imports import looking_at, running
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.payload_kinds import count_samples
 from fedsilo.api.reference import type_text
 from fedsilo.api.text import comma_separated, counted
+from fedsilo.cli.allow_import import add_allow_import
 from fedsilo.cli.columns import columns
-from fedsilo.errors import FedsiloError, ManifestInvalid
+from fedsilo.errors import FedsiloError, ImportNotAllowed, ManifestInvalid
 from fedsilo.methods import registry
 from fedsilo.methods.differential_privacy import uncovered
 from fedsilo.methods.interface import EVALUATE, EVALUATION, Payload, Step
@@ -54,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="count the bytes of the job in this manifest; needs NAME, builds the model",
     )
+    add_allow_import(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -66,9 +69,13 @@ def run(args: argparse.Namespace) -> int:
             raise ManifestInvalid(f"{args.file}: a file needs the name of its job's method before it")
         print(_list())
         return 0
-    print(describe(registry.get(args.name)))
+    with running():  # a person has named the method
+        described = describe(registry.get(args.name))
     if args.file is not None:
-        print(f"\n{_job(args.name, args.file)}")
+        package = registry.package_of(args.name)
+        with looking_at(args.file, [] if package is None else [package]):
+            described = f"{described}\n\n{_job(args.name, args.file)}"
+    print(described)
     return 0
 
 
@@ -80,6 +87,13 @@ def _list() -> str:
 def _summary(name: str) -> tuple[str, str, str, str]:
     try:
         method = registry.get(name)
+    except ImportNotAllowed:
+        return (
+            name,
+            f"of {registry.package_of(name)}; `fedsilo methods {name}` imports and describes it",
+            "",
+            "",
+        )
     except FedsiloError as error:
         return name, f"cannot be used: {error}", "", ""
     bound = _by_default(method)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from fedsilo.api.allowed_imports import looking_at
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.python_import import origin_of
 from fedsilo.api.python_reference import PYTHON
 from fedsilo.api.text import comma_separated
+from fedsilo.cli.allow_import import add_allow_import
+from fedsilo.errors import ImportNotAllowed
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -16,16 +19,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-f", "--file", type=Path, required=True, help="manifest with one FederatedJob and its Silos"
     )
+    add_allow_import(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what would run."""
+    """Print what would run; of what the manifest names nothing is imported but what is allowed."""
     from fedsilo.local.parts_check import require_parts_of_the_model
     from fedsilo.validation import load_manifest
 
     federation = load_manifest(args.file)
-    require_parts_of_the_model(federation)
-    print(summary(federation))
+    unknown = ""
+    try:
+        with looking_at(args.file):
+            require_parts_of_the_model(federation)
+    except ImportNotAllowed as refused:
+        unknown = f"\n  parts   not compared with the model: {refused}"
+    print(f"{summary(federation)}{unknown}")
     return 0
 
 

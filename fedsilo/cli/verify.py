@@ -6,7 +6,9 @@ import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from fedsilo.api.allowed_imports import looking_at
 from fedsilo.api.text import counted
+from fedsilo.cli.allow_import import add_allow_import
 from fedsilo.errors import ManifestInvalid, Problem
 from fedsilo.verification.chain import VerifiedChain, verify
 from fedsilo.verification.job import JOB, VerifiedJob
@@ -25,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--replay", action="store_true", help="also fold the kept updates again and compare every byte"
     )
+    add_allow_import(parser)
     parser.add_argument(
         "--key",
         action="append",
@@ -42,11 +45,12 @@ def run(args: argparse.Namespace) -> int:
     """
     pins = _pins(args.key)
     place = find(args.directory)
-    chain = verify(place, pins)
-    if args.replay:
-        from fedsilo.verification.replay import replay
+    with looking_at(place.provenance):
+        chain = verify(place, pins)
+        if args.replay:
+            from fedsilo.verification.replay import replay
 
-        replay(place, chain)
+            replay(place, chain)
     print("\n".join([*_findings(chain, args.replay), *_trust(chain.job)]))
     return 0
 

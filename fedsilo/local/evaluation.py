@@ -2,45 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from fedsilo.api.allowed_imports import looking_at
 from fedsilo.api.data import DataSpec
 from fedsilo.api.job import FederatedJobSpec, LearningTaskSpec
 from fedsilo.api.loading import JobManifest
 from fedsilo.engine.scoring import load_test_set
 from fedsilo.errors import DataInvalid, ManifestInvalid
 from fedsilo.json_files import read_json
+from fedsilo.learning import saved
 from fedsilo.learning.devices import pick_device, prepare_torch
 from fedsilo.learning.evaluation import Evaluation
 from fedsilo.learning.evaluation import evaluate as score
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.learning.metrics.scores import Scores
-from fedsilo.learning.saved import load_model
 from fedsilo.silo.examples import load_examples
 from fedsilo.tasks.registry import DEFAULT, bind
 from fedsilo.validation import Source, as_manifest
 
 
-def evaluate(model: Path | str, manifest: JobManifest | Source) -> dict[str, Evaluation | None]:
+def evaluate(
+    model: Path | str, manifest: JobManifest | Source, *, allow_imports: Collection[str] = ()
+) -> dict[str, Evaluation | None]:
     """Scores of a model, by name of what it was scored on: the test set, or each silo's validation examples.
 
     :param model: `model.safetensors` of a job, or `personal.safetensors` of a silo, and its `.json` beside it.
-    :param manifest: it names the data; relative paths start from its directory.
+    :param manifest: it names the data, the architecture and the learning task; relative paths start from its directory.
+    :param allow_imports: modules, or `module:attribute`, that the manifest may name.
     :returns: None for a silo that holds no validation example.
+    :raises ImportNotAllowed: when it names others.
     :raises ManifestInvalid: when the manifest or the model cannot be used, or do not fit each other.
     :raises DataInvalid: when the data cannot be read, or there are none to score on.
     """
-    federation = as_manifest(manifest)
-    network = _fitting_model(Path(model), federation)
-    spec = federation.job.spec
-    network.to(pick_device(spec.training.device))
-    return _scores(network, spec, _examples(federation))
+    with looking_at("", allow_imports):
+        federation = as_manifest(manifest)
+        with looking_at(federation.file):
+            network = _fitting_model(Path(model), federation)
+            spec = federation.job.spec
+            network.to(pick_device(spec.training.device))
+            return _scores(network, spec, _examples(federation))
 
 
 def open_model(path: Path, federation: JobManifest, count: int) -> tuple[nn.Module, Tensor]:
@@ -48,9 +55,10 @@ def open_model(path: Path, federation: JobManifest, count: int) -> tuple[nn.Modu
 
     Errors are those of `evaluate`.
     """
-    network = _fitting_model(path, federation)
+    with looking_at(federation.file):
+        network, sets = _fitting_model(path, federation), _examples(federation)
     parts: list[Tensor] = []
-    for examples in _examples(federation).values():
+    for examples in sets.values():
         if taken := min(count - sum(map(len, parts)), len(examples)):
             index = torch.arange(taken, device=examples.labels.device)
             parts.append(examples.batch(index)[0].cpu())
@@ -60,7 +68,7 @@ def open_model(path: Path, federation: JobManifest, count: int) -> tuple[nn.Modu
 def _fitting_model(path: Path, federation: JobManifest) -> nn.Module:
     spec = federation.job.spec
     prepare_torch(spec.training.threads)
-    network = load_model(path)
+    network = saved.open_model(path, spec.model, spec.task)
     description = read_json(path.with_suffix(".json"))
     _require_fit(path, description["data"], spec.data)
     _require_task(path, description.get("task"), spec.task)

@@ -12,13 +12,14 @@ import json
 import logging
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedsilo.api.allowed_imports import looking_at
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.text import first_line
 from fedsilo.durable import publish, temporary_file
@@ -66,11 +67,15 @@ def export(
     *,
     onnx: Path | str | None = None,
     torchscript: Path | str | None = None,
+    allow_imports: Collection[str] = (),
 ) -> list[Exported]:
     """Write a model as ONNX, as TorchScript or as both; input `inputs` (n, *input shape), output `outputs`.
 
     :param model: `model.safetensors` of a job, or `personal.safetensors` of a silo, and its `.json` beside it.
-    :param manifest: it names the data that the files are checked on; relative paths start from its directory.
+    :param manifest: it names the architecture, and the data to check the files on; relative paths start from its
+        directory.
+    :param allow_imports: modules, or `module:attribute`, that the manifest may name.
+    :raises ImportNotAllowed: when it names others.
     :raises ManifestInvalid: when manifest, model or one of the new files cannot be used, or a package is missing.
     :raises DataInvalid: when the data cannot be read, or there are none.
     :raises MethodError: a network that cannot be exported, or that gives other outputs then.
@@ -85,11 +90,12 @@ def export(
     _require_places([path for _, path in wanted])
     if onnx is not None:
         _require_packages()
-    federation, source = as_manifest(manifest), Path(model)
+    source = Path(model)
 
     from fedsilo.local.evaluation import open_model
 
-    network, inputs = open_model(source, federation, EXAMPLES)
+    with looking_at("", allow_imports):
+        network, inputs = open_model(source, as_manifest(manifest), EXAMPLES)
     description = {
         name: value for name, value in read_json(source.with_suffix(".json")).items() if name != "updates"
     }

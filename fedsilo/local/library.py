@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedsilo.api.allowed_imports import running
 from fedsilo.api.loading import JobManifest
 from fedsilo.errors import (
     DataInvalid,
@@ -85,9 +86,11 @@ class RunResult:
         """The trained model, see `load_model`."""
         from fedsilo.learning.saved import load_model
 
-        return load_model(self.model_path)
+        with running():  # of a job that was run here
+            return load_model(self.model_path)
 
 
+@running()
 def run(
     manifest: JobManifest | Source,
     directory: Path | str | None = None,
@@ -112,6 +115,7 @@ def run(
         return _result(workdir, run_processes(loaded, workdir, _root(loaded), resume, callback, server))
 
 
+@running()
 def simulate(
     manifest: JobManifest | Source,
     directory: Path | str | None = None,
@@ -137,6 +141,7 @@ def simulate(
     return _result(workdir, run_in_process(loaded, workdir, _root(loaded), callback, execution))
 
 
+@running()
 def sweep(
     manifest: JobManifest | Source,
     settings: Mapping[str, Sequence[Any]],

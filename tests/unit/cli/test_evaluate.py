@@ -79,7 +79,7 @@ def manifest(
     names = ("north", "south")
     spec: dict[str, object] = {
         "method": {"name": "fedavg"},
-        "model": {"name": "mlp"},
+        "model": {"name": "mlp", "config": {"hidden": [2]}},
         "data": {
             "dataset": "scans",
             "classes": classes,
@@ -259,3 +259,47 @@ def test_nothing_to_score_on_says_what_to_change(
         labels_file(folder / f"{name}.npz", [0, 1, 2])
     assert main(["evaluate", "--model", str(model), "-f", str(manifest(folder, test=False))]) == 3
     assert "no silo of north, south holds a validation example; raise" in capsys.readouterr().err
+
+
+def test_the_model_is_the_one_that_the_manifest_names(
+    model: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever the description beside the tensors says that it is."""
+    path = manifest(folder)
+    description = json.loads(model.with_name("model.json").read_text())
+    for name in ("cnn", "python:os:system"):
+        other = folder / "model.safetensors"
+        other.write_bytes(model.read_bytes())
+        described = {**description, "model": {"name": name, "config": {}}}
+        other.with_name("model.json").write_text(json.dumps(described))
+        assert main(["evaluate", "--model", str(other), "-f", str(path)]) == 2
+        assert (
+            f"model: {name}: the manifest's spec.model.name is mlp; name the manifest"
+            in capsys.readouterr().err
+        )
+    path.write_text(path.read_text().replace("- 2\n", "- 3\n"))
+    assert main(["evaluate", "--model", str(model), "-f", str(path)]) == 2
+    assert "is not of the manifest's spec.model, mlp as it is configured there" in capsys.readouterr().err
+
+
+def test_a_model_that_a_method_made_of_the_manifests_is_scored(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from fedsilo.api.data import DataSpec
+    from fedsilo.api.job import ModelSpec
+    from fedsilo.learning.models import build_module, to_tree
+    from fedsilo.wire import write_tensors
+
+    base = {"name": "mlp", "config": {"hidden": [2]}}
+    made = ModelSpec(name="concatenated", config={"encoders": 2, "base": base})
+    data = DataSpec(dataset="scans", classes=CLASSES, input_shape=(INPUTS,))
+    path = folder / "model.safetensors"
+    digest = write_tensors(to_tree(build_module(made, data, seed=0)), path).digest
+    described = {
+        "model": made.described(),
+        "data": data.model_dump(by_alias=True, mode="json"),
+        "sha256": digest,
+    }
+    path.with_name("model.json").write_text(json.dumps(described))
+    assert main(["evaluate", "--model", str(path), "-f", str(manifest(folder))]) == 0
+    assert "scans-test        5" in capsys.readouterr().out

@@ -11,7 +11,7 @@ import torch
 from safetensors.numpy import save_file
 
 import fedsilo
-from fedsilo.errors import ManifestInvalid, MethodError
+from fedsilo.errors import ImportNotAllowed, ManifestInvalid, MethodError
 from fedsilo.learning.models import Model, build_model, to_tree
 from tests.unit.learning.specs import data_spec, model_spec
 
@@ -122,3 +122,41 @@ def test_not_json(saved: Path) -> None:
 def test_only_the_public_names_exist() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         fedsilo.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"model": {"name": "python:os:system", "config": {"command": "true"}}},
+        {"model": {"name": "concatenated", "config": {"encoders": 2, "base": {"name": "python:os:system"}}}},
+        {"model": {"name": "gated", "config": {"mixes": "logits", "base": {"name": "python:os:system"}}}},
+        {"task": {"name": "python:os:system"}},
+    ],
+)
+def test_what_a_description_names_runs_where_a_person_has_allowed_it(
+    saved: Path, named: dict[str, Any]
+) -> None:
+    describe(saved, **named)
+    with pytest.raises(
+        ImportNotAllowed, match=r"model\.json: spec\.(model|task)\.name: .* would run os:system"
+    ) as refused:
+        fedsilo.load_model(saved)
+    assert "\n" not in str(refused.value)
+    with pytest.raises(MethodError, match="os:system"):
+        fedsilo.load_model(saved, allow_imports=["os:system"])
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"name": "concatenated", "config": {}},
+        {"name": "concatenated", "config": {"encoders": 10**9, "base": {"name": "lenet"}}},
+        {"name": "concatenated", "config": {"encoders": 2, "base": {"name": "concatenated", "config": {}}}},
+        {"name": "gated", "config": {"mixes": "votes", "base": {"name": "lenet"}}},
+        {"name": "gated", "config": {"mixes": "logits"}},
+    ],
+)
+def test_a_model_that_no_method_makes_is_refused(saved: Path, model: dict[str, Any]) -> None:
+    describe(saved, model=model)
+    with pytest.raises(ManifestInvalid, match=r"use the model\.json that the job wrote"):
+        fedsilo.load_model(saved)

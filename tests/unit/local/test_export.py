@@ -62,7 +62,9 @@ def job(
 
 def test_the_files_give_the_models_outputs_and_need_nothing_of_it(job: Job, tmp_path: Path) -> None:
     onnx, torchscript = tmp_path / "model.onnx", tmp_path / "model.pt"
-    files = fedsilo.export(job.model, job.manifest, onnx=onnx, torchscript=torchscript)
+    files = fedsilo.export(
+        job.model, job.manifest, onnx=onnx, torchscript=torchscript, allow_imports=[NETWORKS]
+    )
     assert [(file.path, file.format, file.examples) for file in files] == [
         (onnx, "ONNX", 256),
         (torchscript, "TorchScript", 256),
@@ -72,7 +74,7 @@ def test_the_files_give_the_models_outputs_and_need_nothing_of_it(job: Job, tmp_
         assert file.difference < 1e-5
     inputs = np.random.default_rng(0).random((3, 1, 8, 8), dtype=np.float32)
     with torch.no_grad():
-        expected = fedsilo.load_model(job.model)(torch.from_numpy(inputs)).numpy()
+        expected = fedsilo.load_model(job.model, allow_imports=[NETWORKS])(torch.from_numpy(inputs)).numpy()
     np.save(tmp_path / "inputs.npy", inputs)
     arguments = [str(onnx), str(tmp_path / "inputs.npy"), str(tmp_path / "outputs.npy")]
     done = subprocess.run(
@@ -129,7 +131,7 @@ def test_a_file_that_gives_other_outputs_is_not_written(job: Job, tmp_path: Path
     with pytest.raises(
         fedsilo.MethodError, match=r"as TorchScript its outputs differ .* nothing was written: change"
     ):
-        fedsilo.export(job.model, job.manifest, torchscript=tmp_path / "model.pt")
+        fedsilo.export(job.model, job.manifest, torchscript=tmp_path / "model.pt", allow_imports=[NETWORKS])
     assert not list(tmp_path.glob("*.pt")) and not list(tmp_path.glob(".*"))
 
 
@@ -145,6 +147,8 @@ def test_what_the_exporter_cannot_follow_is_an_error_in_one_line(
         str(job.manifest),
         "--onnx",
         str(tmp_path / "model.onnx"),
+        "--allow-import",
+        NETWORKS,
     ]
     assert main(arguments) == 7
     (line,) = capsys.readouterr().err.splitlines()

@@ -58,14 +58,24 @@ def here(tmp_path: Path, restored: Iterator[None], monkeypatch: pytest.MonkeyPat
     sys.modules.pop("own_code", None)
 
 
+ALLOW = ["--allow-import", "own_code"]
 RUN = ["run", "-f", "job.yaml", "--in-process", "--workdir", "run"]
 AFTER = {
-    "evaluate": ["evaluate", "--model", "run/model.safetensors", "-f", "job.yaml"],
-    "export": ["export", "--model", "run/model.safetensors", "-f", "job.yaml", "--torchscript", "model.pt"],
+    "evaluate": ["evaluate", "--model", "run/model.safetensors", "-f", "job.yaml", *ALLOW],
+    "export": [
+        "export",
+        "--model",
+        "run/model.safetensors",
+        "-f",
+        "job.yaml",
+        "--torchscript",
+        "model.pt",
+        *ALLOW,
+    ],
 }
 COMMANDS = {
     "validate": ["validate", "-f", "job.yaml"],
-    "check": ["check", "-f", "job.yaml"],
+    "check": ["check", "-f", "job.yaml", *ALLOW],
     "run": RUN,
     "sweep": ["sweep", "-f", "job.yaml", "--seeds", "1", "--workdir", "sweep"],
     **AFTER,

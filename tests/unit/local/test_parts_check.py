@@ -30,7 +30,7 @@ def write(parameters: str, model: str = "{name: lenet, config: {padding: 2}") ->
 
 
 def said(capsys: pytest.CaptureFixture[str], command: str = "validate") -> list[str]:
-    assert main([command, "-f", "job.yaml"]) == 2
+    assert main([command, "-f", "job.yaml", "--allow-import", "tests.unit.silo.networks"]) == 2
     return capsys.readouterr().err.splitlines()
 
 
@@ -82,3 +82,13 @@ def test_without_pytorch_nothing_is_built(
     write("{frozen: ['encodr.*']}")
     assert main(["validate", "-f", "job.yaml"]) == 0
     assert "job.yaml: valid" in capsys.readouterr().out
+
+
+def test_a_model_that_may_not_be_imported_is_not_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    write("{frozen: ['encodr.*']}", TIED)
+    assert main(["validate", "-f", "job.yaml"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  parts   ")]
+    assert line.startswith("  parts   not compared with the model: job.yaml: spec.model.name: ")
+    assert "add --allow-import tests.unit.silo.networks:tied" in line
+    assert main(["check", "-f", "job.yaml"]) == 2
+    assert "would run tests.unit.silo.networks:tied" in capsys.readouterr().err

@@ -17,6 +17,7 @@ from tests.paths import ROOT
 
 PLUGIN = ROOT / "tests" / "plugins" / "fedsilo_median"
 FEDSILO = [sys.executable, "-m", "fedsilo.cli.main"]
+ALLOW = ["--allow-import", "fedsilo_median"]
 MANIFEST = ROOT / "tests" / "plugins" / "median.yaml"
 
 
@@ -63,7 +64,7 @@ def known(installed: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("known")
 def test_its_manifest_is_valid(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["validate", "-f", str(MANIFEST)]) == 0
+    assert main(["validate", "-f", str(MANIFEST), *ALLOW]) == 0
     said = capsys.readouterr()
     assert said.err == ""
     assert "method  median" in said.out
@@ -76,13 +77,23 @@ def test_its_configuration_and_its_own_rules_are_checked(
     text = MANIFEST.read_text().replace("{keep: 0.5}", "{kep: 0.5}")
     manifest = tmp_path / "wrong.yaml"
     manifest.write_text(text)
-    assert main(["validate", "-f", str(manifest)]) == 2
+    assert main(["validate", "-f", str(manifest), *ALLOW]) == 2
     assert "spec.method.config.kep" in capsys.readouterr().err
     manifest.write_text(MANIFEST.read_text().replace(", {namespace: silos, name: c}]", "]"))
-    assert main(["validate", "-f", str(manifest)]) == 2
+    assert main(["validate", "-f", str(manifest), *ALLOW]) == 2
     said = capsys.readouterr().err
     assert "spec.silos.refs" in said
     assert "fewer silos than a median needs" in said
+
+
+@pytest.mark.usefixtures("known")
+def test_a_manifest_alone_does_not_import_it(capsys: pytest.CaptureFixture[str]) -> None:
+    sys.modules.pop("fedsilo_median", None)
+    assert main(["validate", "-f", str(MANIFEST)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"fedsilo: {MANIFEST}: spec.method.name: 'median': would run fedsilo_median:")
+    assert "fedsilo_median" not in sys.modules
+    assert main(["methods", "median", "-f", str(MANIFEST)]) == 0
 
 
 def test_it_runs(installed: Path, tmp_path: Path) -> None:

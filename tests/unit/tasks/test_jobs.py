@@ -97,7 +97,7 @@ def test_any_module_is_trained_and_opens_again(tmp_path: Path) -> None:
     result = simulate(manifest, tmp_path, tmp_path / "run").result
     assert result is not None
     assert result.metrics["accuracy"] > 0.5
-    model = load_model(result.path)
+    model = load_model(result.path, allow_imports=[NETWORKS])
     assert list(model.state_dict()) == ["body.1.weight", "body.1.bias", "body.3.weight", "body.3.bias"]
 
 

@@ -1,0 +1,190 @@
+"""A document that is only looked at has nothing imported but what a person has named, too."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from fedsilo.api.allowed_imports import looking_at, running
+from fedsilo.api.python_import import import_own
+from fedsilo.cli.main import main
+from fedsilo.errors import ImportNotAllowed, ManifestInvalid, MethodError
+from fedsilo.methods import registry
+
+OWN = "python:own_place:value"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory with modules of a stranger's, on no path of Python's."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    for name in ("own_place", "own_place_too"):
+        (tmp_path / f"{name}.py").write_text(f"open({name!r}, 'w').close()\nvalue = other = 1\n")
+    yield tmp_path
+    for name in [name for name in sys.modules if name.startswith("own_")]:
+        del sys.modules[name]
+
+
+def imported(name: str = OWN) -> object:
+    return import_own(name, field="spec.field", remedy="install it")
+
+
+def ran(here: Path) -> list[str]:
+    return sorted(path.name for path in here.iterdir() if not path.suffix and path.is_file())
+
+
+@pytest.mark.parametrize(
+    "allowed",
+    [
+        (),
+        ("own_place_too",),
+        ("own",),
+        ("own_place:other",),
+        ("own_place.value",),
+        ("own_place.value:value",),
+        ("own_place_too:value", "own_place:other"),
+    ],
+)
+def test_what_nobody_has_allowed_is_not_imported(allowed: tuple[str, ...], here: Path) -> None:
+    with looking_at("model.json", allowed), pytest.raises(ImportNotAllowed) as refused:
+        imported()
+    assert str(refused.value) == (
+        f"model.json: spec.field: '{OWN}': would run own_place:value, of {here / 'own_place.py'}; a document alone "
+        "lets nothing run: if you trust this one, add --allow-import own_place:value (in Python "
+        "allow_imports=['own_place:value'])"
+    )
+    assert ran(here) == []
+    assert str(here) not in sys.path
+
+
+@pytest.mark.parametrize(
+    "name", ["os:system", "builtins:eval", "fedsilo.data.shipped:np", "own_nowhere:value"]
+)
+def test_neither_python_nor_fedsilo_itself_is_an_exception(name: str) -> None:
+    with looking_at("model.json"), pytest.raises(ImportNotAllowed, match=f"add --allow-import {name} "):
+        imported(f"python:{name}")
+
+
+def test_the_loaders_of_shipped_data_need_no_permission() -> None:
+    with looking_at("job.yaml"):
+        assert callable(imported("python:fedsilo.data.shipped:diabetes"))
+
+
+@pytest.mark.parametrize("allowed", ["own_place", "own_place:value", OWN])
+def test_what_a_person_has_allowed_is_imported_and_said_once(
+    allowed: str, here: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with looking_at("model.json", [allowed]):
+        assert [imported(), imported()] == [1, 1]
+    assert caplog.messages == [
+        f"model.json: spec.field: '{OWN}': imports own_place:value, of {here / 'own_place.py'}"
+    ]
+    assert ran(here) == ["own_place"]
+
+
+def test_a_package_stands_for_all_that_is_below_it(here: Path) -> None:
+    package = here / "own_package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "models.py").write_text("network = 2\n")
+    with looking_at("model.json", ["own_package"]):
+        assert imported("python:own_package.models:network") == 2
+
+
+def test_nothing_else_of_the_current_directory_is_found(here: Path) -> None:
+    """An allowed module does not bring its neighbours, nor what libraries look for and do without."""
+    (here / "own_place.py").write_text(
+        "try:\n    import own_place_too\nexcept ImportError:\n    value = 'without'\nelse:\n    value = 'with'\n"
+    )
+    with looking_at("model.json", ["own_place"]):
+        assert imported() == "without"
+    del sys.modules["own_place"]
+    with looking_at("model.json", ["own_place", "own_place_too"]):
+        assert imported() == "with"
+    with pytest.raises(ModuleNotFoundError):
+        __import__("own_place_three")
+
+
+def test_where_a_job_is_run_its_manifest_is_enough(here: Path) -> None:
+    with running(), looking_at("job.yaml"):
+        assert imported() == 1
+    assert ran(here) == ["own_place"]
+
+
+def test_what_was_allowed_around_a_document_is_allowed_for_it() -> None:
+    with looking_at("", ["own_place"]), looking_at("job.yaml", ["own_place_too"]):
+        assert (imported(), imported("python:own_place_too:value")) == (1, 1)
+    with looking_at("", ["own_place"]), pytest.raises(ImportNotAllowed):
+        imported("python:own_place_too:value")
+
+
+@pytest.mark.parametrize("name", ["", "*", "own place", "a:b:c", "a.b:", ".a", "a/b", "a.py:x y", "lambda"])
+def test_a_permission_names_a_module(name: str) -> None:
+    with pytest.raises(ManifestInvalid, match=r"is no module; write package\.module, or"):
+        looking_at("model.json", [name]).__enter__()
+
+
+# --- Methods of other packages.
+
+
+@pytest.fixture
+def offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an installed package offers, under names of its own and of others."""
+    names = ("own", "fedavg", "\x1b[2J", "a b", "../own")
+    points = [EntryPoint(name, "own_place:value", registry.GROUP) for name in names]
+    points += [
+        EntryPoint("odd", value, registry.GROUP) for value in ("", "a b", "own_place", "own_place:a.b")
+    ]
+    known = [*registry._entry_points().values(), *points]
+    monkeypatch.setattr(registry, "entry_points", lambda group: known if group == registry.GROUP else [])
+    registry._entry_points.cache_clear()
+    monkeypatch.setattr(registry, "_entry_points", registry._entry_points.__wrapped__)
+
+
+@pytest.mark.usefixtures("offered")
+def test_no_package_takes_the_place_of_a_built_in_method(here: Path) -> None:
+    assert registry.get("fedavg").__module__.startswith("fedsilo.methods")
+    assert registry.package_of("fedavg") is None
+    assert ran(here) == []
+
+
+@pytest.mark.usefixtures("offered")
+def test_names_that_no_manifest_can_have_are_no_methods() -> None:
+    others = {name for name in registry.names() if registry.package_of(name) is not None}
+    assert others == {"own"}
+
+
+@pytest.mark.usefixtures("offered")
+def test_a_method_of_another_package_is_imported_where_a_person_has_named_it(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (
+        looking_at("provenance.json"),
+        pytest.raises(ImportNotAllowed, match=r"^provenance.json: spec.method.name: 'own'"),
+    ):
+        registry.get("own")
+    assert main(["methods"]) == 0
+    assert (
+        "own           of own_place; `fedsilo methods own` imports and describes it"
+        in capsys.readouterr().out
+    )
+    assert ran(here) == []
+    with looking_at("", ["own_place"]), pytest.raises(MethodError, match="is a int, not a Method"):
+        registry.get("own")
+    assert ran(here) == ["own_place"]
+
+
+def test_a_method_whose_module_ends_the_process_is_blamed(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "own_place.py").write_text("raise SystemExit(0)\n")
+    point = EntryPoint("own", "own_place:value", registry.GROUP)
+    monkeypatch.setattr(registry, "_entry_points", lambda: {"own": point})
+    monkeypatch.syspath_prepend(here)
+    with pytest.raises(MethodError, match="entry point own_place:value does not load"):
+        registry.get("own")
