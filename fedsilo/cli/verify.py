@@ -27,6 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--replay", action="store_true", help="also fold the kept updates again and compare every byte"
     )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="with --replay: where the files of the job's public dataset lie; no other files are read for it",
+    )
     add_allow_import(parser)
     parser.add_argument(
         "--key",
@@ -43,6 +49,8 @@ def run(args: argparse.Namespace) -> int:
     :raises ManifestInvalid: when there is nothing to verify, or an argument is wrong.
     :raises ProvenanceInvalid: naming the first thing that is wrong.
     """
+    if args.data is not None and not args.replay:
+        raise ManifestInvalid("--data: is for --replay; add that, or leave this out")
     pins = _pins(args.key)
     place = find(args.directory)
     with looking_at(place.provenance):
@@ -50,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         if args.replay:
             from fedsilo.verification.replay import replay
 
-            replay(place, chain)
+            replay(place, chain, args.data)
     print("\n".join([*_findings(chain, args.replay), *_trust(chain.job)]))
     return 0
 

@@ -17,7 +17,6 @@ from fedsilo.engine.context import JobContext
 from fedsilo.engine.exchange import check_update
 from fedsilo.engine.fold import StoredUpdates
 from fedsilo.engine.provenance import StateDigests, digests_of, update_files
-from fedsilo.engine.public_dataset import PublicDataset
 from fedsilo.engine.secure_sums import SecureSums
 from fedsilo.engine.selection import best_snapshot, with_best
 from fedsilo.engine.workflow import Workflow
@@ -29,6 +28,7 @@ from fedsilo.verification.chain import VerifiedChain, VerifiedExchange
 from fedsilo.verification.job import VerifiedJob
 from fedsilo.verification.lines import names_of_updates, shown
 from fedsilo.verification.place import Place
+from fedsilo.verification.public_files import public_dataset
 from fedsilo.wire import BlobRef, Expected, write_tensors
 
 OTHER_MACHINE = (
@@ -36,16 +36,19 @@ OTHER_MACHINE = (
 )
 
 
-def replay(place: Place, chain: VerifiedChain) -> None:
+def replay(place: Place, chain: VerifiedChain, data: Path | None = None) -> None:
     """Fold every exchange again.
 
     :param chain: what `verify` found for this place.
+    :param data: directory of the files of the job's public dataset.
+    :raises ManifestInvalid: when the specification names files that are not there, see `public_dataset`.
+    :raises ImportNotAllowed: when it names code that nobody has allowed.
     :raises ProvenanceInvalid: naming the first difference, or the first update that is not there.
     :raises MethodError: when the method's server half fails.
     """
     job = chain.job
     prepare_torch(job.spec.training.threads)
-    public = PublicDataset.of(job.method, Path())
+    public = public_dataset(place, job, data)
     context = JobContext.of(job.method, tuple(job.silos), _initial(place, job), public=public)
     sums = SecureSums(job.uid, job.silos) if job.spec.aggregation.secure else None
     workflow = Workflow(job.method, context, sums=sums)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -11,14 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedsilo.api.allowed_imports import looking_at
 from fedsilo.engine.workflow import Workflow
-from fedsilo.errors import ProvenanceInvalid
+from fedsilo.errors import ImportNotAllowed, ManifestInvalid, ProvenanceInvalid
+from fedsilo.methods import registry
 from fedsilo.methods.interface import Assignment, Exchange, Snapshot, Updates
 from fedsilo.methods.state import State, Tree
 from fedsilo.verification.chain import verify
 from fedsilo.verification.place import find
+from fedsilo.verification.public_files import public_dataset
 from fedsilo.verification.replay import replay
 from tests.federate import federate, job_spec, runners, skewed
+from tests.public_examples import balanced
 from tests.unit.engine.synthetic import synthetic_runners
 from tests.unit.verification.chains import replayed, verified
 from tests.unit.verification.conftest import SPEC
@@ -166,3 +171,70 @@ def test_a_missing_update_is_named(directory: Path) -> None:
         match=re.escape("r00001-train-s0.update: round 1, silo silos/s0: is missing; updates are kept where"),
     ):
         replayed(directory)
+
+
+def test_a_model_of_ones_own_is_imported_where_a_person_has_allowed_it(tmp_path: Path) -> None:
+    spec = job_spec(
+        "fedavg",
+        2,
+        aggregator={"keepUpdates": True},
+        model={"name": "python:tests.unit.silo.networks:tied", "config": {}},
+    )
+    federate(tmp_path, spec, synthetic_runners(spec))
+    with (
+        looking_at("provenance.json"),
+        pytest.raises(ImportNotAllowed, match=r"^provenance.json: spec.model.name: "),
+    ):
+        replayed(tmp_path / "aggregator")
+    with looking_at("provenance.json", ["tests.unit.silo.networks:tied"]):
+        replayed(tmp_path / "aggregator")
+
+
+@pytest.fixture(scope="module")
+def with_public_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A job whose public examples lie in a file, as its aggregator has left it."""
+    root = tmp_path_factory.mktemp("public")
+    images, labels = balanced((6,), 4)
+    np.savez(root / "public.npz", images=images, labels=labels)
+    held = {"name": "held", "loader": "npz", "config": {"path": str(root / "public.npz")}}
+    aggregator = {"keepUpdates": True, "datasets": [held]}
+    spec = job_spec("feddf", ["s0", "s1"], aggregator=aggregator, aggregation={"publicDataset": "held"})
+    silos = skewed(root, {"s0": [0, 1], "s1": [2, 3]})
+    federate(root, spec, runners(spec, silos, root))
+    return root
+
+
+def test_public_examples_are_read_where_a_person_says_that_they_lie(
+    with_public_files: Path, tmp_path: Path
+) -> None:
+    place = find(with_public_files / "aggregator")
+    chain = verify(place, {})
+    replay(place, chain, with_public_files)
+    with pytest.raises(
+        ManifestInvalid, match=r"held: is read from files; name the directory .* with --data DIR"
+    ):
+        replay(place, chain)
+    with pytest.raises(ManifestInvalid, match=r"public\.npz': lies outside of "):
+        replay(place, chain, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("loader", "config", "message"),
+    [
+        ("npz", {"path": "../public.npz"}, "lies outside of"),
+        ("npz", {"path": "link.npz"}, "lies outside of"),
+        ("npz", {"path": "inside.npz", "features": "/etc/passwd"}, "lies outside of"),
+        ("csv", {"path": "inside.csv", "features": ["../x"], "label": "y"}, "lies outside of"),
+        ("torchvision:MNIST", {"path": ".", "download": True}, "would be downloaded"),
+    ],
+)
+def test_a_specification_reads_nothing_outside_of_that_place(
+    finished: Path, tmp_path: Path, loader: str, config: dict[str, Any], message: str
+) -> None:
+    (tmp_path / "link.npz").symlink_to("/etc/passwd")
+    place = find(finished)
+    held = {"name": "held", "loader": loader, "config": config}
+    spec = job_spec("feddf", 2, aggregator={"datasets": [held]}, aggregation={"publicDataset": "held"})
+    job = dataclasses.replace(verify(place, {}).job, spec=spec, method=registry.bind(spec))
+    with pytest.raises(ManifestInvalid, match=message):
+        public_dataset(place, job, tmp_path)
