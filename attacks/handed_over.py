@@ -28,6 +28,7 @@ import yaml
 
 from attacks.cost import Cost
 from attacks.programs import NotRefused
+from fedsilo.api.job import FederatedJobSpec
 from fedsilo.errors import FedsiloError
 from tests.federate import federate, job_spec, runners, silo_holding
 
@@ -40,7 +41,8 @@ STARTING = ("os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "o
 LOAD_MODEL = "load_model"
 """In place of a command: `fedsilo.load_model`, which has none."""
 
-SPEC = job_spec("fedavg", 2, rounds=1, aggregator={"keepUpdates": True}, participation={"minSilos": 2})
+KEPT = {"keepUpdates": True}
+SPEC = job_spec("fedavg", 2, aggregator=KEPT)
 """Of the honest job."""
 
 
@@ -97,7 +99,7 @@ class HandedOver:
         self.secret.write_text("of nobody's business\n")
         self._folder, self._numbers = folder, itertools.count(1)
         self._honest = folder / "honest"
-        _write_honest(self._honest)
+        _write(self._honest, SPEC)
         self._processes = multiprocessing.get_context("forkserver")
         self._processes.set_forkserver_preload(["attacks.handed_over", "fedsilo.local.evaluation"])
         self._opened: list[Opened] = []
@@ -115,6 +117,12 @@ class HandedOver:
         manifest, and `s0.npz` and `s1.npz` are the data of its silos.
         """
         return Path(shutil.copytree(self._honest, self._folder / f"stranger-{next(self._numbers)}"))
+
+    def result_of(self, spec: FederatedJobSpec) -> Path:
+        """The same of another job, which the stranger has run and signed."""
+        directory = self._folder / f"stranger-{next(self._numbers)}"
+        _write(directory, spec)
+        return directory
 
     @property
     def planted(self) -> str:
@@ -241,15 +249,15 @@ def _unanswered() -> dict[str, Any]:
     return {"code": None, "said": "", "read": [], "did": [], "foreign": [], "processor": 0.0, "peak": 0}
 
 
-def _write_honest(directory: Path) -> None:
+def _write(directory: Path, spec: FederatedJobSpec) -> None:
     """What an aggregator leaves, the data of the silos, and the manifest that names them."""
-    work = directory.parent / "work"
+    work = directory.with_name(f"{directory.name}-work")
     work.mkdir()
     rng = np.random.default_rng(0)
     labels = np.arange(40) % 4
     features = (rng.normal(0, 0.3, (40, 6)) + np.eye(6)[labels]).astype(np.float32)
     silos = [silo_holding(work, name, features, labels) for name in ("s0", "s1")]
-    federate(work, SPEC, runners(SPEC, silos, work))
+    federate(work, spec, runners(spec, silos, work))
     shutil.copytree(work / "aggregator", directory)
     documents = []
     for silo in silos:
@@ -257,9 +265,9 @@ def _write_honest(directory: Path) -> None:
         shutil.copy(work / f"{name}.npz", directory)
         dataset = {"name": "data", "loader": "npz", "config": {"path": f"{name}.npz"}}
         documents.append(_document("Silo", "silos", name, {"datasets": [dataset]}))
-    spec = SPEC.model_dump(by_alias=True, mode="json", exclude_unset=True)
-    spec["data"]["validationFraction"] = 0.25
-    documents.append(_document("FederatedJob", "federation", "honest", spec))
+    job = spec.model_dump(by_alias=True, mode="json", exclude_unset=True)
+    job["data"]["validationFraction"] = 0.25
+    documents.append(_document("FederatedJob", "federation", "honest", job))
     (directory / "job.yaml").write_text(yaml.safe_dump_all(documents))
 
 
