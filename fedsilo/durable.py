@@ -22,12 +22,16 @@ from typing import BinaryIO
 
 from fedsilo.digests import ALGORITHMS, algorithm_of, file_digest, short
 from fedsilo.early_writing import EarlyWriting
-from fedsilo.errors import FileDamaged
+from fedsilo.errors import FileDamaged, UnfitFile
+from fedsilo.plain_files import open_plain, read_plain
 
 DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 UNREADABLE_ERRNOS = frozenset({errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EPERM})
 """What reading a file gives whose name something else has, or that is forbidden."""
+
+MAX_BYTES = 256 << 20
+"""Most bytes of a file that is read at once: more than any that fedsilo writes so, and less than fills a machine."""
 
 RESTORE = "restore it from a backup, or begin anew in an empty directory"
 """What a person can do about a damaged file that has no other remedy."""
@@ -75,15 +79,16 @@ def write_visibly(path: Path, content: bytes) -> None:
         rename(temporary, path)
 
 
-def require_content(path: Path, digest: str, remedy: str = RESTORE) -> None:
+def require_content(path: Path, digest: str, remedy: str = RESTORE, links: bool = False) -> None:
     """Return if the file has the content that is expected of it.
 
     :param digest: as a text, which says by which hash.
+    :param links: whether it may be a link, as `read_file`.
     :raises FileDamaged: when it is missing or has other content.
     """
     algorithm = algorithm_of(digest)
     try:
-        with readable(path, remedy), path.open("rb") as file:
+        with readable(path, remedy), open_plain(path, links=links) as file:
             found = file_digest(file, algorithm)
     except FileNotFoundError:
         raise FileDamaged(f"{path}: is missing; {remedy}") from None
@@ -92,14 +97,18 @@ def require_content(path: Path, digest: str, remedy: str = RESTORE) -> None:
         raise FileDamaged(f"{path}: its {what} is {short(found)}, not {short(digest)}; {remedy}")
 
 
-def read_file(path: Path, remedy: str = RESTORE) -> bytes | None:
-    """Content of a file, or None where there is none.
+def read_file(
+    path: Path, remedy: str = RESTORE, most: int = MAX_BYTES, links: bool = False
+) -> bytes | None:
+    """Content of a plain file, or None where there is none.
 
-    :raises FileDamaged: when something else has its name, or it may not be read.
+    :param most: bytes that it may have.
+    :param links: whether it may be a link to one, as Kubernetes mounts them.
+    :raises FileDamaged: when something else has its name, it is too large, or it may not be read.
     """
     try:
         with readable(path, remedy):
-            return path.read_bytes()
+            return read_plain(path, most, links=links)
     except FileNotFoundError:
         return None
 
@@ -122,7 +131,7 @@ def readable(path: Path, remedy: str = RESTORE) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in UNREADABLE_ERRNOS:
+        if not isinstance(error, UnfitFile) and error.errno not in UNREADABLE_ERRNOS:
             raise
         raise FileDamaged(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
 

@@ -15,6 +15,7 @@ cluster alike.
     ├── PolicyRefused                    5   PolicyRefused         a silo's policy or contract forbids the task
     ├── WorkdirConflict                  6   WorkdirConflict       the directory belongs to another job or run
     │   └── FileDamaged                  6   FileDamaged           a file of fedsilo is torn, changed or missing
+    │       └── UnfitFile                6   FileDamaged           something else has its name, or it is too large
     ├── MethodError                      7   MethodError           a method or model does not keep its declaration
     ├── Problem                          8   (its code)            the peer refused or broke the protocol
     ├── ProvenanceInvalid                9   ProvenanceInvalid     what a model was made from does not hold
@@ -134,6 +135,17 @@ class FileDamaged(WorkdirConflict):
     """A file that fedsilo wrote is torn, changed or missing; its message names file, place and remedy."""
 
     reason = "FileDamaged"
+
+
+class UnfitFile(FileDamaged, OSError):
+    """A name of something else than a plain file, or of a file that is too large to be read; `strerror` says which.
+
+    It is an error of the system's kind too, so that whoever handles a file that cannot be read handles this one.
+    """
+
+    def __str__(self) -> str:
+        """File, what is wrong with it, and what to do."""
+        return f"{self.filename}: {self.strerror}; put a plain file of fedsilo's there"
 
 
 class MethodError(FedsiloError):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 from typing import Self
 
@@ -14,11 +17,17 @@ from fedsilo.errors import FileDamaged
 NAME = "lock"
 """The lock's file in the directory; it stays there when nobody holds the lock."""
 
+MAX_HOLDER_BYTES = 1024
+"""Most bytes that are read of what a holder has written of itself."""
+
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Wait until no other process has the file locked, and keep it locked meanwhile (flock(2))."""
-    with path.open("a") as file:
+    """Wait until no other process has the file locked, and keep it locked meanwhile (flock(2)).
+
+    :raises FileDamaged: when something else has its name.
+    """
+    with _opened(path) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -31,10 +40,8 @@ class DirectoryLock:
     """
 
     def __init__(self, directory: Path) -> None:
-        path = directory / NAME
-        if os.path.lexists(path) and (path.is_symlink() or not path.is_file()):
-            raise FileDamaged(f"{path}: is not a file; remove it")
-        self._file = path.open("a+", encoding="utf-8", errors="replace")
+        self._path = directory / NAME
+        self._file = _opened(self._path)
 
     def acquire(self) -> bool:
         """Take the lock unless another process holds it; whether this one holds it now."""
@@ -47,17 +54,15 @@ class DirectoryLock:
     @property
     def holder(self) -> str:
         """What the last holder wrote of itself; empty where none has yet."""
-        self._file.seek(0)
-        return self._file.read().strip()
+        return os.pread(self._file.fileno(), MAX_HOLDER_BYTES, 0).decode(errors="replace").strip()
 
     def write_holder(self, holder: str) -> None:
         """Record who holds the lock, for the messages of other processes."""
         try:
             self._file.truncate(0)
-            # At once and not through a buffer, which a full disk would leave filled.
-            os.write(self._file.fileno(), holder.encode())
+            self._file.write(holder.encode())
         except OSError as error:
-            error.filename = self._file.name  # a descriptor has no name
+            error.filename = str(self._path)  # a descriptor has no name
             raise
 
     def __enter__(self) -> Self:
@@ -65,3 +70,21 @@ class DirectoryLock:
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
+
+
+def _opened(path: Path) -> FileIO:
+    """A lock's file, which is made where there is none."""
+    try:
+        # Neither through a link, nor until somebody reads from a pipe.
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        file = FileIO(os.open(path, flags, 0o666), "r+")
+    except IsADirectoryError:
+        raise FileDamaged(f"{path}: is not a file; remove it") from None
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENXIO):
+            raise
+        raise FileDamaged(f"{path}: is not a file; remove it") from None
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise FileDamaged(f"{path}: is not a file; remove it")
+    return file

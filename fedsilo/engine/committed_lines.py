@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fedsilo.durable import RESTORE, append_durably, readable, truncate
 from fedsilo.errors import FileDamaged
+from fedsilo.plain_files import open_plain
 
 
 class CommittedLines:
@@ -35,7 +36,7 @@ class CommittedLines:
         """
         self._length, self._vouched, self.last = 0, hashlib.sha256(), None
         if self.path.exists():
-            with readable(self.path), self.path.open("rb") as file:
+            with readable(self.path), open_plain(self.path) as file:
                 while line := file.readline(length - self._length):
                     self._take(line)
                     yield line

@@ -42,7 +42,8 @@ def initial_weights(spec: FederatedJobSpec, root: Path, directory: Path | None =
             f"{where}: there is no such file; paths start from {root}, where the aggregator runs"
         )
     try:
-        require_content(path, given.sha256, "state the digest of the file in sha256, or name the right file")
+        remedy = "state the digest of the file in sha256, or name the right file"
+        require_content(path, given.sha256, remedy, links=True)
     except FileDamaged as other:
         raise DataInvalid(f"spec.model.initialWeights: {other}") from None
     return StoredTree(BlobRef(given.sha256, path.stat().st_size), path)

@@ -25,7 +25,7 @@ import xxhash
 
 from fedsilo.durable import rename, sync, temporary_file
 from fedsilo.json_files import holds_digest, write_with_digest
-from fedsilo.silo.plain_files import MAX_JSON_BYTES
+from fedsilo.silo.trainer_files import MAX_JSON_BYTES
 from fedsilo.wire import blob_parts
 
 REPLY, TENSORS = "reply.json", "tensors"

@@ -26,6 +26,9 @@ PROVENANCE = "fedsilo/provenance/v1"
 
 SIGNATURE_BYTES = 64
 
+MAX_KEY_BYTES = 1 << 16
+"""Most bytes of a file with a key in PEM, which has some hundred."""
+
 _PREFIX = "ed25519:"
 
 
@@ -118,7 +121,7 @@ class SigningKey:
         :raises FileDamaged: when it is missing, no file, or may not be read.
         """
         remedy = "put the key there"
-        pem = read_file(path, remedy)
+        pem = read_file(path, remedy, MAX_KEY_BYTES, links=True)
         if pem is None:
             raise FileDamaged(f"{path}: is missing; {remedy}")
         return cls.from_pem(pem, f"key file {path}")

@@ -130,4 +130,4 @@ def test_the_tree_of_errors_is_drawn_as_it_is() -> None:
     for indent, name, _ in drawn:
         parent[len(indent) // 4 :] = [name]
         if len(parent) > 1:
-            assert getattr(errors, name).__base__ is getattr(errors, parent[-2])
+            assert getattr(errors, name).__bases__[0] is getattr(errors, parent[-2])

@@ -24,7 +24,6 @@ from fedsilo.json_files import holds_digest
 from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.silo.drop import REPLY, TENSORS, damaged_file
 from fedsilo.silo.handed_out import exact_tensors, require_handed_out
-from fedsilo.silo.plain_files import as_object, plain_file, read_content, read_object
 from fedsilo.silo.policy import ReplyLimits
 from fedsilo.silo.reply import (
     ReplyMetadata,
@@ -32,6 +31,7 @@ from fedsilo.silo.reply import (
     require_enough_examples,
     require_enough_values,
 )
+from fedsilo.silo.trainer_files import as_object, read_content, read_object, trainer_file
 from fedsilo.wire import BlobReader, Contract, SigningKey, Task, UpdateHeader, lay_out, new_update
 from fedsilo.wire.blob import MAX_BLOB_HEADER_BYTES
 from fedsilo.wire.header import TensorEntry
@@ -121,7 +121,7 @@ def sign_reply(
     reply = ReplyMetadata.parse(read_object(drop / REPLY))
     try:
         with ExitStack() as files:
-            file = files.enter_context(plain_file(drop / TENSORS))
+            file = files.enter_context(trainer_file(drop / TENSORS))
             _require_small(file, contract)
             if private is None:
                 copied, tensors = None, BlobReader(drop / TENSORS, file)
@@ -207,7 +207,7 @@ def require_undamaged(drop: Path, contract: Contract) -> None:
 
     :raises FileDamaged: naming the file that is not what the trainer wrote.
     """
-    damaged = damaged_file(drop, plain_file, _max_bytes(contract))
+    damaged = damaged_file(drop, trainer_file, _max_bytes(contract))
     if damaged is not None:
         raise FileDamaged(
             f"{drop.name}/{damaged.name}: damaged, it is not what the trainer wrote; start the trainer again"

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 from fedsilo.errors import PolicyRefused
+from fedsilo.plain_files import open_plain
 
 MAX_JSON_BYTES = 4 << 20
 
@@ -26,7 +23,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 def read_content(path: Path) -> bytes:
     """Content of a plain file of bounded size; errors as `read_object`."""
-    with plain_file(path) as file:
+    with trainer_file(path) as file:
         content = file.read(MAX_JSON_BYTES + 1)
     if len(content) > MAX_JSON_BYTES:
         raise PolicyRefused(f"{path.name}: larger than {MAX_JSON_BYTES} bytes")
@@ -44,23 +41,13 @@ def as_object(path: Path, content: bytes) -> dict[str, Any]:
     return document
 
 
-@contextmanager
-def plain_file(path: Path) -> Iterator[BufferedReader]:
+def trainer_file(path: Path) -> BufferedReader:
     """Open one; a link, a pipe or a device would make this process read, or wait for, something else.
 
     :raises PolicyRefused: when it is anything but a plain file in a plain directory.
     """
-    where = f"{path.parent.name}/{path.name}"
     try:
-        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        try:
-            descriptor = os.open(path.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
-        finally:
-            os.close(directory)
+        return open_plain(path, root=path.parent.parent)
     except OSError as error:
+        where = f"{path.parent.name}/{path.name}"
         raise PolicyRefused(f"{where}: not a plain file of the trainer's ({error.strerror})") from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise PolicyRefused(f"{where}: not a plain file of the trainer's")
-    with os.fdopen(descriptor, "rb") as file:
-        yield file

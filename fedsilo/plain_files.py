@@ -1,0 +1,135 @@
+"""Plain files of bounded size, opened under names that somebody else may have given to something else.
+
+A pipe would make this process wait for a writer, a device would never end, a file may be larger than memory without
+taking any disk, and a link leads out of the directory that a person has named (CWE-59, CWE-400). What is refused here
+is refused before a byte of it is read.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from io import BufferedReader
+from pathlib import Path
+
+from fedsilo.errors import UnfitFile
+
+_DESCRIPTOR = re.compile(r"/dev/(stdin|fd/[0-9]+)")
+"""Names of what a shell hands over: its standard input, or what it writes as `<(command)`."""
+
+_KINDS = {
+    stat.S_IFIFO: "it is a pipe",
+    stat.S_IFCHR: "it is a device",
+    stat.S_IFBLK: "it is a device",
+    stat.S_IFSOCK: "it is a socket",
+    stat.S_IFLNK: "it is a link",
+}
+
+
+def open_plain(path: Path, root: Path | None = None, links: bool = False) -> BufferedReader:
+    """Open a plain file for reading.
+
+    :param root: a directory above the file, below which no directory may be a link; by default the file's own.
+    :param links: whether the name itself may be a link: one that a person has given, or that Kubernetes mounts.
+    :raises UnfitFile: when something else has the name, or a directory below the root is a link.
+    :raises OSError: as open(2): there is none, or it may not be read.
+    """
+    return os.fdopen(_opened(path, path.parent if root is None else root, links), "rb")
+
+
+def read_plain(path: Path, most: int, root: Path | None = None, links: bool = False) -> bytes:
+    """Content of a plain file; parameters and errors as of `open_plain`.
+
+    :param most: bytes that it may have.
+    :raises UnfitFile: also when it has more.
+    """
+    with open_plain(path, root, links) as file:
+        require_size(path, os.fstat(file.fileno()).st_size, most)
+        return _read(path, file, most)
+
+
+def read_named(path: Path, most: int) -> bytes:
+    """Content of what a person has named: a plain file, a link to one, or what their shell hands over.
+
+    `/dev/stdin` and `/dev/fd/N` are open already, so that reading waits for a program that the person has started. A
+    pipe with a name of its own may never have a writer.
+
+    :param most: bytes that it may have.
+    :raises UnfitFile: when it is anything else, or has more.
+    :raises OSError: as open(2).
+    """
+    if not _DESCRIPTOR.fullmatch(str(path)):
+        return read_plain(path, most, links=True)
+    with path.open("rb") as file:
+        return _read(path, file, most)
+
+
+def require_size(path: Path, size: int, most: int) -> None:
+    """Return if a file of this size may be read.
+
+    :raises UnfitFile: when it is larger than it may be.
+    """
+    if size > most:
+        raise _unfit(path, f"it has {size} bytes, and may have {most}")
+
+
+def _read(path: Path, file: BufferedReader, most: int) -> bytes:
+    content = file.read(most + 1)
+    if len(content) > most:
+        raise _unfit(path, f"it has more than {most} bytes")
+    return content
+
+
+def _opened(path: Path, root: Path, links: bool) -> int:
+    # Not to wait for the writer of a pipe; of a plain file it means nothing.
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW)
+    directory = _directory(path, root)
+    try:
+        descriptor = os.open(path.name, flags, dir_fd=directory)
+        mode = os.fstat(descriptor).st_mode
+    except OSError as error:
+        mode = _mode(path.name, directory) if error.errno in (errno.ELOOP, errno.ENXIO) else 0
+        if (what := _KINDS.get(stat.S_IFMT(mode))) is not None:
+            raise _unfit(path, what) from None
+        error.filename = str(path)
+        raise
+    finally:
+        os.close(directory)
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise _unfit(path, _KINDS.get(stat.S_IFMT(mode), "it is no plain file"))
+
+
+def _directory(path: Path, root: Path) -> int:
+    """A descriptor of the directory that holds the file."""
+    current = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    for part in path.relative_to(root).parts[:-1]:
+        try:
+            below = os.open(
+                part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=current
+            )
+        except OSError as error:
+            if stat.S_ISLNK(_mode(part, current)):
+                raise _unfit(path, f"its directory {part} is a link") from None
+            error.filename = str(path)
+            raise
+        finally:
+            os.close(current)
+        current = below
+    return current
+
+
+def _mode(name: str, directory: int) -> int:
+    try:
+        return os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
+    except OSError:
+        return 0
+
+
+def _unfit(path: Path, what: str) -> UnfitFile:
+    return UnfitFile(errno.EINVAL, what, str(path))
