@@ -20,11 +20,11 @@ _DESCRIPTOR = re.compile(r"/dev/(stdin|fd/[0-9]+)")
 """Names of what a shell hands over: its standard input, or what it writes as `<(command)`."""
 
 _KINDS = {
-    stat.S_IFIFO: "it is a pipe",
-    stat.S_IFCHR: "it is a device",
-    stat.S_IFBLK: "it is a device",
-    stat.S_IFSOCK: "it is a socket",
-    stat.S_IFLNK: "it is a link",
+    stat.S_IFIFO: "is a pipe",
+    stat.S_IFCHR: "is a device",
+    stat.S_IFBLK: "is a device",
+    stat.S_IFSOCK: "is a socket",
+    stat.S_IFLNK: "is a link",
 }
 
 
@@ -72,13 +72,13 @@ def require_size(path: Path, size: int, most: int) -> None:
     :raises UnfitFile: when it is larger than it may be.
     """
     if size > most:
-        raise _unfit(path, f"it has {size} bytes, and may have {most}")
+        raise _unfit(path, f"has {size} bytes, and may have {most}")
 
 
 def _read(path: Path, file: BufferedReader, most: int) -> bytes:
     content = file.read(most + 1)
     if len(content) > most:
-        raise _unfit(path, f"it has more than {most} bytes")
+        raise _unfit(path, f"has more than {most} bytes")
     return content
 
 
@@ -87,7 +87,7 @@ def _opened(path: Path, root: Path, links: bool) -> int:
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW)
     directory = _directory(path, root)
     try:
-        descriptor = os.open(path.name, flags, dir_fd=directory)
+        descriptor = os.open(path.name or ".", flags, dir_fd=directory)
         mode = os.fstat(descriptor).st_mode
     except OSError as error:
         mode = _mode(path.name, directory) if error.errno in (errno.ELOOP, errno.ENXIO) else 0
@@ -102,7 +102,7 @@ def _opened(path: Path, root: Path, links: bool) -> int:
     os.close(descriptor)
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    raise _unfit(path, _KINDS.get(stat.S_IFMT(mode), "it is no plain file"))
+    raise _unfit(path, _KINDS.get(stat.S_IFMT(mode), "is no plain file"))
 
 
 def _directory(path: Path, root: Path) -> int:
@@ -110,12 +110,10 @@ def _directory(path: Path, root: Path) -> int:
     current = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     for part in path.relative_to(root).parts[:-1]:
         try:
-            below = os.open(
-                part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=current
-            )
+            below = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=current)
         except OSError as error:
             if stat.S_ISLNK(_mode(part, current)):
-                raise _unfit(path, f"its directory {part} is a link") from None
+                raise _unfit(path, f"lies in {part}, which is a link") from None
             error.filename = str(path)
             raise
         finally:

@@ -17,8 +17,10 @@ import yaml
 from yaml.constructor import ConstructorError
 
 from fedsilo.api.faults import ABSENT, Fault
-from fedsilo.api.json_yaml import MAX_VALUES, Collected, JsonLoader, TooLarge, UnfitValue, expanded
+from fedsilo.api.json_yaml import MAX_VALUES, Collected, JsonLoader, Mark, TooLarge, UnfitValue, expanded
 from fedsilo.api.text import first_line
+from fedsilo.errors import UnfitFile
+from fedsilo.plain_files import read_named
 
 WRITTEN = "manifest"
 """What stands for the file of documents that a program has written."""
@@ -70,11 +72,21 @@ class Contents:
 
 
 def read_documents(path: Path) -> Contents:
-    """All mappings of a YAML or JSON file, up to the first syntax error; empty documents are passed over."""
-    file = str(path)
+    """All mappings of a YAML or JSON file, up to the first syntax error; empty documents are passed over.
+
+    :param path: a plain file, a link to one, or what a shell hands over as `/dev/stdin` or `<(command)`.
+    """
     text, fault = _text_of(path)
     if fault:
         return Contents((), (fault,), complete=False)
+    return documents_in(text, str(path))
+
+
+def documents_in(text: str, file: str) -> Contents:
+    """All mappings of a text of YAML or JSON, as those of a file.
+
+    :param file: where the text comes from, for faults.
+    """
     documents: list[Document] = []
     faults: list[Fault] = []
     number = 0
@@ -118,13 +130,13 @@ def _text_of(path: Path) -> tuple[str, Fault | None]:
         return "", Fault(str(path), "", "", ABSENT, problem, remedy)
 
     try:
-        raw = path.read_bytes()
+        raw = read_named(path, _MAX_BYTES)
     except FileNotFoundError:
         return fault("does not exist", "check the name of the file")
+    except UnfitFile as unfit:
+        return fault(str(unfit.strerror), f"name a plain file of at most {_MAX_BYTES} bytes, or /dev/stdin")
     except OSError as error:
         return fault(f"cannot be read ({error.strerror})", "name a file that can be read")
-    if len(raw) > _MAX_BYTES:
-        return fault(f"has {len(raw)} bytes", f"a manifest has at most {_MAX_BYTES}")
     try:
         return raw.decode(), None
     except UnicodeDecodeError as error:
@@ -149,13 +161,13 @@ def _syntax_fault(file: str, document: str, error: Exception) -> Fault:
     match error:
         case UnfitValue():
             return Fault(file, document, _place(error.mark), error.value, error.problem, error.remedy)
-        case ConstructorError(problem_mark=yaml.Mark() as mark):
+        case ConstructorError(problem_mark=Mark() as mark):
             problem, remedy = (
                 "has a value that JSON cannot hold",
                 "write a plain string, number, list or mapping",
             )
             return Fault(file, document, _place(mark), ABSENT, problem, remedy)
-        case yaml.MarkedYAMLError(problem_mark=yaml.Mark() as mark):
+        case yaml.MarkedYAMLError(problem_mark=Mark() as mark):
             problem = f"is not valid YAML ({error.problem})"
             return Fault(
                 file, document, _place(mark), ABSENT, problem, "correct the syntax there or just before"
@@ -171,5 +183,5 @@ def _syntax_fault(file: str, document: str, error: Exception) -> Fault:
             return Fault(file, document, "", ABSENT, f"is not valid YAML ({error})", "correct the syntax")
 
 
-def _place(mark: yaml.Mark) -> str:
+def _place(mark: Mark) -> str:
     return f"line {mark.line + 1}, column {mark.column + 1}"

@@ -7,6 +7,7 @@ would take half a minute, and one of a few lines of aliases all memory.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
@@ -22,7 +23,16 @@ MAX_VALUES = 1_000_000
 MAX_NUMBER_LENGTH = 100
 """Characters of a number: more than any double needs, and few enough for arithmetic on it to cost nothing."""
 
-Collected = tuple[yaml.Mark, Any, str, str]
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A place in a file, counted from 0; PyYAML's own takes three times the memory, twice for every value."""
+
+    line: int
+    column: int
+
+
+Collected = tuple[Mark, Any, str, str]
 """A fault that leaves the rest readable: place, value, problem and remedy."""
 
 _TAG = "tag:yaml.org,2002:"
@@ -51,7 +61,7 @@ class UnfitValue(yaml.YAMLError):
 
     def __init__(self, node: yaml.Node, problem: str, remedy: str) -> None:
         super().__init__(problem)
-        self.mark = node.start_mark
+        self.mark = beginning(node)
         printable = isinstance(node, yaml.ScalarNode) and not _SURROGATE.search(node.value)
         self.value: Any = node.value if printable else ABSENT
         self.problem = problem
@@ -65,6 +75,10 @@ class JsonLoader(yaml.SafeLoader):
         super().__init__(text)
         self.collected: list[Collected] = []
         self._fetched = 0
+
+    def get_mark(self) -> Any:
+        """Where the reader is."""
+        return Mark(self.line, self.column)
 
     def fetch_more_tokens(self) -> None:
         """Read on, up to the limit.
@@ -138,7 +152,7 @@ class JsonLoader(yaml.SafeLoader):
             raise UnfitValue(node, problem, f"use at most {MAX_NUMBER_LENGTH}, or put it in quotes")
 
     def _collect(self, node: yaml.ScalarNode, problem: str, remedy: str) -> None:
-        self.collected.append((node.start_mark, node.value, problem, remedy))
+        self.collected.append((beginning(node), node.value, problem, remedy))
 
 
 JsonLoader.yaml_constructors = {
@@ -176,3 +190,10 @@ def expanded(node: yaml.Node | None, known: dict[int, int]) -> int:
             children = [part for pair in node.value for part in pair]
         known[id(node)] = 1 + sum(expanded(child, known) for child in children)
     return known[id(node)]
+
+
+def beginning(node: yaml.Node) -> Mark:
+    """Where a node begins."""
+    mark: Any = node.start_mark
+    assert isinstance(mark, Mark)
+    return mark

@@ -83,7 +83,8 @@ def test_two_jobs() -> None:
 
 
 def test_too_large() -> None:
-    assert faults_in("#" * 5_000_000) == "bad.yaml: has 5000000 bytes; a manifest has at most 2097152"
+    remedy = "name a plain file of at most 2097152 bytes, or /dev/stdin"
+    assert faults_in("#" * 5_000_000) == f"bad.yaml: has 5000000 bytes, and may have 2097152; {remedy}"
 
 
 def test_nested_too_deeply() -> None:
