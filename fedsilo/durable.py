@@ -97,9 +97,7 @@ def require_content(path: Path, digest: str, remedy: str = RESTORE, links: bool 
         raise FileDamaged(f"{path}: its {what} is {short(found)}, not {short(digest)}; {remedy}")
 
 
-def read_file(
-    path: Path, remedy: str = RESTORE, most: int = MAX_BYTES, links: bool = False
-) -> bytes | None:
+def read_file(path: Path, remedy: str = RESTORE, most: int = MAX_BYTES, links: bool = False) -> bytes | None:
     """Content of a plain file, or None where there is none.
 
     :param most: bytes that it may have.

@@ -55,6 +55,9 @@ REGISTERED_MODEL = r"^[A-Za-z0-9_. -]+$"
 IP_ADDRESS = r"^[0-9a-fA-F:.]+$"
 SHA256 = r"^[0-9a-f]{64}$"
 PUBLIC_KEY = r"^ed25519:[A-Za-z0-9+/]{43}=$"
+QUALIFIED_NAME = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z]([-a-z0-9]{0,38}[a-z0-9])?$"
+TOKEN = r"^[!-~]+$"
+CHECKSUM = r"^[0-9a-f]{16}$"
 KEY_ID = r"^[0-9a-f]{16}$"
 SIGNATURE = r"^[A-Za-z0-9+/]{86}==$"
 REFERENCE = r"^[A-Za-z0-9_.-]+(:[A-Za-z0-9_.-]+)*$"
@@ -76,6 +79,9 @@ FORMATS = {
     IP_ADDRESS: "an IP address",
     SHA256: "a SHA-256 in 64 small hexadecimal digits",
     PUBLIC_KEY: "'ed25519:' and the 32 bytes of the key in base64",
+    QUALIFIED_NAME: "namespace/name, each in small letters, digits and '-'",
+    TOKEN: "printable ASCII characters without spaces",
+    CHECKSUM: "16 small hexadecimal digits",
     KEY_ID: "a key's id: the first 16 hexadecimal digits of its SHA-256",
     SIGNATURE: "the 64 bytes of a signature in base64",
     TENSOR_PATTERN: "printable ASCII characters without spaces, such as encoder.*",
@@ -89,7 +95,7 @@ DatasetName = Annotated[str, StringConstraints(pattern=RFC1123_SUBDOMAIN, max_le
 Reference = Annotated[str, StringConstraints(pattern=REFERENCE, max_length=253)]
 Image = Annotated[str, StringConstraints(pattern=IMAGE, max_length=512)]
 Url = Annotated[
-    str, StringConstraints(pattern=HTTPS_URL, max_length=2048), AfterValidator(lambda url: check_host(url))
+    str, StringConstraints(pattern=HTTPS_URL, max_length=2048), AfterValidator(lambda url: check_server(url))
 ]
 IpAddress = Annotated[str, StringConstraints(pattern=IP_ADDRESS, max_length=45)]
 CertificatePem = Annotated[
@@ -100,6 +106,7 @@ CertificatePem = Annotated[
 ]
 Sha256 = Annotated[str, StringConstraints(pattern=SHA256, max_length=64)]
 PublicKey = Annotated[str, StringConstraints(pattern=PUBLIC_KEY, max_length=52)]
+QualifiedName = Annotated[str, StringConstraints(pattern=QUALIFIED_NAME, max_length=104)]
 KeyId = Annotated[str, StringConstraints(pattern=KEY_ID, max_length=16)]
 Signature = Annotated[str, StringConstraints(pattern=SIGNATURE, max_length=88)]
 Text = Annotated[str, StringConstraints(max_length=1024)]
@@ -130,13 +137,22 @@ def check_one_of(**given: bool) -> None:
         raise wrong(f"has none of {names}", "give one of them")
 
 
-def check_host(url: str) -> str:
-    """Refuse a URL that nobody can connect to, which the pattern lets pass."""
+def check_server(url: str) -> str:
+    """Refuse a URL that nobody can connect to, or that is more than the address of a server.
+
+    A user before the host makes the host look like another one, and what is appended to the URL would become a part of
+    its query or fragment (RFC 3986, sections 3.4, 3.5 and 7.6).
+    """
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError:
-        host, port = None, None
+        parts, host, port = urlsplit(""), None, None
+    if "@" in parts.netloc or "?" in url or "#" in url or "\\" in url or not url.isascii():
+        raise wrong(
+            "has a user, a query, a fragment or a character that no address has",
+            "write https://HOST or https://HOST:PORT, with a path where the server has one, in ASCII",
+        )
     if not host or port == 0:
         raise wrong(
             "has no host, or a port that is none",

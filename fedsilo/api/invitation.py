@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from pathlib import Path
+from typing import Annotated, Literal, Self
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, StringConstraints, ValidationError, model_validator
 
-from fedsilo.api.common import API_VERSION, Fields, Text, Time, wrong
+from fedsilo.api.common import API_VERSION, CHECKSUM, TOKEN, Fields, QualifiedName, Time, wrong
 from fedsilo.api.digest import canonical_digest
+from fedsilo.api.documents import Contents, documents_in
 from fedsilo.api.messages import message_of
 from fedsilo.api.silo_status import HubAddress
 from fedsilo.errors import ManifestInvalid
+from fedsilo.plain_files import read_named
 
 MAX_INVITATION_BYTES = 1 << 18
 
 _AS_SENT = "it was changed on the way; take the file as it was sent, or ask for it again"
 
+_FROM_THE_HUB = "give the file that kubectl fedsilo invite has printed"
+
 _CHECKSUM_DIGITS = 16
+
+Token = Annotated[str, StringConstraints(pattern=TOKEN, max_length=1024)]
+Checksum = Annotated[str, StringConstraints(pattern=CHECKSUM, max_length=_CHECKSUM_DIGITS)]
 
 
 class SiloInvitation(Fields):
@@ -26,10 +34,10 @@ class SiloInvitation(Fields):
     api_version: Literal["fedsilo.io/v1alpha1"] = Field(default=API_VERSION, description="Group and version.")
     kind: Literal["Invitation"] = Field(default="Invitation", description="Kind of the file.")
     hub: HubAddress = Field(description="The hub's gateway.")
-    silo: Text = Field(description="The silo at the hub, `namespace/name`.")
-    token: Text = Field(min_length=1, description="What registers a key, once.")
+    silo: QualifiedName = Field(description="The silo at the hub, `namespace/name`.")
+    token: Token = Field(description="What registers a key, once.")
     expires: Time = Field(description="When the token ends, in UTC.")
-    checksum: Text = Field(description="Of the rest: a letter that was changed on the way shows.")
+    checksum: Checksum = Field(description="Of the rest: a letter that was changed on the way shows.")
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -77,22 +85,30 @@ class _Readable(yaml.SafeDumper):
 _Readable.add_representer(str, _Readable.represent_str)
 
 
-def read_invitation(text: str, source: str) -> SiloInvitation:
-    """The invitation that a file holds.
+def read_invitation_file(path: Path) -> SiloInvitation:
+    """The invitation in a file.
 
-    :param source: the file, for errors.
-    :raises ManifestInvalid: when it is not whole or no invitation.
+    :raises ManifestInvalid: when it cannot be read, is not whole or no invitation.
     """
     try:
-        document = yaml.safe_load(text) if len(text) <= MAX_INVITATION_BYTES else None
-    except (yaml.YAMLError, RecursionError):
-        document = None
-    if not isinstance(document, dict):
-        raise ManifestInvalid(
-            f"{source}: is no invitation; give the file that kubectl fedsilo invite has printed"
-        )
+        text = read_named(path, MAX_INVITATION_BYTES).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is no text"
+        raise ManifestInvalid(f"{path}: cannot be read ({reason}); {_FROM_THE_HUB}") from error
+    return read_invitation(text, str(path))
+
+
+def read_invitation(text: str, source: str) -> SiloInvitation:
+    """The invitation that a text is.
+
+    :param source: where it comes from, for errors.
+    :raises ManifestInvalid: when it is not whole or no invitation.
+    """
+    contents = documents_in(text, source) if len(text) <= MAX_INVITATION_BYTES else Contents((), ())
+    if len(contents.documents) != 1 or contents.faults:
+        raise ManifestInvalid(f"{source}: is no invitation; {_FROM_THE_HUB}")
     try:
-        return SiloInvitation.model_validate(document)
+        return SiloInvitation.model_validate(contents.documents[0].content)
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         place = ".".join(map(str, (*fault["loc"], *fault.get("ctx", {}).get("path", ())))) or "the file"

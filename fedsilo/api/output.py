@@ -13,11 +13,11 @@ from fedsilo.api.common import (
     TRACKING_URL,
     Fields,
     Flag,
-    check_host,
+    check_server,
 )
 
 TrackingUrl = Annotated[
-    str, StringConstraints(pattern=TRACKING_URL, max_length=2048), AfterValidator(check_host)
+    str, StringConstraints(pattern=TRACKING_URL, max_length=2048), AfterValidator(check_server)
 ]
 
 ExperimentName = Annotated[str, StringConstraints(pattern=EXPERIMENT, max_length=250)]

@@ -8,16 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedsilo.api.invitation import SiloInvitation, read_invitation
+from fedsilo.api.invitation import SiloInvitation
 from fedsilo.durable import make_directory, unlink
-from fedsilo.errors import ManifestInvalid, WorkdirConflict
+from fedsilo.errors import ManifestInvalid, Problem, WorkdirConflict
 from fedsilo.hub.client import hub_client
 from fedsilo.hub.following import token_digest
+from fedsilo.hub.https import HttpsClient
 from fedsilo.institution.directory import SiloDirectory, SiloIdentity
 from fedsilo.institution.silo_file import write_template
 from fedsilo.json_files import write_with_digest
 from fedsilo.process import version
-from fedsilo.wire import SigningKey
+from fedsilo.wire import SigningKey, VerifyKey
 
 
 @dataclass(frozen=True)
@@ -33,28 +34,15 @@ class Joined:
     new_silo_file: bool
 
 
-def read_invitation_file(path: Path) -> SiloInvitation:
-    """The invitation in a file.
-
-    :raises ManifestInvalid: when there is none, or it is not whole.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "is no text"
-        raise ManifestInvalid(
-            f"{path}: cannot be read ({reason}); give the file that kubectl fedsilo invite has printed"
-        ) from error
-    return read_invitation(text, str(path))
-
-
 async def join(directory: SiloDirectory, invitation: SiloInvitation) -> Joined:
     """Register this directory's key, which is made where there is none.
 
+    :raises ManifestInvalid: when the invitation, or a variable of the environment, cannot be used.
     :raises WorkdirConflict: when the directory is another silo's, or is being served.
     :raises Problem: when the hub refuses the invitation.
     :raises Unreachable: when it cannot be asked.
     """
+    _require_usable(invitation)
     _make(directory.root)
     with directory.claimed():
         _refuse_another(directory, invitation)
@@ -73,6 +61,15 @@ async def join(directory: SiloDirectory, invitation: SiloInvitation) -> Joined:
         public_key = key.verify_key.to_text()
         directory.write_membership(SiloIdentity(invitation.silo, invitation.hub, digest, public_key))
         return Joined(invitation.silo, fingerprint, write_template(directory, invitation.silo))
+
+
+def _require_usable(invitation: SiloInvitation) -> None:
+    """Return if the hub can be asked and understood: before anything is made, a key least of all."""
+    HttpsClient(invitation.hub.url, invitation.hub.ca_certificate)
+    try:
+        VerifyKey.from_text(invitation.hub.key)
+    except Problem as problem:
+        raise ManifestInvalid(f"the invitation: hub.key: {problem.detail}; ask for it again") from None
 
 
 def _make(root: Path) -> None:

@@ -22,9 +22,10 @@ def run(args: argparse.Namespace) -> int:
     """
     import asyncio
 
+    from fedsilo.api.invitation import read_invitation_file
     from fedsilo.hub.contact import INVITATION_CODES
     from fedsilo.hub.failures import Unreachable
-    from fedsilo.institution.joining import join, read_invitation_file
+    from fedsilo.institution.joining import join
 
     directory, invitation = directory_of(args), read_invitation_file(args.invitation)
     kept = f"the key is kept in {directory.key_file}: once that is done, run the same command again"

@@ -11,8 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-from fedsilo.api.invitation import read_invitation
-from fedsilo.errors import ManifestInvalid
+from fedsilo.api.invitation import read_invitation_file
 from fedsilo.hub.doctor.finding import Finding, has_failed, report
 from fedsilo.hub.doctor.storage import examine_storage
 from fedsilo.hub.doctor.way import examine_way
@@ -46,10 +45,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 
 
 def _examine(args: argparse.Namespace) -> list[Finding]:
-    try:
-        invitation = read_invitation(args.invitation.read_text(), str(args.invitation))
-    except OSError as error:
-        raise ManifestInvalid(f"{args.invitation}: {error.strerror}; give the hub's invitation") from error
+    invitation = read_invitation_file(args.invitation)
     keys = SigningKey.load_all(args.key) if args.key.exists() else []
     found = asyncio.run(examine_way(invitation.hub, invitation.silo, keys, os.environ))
     return [*found, examine_storage(args.storage, args.storage / "doctor")]

@@ -94,7 +94,7 @@ async def _connect_until_signalled(args: argparse.Namespace) -> None:
 
 async def _connect(args: argparse.Namespace) -> None:
     # Imported here so that `--help` does not wait for the client.
-    from fedsilo.api.invitation import read_invitation
+    from fedsilo.api.invitation import read_invitation_file
     from fedsilo.hub.client import HubClient, hub_client
     from fedsilo.hub.https import HttpsClient
     from fedsilo.probes import probes
@@ -112,12 +112,7 @@ async def _connect(args: argparse.Namespace) -> None:
     from fedsilo_operator.silo.controller import SiloController
 
     namespace = own_namespace(args)
-    try:
-        invitation = read_invitation(args.invitation.read_text(), str(args.invitation))
-    except OSError as error:
-        raise ManifestInvalid(
-            f"{args.invitation}: {error.strerror}; give the invitation that the consortium's office has sent"
-        ) from error
+    invitation = read_invitation_file(args.invitation)
     silo, hub = Ref(*invitation.silo.split("/", 1)), invitation.hub
     if silo.namespace != namespace:
         raise ManifestInvalid(

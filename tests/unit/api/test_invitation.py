@@ -50,6 +50,45 @@ def test_what_was_changed_is_named_with_the_remedy(field: str, value: object, sa
 
 
 @pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        ("url", "https://hub.example@evil.example", "hub.url: has a user, a query, a fragment"),
+        ("url", "https://user:password@hub.example", "hub.url: has a user, a query, a fragment"),
+        ("url", "https://hub.example/?to=", "hub.url: has a user, a query, a fragment"),
+        ("url", "https://hub.example/#", "hub.url: has a user, a query, a fragment"),
+        ("url", "https://hub.example\\@evil.example", "hub.url: has a user, a query, a fragment"),
+        ("url", "https://h\u00fcb.example", "hub.url: has a user, a query, a fragment"),
+        ("url", "http://hub.example", "hub.url: has not the right form"),
+        ("key", "ed25519:AAAA", "hub.key: has not the right form"),
+        ("silo", "clinic", "silo: has not the right form"),
+        ("silo", "../clinic", "silo: has not the right form"),
+        ("silo", "silo-clinic/clinic/other", "silo: has not the right form"),
+        ("silo", "silo-clinic/clinic\x1b[31m", "silo: has not the right form"),
+        ("silo", f"{'n' * 64}/clinic", "silo: has not the right form"),
+        ("token", "two words", "token: has not the right form"),
+        ("checksum", "0", "checksum: has not the right form"),
+    ],
+)
+def test_each_field_has_a_form(place: str, value: str, said: str) -> None:
+    document = yaml.safe_load(INVITATION.to_yaml())
+    (document["hub"] if place in ("url", "key") else document)[place] = value
+    with pytest.raises(ManifestInvalid) as caught:
+        read_invitation(yaml.safe_dump(document), "invitation.yaml")
+    assert str(caught.value).startswith(f"invitation.yaml: {said}")
+    assert str(caught.value).isprintable()
+
+
+def test_a_text_that_is_work_without_end_is_no_invitation() -> None:
+    bomb = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
+        f"{name}: &{name} [{', '.join(['*' + before] * 9)}]\n"
+        for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+    )
+    for text in (bomb, "[" * 50_000, "\0", "a: 1\n---\nb: 2\n", INVITATION.to_yaml() + "token: x\n"):
+        with pytest.raises(ManifestInvalid, match=r"^f: is no invitation; give the file"):
+            read_invitation(text, "f")
+
+
+@pytest.mark.parametrize(
     "url", ["https://hub.example:0", "https://hub.example:65536", "https://:8443", "https://[::1"]
 )
 def test_a_url_that_nobody_can_connect_to_is_refused(url: str) -> None:
