@@ -79,16 +79,15 @@ def write_visibly(path: Path, content: bytes) -> None:
         rename(temporary, path)
 
 
-def require_content(path: Path, digest: str, remedy: str = RESTORE, links: bool = False) -> None:
+def require_content(path: Path, digest: str, remedy: str = RESTORE) -> None:
     """Return if the file has the content that is expected of it.
 
     :param digest: as a text, which says by which hash.
-    :param links: whether it may be a link, as `read_file`.
     :raises FileDamaged: when it is missing or has other content.
     """
     algorithm = algorithm_of(digest)
     try:
-        with readable(path, remedy), open_plain(path, links=links) as file:
+        with readable(path, remedy), open_plain(path) as file:
             found = file_digest(file, algorithm)
     except FileNotFoundError:
         raise FileDamaged(f"{path}: is missing; {remedy}") from None
@@ -101,7 +100,7 @@ def read_file(path: Path, remedy: str = RESTORE, most: int = MAX_BYTES, links: b
     """Content of a plain file, or None where there is none.
 
     :param most: bytes that it may have.
-    :param links: whether it may be a link to one, as Kubernetes mounts them.
+    :param links: whether it may be a link to one in its directory, as in volumes that Kubernetes mounts.
     :raises FileDamaged: when something else has its name, it is too large, or it may not be read.
     """
     try:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fedsilo.errors import UnfitFile
 
-_DESCRIPTOR = re.compile(r"/dev/(stdin|fd/[0-9]+)")
+_DESCRIPTOR = re.compile(r"/dev/stdin|(/dev|/proc/self)/fd/[0-9]+")
 """Names of what a shell hands over: its standard input, or what it writes as `<(command)`."""
 
 _KINDS = {
@@ -32,7 +32,7 @@ def open_plain(path: Path, root: Path | None = None, links: bool = False) -> Buf
     """Open a plain file for reading.
 
     :param root: a directory above the file, below which no directory may be a link; by default the file's own.
-    :param links: whether the name itself may be a link: one that a person has given, or that Kubernetes mounts.
+    :param links: whether the name itself may be a link to a file below the root, as in volumes that Kubernetes mounts.
     :raises UnfitFile: when something else has the name, or a directory below the root is a link.
     :raises OSError: as open(2): there is none, or it may not be read.
     """
@@ -51,7 +51,7 @@ def read_plain(path: Path, most: int, root: Path | None = None, links: bool = Fa
 
 
 def read_named(path: Path, most: int) -> bytes:
-    """Content of what a person has named: a plain file, a link to one, or what their shell hands over.
+    """Content of what a person has named: a plain file, a link to one in its directory, or what their shell hands over.
 
     `/dev/stdin` and `/dev/fd/N` are open already, so that reading waits for a program that the person has started. A
     pipe with a name of its own may never have a writer.
@@ -84,25 +84,35 @@ def _read(path: Path, file: BufferedReader, most: int) -> bytes:
 
 def _opened(path: Path, root: Path, links: bool) -> int:
     # Not to wait for the writer of a pipe; of a plain file it means nothing.
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW)
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
     directory = _directory(path, root)
     try:
+        mode = _mode(path.name, directory)
         descriptor = os.open(path.name or ".", flags, dir_fd=directory)
-        mode = os.fstat(descriptor).st_mode
     except OSError as error:
-        mode = _mode(path.name, directory) if error.errno in (errno.ELOOP, errno.ENXIO) else 0
+        if stat.S_ISLNK(mode) and links:
+            return _target(path, root)
         if (what := _KINDS.get(stat.S_IFMT(mode))) is not None:
             raise _unfit(path, what) from None
         error.filename = str(path)
         raise
     finally:
         os.close(directory)
+    mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
         return descriptor
     os.close(descriptor)
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     raise _unfit(path, _KINDS.get(stat.S_IFMT(mode), "is no plain file"))
+
+
+def _target(path: Path, root: Path) -> int:
+    """A descriptor of the file that a link leads to, which must lie below the root."""
+    target, home = Path(os.path.realpath(path)), Path(os.path.realpath(root))
+    if not target.is_relative_to(home):
+        raise _unfit(path, "is a link that leads out of its directory")
+    return _opened(target, home, links=False)
 
 
 def _directory(path: Path, root: Path) -> int:

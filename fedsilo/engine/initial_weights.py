@@ -43,7 +43,7 @@ def initial_weights(spec: FederatedJobSpec, root: Path, directory: Path | None =
         )
     try:
         remedy = "state the digest of the file in sha256, or name the right file"
-        require_content(path, given.sha256, remedy, links=True)
+        require_content(path.resolve(), given.sha256, remedy)
     except FileDamaged as other:
         raise DataInvalid(f"spec.model.initialWeights: {other}") from None
     return StoredTree(BlobRef(given.sha256, path.stat().st_size), path)

@@ -20,8 +20,8 @@ from fedsilo.engine.record import total_samples
 from fedsilo.errors import PolicyRefused
 from fedsilo.json_files import read_json
 from fedsilo.local.workdir import Workdir
-from fedsilo.silo.trainer_files import read_object
 from fedsilo.silo.privacy_ledger import PrivacyLedger
+from fedsilo.silo.trainer_files import read_object
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ from fedsilo.encodings.zstd import Zstd
 from fedsilo.errors import DataInvalid, FedsiloError, FileDamaged, PolicyRefused, Problem
 from fedsilo.json_files import read_json, read_with_digest, write_json, write_with_digest
 from fedsilo.silo.audit_chain import AuditBroken
-from fedsilo.silo.trainer_files import read_object
 from fedsilo.silo.reply import ReplyMetadata
+from fedsilo.silo.trainer_files import read_object
 from fedsilo.wire import (
     REQUEST,
     TASK,

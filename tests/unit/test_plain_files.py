@@ -1,4 +1,4 @@
-"""What may lie under the name of a file: only a plain file of bounded size is read, and nothing waits or leads outside."""
+"""What may lie under the name of a file: only a plain file of bounded size is read, nothing waits or leads outside."""
 
 from __future__ import annotations
 
@@ -109,12 +109,23 @@ def test_no_directory_below_the_root_may_be_a_link(path: Path, tmp_path: Path) -
         assert file.read() == b"content"
 
 
-def test_a_name_that_a_person_gives_may_be_a_link(path: Path) -> None:
-    link_out(path)
-    assert read_named(path, 1000) == b"of nobody's business"
+def test_a_name_that_a_person_gives_may_be_a_link_within_its_directory(path: Path) -> None:
+    (path.parent / "..data").mkdir()
+    (path.parent / "..data/file").write_bytes(b"content")
+    path.symlink_to("..data/file")
+    assert read_named(path, 1000) == b"content", "as Kubernetes mounts a ConfigMap"
+    for make in (link_out, link_to_a_device):
+        path.unlink()
+        make(path)
+        with pytest.raises(UnfitFile, match="is a link that leads out of its directory"):
+            read_named(path, 1000)
     path.unlink()
-    link_to_a_device(path)
-    with pytest.raises(UnfitFile, match="is a device"):
+    path.symlink_to("file")
+    with pytest.raises(UnfitFile, match="is a link"):
+        read_named(path, 1000)
+    path.unlink()
+    path.symlink_to("nothing")
+    with pytest.raises(FileNotFoundError):
         read_named(path, 1000)
 
 
@@ -128,8 +139,9 @@ def test_what_a_shell_hands_over_is_read_up_to_its_bound() -> None:
         assert read_named(Path(f"/dev/fd/{read}"), 5) == b"xxxxx"
     finally:
         os.close(read)
-    code = "import sys; from pathlib import Path; from fedsilo.plain_files import read_named; read_named(Path('/dev/stdin'), 9)"
-    with open("/dev/zero", "rb") as endless:  # noqa: PTH123
+    imports = "from pathlib import Path; from fedsilo.plain_files import read_named"
+    code = f"{imports}; read_named(Path('/dev/stdin'), 9)"
+    with Path("/dev/zero").open("rb") as endless:
         ended = subprocess.run([sys.executable, "-c", code], stdin=endless, capture_output=True, check=False)
     assert b"has more than 9 bytes" in ended.stderr
 
