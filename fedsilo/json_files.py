@@ -13,11 +13,22 @@ from typing import Any
 
 from fedsilo.durable import RESTORE, read_file, write_durably, write_visibly
 from fedsilo.errors import FileDamaged
+from fedsilo.plain_files import read_plain
 
 Fields = Mapping[str, type | tuple[type, ...]]
 """Name of a field -> the types that its value may have."""
 
 NO_FIELDS: Fields = {}
+
+MAX_DOCUMENT_BYTES, MAX_DOCUMENT_VALUES = 16 << 20, 250_000
+"""Most bytes, and values, of a document that somebody else hands over: room for the digests of some 200,000 updates.
+
+Empty lists take thirty times the memory of their text.
+"""
+
+
+class NotJson(ValueError):
+    """A text that is not JSON, or more work than a document may be; its text says where, and quotes nothing."""
 
 
 def write_json(path: Path, document: Any) -> None:
@@ -94,13 +105,38 @@ def require_fields(path: Path, document: Mapping[str, Any], fields: Fields, reme
             raise FileDamaged(f"{path}: is not the file of this name, it lacks {name!r}; {remedy}")
 
 
-def _parsed(path: Path, content: bytes, remedy: str) -> Any:
+def read_document(path: Path, root: Path | None = None) -> Any:
+    """Value of a JSON document that somebody else hands over.
+
+    :param root: as of `fedsilo.plain_files.open_plain`.
+    :raises NotJson: when it is not JSON, or holds too many values.
+    :raises OSError: when it cannot be read, or is no plain file of bounded size (`UnfitFile`).
+    """
+    content = read_plain(path, MAX_DOCUMENT_BYTES, root, links=True)
+    return parsed(content, MAX_DOCUMENT_VALUES)
+
+
+def parsed(content: bytes, most_values: int | None = None) -> Any:
+    """The value of a JSON text.
+
+    :param most_values: refuse a text that may hold more, before any of them takes memory.
+    :raises NotJson: when it is none.
+    """
+    if most_values is not None and sum(map(content.count, (b",", b"[", b"{"))) > most_values:
+        raise NotJson(f"holds more than {most_values} values")
     try:
         return json.loads(content.decode())
     except UnicodeDecodeError as error:
-        place = f"byte {error.start} is not UTF-8"
+        raise NotJson(f"byte {error.start} is not UTF-8") from None
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno} is not JSON" if content else "is empty"
+        raise NotJson(place) from None
     except (ValueError, RecursionError):
-        place = "is nested too deeply, or holds a number that is too long"
-    raise FileDamaged(f"{path}: {place}; {remedy}")
+        raise NotJson("is nested too deeply, or holds a number that is too long") from None
+
+
+def _parsed(path: Path, content: bytes, remedy: str) -> Any:
+    try:
+        return parsed(content)
+    except NotJson as wrong:
+        raise FileDamaged(f"{path}: {wrong}; {remedy}") from None

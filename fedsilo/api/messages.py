@@ -174,3 +174,14 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
     elif get_origin(annotation) in (Union, types.UnionType, tuple, list, Annotated):
         for argument in get_args(annotation):
             yield from _models_in(argument)
+
+
+def first_fault(error: ValidationError) -> str:
+    """The first field that is wrong, and why; nothing in it was chosen by whoever wrote the field."""
+    fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return f"{shown('.'.join(map(str, fault['loc'])))}: {shown(fault['msg'])}"
+
+
+def shown(text: str) -> str:
+    """A text from outside, so that it can neither steer a terminal nor fill it."""
+    return ascii(text)[1:-1][:200]

@@ -12,7 +12,6 @@ from fedsilo.api.data import DataSpec
 from fedsilo.api.loading import JobManifest
 from fedsilo.cli.allow_import import add_allow_import
 from fedsilo.cli.columns import columns
-from fedsilo.json_files import read_json
 from fedsilo.learning.metrics.catalogue import METRICS
 from fedsilo.validation import load_manifest
 
@@ -43,12 +42,13 @@ def run(args: argparse.Namespace) -> int:
     """
     federation = load_manifest(args.file)
 
+    from fedsilo.learning.saved import read_description
     from fedsilo.local.evaluation import evaluate, pooled
 
     scores = evaluate(args.model, federation)
     total = pooled(scores)
     if args.json:
-        sha256 = read_json(args.model.with_suffix(".json"))["sha256"]
+        sha256 = read_description(args.model.with_suffix(".json"))["sha256"]
         print(json.dumps(_document(args.model, sha256, federation, scores, total)))
     else:
         print("\n\n".join(_tables(federation.job.spec.data, scores, total)))

@@ -19,14 +19,12 @@ from fedsilo.api.python_reference import PYTHON
 from fedsilo.errors import ManifestInvalid, MethodError, Problem
 from fedsilo.learning import networks
 from fedsilo.learning.catalogue import ARCHITECTURES, check_model
+from fedsilo.learning.made_models import CONCATENATED, GATED, ConcatenatedConfig, GatedConfig
 from fedsilo.learning.preprocessing import Preprocessing
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.tasks.interface import LearningTask
 from fedsilo.tasks.registry import bind
 from fedsilo.wire.tensors import ModelSignature, TensorSpec, Tree
-
-CONCATENATED = "concatenated"
-GATED = "gated"
 
 
 class Model(nn.Module):
@@ -134,16 +132,14 @@ def build_module(
     """
     learning_task = bind(task, data)
     if model.name == CONCATENATED:
-        parts = [
-            build_model(ModelSpec(**model.config["base"]), data, seed)
-            for _ in range(model.config["encoders"])
-        ]
+        made = ConcatenatedConfig.model_validate(model.config)
+        parts = [build_model(made.base, data, seed) for _ in range(made.encoders)]
         width = sum(part.feature for part in parts)
         return Model(Concatenated(part.encoder for part in parts), nn.Linear(width, learning_task.outputs))
     if model.name == GATED:
-        base = ModelSpec(**model.config["base"])
-        shared, private = (build_model(base, data, seed, task) for _ in range(2))
-        return Gated(shared, private, model.config["mixes"])
+        mixed = GatedConfig.model_validate(model.config)
+        shared, private = (build_model(mixed.base, data, seed, task) for _ in range(2))
+        return Gated(shared, private, mixed.mixes)
     if findings := check_model(model, data, task):
         raise ManifestInvalid("\n".join(_line(*finding) for finding in findings))
     if not model.name.startswith(PYTHON):
@@ -161,10 +157,17 @@ def blank_model(model: ModelSpec, task: LearningTask) -> nn.Module:
 
     :raises MethodError: a tensor that is too large to travel.
     """
-    with torch.device("meta"), _NothingDrawn():
+    with without_memory():
         blank = _built_in(model, task)
         signature(blank)
         return blank
+
+
+@contextmanager
+def without_memory() -> Iterator[None]:
+    """A block whose new tensors have names, shapes and dtypes, and no numbers."""
+    with torch.device("meta"), _NothingDrawn():
+        yield
 
 
 class _NothingDrawn(TorchFunctionMode):
@@ -237,27 +240,35 @@ def load_tree(model: nn.Module, tree: Mapping[str, np.ndarray]) -> None:
 
     :raises MethodError: a missing or unexpected tensor, another shape or dtype; the model is unchanged.
     """
-    state = model.state_dict()
-    for name in sorted(tree.keys() - state.keys()):
-        raise MethodError(
-            f"model: tensor {name!r}: is not in this model; load it into the architecture it came from"
-        )
-    for name, tensor in state.items():
-        if name not in tree:
-            raise MethodError(
-                f"model: tensor {name!r}: is missing; give all {len(state)} tensors of the model"
-            )
-        array, expected = tree[name], _dtype(tensor)
-        if array.shape != tuple(tensor.shape):
-            raise MethodError(f"model: tensor {name!r}: shape {array.shape}: give {tuple(tensor.shape)}")
-        if array.dtype != expected:
-            raise MethodError(f"model: tensor {name!r}: dtype {array.dtype}: give {expected}")
-    for name, tensor in state.items():
+    require_tensors(model, tree)
+    for name, tensor in model.state_dict().items():
         if tensor.device.type == "cpu":
             # One copy. What torch makes of an array that is not writeable is another, or comes with a warning.
             np.copyto(tensor.detach().numpy(), tree[name])
         else:
             tensor.copy_(torch.tensor(tree[name]))
+
+
+def require_tensors(model: nn.Module, found: Mapping[str, np.ndarray | TensorSpec]) -> None:
+    """Return if these are the model's own tensors, by names, shapes and dtypes.
+
+    :raises MethodError: a missing or unexpected tensor, another shape or dtype.
+    """
+    state = model.state_dict()
+    for name in sorted(found.keys() - state.keys()):
+        raise MethodError(
+            f"model: tensor {name!r}: is not in this model; load it into the architecture it came from"
+        )
+    for name, tensor in state.items():
+        if name not in found:
+            raise MethodError(
+                f"model: tensor {name!r}: is missing; give all {len(state)} tensors of the model"
+            )
+        given, expected = found[name], _dtype(tensor)
+        if given.shape != tuple(tensor.shape):
+            raise MethodError(f"model: tensor {name!r}: shape {given.shape}: give {tuple(tensor.shape)}")
+        if given.dtype != expected:
+            raise MethodError(f"model: tensor {name!r}: dtype {given.dtype}: give {expected}")
 
 
 @contextmanager
@@ -320,6 +331,8 @@ def _checked(product: object, name: str, task: LearningTask) -> nn.Module:
 
 
 def _try(module: nn.Module, what: str, task: LearningTask, output: tuple[int, ...], meaning: str) -> None:
+    if torch.get_default_device().type == "meta":
+        return  # PyTorch would import its compiler, and the network is tried once it is built
     shape = task.data.input_shape
     dtype = torch.float32 if task.vocabulary is None else torch.int64
     try:

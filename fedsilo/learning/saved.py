@@ -3,30 +3,40 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Collection, Mapping
+import os
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import Field, ValidationError
+import numpy as np
+from pydantic import ValidationError
 from torch import nn
 
 from fedsilo.api.allowed_imports import looking_at
-from fedsilo.api.common import MAX_SILOS, Fields
 from fedsilo.api.data import DataSpec
 from fedsilo.api.job import LearningTaskSpec, ModelSpec
-from fedsilo.errors import DataInvalid, ManifestInvalid, MethodError
-from fedsilo.learning.models import CONCATENATED, GATED, build_module, load_tree, with_preprocessing
+from fedsilo.api.messages import first_fault, shown
+from fedsilo.api.text import first_line
+from fedsilo.errors import DataInvalid, ImportNotAllowed, ManifestInvalid, MethodError
+from fedsilo.json_files import NotJson, read_document
+from fedsilo.learning.described import require_described
+from fedsilo.learning.made_models import MADE_BY_METHODS, MadeOf
+from fedsilo.learning.models import build_module, load_tree, with_preprocessing
 from fedsilo.learning.preprocessing import Preprocessing
 from fedsilo.learning.preprocessing_numbers import from_document
-from fedsilo.wire.blob import open_blob
+from fedsilo.plain_files import open_plain
+from fedsilo.wire.blob import map_blob
 
 
 def load_model(path: str | Path, allow_imports: Collection[str] = ()) -> nn.Module:
     """The trained model of a `model.safetensors`, or a silo's own, in evaluation mode, on the CPU.
 
     The `.json` of that name beside it names the architecture and the digest of the tensors. The weights are copies, so
-    the file may go.
+    the file may go. The network is compared with the file before it takes memory, and nothing is read that is no plain
+    file of bounded size.
 
     A `python:` architecture is in the job's own package, which must be installed, and trusted: it is imported if it is
     allowed.
@@ -47,19 +57,27 @@ def open_model(
 
     :param architecture: of the job, with its learning task, where somebody else than the description names them.
     """
-    if not tensors.is_file():
-        raise ManifestInvalid(f"model {tensors}: there is no such file; give the path of a model.safetensors")
-    description = _description(tensors.with_suffix(".json"))
-    _require_digest(tensors, description["sha256"])
-    described = description["model"]
-    if architecture is None:
-        task = description["task"]
-    else:
-        described = _of_architecture(tensors, described, architecture)
-    model = build_module(described, description["data"], 0, task)
-    try:
-        with open_blob(tensors) as mapped:
+    with _opened(tensors) as file, map_blob(tensors, file) as mapped:
+        description = _description(tensors.with_suffix(".json"))
+        named, task = description.model, description.task if architecture is None else task
+        if architecture is not None:
+            named = _of_architecture(tensors, named, architecture)
+        with _fitting(tensors, architecture):
+            with _described(tensors):
+                require_described(named, description.data, task, mapped.specs)
+            _require_digest(tensors, file, description.sha256)
+            model = build_module(named, description.data, 0, task)
             load_tree(model, mapped.tree())
+    if description.preprocessing is not None:
+        with_preprocessing(model, Preprocessing(description.preprocessing))
+    return model.eval()
+
+
+@contextmanager
+def _fitting(tensors: Path, architecture: ModelSpec | None) -> Iterator[None]:
+    """A block in which a misfit is the manifest's fault where that names the architecture."""
+    try:
+        yield
     except MethodError as misfit:
         if architecture is None:
             raise
@@ -67,9 +85,6 @@ def open_model(
             f"model {tensors}: is not of the manifest's spec.model, {architecture.name} as it is configured there "
             f"({misfit}); name the manifest of the job that trained this model"
         ) from None
-    if description["preprocessing"] is not None:
-        with_preprocessing(model, Preprocessing(description["preprocessing"]))
-    return model.eval()
 
 
 def _of_architecture(path: Path, described: ModelSpec, architecture: ModelSpec) -> ModelSpec:
@@ -77,7 +92,7 @@ def _of_architecture(path: Path, described: ModelSpec, architecture: ModelSpec) 
 
     :raises ManifestInvalid: when another one is described.
     """
-    if described.name in _MADE:
+    if described.name in MADE_BY_METHODS:
         base = ModelSpec.model_validate(described.config["base"])
         inner = _of_architecture(path, base, architecture).described()
         return described.model_copy(update={"config": {**described.config, "base": inner}})
@@ -89,60 +104,116 @@ def _of_architecture(path: Path, described: ModelSpec, architecture: ModelSpec) 
     return architecture
 
 
-class _Concatenated(Fields):
-    encoders: int = Field(ge=1, le=MAX_SILOS)
-    base: ModelSpec
-
-
-class _Gated(Fields):
-    mixes: Literal["logits", "probabilities"]
-    base: ModelSpec
-
-
-_MADE: Mapping[str, type[_Concatenated | _Gated]] = {CONCATENATED: _Concatenated, GATED: _Gated}
-
-
 def _model_of(document: object) -> ModelSpec:
     """The architecture of a description.
 
     :raises ValueError: also where a method makes none of this form.
     """
     model = ModelSpec.model_validate(document)
-    if model.name in _MADE and (base := _MADE[model.name].model_validate(model.config).base).name in _MADE:
-        raise ValueError(f"model: {model.name}: no method makes one of models that are {base.name}")
+    if model.name in MADE_BY_METHODS:
+        MadeOf.model_validate({"base": model.config.get("base")})
     return model
 
 
-def _description(path: Path) -> dict[str, Any]:
+def read_description(path: Path) -> dict[str, Any]:
+    """What is said of a model in the `.json` beside it, as it stands there.
+
+    :raises ManifestInvalid: when it cannot be read, or is no JSON object.
+    """
     try:
-        text = json.loads(path.read_bytes())
-        # The network does not depend on the dataset's name.
-        data = DataSpec.model_validate({"dataset": path.stem, **text["data"]})
-        numbers = text.get("preprocessing")
-        return {
-            "model": _model_of(text["model"]),
-            "data": data,
-            "task": LearningTaskSpec.model_validate(text["task"]) if "task" in text else None,
-            "preprocessing": None if numbers is None else from_document(numbers, data.input_shape[0]),
-            "sha256": str(text["sha256"]),
-        }
+        document = read_document(path)
     except FileNotFoundError:
         raise ManifestInvalid(
             f"model {path}: there is no such file; keep what the job wrote beside its tensors"
         ) from None
+    except OSError as error:
+        raise ManifestInvalid(
+            f"model {path}: {error.strerror}; use the {path.name} that the job wrote"
+        ) from None
+    except NotJson as wrong:
+        raise ManifestInvalid(f"model {path}: {wrong}; use the {path.name} that the job wrote") from None
+    if not isinstance(document, dict):
+        raise ManifestInvalid(f"model {path}: is no JSON object; use the {path.name} that the job wrote")
+    return document
+
+
+@dataclass(frozen=True)
+class _Description:
+    """What of a description makes the network."""
+
+    model: ModelSpec
+    data: DataSpec
+    task: LearningTaskSpec | None
+    preprocessing: Mapping[str, np.ndarray] | None
+    sha256: str
+
+
+def _description(path: Path) -> _Description:
+    document = read_description(path)
+    try:
+        # The network does not depend on the dataset's name.
+        data = DataSpec.model_validate({"dataset": path.stem, **document["data"]})
+        numbers = document.get("preprocessing")
+        return _Description(
+            model=_model_of(document["model"]),
+            data=data,
+            task=LearningTaskSpec.model_validate(document["task"]) if "task" in document else None,
+            preprocessing=None if numbers is None else from_document(numbers, data.input_shape[0]),
+            sha256=str(document["sha256"]),
+        )
     except KeyError as missing:
         raise ManifestInvalid(
             f"model {path}: {missing}: is missing; use the {path.name} that the job wrote"
         ) from None
-    except (ValueError, TypeError, ValidationError, DataInvalid) as wrong:
-        reason = str(wrong).replace("\n", " ")
-        raise ManifestInvalid(f"model {path}: {reason}; use the {path.name} that the job wrote") from None
+    except ValidationError as error:
+        reason = first_fault(error)
+    except (ValueError, TypeError, OverflowError, RecursionError, DataInvalid) as wrong:
+        reason = shown(str(wrong))
+    raise ManifestInvalid(f"model {path}: {reason}; use the {path.name} that the job wrote")
 
 
-def _require_digest(path: Path, expected: str) -> None:
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+@contextmanager
+def _described(tensors: Path) -> Iterator[None]:
+    """A block that makes a network as it is described; whatever is wrong with that is told in one line."""
+    try:
+        yield
+    except ValidationError as error:
+        reason = f"spec.model.config: {first_fault(error)}"
+    except ImportNotAllowed:
+        raise
+    except ManifestInvalid as wrong:
+        reason = first_line(wrong)
+    else:
+        return
+    name = tensors.with_suffix(".json").name
+    raise ManifestInvalid(f"model {tensors}: {name}: {reason}")
+
+
+def _opened(tensors: Path) -> BufferedReader:
+    """The file of the tensors, of which no more are there than memory has room for."""
+    try:
+        file = open_plain(tensors, links=True)
+    except FileNotFoundError:
+        raise ManifestInvalid(
+            f"model {tensors}: there is no such file; give the path of a model.safetensors"
+        ) from None
+    except OSError as error:
+        raise ManifestInvalid(
+            f"model {tensors}: {error.strerror}; give the path of a model.safetensors"
+        ) from None
+    size, room = os.fstat(file.fileno()).st_size, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if size > room:
+        file.close()
+        raise ManifestInvalid(
+            f"model {tensors}: has {size} bytes, and this machine {room} of memory; use a larger one"
+        )
+    return file
+
+
+def _require_digest(path: Path, file: BufferedReader, expected: str) -> None:
+    file.seek(0)
+    found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != expected:
         raise ManifestInvalid(
-            f"model {path}: sha256: {found}: {path.stem}.json says {expected}; fetch both files of one job again"
+            f"model {path}: sha256: {found}: {path.stem}.json says {shown(expected)}; fetch both files of one job again"
         )

@@ -15,7 +15,6 @@ from fedsilo.api.job import FederatedJobSpec, LearningTaskSpec
 from fedsilo.api.loading import JobManifest
 from fedsilo.engine.scoring import load_test_set
 from fedsilo.errors import DataInvalid, ManifestInvalid
-from fedsilo.json_files import read_json
 from fedsilo.learning import saved
 from fedsilo.learning.devices import pick_device, prepare_torch
 from fedsilo.learning.evaluation import Evaluation
@@ -69,7 +68,7 @@ def _fitting_model(path: Path, federation: JobManifest) -> nn.Module:
     spec = federation.job.spec
     prepare_torch(spec.training.threads)
     network = saved.open_model(path, spec.model, spec.task)
-    description = read_json(path.with_suffix(".json"))
+    description = saved.read_description(path.with_suffix(".json"))
     _require_fit(path, description["data"], spec.data)
     _require_task(path, description.get("task"), spec.task)
     return network

@@ -24,7 +24,6 @@ from fedsilo.api.loading import JobManifest
 from fedsilo.api.text import first_line
 from fedsilo.durable import publish, temporary_file
 from fedsilo.errors import ManifestInvalid, MethodError
-from fedsilo.json_files import read_json
 from fedsilo.validation import Source, as_manifest
 
 if TYPE_CHECKING:
@@ -92,12 +91,15 @@ def export(
         _require_packages()
     source = Path(model)
 
+    from fedsilo.learning.saved import read_description
     from fedsilo.local.evaluation import open_model
 
     with looking_at("", allow_imports):
         network, inputs = open_model(source, as_manifest(manifest), EXAMPLES)
     description = {
-        name: value for name, value in read_json(source.with_suffix(".json")).items() if name != "updates"
+        name: value
+        for name, value in read_description(source.with_suffix(".json")).items()
+        if name != "updates"
     }
     text = json.dumps(description, sort_keys=True)
     return [_export(source, network, inputs, text, name, path) for name, path in wanted]

@@ -9,12 +9,12 @@ from pydantic import ValidationError
 
 from fedsilo.api.digest import canonical_digest
 from fedsilo.api.job import FederatedJobSpec
+from fedsilo.api.messages import first_fault
 from fedsilo.engine.provenance import JobLine
 from fedsilo.errors import ManifestInvalid, Problem, ProvenanceInvalid
 from fedsilo.methods import registry
 from fedsilo.methods.interface import Exchange
 from fedsilo.methods.method import Method
-from fedsilo.verification.lines import first_fault
 from fedsilo.verification.place import Place
 from fedsilo.wire import VerifyKey
 

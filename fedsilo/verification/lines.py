@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
+from fedsilo.api.messages import first_fault
 from fedsilo.durable import readable
 from fedsilo.engine.provenance import ENDING, OPENING, ExchangeLine, JobLine, ModelLine, text_of
 from fedsilo.errors import ProvenanceInvalid
@@ -52,17 +53,6 @@ def parsed(where: str, text: bytes, kind: type[AnyLine]) -> AnyLine:
     if written != text:
         raise ProvenanceInvalid(f"{where}: is not written as fedsilo writes it")
     return line
-
-
-def first_fault(error: ValidationError) -> str:
-    """The first field that is wrong, and why; nothing in it was chosen by whoever wrote the field."""
-    fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    return f"{shown('.'.join(map(str, fault['loc'])))}: {shown(fault['msg'])}"
-
-
-def shown(text: str) -> str:
-    """A text from outside, so that it can neither steer a terminal nor fill it."""
-    return ascii(text)[1:-1][:200]
 
 
 def previous_of(text: bytes) -> str | None:

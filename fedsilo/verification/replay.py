@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from fedsilo.api.messages import shown
 from fedsilo.digests import short
 from fedsilo.durable import require_content
 from fedsilo.engine.context import JobContext
@@ -26,7 +27,7 @@ from fedsilo.methods.interface import Assignment
 from fedsilo.methods.state import State, StoredTree
 from fedsilo.verification.chain import VerifiedChain, VerifiedExchange
 from fedsilo.verification.job import VerifiedJob
-from fedsilo.verification.lines import names_of_updates, shown
+from fedsilo.verification.lines import names_of_updates
 from fedsilo.verification.place import Place
 from fedsilo.verification.public_files import public_dataset
 from fedsilo.wire import BlobRef, Expected, write_tensors

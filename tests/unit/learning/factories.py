@@ -59,3 +59,8 @@ def huge(input_shape: Shape, classes: int) -> SimpleNamespace:
         return SimpleNamespace(
             encoder=nn.Linear(input_shape[0], 1 << 38), classifier=nn.Linear(1 << 38, classes)
         )
+
+
+def wide_network(input_shape: tuple[int, ...], classes: int, width: int) -> nn.Module:
+    """A network as wide as its configuration says."""
+    return nn.Sequential(nn.Linear(input_shape[0], width), nn.Linear(width, classes))

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import resource
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -114,9 +116,62 @@ def test_files_that_do_not_fit(
 def test_not_json(saved: Path) -> None:
     saved.with_name("model.json").write_text("{")
     with pytest.raises(
-        ManifestInvalid, match=r"model\.json: Expecting .*; use the model.json that the job wrote"
+        ManifestInvalid,
+        match=r"model\.json: line 1, column 2 is not JSON; use the model.json that the job wrote",
     ):
         fedsilo.load_model(saved)
+
+
+WIDE = {"inputShape": [60_000], "classes": 10}
+BASE = {"name": "mlp", "config": {"hidden": [60_000] * 16}}
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (BASE, r"tensor '.*': is not in this model"),
+        (
+            {"name": "concatenated", "config": {"encoders": 1000, "base": BASE}},
+            "1000 encoders have 32000 tensors",
+        ),
+        (
+            {"name": "concatenated", "config": {"encoders": 10**9, "base": BASE}},
+            "encoders: .* less than or equal to 1000",
+        ),
+        ({"name": "concatenated", "config": {"base": BASE}}, "spec.model.config: encoders: Field required"),
+        (
+            {
+                "name": "concatenated",
+                "config": {"encoders": 2, "base": {"name": "concatenated", "config": {}}},
+            },
+            "base: is made of other models itself",
+        ),
+        (
+            {"name": "gated", "config": {"base": BASE, "mixes": "logits"}},
+            r"tensor '.*': is not in this model",
+        ),
+        ({"name": "gated", "config": {"base": BASE, "mixes": "all"}}, "mixes: Input should be 'logits'"),
+        ({"name": "gated", "config": {}}, "base: Field required"),
+        (
+            {"name": "python:tests.unit.learning.factories:wide_network", "config": {"width": 60_000}},
+            r"tensor '.*': is not in this model",
+        ),
+    ],
+)
+def test_a_network_that_is_not_the_file_s_takes_no_memory(
+    saved: Path, model: dict[str, Any], message: str
+) -> None:
+    describe(saved, model=model, data=WIDE)
+    tracemalloc.start()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    try:
+        with pytest.raises((ManifestInvalid, MethodError), match=message) as caught:
+            fedsilo.load_model(saved)
+        assert "\n" not in str(caught.value)
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
+    finally:
+        tracemalloc.stop()
 
 
 def test_only_the_public_names_exist() -> None:

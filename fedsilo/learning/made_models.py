@@ -1,0 +1,39 @@
+"""Models that a method makes of the job's own architecture: their names, and what they are made of. Torch-free."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from fedsilo.api.common import MAX_SILOS, Fields, Integer, wrong
+from fedsilo.api.job import ModelSpec
+
+CONCATENATED = "concatenated"
+GATED = "gated"
+MADE_BY_METHODS = (CONCATENATED, GATED)
+
+
+class MadeOf(Fields):
+    """Configuration of a model that a method made of the job's own architecture."""
+
+    base: ModelSpec
+
+    @field_validator("base")
+    @classmethod
+    def _is_the_jobs_own(cls, base: ModelSpec) -> ModelSpec:
+        if base.name in MADE_BY_METHODS:
+            raise wrong("is made of other models itself", "name an architecture that a job can have")
+        return base
+
+
+class ConcatenatedConfig(MadeOf):
+    """Configuration of `concatenated`."""
+
+    encoders: Annotated[Integer, Field(ge=1, le=MAX_SILOS)]
+
+
+class GatedConfig(MadeOf):
+    """Configuration of `gated`."""
+
+    mixes: Literal["logits", "probabilities"]
