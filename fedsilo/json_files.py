@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedsilo.durable import RESTORE, read_file, write_durably, write_visibly
+from fedsilo.durable import MAX_BYTES, RESTORE, read_file, write_durably, write_visibly
 from fedsilo.errors import FileDamaged
 from fedsilo.plain_files import read_plain
 
@@ -73,13 +73,16 @@ def content_with_digest(document: Mapping[str, Any]) -> bytes:
     return f'{text}"sha256": "{digest}"}}'.encode()
 
 
-def read_with_digest(path: Path, remedy: str = RESTORE, fields: Fields = NO_FIELDS) -> dict[str, Any] | None:
+def read_with_digest(
+    path: Path, remedy: str = RESTORE, fields: Fields = NO_FIELDS, most: int = MAX_BYTES
+) -> dict[str, Any] | None:
     """The object of `write_with_digest`, or None where there is no such file.
 
     :param fields: what it must hold, so that no other file is taken for it.
+    :param most: bytes that it may have.
     :raises FileDamaged: when a single bit is not as it was written, or the file is another one.
     """
-    content = read_file(path, remedy)
+    content = read_file(path, remedy, most)
     if content is None:
         return None
     document = _parsed(path, content, remedy)

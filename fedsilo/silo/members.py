@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedsilo.api.agent import SiloAgentSpec
 from fedsilo.errors import PolicyRefused
-from fedsilo.wire import VerifyKey
+from fedsilo.wire import VerifyKey, sharing
 
 FIELD = "spec.trust.members"
 REMEDY = "delete this SiloAgent, the operator makes the right one"
@@ -26,12 +26,11 @@ def member_keys(agent: SiloAgentSpec) -> dict[str, VerifyKey]:
             f"{FIELD}: {len(names)} silos, where the job has {len(expected)} that mask their updates under each "
             f"other's keys ({wrong}); {REMEDY}"
         )
-    seen: dict[str, str] = {}
-    for member in listed:
-        if (other := seen.setdefault(member.public_key, member.silo)) != member.silo:
-            raise PolicyRefused(f"{FIELD}: {other} and {member.silo} have the same key; {REMEDY}")
+    keys = {member.silo: member.public_key for member in listed}
+    if shared := sharing(keys):
+        raise PolicyRefused(f"{FIELD}: {shared[0]} and {shared[1]} have the same key; {REMEDY}")
     own = f"{agent.silo.namespace}/{agent.silo.name}"
-    if listed and seen.get(agent.trust.public_key) != own:
+    if listed and keys.get(own) != agent.trust.public_key:
         raise PolicyRefused(
             f"{FIELD}: the key of {own} is not that of spec.trust.publicKey, {agent.trust.public_key}; {REMEDY}"
         )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection, Mapping
+import hashlib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,13 +24,24 @@ from fedsilo.engine.provenance import (
 )
 from fedsilo.engine.selection import BEST
 from fedsilo.errors import Problem, ProvenanceInvalid
+from fedsilo.json_files import MAX_DOCUMENT_BYTES, MAX_DOCUMENT_VALUES
+from fedsilo.json_files import parsed as parsed_json
 from fedsilo.methods.interface import EVALUATE, INITIAL, PREPROCESSING, Exchange
 from fedsilo.methods.schedule import exchange_id, participants, task_id
 from fedsilo.methods.secure_sums import asks_the_answered
 from fedsilo.verification.job import VerifiedJob, verified_job
-from fedsilo.verification.lines import decoded, names_of_updates, parsed, previous_of, split
+from fedsilo.verification.lines import (
+    MAX_JOB_BYTES,
+    ChainLines,
+    decoded,
+    most_bytes,
+    names_of_updates,
+    parsed,
+    previous_of,
+)
 from fedsilo.verification.place import Place
 from fedsilo.wire import (
+    BlobReader,
     Task,
     UpdateHeader,
     VerifyKey,
@@ -97,31 +110,45 @@ def verify(place: Place, pins: Mapping[str, VerifyKey]) -> VerifiedChain:
     :raises ManifestInvalid: when it cannot be told, see `verified_job`.
     :raises FileDamaged: when a file cannot be read.
     """
-    texts, seal = split(place.provenance)
-    first = parsed(f"{place.provenance}: job", texts[0], JobLine)
+    with readable(place.provenance, _AGAIN), place.open(place.provenance) as file:
+        return _verified(place, ChainLines(place.provenance, file), pins)
+
+
+def _verified(place: Place, lines: ChainLines, pins: Mapping[str, VerifyKey]) -> VerifiedChain:
+    text = lines.take(MAX_JOB_BYTES) or b""
+    first = parsed(f"{place.provenance}: job", text, JobLine)
     if first.previous != FIRST:
         raise ProvenanceInvalid(f"{place.provenance}: job: names a line before it, and is the first")
-    if len(texts) > 1 and (named := previous_of(texts[1])):
+    most = most_bytes(len(first.silos))
+    following = lines.take(most)
+    if following is not None and (named := previous_of(following)):
         # Before anything is made of it: a changed specification may name what is not installed here.
-        _check_link(f"{place.provenance}: line 2", named, texts[0])
+        _check_link(f"{place.provenance}: line 2", named, text)
     job = verified_job(place, first, pins)
     _check_initial(f"{place.provenance}: job", job, first.state)
     done: list[VerifiedExchange] = []
     before = first.state
-    for position, exchange in enumerate(job.exchanges, start=1):
+    for exchange in job.exchanges:
         where = f"{place.provenance}: round {exchange.round} ({exchange_id(exchange)})"
-        if position >= len(texts) - 1:
+        if following is None or lines.last:
             if _may_end(job, done):
                 break
             raise ProvenanceInvalid(f"{where}: is missing")
-        line = parsed(where, texts[position], ExchangeLine)
+        line = parsed(where, following, ExchangeLine)
         answered = done[-1].line.updates if done else {}
         done.append(_exchange(job, exchange, line, where, before, answered))
-        _check_link(where, line.previous, texts[position - 1])
-        _check_kept(place.kept, done[-1], job)
+        _check_link(where, line.previous, text)
+        _check_kept(place, done[-1], job)
         before = line.state
-    last = _model(place, texts, done)
-    _check_seal(place, job, texts, seal)
+        text, following = following, lines.take(most)
+    where = f"{place.provenance}: model"
+    if following is None or not lines.last:
+        problem = "is missing" if following is None else "has lines before it after the job's last exchange"
+        raise ProvenanceInvalid(f"{where}: {problem}")
+    last = parsed(where, following, ModelLine)
+    _check_link(where, last.previous, text)
+    _check_released(place, last, done)
+    _check_seal(place, job, following, len(done) + 2, lines.seal())
     kept = sum(len(found.line.updates) for found in done) if place.kept.is_dir() else None
     return VerifiedChain(job, first.state, tuple(done), last.model, kept)
 
@@ -233,14 +260,15 @@ def _check_link(where: str, previous: str, text: bytes) -> None:
         )
 
 
-def _check_kept(kept: Path, found: VerifiedExchange, job: VerifiedJob) -> None:
-    if not kept.is_dir():
+def _check_kept(place: Place, found: VerifiedExchange, job: VerifiedJob) -> None:
+    if not place.kept.is_dir():
         return
     names = names_of_updates(found.where, found.line)
     for silo, name in update_files(found.line, tuple(job.silos)).items():
-        path = kept / name
+        path = place.kept / name
         what = f"{path}: round {found.exchange.round}, silo {silo}"
-        _check_digest(path, names[silo], what, partial(_checked, what, partial(stored_digest, path)))
+        with _reading(path, what):
+            _check_digest(what, names[silo], _checked(what, partial(stored_digest, path, place.root)))
 
 
 def _may_end(job: VerifiedJob, done: list[VerifiedExchange]) -> bool:
@@ -254,74 +282,75 @@ def _may_end(job: VerifiedJob, done: list[VerifiedExchange]) -> bool:
     return done[-1].exchange.round // job.spec.evaluation.every >= patience
 
 
-def _model(place: Place, texts: list[bytes], done: list[VerifiedExchange]) -> ModelLine:
-    where, exchanges = f"{place.provenance}: model", len(done)
-    if len(texts) != exchanges + 2:
-        raise ProvenanceInvalid(f"{where}: {len(texts) - exchanges - 2} lines after the job's last exchange")
-    line = parsed(where, texts[-1], ModelLine)
-    _check_link(where, line.previous, texts[-2])
-    _check_file(place.model, line.model, str(place.model))
-    _check_best(where, place.model, done[-1].line.state)
-    _check_file(place.description, line.description, str(place.description))
-    _check_description(place.description, line.model, done)
-    return line
+def _check_released(place: Place, line: ModelLine, done: list[VerifiedExchange]) -> None:
+    """The model's line against the files that were released."""
+    what = str(place.model)
+    with _reading(place.model, what), place.open(place.model) as file:
+        # Before so much is read: a file may be larger than any disk, and have no tensors.
+        _checked(what, partial(BlobReader, place.model, file))
+        _check_digest(what, line.model, _digest_of(file, SHA256))
+        best = done[-1].line.state.trees.get(BEST)
+        if best is not None and (found := _digest_of(file, algorithm_of(best))) != best:
+            raise ProvenanceInvalid(
+                f"{place.provenance}: model: is {short(found)}, but the best one of the state is {short(best)}"
+            )
+    what = str(place.description)
+    with _reading(place.description, what), place.open(place.description) as file:
+        content = file.read(MAX_DOCUMENT_BYTES + 1)
+    if len(content) > MAX_DOCUMENT_BYTES:
+        raise ProvenanceInvalid(f"{what}: has more than {MAX_DOCUMENT_BYTES} bytes")
+    _check_digest(what, line.description, hashlib.sha256(content).hexdigest())
+    _check_description(what, content, line.model, done)
 
 
-def _check_best(where: str, model: Path, state: StateDigests) -> None:
-    """Whether the model is the best one of the state, where that keeps one: by the hash that names its blob."""
-    best = state.trees.get(BEST)
-    if best is not None and (found := _digest_of_file(model, algorithm_of(best))) != best:
-        raise ProvenanceInvalid(f"{where}: is {short(found)}, but the best one of the state is {short(best)}")
-
-
-def _check_description(path: Path, model: str, done: list[VerifiedExchange]) -> None:
+def _check_description(what: str, content: bytes, model: str, done: list[VerifiedExchange]) -> None:
     """What the description says of the model and its updates, as far as the chain knows it too."""
     try:
-        description: dict[str, Any] = json.loads(path.read_bytes())
+        description: dict[str, Any] = parsed_json(content, MAX_DOCUMENT_VALUES)
         said = (
             description["sha256"],
             {task: digest for line in description["updates"] for task, digest in line["digests"].items()},
         )
-    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
-        raise ProvenanceInvalid(f"{path}: is no description of a model") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ProvenanceInvalid(f"{what}: is no description of a model") from None
     updates = {
         task_id(found.exchange, silo): name
         for found in done
         for silo, name in names_of_updates(found.where, found.line).items()
     }
     if said != (model, updates):
-        raise ProvenanceInvalid(f"{path}: names another model or other updates than the chain")
+        raise ProvenanceInvalid(f"{what}: names another model or other updates than the chain")
 
 
-def _check_seal(place: Place, job: VerifiedJob, texts: list[bytes], seal: bytes) -> None:
+def _check_seal(place: Place, job: VerifiedJob, last: bytes, lines: int, seal: bytes) -> None:
     what = f"{place.provenance}: seal"
     end = _checked(what, partial(open_chain, seal, job.key))
     _compare(
         what,
         {
             "job": (end.job, job.uid),
-            "lines": (end.lines, len(texts)),
-            "chain": (end.chain.hex(), sha256_of(texts[-1].decode())),
+            "lines": (end.lines, lines),
+            "chain": (end.chain.hex(), sha256_of(last.decode())),
         },
     )
 
 
-def _check_file(path: Path, sha256: str, what: str) -> None:
-    _check_digest(path, sha256, what, partial(_digest_of_file, path, SHA256))
-
-
-def _digest_of_file(path: Path, algorithm: str) -> str:
-    with path.open("rb") as file:
-        return file_digest(file, algorithm)
-
-
-def _check_digest(path: Path, sha256: str, what: str, read: Callable[[], str]) -> None:
-    """Compare the digest that `read` finds in a file with the one of the chain."""
+@contextmanager
+def _reading(path: Path, what: str) -> Iterator[None]:
+    """A block that reads a file which the chain names."""
     try:
         with readable(path, _AGAIN):
-            found = read()
+            yield
     except FileNotFoundError:
         raise ProvenanceInvalid(f"{what}: is missing") from None
+
+
+def _digest_of(file: BufferedReader, algorithm: str) -> str:
+    file.seek(0)
+    return file_digest(file, algorithm)
+
+
+def _check_digest(what: str, sha256: str, found: str) -> None:
     if found != sha256:
         raise ProvenanceInvalid(f"{what}: its SHA-256 is {found[:12]}, but the chain says {sha256[:12]}")
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import ValidationError
 
+from fedsilo.api.common import QUALIFIED_NAME
 from fedsilo.api.digest import canonical_digest
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.messages import first_fault
@@ -16,7 +18,7 @@ from fedsilo.methods import registry
 from fedsilo.methods.interface import Exchange
 from fedsilo.methods.method import Method
 from fedsilo.verification.place import Place
-from fedsilo.wire import VerifyKey
+from fedsilo.wire import VerifyKey, sharing
 
 JOB = "job"
 """Name under which the job's own key is pinned; a silo's has a slash."""
@@ -72,6 +74,7 @@ def verified_job(place: Place, line: JobLine, pins: Mapping[str, VerifyKey]) -> 
         raise ProvenanceInvalid(f"{where}: its silos are {', '.join(names)}, not those of its specification")
     key = _key(f"{where}: taskKey", line.task_key)
     silos = {silo.name: _key(f"{where}: silo {silo.name}", silo.key) for silo in line.silos}
+    _check_owners(where, {JOB: key, **silos})
     method = registry.bind(spec)
     job = VerifiedJob(
         name=line.name,
@@ -86,6 +89,17 @@ def verified_job(place: Place, line: JobLine, pins: Mapping[str, VerifyKey]) -> 
     )
     _check_pins(where, job.keys(), pins)
     return job
+
+
+def _check_owners(where: str, keys: Mapping[str, VerifyKey]) -> None:
+    """Each silo has a name that a Silo can have, and a key of its own: two silos under one key are no two silos."""
+    if odd := next((name for name in keys if name != JOB and not re.fullmatch(QUALIFIED_NAME, name)), None):
+        raise ProvenanceInvalid(f"{where}: silo {odd}: is no namespace/name of a Silo")
+    if shared := sharing(keys):
+        one, other = (f"silo {name}" if name != JOB else "the job itself" for name in shared)
+        raise ProvenanceInvalid(
+            f"{where}: {one} and {other} have one key, {keys[shared[0]].to_text()}: they are one"
+        )
 
 
 def _check_pins(where: str, keys: Mapping[str, VerifyKey], pins: Mapping[str, VerifyKey]) -> None:

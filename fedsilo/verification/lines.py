@@ -3,39 +3,88 @@
 from __future__ import annotations
 
 import base64
-import json
 import re
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 from pydantic import ValidationError
 
 from fedsilo.api.messages import first_fault
-from fedsilo.durable import readable
 from fedsilo.engine.provenance import ENDING, OPENING, ExchangeLine, JobLine, ModelLine, text_of
 from fedsilo.errors import ProvenanceInvalid
+from fedsilo.json_files import MAX_DOCUMENT_VALUES
+from fedsilo.json_files import parsed as parsed_json
 from fedsilo.wire import update_digest
+from fedsilo.wire.envelope import MAX_ENVELOPE_BYTES
+from fedsilo.wire.header import MAX_HEADER_BYTES
 
 AnyLine = TypeVar("AnyLine", JobLine, ExchangeLine, ModelLine)
 
+MAX_JOB_BYTES = 4 << 20
+"""Most bytes of the first line: a specification is smaller than a manifest, and has a thousand keys at most."""
+
+MAX_SEAL_BYTES = 1 << 16
+
+_SEPARATOR = b",\n"
+_SEALED = ENDING.removeprefix(b"\n")
 _CLOSING = b'"}\n'
+_PIECE_BYTES = 1 << 20
+_SILO_BYTES = (MAX_ENVELOPE_BYTES + MAX_HEADER_BYTES) // 3 * 4 + 4096
 
 
-def split(path: Path) -> tuple[list[bytes], bytes]:
-    """The chain's lines and its seal, neither of them checked.
+def most_bytes(silos: int) -> int:
+    """Most bytes of an exchange's line: a sealed task and the signed part of an update of each silo, in base64."""
+    return MAX_JOB_BYTES + silos * _SILO_BYTES
 
-    :raises ProvenanceInvalid: when the file is not built as one.
-    :raises FileDamaged: when it cannot be read.
+
+class ChainLines:
+    """The lines of a provenance file, read one at a time, and its seal; what they say is not checked.
+
+    :param file: the open file, at its beginning.
+    :ivar last: whether the line that was taken last ends the chain.
+    :raises ProvenanceInvalid: when the file does not begin as one.
     """
-    with readable(path):
-        content = path.read_bytes()
-    if not content.startswith(OPENING):
-        raise ProvenanceInvalid(f"{path}: does not begin with {OPENING.decode().strip()}")
-    end = content.rfind(ENDING)
-    if end < len(OPENING) or not content.endswith(_CLOSING):
-        raise ProvenanceInvalid(f"{path}: does not end with a seal")
-    seal = content[end + len(ENDING) : -len(_CLOSING)]
-    return content[len(OPENING) : end].split(b",\n"), decoded(f"{path}: seal", seal.decode(errors="replace"))
+
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        if file.read(len(OPENING)) != OPENING:
+            raise ProvenanceInvalid(f"{path}: does not begin with {OPENING.decode().strip()}")
+        self.last = False
+        self._path, self._file = path, file
+
+    def take(self, most: int) -> bytes | None:
+        """The next line, without its end; None after the last.
+
+        :param most: bytes that it may have.
+        :raises ProvenanceInvalid: when it is longer, is no text, or the file ends in it.
+        """
+        if self.last:
+            return None
+        line = self._line(most + len(_SEPARATOR))
+        self.last = not line.endswith(_SEPARATOR)
+        return line.removesuffix(b"\n") if self.last else line.removesuffix(_SEPARATOR)
+
+    def seal(self) -> bytes:
+        """What follows after the last line, decoded.
+
+        :raises ProvenanceInvalid: when it is not built as a seal, or something comes after it.
+        """
+        line = self._line(MAX_SEAL_BYTES)
+        if not line.startswith(_SEALED) or not line.endswith(_CLOSING) or self._file.read(1):
+            raise ProvenanceInvalid(f"{self._path}: does not end with a seal")
+        return decoded(f"{self._path}: seal", line[len(_SEALED) : -len(_CLOSING)].decode())
+
+    def _line(self, most: int) -> bytes:
+        line = bytearray()
+        while not line.endswith(b"\n"):
+            piece = self._file.readline(min(_PIECE_BYTES, most + 1 - len(line)))
+            line += piece
+            if not piece:
+                raise ProvenanceInvalid(f"{self._path}: does not end with a seal")
+            if len(line) > most:
+                raise ProvenanceInvalid(f"{self._path}: has a line of more than {most} bytes")
+            if not piece.isascii() or b"\0" in piece:
+                raise ProvenanceInvalid(f"{self._path}: is no text of JSON as fedsilo writes it")
+        return bytes(line)
 
 
 def parsed(where: str, text: bytes, kind: type[AnyLine]) -> AnyLine:
@@ -44,7 +93,7 @@ def parsed(where: str, text: bytes, kind: type[AnyLine]) -> AnyLine:
     :raises ProvenanceInvalid: when it is another, or a byte of it is not as it was written.
     """
     try:
-        line = kind.model_validate(json.loads(text))
+        line = kind.model_validate(parsed_json(text, MAX_DOCUMENT_VALUES))
         written = text_of(line).encode()
     except ValidationError as error:
         raise ProvenanceInvalid(f"{where}: {first_fault(error)}") from None

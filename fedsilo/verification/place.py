@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 
 from fedsilo.engine.provenance import FILE
 from fedsilo.errors import ManifestInvalid
-from fedsilo.json_files import Fields, read_with_digest
+from fedsilo.json_files import MAX_DOCUMENT_BYTES, Fields, read_with_digest
+from fedsilo.plain_files import open_plain
 
 _RUN_FIELDS: Fields = {"uid": str, "specDigest": str}
 
 
 @dataclass(frozen=True)
 class Place:
-    """The files that are verified together.
+    """The files that are verified together, all of them below one directory.
 
+    :param root: the directory, below which no link is followed.
     :param kept: directory of the kept updates; it need not exist.
     :param run: uid and specification digest that the run's directory itself states; None elsewhere.
     """
 
+    root: Path
     provenance: Path
     model: Path
     description: Path
     kept: Path
     run: tuple[str, str] | None
+
+    def open(self, path: Path) -> BufferedReader:
+        """One of the files, for reading.
+
+        :raises OSError: when it is not there, cannot be read, or is no plain file below the directory.
+        """
+        return open_plain(path, self.root)
 
 
 def find(directory: Path) -> Place:
@@ -33,17 +45,18 @@ def find(directory: Path) -> Place:
     :raises ManifestInvalid: when it has no provenance; the message says why, as far as can be told.
     :raises FileDamaged: when the run's own file is damaged.
     """
-    run = read_with_digest(directory / "run.json", fields=_RUN_FIELDS)
+    run = read_with_digest(directory / "run.json", fields=_RUN_FIELDS, most=MAX_DOCUMENT_BYTES)
     if run is not None and run.get("inProcess"):
         raise ManifestInvalid(
             f"{directory}: holds a run in one process, in which nothing is signed: there is no {FILE}, and nothing to "
             "verify; run the job without --in-process"
         )
     provenance = directory / FILE
-    if not provenance.is_file():
+    if not os.path.lexists(provenance):
         raise ManifestInvalid(f"{directory}: has no {FILE}; {_why(directory)}")
     inner = directory / "aggregator"
     return Place(
+        root=directory,
         provenance=provenance,
         model=directory / "model.safetensors",
         description=directory / "model.json",

@@ -27,7 +27,7 @@ from fedsilo.wire.contract import Contract, EncodedTensor, ExpectedBlock
 from fedsilo.wire.envelope import MAX_ENVELOPE_BYTES, open_envelope, seal
 from fedsilo.wire.header import TensorEntry, UpdateHeader, update_digest
 from fedsilo.wire.hub import HUB, MAX_HUB_BYTES, open_agents, seal_agents
-from fedsilo.wire.keys import PROVENANCE, REQUEST, TASK, UPDATE, SigningKey, VerifyKey
+from fedsilo.wire.keys import PROVENANCE, REQUEST, TASK, UPDATE, SigningKey, VerifyKey, sharing
 from fedsilo.wire.problems import STATUS, problem_document
 from fedsilo.wire.provenance import ChainEnd, open_chain, seal_chain
 from fedsilo.wire.request import claimed_sender, sign_request, verify_request
@@ -118,6 +118,7 @@ __all__ = [
     "seal_agents",
     "seal_chain",
     "seal_task",
+    "sharing",
     "sign_request",
     "sign_statement",
     "signed_part",

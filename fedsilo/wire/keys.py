@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -188,6 +189,17 @@ class SigningKey:
     def sign(self, domain: str, message: bytes) -> bytes:
         """The signature of 64 bytes over the domain and the message."""
         return self._key.sign(_signed(domain, message))
+
+
+def sharing(keys: Mapping[str, Hashable]) -> tuple[str, str] | None:
+    """The first two names that have one key, in the order of the names; None where each has its own.
+
+    :param keys: name -> key, in whatever form.
+    """
+    first: dict[Hashable, str] = {}
+    return next(
+        ((other, name) for name, key in keys.items() if (other := first.setdefault(key, name)) != name), None
+    )
 
 
 def _signed(domain: str, message: bytes) -> bytes:

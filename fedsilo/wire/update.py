@@ -9,6 +9,7 @@ from typing import BinaryIO
 import numpy as np
 
 from fedsilo.errors import Problem
+from fedsilo.plain_files import open_plain
 from fedsilo.wire.checker import PayloadCheck
 from fedsilo.wire.envelope import SIGNATURE_HEAD, read_bin_head, split_envelope
 from fedsilo.wire.header import (
@@ -51,12 +52,14 @@ def signed_part(path: Path) -> bytes:
         return _read_signed(path, file)
 
 
-def stored_digest(path: Path) -> str:
+def stored_digest(path: Path, root: Path | None = None) -> str:
     """The digest of the update in a file, all of which holds what its header says; who signed that is not looked at.
 
+    :param root: a directory above it, as of `fedsilo.plain_files.open_plain`.
     :raises Problem: `malformed`, `truncated`, `too-long`, `digest-mismatch` or `not-finite`, or as `decode_header`.
+    :raises OSError: when it cannot be read, or is no plain file.
     """
-    with path.open("rb") as file:
+    with open_plain(path, root) as file:
         data = _read_signed(path, file)
         header = decode_header(_cut(f"update {path}", data)[0])
         payloads = PayloadCheck(len(data), header.blocks, header.algorithm)

@@ -10,9 +10,10 @@ from pathlib import Path, PurePosixPath
 
 from fedsilo.cli.cluster.reading import Copy, ReaderPod
 from fedsilo.durable import rename, sync, sync_directory
-from fedsilo.engine.provenance import FILE, ExchangeLine, update_files
+from fedsilo.engine.provenance import FILE, ExchangeLine, JobLine, update_files
 from fedsilo.errors import ManifestInvalid, Problem, ProvenanceInvalid
-from fedsilo.verification.lines import names_of_updates, parsed, split
+from fedsilo.plain_files import open_plain
+from fedsilo.verification.lines import MAX_JOB_BYTES, ChainLines, most_bytes, names_of_updates, parsed
 from fedsilo.wire import stored_digest
 
 _SAFE = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
@@ -82,7 +83,7 @@ def _require_update(path: Path, name: str, digest: str) -> None:
 def _kept_updates(provenance: Path) -> dict[str, str]:
     """Path of each update below the kept ones -> its digest."""
     found: dict[str, str] = {}
-    for number, text in enumerate(split(provenance)[0][1:-1], start=2):
+    for number, text in enumerate(_exchange_lines(provenance), start=2):
         where = f"{FILE}: line {number}"
         line = parsed(where, text, ExchangeLine)
         digests = names_of_updates(where, line)
@@ -91,3 +92,13 @@ def _kept_updates(provenance: Path) -> dict[str, str]:
                 raise ProvenanceInvalid(f"{where}: kept/{name} is no file of an update")
             found[name] = digests[silo]
     return found
+
+
+def _exchange_lines(provenance: Path) -> Iterator[bytes]:
+    """All lines but those of the job and the model."""
+    with open_plain(provenance) as file:
+        lines = ChainLines(provenance, file)
+        job = parsed(f"{FILE}: line 1", lines.take(MAX_JOB_BYTES) or b"", JobLine)
+        while (text := lines.take(most_bytes(len(job.silos)))) is not None and not lines.last:
+            yield text
+        lines.seal()

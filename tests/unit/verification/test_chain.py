@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 import shutil
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ from tests.unit.verification.chains import (
 
 TRAIN_1, TRAIN_2, EVALUATE, MODEL = 1, 2, 3, 4
 S0, S1, S2 = "silos/s0", "silos/s1", "silos/s2"
+KEPT = "kept/r00002-train/r00002-train-s1.update"
 ROUND_1, ROUND_2 = "round 1 (r00001-train): ", "round 2 (r00002-train): "
 
 
@@ -45,6 +48,116 @@ def test_an_untouched_directory_holds(finished: Path) -> None:
     assert (chain.tasks, chain.updates, chain.kept) == (9, 7, 7)
     assert chain.model == json.loads((finished / "model.json").read_text())["sha256"]
     assert chain.job.pinned == set()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda silos: silos[1].update(key=silos[0]["key"]),
+            f"job: silo {S0} and silo {S1} have one key, ed25519:",
+        ),
+        (
+            lambda silos: silos[2].update(key=TASK_KEY.verify_key.to_text()),
+            f"job: the job itself and silo {S2} have one key, ed25519:",
+        ),
+    ],
+)
+def test_two_owners_of_one_key_are_one(
+    directory: Path, change: Callable[[list[dict[str, str]]], object], message: str
+) -> None:
+    edit_and_link(directory, lambda lines: change(lines[0]["silos"]), TASK_KEY)
+    with pytest.raises(ProvenanceInvalid, match=re.escape(message)):
+        verified(directory)
+
+
+@pytest.mark.parametrize("name", ["silos/S0", "silos/s0.", "../s0", "s0"])
+def test_a_silo_has_a_name_that_a_silo_can_have(directory: Path, name: str) -> None:
+    def change(lines: Lines) -> None:
+        lines[0]["silos"][0]["name"] = name
+        lines[0]["spec"]["silos"] = {"selector": {"matchLabels": {"a": "b"}}}
+
+    edit_and_link(directory, change, TASK_KEY)
+    with pytest.raises(ProvenanceInvalid, match=f"silo {re.escape(name)}: is no namespace/name of a Silo"):
+        verified(directory)
+
+
+def replaced(name: str, put: Callable[[Path], object]) -> Callable[[Path], None]:
+    def apply(root: Path) -> None:
+        (root / name).unlink()
+        put(root / name)
+
+    return apply
+
+
+def terabyte(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 1 << 40)
+
+
+def elsewhere(path: Path) -> None:
+    other = path.parent.parent.parent / "elsewhere"
+    other.write_bytes(b"of nobody's business")
+    path.symlink_to(other)
+
+
+def folder_elsewhere(root: Path) -> None:
+    (root / "kept").rename(root.parent / "kept-elsewhere")
+    (root / "kept").symlink_to(root.parent / "kept-elsewhere")
+
+
+def long_line(root: Path) -> None:
+    path = root / "provenance.json"
+    path.write_bytes(
+        path.read_bytes().replace(b',\n{"exchange"', b',\n{"exchange' + b"x" * (40 << 20) + b'"', 1)
+    )
+
+
+def many_values(root: Path) -> None:
+    path = root / "provenance.json"
+    path.write_bytes(path.read_bytes().replace(b'"kind":"job"', b'"kind":[' + b"[]," * 300_000 + b"[]]", 1))
+
+
+def zeros(root: Path) -> None:
+    path = root / "provenance.json"
+    first = path.read_bytes().split(b",\n")[0]
+    path.write_bytes(first + b",\n")
+    os.truncate(path, 1 << 40)
+
+
+FILES = ("provenance.json", "model.safetensors", "model.json", KEPT)
+HOSTILE = {
+    **{f"{name} that is a pipe": (replaced(name, os.mkfifo), FileDamaged, "is a pipe") for name in FILES},
+    **{f"{name} that is a link": (replaced(name, elsewhere), FileDamaged, "is a link") for name in FILES},
+    "a provenance of a terabyte": (replaced(FILES[0], terabyte), ProvenanceInvalid, "does not begin with"),
+    "a model of a terabyte": (replaced(FILES[1], terabyte), ProvenanceInvalid, "malformed: tensor file"),
+    "a description of a terabyte": (
+        replaced(FILES[2], terabyte),
+        ProvenanceInvalid,
+        "model.json: has more than",
+    ),
+    "an update of a terabyte": (replaced(KEPT, terabyte), ProvenanceInvalid, "malformed: "),
+    "a chain of zeros": (zeros, ProvenanceInvalid, "is no text of JSON as fedsilo writes it"),
+    "a line without end": (long_line, ProvenanceInvalid, "has a line of more than"),
+    "more values than a document has": (many_values, ProvenanceInvalid, "job: is not JSON"),
+    "kept updates elsewhere": (folder_elsewhere, FileDamaged, "lies in kept, which is a link"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_what_is_no_plain_file_of_bounded_size_is_named_and_takes_no_memory(
+    directory: Path, case: str
+) -> None:
+    change, error, message = HOSTILE[case]
+    change(directory)
+    tracemalloc.start()
+    try:
+        with pytest.raises(error, match=re.escape(message)) as caught:
+            verified(directory)
+        assert "\n" not in str(caught.value)
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_the_silos_that_scored_the_released_model_were_sent_it(finished: Path) -> None:
@@ -99,7 +212,10 @@ OTHER_KEY = silo_key("a stranger").verify_key.to_text()
         (set_field(TRAIN_2, "exchange", to="r00001-train"), f"{ROUND_2}is r00001-train"),
         (lambda lines: lines.pop(TRAIN_2), f"{ROUND_2}is r00002-evaluate"),
         (lambda lines: lines.insert(TRAIN_2, lines[TRAIN_1]), f"{ROUND_2}is r00001-train"),
-        (lambda lines: lines.insert(MODEL, lines[EVALUATE]), "model: 1 lines after the job's last exchange"),
+        (
+            lambda lines: lines.insert(MODEL, lines[EVALUATE]),
+            "model: has lines before it after the job's last exchange",
+        ),
         (lambda lines: lines[TRAIN_1]["tasks"].pop(S1), f"{ROUND_1}silo {S1} was drawn and not asked"),
         (set_task(TRAIN_1, S1, lambda lines: lines[1]["tasks"][S0]), f"{ROUND_1}task of {S1}: silo is {S0}"),
         (
@@ -219,9 +335,6 @@ def test_a_pinned_key_is_the_one_that_counts(finished: Path) -> None:
         ManifestInvalid, match="--key north: no such key; the job has job, silos/s0, silos/s1, silos/s2"
     ):
         verified(finished, north=mine)
-
-
-KEPT = "kept/r00002-train/r00002-train-s1.update"
 
 
 def swap(directory: Path) -> None:
