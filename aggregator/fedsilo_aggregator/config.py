@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
+from fedsilo.api.common import wrong
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.loading import load_document
-from fedsilo.wire import VerifyKey
+from fedsilo.wire import VerifyKey, sharing
 
 
 class SiloKey(BaseModel):
@@ -34,6 +36,12 @@ class AggregatorConfig(BaseModel):
 
     job: FederatedJob = Field(description="The job; its metadata carry the uid.")
     silos: tuple[SiloKey, ...] = Field(description="The job's silos, in the order of its references.")
+
+    @model_validator(mode="after")
+    def _of_one_silo_each(self) -> Self:
+        if shared := sharing({silo.reference: silo.public_key for silo in self.silos}):
+            raise wrong(f"has one key for {shared[0]} and {shared[1]}", "give each silo its own", "silos")
+        return self
 
     def keys(self) -> dict[str, VerifyKey]:
         """Sender -> public key."""

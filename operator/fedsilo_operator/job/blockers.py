@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fedsilo.api.contradictions import quorum_findings
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.observed import Object
+from fedsilo.wire import sharing
 from fedsilo_operator.institution import remote_of
 from fedsilo_operator.job.decisions import hindrance_of, offer_doubt
 from fedsilo_operator.job.gateway import gateway_of
@@ -28,6 +29,7 @@ def blocker(seen: JobObservation, job: FederatedJob, named: Sequence[Ref]) -> Di
         or _silos_missing(job, named, existing)
         or _silos_ambiguous(named)
         or _keys_missing([existing[ref] for ref in named if public_key(existing[ref]) is None])
+        or _keys_shared({str(ref): public_key(existing[ref]) or "" for ref in named})
         or _gateway_missing([existing[ref] for ref in named])
         or _offers_doubted([existing[ref] for ref in named])
     )
@@ -90,6 +92,18 @@ def _keyless(silo: Object) -> str:
     if hindrance is None:
         return f"Silo {ref_of(silo)} has published no key yet; the operator is about to make one."
     return f"Silo {ref_of(silo)} has published no key, and the job waits until it has. {hindrance}"
+
+
+def _keys_shared(keys: Mapping[str, str]) -> Diagnosis | None:
+    """Two Silos of one key are one silo, whose model would count twice and with which a quorum would be met."""
+    shared = sharing(keys)
+    if shared is None:
+        return None
+    text = (
+        f"Silos {shared[0]} and {shared[1]} have published one key, {keys[shared[0]]}, so that they are one silo. Those "
+        "of one namespace share one: move one into a namespace of its own, or take it out of the job."
+    )
+    return Diagnosis(Reason.SILO_AMBIGUOUS, text)
 
 
 def _gateway_missing(silos: Sequence[Object]) -> Diagnosis | None:

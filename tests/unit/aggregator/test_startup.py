@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsilo.errors import FedsiloError, WorkdirConflict
+from fedsilo.errors import FedsiloError, ManifestInvalid, WorkdirConflict
 from fedsilo_aggregator.config import load_config
 from fedsilo_aggregator.startup import claimed, open_engine
 from tests.integration.service.site import Site, federation
@@ -67,6 +67,18 @@ def test_a_full_disk_delays_the_start(tmp_path: Path, filled_disk: FilledDisk) -
         pass
     assert filled_disk.full == 0
     assert (tmp_path / "job" / "lock").read_text().startswith("process ")
+
+
+def test_two_silos_under_one_key_are_refused(tmp_path: Path) -> None:
+    site = Site(tmp_path, federation(), port=1)
+    path = site.workdir.aggregator / "config.json"
+    document = json.loads(path.read_bytes())
+    document["silos"][1]["publicKey"] = document["silos"][0]["publicKey"]
+    path.write_text(json.dumps(document))
+    with pytest.raises(
+        ManifestInvalid, match=r"silos: .*: has one key for \S+ and \S+; give each silo its own"
+    ):
+        load_config(path)
 
 
 def test_a_full_disk_delays_the_opening_of_the_engine(

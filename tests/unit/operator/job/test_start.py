@@ -309,6 +309,22 @@ def test_two_silos_of_one_name_are_refused() -> None:
     )
 
 
+def test_two_silos_of_one_key_are_one_silo() -> None:
+    """Their updates would be one institution's word, counted twice."""
+    lab = Ref("silo-north", "lab")
+    other = silo(lab, key=False)
+    refs = [{"namespace": ref.namespace, "name": ref.name} for ref in (NORTH, lab)]
+    silos = [silo(NORTH), other | {"status": published(other, NORTH)}]
+    harness = JobHarness(manifest(silos={"refs": refs}), silos)
+    harness.settle()
+    assert harness.condition("Accepted") == (
+        "False",
+        "SiloAmbiguous",
+        f"Silos silo-north/north and silo-north/lab have published one key, {public_key(NORTH)}, so that they are one "
+        "silo. Those of one namespace share one: move one into a namespace of its own, or take it out of the job.",
+    )
+
+
 def test_under_a_selector_enough_silos_start_without_those_that_refuse() -> None:
     harness = selecting(NORTH, SOUTH, EAST, min_silos=2)
     harness.settle()
