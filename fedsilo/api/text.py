@@ -54,6 +54,16 @@ def size(count: float) -> str:
     return f"{count:.0f} B" if units[0] == "B" else f"{count:.1f} {units[0]}"
 
 
+def for_spreadsheet(text: str) -> str:
+    """A text as a cell of a CSV file that no spreadsheet takes for a formula and runs (CWE-1236).
+
+    What it begins with decides, so that an apostrophe in front makes it a text; numbers are no texts and stay as they
+    are. A carriage return, which Python's writer does not quote, would end the row.
+    """
+    plain = text.replace("\r", " ")
+    return f"'{plain}" if text.startswith(("=", "+", "-", "@", "\t", "\r", "\n")) else plain
+
+
 def first_line(error: BaseException) -> str:
     """The first line that an error of foreign code says of itself, cut; its type where it says nothing."""
     try:

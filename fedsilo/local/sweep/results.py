@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from fedsilo.api.text import counted
+from fedsilo.api.text import counted, for_spreadsheet
 from fedsilo.durable import publish, temporary_file, write_durably
 from fedsilo.errors import ManifestInvalid
 from fedsilo.local.sweep.grid import describe, short_names, shown
@@ -142,13 +142,15 @@ def _round_rows(runs: Sequence[GridRun]) -> Iterator[dict[str, Any]]:
 def _csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
     names = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO()
-    writer = csv.DictWriter(text, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(map(_cell, names))
+    writer.writerows([_cell(row.get(name, "")) for name in names] for row in rows)
     return text.getvalue().encode()
 
 
 def _cell(value: Any) -> Any:
+    if isinstance(value, str):
+        return for_spreadsheet(value)
     return json.dumps(value) if isinstance(value, dict | list | bool) else value
 
 

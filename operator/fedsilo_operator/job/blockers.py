@@ -99,9 +99,10 @@ def _keys_shared(keys: Mapping[str, str]) -> Diagnosis | None:
     shared = sharing(keys)
     if shared is None:
         return None
+    one, other = shared
     text = (
-        f"Silos {shared[0]} and {shared[1]} have published one key, {keys[shared[0]]}, so that they are one silo. Those "
-        "of one namespace share one: move one into a namespace of its own, or take it out of the job."
+        f"Silos {one} and {other} have published one key, {keys[one]}, so that they are one silo. Those of one namespace "
+        "share one: move one into a namespace of its own, or take it out of the job."
     )
     return Diagnosis(Reason.SILO_AMBIGUOUS, text)
 
