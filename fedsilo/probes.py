@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from aiohttp import web
 
 from fedsilo.errors import ManifestInvalid
+from fedsilo.http_log import SERVER_LOG
 from fedsilo.metrics import CONTENT_TYPE, Exposition
 
 
@@ -36,7 +37,7 @@ async def probes(unready: Callable[[], str], exposition: Exposition, port: int) 
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
     app.router.add_get("/metrics", metrics)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+    runner = web.AppRunner(app, access_log=None, logger=SERVER_LOG, shutdown_timeout=1)
     await runner.setup()
     try:
         try:

@@ -24,6 +24,7 @@ from fedsilo.dashboard.feed import Feed, Taken
 from fedsilo.dashboard.institution import InstitutionSnapshot, institution
 from fedsilo.dashboard.snapshot import JobsSnapshot, PageSnapshot
 from fedsilo.dashboard.view import Document, overview, page
+from fedsilo.http_log import SERVER_LOG
 
 MAX_WAIT_SECONDS = 30.0
 """Time that a request may wait for another document: less than proxies allow."""
@@ -103,7 +104,9 @@ async def serving(
     views: Views[Taken],
 ) -> AsyncIterator[int]:
     """Serve the dashboard until the end of the block; yields the port, which 0 lets the system choose."""
-    runner = web.AppRunner(application(feed, access, views), access_log=None, shutdown_timeout=1)
+    runner = web.AppRunner(
+        application(feed, access, views), access_log=None, logger=SERVER_LOG, shutdown_timeout=1
+    )
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port, ssl_context=tls).start()

@@ -64,6 +64,9 @@ def explain_failure(error: BaseException, address: str, proxy: Proxy | None, *, 
         return f"{address}{way}: no connection in time; {_permit(address, proxy)}"
     if isinstance(error, aiohttp.InvalidURL):
         return f"{address}: is no address of a server; correct the URL"
+    if isinstance(error, aiohttp.ClientResponseError):
+        found = one_line(error.message)[:MAX_QUOTED]
+        return f"{address}{way}: answers what is no HTTP ({found}); look whether the URL leads to fedsilo's server"
     found = one_line(str(error))[:MAX_QUOTED] or type(error).__name__
     return (
         f"{address}{way}: the connection broke ({found}); look whether a firewall or proxy cuts connections"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import asyncio
 import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -110,3 +111,15 @@ async def test_a_port_that_cannot_be_had_is_named() -> None:
             ):
                 async with probes(lambda: "", exposition(), port=port):
                     pass
+
+
+@pytest.mark.parametrize("head", [b"X: " + b"a" * 20_000, b"X" * 20_000 + b": a", b"X: a\r\n" * 200_000])
+async def test_a_header_that_is_too_large_is_one_line(head: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    async with probes(lambda: "", exposition(), port=0) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\n" + head + b"\r\n\r\n")
+        assert (await reader.readline()).split()[1] == b"400"
+        writer.close()
+    assert [record.exc_info for record in caplog.records] == [None]
+    assert "\n" not in caplog.text.strip() and "refused what is no request: " in caplog.text
+    assert len(caplog.text) < 300

@@ -101,8 +101,8 @@ def _keys_shared(keys: Mapping[str, str]) -> Diagnosis | None:
         return None
     one, other = shared
     text = (
-        f"Silos {one} and {other} have published one key, {keys[one]}, so that they are one silo. Those of one namespace "
-        "share one: move one into a namespace of its own, or take it out of the job."
+        f"Silos {one} and {other} have published one key, {keys[one]}, so that they are one silo. Those of one "
+        "namespace share one: move one into a namespace of its own, or take it out of the job."
     )
     return Diagnosis(Reason.SILO_AMBIGUOUS, text)
 
