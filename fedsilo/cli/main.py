@@ -66,8 +66,10 @@ def main(argv: list[str] | None = None) -> int:
     except SystemExit as exit_:  # argparse has printed its help, version or error already
         return exit_.code if isinstance(exit_.code, int) else 0
     except FedsiloError as error:
-        for line in str(error).splitlines():
-            print(f"fedsilo: {line}", file=sys.stderr)
+        from fedsilo.wire.problems import one_line  # not above: it imports what no other command needs
+
+        for line in str(error).split("\n"):
+            print(f"fedsilo: {one_line(line)}", file=sys.stderr)
         return error.exit_code
     except ModuleNotFoundError as missing:
         if missing.name not in LOCAL:

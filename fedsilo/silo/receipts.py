@@ -10,6 +10,7 @@ from typing import Any
 
 from fedsilo.api.receipts import MAX_LATEST
 from fedsilo.errors import ManifestInvalid
+from fedsilo.json_files import read_document
 from fedsilo.silo.audit_chain import FILE, GENESIS, AuditBroken, content_of, verified, whole_lines
 from fedsilo.silo.volume import Volume
 
@@ -159,18 +160,13 @@ class GrowingReceipts:
                 0,
                 Receipts(self._found.silo),
             )
-        content = content_of(self._path) if self._read == 0 else self._tail()
+        content = content_of(self._path, self._read)
         try:
             self._read += _take_all(self._found, self._path, content)
         except AuditBroken:
             self._file = 0
             raise
         return self._found
-
-    def _tail(self) -> bytes:
-        with self._path.open("rb") as file:
-            file.seek(self._read)
-            return file.read()
 
 
 def _take_all(found: Receipts, path: Path, content: bytes) -> int:
@@ -193,9 +189,9 @@ def _log(volume: Path) -> Path:
 def _on_record(part: Path) -> tuple[str, str | None]:
     """Silo and job of a part in a job; its identity where the record says nothing."""
     try:
-        spec = json.loads((part / RECORD).read_text())["spec"]
+        spec = read_document(part / RECORD)["spec"]
         return str(spec["silo"]["name"]), f"{spec['job']['namespace']}/{spec['job']['name']}"
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError):
         return part.name, None
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 
-import asyncio
 import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from fedsilo.cli.columns import columns
+from fedsilo.cli.main import main
 from tests.paths import ROOT
 
 
@@ -39,3 +41,13 @@ def test_help_imports_nothing_that_it_does_not_need() -> None:
     imported = ended.stdout.splitlines()[-1]
     for heavy in ("asyncio", "importlib.metadata", "pydantic", "numpy", "yaml"):
         assert repr(heavy) not in imported
+
+
+def test_no_document_steers_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text('kind: "\\e[31mFederated\\u2028fedsilo: all is well\\u202Ebo"\n')
+    assert main(["validate", "-f", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert len(said.splitlines()) == said.count("\n")
+    assert all(line.isprintable() for line in said.split("\n"))
+    assert columns([("\x1b[2J", "a\nb")]) == r"\x1b[2J  a\nb"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+import tracemalloc
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 from fedsilo.cli.main import main
 from fedsilo.errors import ManifestInvalid
 from fedsilo.silo import audit_chain
-from fedsilo.silo.audit_chain import AuditBroken, line_digest
+from fedsilo.silo.audit_chain import FILE, AuditBroken, line_digest
 from fedsilo.silo.receipts import GrowingReceipts, receipts_of, stated, volumes
 from fedsilo_agent.guard.audit import AuditLog
 
@@ -227,3 +229,27 @@ def test_a_link_in_place_of_the_log_is_not_read(tmp_path: Path) -> None:
     path.symlink_to(tmp_path / "log.jsonl")
     with pytest.raises(AuditBroken, match="is a link"):
         growing.read()
+
+
+@pytest.mark.parametrize("start", [b"", b"{}\n"])
+def test_a_log_of_a_terabyte_is_refused_at_its_first_line_without_end(start: bytes, tmp_path: Path) -> None:
+    log = tmp_path / "audit" / FILE
+    log.parent.mkdir()
+    log.write_bytes(start)
+    os.truncate(log, 1 << 40)
+    tracemalloc.start()
+    try:
+        with pytest.raises(AuditBroken, match="has a line that no guard writes"):
+            receipts_of(tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")])
+def test_a_log_that_is_no_plain_file_is_refused(make: Callable[[Path], object], tmp_path: Path) -> None:
+    log = tmp_path / "audit" / FILE
+    log.parent.mkdir()
+    make(log)
+    with pytest.raises(AuditBroken, match="cannot be read"):
+        receipts_of(tmp_path)
