@@ -83,28 +83,36 @@ def _read(path: Path, file: BufferedReader, most: int) -> bytes:
 
 
 def _opened(path: Path, root: Path, links: bool) -> int:
-    # Not to wait for the writer of a pipe; of a plain file it means nothing.
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
     directory = _directory(path, root)
     try:
         mode = _mode(path.name, directory)
-        descriptor = os.open(path.name or ".", flags, dir_fd=directory)
-    except OSError as error:
-        if stat.S_ISLNK(mode) and links:
-            return _target(path, root)
-        if (what := _KINDS.get(stat.S_IFMT(mode))) is not None:
-            raise _unfit(path, what) from None
-        error.filename = str(path)
-        raise
+        if not stat.S_ISLNK(mode) or not links:
+            return _plain(path, directory, mode)
     finally:
         os.close(directory)
+    return _target(path, root)
+
+
+def _plain(path: Path, directory: int, mode: int) -> int:
+    """A descriptor of the plain file of this name, of which something else may take the place at any time."""
+    if (what := _KINDS.get(stat.S_IFMT(mode))) is not None:
+        raise _unfit(path, what)
+    # Not to wait for the writer of a pipe; of a plain file it means nothing.
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path.name or ".", flags, dir_fd=directory)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise _unfit(path, "is no plain file") from None
+        error.filename = str(path)
+        raise
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
         return descriptor
     os.close(descriptor)
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    raise _unfit(path, _KINDS.get(stat.S_IFMT(mode), "is no plain file"))
+    raise _unfit(path, "is no plain file")
 
 
 def _target(path: Path, root: Path) -> int:
