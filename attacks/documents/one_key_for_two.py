@@ -8,7 +8,6 @@ Must: refused with one line that names both.
 from __future__ import annotations
 
 from attacks.handed_over import HandedOver
-
 from tests.federate import TASK_KEY
 from tests.unit.verification.chains import Lines, edit_and_link
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
@@ -37,3 +38,7 @@ class GatedConfig(MadeOf):
     """Configuration of `gated`."""
 
     mixes: Literal["logits", "probabilities"]
+
+
+CONFIGS: Mapping[str, type[MadeOf]] = {CONCATENATED: ConcatenatedConfig, GATED: GatedConfig}
+"""Name of such a model -> its configuration."""

@@ -23,7 +23,7 @@ from fedsilo.api.text import first_line
 from fedsilo.errors import DataInvalid, ImportNotAllowed, ManifestInvalid, MethodError
 from fedsilo.json_files import NotJson, read_document
 from fedsilo.learning.described import require_described
-from fedsilo.learning.made_models import MADE_BY_METHODS, MadeOf
+from fedsilo.learning.made_models import CONFIGS
 from fedsilo.learning.models import build_module, load_tree, with_preprocessing
 from fedsilo.learning.preprocessing import Preprocessing
 from fedsilo.learning.preprocessing_numbers import from_document
@@ -92,7 +92,7 @@ def _of_architecture(path: Path, described: ModelSpec, architecture: ModelSpec) 
 
     :raises ManifestInvalid: when another one is described.
     """
-    if described.name in MADE_BY_METHODS:
+    if described.name in CONFIGS:
         base = ModelSpec.model_validate(described.config["base"])
         inner = _of_architecture(path, base, architecture).described()
         return described.model_copy(update={"config": {**described.config, "base": inner}})
@@ -110,8 +110,8 @@ def _model_of(document: object) -> ModelSpec:
     :raises ValueError: also where a method makes none of this form.
     """
     model = ModelSpec.model_validate(document)
-    if model.name in MADE_BY_METHODS:
-        MadeOf.model_validate({"base": model.config.get("base")})
+    if model.name in CONFIGS:
+        CONFIGS[model.name].model_validate(model.config)
     return model
 
 
