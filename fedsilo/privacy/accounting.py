@@ -8,8 +8,9 @@ divergences (RDP; Mironov, 2017), whose epsilon is larger. Where nothing is samp
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fedsilo.privacy.gaussian import gaussian_epsilon
@@ -21,8 +22,17 @@ if TYPE_CHECKING:
 MAX_NOISE_MULTIPLIER = 1e4
 """With more, nothing is learned."""
 
-INTERVAL = 1e-3
-"""Of the grid of privacy losses: ten times the library's, at a tenth of its time, and the epsilon is 0.1 % larger."""
+LARGEST_INTERVAL = 1e-3
+"""Of the grid of privacy losses: ten times the library's, at a tenth of its time."""
+
+SMALLEST_INTERVAL = 1e-5
+"""Likewise; on a finer one a distribution fills the memory."""
+
+PART_OF_DEVIATION = 0.05
+"""What part of the deviation of a release's privacy loss the interval is: the epsilon is hardly 0.1 % larger then."""
+
+TOLERANCE = 1e-5
+"""Part by which the noise for an epsilon may be more than the least."""
 
 LEAST_NOISE_MULTIPLIER = 0.2
 """With no more than this, a single release comes to an epsilon above 30, and its distribution fills the memory."""
@@ -38,7 +48,7 @@ def epsilon_of(mechanisms: Iterable[Mechanism], delta: float) -> float:
         # Together they are one, whose epsilon is exact in closed form.
         inverse = sum(number / noise**2 for (noise, _), number in times.items())
         return gaussian_epsilon(inverse**-0.5, 1, delta) if times else 0.0
-    accountant = _accountant(min(noise for noise, _ in times))
+    accountant = _accountant(times)
     for (noise, sampling), number in sorted(times.items()):
         accountant.compose(_event(Mechanism(noise, sampling)), number)
     return float(accountant.get_epsilon(delta))
@@ -50,24 +60,24 @@ def noise_multiplier_for(epsilon: float, delta: float, parts: Sequence[tuple[flo
     :param parts: sampling and times of each mechanism, all of which get the same noise multiplier.
     :raises ValueError: when `MAX_NOISE_MULTIPLIER` is not enough.
     """
-    from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
-    from dp_accounting.mechanism_calibration import LowerEndpointAndGuess, calibrate_dp_mechanism
+    from scipy.optimize import brentq
 
-    def event(noise: float) -> DpEvent:
-        return ComposedDpEvent(
-            [SelfComposedDpEvent(_event(Mechanism(noise, sampling)), times) for sampling, times in parts]
-        )
+    def excess(noise: float) -> float:
+        return epsilon_of([Mechanism(noise, sampling, times) for sampling, times in parts], delta) - epsilon
 
-    least = LEAST_NOISE_MULTIPLIER
-    if epsilon_of([Mechanism(least, sampling, times) for sampling, times in parts], delta) <= epsilon:
-        return least
-    most = MAX_NOISE_MULTIPLIER
-    if epsilon_of([Mechanism(most, sampling, times) for sampling, times in parts], delta) > epsilon:
-        raise ValueError(
-            f"a noise multiplier of {most:g} has a larger epsilon than {epsilon} at delta {delta}"
-        )
-    interval = LowerEndpointAndGuess(least, 1.0)
-    return float(calibrate_dp_mechanism(_accountant, event, epsilon, delta, interval, tol=1e-4))
+    most = LEAST_NOISE_MULTIPLIER
+    while excess(most) > 0:
+        if most >= MAX_NOISE_MULTIPLIER:
+            raise ValueError(
+                f"a noise multiplier of {most:g} has a larger epsilon than {epsilon} at delta {delta}"
+            )
+        most = min(2 * most, MAX_NOISE_MULTIPLIER)
+    if most == LEAST_NOISE_MULTIPLIER:
+        return most
+    noise = float(brentq(excess, most / 2, most, rtol=TOLERANCE))
+    while excess(noise) > 0:
+        noise *= 1 + TOLERANCE
+    return noise
 
 
 def _event(mechanism: Mechanism) -> DpEvent:
@@ -77,11 +87,22 @@ def _event(mechanism: Mechanism) -> DpEvent:
     return gaussian if mechanism.sampling == 1 else PoissonSampledDpEvent(mechanism.sampling, gaussian)
 
 
-def _accountant(least_noise: float = 1.0) -> PrivacyAccountant:
-    if least_noise <= LEAST_NOISE_MULTIPLIER:
+def _accountant(times: Mapping[tuple[float, float], int]) -> PrivacyAccountant:
+    """An empty one for these releases; noise and sampling -> how often."""
+    if min(noise for noise, _ in times) <= LEAST_NOISE_MULTIPLIER:
         from dp_accounting.rdp import RdpAccountant
 
         return RdpAccountant()
     from dp_accounting.pld import PLDAccountant
 
-    return PLDAccountant(value_discretization_interval=INTERVAL)
+    return PLDAccountant(value_discretization_interval=_interval(times))
+
+
+def _interval(times: Mapping[tuple[float, float], int]) -> float:
+    """Of a grid on which the releases' losses are not just noise of rounding.
+
+    The loss of one sampled release has about the variance q^2 (e^(1 / sigma^2) - 1), its chi-squared divergence.
+    """
+    variances = {release: release[1] ** 2 * math.expm1(release[0] ** -2) for release in times}
+    mean = sum(number * variances[release] for release, number in times.items()) / sum(times.values())
+    return min(max(PART_OF_DEVIATION * math.sqrt(mean), SMALLEST_INTERVAL), LARGEST_INTERVAL)
