@@ -23,20 +23,26 @@ from fedsilo.learning.examples import Examples
 from fedsilo.learning.gradients import Loss, clear
 from fedsilo.learning.poisson_sampling import PoissonSampling
 from fedsilo.learning.training import LocalTraining, TrainingReport, optimizer_of, seeded, steps_of
+from fedsilo.privacy.mechanism import Mechanism
 
 
 @dataclass(frozen=True)
 class ExamplePrivacy:
     """What one example may do to a step; of a person there is at most one.
 
-    :param noise_multiplier: sigma: deviation of the noise over `max_norm`.
+    :param mechanism: how many steps there are, of which samples, and with how much noise: what is charged for them.
     :param max_norm: C, the L2 norm that each example's gradient is clipped to.
     :param random: of samples and noise; nobody else can draw from it.
     """
 
-    noise_multiplier: float
+    mechanism: Mechanism
     max_norm: float
     random: np.random.Generator
+
+    @property
+    def deviation(self) -> float:
+        """Of the noise in the sum of a sample's gradients, sigma C."""
+        return self.mechanism.noise_multiplier * self.max_norm
 
 
 def fit_privately(
@@ -45,15 +51,15 @@ def fit_privately(
     """Train in place, as `fit`, with every step private.
 
     :param examples: with at least as many records as a batch has.
+    :param plan: whose steps are those of the mechanism.
     :param loss: mean over the batch of what each example has by itself.
     :returns: as of `fit`; its losses are of the examples, so that they must not leave.
-    :raises MethodError: a network whose examples have no gradients of their own; training diverged.
+    :raises MethodError: the plan takes other steps; examples have no gradients of their own; training diverged.
     """
-    sampled, batch = PoissonSampling.of(examples), plan.batch_size
-    n = len(sampled)
-    assert n >= batch, "a batch is a sample of the records"
+    sampled, batch, mechanism = PoissonSampling.of(examples), plan.batch_size, privacy.mechanism
+    n, steps = len(sampled), mechanism.times
+    _require_planned(n, plan, mechanism)
     _require_single_gradients(model)
-    _, steps = steps_of(n, plan, False)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer, view = optimizer_of(model, trained, plan), plan.views()
     losses = torch.zeros(steps, dtype=torch.float64)
@@ -64,14 +70,14 @@ def fit_privately(
             # Opacus hooks the first layer too, whose inputs are the examples, of which no gradient is wanted.
             warnings.filterwarnings("ignore", "Full backward hook is firing")
             for step in range(steps):
-                index = torch.from_numpy(sampled.draw(batch / n, privacy.random))
+                index = torch.from_numpy(sampled.draw(mechanism.sampling, privacy.random))
                 sums = [torch.zeros_like(parameter) for parameter in trained]
                 for part in torch.split(index.to(examples.labels.device), batch) if len(index) else ():
                     features, labels = examples.batch(part)
                     view_of_part = view(features, slice(0, len(part)), len(part))
                     losses[step] += single.add(sums, view_of_part, labels)
                 for parameter, total in zip(trained, sums, strict=True):
-                    noise = privacy.random.normal(0, privacy.noise_multiplier * privacy.max_norm, total.shape)
+                    noise = privacy.random.normal(0, privacy.deviation, total.shape)
                     parameter.grad = (total + torch.from_numpy(noise).to(total)) / batch
                 optimizer.step()
     finally:
@@ -83,6 +89,21 @@ def fit_privately(
         plan.kept.replace(optimizer.state())
     last = losses[-math.ceil(n / batch) :]
     return TrainingReport(steps, float(last.mean()), len(examples), float(losses[0]))
+
+
+def _require_planned(records: int, plan: LocalTraining, mechanism: Mechanism) -> None:
+    """Refuse a plan that is not what is charged.
+
+    :raises MethodError: other steps, or samples of another size.
+    """
+    _, steps = steps_of(records, plan, False)
+    if (steps, plan.batch_size / records) != (mechanism.times, mechanism.sampling):
+        raise MethodError(
+            f"spec.privacy.differentialPrivacy: the method plans {steps} steps of {plan.batch_size} out of {records} "
+            f"records, and declares {mechanism.times} steps that sample each with probability "
+            f"{mechanism.sampling:.4g}, by which epsilon is reckoned; have its local_steps declare the plan that its "
+            "silos train by"
+        )
 
 
 class _SingleGradients:

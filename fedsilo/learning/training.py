@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice, tee
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,7 @@ from fedsilo.learning.data_parallel import ALONE, ProcessGroup
 from fedsilo.learning.divergence import require_finite
 from fedsilo.learning.examples import Examples, batches, used_per_epoch
 from fedsilo.learning.gradients import Gradients, Loss, clear, require_steps
+from fedsilo.learning.local_steps import LocalSteps
 from fedsilo.learning.models import Model, evaluating
 from fedsilo.learning.optimizers import Adam, Momentum, Optimizer, OptimizerName, OptimizerState
 from fedsilo.learning.seeding import derive_seed
@@ -100,14 +101,12 @@ class LocalTraining:
     group: ProcessGroup = ALONE
 
     @classmethod
-    def of(cls, training: TrainingSpec, *, round: int, rounds: int, seed: int) -> LocalTraining:
+    def of(cls, training: TrainingSpec, *, round: int, rounds: int, seed: int) -> Self:
         """The plan that `spec.training` gives for a round (from 1)."""
-        optimizer = training.optimizer  # localEpochs is one beside localSteps, which both limits overrule
+        optimizer = training.optimizer
         first, second = optimizer.betas or BETAS
-        return cls(
+        plan = cls(
             lr=learning_rate(training, round, rounds),
-            epochs=training.local_epochs,
-            batch_size=training.examples_per_step,
             accumulation=training.gradient_accumulation or 1,
             optimizer=optimizer.name,
             momentum=optimizer.momentum,
@@ -116,12 +115,20 @@ class LocalTraining:
             eps=EPS if optimizer.eps is None else optimizer.eps,
             weight_decay=optimizer.weight_decay,
             gradient_clip=training.gradient_clip,
-            min_steps=training.local_steps or training.min_steps,
-            max_steps=training.local_steps,
             precision=training.precision,
             augmentation=training.augmentation,
             seed=seed,
         )
+        return plan.taking(LocalSteps.of(training))
+
+    @property
+    def steps(self) -> LocalSteps:
+        """How many steps it takes."""
+        return LocalSteps(self.batch_size, self.epochs, self.min_steps, self.max_steps)
+
+    def taking(self, steps: LocalSteps) -> Self:
+        """Another plan that takes these steps, and is otherwise this one."""
+        return replace(self, **asdict(steps))
 
     def views(self) -> View:
         """What a batch's features become before they are learned from, in the order of the batches."""
@@ -343,9 +350,7 @@ def steps_of(n: int, plan: LocalTraining, skip_single: bool) -> tuple[int, int]:
             )
         )
     per_epoch = math.ceil(used / plan.batch_size)
-    steps = max(plan.epochs * per_epoch, plan.min_steps)
-    if plan.max_steps is not None:
-        steps = min(steps, plan.max_steps)
+    steps = plan.steps.number(used)
     if steps < 1:
         raise MethodError(
             f"training: steps: {steps}: epochs and max_steps leave no step; ask for at least one"

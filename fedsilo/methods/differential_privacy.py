@@ -9,13 +9,12 @@ of its records, by which it samples: examples, or persons where the job protects
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 
 from fedsilo.api.differential_privacy import DifferentialPrivacySpec
 from fedsilo.api.faults import ABSENT, Finding
-from fedsilo.api.job import FederatedJobSpec
 from fedsilo.errors import DataInvalid, ManifestInvalid
 from fedsilo.learning.catalogue import ARCHITECTURES
 from fedsilo.methods.interface import EVALUATE, PREPROCESSING
@@ -29,26 +28,32 @@ TASKS = frozenset({"classification", "multilabel", "regression"})
 """Learning tasks whose loss is a mean over examples of what each has by itself."""
 
 
-def steps_of_round(spec: FederatedJobSpec, records: int) -> int:
-    """Local steps of a silo with so many records in one round."""
-    training = spec.training
-    if training.local_steps is not None:
-        return training.local_steps
-    return max(training.local_epochs * math.ceil(records / training.examples_per_step), training.min_steps)
+def round_mechanisms(
+    method: Method, step: str, records: int, noise_multiplier: float = 1.0
+) -> dict[MechanismName, Mechanism]:
+    """What each record of a silo with so many goes through in one round of a step.
+
+    A silo half takes from here how many private steps it takes, of which batches and with how much noise, so that
+    whatever is charged and whatever is done are one plan.
+    """
+    names = {method.mechanisms.get(payload.kind) for payload in method.step(step).payloads}
+    found: dict[MechanismName, Mechanism] = {}
+    if "DP-SGD" in names:
+        steps = method.local_steps(step)
+        found["DP-SGD"] = Mechanism(noise_multiplier, steps.batch_size / records, steps.number(records))
+    if "Gaussian" in names:
+        found["Gaussian"] = Mechanism(noise_multiplier)
+    return found
 
 
 def job_mechanisms(method: Method, records: int, noise_multiplier: float = 1.0) -> tuple[Mechanism, ...]:
     """What each record of a silo with so many goes through in the whole job, if the silo takes part in every round."""
-    sampling = method.spec.training.examples_per_step / records
-    found = []
-    for phase in method.phases():
-        names = {method.mechanisms.get(payload.kind) for payload in method.step(phase.step).payloads}
-        if "DP-SGD" in names:
-            times = phase.rounds * steps_of_round(method.spec, records)
-            found.append(Mechanism(noise_multiplier, sampling, times))
-        if "Gaussian" in names:
-            found.append(Mechanism(noise_multiplier, 1.0, phase.rounds))
-    return tuple(found)
+    return tuple(
+        replace(mechanism, times=phase.rounds * mechanism.times)
+        for phase in method.phases()
+        if phase.rounds
+        for mechanism in round_mechanisms(method, phase.step, records, noise_multiplier).values()
+    )
 
 
 def noise_multiplier(method: Method, records: int) -> float:

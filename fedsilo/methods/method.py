@@ -20,6 +20,7 @@ from fedsilo.api.job import FederatedJobSpec, ModelSpec
 from fedsilo.api.parameters import ParametersSpec
 from fedsilo.data.comparison import declared_schema
 from fedsilo.errors import MethodError
+from fedsilo.learning.local_steps import LocalSteps
 from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.methods.contract import contract_of, encoded_contract
 from fedsilo.methods.interface import (
@@ -162,10 +163,15 @@ class Method(ABC):
         have nothing that does, so that such a job is refused.
 
         A method that names one has its silo half go through it, and its replies name in `Reply.noised` the tensors that
-        did: `train_model` does, and so does what uses `noisy_counts` and `noisy_moments`. All other tensors must be as
-        they were handed out.
+        did: `train_model` does, and `pieces/private_steps`. All other tensors must be as they were handed out.
         """
         return {}
+
+    def local_steps(self, step: str) -> LocalSteps:
+        """Steps of training that a silo takes in a round of this step: what its silo half counts, and what is charged
+        where they are private. A silo half that trains by a plan with other steps has its declaration give those.
+        """
+        return LocalSteps.of(self.spec.training)
 
     @property
     def personalises(self) -> bool:

@@ -6,12 +6,18 @@ from collections.abc import Mapping
 from functools import partial
 
 from fedsilo.api.job import ModelSpec
+from fedsilo.learning.local_steps import LocalSteps
 from fedsilo.methods.fedconcat.config import NOISY, FedConcatConfig, StagesConfig
 from fedsilo.methods.interface import Payload, Phase, ServerHalf, SiloStep, Step
 from fedsilo.methods.method import MechanismName, Method
 from fedsilo.methods.pieces.local import PlainTraining
 from fedsilo.methods.state import Scalar
 from fedsilo.wire import ModelSignature
+
+RELEASED_BATCHES = 3
+"""Mini-batches of a silo in one round of stage 3, released code."""
+
+RELEASED_WEIGHT_DECAY = 1e-5
 
 CLASSIFY = Step(
     (
@@ -44,8 +50,20 @@ class Concatenation(Method):
 
         return {
             "train": PlainTraining(),
-            "classify": LinearProbe(self.config.variant, self.config.classifier_weight_decay),
+            "classify": LinearProbe(self.local_steps("classify"), self._classifier_weight_decay),
         }
+
+    def local_steps(self, step: str) -> LocalSteps:
+        """The job's; of stage 3 in the released form at most three mini-batches, in one pass."""
+        steps = super().local_steps(step)
+        if step != "classify" or self.config.variant != "released":
+            return steps
+        return LocalSteps(steps.batch_size, max_steps=RELEASED_BATCHES)
+
+    @property
+    def _classifier_weight_decay(self) -> float | None:
+        given, released = self.config.classifier_weight_decay, self.config.variant == "released"
+        return RELEASED_WEIGHT_DECAY if given is None and released else given
 
     @property
     def mechanisms(self) -> Mapping[str, MechanismName]:

@@ -12,17 +12,13 @@ import torch
 
 from fedsilo.learning.evaluation import features_of
 from fedsilo.learning.examples import Examples
+from fedsilo.learning.local_steps import LocalSteps
 from fedsilo.learning.models import Model, load_tree, to_tree
 from fedsilo.learning.training import LocalTraining, cross_entropy_loss, fit
 from fedsilo.methods.fedconcat.cluster_models import trees
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
 from fedsilo.methods.pieces.private_steps import fit_privately, noised_by_training, privacy_of
 from fedsilo.methods.state import State
-
-RELEASED_BATCHES = 3
-"""Mini-batches of a silo in one round of stage 3, released code."""
-
-RELEASED_WEIGHT_DECAY = 1e-5
 
 
 @dataclass(frozen=True)
@@ -34,10 +30,11 @@ class LinearProbe:
     batch, and leaves the encoders in training mode, which lets BatchNorm drift across silos inside one process; no real
     federation can share that.)
 
-    :param weight_decay: of this stage; None is the job's, or the released code's.
+    :param steps: of one round.
+    :param weight_decay: of this stage; None is the job's.
     """
 
-    variant: str
+    steps: LocalSteps
     weight_decay: float | None
 
     def __call__(self, silo: SiloContext, task: SiloTask, private: State) -> Reply:
@@ -57,11 +54,8 @@ class LinearProbe:
         return Reply(to_tree(model), len(silo.train), {"loss": report.loss}, private=private)
 
     def plan(self, plan: LocalTraining) -> LocalTraining:
-        """The job's local training; in the released form at most three mini-batches."""
-        if self.variant == "released":
-            plan = replace(
-                plan, epochs=1, min_steps=1, max_steps=RELEASED_BATCHES, weight_decay=RELEASED_WEIGHT_DECAY
-            )
+        """The job's local training with this stage's steps and weight decay."""
+        plan = plan.taking(self.steps)
         return plan if self.weight_decay is None else replace(plan, weight_decay=self.weight_decay)
 
 

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from fedsilo.api.faults import ABSENT, Fault, Finding, ManifestFaults
 from fedsilo.api.job import FederatedJobSpec, MethodSpec, ModelSpec
+from fedsilo.learning.local_steps import LocalSteps
 from fedsilo.methods import registry
 from fedsilo.methods.interface import Exchange, MethodConfig, Phase, SiloStep, Step
 from fedsilo.methods.method import MechanismName, Method, PublicData
@@ -102,6 +103,10 @@ class AfterAnother(Method):
     def mechanisms(self) -> Mapping[str, MechanismName]:
         """Those of the method before."""
         return {} if self.of_existing else self.before.mechanisms
+
+    def local_steps(self, step: str) -> LocalSteps:
+        """Those of the method before, which alone trains in silos."""
+        return self.before.local_steps(step)
 
     @property
     def public_data(self) -> PublicData | None:

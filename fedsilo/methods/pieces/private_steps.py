@@ -11,6 +11,7 @@ import numpy as np
 from fedsilo.api.differential_privacy import DifferentialPrivacySpec
 from fedsilo.errors import MethodError
 from fedsilo.methods.interface import SiloContext, SiloTask
+from fedsilo.methods.method import MechanismName
 from fedsilo.privacy.mechanism import Mechanism
 
 if TYPE_CHECKING:
@@ -38,15 +39,34 @@ def fit_privately(
 
     private = privacy_of(silo)
     assert private is not None, "asked for only where the job has it"
-    noise = noise_multiplier_of(silo)
+    mechanism = _mechanism_of(silo, task, "DP-SGD")
     if (examples.persons is None, examples.records) != (silo.train.persons is None, silo.train.records):
         raise MethodError(
             "spec.privacy.differentialPrivacy: the method trains on other records than the silo has; use another method"
         )
-    privacy = private_training.ExamplePrivacy(noise, private.grad_norm, noise_generator(silo, task))
+    privacy = private_training.ExamplePrivacy(mechanism, private.grad_norm, noise_generator(silo, task))
     report = private_training.fit_privately(model, examples, plan, privacy, loss)
-    sampling = plan.batch_size / examples.records
-    return report, (Mechanism(noise, sampling, report.steps),)
+    if report.steps != mechanism.times:
+        raise MethodError(
+            f"spec.privacy.differentialPrivacy: {report.steps} steps were taken and {mechanism.times} would be "
+            "charged; report this as a defect"
+        )
+    return report, (mechanism,)
+
+
+def _mechanism_of(silo: SiloContext, task: SiloTask, name: MechanismName) -> Mechanism:
+    """What this silo's examples or persons go through in this task; errors as `fit_privately`."""
+    from fedsilo.methods import registry
+    from fedsilo.methods.differential_privacy import round_mechanisms
+
+    method, noise = registry.bind(silo.spec), noise_multiplier_of(silo)
+    planned = round_mechanisms(method, task.step, silo.train.records, noise)
+    if name not in planned:
+        raise MethodError(
+            f"spec.privacy.differentialPrivacy: method {method.name} declares no {name} in its step {task.step!r}, so "
+            "that nothing would be charged for it; use another method"
+        )
+    return planned[name]
 
 
 def noised_by_training(model: nn.Module) -> frozenset[str]:
@@ -72,10 +92,10 @@ def noise_multiplier_of(silo: SiloContext) -> float:
 def noise_generator(silo: SiloContext, task: SiloTask) -> np.random.Generator:
     """Random numbers for one task's samples and noise.
 
-    The same for the same task with the same tensors, so that a task which is done again after a crash is no second
-    release; others for other tensors, whoever sends them under the same name.
+    The same for the same task with the same tensors and settings, so that a task which is done again after a crash is
+    no second release; others for others, whoever sends them under the same name.
     """
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(repr(sorted(task.settings.items())).encode())
     for name, tree in sorted(task.trees.items()):
         digest.update(name.encode())
         _add(digest, tree)
@@ -94,11 +114,12 @@ def noisy_counts(silo: SiloContext, task: SiloTask) -> tuple[np.ndarray, tuple[M
 
     Of persons each counts as one, in parts where examples are of several classes: norm 1 at most.
     """
-    noise, random = noise_multiplier_of(silo), noise_generator(silo, task)
+    mechanism, random = _mechanism_of(silo, task, "Gaussian"), noise_generator(silo, task)
     labels = silo.train.labels.cpu().numpy()
     classes = silo.signature.classes
-    counts = np.bincount(labels, silo.train.parts, classes) + random.normal(0, noise, classes)
-    return np.maximum(np.rint(counts), 0).astype(np.int64), (Mechanism(noise),)
+    noise = random.normal(0, mechanism.noise_multiplier, classes)
+    counts = np.bincount(labels, silo.train.parts, classes) + noise
+    return np.maximum(np.rint(counts), 0).astype(np.int64), (mechanism,)
 
 
 def noisy_moments(
@@ -118,8 +139,8 @@ def noisy_moments(
     private = privacy_of(silo)
     assert private is not None, "asked for only where the job has it"
     norm, width = private.feature_norm, features.shape[1]
-    noise, random = noise_multiplier_of(silo), noise_generator(silo, task)
-    deviation = noise * np.sqrt(order + 1)
+    mechanism, random = _mechanism_of(silo, task, "Gaussian"), noise_generator(silo, task)
+    deviation = mechanism.noise_multiplier * np.sqrt(order + 1)
     lengths = np.linalg.norm(features, axis=1, keepdims=True)
     clipped = features * (norm / np.maximum(lengths, norm))
     labels, parts, found = silo.train.labels.cpu().numpy(), silo.train.parts, []
@@ -133,7 +154,7 @@ def noisy_moments(
             upper = np.triu(weighted.T @ members + random.normal(0, deviation * norm**2, (width, width)))
             products = upper + np.triu(upper, 1).T
         found.append((count, total, products))
-    return found, (Mechanism(noise),)
+    return found, (mechanism,)
 
 
 def positive(covariance: np.ndarray) -> np.ndarray:

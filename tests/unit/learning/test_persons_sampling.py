@@ -14,6 +14,7 @@ from fedsilo.learning.models import Model
 from fedsilo.learning.poisson_sampling import PoissonSampling
 from fedsilo.learning.private_training import ExamplePrivacy, fit_privately
 from fedsilo.learning.training import LocalTraining, cross_entropy_loss
+from fedsilo.privacy.mechanism import Mechanism
 
 
 def examples_of(persons: list[int]) -> Examples:
@@ -28,7 +29,7 @@ def moved(examples: Examples, norm: float = 0.5, batch: int = 4) -> np.ndarray:
     torch.manual_seed(0)
     model = Model(nn.Flatten(), nn.Linear(16, 3))
     before = [parameter.detach().clone() for parameter in model.parameters()]
-    privacy = ExamplePrivacy(1e-12, norm, np.random.default_rng(0))
+    privacy = ExamplePrivacy(Mechanism(1e-12), norm, np.random.default_rng(0))
     fit_privately(
         model, examples, LocalTraining(lr=1.0, batch_size=batch, max_steps=1), privacy, cross_entropy_loss
     )
@@ -87,7 +88,8 @@ def test_examples_of_nobody_are_drawn_as_before() -> None:
 
 def test_an_epoch_is_of_persons() -> None:
     examples = examples_of([0, 1, 2, 3] * 100)
-    model, privacy = Model(nn.Flatten(), nn.Linear(16, 3)), ExamplePrivacy(1, 1, np.random.default_rng(0))
+    model = Model(nn.Flatten(), nn.Linear(16, 3))
+    privacy = ExamplePrivacy(Mechanism(1, 2 / 4, 6), 1, np.random.default_rng(0))
     plan = LocalTraining(lr=1e-3, batch_size=2, epochs=3)
     assert fit_privately(model, examples, plan, privacy, cross_entropy_loss).steps == 6
 

@@ -14,6 +14,7 @@ from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import Model
 from fedsilo.learning.private_training import ExamplePrivacy, fit_privately
 from fedsilo.learning.training import LocalTraining, cross_entropy_loss
+from fedsilo.privacy.mechanism import Mechanism
 
 PLAN = LocalTraining(lr=1.0, batch_size=8, max_steps=1)
 
@@ -34,8 +35,8 @@ def weights(model: nn.Module) -> np.ndarray:
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()]).double().numpy()
 
 
-def without_noise(norm: float, seed: int = 0) -> ExamplePrivacy:
-    return ExamplePrivacy(1e-12, norm, np.random.default_rng(seed))
+def without_noise(norm: float, sampling: float = 1.0, times: int = 1) -> ExamplePrivacy:
+    return ExamplePrivacy(Mechanism(1e-12, sampling, times), norm, np.random.default_rng(0))
 
 
 def single_gradients(model: Model, examples: Examples) -> np.ndarray:
@@ -93,7 +94,7 @@ def test_the_noise_has_the_stated_deviation() -> None:
     for _ in range(30):
         model = Model(nn.Flatten(), nn.Linear(64, 30))
         before = weights(model)
-        fit_privately(model, examples_of(40), PLAN, ExamplePrivacy(1.5, 2.0, rng), flat)
+        fit_privately(model, examples_of(40), PLAN, ExamplePrivacy(Mechanism(1.5, 8 / 40), 2.0, rng), flat)
         found.append(weights(model) - before)
     noise = np.concatenate(found)
     assert noise.mean() == pytest.approx(0, abs=0.01)
@@ -111,7 +112,8 @@ def test_batches_are_poisson_samples() -> None:
 
     plan = replace(PLAN, batch_size=20, max_steps=None, min_steps=400, lr=1e-6)
     model = Model(nn.Flatten(), nn.Linear(64, 3))
-    fit_privately(model, examples_of(200), plan, ExamplePrivacy(1, 1, np.random.default_rng(2)), counting)
+    privacy = ExamplePrivacy(Mechanism(1, 20 / 200, 400), 1, np.random.default_rng(2))
+    fit_privately(model, examples_of(200), plan, privacy, counting)
     # Parts of a batch are at most 20 examples: together they are the batches' examples.
     assert sum(sizes) / 400 == pytest.approx(20, rel=0.05)
     assert max(sizes) == 20
@@ -127,7 +129,7 @@ def test_an_empty_sample_is_a_step_of_noise() -> None:
 
     model = Model(nn.Flatten(), nn.Linear(64, 3))
     before = weights(model)
-    privacy = ExamplePrivacy(4, 1, Nobody())  # type: ignore[arg-type]
+    privacy = ExamplePrivacy(Mechanism(4, 8 / 40), 1, Nobody())  # type: ignore[arg-type]
     report = fit_privately(model, examples_of(40), PLAN, privacy, cross_entropy_loss)
     assert weights(model) == pytest.approx(before - 4 / 8, abs=1e-6)
     assert report.loss == 0

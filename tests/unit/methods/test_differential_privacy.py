@@ -222,7 +222,7 @@ def test_nobody_else_can_draw_the_noise_again(tmp_path: Path) -> None:
     assert np.concatenate([each.ravel() for each in different]).mean() > 0.99
 
 
-def test_the_same_task_gets_the_same_answer_and_another_model_other_noise(tmp_path: Path) -> None:
+def test_the_same_task_gets_the_same_answer_and_another_model_or_setting_other_noise(tmp_path: Path) -> None:
     """A task that is done again after a crash is no second release."""
     silos = skewed(tmp_path, {"a": [0, 1]})
     given = {"unit": "example", "noiseMultiplier": 1.0, "delta": 1e-3}
@@ -231,13 +231,14 @@ def test_the_same_task_gets_the_same_answer_and_another_model_other_noise(tmp_pa
     model = runner.context.initial_model()
     moved = {name: array + np.float32(1e-6) for name, array in model.items()}
 
-    def answer(tree: Mapping[str, np.ndarray]) -> np.ndarray:
-        reply = runner.run(SiloTask("train", "train", 1, 1, 1, {"model": tree}, {}), State())
+    def answer(tree: Mapping[str, np.ndarray], **settings: int) -> np.ndarray:
+        reply = runner.run(SiloTask("train", "train", 1, 1, 1, {"model": tree}, settings), State())
         return np.concatenate([array.ravel() for array in reply.tensors.values()])
 
-    first, again, other = answer(model), answer(model), answer(moved)
+    first, again, other, setting = answer(model), answer(model), answer(moved), answer(model, steps=2)
     assert (first == again).all()
     assert np.abs(first - other).mean() > 1e-3
+    assert np.abs(first - setting).mean() > 1e-3
 
 
 def test_what_is_refused_in_a_silo_fails_the_job_with_its_reason(tmp_path: Path) -> None:

@@ -1,0 +1,165 @@
+"""Private steps that silos really take, in every form of every method that has any: they are those that are charged."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.privacy.recorder import recording
+from fedsilo.errors import FedsiloError
+from fedsilo.learning.local_steps import LocalSteps
+from fedsilo.methods import registry
+from fedsilo.methods.differential_privacy import job_mechanisms, uncovered
+from fedsilo.methods.fedavg import FedAvg
+from fedsilo.methods.interface import Reply, SiloContext, SiloStep, SiloTask
+from fedsilo.methods.pieces.local import train_model
+from fedsilo.methods.pieces.private_steps import noisy_counts
+from fedsilo.methods.state import State
+from fedsilo.silo.runner import TaskRunner
+from tests.federate import bound, federate, job_spec, runners, skewed
+from tests.unit.methods.forms import FORMS, form_spec
+
+PRIVATE = {
+    "unit": "example",
+    "noiseMultiplier": 1.5,
+    "delta": 1e-3,
+    "maxGradNorm": 0.7,
+    "maxFeatureNorm": 2.0,
+}
+TRAININGS: list[Mapping[str, Any]] = [
+    {"batchSize": 12, "localSteps": 1},
+    {"batchSize": 7, "localEpochs": 2},
+    {"batchSize": 6, "localSteps": 5},
+    {"batchSize": 3, "gradientAccumulation": 2, "localEpochs": 1, "minSteps": 6},
+]
+
+
+def covered() -> list[str]:
+    """Forms that a job with differential privacy of examples may have."""
+    found = []
+    for form, (name, config) in FORMS.items():
+        method = bound(name, 2, 3, config)
+        if method.mechanisms and not uncovered(method) and not method.personalises:
+            found.append(form)
+    return found
+
+
+def test_there_are_forms_of_every_kind() -> None:
+    assert {
+        "fedavg",
+        "fedavgm",
+        "fedconcat-released",
+        "fedconcat-id-released",
+        "ccvr-means",
+        "tau-norm",
+    } <= set(covered())
+    assert len(covered()) > 15
+
+
+@pytest.mark.parametrize(
+    ("form", "training"),
+    [
+        (form, TRAININGS[(place + more) % len(TRAININGS)])
+        for place, form in enumerate(covered())
+        for more in (range(len(TRAININGS)) if "released" in form and "concat" in form else range(1))
+    ],
+)
+def test_what_is_charged_is_what_is_drawn(tmp_path: Path, form: str, training: Mapping[str, Any]) -> None:
+    """Samples and noise are counted where they are drawn; silos have 24 and 36 examples."""
+    silos = [*skewed(tmp_path, {"s0": [0, 1]}), *skewed(tmp_path, {"s1": [1, 2, 3]})]
+    privacy = {"differentialPrivacy": PRIVATE, "minSamplesPerClass": 1}
+    answering = runners(form_spec(form, ["s0", "s1"], training=training, privacy=privacy), silos, tmp_path)
+    spec = next(iter(answering.values())).method.spec
+    with recording(0.7, 2.0) as recorded:
+        assert federate(tmp_path / "job", spec, answering).failure is None
+    for runner in answering.values():
+        planned = Counter[tuple[float, float]]()
+        for mechanism in job_mechanisms(runner.method, len(runner.context.train), 1.5):
+            planned[round(mechanism.noise_multiplier, 9), mechanism.sampling] += mechanism.times
+        drawn = recorded.releases(runner.context.secret)
+        assert {(round(noise, 9), rate): times for (noise, rate), times in drawn.items()} == planned
+
+
+def released_steps(records: int, training: Mapping[str, Any]) -> tuple[int, ...]:
+    config = {"clusters": 2, "encoderRounds": 1, "classifierRounds": 1, "variant": "released"}
+    given = {"differentialPrivacy": PRIVATE}
+    method = bound("fedconcat", 2, 2, config, training=training, privacy=given)
+    return tuple(mechanism.times for mechanism in job_mechanisms(method, records))
+
+
+def test_the_released_form_of_fedconcat_is_charged_for_its_three_mini_batches() -> None:
+    """Counts once, then one step of the encoders, then up to three of the classifier."""
+    assert released_steps(300, {"batchSize": 10, "localSteps": 1}) == (1, 1, 3)
+    assert released_steps(20, {"batchSize": 10, "localSteps": 7}) == (1, 7, 2)
+    assert released_steps(300, {"batchSize": 10, "localEpochs": 2}) == (1, 60, 3)
+
+
+class MoreSteps(FedAvg):
+    """Trains by another plan than it declares."""
+
+    def silo(self) -> Mapping[str, SiloStep]:
+        def train(silo: SiloContext, task: SiloTask, private: State) -> Reply:
+            plan = replace(silo.local_training(task), max_steps=4, min_steps=4)
+            return train_model(silo, task, private, plan=plan)
+
+        return {"train": train}
+
+    @property
+    def accepts_trainer(self) -> bool:
+        return True
+
+
+class Declared(MoreSteps):
+    """Trains by the plan that it declares."""
+
+    def local_steps(self, step: str) -> LocalSteps:
+        return replace(super().local_steps(step), max_steps=4, min_steps=4)
+
+
+class Undeclared(FedAvg):
+    """Sends what it declares no mechanism for."""
+
+    def silo(self) -> Mapping[str, SiloStep]:
+        def count(silo: SiloContext, task: SiloTask, private: State) -> Reply:
+            return Reply(mechanisms=noisy_counts(silo, task)[1])
+
+        return {"train": count}
+
+
+def answer(tmp_path: Path, method: type[FedAvg], monkeypatch: pytest.MonkeyPatch) -> Reply:
+    training = {"batchSize": 6, "localEpochs": 10}
+    spec = job_spec("fedavg", ["s0"], training=training, privacy={"differentialPrivacy": PRIVATE})
+    own = method(spec, method.Config())
+    monkeypatch.setattr(registry, "bind", lambda given: own)
+    (runner,) = runners(spec, skewed(tmp_path, {"s0": [0, 1]}), tmp_path).values()
+    assert isinstance(runner, TaskRunner)
+    task = SiloTask("train", "train", 1, 1, 1, {"model": runner.context.initial_model()}, {})
+    return runner.run(task, State())
+
+
+def test_a_method_that_trains_by_another_plan_than_it_declares_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(
+        FedsiloError, match=r"plans 4 steps of 6 out of 24 records, and declares 40 steps.*local_steps"
+    ):
+        answer(tmp_path, MoreSteps, monkeypatch)
+
+
+def test_a_method_that_declares_its_plan_is_charged_by_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (mechanism,) = answer(tmp_path, Declared, monkeypatch).mechanisms
+    assert (mechanism.times, mechanism.sampling) == (4, 6 / 24)
+
+
+def test_noise_for_which_nothing_is_declared_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(FedsiloError, match=r"method fedavg declares no Gaussian in its step 'train'"):
+        answer(tmp_path, Undeclared, monkeypatch)
