@@ -2,15 +2,13 @@
 
 Abadi et al., "Deep Learning with Differential Privacy", CCS 2016, Algorithm 1. A batch is a Poisson sample: every
 example, or person with one example, is in it with probability B / n, independently of all others. What the optimiser
-does with the noisy gradient (momentum, weight decay, clipping) reveals nothing more. Opacus computes the gradients of
-single examples.
+does with the noisy gradient (momentum, weight decay, clipping) reveals nothing more.
 """
 
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,8 +18,9 @@ from torch import Tensor, nn
 from fedsilo.errors import MethodError
 from fedsilo.learning.divergence import require_finite
 from fedsilo.learning.examples import Examples
-from fedsilo.learning.gradients import Loss, clear
+from fedsilo.learning.gradients import Loss
 from fedsilo.learning.poisson_sampling import PoissonSampling
+from fedsilo.learning.single_gradients import TRIED, SingleGradients, clipped_sum
 from fedsilo.learning.training import LocalTraining, TrainingReport, optimizer_of, seeded, steps_of
 from fedsilo.privacy.mechanism import Mechanism
 
@@ -48,47 +47,42 @@ class ExamplePrivacy:
 def fit_privately(
     model: nn.Module, examples: Examples, plan: LocalTraining, privacy: ExamplePrivacy, loss: Loss
 ) -> TrainingReport:
-    """Train in place, as `fit`, with every step private.
+    """Train in place, as `fit`, with every step private; buffers stay as they were.
 
     :param examples: with at least as many records as a batch has.
     :param plan: whose steps are those of the mechanism.
     :param loss: mean over the batch of what each example has by itself.
     :returns: as of `fit`; its losses are of the examples, so that they must not leave.
-    :raises MethodError: the plan takes other steps; examples have no gradients of their own; training diverged.
+    :raises MethodError: the plan takes other steps, examples see each other, training diverged.
     """
-    sampled, batch, mechanism = PoissonSampling.of(examples), plan.batch_size, privacy.mechanism
-    n, steps = len(sampled), mechanism.times
+    sampled, mechanism = PoissonSampling.of(examples), privacy.mechanism
+    n = len(sampled)
     _require_planned(n, plan, mechanism)
-    _require_single_gradients(model)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer, view = optimizer_of(model, trained, plan), plan.views()
-    losses = torch.zeros(steps, dtype=torch.float64)
+    losses, taken = torch.zeros(mechanism.times, dtype=torch.float64), 0
     model.train()
-    single = _SingleGradients(model, trained, privacy.max_norm, loss)
-    try:
-        with seeded(plan.seed, examples.labels.device), warnings.catch_warnings():
-            # Opacus hooks the first layer too, whose inputs are the examples, of which no gradient is wanted.
-            warnings.filterwarnings("ignore", "Full backward hook is firing")
-            for step in range(steps):
-                index = torch.from_numpy(sampled.draw(mechanism.sampling, privacy.random))
-                sums = [torch.zeros_like(parameter) for parameter in trained]
-                for part in torch.split(index.to(examples.labels.device), batch) if len(index) else ():
-                    features, labels = examples.batch(part)
-                    view_of_part = view(features, slice(0, len(part)), len(part))
-                    losses[step] += single.add(sums, view_of_part, labels)
-                for parameter, total in zip(trained, sums, strict=True):
-                    noise = privacy.random.normal(0, privacy.deviation, total.shape)
-                    parameter.grad = (total + torch.from_numpy(noise).to(total)) / batch
-                optimizer.step()
-    finally:
-        single.close()
-        clear(model.parameters())
-    losses /= batch
+    device = examples.labels.device
+    with seeded(plan.seed, device), SingleGradients(model, trained, loss) as single:
+        single.choose(*examples.batch(torch.arange(min(TRIED, len(examples)), device=device)))
+        for step in range(mechanism.times):
+            index = torch.from_numpy(sampled.draw(mechanism.sampling, privacy.random)).to(device)
+            sums = [torch.zeros_like(each, dtype=_summed_as(each)) for each in trained]
+            for part in torch.split(index, plan.batch_size) if len(index) else ():
+                features, labels = examples.batch(part)
+                features = view(features, slice(0, len(part)), len(part))
+                for gradients, value in single.of(features, labels):
+                    clipped_sum(sums, gradients, privacy.max_norm)
+                    losses[step] += float(value)
+            _set_noisy(trained, sums, plan.batch_size, privacy)
+            taken += 1
+            optimizer.step()
+    losses /= plan.batch_size
     require_finite(losses, model, plan.lr)
     if plan.kept is not None:
         plan.kept.replace(optimizer.state())
-    last = losses[-math.ceil(n / batch) :]
-    return TrainingReport(steps, float(last.mean()), len(examples), float(losses[0]))
+    last = losses[-math.ceil(n / plan.batch_size) :]
+    return TrainingReport(taken, float(last.mean()), len(examples), float(losses[0]))
 
 
 def _require_planned(records: int, plan: LocalTraining, mechanism: Mechanism) -> None:
@@ -106,63 +100,15 @@ def _require_planned(records: int, plan: LocalTraining, mechanism: Mechanism) ->
         )
 
 
-class _SingleGradients:
-    """Gradients of single examples, clipped and summed, while it is open."""
-
-    def __init__(self, model: nn.Module, trained: Sequence[nn.Parameter], norm: float, loss: Loss) -> None:
-        from opacus import GradSampleModule
-
-        self._trained, self._norm, self._loss = trained, norm, loss
-        self._module = GradSampleModule(model, loss_reduction="sum")
-
-    def add(self, sums: Sequence[Tensor], features: Tensor, labels: Tensor) -> float:
-        """Add sum_i min(1, C / |g_i|) g_i to the sums; the loss, summed over the examples."""
-        clear(self._trained)
-        value = self._loss(self._module, features, labels) * len(labels)
-        torch.autograd.backward(value)
-        gradients = [_of_examples(parameter, len(labels)) for parameter in self._trained]
-        norms = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in gradients]).norm(dim=0)
-        factors = (self._norm / norms.clamp(min=self._norm)).nan_to_num(0.0)
-        for total, gradient in zip(sums, gradients, strict=True):
-            total += torch.einsum("i,i...->...", factors, gradient.nan_to_num(0.0, 0.0, 0.0))
-        for parameter in self._trained:
-            parameter.grad_sample = None  # type: ignore[attr-defined]
-        return float(value.detach())
-
-    def close(self) -> None:
-        """Leave the network as it was."""
-        self._module.remove_hooks()
-        for parameter in self._trained:
-            if hasattr(parameter, "grad_sample"):
-                del parameter.grad_sample
+def _summed_as(parameter: nn.Parameter) -> torch.dtype:
+    """At least single precision: in half precision a sum is rounded by more than one example may add."""
+    return torch.promote_types(parameter.dtype, torch.float32)
 
 
-def _of_examples(parameter: nn.Parameter, n: int) -> Tensor:
-    """(n, *shape) gradients of each example; zeros of a parameter that has no part in the loss."""
-    found: Tensor | None = getattr(parameter, "grad_sample", None)
-    return torch.zeros(n, *parameter.shape, device=parameter.device) if found is None else found
-
-
-def _require_single_gradients(model: nn.Module) -> None:
-    """Refuse what mixes the examples of a batch, or what Opacus cannot take apart.
-
-    :raises MethodError: naming the module and what may stand there.
-    """
-    for name, module in mixing(model):
-        raise MethodError(
-            f"spec.privacy.differentialPrivacy: module {name} ({type(module).__name__}) normalises over the batch, so "
-            "that no example has a gradient of its own; replace it by GroupNorm, or use a network without it"
-        )
-    from opacus.validators import ModuleValidator
-
-    if problems := ModuleValidator.validate(model, strict=False):
-        raise MethodError(
-            f"spec.privacy.differentialPrivacy: the model cannot be trained by DP-SGD: {problems[0]}"
-        )
-
-
-def mixing(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Modules that normalise over the batch, with their names."""
-    for name, module in model.named_modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            yield name, module
+def _set_noisy(
+    trained: Sequence[nn.Parameter], sums: Sequence[Tensor], batch: int, privacy: ExamplePrivacy
+) -> None:
+    """Give each parameter the noisy sum over the batch's size as its gradient; noise is added in double precision."""
+    for parameter, total in zip(trained, sums, strict=True):
+        noise = torch.as_tensor(np.asarray(privacy.random.normal(0, privacy.deviation, total.shape)))
+        parameter.grad = ((total.double() + noise.to(total.device)) / batch).to(parameter.dtype)

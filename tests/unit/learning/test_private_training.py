@@ -135,12 +135,6 @@ def test_an_empty_sample_is_a_step_of_noise() -> None:
     assert report.loss == 0
 
 
-def test_normalisation_over_the_batch_is_refused_by_name() -> None:
-    model = Model(nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten()), nn.Linear(72, 3))
-    with pytest.raises(MethodError, match=r"module encoder\.1 \(BatchNorm2d\).*GroupNorm"):
-        fit_privately(model, examples_of(8), PLAN, without_noise(1), cross_entropy_loss)
-
-
 def test_the_network_is_left_as_it_was() -> None:
     model = network()
     fit_privately(model, examples_of(8), PLAN, without_noise(1), cross_entropy_loss)

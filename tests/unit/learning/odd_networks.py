@@ -1,0 +1,371 @@
+"""Networks that DP-SGD has to take or to refuse: small modules that are odd in one way each."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+from torch.nn.utils import parametrizations, spectral_norm, weight_norm
+
+WIDTH = 6
+CLASSES = 3
+
+Forward = Callable[[Tensor], Tensor]
+
+
+@contextmanager
+def deprecated() -> Iterator[None]:
+    """What PyTorch warns of, and people have."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def old(norm: Callable[..., nn.Module], layer: nn.Module) -> nn.Module:
+    with deprecated():
+        return norm(layer)
+
+
+class Apply(nn.Module):
+    """One line of a forward pass."""
+
+    def __init__(self, function: Forward) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
+
+
+def between(*middle: nn.Module, width: int = 8) -> nn.Module:
+    """Modules between two linear layers, (n, 6) to (n, 3)."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(WIDTH, width), *middle, nn.Linear(width, CLASSES))
+
+
+def line(function: Forward) -> nn.Module:
+    return between(Apply(function), nn.ReLU())
+
+
+class Attention(nn.Module):
+    """Each example attends to all others of its batch."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x @ x.T).softmax(dim=1) @ x
+
+
+class Gate(nn.Module):
+    """A branch over the batch, behind a factor that begins at zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Parameter(torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.gate * x.mean(0, keepdim=True)
+
+
+class Previous(nn.Module):
+    """Adds the mean of the batch before, in an attribute that is no buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        before, self.before = self.before, x.detach().mean(0)
+        return x if before is None else x + before
+
+
+class InEvaluation(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x if self.training else x - x.mean(0)
+
+
+class Counter(nn.Module):
+    calls: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return x
+
+
+class Sequences(nn.Module):
+    """(n, 6) as sequences of six numbers through a recurrent network."""
+
+    def __init__(self, kind: type[nn.Module], batch_first: bool = True) -> None:
+        super().__init__()
+        self.recurrent: Any = kind(2, 4, batch_first=batch_first, num_layers=2, dropout=0.3)
+        self.out = nn.Linear(4, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.recurrent(x.reshape(len(x), 3, 2))[0]
+        logits: Tensor = self.out(outputs[:, -1])
+        return logits
+
+
+class Attending(nn.Module):
+    """Attention over the numbers of an example."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.out = nn.Linear(1, 4), nn.Linear(4, CLASSES)
+        self.attention = nn.MultiheadAttention(4, 2, batch_first=True, dropout=0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.embed(x.unsqueeze(-1))
+        logits: Tensor = self.out(self.attention(h, h, h, need_weights=False)[0].mean(1))
+        return logits
+
+
+class Tokens(nn.Module):
+    """Codes in a table, through an embedding."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__()
+        self.embed, self.out = nn.Embedding(4, 5, **given), nn.Linear(5, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.out(self.embed(x.long().clamp(0, 3)).mean(1))
+        return logits
+
+
+class Mixed(nn.Module):
+    """Codes that see the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.centre = Tokens(), Apply(lambda x: x - x.mean(0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.centre(self.tokens(x))
+        return logits
+
+
+class Scale(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.scale = nn.Linear(WIDTH, CLASSES), nn.Parameter(torch.tensor(0.3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.layer(x) * self.scale.exp()
+        return logits
+
+
+class Tied(nn.Module):
+    """Two layers with one weight, and one of them used twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.out = (
+            nn.Linear(WIDTH, WIDTH),
+            nn.Linear(WIDTH, WIDTH),
+            nn.Linear(WIDTH, CLASSES),
+        )
+        self.two.weight = self.one.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.out(self.two(self.one(self.one(x).tanh()).tanh()))
+        return logits
+
+
+class Unused(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.nobody = nn.Linear(WIDTH, CLASSES), nn.Linear(2, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.layer(x)
+        return logits
+
+
+class Cubed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        x: Tensor
+        (x,) = ctx.saved_tensors
+        return 3 * x**2 * gradient
+
+
+def cubed(x: Tensor) -> Tensor:
+    apply: Any = Cubed.apply
+    y: Tensor = apply(x)
+    return y
+
+
+class Halves(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(WIDTH, CLASSES).to(torch.bfloat16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.layer(x.to(torch.bfloat16)).float()
+        return logits
+
+
+class Frozen(nn.Module):
+    """BatchNorm that stays in evaluation mode: a fixed scale."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.out = nn.BatchNorm1d(WIDTH), nn.Linear(WIDTH, CLASSES)
+
+    def train(self, mode: bool = True) -> Frozen:
+        super().train(mode)
+        self.norm.eval()
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.out(self.norm(x))
+        return logits
+
+
+class Outputs(nn.Module):
+    def __init__(self, centred: bool = False) -> None:
+        super().__init__()
+        self.layer, self.centred = nn.Linear(WIDTH, CLASSES), centred
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        y = self.layer(x)
+        return {"scale": x.new_ones(()), "logits": y - y.mean(0) if self.centred else y}
+
+
+class Pictures(nn.Module):
+    """(n, 6) as pictures of two channels."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = nn.Sequential(
+            nn.Conv1d(2, 4, 2), norm, nn.ReLU(), nn.Dropout(0.2), nn.Flatten(), nn.Linear(8, CLASSES)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.net(x.reshape(len(x), 2, 3))
+        return logits
+
+
+class Scripted(nn.Module):
+    """A scripted layer, of whose modules hooks know nothing, inside of a network."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with deprecated():
+            trace: Any = torch.jit.trace
+            self.inside: Any = trace(between(nn.ReLU()), torch.rand(2, WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.inside(x)
+        return logits
+
+
+def shuffled(x: Tensor) -> Tensor:
+    """Mixup inside of a network."""
+    return 0.8 * x + 0.2 * x[torch.randperm(len(x))]
+
+
+def dropped(x: Tensor) -> Tensor:
+    """Whole examples are dropped, as by stochastic depth."""
+    return x * (torch.rand(len(x), 1) < 0.8) / 0.8
+
+
+def without_gradient(x: Tensor) -> Tensor:
+    with torch.no_grad():
+        mean = x.mean(0)
+    return x - mean
+
+
+MIXING: dict[str, tuple[Callable[[], nn.Module], str]] = {
+    "BatchNorm1d": (lambda: between(nn.BatchNorm1d(8)), r"module 1 \(BatchNorm1d\)"),
+    "BatchNorm of pictures": (lambda: Pictures(nn.BatchNorm1d(4)), r"module net\.1 \(BatchNorm1d\)"),
+    "functional batch norm": (
+        lambda: line(lambda x: functional.batch_norm(x, None, None, training=True)),
+        r"module 1 \(Apply\)",
+    ),
+    "mean taken off": (lambda: line(lambda x: x - x.mean(0, keepdim=True)), r"module 1 \(Apply\)"),
+    "mean without gradient": (lambda: line(without_gradient), r"module 1 \(Apply\)"),
+    "a hundredth of the mean": (lambda: line(lambda x: x - 0.01 * x.mean(0)), r"module 1 \(Apply\)"),
+    "attention over the batch": (lambda: between(Attention()), r"module 1 \(Attention\)"),
+    "mixup": (lambda: line(shuffled), r"module 1 \(Apply\)"),
+    "a gate that is closed": (lambda: between(Gate()), r"module 1 \(Gate\)"),
+    "time in place of examples": (
+        lambda: Sequences(nn.LSTM, batch_first=False),
+        r"module recurrent \(LSTM\)",
+    ),
+    "only in evaluation mode": (lambda: between(InEvaluation()), r"module 1 \(InEvaluation\)"),
+    "codes": (Mixed, r"module centre \(Apply\)"),
+    "dict outputs": (lambda: Outputs(centred=True), r"the network \(Outputs\)"),
+    "the batch's size": (lambda: line(lambda x: x / len(x)), r"another output alone"),
+    "the place in the batch": (
+        lambda: line(lambda x: x * torch.arange(1, len(x) + 1)[:, None]),
+        r"in another place",
+    ),
+    "no single example": (lambda: line(lambda x: x[: len(x) // 2].repeat(2, 1)), "module 1"),
+    "the batch before": (lambda: between(Previous()), "keeps something of them from one batch to the next"),
+    "spectral_norm": (
+        lambda: between(parametrizations.spectral_norm(nn.Linear(8, 8))),
+        r"tensor '1\..*_[uv]'",
+    ),
+    "old spectral_norm": (lambda: between(old(spectral_norm, nn.Linear(8, 8))), r"tensor '1\.weight_[uv]'"),
+    "a counter": (lambda: between(Counter()), r"tensor '1\.calls'"),
+    "running statistics": (
+        lambda: Pictures(nn.InstanceNorm1d(4, track_running_stats=True)),
+        r"tensor 'net\.1\.running_mean'",
+    ),
+    "embedding with a largest norm": (lambda: Tokens(max_norm=0.1), r"tensor 'embed\.weight'"),
+    "cut off": (
+        lambda: line(lambda x: x).requires_grad_(False),
+        "no parameter of the network has a part in the loss",
+    ),
+}
+"""What has no gradients of single examples: a network, and a part of what is said of it."""
+
+APART: dict[str, Callable[[], nn.Module]] = {
+    "linear": lambda: between(nn.ReLU()),
+    "LayerNorm": lambda: between(nn.LayerNorm(8), nn.Dropout(0.5)),
+    "GroupNorm": lambda: Pictures(nn.GroupNorm(2, 4)),
+    "InstanceNorm": lambda: Pictures(nn.InstanceNorm1d(4, affine=True)),
+    "functional dropout": lambda: line(lambda x: functional.dropout(x, 0.5)),
+    "stochastic depth": lambda: line(dropped),
+    "noise": lambda: line(lambda x: x + torch.randn_like(x) * torch.empty_like(x).uniform_(1, 2)),
+    "BatchNorm that is frozen": Frozen,
+    "GRU": lambda: Sequences(nn.GRU),
+    "LSTM": lambda: Sequences(nn.LSTM),
+    "attention": Attending,
+    "transformer": lambda: between(
+        Apply(lambda x: x.reshape(len(x), 2, 4)),
+        nn.TransformerEncoderLayer(4, 2, 8, batch_first=True),
+        nn.Flatten(),
+    ),
+    "embedding": Tokens,
+    "sparse embedding": lambda: Tokens(sparse=True),
+    "a parameter without dimensions": Scale,
+    "tied": Tied,
+    "old weight_norm": lambda: between(old(weight_norm, nn.Linear(8, 8)), nn.Tanh()),
+    "weight_norm": lambda: between(parametrizations.weight_norm(nn.Linear(8, 8)), nn.Tanh()),
+    "a parameter that nothing uses": Unused,
+    "own gradient": lambda: line(cubed),
+    "half precision": Halves,
+    "scripted": Scripted,
+    "compiled": lambda: torch.compile(between(nn.ReLU()), backend="eager"),  # type: ignore[dict-item,return-value]
+    "checkpointed": lambda: between(
+        Apply(lambda x: torch.utils.checkpoint.checkpoint(torch.tanh, x, use_reentrant=False))
+    ),
+}
+"""What takes each example by itself."""
