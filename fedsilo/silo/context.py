@@ -155,16 +155,16 @@ class LocalContext(SiloContext):
             return self.network(architecture)
         return kept.take(architecture, lambda: self.network(architecture))
 
-    def network(self, architecture: ModelSpec) -> nn.Module:
-        """A new network with arbitrary weights."""
-        return build_module(architecture, self.spec.data, 0, self.spec.task)
-
-    def new_network(self) -> nn.Module:
-        """A new network of the job as silos train it, on the CPU with arbitrary weights."""
+    def untrained(self) -> nn.Module:
+        """The job's network on the CPU with arbitrary weights, of which those are frozen that the job freezes."""
         module = self.network(self.spec.model)
         if self.parts is not None:
             freeze(module, self.parts.frozen)
         return module
+
+    def network(self, architecture: ModelSpec) -> nn.Module:
+        """A new network with arbitrary weights."""
+        return build_module(architecture, self.spec.data, 0, self.spec.task)
 
     def local_training(self, task: SiloTask) -> LocalTraining:
         """The job's local training for this round: rate of the schedule, seed of silo and round.

@@ -11,7 +11,6 @@ from fedsilo.learning.evaluation import evaluate
 from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.learning.metrics.scores import require_metrics
 from fedsilo.learning.own_training import import_trainer
-from fedsilo.learning.statefulness import require_stateless
 from fedsilo.methods.checks import check_training
 from fedsilo.methods.contract import learned_tensors
 from fedsilo.methods.interface import (
@@ -27,6 +26,7 @@ from fedsilo.methods.interface import (
 )
 from fedsilo.methods.method import Method
 from fedsilo.methods.pieces.feature_statistics import disclose
+from fedsilo.methods.pieces.private_steps import require_examples_apart
 from fedsilo.methods.state import State
 from fedsilo.silo.context import LocalContext
 from fedsilo.silo.division import divided, of_method
@@ -40,19 +40,20 @@ class TaskRunner:
     """Runs tasks of one job in one silo.
 
     :param method: bound to the job.
+    :param tried: whether another silo of this process has tried the same network.
     :raises ManifestInvalid: when the method cannot train as the job says, or the job's own training or what computes
         its metrics is not installed.
-    :raises MethodError: when that does not load, or differential privacy of examples meets a network that keeps
-        anything of them beside what its parameters learn.
+    :raises MethodError: when that does not load, or, in a network whose steps are private, examples see each other or
+        anything of them is kept beside what its parameters learn.
     """
 
-    def __init__(self, method: Method, context: LocalContext) -> None:
+    def __init__(self, method: Method, context: LocalContext, *, tried: bool = False) -> None:
         for path, value, problem, remedy in check_training(method):
             raise ManifestInvalid(f"{path}: {value!r}: {problem}; {remedy}")
         if method.spec.training.trainer is not None:
             import_trainer(method.spec.training.trainer)
-        if trainer_adds_noise(method.spec):
-            require_stateless(context.new_network, context.learning_task)
+        if not tried:
+            require_examples_apart(context, context.untrained)
         self.method = method
         self.context = context
         self._steps = method.silo()

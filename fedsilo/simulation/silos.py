@@ -245,7 +245,10 @@ def open_silos(
     parts = parts_of(method.spec.model.parameters, network)
     model = parts.signature(whole) if parts else whole
 
+    tried = False
+
     def runner(silo: Silo) -> TaskRunner | SimulatedFailure:
+        nonlocal tried
         try:
             train, validation = data.examples(silo)
             schema, findings = data.schema(silo), data.findings(silo)
@@ -267,7 +270,9 @@ def open_silos(
             findings=findings,
             min_samples_per_update=policy.min_samples_per_update(silo),
         )
-        return TaskRunner(method, context)
+        made = TaskRunner(method, context, tried=tried)
+        tried = tried or len(train) > 0
+        return made
 
     return {str(silo): SimulatedSilo(silo, job, runner(silo)) for silo in silos}
 

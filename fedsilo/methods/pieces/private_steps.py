@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,6 +52,27 @@ def fit_privately(
             "charged; report this as a defect"
         )
     return report, (mechanism,)
+
+
+def require_examples_apart(silo: SiloContext, network: Callable[[], nn.Module]) -> None:
+    """Refuse, before round 1, a network whose examples have no gradients of their own; only where the job needs them.
+
+    It is tried on made-up inputs; of the silo's examples only their shape and some labels are used.
+
+    :param network: builds the one that is trained.
+    :raises MethodError: naming module or tensor, and what may stand in its place.
+    """
+    if privacy_of(silo) is None or len(silo.train) == 0:
+        return
+    import torch
+
+    from fedsilo.learning.company import NEEDED, made_up_inputs, require_apart
+
+    features, labels = silo.train.batch(
+        torch.arange(NEEDED, device=silo.train.labels.device) % len(silo.train)
+    )
+    inputs = made_up_inputs(features, silo.learning_task.vocabulary)
+    require_apart(network(), inputs, labels.cpu(), silo.loss())
 
 
 def _mechanism_of(silo: SiloContext, task: SiloTask, name: MechanismName) -> Mechanism:

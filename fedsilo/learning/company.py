@@ -1,0 +1,265 @@
+"""Whether a network takes each example by itself: its outputs for one are compared alone and in company of others.
+
+With differential privacy of examples nothing that is computed of one may depend on another. Which layers do that, names
+do not tell: a batch's mean is taken off in one line of a forward pass. So the network computes made-up inputs, in
+training and in evaluation mode, with its weights as they are and moved a little, so that a gate which begins at zero is
+open: one example beside some others, again, beside yet others, in another place, and alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from fedsilo.api.python_import import described, place_of
+from fedsilo.errors import MethodError
+from fedsilo.learning.fixed_draws import fixed_draws
+from fedsilo.learning.gradients import Loss
+from fedsilo.learning.held_state import HeldState
+from fedsilo.learning.single_gradients import FIELD, SingleGradients, has_halves, uncompiled
+
+COMPANY = 4
+"""Examples of a batch."""
+
+PLACE = 2
+"""Where in it the example is that is looked at: with others before it, and after it."""
+
+NEEDED = 2 * COMPANY - 1
+"""Examples that two batches with one of them in common are made of."""
+
+OTHERS = [*range(COMPANY, COMPANY + PLACE), PLACE, *range(COMPANY + PLACE, NEEDED)]
+"""A batch that has the example in the same place, and nothing else of the first."""
+
+SAME_SIZE = 1e-4
+"""Largest difference of an output from batches of one size, over the largest output, that is rounding."""
+
+OTHER_SIZE = 1e-3
+"""Likewise from batches of other sizes, or from another place in the batch; `OTHER_SIZE_HALVES` of half precision."""
+
+OTHER_SIZE_HALVES = 0.05
+
+MOVED = 0.05
+"""Deviation of what is added to weights, and of the factor that they are stretched by."""
+
+Tensors = list[Tensor]
+
+
+def made_up_inputs(like: Tensor, tokens: int | None) -> list[Tensor]:
+    """Inputs that no silo has, (`NEEDED`, *shape) each: numbers from 0 to 1, and zeros and ones, which may be codes.
+
+    :param like: (n, *shape), for shape and dtype.
+    :param tokens: how many there are, where inputs are tokens.
+    """
+    generator, shape = torch.Generator().manual_seed(0), (NEEDED, *like.shape[1:])
+    codes = torch.randint(0, tokens or 2, shape, generator=generator)
+    if not like.is_floating_point():
+        return [codes.to(like.dtype)]
+    return [torch.rand(shape, generator=generator).to(like.dtype), codes.to(like.dtype)]
+
+
+def require_apart(model: nn.Module, inputs: Sequence[Tensor], labels: Tensor, loss: Loss) -> None:
+    """Refuse a network, or a loss, in which examples see each other or that keeps something of them.
+
+    The network has the same tensors afterwards, and is in training mode.
+
+    :param inputs: as of `made_up_inputs`; those on which the network fails are passed over, if there are others.
+    :param labels: (`NEEDED`, ...) targets.
+    :raises MethodError: naming module or tensor, and what may stand in its place.
+    """
+    held, failures, passed = HeldState(model), list[Exception](), False
+    # All outputs first: they tell which module it is.
+    with uncompiled():
+        for compare, moved, features in product((_Trial.outputs, _Trial.gradients), (False, True), inputs):
+            try:
+                if moved:
+                    _move(model)
+                compare(_Trial(model, features, labels, loss, moved))
+                passed = True
+            except MethodError:
+                raise
+            except Exception as error:  # whatever the network raises
+                failures.append(error)
+            finally:
+                held.restore()
+                model.train()
+    if not passed:
+        raise MethodError(
+            f"{FIELD}: the network fails on made-up inputs of shape {list(inputs[0].shape)}, on which it is tried "
+            f"before round 1: {described(failures[0])}{place_of(failures[0], (__file__,))}; have it take numbers from "
+            "0 to 1"
+        ) from failures[0]
+
+
+@dataclass
+class _Trial:
+    """One kind of inputs, and the weights that the network has.
+
+    :param moved: whether these are not its own, so that only outputs of batches of one size are compared: what rounding
+        does to outputs under foreign weights has no bound.
+    """
+
+    model: nn.Module
+    features: Tensor
+    labels: Tensor
+    loss: Loss
+    moved: bool
+    changed: str | None = None
+
+    def outputs(self) -> None:
+        """Compare outputs in both modes.
+
+        :raises MethodError: examples see each other, the network keeps something of them, or takes no single one.
+        """
+        for training in (False, True):
+            self.model.train(training)
+            self._compare()
+
+    def gradients(self) -> None:
+        """Compare the gradient of a batch with those of its examples, which is where a loss mixes them.
+
+        :raises MethodError: it does, or there is none.
+        """
+        trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        with SingleGradients(self.model, trained, self.loss) as single:
+            single.choose(self.features, self.labels)
+
+    def _compare(self) -> None:
+        first, others = torch.arange(COMPANY), torch.tensor(OTHERS)
+        together, again = self._computed(first), self._computed(first)
+        if not _alike(together, again, SAME_SIZE):
+            raise MethodError(self._remembers)
+        if not _alike(_example(together), _example(self._computed(others)), SAME_SIZE):
+            raise MethodError(self._mixes(first, others))
+        if not _alike(together, self._computed(first), SAME_SIZE):
+            raise MethodError(self._remembers)
+        if self.changed is not None:
+            raise MethodError(
+                f"{FIELD}: tensor {self.changed!r}: the network changes it when it computes, as spectral_norm, "
+                "statistics of batches and an embedding's max_norm do, so that it would follow from examples without "
+                "noise; use a network that leaves its tensors to the optimiser"
+            )
+        if self.moved:
+            return
+        tolerance = OTHER_SIZE_HALVES if has_halves(self.model.parameters()) else OTHER_SIZE
+        found, alone = _example(together), self._alone(first[PLACE : PLACE + 1])
+        elsewhere = _example(self._computed(first.flip(0)), COMPANY - 1 - PLACE)
+        if not (_alike(found, elsewhere, tolerance) and _alike(found, alone, tolerance)):
+            raise MethodError(
+                f"{FIELD}: {self._network} gives an example another output alone than in a batch, or in another place "
+                "of it, so that no example has a gradient of its own; use a network that takes each by itself"
+            )
+
+    def _computed(self, places: Tensor) -> Tensors:
+        """What the network gives for a batch of these examples, with the tensors that it had before."""
+        held = HeldState(self.model)
+        with fixed_draws(self.features.device):
+            found = _copies(self.model(self.features[places]))
+        self.changed = self.changed or held.changed
+        held.restore()
+        return found
+
+    def _alone(self, place: Tensor) -> Tensors:
+        try:
+            return _example(self._computed(place), 0, 1)
+        except Exception as failure:
+            raise MethodError(
+                f"{FIELD}: {self._network} fails on a batch of a single example: {described(failure)}"
+                f"{place_of(failure, (__file__,))}; use a network that takes each example by itself"
+            ) from failure
+
+    @property
+    def _network(self) -> str:
+        return f"the network ({type(self.model).__name__})"
+
+    @property
+    def _remembers(self) -> str:
+        return (
+            f"{FIELD}: {self._network} gives other outputs for the same examples when it computes them again, so that "
+            "it keeps something of them from one batch to the next; have it keep nothing"
+        )
+
+    def _mixes(self, first: Tensor, others: Tensor) -> str:
+        """What to say of outputs that depend on the other examples, with the module that first gives such."""
+        where = self._network
+        for one, other in zip(self._calls(first), self._calls(others), strict=False):
+            same_inputs = _alike(_example(one.inputs), _example(other.inputs), SAME_SIZE)
+            same_outputs = _alike(_example(one.outputs), _example(other.outputs), SAME_SIZE)
+            if one.name and same_inputs and not same_outputs:
+                where = f"module {one.name} ({one.kind})"
+                break
+        return (
+            f"{FIELD}: {where} gives an example another output beside other examples, so that no example has a "
+            "gradient of its own; replace what it takes over the batch, such as BatchNorm by GroupNorm, or use a "
+            "network without it"
+        )
+
+    def _calls(self, places: Tensor) -> list[_Call]:
+        """Calls of modules, those inside of others first."""
+        calls, held = list[_Call](), HeldState(self.model)
+        with ExitStack() as stack, fixed_draws(self.features.device):
+            for name, module in self.model.named_modules():
+
+                def note(module: nn.Module, inputs: Any, given: Any, output: Any, name: str = name) -> None:
+                    kind = type(module).__name__
+                    calls.append(_Call(name, kind, _copies((inputs, given)), _copies(output)))
+
+                stack.callback(module.register_forward_hook(note, with_kwargs=True).remove)
+            self.model(self.features[places])
+        held.restore()
+        return calls
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One call of a module: its name and type, and all tensors that it took and gave."""
+
+    name: str
+    kind: str
+    inputs: Tensors
+    outputs: Tensors
+
+
+def _move(model: nn.Module) -> None:
+    """Stretch every weight, and add to it."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.is_floating_point():
+                stretch, shift = MOVED * torch.randn((2, *weight.shape), generator=generator)
+                weight.copy_((weight.float().cpu() * (1 + stretch) + shift).to(weight))
+
+
+def _copies(output: Any) -> Tensors:
+    return [each.detach().clone() for each in tree_leaves(output) if isinstance(each, Tensor)]
+
+
+def _example(tensors: Tensors, place: int = PLACE, size: int = COMPANY) -> Tensors:
+    """What a batch of that size has of one example; tensors that are not divided by examples are left out."""
+    found = []
+    for each in tensors:
+        if each.dim() and each.shape[0] and each.shape[0] % size == 0:
+            rows = each.shape[0] // size
+            found.append(each[place * rows : (place + 1) * rows])
+    return found
+
+
+def _alike(one: Tensors, other: Tensors, tolerance: float) -> bool:
+    """Whether they differ by rounding only; what is not finite in both is the same."""
+    return len(one) == len(other) and all(
+        _near(a.double(), b.double(), tolerance) for a, b in zip(one, other, strict=True)
+    )
+
+
+def _near(one: Tensor, other: Tensor, tolerance: float) -> bool:
+    if one.shape != other.shape or not torch.equal(one.isfinite(), other.isfinite()):
+        return False
+    numbers = one.isfinite()
+    difference, size = (one - other)[numbers].abs(), one[numbers].abs()
+    return not difference.numel() or bool(difference.max() <= tolerance * size.max())
