@@ -4,13 +4,15 @@
     python -m benchmarks.privacy attacks --dataset mnist --data FOLDER
     python -m benchmarks.privacy accuracy --dataset cifar10 --data FOLDER
     python -m benchmarks.privacy silos
+    python -m benchmarks.privacy epsilons
     python -m benchmarks.privacy attacks --render                 # tables and picture of what is on file
 
 `attacks`: membership inference (is this image among the victim's?) and inversion (what do its images look like?)
 against FedAvg's models, CCVR's class means and CReFF's averaged gradients: as sent, with example-level differential
 privacy, and where the aggregator sees the sum of all silos only. `accuracy`: FedAvg, FedConcat and CCVR at several
-epsilons. `silos`: FedAvg whose noise hides whole silos. What is finished is on file, as JSON lines; called again, the
-same command goes on with the rest.
+epsilons. `silos`: FedAvg whose noise hides whole silos.
+What is finished is on file, as JSON lines; called again, the same command goes on with the rest. `epsilons`: what jobs
+state beside what their silos draw comes to, which is not kept.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks.privacy import accuracy, campaign, report, silos
+from benchmarks.privacy import accuracy, campaign, epsilons, report, silos
 from benchmarks.privacy.campaign import read
 from benchmarks.privacy.federation import SHAPES
 from fedsilo.errors import FedsiloError
@@ -30,7 +32,7 @@ INTO = Path("docs/results")
 def main() -> int:
     """Run what is missing, then print the tables and draw the picture."""
     args = _arguments()
-    of = {"attacks": _attacks, "accuracy": _accuracy, "silos": _silos}
+    of = {"attacks": _attacks, "accuracy": _accuracy, "silos": _silos, "epsilons": _epsilons}
     try:
         of[args.what](args)
     except FedsiloError as error:
@@ -62,13 +64,19 @@ def _silos(args: argparse.Namespace) -> None:
     print(silos.table(read(path)))
 
 
+def _epsilons(args: argparse.Namespace) -> None:
+    del args
+    found = [each for configuration in epsilons.CONFIGURATIONS for each in epsilons.measure(configuration)]
+    print(epsilons.table(found))
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.privacy",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("what", choices=["attacks", "accuracy", "silos"])
+    parser.add_argument("what", choices=["attacks", "accuracy", "silos", "epsilons"])
     parser.add_argument("--dataset", choices=list(accuracy.SCALES), default="digits")
     parser.add_argument(
         "--runs", type=int, default=32, metavar="N", help="of each attacked job; 32 by default"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks.privacy import accuracy, campaign, inversion, membership
+from benchmarks.privacy import accuracy, campaign, epsilons, inversion, membership
 from benchmarks.privacy.federation import Seen, load, members
+from fedsilo.methods import registry
+from fedsilo.methods.differential_privacy import uncovered
+from tests.federate import bound
 
 
 def test_the_success_of_perfect_and_of_useless_scores() -> None:
@@ -84,3 +88,28 @@ def test_accuracies_are_averaged_over_the_seeds_that_are_there() -> None:
     ]
     text = accuracy.table(lines)
     assert "| digits | fedavg | not run | not run | 85.0 ± 7.1 (2 of 3 seeds) | not run |" in text
+
+
+def test_there_is_a_configuration_of_every_method_with_mechanisms() -> None:
+    """feddf and fedbe, whose aggregator learns from a public dataset, have fedavg's silos."""
+    names = {configuration.method for configuration in epsilons.CONFIGURATIONS}
+    assert len(epsilons.CONFIGURATIONS) >= 10
+    for name in registry.names():
+        method = bound(name)
+        if method.mechanisms and not uncovered(method) and not method.personalises:
+            assert name in names | {"feddf", "fedbe"}, name
+
+
+def test_what_a_job_states_is_what_its_draws_come_to() -> None:
+    """The form whose last stage takes three steps where the job says one."""
+    (configuration,) = (
+        each
+        for each in epsilons.CONFIGURATIONS
+        if each.config == epsilons.RELEASED and "localSteps" in each.training
+    )
+    found = list(epsilons.measure(replace(configuration, records=(120, 60))))
+    assert [each.records for each in found] == [120, 60]
+    assert all(abs(each.difference) < 1e-3 for each in found)
+    # One step in each of two rounds, three in each of three.
+    assert found[0].releases == "11 x 0.167, 1 x 1"
+    assert "| fedconcat variant released: batchSize 20, localSteps 1 | 0.001 | 120 |" in epsilons.table(found)
