@@ -119,7 +119,7 @@ def job(network: str, unit: str = "example", **given: Any) -> Any:
 
 def test_a_network_with_a_running_mean_is_refused_before_round_1(tmp_path: Path) -> None:
     silos = skewed(tmp_path, {"a": [0, 1]})
-    with pytest.raises(MethodError, match=r"changes tensor 'encoder\.mean' of the model"):
+    with pytest.raises(MethodError, match=r"tensor 'encoder\.mean': the network changes it"):
         runners(job("running_mean"), silos, tmp_path)
     assert runners(job("running_mean", "silo", maxUpdateNorm=1), silos, tmp_path)
 
