@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fedsilo.errors import MethodError, PolicyRefused
 from fedsilo.learning.models import Model
 from fedsilo.methods.interface import Reply, SiloTask
-from fedsilo.methods.state import State, Tree
+from fedsilo.methods.state import Tree
 from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.silo.handed_out import exact_tensors, require_handed_out, require_private
 from fedsilo.wire import Contract, ExpectedBlock
@@ -71,38 +71,23 @@ def test_a_guard_compares_what_has_no_fractions() -> None:
             require_handed_out([name], NOISED.__getitem__, {})
 
 
-class LateMean(nn.Module):
-    """Keeps a mean of examples only from the tenth pass on, after whoever tries it has stopped looking."""
-
+class RunningMean(nn.Module):
     mean: Tensor
 
     def __init__(self) -> None:
         super().__init__()
         self.hidden = nn.Linear(6, 5)
         self.register_buffer("mean", torch.zeros(5))
-        self.passes = 0
 
     def forward(self, x: Tensor) -> Tensor:
-        self.passes += self.training
         found: Tensor = self.hidden(x)
-        if self.passes > 10:
+        if self.training:
             self.mean.lerp_(found.detach().mean(dim=0), 0.5)
         return found
 
 
-def late_mean(input_shape: tuple[int, ...], classes: int) -> Model:
-    """A network for `spec.model.name`."""
-    return Model(LateMean(), nn.Linear(5, classes))
-
-
-class RunningMean(LateMean):
-    def __init__(self) -> None:
-        super().__init__()
-        self.passes = 10
-
-
 def running_mean(input_shape: tuple[int, ...], classes: int) -> Model:
-    """Likewise."""
+    """A network for `spec.model.name`."""
     return Model(RunningMean(), nn.Linear(5, classes))
 
 
@@ -122,9 +107,3 @@ def test_a_network_with_a_running_mean_is_refused_before_round_1(tmp_path: Path)
     with pytest.raises(MethodError, match=r"tensor 'encoder\.mean': the network changes it"):
         runners(job("running_mean"), silos, tmp_path)
     assert runners(job("running_mean", "silo", maxUpdateNorm=1), silos, tmp_path)
-
-
-def test_one_that_was_not_found_out_sends_nothing(tmp_path: Path) -> None:
-    (runner,) = runners(job("late_mean"), skewed(tmp_path, {"a": [0, 1]}), tmp_path).values()
-    with pytest.raises(MethodError, match=r"tensor 'encoder\.mean': is neither clipped and noised"):
-        runner.run(task(runner.context.initial_model()), State())
