@@ -8,6 +8,8 @@ Must: refused with one line before a layer takes memory.
 
 from __future__ import annotations
 
+from typing import Any
+
 from attacks.handed_over import LOAD_MODEL, MODEL, HandedOver
 
 ONCE = True
@@ -30,6 +32,10 @@ def attack(target: HandedOver) -> None:
         shape = [3, 64, 64] if "resnet" in str(network) else [60_000]
         at = target.copy()
         changes = {"model": network, "data": {**DATA, "inputShape": shape}}
-        target.edit_json(at / "model.json", lambda document, changes=changes: document.update(changes))
+
+        def described(document: dict[str, Any], changes: dict[str, Any] = changes) -> None:
+            document.update(changes)
+
+        target.edit_json(at / "model.json", described)
         for command in ((LOAD_MODEL, MODEL), ("evaluate", "--model", MODEL, "-f", "job.yaml")):
             target.expect_refused("model", *command, at=at, codes=(2, 7))

@@ -147,7 +147,8 @@ async def tried(attempt: str, count: int, least: int | None) -> Finding:
 
 def known(guards: Guards, silos: list[str], model: Tree) -> np.ndarray:
     """The sum of what these silos answer to a model, as whoever has made it can compute."""
-    return np.sum([guards.vector(silo, "train", model) for silo in silos], axis=0, dtype=np.uint64)
+    summands = [guards.vector(silo, "train", model) for silo in silos]
+    return np.asarray(np.sum(summands, axis=0, dtype=np.uint64))
 
 
 def differences(*sums: Seen) -> list[np.ndarray]:

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fedsilo.wire import VerifyKey
 from tests.paths import ROOT
-from tests.vectors.make import sums
+from tests.vectors import sums
 
 SUM: dict[str, Any] = json.loads((ROOT / "tests" / "vectors" / "vectors.json").read_text())["secureSum"]
 CONTEXT = SUM["context"].encode()
@@ -45,7 +45,9 @@ def masked(silo: str, sent: bytes) -> np.ndarray:
     """A silo's vector under all of its masks."""
     seed = bytes.fromhex(SUM["secrets"][silo]["seed"])
     vector = numbers(SUM["vectors"][silo])
-    total = vector + stream(hashlib.sha256(b"fedsilo/own-mask/v1\0" + seed + CONTEXT).digest(), vector.size)
+    total: np.ndarray = vector + stream(
+        hashlib.sha256(b"fedsilo/own-mask/v1\0" + seed + CONTEXT).digest(), vector.size
+    )
     places = list(MEMBERS)
     for other in places:
         if other != silo:
