@@ -2,8 +2,9 @@
 
 Google's library composes privacy loss distributions (PLD; Koskela et al., 2020; Doroshenko et al., 2022), rounded so
 that the epsilon is never less than the true one. With next to no noise, where they would be too wide, it composes Rényi
-divergences (RDP; Mironov, 2017), whose epsilon is larger. Where nothing is sampled, a closed form is exact
-(`fedsilo.privacy.gaussian`).
+divergences (RDP; Mironov, 2017), whose epsilon is larger; and with more steps than a distribution is composed of in
+seconds. Where nothing is sampled, a closed form is exact (`fedsilo.privacy.gaussian`). So time and memory are bounded,
+whatever the mechanisms.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from fedsilo.privacy.gaussian import gaussian_epsilon
+from fedsilo.privacy.gaussian import gaussian_epsilon, gaussian_noise_multiplier
 from fedsilo.privacy.mechanism import Mechanism
 
 if TYPE_CHECKING:
@@ -36,6 +37,12 @@ TOLERANCE = 1e-5
 
 LEAST_NOISE_MULTIPLIER = 0.2
 """With no more than this, a single release comes to an epsilon above 30, and its distribution fills the memory."""
+
+MOST_STEPS = 10**6
+"""Of which a distribution is composed in some seconds; the time grows with their number."""
+
+ROOM = 1.1
+"""Over the noise that is enough without sampling, for the rounding of distributions."""
 
 
 def epsilon_of(mechanisms: Iterable[Mechanism], delta: float) -> float:
@@ -65,16 +72,18 @@ def noise_multiplier_for(epsilon: float, delta: float, parts: Sequence[tuple[flo
     def excess(noise: float) -> float:
         return epsilon_of([Mechanism(noise, sampling, times) for sampling, times in parts], delta) - epsilon
 
-    most = LEAST_NOISE_MULTIPLIER
-    while excess(most) > 0:
-        if most >= MAX_NOISE_MULTIPLIER:
-            raise ValueError(
-                f"a noise multiplier of {most:g} has a larger epsilon than {epsilon} at delta {delta}"
-            )
-        most = min(2 * most, MAX_NOISE_MULTIPLIER)
-    if most == LEAST_NOISE_MULTIPLIER:
-        return most
-    noise = float(brentq(excess, most / 2, most, rtol=TOLERANCE))
+    if excess(LEAST_NOISE_MULTIPLIER) <= 0:
+        return LEAST_NOISE_MULTIPLIER
+    # From above, where distributions are narrow: with the least noise that of many steps would fill the memory.
+    unsampled = gaussian_noise_multiplier(epsilon, delta, sum(times for _, times in parts))
+    enough = min(max(ROOM * unsampled, 2 * LEAST_NOISE_MULTIPLIER), MAX_NOISE_MULTIPLIER)
+    if excess(enough) > 0:
+        raise ValueError(
+            f"a noise multiplier of {enough:g} has a larger epsilon than {epsilon} at delta {delta}"
+        )
+    while (half := max(enough / 2, LEAST_NOISE_MULTIPLIER)) > LEAST_NOISE_MULTIPLIER and excess(half) <= 0:
+        enough = half
+    noise = float(brentq(excess, half, enough, rtol=TOLERANCE))
     while excess(noise) > 0:
         noise *= 1 + TOLERANCE
     return noise
@@ -89,7 +98,7 @@ def _event(mechanism: Mechanism) -> DpEvent:
 
 def _accountant(times: Mapping[tuple[float, float], int]) -> PrivacyAccountant:
     """An empty one for these releases; noise and sampling -> how often."""
-    if min(noise for noise, _ in times) <= LEAST_NOISE_MULTIPLIER:
+    if min(noise for noise, _ in times) <= LEAST_NOISE_MULTIPLIER or sum(times.values()) > MOST_STEPS:
         from dp_accounting.rdp import RdpAccountant
 
         return RdpAccountant()

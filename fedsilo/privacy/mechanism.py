@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from reprlib import repr as shortened
 from typing import Any, Self
 
 MAX_TIMES = 10**9
+"""How often, at most, records and noise are drawn in one job."""
+
+LEAST_NOISE_MULTIPLIER, MOST_NOISE_MULTIPLIER = 1e-6, 1e6
+"""Beyond these everything is revealed, or nothing is learned, and arithmetic leaves the range of floats."""
+
+LEAST_SAMPLING = 1e-12
+"""Below the share that one record has of all the records that a silo can count."""
 
 
 @dataclass(frozen=True)
@@ -38,15 +45,19 @@ class Mechanism:
         """
         if not isinstance(document, Mapping) or document.keys() != {"noiseMultiplier", "sampling", "times"}:
             raise ValueError("mechanism: expected noiseMultiplier, sampling and times")
-        noise, sampling, times = (document[name] for name in ("noiseMultiplier", "sampling", "times"))
-        if not _is_number(noise) or noise <= 0:
-            raise ValueError(f"mechanism: noiseMultiplier {noise!r} is not a number above 0")
-        if not _is_number(sampling) or not 0 < sampling <= 1:
-            raise ValueError(f"mechanism: sampling {sampling!r} is not a probability above 0")
+        noise = _within(document, "noiseMultiplier", LEAST_NOISE_MULTIPLIER, MOST_NOISE_MULTIPLIER)
+        sampling = _within(document, "sampling", LEAST_SAMPLING, 1.0)
+        times = document["times"]
         if type(times) is not int or not 1 <= times <= MAX_TIMES:
-            raise ValueError(f"mechanism: times {times!r} is not a whole number from 1 to {MAX_TIMES}")
-        return cls(float(noise), float(sampling), times)
+            raise ValueError(
+                f"mechanism: times {shortened(times)} is not a whole number from 1 to {MAX_TIMES}"
+            )
+        return cls(noise, sampling, times)
 
 
-def _is_number(value: object) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
+def _within(document: Mapping[str, Any], name: str, least: float, most: float) -> float:
+    value = document[name]
+    # Whole numbers of any length can be compared with floats, and NaN is in no range.
+    if type(value) not in (int, float) or not least <= value <= most:
+        raise ValueError(f"mechanism: {name} {shortened(value)} is not a number from {least:g} to {most:g}")
+    return float(value)

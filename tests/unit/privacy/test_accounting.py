@@ -13,7 +13,14 @@ from opacus.accountants import PRVAccountant
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from fedsilo.privacy.accounting import LEAST_NOISE_MULTIPLIER, epsilon_of, noise_multiplier_for
+from fedsilo.privacy.accounting import (
+    LEAST_NOISE_MULTIPLIER,
+    MOST_STEPS,
+    epsilon_of,
+    noise_multiplier_for,
+)
+from fedsilo.privacy.mechanism import LEAST_NOISE_MULTIPLIER as LEAST_MECHANISM_NOISE
+from fedsilo.privacy.mechanism import MOST_NOISE_MULTIPLIER as MOST_MECHANISM_NOISE
 from fedsilo.privacy.mechanism import Mechanism
 
 DELTA = 1e-5
@@ -132,3 +139,38 @@ def test_a_mechanism_is_read_back_as_it_was() -> None:
     """Documents hold plain numbers."""
     for mechanism in (Mechanism(1.1, 0.25, 7), Mechanism(2.0)):
         assert Mechanism.from_dict(mechanism.to_dict()) == mechanism
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "sampling", "steps"), [(3.0, 0.5, 10**4), (3.0, 0.1, 10**9), (0.1, 1e-4, 10**7)]
+)
+def test_noise_for_many_steps_is_found_without_a_wide_distribution(
+    monkeypatch: pytest.MonkeyPatch, epsilon: float, sampling: float, steps: int
+) -> None:
+    """With the least noise that of all these steps would take gigabytes."""
+    found: list[float] = []
+    spent = PLDAccountant.get_epsilon
+
+    def noted(accountant: PLDAccountant, delta: float) -> float:
+        found.append(spent(accountant, delta))
+        return found[-1]
+
+    monkeypatch.setattr(PLDAccountant, "get_epsilon", noted)
+    noise = noise_multiplier_for(epsilon, DELTA, ((sampling, steps),))
+    assert epsilon_of([Mechanism(noise, sampling, steps)], DELTA) <= epsilon
+    assert epsilon_of([Mechanism(noise * 0.99, sampling, steps)], DELTA) > epsilon
+    assert max(found, default=0.0) < 5 * epsilon
+
+
+@given(
+    noise=st.one_of(st.floats(LEAST_MECHANISM_NOISE, MOST_MECHANISM_NOISE), st.sampled_from([1e-6, 1e6])),
+    sampling=st.one_of(st.floats(1e-12, 1.0), st.sampled_from([1e-12, 1.0])),
+    times=st.one_of(st.integers(1, 10**9), st.sampled_from([1, 10**6 + 1, 10**9])),
+)
+@settings(max_examples=25, deadline=None)
+def test_what_may_be_read_of_a_mechanism_has_an_epsilon(noise: float, sampling: float, times: int) -> None:
+    document = {"noiseMultiplier": noise, "sampling": sampling, "times": times}
+    mechanism = Mechanism.from_dict(document)
+    assert mechanism.to_dict() == document
+    if times > MOST_STEPS or noise <= LEAST_NOISE_MULTIPLIER or sampling == 1:
+        assert epsilon_of([mechanism], DELTA) >= 0
