@@ -14,6 +14,7 @@ import hashlib
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -32,6 +33,7 @@ from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FedsiloError
 from fedsilo.learning.devices import prepare_torch
 from fedsilo.methods import registry
+from fedsilo.methods.differential_privacy import planned_mechanisms
 from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.method import Method
 from fedsilo.methods.silo_privacy import UpdatePrivacy
@@ -214,7 +216,9 @@ class LocalSilo:
         drop = self._volume.drop / task.task
         noise, blobs = self._noise(task, engine)
         limits = self._limits if self._figures else replace(self._limits, figures=False)
-        sign_reply(drop, update, task, task_digest(sealed), contract, limits, self.key, noise, blobs)
+        method = getattr(self._runner, "method", None)
+        plan = None if method is None else partial(planned_mechanisms, method, task.step)
+        sign_reply(drop, update, task, task_digest(sealed), contract, limits, self.key, noise, blobs, plan)
         return update
 
     @property

@@ -21,7 +21,7 @@ from fedsilo.methods.interface import EVALUATE, PREPROCESSING
 from fedsilo.methods.method import MechanismName, Method
 from fedsilo.methods.silo_privacy import FIELD, UpdatePrivacy, check_silo_privacy
 from fedsilo.privacy.accounting import epsilon_of, noise_multiplier_for
-from fedsilo.privacy.mechanism import Mechanism
+from fedsilo.privacy.mechanism import MAX_TIMES, Mechanism
 from fedsilo.tasks.registry import kind_of
 
 TASKS = frozenset({"classification", "multilabel", "regression"})
@@ -56,11 +56,22 @@ def job_mechanisms(method: Method, records: int, noise_multiplier: float = 1.0) 
     )
 
 
+def planned_mechanisms(method: Method, step: str, records: int) -> tuple[Mechanism, ...]:
+    """What the trainer of a silo with so many records has each of them go through in one round of a step.
+
+    None where the trainer adds no noise; errors as `noise_multiplier`.
+    """
+    private = method.spec.privacy.differential_privacy
+    if private is None or private.unit == "silo" or not round_mechanisms(method, step, max(records, 1)):
+        return ()
+    return tuple(round_mechanisms(method, step, records, noise_multiplier(method, records)).values())
+
+
 def noise_multiplier(method: Method, records: int) -> float:
     """Deviation of the noise over what one record can add, in a silo with so many.
 
     :raises DataInvalid: fewer records than a batch, or so many that the job's delta would permit to reveal one of them
-        whole.
+        whole; or more steps than are counted.
     """
     private, batch = method.spec.privacy.differential_privacy, method.spec.training.examples_per_step
     assert private is not None, "asked for only where the job has it"
@@ -75,10 +86,15 @@ def noise_multiplier(method: Method, records: int) -> float:
             f"{FIELD}.delta: {private.delta:g} is not below one over the {records} {units} of this silo, so that one "
             f"of them might be revealed whole; use less than {1 / records:.2g}"
         )
+    parts = tuple((each.sampling, each.times) for each in job_mechanisms(method, records))
+    if (steps := sum(times for _, times in parts)) > MAX_TIMES:
+        raise DataInvalid(
+            f"training: {steps} steps of this silo with {records} {units} in the whole job are more than the "
+            f"{MAX_TIMES} that are counted; use larger batches, fewer rounds, or localSteps"
+        )
     if private.noise_multiplier is not None:
         return private.noise_multiplier
     assert private.epsilon is not None, "one of the two is there"
-    parts = tuple((each.sampling, each.times) for each in job_mechanisms(method, records))
     return _noise_multiplier(private.epsilon, private.delta, parts)
 
 

@@ -7,20 +7,28 @@ block must be one that the contract expects, and every per-class block must be c
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from reprlib import repr as shortened
+from typing import Any, get_args
 
 import numpy as np
 
 from fedsilo.errors import PolicyRefused, Problem
 from fedsilo.methods.interface import CALIBRATION, CONFUSION, TARGETS, Reply
+from fedsilo.methods.method import MechanismName
 from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.wire import Contract, ExpectedBlock
 from fedsilo.wire.tensors import TensorSpec
 
 MAX_COUNT = 2**63 - 1
 """The largest integer of the wire."""
+
+MOST_MECHANISMS = len(get_args(MechanismName))
+"""An answer goes through one of each kind at most."""
+
+NOISE_TOLERANCE = 1e-3
+"""Relative difference of noise multipliers that two versions of `dp-accounting` may find for one epsilon."""
 
 FEATURE_BLOCKS = ("count", "missing", "mean", "m2")
 """Blocks of kind `feature_statistics`, beside those of histograms."""
@@ -46,7 +54,7 @@ class ReplyMetadata:
         """
         samples, metrics, support = (document.get(key) for key in ("samples", "metrics", "support"))
         if not isinstance(samples, int) or isinstance(samples, bool) or not 0 <= samples <= MAX_COUNT:
-            raise PolicyRefused(f"reply: samples {str(samples)[:80]} is not a count")
+            raise PolicyRefused(f"reply: samples {shortened(samples)} is not a count")
         mechanisms = _mechanisms(document.get("mechanisms", []))
         return cls(samples, _numbers("metrics", metrics), _numbers("support", support), mechanisms)
 
@@ -59,6 +67,35 @@ def reply_document(reply: Reply) -> dict[str, Any]:
         "support": {name: int(count) for name, count in reply.support.items()},
         **({"mechanisms": [each.to_dict() for each in reply.mechanisms]} if reply.mechanisms else {}),
     }
+
+
+def require_planned(stated: Sequence[Mechanism], planned: Sequence[Mechanism], samples: int) -> None:
+    """Check that a trainer has done what the job's plan has it do, as far as it says so itself.
+
+    :param stated: mechanisms of the trainer's reply.
+    :param planned: those of its step, by the job, for a silo of so many samples.
+    :raises PolicyRefused: when they are others.
+    """
+    if len(stated) != len(planned) or not all(map(_is_planned, stated, planned)):
+        raise PolicyRefused(
+            f"reply: mechanisms are {_described(stated)}, and the job's plan for this step in a silo of {samples} "
+            f"samples is {_described(planned)}; run a trainer that does what the job says"
+        )
+
+
+def _is_planned(stated: Mechanism, planned: Mechanism) -> bool:
+    alike = math.isclose(stated.noise_multiplier, planned.noise_multiplier, rel_tol=NOISE_TOLERANCE)
+    return alike and (stated.sampling, stated.times) == (planned.sampling, planned.times)
+
+
+def _described(mechanisms: Sequence[Mechanism]) -> str:
+    return (
+        ", ".join(
+            f"noise multiplier {each.noise_multiplier:g} with sampling {each.sampling:g}, {each.times} times"
+            for each in mechanisms
+        )
+        or "none"
+    )
 
 
 def released_blocks(
@@ -163,17 +200,21 @@ def _require_none(block: str, found: np.ndarray, what: str) -> None:
 
 
 def _mechanisms(value: Any) -> tuple[Mechanism, ...]:
+    if not isinstance(value, list) or len(value) > MOST_MECHANISMS:
+        raise PolicyRefused(
+            f"reply: mechanisms {shortened(value)} are not a list of at most {MOST_MECHANISMS}, as many as a step has"
+        )
     try:
         return tuple(Mechanism.from_dict(each) for each in value)
-    except (TypeError, ValueError) as error:
-        raise PolicyRefused(f"reply: mechanisms {str(value)[:80]}: {error}") from error
+    except ValueError as error:
+        raise PolicyRefused(f"reply: {error}") from error
 
 
 def _numbers(name: str, value: Any) -> dict[str, float]:
     try:
         return {key: _finite(number) for key, number in value.items()}
     except (AttributeError, TypeError, ValueError, OverflowError):
-        raise PolicyRefused(f"reply: {name} {str(value)[:80]} are not finite numbers by name") from None
+        raise PolicyRefused(f"reply: {name} {shortened(value)} are not finite numbers by name") from None
 
 
 def _finite(number: Any) -> float:

@@ -25,6 +25,7 @@ from fedsilo.encodings.int8 import Int8
 from fedsilo.encodings.zstd import Zstd
 from fedsilo.errors import DataInvalid, FedsiloError, FileDamaged, PolicyRefused, Problem
 from fedsilo.json_files import read_json, read_with_digest, write_json, write_with_digest
+from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.silo.audit_chain import AuditBroken
 from fedsilo.silo.reply import ReplyMetadata
 from fedsilo.silo.trainer_files import read_object
@@ -332,7 +333,15 @@ def targets() -> dict[str, Target]:
             "the trainer's reply",
             in_file(lambda path: ReplyMetadata.parse(read_object(path)), "reply.json"),
             (PolicyRefused,),
-            _json({"samples": 41, "metrics": {"loss": 0.5}, "support": {"means/0": 41}}),
+            _json(
+                {"samples": 41, "metrics": {"loss": 0.5}, "support": {"means/0": 41}},
+                {
+                    "samples": 41,
+                    "metrics": {},
+                    "support": {},
+                    "mechanisms": [Mechanism(1.5, 0.1, 9).to_dict()],
+                },
+            ),
         ),
         Target("manifest", in_file(read), (FedsiloError,), _manifests()),
         Target(

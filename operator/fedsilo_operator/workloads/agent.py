@@ -99,6 +99,12 @@ class ParsedAgent:
         dataset = self.agent.spec.job.spec.data.dataset
         return self.silo.spec.policy.budget_of(dataset) is not None
 
+    @property
+    def composes(self) -> bool:
+        """Whether the guard composes mechanisms, for a budget or for what the job has its trainer do."""
+        private = self.agent.spec.job.spec.privacy.differential_privacy
+        return self.budgeted or (private is not None and private.unit != "silo")
+
     def labels(self, component: str) -> dict[str, str]:
         """Labels of a child."""
         job, silo = self.agent.spec.job, self.agent.spec.silo
@@ -263,7 +269,7 @@ def guard_job(parsed: ParsedAgent, settings: SiloSettings) -> Object:
             *_ledgers(parsed),
             *_authorities(settings),
         ],
-        resources=ACCOUNTING_RESOURCES if parsed.budgeted else GUARD_RESOURCES,
+        resources=ACCOUNTING_RESOURCES if parsed.composes else GUARD_RESOURCES,
         ports=METRICS if watched else {},
         environment={"SSL_CERT_FILE": f"{AUTHORITIES}/ca.crt"} if settings.outside.authorities else {},
         secrets=[settings.outside.proxy_secret] if settings.outside.proxy_secret else (),

@@ -75,6 +75,7 @@ class AuditRecord:
     :ivar answered: round and phase -> what departed in this exchange.
     :ivar reported: round and phase -> what was reported of failures in it.
     :ivar initial_weights: digest of the initial weights from which the first departure came, where its task had any.
+    :ivar records: examples, or persons, from whose number the noise of the first departure followed, where it did.
     :ivar finished: whether its last line says that the job is over.
     """
 
@@ -90,6 +91,7 @@ class AuditRecord:
     answered: dict[ExchangeKey, Answer] = field(default_factory=dict)
     reported: dict[ExchangeKey, ReportedFailures] = field(default_factory=dict)
     initial_weights: str | None = None
+    records: int | None = None
     finished: bool = False
 
     def add(self, line: Mapping[str, Any]) -> None:
@@ -113,6 +115,7 @@ class AuditRecord:
                 if line.get("step") in STEPS:
                     self.messages.add(task)
                 self.initial_weights = self.initial_weights or line.get("initialWeights")
+                self.records = self.records or line.get("records")
                 # Lines without a phase are of a guard that wrote none; nearly every phase is called like its step.
                 exchange = line.get("round", 0), line.get("phase", line.get("step", ""))
                 size = sum(count["bytes"] for count in line.get("kinds", {}).values())

@@ -184,6 +184,22 @@ def require_new_model(task: Task, model: str | None, answered: Mapping[ExchangeK
             )
 
 
+def require_same_records(task: Task, records: int, first: int | None) -> None:
+    """Check that a silo counts as many examples, or persons, as in its first update, from which its noise follows.
+
+    Only then all its mechanisms come to the job's epsilon together.
+
+    :param records: that the trainer counts now.
+    :param first: that it counted in the first departure; None before that.
+    :raises PolicyRefused: when they are others.
+    """
+    if first is not None and records != first:
+        raise PolicyRefused(
+            f"task {task.task}: the trainer's reply is of {records} examples, and this silo's first update of {first}, "
+            "from which the noise of the whole job follows; leave the data as they are while a job runs"
+        )
+
+
 def initial_weights_of(task: Task) -> str | None:
     """Digest of the initial weights that a task hands out, the frozen ones among them; None where it has none."""
     return next((link.digest for link in task.blobs if link.name == INITIAL), None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from io import BufferedReader
@@ -30,6 +30,7 @@ from fedsilo.silo.reply import (
     released_blocks,
     require_enough_examples,
     require_enough_values,
+    require_planned,
 )
 from fedsilo.silo.trainer_files import as_object, read_content, read_object, trainer_file
 from fedsilo.wire import BlobReader, Contract, SigningKey, Task, UpdateHeader, lay_out, new_update
@@ -49,7 +50,9 @@ class SignedUpdate:
 
     :param bytes: of the whole file.
     :param kinds: payload kind -> number of its blocks and their bytes.
-    :param mechanisms: that its examples went through, as the trainer says; or the guard's own, where it adds the noise.
+    :param mechanisms: that its examples went through by the job's plan, which is the guard's own work where it adds the
+        noise.
+    :param records: number of the silo's examples, or persons, from which that noise follows; None where it does not.
     """
 
     digest: str
@@ -58,6 +61,11 @@ class SignedUpdate:
     metrics: Mapping[str, float]
     kinds: Mapping[str, Mapping[str, int]]
     mechanisms: tuple[Mechanism, ...] = ()
+    records: int | None = None
+
+
+Plan = Callable[[int], tuple[Mechanism, ...]]
+"""Samples of the silo -> the mechanisms that a reply must have gone through."""
 
 
 def read_failure(path: Path) -> tuple[str, str]:
@@ -109,6 +117,7 @@ def sign_reply(
     key: SigningKey,
     private: UpdateNoise | None = None,
     blobs: Path | None = None,
+    plan: Plan | None = None,
 ) -> SignedUpdate:
     """Copy the drop into a signed update that only the guard writes, piece by piece and each byte once.
 
@@ -116,9 +125,15 @@ def sign_reply(
     :param private: what is done to its tensors on the way, where the guard adds the noise; no figures leave then.
     :param blobs: directory of the task's tensors, where the trainer adds it: what nobody can add noise to must be as
         they have it.
+    :param plan: what its samples must have gone through; None where the trainer's word counts, and nothing is charged.
     :raises PolicyRefused: naming the block and what is wrong with it.
     """
     reply = ReplyMetadata.parse(read_object(drop / REPLY))
+    mechanisms = reply.mechanisms
+    if plan is not None:
+        mechanisms = plan(reply.samples)
+        require_planned(reply.mechanisms, mechanisms, reply.samples)
+    records = reply.samples if mechanisms else None
     try:
         with ExitStack() as files:
             file = files.enter_context(trainer_file(drop / TENSORS))
@@ -160,10 +175,9 @@ def sign_reply(
         count["blocks"] += 1
         count["bytes"] += tensors.specs[block.name].nbytes
     size = update.stat().st_size
-    mechanisms = reply.mechanisms
     if private is not None:
         mechanisms = (private.privacy.of_one_example,) if blocks else ()
-    return SignedUpdate(digest, size, header.samples, header.metrics, kinds, mechanisms)
+    return SignedUpdate(digest, size, header.samples, header.metrics, kinds, mechanisms, records)
 
 
 def sign_vector(

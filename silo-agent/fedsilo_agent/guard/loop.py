@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from fedsilo.errors import FedsiloError, FileDamaged, PolicyRefused, Problem
 from fedsilo.full_disk import done_when_there_is_space
 from fedsilo.logs import concerning
 from fedsilo.pieces import uninterrupted
+from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.silo.announcement import Schema, announced_schema
 from fedsilo.silo.drop import REPLY
 from fedsilo.silo.handed_out import trainer_adds_noise
@@ -39,6 +41,7 @@ from fedsilo_agent.guard.exchanges import (
     require_new_model,
     require_same_answer,
     require_same_initial_weights,
+    require_same_records,
 )
 from fedsilo_agent.guard.inbox import Inbox
 from fedsilo_agent.guard.inspection import (
@@ -303,13 +306,21 @@ class Guard:
         finally:
             unlink(plain, missing_ok=True)
         masked = sign_vector(vector, path, task, verified.digest, contract, self._key)
-        self._add(verified, replace(masked, mechanisms=update.mechanisms))
+        self._add(verified, replace(masked, mechanisms=update.mechanisms, records=update.records))
 
     def _sign_reply(self, verified: VerifiedTask, contract: Contract, drop: Path, path: Path) -> SignedUpdate:
         task, limits, noise = verified.task, self._check.limits, self._noise()
         compared = trainer_adds_noise(self._check.agent.spec.job.spec)
         blobs = self._volume.blobs if compared else None
-        return sign_reply(drop, path, task, verified.digest, contract, limits, self._key, noise, blobs)
+        plan = partial(self._plan, task)
+        return sign_reply(drop, path, task, verified.digest, contract, limits, self._key, noise, blobs, plan)
+
+    def _plan(self, task: Task, samples: int) -> tuple[Mechanism, ...]:
+        """What the reply of a task must have gone through, in a silo that counts as many samples as before."""
+        planned = self._check.planned_mechanisms(task.step, samples)
+        if planned:
+            require_same_records(task, samples, self._audit.record.records)
+        return planned
 
     def _sign_message(self, verified: VerifiedTask, contract: Contract, rows: Rows) -> None:
         content = np.frombuffer(self._sums.message(verified.task, rows), np.uint8)
@@ -340,6 +351,7 @@ class Guard:
             kinds={kind: dict(count) for kind, count in update.kinds.items()},
             **({} if initial is None else {"initialWeights": initial}),
             **({} if model is None else {"model": model}),
+            **({} if update.records is None else {"records": update.records}),
         )
 
     def _noise(self) -> UpdateNoise | None:

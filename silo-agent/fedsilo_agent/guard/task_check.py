@@ -20,7 +20,7 @@ from fedsilo.api.silo_policy import PrivacyBudget
 from fedsilo.digests import short
 from fedsilo.errors import FedsiloError, MethodError, PolicyRefused, Problem
 from fedsilo.methods import registry
-from fedsilo.methods.differential_privacy import update_privacy
+from fedsilo.methods.differential_privacy import planned_mechanisms, update_privacy
 from fedsilo.methods.method import Method
 from fedsilo.methods.schedule import exchange_id, participants
 from fedsilo.methods.secure_sums import (
@@ -31,6 +31,7 @@ from fedsilo.methods.secure_sums import (
     sums_may_differ,
 )
 from fedsilo.methods.silo_privacy import UpdatePrivacy
+from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.readiness.announced import FindingRules
 from fedsilo.secure_aggregation.layout import Layout
 from fedsilo.secure_aggregation.messages import SumContext
@@ -227,6 +228,19 @@ class TaskCheck:
                 f"this silo derived for step {task.step!r} of method {method.name}; nothing is sent"
             )
         return contract
+
+    def planned_mechanisms(self, step: str, samples: int) -> tuple[Mechanism, ...]:
+        """What the trainer's reply of a step must have gone through; nothing where the trainer adds no noise.
+
+        :param samples: of the silo, as the reply has them.
+        :raises PolicyRefused: when the job has no plan for so many.
+        """
+        try:
+            return planned_mechanisms(self._method, step, samples)
+        except FedsiloError as error:
+            raise PolicyRefused(f"reply: samples {samples}: {error}") from error
+        except Exception as error:
+            raise self._declaration_failed(error) from error
 
     def require_permitted(self, task: Task, contract: Contract, sent: policy.Sent) -> None:
         """Check that the silo's policy permits the answer now.

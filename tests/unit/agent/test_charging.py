@@ -10,14 +10,22 @@ from typing import Any
 import pytest
 
 from fedsilo.api.budgets import StatedLedger
+from fedsilo.api.digest import spec_digest
+from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.silo_policy import PrivacyBudget
+from fedsilo.methods import registry
+from fedsilo.methods.differential_privacy import planned_mechanisms
 from fedsilo.privacy.accounting import epsilon_of
 from fedsilo.privacy.mechanism import Mechanism
+from fedsilo.silo.privacy_ledger import PrivacyLedger
 from fedsilo_agent.guard import inspection
+from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.charging import Charging
 from fedsilo_agent.guard.outbox import Outbox
 from fedsilo_agent.guard.report import ReceiptsReport
 from fedsilo_agent.guard.task_check import TaskCheck
+from tests.integration.service.client import signature_of
+from tests.integration.service.scripted import TREE
 from tests.unit.agent.scene import TASK, Scene
 
 
@@ -96,7 +104,8 @@ async def refused(scene: Budgeted) -> str:
     assert scene.aggregator.uploads == {}
     assert scene.departures() == []
     assert list(scene.volume.outbox.iterdir()) == []
-    return scene.aggregator.failures[TASK][1]
+    assert set(scene.aggregator.failures) == {TASK}
+    return _detail(scene)
 
 
 async def test_what_would_exceed_the_budget_does_not_leave(
@@ -164,3 +173,139 @@ async def test_a_guard_that_starts_again_says_what_an_earlier_one_could_not(
     (scene.ledgers / "digits.jsonl").write_text("{}\n")
     charging.state()  # the guard goes on, and refuses the first update
     assert message.read_text() == ""
+
+
+SAMPLES = 100
+PRIVATE = {
+    "privacy": {"differentialPrivacy": {"unit": "example", "epsilon": 4.0, "delta": 1e-3}},
+    "evaluation": {"testDataset": "test"},
+    "aggregator": {"datasets": [{"name": "test", "loader": "sklearn:digits"}]},
+}
+
+
+class Private(Budgeted):
+    """A scene whose job has differential privacy, and whose trainer says in `reply.json` what it has done."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        signed = inspection.sign_reply
+        super().__init__(root, monkeypatch)
+        monkeypatch.setattr("fedsilo_agent.guard.loop.sign_reply", signed)
+        written = self.check.agent.spec.job.spec.model_dump(mode="json", by_alias=True, exclude_none=True)
+        self.take(FederatedJobSpec.model_validate(written | PRIVATE))
+
+    def take(self, spec: FederatedJobSpec) -> None:
+        """Have the institution approve a job with this specification."""
+        self.spec, self.check = spec, self.check_of(spec)
+        contract = registry.bind(spec).contract("train", signature_of(TREE), {})
+        self.honest["spec_digest"] = bytes.fromhex(spec_digest(spec))
+        self.honest["contract"] = bytes.fromhex(contract.digest())
+
+    def plan(self, samples: int = SAMPLES) -> list[dict[str, Any]]:
+        planned = planned_mechanisms(registry.bind(self.spec), "train", samples)
+        return [each.to_dict() for each in planned]
+
+    def reply(self, samples: object = SAMPLES, **facts: Any) -> None:
+        document = {"samples": samples, "metrics": {}, "support": {}} | facts
+        (self.volume.drop / TASK / "reply.json").write_text(json.dumps(document))
+
+
+async def test_what_is_charged_is_the_plan_of_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Private(tmp_path, monkeypatch)
+    scene.reply(mechanisms=scene.plan())
+    await scene.run()
+    (charge,) = scene.charges()
+    assert charge["mechanisms"] == scene.plan()
+    assert [charge["update"]] == scene.departures()
+
+
+def _with(**changes: Any) -> Any:
+    return lambda plan: [plan[0] | changes]
+
+
+NOT_PLANNED: dict[str, Any] = {
+    "none": lambda plan: [],
+    "no list": lambda plan: {"noiseMultiplier": 1.0},
+    "text": lambda plan: "Gaussian",
+    "twice": lambda plan: plan * 2,
+    "thousands": lambda plan: [plan[0] | {"noiseMultiplier": 1 + n / 1e6} for n in range(2000)],
+    "a million": lambda plan: [[]] * 10**6,
+    "more noise": _with(noiseMultiplier=1e5),
+    "less noise": _with(noiseMultiplier=0.5),
+    "fewer steps": _with(times=1),
+    "more steps": _with(times=10**9),
+    "multiplicity": _with(times=10**18),
+    "other samples": _with(sampling=0.01),
+    "not sampled": _with(sampling=1.0),
+    **{
+        f"{field} {name}": _with(**{field: value})
+        for field in ("noiseMultiplier", "sampling", "times")
+        for name, value in {
+            "not a number": float("nan"),
+            "infinite": float("inf"),
+            "denormal": 5e-324,
+            "tiny": 1e-300,
+            "huge": 1.7e308,
+            "negative": -1.0,
+            "zero": 0,
+            "boolean": True,
+            "of 4,000 digits": 10**3999,
+            "a text": "1",
+            "nested": [[[[[[[[]]]]]]]],
+        }.items()
+    },
+}
+
+
+@pytest.mark.parametrize("change", NOT_PLANNED.values(), ids=NOT_PLANNED)
+async def test_mechanisms_that_are_not_the_plan_are_refused_before_a_lock_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Any
+) -> None:
+    scene = Private(tmp_path, monkeypatch)
+    scene.reply(mechanisms=change(scene.plan()))
+    charged: list[object] = []
+    monkeypatch.setattr(PrivacyLedger, "charge", lambda *given: charged.append(given))
+    assert "reply: mechanism" in await refused(scene)
+    assert charged == []
+
+
+@pytest.mark.parametrize("samples", [0, 1, 1000, 10**12, 2**63 - 1])
+async def test_samples_for_which_the_job_has_no_plan_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, samples: int
+) -> None:
+    scene = Private(tmp_path, monkeypatch)
+    scene.reply(samples, mechanisms=scene.plan())
+    assert f"reply: samples {samples}: " in await refused(scene)
+
+
+async def test_a_reply_that_counts_other_examples_than_the_first_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Private(tmp_path, monkeypatch)
+    departure = {"task": "r00000-train-north", "digest": "0" * 64, "round": 0, "records": SAMPLES + 1}
+    AuditLog(scene.volume.audit).write("departure", **departure)
+    scene.reply(mechanisms=scene.plan())
+    await scene.run()
+    assert scene.charges() == []
+    assert "100 examples, and this silo's first update of 101" in _detail(scene)
+
+
+async def test_a_job_without_differential_privacy_has_no_mechanisms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Private(tmp_path, monkeypatch)
+    plan = scene.plan()
+    scene.take(scene.spec.model_copy(update={"privacy": type(scene.spec.privacy)()}))
+    scene.reply(mechanisms=plan)
+    assert "plan for this step in a silo of 100 samples is none" in await refused(scene)
+
+
+def _audit(scene: Scene) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (scene.volume.audit / "log.jsonl").read_text().splitlines()]
+
+
+def _detail(scene: Scene) -> str:
+    """What the audit log says of the one refusal: of a dataset with a budget the aggregator is told less."""
+    (detail,) = [line["detail"] for line in _audit(scene) if "detail" in line]
+    return str(detail)

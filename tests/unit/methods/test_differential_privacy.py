@@ -16,7 +16,12 @@ from dp_accounting.pld import PLDAccountant
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.errors import DataInvalid, FedsiloError
 from fedsilo.methods.checks import check_job
-from fedsilo.methods.differential_privacy import job_epsilon, job_mechanisms, noise_multiplier
+from fedsilo.methods.differential_privacy import (
+    job_epsilon,
+    job_mechanisms,
+    noise_multiplier,
+    planned_mechanisms,
+)
 from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.method import Method
 from fedsilo.methods.registry import names
@@ -99,6 +104,28 @@ def test_statistics_are_counted_beside_the_rounds() -> None:
     )
     steps = {"batchSize": 10, "localSteps": 3}
     assert job_mechanisms(private("fedavg", training=steps), 100) == (Mechanism(1.0, 0.1, 6),)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "ccvr", "fedconcat"])
+def test_the_plans_of_all_rounds_together_are_the_jobs(method: str) -> None:
+    config = {"fedconcat": {"clusters": 2, "encoderRounds": 1, "classifierRounds": 1}}.get(method, {})
+    job = private(method, training={"batchSize": 10}, config=config)
+    planned = [planned_mechanisms(job, exchange.phase.step, 100) for exchange in job.exchanges()]
+    spent = epsilon_of([each for plan in planned for each in plan], 1e-3)
+    assert spent == epsilon_of(job_mechanisms(job, 100, noise_multiplier(job, 100)), 1e-3) <= 3.0
+
+
+def test_where_the_trainer_adds_no_noise_nothing_is_planned() -> None:
+    assert planned_mechanisms(bound("fedavg", 2, 2, {}), "train", 100) == ()
+    silos: dict[str, Any] = {"unit": "silo", "maxUpdateNorm": 1.0, "delta": 0.2}
+    assert planned_mechanisms(private(**silos), "train", 100) == ()
+    assert planned_mechanisms(private(), "evaluate", 100) == ()
+
+
+def test_more_steps_than_are_counted_are_refused() -> None:
+    job = private(training={"batchSize": 1, "localEpochs": 1000}, delta=1e-9)
+    with pytest.raises(DataInvalid, match=r"2000000000 steps of this silo with 1000000 examples"):
+        noise_multiplier(job, 10**6)
 
 
 def test_silos_that_are_too_small_or_too_large_for_the_job_are_refused() -> None:
