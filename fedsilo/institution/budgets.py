@@ -13,7 +13,9 @@ from fedsilo.api.conditions import ConditionType
 from fedsilo.api.observed import Object, holds, status_of
 from fedsilo.institution.directory import SiloDirectory
 from fedsilo.silo.budget_figures import reserved
-from fedsilo.silo.privacy_ledger import Budget, PrivacyAccount, PrivacyLedger
+from fedsilo.silo.ledger_head import AuditedHeads
+from fedsilo.silo.privacy_account import Budget, PrivacyAccount
+from fedsilo.silo.privacy_ledger import ledgers_in
 
 
 def reserving(record: Object, runs: bool = False) -> FrozenJob | None:
@@ -66,23 +68,24 @@ class BudgetReader:
     """
 
     def __init__(self, directory: SiloDirectory) -> None:
-        self._directory = directory
+        self._ledgers, self._audited = directory.ledgers, AuditedHeads(directory.ledgers)
         self._known: dict[str, tuple[object, BudgetStatus]] = {}
 
     def read(self, parts: Sequence[Object], now: datetime) -> Iterator[BudgetStatus]:
         """One for each dataset whose ledger has a budget.
 
         :param parts: records of parts in jobs.
-        :raises AuditBroken: when a ledger was changed.
+        :raises AuditBroken: when a ledger was changed, or has lost what an audit log knows of.
         """
         jobs = {job.uid: job for part in parts if (job := reserving(part)) is not None}
-        for path in sorted(self._directory.ledgers.glob("*.jsonl")):
-            dataset = path.stem
+        for ledger in ledgers_in(self._ledgers, self._audited):
+            dataset, found = ledger.dataset, ledger.path.lstat()
             here = {uid: job for uid, job in jobs.items() if job.spec.data.dataset == dataset}
-            basis = (path.stat().st_size, path.stat().st_mtime_ns, tuple(here), int(now.timestamp() / 60))
+            size, changed, minute = found.st_size, found.st_mtime_ns, int(now.timestamp() / 60)
+            basis = (size, changed, ledger.heads, tuple(here), minute)
             known = self._known.get(dataset)
             if known is None or known[0] != basis:
-                account = PrivacyLedger(path.parent, dataset).account(now)
+                account = ledger.account(now)
                 if account.budget is None:
                     continue
                 known = basis, budget_status(dataset, account.budget, account, here)

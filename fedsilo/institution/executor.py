@@ -25,6 +25,7 @@ from fedsilo.institution.part import Part, job_of, read_record
 from fedsilo.institution.silo_file import WatchedSilo
 from fedsilo.local.child_processes import GRACE_SECONDS, POLL_SECONDS, ForkServerClient
 from fedsilo.silo.budget_figures import SpentSoFar, reserved
+from fedsilo.silo.ledger_head import AuditedHeads
 from fedsilo.silo.privacy_ledger import PrivacyLedger
 from fedsilo.wire import SigningKey
 
@@ -59,7 +60,7 @@ class Executor:
         self._last_busy = clock()
         self._logs_due = 0.0
         self._said: dict[str, str] = {}
-        self._budgets = BudgetReader(directory)
+        self._budgets, self._audited = BudgetReader(directory), AuditedHeads(directory.ledgers)
         self.parts = {part.uid: part for part in _on_file(directory)}
 
     @property
@@ -135,9 +136,10 @@ class Executor:
     def _spent(self, dataset: str, part: Part) -> SpentSoFar:
         """What is spent of a dataset's budget when this part asks for room in it.
 
-        :raises AuditBroken: when the ledger was changed.
+        :raises AuditBroken: when the ledger was changed, or has lost what an audit log knows of.
         """
-        account = PrivacyLedger(self._directory.ledgers, dataset).account(datetime.now(UTC))
+        heads = self._audited.of(dataset)
+        account = PrivacyLedger(self._directory.ledgers, dataset, heads).account(datetime.now(UTC))
         own = job_of(part.record)["uid"]
         jobs = {job.uid: job for other in self.parts.values() if (job := other.reserves) is not None}
         others = [job for uid, job in jobs.items() if uid != own and job.spec.data.dataset == dataset]

@@ -12,7 +12,7 @@ from fedsilo.api.budgets import MAX_LATER, LaterSpent
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.timestamps import timestamp
 from fedsilo.methods.silo_privacy import UpdatePrivacy
-from fedsilo.silo.privacy_ledger import PrivacyAccount
+from fedsilo.silo.privacy_account import PrivacyAccount
 
 
 @dataclass(frozen=True)

@@ -3,27 +3,39 @@
 A file for each dataset, chained as the audit log is. A line is the institution's word on the budget, or a charge: an
 update that is about to leave, with the mechanisms that its examples went through. It is on the disk before the update
 leaves, and once for each update, however often that is sent. What is spent is the epsilon of all mechanisms together at
-the budget's delta (`fedsilo.privacy.accounting`), which is less than the sum of the jobs' own.
+the budget's delta (`fedsilo.privacy.accounting`), which is less than the sum of the jobs' own. A line that no guard
+writes breaks the ledger, and so does one that an audit log knows of and that is gone (`fedsilo.silo.ledger_head`).
 """
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from fedsilo.api.differential_privacy import PrivacyUnit
-from fedsilo.durable import append_durably, make_directory, sync_directory, truncate
+from fedsilo.api.common import RFC1123_SUBDOMAIN
+from fedsilo.durable import append_durably, make_own_directory, readable, sync_directory, truncate
 from fedsilo.errors import PolicyRefused
 from fedsilo.locking import exclusive
-from fedsilo.privacy.accounting import epsilon_of
-from fedsilo.privacy.mechanism import Mechanism
-from fedsilo.silo.audit_chain import GENESIS, content_of, line_digest, verified, whole_lines
+from fedsilo.silo.audit_chain import (
+    GENESIS,
+    AuditBroken,
+    content_of,
+    line_digest,
+    text_of,
+    verified,
+    whole_lines,
+)
+from fedsilo.silo.ledger_head import AuditedHeads, LedgerHead
+from fedsilo.silo.privacy_account import Budget, Charge, PrivacyAccount, account_of
+
+SUFFIX = ".jsonl"
+"""What the names of ledgers end with; before it comes that of the dataset."""
+
+DATASET = re.compile(RFC1123_SUBDOMAIN)
 
 
 class BudgetExceeded(PolicyRefused):
@@ -32,192 +44,90 @@ class BudgetExceeded(PolicyRefused):
     reason = "BudgetExceeded"
 
 
-@dataclass(frozen=True)
-class Budget:
-    """How much may be learned of one example or person of a dataset.
-
-    :param seconds: after which a charge does not count any more; None where it counts for ever.
-    :param unit: of what; what is charged under this budget protects just that.
-    """
-
-    epsilon: float
-    delta: float
-    seconds: int | None = None
-    unit: PrivacyUnit = "example"
-
-    def to_dict(self) -> dict[str, Any]:
-        """As the ledger has it."""
-        return {"epsilon": self.epsilon, "delta": self.delta, "seconds": self.seconds, "unit": self.unit}
-
-
-@dataclass(frozen=True)
-class Charge:
-    """An update that is about to leave.
-
-    :param job: name of its job, for people.
-    :param uid: identity of the job.
-    :param update: digest of the signed update.
-    :param mechanisms: that its examples went through.
-    """
-
-    job: str
-    uid: str
-    update: str
-    mechanisms: tuple[Mechanism, ...]
-
-    @classmethod
-    def from_line(cls, line: Mapping[str, Any]) -> Self:
-        """The charge of a line."""
-        mechanisms = tuple(Mechanism.from_dict(each) for each in line["mechanisms"])
-        return cls(line["job"], line["uid"], line["update"], mechanisms)
-
-
-@dataclass(frozen=True)
-class PrivacyAccount:
-    """What the ledger comes to at a time.
-
-    :param budget: None where the institution has stated none.
-    :param charges: those that count, with their times.
-    :param lines: of the ledger, and the hash of the last of them.
-    """
-
-    budget: Budget | None = None
-    charges: tuple[tuple[datetime, Charge], ...] = ()
-    lines: int = 0
-    hash: str = GENESIS
-
-    @property
-    def spent(self) -> float:
-        """Epsilon of all charges together, at the budget's delta; 0 without a budget."""
-        return self._epsilon([charge for _, charge in self.charges])
-
-    @property
-    def left(self) -> float:
-        """What may still be spent, at least 0; infinite without a budget."""
-        return float("inf") if self.budget is None else max(self.budget.epsilon - self.spent, 0.0)
-
-    def by_job(self) -> dict[str, float]:
-        """Job -> epsilon of its own charges; together they come to less than the sum."""
-        names = dict.fromkeys(charge.job for _, charge in self.charges)
-        return {
-            name: self._epsilon([charge for _, charge in self.charges if charge.job == name])
-            for name in names
-        }
-
-    def of_job(self, uid: str) -> float:
-        """Epsilon of the charges of the job with this identity."""
-        return self._epsilon([charge for _, charge in self.charges if charge.uid == uid])
-
-    def later(self, most: int) -> list[tuple[datetime, float]]:
-        """What will be spent from some times on, if nothing more is charged until then; none without a period.
-
-        :param most: times, of which the last is that from which on nothing is spent.
-        """
-        if self.budget is None or self.budget.seconds is None:
-            return []
-        period, charges = timedelta(seconds=self.budget.seconds), sorted(self.charges, key=lambda one: one[0])
-        ends = sorted({math.ceil(len(charges) * part / most) for part in range(1, most + 1)} - {0})
-        return [
-            (charges[end - 1][0] + period, self._epsilon([charge for _, charge in charges[end:]]))
-            for end in ends
-        ]
-
-    def require(self, mechanisms: Sequence[Mechanism], what: str) -> None:
-        """Return if these may be added.
-
-        :param what: would be, for the message.
-        :raises BudgetExceeded: with the figures.
-        """
-        if self.budget is None:
-            return
-        after = epsilon_of(
-            [*self._mechanisms([charge for _, charge in self.charges]), *mechanisms], self.budget.delta
-        )
-        if after > self.budget.epsilon:
-            raise BudgetExceeded(
-                f"{what} would bring epsilon to {after:.4g} at delta {self.budget.delta:g}, and the institution "
-                f"permits {self.budget.epsilon:g}, of which {self.spent:.4g} is spent; ask it for more, or wait until "
-                "a period has passed"
-            )
-
-    def _epsilon(self, charges: Sequence[Charge]) -> float:
-        return 0.0 if self.budget is None else epsilon_of(self._mechanisms(charges), self.budget.delta)
-
-    @staticmethod
-    def _mechanisms(charges: Sequence[Charge]) -> list[Mechanism]:
-        return [mechanism for charge in charges for mechanism in charge.mechanisms]
-
-
 class PrivacyLedger:
     """The ledger of one dataset; several processes may use it at a time.
 
     :param directory: of an institution's ledgers.
+    :param heads: how far it has come, by what audit logs know.
+    :raises FileDamaged: when something else has the name of the directory.
     """
 
-    def __init__(self, directory: Path, dataset: str) -> None:
-        make_directory(directory)
+    def __init__(self, directory: Path, dataset: str, heads: Iterable[LedgerHead] = ()) -> None:
+        make_own_directory(directory, "remove it: ledgers lie in a directory of that name")
         self.dataset = dataset
-        self.path = directory / f"{dataset}.jsonl"
+        self.path = directory / f"{dataset}{SUFFIX}"
+        self.heads = tuple(heads)
 
     def account(self, now: datetime) -> PrivacyAccount:
         """What it comes to now.
 
-        :raises AuditBroken: when the ledger was changed.
+        :raises AuditBroken: when the ledger was changed, or has lost its end.
+        :raises FileDamaged: when something else has the name of its lock.
         """
         with self._locked():
-            return self._account(self._lines(), now)
+            return account_of(self.path, self._lines(), now)
 
     def set_budget(self, budget: Budget, now: datetime) -> None:
         """Put the institution's word on record, if it is another than before; errors as `charge`."""
         with self._locked():
             lines = self._lines()
-            if self._account(lines, now).budget != budget:
+            if account_of(self.path, lines, now).budget != budget:
                 self._append(lines, now, "budget", budget.to_dict())
 
     def charge(self, charge: Charge, now: datetime) -> bool:
         """Put an update on record before it leaves; False where it is already.
 
+        What all mechanisms come to together takes a while to compute, in which nobody waits for the ledger.
+
         :raises BudgetExceeded: nothing is on record then, and nothing may leave.
-        :raises AuditBroken: when the ledger was changed.
+        :raises PolicyRefused: when a figure of its mechanisms is out of range; likewise.
+        :raises AuditBroken: when the ledger was changed, or has lost its end.
+        :raises FileDamaged: when something else has the name of its lock.
         :raises OSError: when the disk is full; the ledger is as before then.
         """
-        with self._locked():
-            lines = self._lines()
-            known = {(line["uid"], line["update"]) for line, _ in lines if line["event"] == "charge"}
-            if (charge.uid, charge.update) in known:
-                return False
-            what = f"dataset {self.dataset}: an update of job {charge.job}"
-            self._account(lines, now).require(charge.mechanisms, what)
-            mechanisms = [each.to_dict() for each in charge.mechanisms]
-            facts = {"job": charge.job, "uid": charge.uid, "update": charge.update, "mechanisms": mechanisms}
-            self._append(lines, now, "charge", facts)
-            return True
+        try:
+            Charge.from_line(charge.to_dict())
+        except ValueError as error:
+            raise PolicyRefused(f"dataset {self.dataset}: {error}; nothing is charged") from error
+        permitted_after: str | None = None
+        while True:
+            with self._locked():
+                lines = self._lines()
+                account = account_of(self.path, lines, now)
+                known = [(line["uid"], line["update"]) for line, _ in lines if line["event"] == "charge"]
+                if (charge.uid, charge.update) in known:
+                    return False
+                if account.hash == permitted_after:
+                    self._append(lines, now, "charge", charge.to_dict())
+                    return True
+            self._require_permitted(charge, account)
+            permitted_after = account.hash
+
+    def _require_permitted(self, charge: Charge, account: PrivacyAccount) -> None:
+        budget, after = account.budget, account.after(charge.mechanisms)
+        if budget is not None and after > budget.epsilon:
+            raise BudgetExceeded(
+                f"dataset {self.dataset}: an update of job {charge.job} would bring epsilon to {after:.4g} at delta "
+                f"{budget.delta:g}, and the institution permits {budget.epsilon:g}, of which {account.spent:.4g} is "
+                "spent; ask it for more, or wait until a period has passed"
+            )
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        with exclusive(self.path.with_suffix(".lock")):
+        lock = self.path.with_suffix(".lock")
+        with readable(lock, "let this user write it"), exclusive(lock):
             yield
 
     def _lines(self) -> list[tuple[dict[str, Any], str]]:
         """All lines and their digests; a torn last one, whose update has not left, is removed."""
         content = content_of(self.path)
         whole = whole_lines(content)
+        lines = list(verified(self.path, whole))
+        for head in self.heads:
+            head.require_in(self.path, [digest for _, digest in lines])
         if len(whole) < len(content):
             truncate(self.path, len(whole))
-        return list(verified(self.path, whole))
-
-    def _account(self, lines: Sequence[tuple[dict[str, Any], str]], now: datetime) -> PrivacyAccount:
-        budget: Budget | None = None
-        charges = []
-        for line, _ in lines:
-            if line["event"] == "budget":
-                budget = Budget(line["epsilon"], line["delta"], line["seconds"], line["unit"])
-            else:
-                charges.append((datetime.fromisoformat(line["time"]), Charge.from_line(line)))
-        if budget is not None and budget.seconds is not None:
-            since = now - timedelta(seconds=budget.seconds)
-            charges = [(time, charge) for time, charge in charges if time > since]
-        return PrivacyAccount(budget, tuple(charges), len(lines), lines[-1][1] if lines else GENESIS)
+        return lines
 
     def _append(
         self, lines: Sequence[tuple[dict[str, Any], str]], now: datetime, event: str, facts: Mapping[str, Any]
@@ -229,5 +139,17 @@ class PrivacyLedger:
             **facts,
             "previous": lines[-1][1] if lines else GENESIS,
         }
-        append_durably(self.path, json.dumps({**line, "hash": line_digest(line)}, sort_keys=True))
+        append_durably(self.path, text_of(line, line_digest(line)))
         sync_directory(self.path.parent)
+
+
+def ledgers_in(directory: Path, audited: AuditedHeads) -> Iterator[PrivacyLedger]:
+    """The ledgers of an institution's directory of them, by name.
+
+    :param audited: what the institution's audit logs know of them.
+    :raises AuditBroken: when a file is called like a ledger of what cannot be a dataset, or an audit log was changed.
+    """
+    for path in sorted(directory.glob(f"*{SUFFIX}")):
+        if not DATASET.fullmatch(path.stem):
+            raise AuditBroken(f"{path}: is no ledger, since no dataset can have that name; remove it")
+        yield PrivacyLedger(directory, path.stem, audited.of(path.stem))

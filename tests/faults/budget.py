@@ -32,7 +32,8 @@ from fedsilo.json_files import read_json
 from fedsilo.local.child_processes import ForkServerClient
 from fedsilo.local.workdir import Workdir
 from fedsilo.privacy.accounting import epsilon_of
-from fedsilo.silo.privacy_ledger import PrivacyAccount, PrivacyLedger
+from fedsilo.silo.privacy_account import PrivacyAccount
+from fedsilo.silo.privacy_ledger import PrivacyLedger
 from fedsilo_operator.objects import SILO_AGENT, ref_of
 from tests.faults.manifests import SILOS, federation, write_data
 from tests.faults.outcome import Violation

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,9 @@ from fedsilo.encodings.zstd import Zstd
 from fedsilo.errors import DataInvalid, FedsiloError, FileDamaged, PolicyRefused, Problem
 from fedsilo.json_files import read_json, read_with_digest, write_json, write_with_digest
 from fedsilo.privacy.mechanism import Mechanism
-from fedsilo.silo.audit_chain import AuditBroken
+from fedsilo.silo.audit_chain import GENESIS, AuditBroken, line_digest, text_of
+from fedsilo.silo.privacy_account import Budget, Charge
+from fedsilo.silo.privacy_ledger import PrivacyLedger
 from fedsilo.silo.reply import ReplyMetadata
 from fedsilo.silo.trainer_files import read_object
 from fedsilo.wire import (
@@ -242,6 +245,38 @@ def _audit_log() -> bytes:
         return (Path(folder) / "log.jsonl").read_bytes()
 
 
+def _account(path: Path) -> object:
+    account = PrivacyLedger(path.parent, path.stem).account(_NOW)
+    json.dumps({"lines": account.lines, "jobs": [charge.job for _, charge in account.charges]})
+    return account.later(2) if len(account.charges) < _FEW else account.budget
+
+
+def _ledger() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = PrivacyLedger(Path(folder), "scans")
+        ledger.set_budget(Budget(4.0, 1e-3, 3600), _NOW)
+        for number in range(2):
+            ledger.charge(Charge("digits", "uid", f"{number:064x}", (Mechanism(2.0),)), _NOW)
+        return ledger.path.read_bytes()
+
+
+def _chained(data: bytes) -> bytes:
+    """Lines with a chain that holds, as somebody writes them who may write the file; others are left out."""
+    content, previous = b"", GENESIS
+    for text in data.split(b"\n"):
+        try:
+            line = json.loads(text)
+            line.pop("hash", None)
+            line |= {"seq": content.count(b"\n"), "previous": previous}
+            previous = line_digest(line)
+            content += text_of(line, previous).encode() + b"\n"
+        except (ValueError, AttributeError, TypeError, RecursionError):
+            continue
+    return content
+
+
+_NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
+_FEW = 4  # charges, whose epsilon takes no time
 _ARRAYS: dict[str, np.ndarray] = {"weight": np.ones((2, 3), np.float32), "steps": np.array(7, np.int64)}
 _TASK = Task("a", "silo-north/north", "task-1", 1, "train", "train", bytes(32), bytes(32))
 _BLAKE3 = replace(examples.CONTRACT, algorithm="blake3")
@@ -351,6 +386,13 @@ def targets() -> dict[str, Target]:
             (_npz(),),
         ),
         Target("audit log", in_file(verify), (AuditBroken,), (_audit_log(),)),
+        Target("privacy ledger", in_file(_account, "scans.jsonl"), (AuditBroken,), (_ledger(),)),
+        Target(
+            "chained lines of a privacy ledger",
+            lambda data: in_file(_account, "scans.jsonl")(_chained(data)),
+            (AuditBroken,),
+            (_ledger(),),
+        ),
         Target(
             "file of state",
             in_file(read_with_digest),

@@ -15,7 +15,9 @@ from fedsilo.cli.cluster.text import plain
 from fedsilo.institution.budgets import budget_status, reserving
 from fedsilo.institution.deciding import records
 from fedsilo.institution.directory import SiloDirectory
-from fedsilo.silo.privacy_ledger import PrivacyAccount, PrivacyLedger
+from fedsilo.silo.ledger_head import AuditedHeads
+from fedsilo.silo.privacy_account import PrivacyAccount
+from fedsilo.silo.privacy_ledger import SUFFIX, PrivacyLedger, ledgers_in
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the budgets of all datasets that have a ledger.
 
-    :raises AuditBroken: when the chain of one does not hold; nothing is printed then.
+    :raises AuditBroken: when one was changed, or has lost what an audit log knows of; nothing is printed then.
     """
     now, place = datetime.now(UTC), SiloDirectory(args.directory)
     parts = records(place) if place.agents.is_dir() else []
@@ -54,8 +56,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _ledgers(directory: Path) -> Iterator[PrivacyLedger]:
     """Those of an institution's directory, or of the guards of a run."""
-    for path in sorted([*directory.glob("**/ledgers/*.jsonl")]):
-        yield PrivacyLedger(path.parent, path.stem)
+    for place in sorted({path.parent for path in directory.glob(f"**/ledgers/*{SUFFIX}")}):
+        yield from ledgers_in(place, AuditedHeads(place))
 
 
 def _row(ledger: PrivacyLedger, account: PrivacyAccount, status: BudgetStatus | None) -> tuple[str, ...]:

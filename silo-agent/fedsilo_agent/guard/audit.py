@@ -15,7 +15,6 @@ Departures are not limited, since each is an answer to a task.
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
@@ -27,7 +26,16 @@ from typing import Any
 
 from fedsilo.durable import append_durably, make_directory, sync_directory, truncate
 from fedsilo.methods.secure_sums import STEPS
-from fedsilo.silo.audit_chain import FILE, GENESIS, content_of, line_digest, verified, whole_lines
+from fedsilo.silo.audit_chain import (
+    FILE,
+    GENESIS,
+    content_of,
+    line_digest,
+    text_of,
+    verified,
+    whole_lines,
+)
+from fedsilo.silo.ledger_head import LedgerHead
 from fedsilo.silo.policy import Sent
 from fedsilo_agent.guard.exchanges import Answer, Asked, ExchangeKey, ReportedFailures
 from fedsilo_agent.guard.report import ReceiptsReport
@@ -76,6 +84,7 @@ class AuditRecord:
     :ivar reported: round and phase -> what was reported of failures in it.
     :ivar initial_weights: digest of the initial weights from which the first departure came, where its task had any.
     :ivar records: examples, or persons, from whose number the noise of the first departure followed, where it did.
+    :ivar ledger: how far the ledger had come with the last departure that was charged.
     :ivar finished: whether its last line says that the job is over.
     """
 
@@ -92,6 +101,7 @@ class AuditRecord:
     reported: dict[ExchangeKey, ReportedFailures] = field(default_factory=dict)
     initial_weights: str | None = None
     records: int | None = None
+    ledger: LedgerHead | None = None
     finished: bool = False
 
     def add(self, line: Mapping[str, Any]) -> None:
@@ -116,6 +126,7 @@ class AuditRecord:
                     self.messages.add(task)
                 self.initial_weights = self.initial_weights or line.get("initialWeights")
                 self.records = self.records or line.get("records")
+                self.ledger = LedgerHead.of_line(line) or self.ledger
                 # Lines without a phase are of a guard that wrote none; nearly every phase is called like its step.
                 exchange = line.get("round", 0), line.get("phase", line.get("step", ""))
                 size = sum(count["bytes"] for count in line.get("kinds", {}).values())
@@ -233,7 +244,7 @@ class AuditLog:
             "previous": self._previous,
         }
         digest = line_digest(line)
-        text = json.dumps({**line, "hash": digest}, sort_keys=True)
+        text = text_of(line, digest)
         _cut(self.path, self._size)  # what a full disk left of a line
         append_durably(self.path, text)
         self._size += len(text) + 1

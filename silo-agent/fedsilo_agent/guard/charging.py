@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
 
 from fedsilo.api.silo_policy import PrivacyBudget
-from fedsilo.errors import PolicyRefused
+from fedsilo.errors import FedsiloError, PolicyRefused
 from fedsilo.silo.budget_figures import stated_ledger
-from fedsilo.silo.privacy_ledger import Budget, Charge, PrivacyLedger
+from fedsilo.silo.ledger_head import LedgerHead
+from fedsilo.silo.privacy_account import Budget, Charge, PrivacyAccount
+from fedsilo.silo.privacy_ledger import PrivacyLedger
 from fedsilo_agent.guard.inspection import SignedUpdate
 from fedsilo_agent.guard.report import ReceiptsReport
 from fedsilo_agent.guard.task_check import TaskCheck
@@ -25,15 +26,17 @@ class Charging:
     def __init__(self, check: TaskCheck, ledgers: Path | None, report: ReceiptsReport | None = None) -> None:
         self._check, self._ledgers, self._report = check, ledgers, report
 
-    def charge(self, update: SignedUpdate) -> None:
-        """Put an update on record before it leaves, once.
+    def charge(self, update: SignedUpdate, known: LedgerHead | None = None) -> LedgerHead | None:
+        """Put an update on record before it leaves, once; how far the ledger has come then, None without a budget.
 
+        :param known: how far it had come with the charge before, by the guard's own audit log.
         :raises PolicyRefused: when it would exceed the budget, or nothing says what may be learned from it.
+        :raises AuditBroken: when the ledger was changed, or has lost what the audit log knows of.
         :raises OSError: when the disk is full; the same can be done again.
         """
         stated, job = self._check.budget, self._check.agent.spec.job
         if stated is None:
-            return
+            return None
         dataset = stated.dataset
         if self._ledgers is None:
             raise PolicyRefused(
@@ -45,28 +48,39 @@ class Charging:
                 f"policy.privacyBudget: dataset {dataset}: the trainer names no mechanism that the update went "
                 "through, so that anything might be learned from it; use a method that differential privacy covers"
             )
-        ledger, now = self._ledger(stated, self._ledgers), self._check.clock()
+        ledger, now = self._ledger(stated, self._ledgers, known), self._check.clock()
         ledger.charge(Charge(f"{job.namespace}/{job.name}", job.uid, update.digest, update.mechanisms), now)
-        self._state(ledger, now)
+        account = ledger.account(now)
+        self._state(dataset, account)
+        return LedgerHead(dataset, account.lines, account.hash)
 
-    def state(self) -> None:
-        """Say what is spent so far: an earlier guard may have ended before it could."""
+    def require_whole(self, known: LedgerHead | None) -> None:
+        """Check the ledger before anything is computed that would be charged; errors and `known` as `charge`."""
+        if (stated := self._check.budget) is not None and self._ledgers is not None:
+            self._ledger(stated, self._ledgers, known)
+
+    def state(self, known: LedgerHead | None = None) -> None:
+        """Say what is spent so far: an earlier guard may have ended before it could.
+
+        :param known: as `charge`.
+        """
         if self._ledgers is None or self._report is None or not self._report.is_read:
             return
         # A policy or a ledger that cannot be read, or a full disk, lets nothing leave later, and is reported then.
-        with suppress(PolicyRefused, OSError):
+        with suppress(FedsiloError, OSError):
             if (stated := self._check.budget) is not None:
-                self._state(self._ledger(stated, self._ledgers), self._check.clock())
+                ledger = self._ledger(stated, self._ledgers, known)
+                self._state(stated.dataset, ledger.account(self._check.clock()))
 
-    def _ledger(self, stated: PrivacyBudget, ledgers: Path) -> PrivacyLedger:
-        """The dataset's ledger, with the institution's present word on the budget."""
-        ledger = PrivacyLedger(ledgers, stated.dataset)
+    def _ledger(self, stated: PrivacyBudget, ledgers: Path, known: LedgerHead | None) -> PrivacyLedger:
+        """The dataset's ledger, whole as far as is known, with the institution's present word on the budget."""
+        ledger = PrivacyLedger(ledgers, stated.dataset, () if known is None else (known,))
         seconds = None if stated.period is None else stated.period.seconds
         budget = Budget(stated.epsilon, stated.delta, seconds, stated.unit)
         ledger.set_budget(budget, self._check.clock())
         return ledger
 
-    def _state(self, ledger: PrivacyLedger, now: datetime) -> None:
+    def _state(self, dataset: str, account: PrivacyAccount) -> None:
         if self._report is not None and self._report.is_read:
             uid = self._check.agent.spec.job.uid
-            self._report.take_ledger(stated_ledger(ledger.dataset, ledger.account(now), uid))
+            self._report.take_ledger(stated_ledger(dataset, account, uid))

@@ -26,6 +26,7 @@ from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.silo.announcement import Schema, announced_schema
 from fedsilo.silo.drop import REPLY
 from fedsilo.silo.handed_out import trainer_adds_noise
+from fedsilo.silo.ledger_head import LedgerHead
 from fedsilo.silo.secret import Secret
 from fedsilo.silo.volume import Volume
 from fedsilo.silo.waking import Changes
@@ -111,7 +112,7 @@ class Guard:
 
     async def run(self) -> None:
         """Answer tasks until the job ends."""
-        await asyncio.to_thread(self._charging.state)
+        await asyncio.to_thread(self._charging.state, self._audit.record.ledger)
         self._outbox.clear_unfinished()
         await asyncio.to_thread(self._inbox.take_back, self._outbox.holds)
         last = self._inbox.last()
@@ -172,6 +173,7 @@ class Guard:
                 if is_step(task):
                     await uninterrupted(asyncio.to_thread(self._sign_message, verified, contract, rows))
                 else:
+                    await asyncio.to_thread(self._charging.require_whole, self._audit.record.ledger)
                     found = os.path.lexists(self._volume.drop / task.task / REPLY)
                     await self._inbox.put(task, self._audit.record.acknowledged_before(task.task))
                     drop = await self._wait_for_drop(task, contract.summed or contract, found)
@@ -330,10 +332,11 @@ class Guard:
     def _add(self, verified: VerifiedTask, update: SignedUpdate) -> None:
         """Charge the ledger with an update, and put on record that it departs."""
         task, path = verified.task, self._outbox.path(verified.task.task)
+        charged: LedgerHead | None = None
         try:
             require_same_answer(task, update.digest, self._audit.record.answered)
             if not is_step(task):  # nothing of the silo's data is in the messages of a sum
-                self._charging.charge(update)
+                charged = self._charging.charge(update, self._audit.record.ledger)
         except (PolicyRefused, OSError):
             unlink(path)
             raise
@@ -352,6 +355,7 @@ class Guard:
             **({} if initial is None else {"initialWeights": initial}),
             **({} if model is None else {"model": model}),
             **({} if update.records is None else {"records": update.records}),
+            **({} if charged is None else {"ledger": charged.to_dict()}),
         )
 
     def _noise(self) -> UpdateNoise | None:

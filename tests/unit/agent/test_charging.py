@@ -17,6 +17,8 @@ from fedsilo.methods import registry
 from fedsilo.methods.differential_privacy import planned_mechanisms
 from fedsilo.privacy.accounting import epsilon_of
 from fedsilo.privacy.mechanism import Mechanism
+from fedsilo.silo.audit_chain import AuditBroken
+from fedsilo.silo.privacy_account import Budget, Charge
 from fedsilo.silo.privacy_ledger import PrivacyLedger
 from fedsilo_agent.guard import inspection
 from fedsilo_agent.guard.audit import AuditLog
@@ -299,6 +301,52 @@ async def test_a_job_without_differential_privacy_has_no_mechanisms(
     scene.take(scene.spec.model_copy(update={"privacy": type(scene.spec.privacy)()}))
     scene.reply(mechanisms=plan)
     assert "plan for this step in a silo of 100 samples is none" in await refused(scene)
+
+
+async def test_a_ledger_that_lost_its_end_is_found_by_the_guards_own_audit_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Budgeted(tmp_path, monkeypatch)
+    await scene.run()
+    (line,) = [line for line in _audit(scene) if line["event"] == "departure"]
+    assert line["ledger"]["lines"] == 2
+    ledger = scene.ledgers / "digits.jsonl"  # type: ignore[operator]
+    before = ledger.read_bytes()
+    ledger.write_bytes(before[: before.index(b"\n") + 1])
+    record = AuditLog(scene.volume.audit).record
+    with pytest.raises(AuditBroken, match=r"digits\.jsonl: has lost its end"):
+        Charging(scene.check, None, None).require_whole(record.ledger)
+    ledger.unlink()
+    with pytest.raises(AuditBroken, match="has lost its end"):
+        Charging(scene.check, None, None).require_whole(record.ledger)
+    ledger.write_bytes(before)
+    Charging(scene.check, None, None).require_whole(record.ledger)
+
+
+async def test_a_trainer_is_not_asked_while_the_ledger_is_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Budgeted(tmp_path, monkeypatch)
+    assert scene.ledgers is not None
+    head = {"dataset": "digits", "lines": 7, "hash": "ab" * 32}
+    departure = {"task": "r00000-train-north", "digest": "0" * 64, "round": 0, "ledger": head}
+    AuditLog(scene.volume.audit).write("departure", **departure)
+    await scene.run()
+    assert scene.aggregator.failures[TASK][0] == "AuditBroken"
+    assert "has had 7 lines" in str(_audit(scene))
+    assert not scene.blob.exists(), "the task never came to the trainer"
+
+
+async def test_another_job_may_charge_the_ledger_in_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Budgeted(tmp_path, monkeypatch)
+    await scene.run()
+    assert scene.ledgers is not None
+    ledger = PrivacyLedger(scene.ledgers, "digits")
+    ledger.charge(Charge("other", "uid-other", "1" * 64, (Mechanism(9.0),)), scene.check.clock())
+    ledger.set_budget(Budget(7.0, 1e-3), scene.check.clock())
+    Charging(scene.check, None, None).require_whole(AuditLog(scene.volume.audit).record.ledger)
 
 
 def _audit(scene: Scene) -> list[dict[str, Any]]:

@@ -14,7 +14,8 @@ from fedsilo.cli.main import main
 from fedsilo.institution.directory import SiloDirectory
 from fedsilo.json_files import write_with_digest
 from fedsilo.privacy.mechanism import Mechanism
-from fedsilo.silo.privacy_ledger import Budget, Charge, PrivacyLedger
+from fedsilo.silo.privacy_account import Budget, Charge
+from fedsilo.silo.privacy_ledger import PrivacyLedger
 from tests.unit.cli.fake_kubectl import FakeKubectl
 from tests.unit.cli.objects import silo
 from tests.unit.institution.parts import UID, directory, record

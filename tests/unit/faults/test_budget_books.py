@@ -12,7 +12,8 @@ import pytest
 
 from fedsilo.local.workdir import Workdir
 from fedsilo.privacy.mechanism import Mechanism
-from fedsilo.silo.privacy_ledger import Budget, Charge, PrivacyLedger
+from fedsilo.silo.privacy_account import Budget, Charge
+from fedsilo.silo.privacy_ledger import PrivacyLedger
 from tests.faults.budget import DATASET, DELTA, KilledMachine, check
 from tests.faults.outcome import Violation
 

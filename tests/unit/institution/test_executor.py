@@ -27,7 +27,8 @@ from fedsilo.institution.metrics import exposition
 from fedsilo.institution.silo_file import WatchedSilo
 from fedsilo.local.child_processes import ChildProcess
 from fedsilo.privacy.mechanism import Mechanism
-from fedsilo.silo.privacy_ledger import Budget, Charge, PrivacyLedger
+from fedsilo.silo.privacy_account import Budget, Charge
+from fedsilo.silo.privacy_ledger import PrivacyLedger
 from fedsilo.wire import SigningKey
 from tests.unit.institution.parts import (
     KEY,
