@@ -23,6 +23,8 @@ class ConditionType(StrEnum):
     FINISHED = "Finished"
     CONNECTED = "Connected"
     """Of a remote Silo, and of its SiloAgents: whether its institution was heard of a short time ago."""
+    BUDGETS_SEPARATE = "BudgetsSeparate"
+    """Of a Silo with privacy budgets: False where two of its datasets are of the same data, else not there."""
     HUB_REACHED = "HubReached"  # of the Silo in an institution's own cluster
 
 

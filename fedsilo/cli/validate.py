@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
 
 from fedsilo.api.allowed_imports import looking_at
@@ -12,6 +13,7 @@ from fedsilo.api.python_reference import PYTHON
 from fedsilo.api.text import comma_separated
 from fedsilo.cli.allow_import import add_allow_import
 from fedsilo.errors import ImportNotAllowed
+from fedsilo.silo.shared_data import shared_data
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,8 +65,16 @@ def summary(federation: JobManifest) -> str:
     if spec.aggregation.secure:
         rows["sums"] = sums_text(spec)
     lines = [f"  {name:<8}{value}" for name, value in rows.items()]
+    lines += [f"  {'warning':<8}{text}" for text in _warnings(federation)]
     lines += [f"  {'python':<8}{line}" for line in map(_found, _own_code(federation))]
     return "\n".join([f"{federation.file}: valid", *lines])
+
+
+def _warnings(federation: JobManifest) -> Iterator[str]:
+    """What is permitted, and a person should know."""
+    root = Path(federation.file).resolve().parent
+    for silo in federation.silos:
+        yield from (f"silo {silo.metadata.name}: {text}" for text in shared_data(silo, root))
 
 
 def _own_code(federation: JobManifest) -> list[str]:

@@ -1,13 +1,14 @@
-"""Whether two datasets of one holder are read from the same examples, as far as their descriptions say.
+"""Whether two datasets of one holder are read from the same examples, or files, as far as their descriptions say.
 
-No file is touched: a copy, or a link with another name, is not found. What only changes how examples are read (sizes,
-columns, memory) makes no other examples of them.
+No file is touched unless it is asked for: a copy is never found, nor a link with another name otherwise. What only
+changes how examples are read (sizes, columns, memory) makes no other examples of them.
 """
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -44,10 +45,41 @@ def share_examples(one: DatasetSpec, other: DatasetSpec, *, root: Path) -> bool:
     if _normal(one.config) == _normal(other.config) and _are_different_parts(one, other):
         return False
     configs = loader_config(one), loader_config(other)
-    volumes = {dataset.name: repr(dataset.volume) for dataset in (one, other) if dataset.volume is not None}
+    volumes = _volumes((one, other))
     files = [[_place(path, root, volumes) for path in _paths(config)] for config in configs]
     same_files = not any(files) or any(_overlap(a, b) for a in files[0] for b in files[1])
     return same_files and _may_choose_the_same(*configs)
+
+
+def of_the_same_data(
+    datasets: Sequence[DatasetSpec], *, root: Path, here: bool = False
+) -> Iterator[tuple[str, str]]:
+    """Names of each two datasets that are read from the same files, by whatever loader, and whatever is chosen of them.
+
+    Not where that is certainly nothing in common: two parts of one iid partition, or a train and a test split.
+
+    :param root: folder that relative paths start from.
+    :param here: whether the files are on this machine: then links, and other names of a file or folder, are followed.
+    """
+    sound = [dataset for dataset in datasets if not check_dataset(dataset)]
+    volumes = {} if here else _volumes(sound)
+    configs = [loader_config(dataset) for dataset in sound]
+    places = [[_place(path, root, volumes) for path in _paths(config)] for config in configs]
+    overlap = _overlap_here if here else _overlap
+    for first, second in combinations(range(len(sound)), 2):
+        one, other = sound[first], sound[second]
+        if one.loader == other.loader and (
+            not _may_be_the_same(configs[first], configs[second]) or _are_different_parts(one, other)
+        ):
+            continue
+        no_files = not places[first] and not places[second] and one.loader == other.loader
+        if no_files or any(overlap(a, b) for a in places[first] for b in places[second]):
+            yield one.name, other.name
+
+
+def _volumes(datasets: Sequence[DatasetSpec]) -> dict[str, str]:
+    """Name of a dataset -> what it is on."""
+    return {dataset.name: repr(dataset.volume) for dataset in datasets if dataset.volume is not None}
 
 
 def _are_different_parts(one: DatasetSpec, other: DatasetSpec) -> bool:
@@ -87,6 +119,11 @@ def _may_choose_the_same(one: LoaderConfig, other: LoaderConfig) -> bool:
     return True
 
 
+def _may_be_the_same(one: LoaderConfig, other: LoaderConfig) -> bool:
+    """As `_may_choose_the_same`, where two arrays of one file are of the same records."""
+    return isinstance(one, NpzConfig) or _may_choose_the_same(one, other)
+
+
 def _place(path: str, root: Path, volumes: Mapping[str, str]) -> Place:
     """Where a path leads. On a cluster a dataset's volume is mounted under its name, where relative paths start."""
     whole = posixpath.normpath(posixpath.join(str(root), path))
@@ -99,6 +136,21 @@ def _place(path: str, root: Path, volumes: Mapping[str, str]) -> Place:
 def _overlap(one: Place, other: Place) -> bool:
     """Whether they are the same, or one is in the other."""
     return all(a == b for a, b in zip(one, other, strict=False))
+
+
+def _overlap_here(one: Place, other: Place) -> bool:
+    """The same of places on this machine, by what is there."""
+    first, second = (Path("/", *place) for place in (one, other))
+    return _is_or_lies_in(first, second) or _is_or_lies_in(second, first)
+
+
+def _is_or_lies_in(path: Path, other: Path) -> bool:
+    try:
+        whole = path.resolve(strict=True)
+        return any(place.samefile(other) for place in (whole, *whole.parents))
+    except (OSError, ValueError, RuntimeError):
+        # What is not there, or cannot be looked at, is told by its name.
+        return path.is_relative_to(other)
 
 
 def _normal(value: Any) -> Any:

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, Never
 
+from fedsilo.api.conditions import ConditionType
 from fedsilo.api.observed import Object, uid_of
 from fedsilo.dashboard.feed import Feed
 from fedsilo.dashboard.institution import InstitutionSnapshot
@@ -25,6 +26,7 @@ from fedsilo.institution.overview import overview
 from fedsilo.institution.silo_file import read_silo
 from fedsilo.silo.audit_chain import AuditBroken
 from fedsilo.silo.receipts import receipts_of, stated
+from fedsilo.silo.shared_data import shared_data
 
 log = logging.getLogger("fedsilo.silo")
 
@@ -82,10 +84,11 @@ class DirectorySource:
         """
         namespace, _, name = seen["silo"].partition("/")
         spec: Object = {}
-        fault = seen["fault"]
+        fault, shared = seen["fault"], list[str]()
         try:
             silo = read_silo(self._directory, seen["silo"], seen["publicKey"])
             spec = silo.spec.model_dump(mode="json", by_alias=True, exclude_none=True)
+            shared = list(shared_data(silo, self._directory.root, here=True))
         except (OSError, FedsiloError) as error:
             fault = fault or " ".join(str(error).split())
         budgets: list[Object] = []
@@ -101,7 +104,7 @@ class DirectorySource:
                 "privacyBudget": budgets,
                 "publicKey": seen["publicKey"],
                 "hub": {"url": seen["hub"]["url"]},
-                "conditions": list(_conditions(seen, fault, broken)),
+                "conditions": list(_conditions(seen, fault, broken, shared)),
             },
         }
 
@@ -120,7 +123,7 @@ class DirectorySource:
                 broken.append(str(error))
 
 
-def _conditions(seen: dict[str, Any], fault: str, broken: list[str]) -> Iterator[Object]:
+def _conditions(seen: dict[str, Any], fault: str, broken: list[str], shared: list[str]) -> Iterator[Object]:
     """Whether somebody serves the silo, the hub is reached, and the institution's files are whole."""
     serving, contact = seen["serving"], seen["hub"]["contact"]
     if seen["hasLeft"]:
@@ -137,6 +140,8 @@ def _conditions(seen: dict[str, Any], fault: str, broken: list[str]) -> Iterator
         yield _condition("Served", True, "Served", text, serving["since"])
     if fault:
         yield _condition("SiloFileRead", False, "ManifestInvalid", fault, None)
+    for message in shared:
+        yield _condition(ConditionType.BUDGETS_SEPARATE, False, "SameData", f"{message}.", None)
     for message in broken:
         yield _condition("AuditLogWhole", False, AuditBroken.reason, f"{message}.", None)
     # What a process has found that is no more says nothing about now.

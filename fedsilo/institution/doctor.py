@@ -21,6 +21,7 @@ from fedsilo.hub.doctor.storage import examine_storage
 from fedsilo.hub.doctor.way import examine_way
 from fedsilo.institution.directory import SiloDirectory
 from fedsilo.institution.silo_file import read_silo
+from fedsilo.silo.shared_data import shared_data
 
 TRIAL = "fedsilo_agent.trainer.isolation_trial"
 """A program of the agent's package, which depends on this one."""
@@ -104,7 +105,8 @@ def _offer(directory: SiloDirectory, silo: str, public_key: str) -> Finding:
         return failed("silo.yaml", " ".join(str(error).split()))
     except OSError as error:
         return failed("silo.yaml", f"{directory.silo_file}: {error.strerror}; restore it, or join again")
-    return holds("silo.yaml", f"offers {', '.join(dataset.name for dataset in found.spec.datasets)}")
+    offered = f"offers {', '.join(dataset.name for dataset in found.spec.datasets)}"
+    return holds("silo.yaml", "; ".join([offered, *shared_data(found, directory.root, here=True)]))
 
 
 def _run(*arguments: str) -> str:

@@ -12,6 +12,7 @@ from fedsilo.durable import write_durably
 from fedsilo.errors import FedsiloError, ManifestInvalid
 from fedsilo.institution.approvals import merged, read_approvals
 from fedsilo.institution.directory import SiloDirectory, SiloIdentity
+from fedsilo.silo.shared_data import shared_data
 
 log = logging.getLogger("fedsilo.silo")
 
@@ -113,7 +114,10 @@ class WatchedSilo:
         return True
 
     def _understood(self) -> Silo:
-        return read_silo(self._directory, self._member.silo, self._public_key, self._member.hub)
+        silo = read_silo(self._directory, self._member.silo, self._public_key, self._member.hub)
+        for text in shared_data(silo, self._directory.root, here=True):
+            log.warning("%s: %s", self._directory.silo_file, text)
+        return silo
 
     def _read(self) -> tuple[bytes, bytes]:
         return _content(self._directory.silo_file), _content(self._directory.approvals)

@@ -87,6 +87,10 @@ class Reason(StrEnum):
     NOT_SEEN = "NotSeen"
     LEFT = "Left"
 
+    # Budgets
+    SAME_DATA = "SameData"
+    SEPARATE = "Separate"
+
     # The hub, as an institution's own cluster sees it
     HUB_REACHED = ContactReason.REACHED
     HUB_UNREACHABLE = ContactReason.UNREACHABLE

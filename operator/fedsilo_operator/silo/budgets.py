@@ -11,20 +11,25 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 
 from pydantic import ValidationError
 
 from fedsilo.api.agent import FrozenJob, SiloAgent
 from fedsilo.api.budgets import MAX_BUDGET_JOBS, BudgetJob, BudgetStatus, StatedLedger
 from fedsilo.api.conditions import ConditionType
-from fedsilo.api.observed import Object, holds, status_of
+from fedsilo.api.observed import Object, condition, holds, status_of
 from fedsilo.api.silo import Silo
 from fedsilo.api.silo_policy import PrivacyBudget
 from fedsilo.silo.budget_figures import SpentSoFar, reserved, spent_at
+from fedsilo.silo.shared_data import shared_data
 from fedsilo_operator.cluster.interface import Cache
+from fedsilo_operator.conditions import Condition
 from fedsilo_operator.diagnosis.pods import alive
 from fedsilo_operator.objects import COMPONENT, JOB_UID, POD, SILO, SILO_AGENT, Ref, labels_of, silo_of
+from fedsilo_operator.reasons import Reason
 from fedsilo_operator.workloads.agent import GUARD
+from fedsilo_operator.workloads.pod import DATA
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,24 @@ def has_budgets(silo: Object | None) -> bool:
     """Whether the Silo's policy has any, whatever else is in it."""
     policy = ((silo or {}).get("spec") or {}).get("policy") or {}
     return bool(policy.get("privacyBudget"))
+
+
+def separate(silo: Object) -> Condition | None:
+    """Whether no two datasets of a Silo with budgets are of the same data; None where there never were any."""
+    parsed = _parsed(silo) if has_budgets(silo) else None
+    if found := ". ".join(shared_data(parsed, Path(DATA)) if parsed is not None else ()):
+        return Condition(ConditionType.BUDGETS_SEPARATE, "False", Reason.SAME_DATA, f"{found}.")
+    if condition(silo, ConditionType.BUDGETS_SEPARATE) is None:
+        return None
+    text = "No two datasets of which one has a budget are of the same data."
+    return Condition(ConditionType.BUDGETS_SEPARATE, "True", Reason.SEPARATE, text)
+
+
+def _parsed(silo: Object) -> Silo | None:
+    try:
+        return Silo.model_validate({name: item for name, item in silo.items() if name != "status"})
+    except ValidationError:
+        return None
 
 
 def observe_budgets(cache: Cache, silo: Object | None, ref: Ref) -> BudgetObservation:

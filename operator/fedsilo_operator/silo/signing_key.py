@@ -26,7 +26,7 @@ from fedsilo_operator.plan import Create, Merge, Plan
 from fedsilo_operator.reasons import Diagnosis, Reason
 from fedsilo_operator.rejections import Rejection, diagnosis_of
 from fedsilo_operator.silo import key_secret, succession
-from fedsilo_operator.silo.budgets import NO_BUDGETS, BudgetObservation, budgets, has_budgets
+from fedsilo_operator.silo.budgets import NO_BUDGETS, BudgetObservation, budgets, has_budgets, separate
 
 WRITTEN_POLL_SECONDS, INVALID_POLL_SECONDS, VALID_POLL_SECONDS = 0.1, 30.0, 600.0
 """Time until a Secret is read again that was just written (another may have been first), is invalid, or is as it should
@@ -94,8 +94,8 @@ def reconcile(seen: KeyObservation, now: datetime, new_key: Callable[[], Signing
 
     # 5. Publish it, or report what is wrong with it; no watch reports when that changes.
     return Plan(
-        events=tuple(_events(state)),
-        status=_status(state, _budgets(seen, now), now),
+        events=(*_events(state), *_budget_events(seen)),
+        status=_status(state, _budgets(seen, now), separate(seen.silo), now),
         requeue_after=VALID_POLL_SECONDS if state.valid else INVALID_POLL_SECONDS,
     )
 
@@ -217,14 +217,24 @@ def _budgets(seen: KeyObservation, now: datetime) -> list[Object] | None:
     return [one.model_dump(mode="json", by_alias=True, exclude_none=True) for one in found]
 
 
-def _status(state: KeyState, spent: list[Object] | None, now: datetime) -> dict[str, Any] | None:
+def _budget_events(seen: KeyObservation) -> Iterator[Event]:
+    """One when two datasets begin to be of the same data."""
+    found = separate(seen.silo)
+    before = condition(seen.silo, ConditionType.BUDGETS_SEPARATE)
+    if found is not None and found.status == "False" and (before is None or before["status"] == "True"):
+        yield Event(seen.silo, "Warning", str(found.reason), found.message)
+
+
+def _status(
+    state: KeyState, spent: list[Object] | None, separation: Condition | None, now: datetime
+) -> dict[str, Any] | None:
     """The operator's part of the status; None where it is there already."""
     status = {
         **({} if state.public_key is None else {"publicKey": state.public_key}),
         **({} if state.offer is None else {"offer": state.offer}),
         **({"rotations": list(state.rotations)} if state.rotations else {}),
         **({} if spent is None else {"privacyBudget": spent}),
-        "conditions": as_status([_ready(state)], state.silo, now),
+        "conditions": as_status([_ready(state), *([separation] if separation else [])], state.silo, now),
     }
     return None if satisfies(state.silo.get("status"), status) else status
 

@@ -326,6 +326,32 @@ def test_the_silo_says_what_is_spent_as_long_as_it_has_budgets() -> None:
     assert planned() is None
 
 
+def test_a_silo_with_two_names_for_the_data_of_a_budget_says_so_until_it_has_one() -> None:
+    found = fresh(silo(POLICY))
+    scans = found["spec"]["datasets"][0] | {
+        "loader": "npz",
+        "config": {"path": "scans/x.npz"},
+        "volume": {"persistentVolumeClaim": "scans"},
+    }
+    again = scans | {"name": "again", "config": {"path": "again/x.npz"}}
+    found["spec"]["datasets"] = [scans, again]
+
+    def plan() -> Any:
+        return signing_key.reconcile(signing_key.KeyObservation(found, None), START, lambda: SIGNING)
+
+    found["status"] = {"publicKey": SIGNING.verify_key.to_text()}
+    told = plan()
+    (condition,) = [one for one in told.status["conditions"] if one["type"] == "BudgetsSeparate"]
+    assert (condition["status"], condition["reason"]) == ("False", "SameData")
+    assert "datasets scans and again are of the same data, and again has no budget" in condition["message"]
+    assert [event.type for event in told.events if event.reason == "SameData"] == ["Warning"]
+    found["status"] = told.status
+    assert [event for event in plan().events if event.reason == "SameData"] == []
+    found["spec"]["datasets"] = [scans]
+    (condition,) = [one for one in plan().status["conditions"] if one["type"] == "BudgetsSeparate"]
+    assert (condition["status"], condition["reason"]) == ("True", "Separate")
+
+
 def stating(number: int, public_key: str) -> Object:
     """One of several jobs' agents, which states an epsilon of 1.5."""
     uid = f"0b1c2d3e-0000-4000-8000-00000000001{number}"
