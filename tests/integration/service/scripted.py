@@ -7,7 +7,7 @@ import re
 import ssl
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
@@ -56,11 +56,12 @@ class ScriptedAggregator:
     :ivar again: whether the next request for a task is given the task that it has, as after a restart.
     :ivar instead: whether it has answered a request for a task, a blob or an update in a way of its own.
     :ivar redirect: where every request for a task is sent, if anywhere.
+    :ivar more: further arguments of the guard.
     :ivar log_before: task -> the guard's audit log when its update was first announced.
     """
 
-    def __init__(self, root: Path, tree: Tree = TREE, **changes: Any) -> None:
-        self.tree = tree
+    def __init__(self, root: Path, tree: Tree = TREE, more: Sequence[str] = (), **changes: Any) -> None:
+        self.tree, self.more = tree, more
         self.uploads: dict[str, list[bytes]] = defaultdict(list)
         self.failures: dict[str, dict[str, str]] = {}
         self.requests: list[str] = []
@@ -90,7 +91,7 @@ class ScriptedAggregator:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self.guard = self.site.guard()
+        self.guard = self.site.guard(more=self.more)
         return self
 
     def __exit__(
