@@ -52,7 +52,7 @@ def attack(target: LiveGuard) -> None:
             aggregator.drop(task, {**MODEL, name: value})
             private.expect_drop_refused(task, f"block {name}: is not as the task handed it out")
         task = private.name()
-        aggregator.drop(task, samples=36, metrics={"loss": 0.36})
+        aggregator.drop(task, metrics={"loss": 0.36})
         aggregator.offer(aggregator.task(task))
         aggregator.acknowledged(task)
         sent = private.folder / "sent"

@@ -16,7 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from fedsilo.api.job import FederatedJobSpec
 from fedsilo.methods import registry
+from fedsilo.methods.differential_privacy import planned_mechanisms
 from fedsilo.wire import (
     FINISH,
     Contract,
@@ -216,6 +218,14 @@ def finish_job(*clients: SiloClient) -> list[bool]:
 
 def contract_of(site: Site, step: str, tree: Tree) -> Contract:
     return registry.bind(site.federation.job.spec).contract(step, signature_of(tree), {})
+
+
+def said_of(spec: FederatedJobSpec) -> dict[str, Any]:
+    """What an honest trainer says of a reply to a task of training: few examples, or what a private job plans."""
+    if spec.privacy.differential_privacy is None:
+        return {"samples": 10}
+    planned = planned_mechanisms(registry.bind(spec), "train", 100)
+    return {"samples": 100, "mechanisms": [each.to_dict() for each in planned]}
 
 
 def signature_of(tree: Tree) -> ModelSignature:

@@ -27,7 +27,7 @@ from fedsilo.wire import (
     write_blob,
     write_tensors,
 )
-from tests.integration.service.client import contract_of, signature_of
+from tests.integration.service.client import contract_of, said_of, signature_of
 from tests.integration.service.site import Process, Site, federation, until
 from tests.updates import digest_of
 
@@ -144,7 +144,7 @@ class ScriptedAggregator:
         directory = self.volume.drop / task
         directory.mkdir()
         write_tensors(self.tree if tree is None else tree, directory / "tensors")
-        self.complete(directory, **reply)
+        self.complete(directory, **(said_of(self.site.federation.job.spec) | reply))
         return directory
 
     @staticmethod

@@ -18,7 +18,7 @@ from fedsilo.silo.volume import Volume
 from fedsilo.wire import FINISH, BlobLink, SigningKey, Task, Tree, seal_task, write_blob, write_tensors
 from fedsilo_agent.guard.loop import Guard
 from fedsilo_agent.guard.task_check import TaskCheck
-from tests.integration.service.client import contract_of, signature_of
+from tests.integration.service.client import contract_of, said_of, signature_of
 from tests.integration.service.scripted import TREE
 from tests.integration.service.site import Site, federation
 from tests.updates import digest_of
@@ -128,7 +128,8 @@ class Scene:
         directory = self.volume.drop / task
         directory.mkdir(exist_ok=True)
         write_tensors(self.tree if tree is None else tree, directory / "tensors")
-        document = {"samples": 10, "metrics": {}, "support": {}} | reply
+        said = said_of(self.check.agent.spec.job.spec)
+        document = {"metrics": {}, "support": {}} | said | reply
         (directory / "reply.json").write_text(json.dumps(document))
 
     @property

@@ -20,13 +20,26 @@ FEW = 4
 REPLY = '{"samples": 10, "metrics": {}, "support": {}}'
 PRIVATE = {"epsilon": 3.0, "delta": 0.001}
 
+SCORED: dict[str, Any] = {
+    "evaluation": {"testDataset": "test"},
+    "aggregator": {"datasets": [{"name": "test", "loader": "sklearn:digits"}]},
+}
+"""By the aggregator: no score of a silo's has noise."""
+
 PROTECTED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "secure sums": ({"aggregation": {"secure": True}}, {}),
     "the privacy of a silo": (
-        {"privacy": {"differentialPrivacy": {"unit": "silo", "maxUpdateNorm": 1.0, **PRIVATE}}},
+        {
+            "privacy": {"differentialPrivacy": {"unit": "silo", "maxUpdateNorm": 1.0, **PRIVATE}},
+            "aggregation": {"weights": "uniform"},
+            **SCORED,
+        },
         {},
     ),
-    "the privacy of an example": ({"privacy": {"differentialPrivacy": {"unit": "example", **PRIVATE}}}, {}),
+    "the privacy of an example": (
+        {"privacy": {"differentialPrivacy": {"unit": "example", **PRIVATE}}, **SCORED},
+        {},
+    ),
     "a budget": ({}, {"privacyBudget": [{"dataset": "digits", "epsilon": 5.0, "delta": 0.001}]}),
 }
 
@@ -245,7 +258,7 @@ async def test_names_that_only_the_trainer_says_stay_where_single_values_are_pro
     hearing = Hearing(scene)
     describe(scene, schema=SCHEMA)
     await scene.give_up("DataInvalid")
-    assert hearing.heard == [{"valueRange": "0 to 1"}]
+    assert hearing.heard == [{}]
 
 
 async def test_of_findings_only_codes_leave_where_single_values_are_protected(tmp_path: Path) -> None:

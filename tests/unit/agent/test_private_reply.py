@@ -42,7 +42,7 @@ def failures(scene: Scene) -> str:
 
 
 async def test_figures_do_not_leave_whatever_the_trainer_states(private: Scene, tmp_path: Path) -> None:
-    private.drop(TASK, samples=123, metrics={"loss": 0.25})
+    private.drop(TASK, metrics={"loss": 0.25})
     await private.run()
     (path,) = [tmp_path / "update"]
     path.write_bytes(private.aggregator.uploads[TASK][0])
