@@ -173,7 +173,7 @@ def compared(guards: Guards, silo: str, candidates: list[np.ndarray], step: str 
     truth = point.decode(summand[head:].copy()) - sent
     found = [_correlation(point.decode(one[head:].copy()) - sent, truth) for one in candidates]
     exact = any(bool((one[:head] == summand[:head]).all()) for one in candidates)
-    refusals = sorted({_short(text) for link in guards.links.values() for text in link.refused.values()})
+    refusals = sorted(map(_short, guards.refusals()))
     return Finding(max(found, default=0.0), exact, tuple(refusals))
 
 
@@ -185,8 +185,6 @@ def _correlation(one: np.ndarray, other: np.ndarray) -> float:
 
 def _short(refusal: str) -> str:
     """What a guard says, without tasks, digests and what follows from it."""
-    said = refusal.partition(": ")[2].partition("; nothing is")[0]
-    said = re.sub(
-        r"secure aggregation: |malformed: |,? ?update [0-9a-f]+| [0-9a-f]{12}\b|^task [^ :]+:? ", "", said
-    )
+    said = refusal.partition("; nothing is")[0]
+    said = re.sub(r"secure aggregation: |malformed: |,? ?update [0-9a-f]+| [0-9a-f]{12}\b|^task [^ :]+:? ", "", said)
     return re.sub(r"r\d{5}-[\w.-]+", "T", said)

@@ -206,6 +206,12 @@ class Guards:
         found = await asyncio.gather(*map(ask, self.silos))
         return {silo: answer for silo, answer in zip(self.silos, found, strict=True) if answer is not None}
 
+    def refusals(self) -> set[str]:
+        """What guards have on record of what they did not answer; of that, a reason leaves and no text."""
+        logs = [self._volume(silo).audit / "log.jsonl" for silo in self.silos]
+        lines = [json.loads(line) for log in logs if log.exists() for line in log.read_text().splitlines()]
+        return {line["detail"] for line in lines if line["event"] in ("refused", "failed")}
+
     def _blob(self, link: Link, name: str, tree: Mapping[str, np.ndarray]) -> BlobLink:
         ref = write_blob(tree, self._blobs)
         link.blobs[ref.digest] = (self._blobs / ref.digest).read_bytes()
