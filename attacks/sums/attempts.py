@@ -186,5 +186,7 @@ def _correlation(one: np.ndarray, other: np.ndarray) -> float:
 def _short(refusal: str) -> str:
     """What a guard says, without tasks, digests and what follows from it."""
     said = refusal.partition("; nothing is")[0]
-    said = re.sub(r"secure aggregation: |malformed: |,? ?update [0-9a-f]+| [0-9a-f]{12}\b|^task [^ :]+:? ", "", said)
+    said = re.sub(
+        r"secure aggregation: |malformed: |,? ?update [0-9a-f]+| [0-9a-f]{12}\b|^task [^ :]+:? ", "", said
+    )
     return re.sub(r"r\d{5}-[\w.-]+", "T", said)

@@ -57,6 +57,13 @@ def test_a_simulation_tries_its_network_once(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(company, "require_apart", noted)
     silos = skewed(tmp_path, {"a": [0, 1], "b": [2, 3]})
-    job = FederatedJob(metadata=Metadata(name="job", namespace="jobs"), spec=spec_of("example"))
+    spec, test = spec_of("example"), silos[0].spec.datasets[0].model_copy(update={"name": "test"})
+    spec = spec.model_copy(
+        update={
+            "evaluation": spec.evaluation.model_copy(update={"test_dataset": "test"}),
+            "aggregator": spec.aggregator.model_copy(update={"datasets": (test,)}),
+        }
+    )
+    job = FederatedJob(metadata=Metadata(name="job", namespace="jobs"), spec=spec)
     open_simulation(JobManifest("job.yaml", job, tuple(silos)), tmp_path, tmp_path / "job").close()
     assert len(tried) == 1
