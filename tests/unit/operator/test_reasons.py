@@ -28,6 +28,7 @@ def test_every_reason_has_a_meaning_and_a_remedy() -> None:
 def test_a_process_that_ends_with_one_of_our_errors_has_a_reason_of_the_table() -> None:
     ours = [found for found in vars(errors).values() if isinstance(found, type)]
     reasons = {error.reason for error in ours if issubclass(error, errors.FedsiloError)}
-    assert reasons - {errors.ProvenanceInvalid.reason} <= set(Reason), (
-        "no process of a job verifies provenance"
+    of_commands = {errors.ProvenanceInvalid.reason, errors.ImportNotAllowed.reason}
+    assert reasons - of_commands <= set(Reason), (
+        "processes of a job verify no provenance, and run what it names"
     )
