@@ -29,7 +29,7 @@ from tests.unit.operator.silo.harness import CERTIFICATE
 from tests.unit.operator.silo.harness import agent as an_agent
 
 NORTH, SOUTH = Ref("silo-north", "north"), Ref("silo-south", "south")
-TOKEN = "a token of which nobody else knows"
+TOKEN = "a-token-of-which-nobody-else-knows"
 
 
 class RunningHub:
