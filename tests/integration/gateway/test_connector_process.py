@@ -148,8 +148,8 @@ async def test_an_invitation_that_was_changed_or_is_for_another_namespace_ends_i
 ) -> None:
     text = here.invitation.read_text()
     for changed, said in (
-        (text.replace("token: a token", "token: b token"), "does not fit the rest of the file"),
-        (None, "No such file or directory; give the invitation"),
+        (text.replace("token: a-token", "token: b-token"), "does not fit the rest of the file"),
+        (None, "(No such file or directory); give the file"),
     ):
         if changed is None:
             here.invitation.unlink()

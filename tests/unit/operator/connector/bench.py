@@ -26,7 +26,7 @@ from tests.operator_fakes.cluster import FakeCluster
 from tests.operator_fakes.virtual import run
 from tests.unit.operator.silo.harness import AGENT_REF, NAME, SETTINGS, SILO_REF, START, agent, silo
 
-TOKEN = "a token"
+TOKEN = "a-token"
 HUB_ID = "0123456789abcdef"
 HUB_URL = "https://hub.example:8443"
 FOLLOWING = replace(SETTINGS, follows_hub=True)
