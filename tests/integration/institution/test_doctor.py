@@ -108,7 +108,7 @@ async def test_in_a_pod_without_an_invitation_one_line_says_so(
 ) -> None:
     found = await in_a_pod(consortium, tmp_path, tmp_path)
     assert found.returncode == 2
-    assert "invitation.yaml: No such file or directory; give the hub's invitation" in found.stderr
+    assert "invitation.yaml: cannot be read (No such file or directory); give the file" in found.stderr
     assert "Traceback" not in found.stderr
 
 
