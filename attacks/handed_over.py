@@ -43,7 +43,7 @@ LOAD_MODEL = "load_model"
 
 KEPT = {"keepUpdates": True}
 SPEC = job_spec("fedavg", 2, aggregator=KEPT)
-"""Of the honest job."""
+"""Specification of the job that hands over honest documents."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class HandedOver:
         return Path(shutil.copytree(self._honest, self._folder / f"stranger-{next(self._numbers)}"))
 
     def result_of(self, spec: FederatedJobSpec) -> Path:
-        """The same of another job, which the stranger has run and signed."""
+        """A copy of what another job left, which the stranger has run and signed."""
         directory = self._folder / f"stranger-{next(self._numbers)}"
         _write(directory, spec)
         return directory
@@ -228,7 +228,7 @@ class HandedOver:
             self.expect_opened(*command, at=at)
 
     def close(self) -> None:
-        """Nothing lives on: every command has ended."""
+        """End the target; every command of it has ended by itself."""
 
 
 MODEL = "model.safetensors"

@@ -92,7 +92,7 @@ async def left_out(guards: Guards) -> Finding:
 
 
 async def nearly_left_out(guards: Guards) -> Finding:
-    """As a new model, one that differs in the last digit of one number is handed out to all but the first silo."""
+    """A model that differs from the one before in one last digit is handed out to all but the first silo."""
     return await _twice(guards, nearly(MODEL), "train")
 
 

@@ -21,7 +21,7 @@ from fedsilo.learning.poisson_sampling import PoissonSampling
 from fedsilo.silo.secret import Secret
 
 GRID = 5e-5
-"""Of the accountant's privacy losses."""
+"""Width of the grid of the accountant's privacy losses."""
 
 Release = tuple[float, float]
 """Noise multiplier and sampling rate of one release."""
@@ -67,7 +67,7 @@ class Recorded:
     silos: list[tuple[Secret, list[Draws]]] = field(default_factory=list)
 
     def draws_of(self, secret: Secret) -> list[Draws]:
-        """Those of the silo that has this secret."""
+        """Draws of the silo that has this secret."""
         for other, draws in self.silos:
             if other is secret:
                 return draws

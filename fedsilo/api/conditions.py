@@ -24,7 +24,7 @@ class ConditionType(StrEnum):
     CONNECTED = "Connected"
     """Of a remote Silo, and of its SiloAgents: whether its institution was heard of a short time ago."""
     BUDGETS_SEPARATE = "BudgetsSeparate"
-    """Of a Silo with privacy budgets: False where two of its datasets are of the same data, else not there."""
+    """Condition of a Silo with privacy budgets: False where two of its datasets are of the same data, else absent."""
     HUB_REACHED = "HubReached"  # of the Silo in an institution's own cluster
 
 

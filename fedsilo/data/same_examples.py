@@ -120,7 +120,7 @@ def _may_choose_the_same(one: LoaderConfig, other: LoaderConfig) -> bool:
 
 
 def _may_be_the_same(one: LoaderConfig, other: LoaderConfig) -> bool:
-    """As `_may_choose_the_same`, where two arrays of one file are of the same records."""
+    """Whether two arrays of one file may be of the same records, by the keys that `_may_choose_the_same` compares."""
     return isinstance(one, NpzConfig) or _may_choose_the_same(one, other)
 
 
@@ -139,7 +139,7 @@ def _overlap(one: Place, other: Place) -> bool:
 
 
 def _overlap_here(one: Place, other: Place) -> bool:
-    """The same of places on this machine, by what is there."""
+    """Whether two places on this machine have the same content, by what is there."""
     first, second = (Path("/", *place) for place in (one, other))
     return _is_or_lies_in(first, second) or _is_or_lies_in(second, first)
 

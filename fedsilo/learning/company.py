@@ -41,7 +41,7 @@ SAME_SIZE = 1e-4
 """Largest difference of an output from batches of one size, over the largest output, that is rounding."""
 
 OTHER_SIZE = 1e-3
-"""Likewise from batches of other sizes, or from another place in the batch; `OTHER_SIZE_HALVES` of half precision."""
+"""Largest difference from batches of other sizes or other places in them; `OTHER_SIZE_HALVES` in half precision."""
 
 OTHER_SIZE_HALVES = 0.05
 

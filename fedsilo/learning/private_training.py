@@ -40,7 +40,7 @@ class ExamplePrivacy:
 
     @property
     def deviation(self) -> float:
-        """Of the noise in the sum of a sample's gradients, sigma C."""
+        """Standard deviation of the noise in the sum of a sample's gradients, sigma C."""
         return self.mechanism.noise_multiplier * self.max_norm
 
 

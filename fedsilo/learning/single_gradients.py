@@ -38,7 +38,7 @@ CLOSE = 0.01
 CLOSE_HALVES = 0.05
 
 NOTHING = 1e-5
-"""Of all gradients together, that of a parameter which has a part in the loss by rounding only."""
+"""Share of all gradients' norm below which a parameter has a part in the loss by rounding only."""
 
 log = logging.getLogger("fedsilo.trainer")
 

@@ -24,10 +24,10 @@ MAX_NOISE_MULTIPLIER = 1e4
 """With more, nothing is learned."""
 
 LARGEST_INTERVAL = 1e-3
-"""Of the grid of privacy losses: ten times the library's, at a tenth of its time."""
+"""Width of the grid of privacy losses: ten times the library's, at a tenth of its time."""
 
 SMALLEST_INTERVAL = 1e-5
-"""Likewise; on a finer one a distribution fills the memory."""
+"""Smallest width of that grid; on a finer one a distribution fills the memory."""
 
 PART_OF_DEVIATION = 0.05
 """What part of the deviation of a release's privacy loss the interval is: the epsilon is hardly 0.1 % larger then."""
@@ -39,7 +39,7 @@ LEAST_NOISE_MULTIPLIER = 0.2
 """With no more than this, a single release comes to an epsilon above 30, and its distribution fills the memory."""
 
 MOST_STEPS = 10**6
-"""Of which a distribution is composed in some seconds; the time grows with their number."""
+"""Largest number of steps whose distribution is composed in some seconds; the time grows with it."""
 
 ROOM = 1.1
 """Over the noise that is enough without sampling, for the rounding of distributions."""
@@ -97,7 +97,7 @@ def _event(mechanism: Mechanism) -> DpEvent:
 
 
 def _accountant(times: Mapping[tuple[float, float], int]) -> PrivacyAccountant:
-    """An empty one for these releases; noise and sampling -> how often."""
+    """An empty accountant for these releases; noise and sampling -> how often."""
     if min(noise for noise, _ in times) <= LEAST_NOISE_MULTIPLIER or sum(times.values()) > MOST_STEPS:
         from dp_accounting.rdp import RdpAccountant
 
@@ -108,7 +108,7 @@ def _accountant(times: Mapping[tuple[float, float], int]) -> PrivacyAccountant:
 
 
 def _interval(times: Mapping[tuple[float, float], int]) -> float:
-    """Of a grid on which the releases' losses are not just noise of rounding.
+    """Width of a grid on which the releases' losses are more than rounding.
 
     The loss of one sampled release has about the variance q^2 (e^(1 / sigma^2) - 1), its chi-squared divergence.
     """

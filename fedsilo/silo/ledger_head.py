@@ -34,12 +34,12 @@ class LedgerHead:
     hash: str
 
     def to_dict(self) -> dict[str, Any]:
-        """As an audit log has it."""
+        """The ledger's length and last hash in the form of an audit log."""
         return {"dataset": self.dataset, "lines": self.lines, "hash": self.hash}
 
     @classmethod
     def of_line(cls, line: Mapping[str, Any]) -> Self | None:
-        """That of a line of an audit log; None where it has none."""
+        """The ledger's head in a line of an audit log; None where the line has none."""
         match line.get(FACT):
             case {"dataset": str(dataset), "lines": int(lines), "hash": str(hash)} if lines > 0:
                 return cls(dataset, lines, hash)

@@ -19,7 +19,7 @@ from fedsilo.silo.audit_chain import GENESIS, AuditBroken
 CENTURY_SECONDS = 100 * 365 * 86_400
 
 YEARS = range(1970, 9000)
-"""Of a charge: a period can be added to such a time."""
+"""Latest time of a charge: a period can be added to it."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Budget:
         return timedelta(seconds=self.seconds)
 
     def to_dict(self) -> dict[str, Any]:
-        """As the ledger has it."""
+        """The JSON document of this line in the ledger."""
         return {"epsilon": self.epsilon, "delta": self.delta, "seconds": self.seconds, "unit": self.unit}
 
 
@@ -88,7 +88,7 @@ class Charge:
         return cls(job, uid, update, tuple(Mechanism.from_dict(each) for each in mechanisms))
 
     def to_dict(self) -> dict[str, Any]:
-        """As the ledger has it."""
+        """The JSON document of this line in the ledger."""
         mechanisms = [each.to_dict() for each in self.mechanisms]
         return {"job": self.job, "uid": self.uid, "update": self.update, "mechanisms": mechanisms}
 

@@ -105,7 +105,7 @@ class AfterAnother(Method):
         return {} if self.of_existing else self.before.mechanisms
 
     def local_steps(self, step: str) -> LocalSteps:
-        """Those of the method before, which alone trains in silos."""
+        """Local steps of the method before, which alone trains in silos."""
         return self.before.local_steps(step)
 
     @property

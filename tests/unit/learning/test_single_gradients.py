@@ -169,7 +169,7 @@ def test_a_number_by_itself_is_clipped_by_its_magnitude() -> None:
 
 
 def test_sums_in_half_precision_are_not_rounded_by_more_than_an_example_adds() -> None:
-    """Of a thousand gradients of norm one thousandth, each counts."""
+    """Each of a thousand gradients of norm one thousandth counts."""
     sums = [torch.zeros(1)]
     clipped_sum(sums, [torch.full((1000, 1), 1e-3, dtype=torch.bfloat16)], 1.0)
     assert float(sums[0]) == pytest.approx(1.0, rel=0.01)

@@ -1,4 +1,4 @@
-"""Of the names in a trainer's data, those that job or manifest have too may leave where single values are protected."""
+"""Names in a trainer's data leave only if job or manifest have them too, where single values are protected."""
 
 from __future__ import annotations
 
