@@ -129,4 +129,4 @@ def invitation(silo: str, *, private: bool = True) -> SiloInvitation:
         ca_certificate=make_authority().cert_pem.decode() if private else None,
         key=SigningKey.generate().verify_key.to_text(),
     )
-    return SiloInvitation.of(hub, silo, "a-token_with <letters> & more", Time("2026-12-01T00:00:00Z"))
+    return SiloInvitation.of(hub, silo, "a-token_with<letters>&more", Time("2026-12-01T00:00:00Z"))
