@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -54,9 +55,18 @@ def ensure(*commands: str) -> None:
             f"this machine lacks {', '.join(missing)} and has no apt-get; install them with its own package manager"
         )
     say(f"installing Debian packages: {' '.join(missing)}")
-    _apt("update")
-    with _services_stay_down():
+    with _alone(), _services_stay_down():
+        _apt("update")
         _apt("install", "--yes", "--no-install-recommends", *missing)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """No other process of ours calls apt-get, whose wait for its locks does not cover that of the package lists."""
+    cache().mkdir(parents=True, exist_ok=True)
+    with (cache() / "apt.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 @contextmanager
