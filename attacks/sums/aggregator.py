@@ -37,7 +37,7 @@ class Plan:
     :param settings: silo -> settings of its task.
     :param asked: silos that take part; all by default.
     :param survivors: silo -> those that it is told have survived.
-    :param task: silo -> name of its task in a step, which says the exchange by default.
+    :param task: how names of its tasks begin; by default, with the exchange.
     """
 
     round: int
@@ -53,7 +53,10 @@ class Plan:
 class Seen:
     """All that the aggregator has of a sum.
 
-    :ivar sent: digests of what silos say that they were sent.
+    :ivar sharers: silos that shared their secrets.
+    :ivar masked: silo -> (n,) uint64, its vector under its masks.
+    :ivar told: silo -> the survivors that it was told of.
+    :ivar unmaskings: silo -> its shares for them.
     """
 
     context: SumContext
