@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -32,6 +33,20 @@ class Traffic:
         """Count what a simulation that has not begun moves from now on."""
         simulation.backend = counted = cls(simulation.backend)
         return counted
+
+    def counted(self) -> dict[str, Any]:
+        """Everything that was counted, as JSON can say it, for `go_on`."""
+        return {
+            "numbers": [self.up, self.handed, self.fetched, self.exchanges],
+            "kept": {silo: sorted(digests) for silo, digests in self._kept.items()},
+            "turns": sorted(self._turns),
+        }
+
+    def go_on(self, counted: Mapping[str, Any]) -> None:
+        """Count on from what another one had counted."""
+        self.up, self.handed, self.fetched, self.exchanges = counted["numbers"]
+        self._kept = {silo: set(digests) for silo, digests in counted["kept"].items()}
+        self._turns = {(silo, round) for silo, round in counted["turns"]}
 
     @property
     def turns(self) -> int:

@@ -4,7 +4,8 @@
     python -m benchmarks.tables creff --rows FedAvg CReFF --columns cifar10-100 --device cuda --data /data
 
 Every cell is a FederatedJob, which the simulation runs in this process. What is finished is on file, a JSON line for
-each cell and seed; called again, the same command goes on with the rest, and Ctrl-C loses no more than the open cell.
+each cell and seed; called again, the same command goes on with the rest, with the open cell where its last complete
+round was. Ctrl-C loses no more than the open round, nor does --minutes, after which the command stops by itself.
 Beside the lines stand a page with the paper's figures (.md) and learning curves (.png, needs `fedsilo[bench]`).
 """
 
@@ -14,6 +15,7 @@ import argparse
 import shlex
 import signal
 import sys
+import time
 from pathlib import Path
 
 from benchmarks.tables import curves, definition, rendering, results, scatter
@@ -21,6 +23,8 @@ from benchmarks.tables.cells import cells
 from benchmarks.tables.running import Place, run_all
 
 INTO = Path("docs/results/tables")
+OPEN = "open"
+"""Folder below it of the cells that are not finished; git ignores it."""
 
 
 def main() -> int:
@@ -30,7 +34,8 @@ def main() -> int:
     asked = cells(chosen, args.seeds)
     # One file for all tables of a paper: tables that measure the same job share its run.
     path = args.into / f"{chosen.name.rpartition('-')[0]}-{args.scale}.jsonl"
-    place = Place(args.data.resolve(), args.device, args.workers, _command())
+    until = None if args.minutes is None else time.monotonic() + 60 * args.minutes
+    place = Place(args.data.resolve(), args.device, args.workers, _command(), args.into / OPEN, until)
     # A stop by `kill` is one by Ctrl-C: the workers end, the page is written.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     why: dict[tuple[str, str], str] = {}
@@ -83,10 +88,15 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--into", type=Path, default=INTO, metavar="FOLDER", help=f"results; {INTO} by default"
     )
+    parser.add_argument(
+        "--minutes", type=float, metavar="N", help="stop after so long, and go on another time"
+    )
     parser.add_argument("--render", action="store_true", help="write page and curves only; run nothing")
     args = parser.parse_args()
     if args.seeds < 1:
         parser.error(f"--seeds: {args.seeds}: at least one")
+    if args.minutes is not None and args.minutes <= 0:
+        parser.error(f"--minutes: {args.minutes:g}: above 0")
     if not args.render and not args.data.is_dir():
         parser.error(f"--data: {str(args.data)!r} is not a folder; name the one that the datasets lie in")
     return args

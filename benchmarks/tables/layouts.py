@@ -6,7 +6,7 @@ import gzip
 import io
 import json
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,25 @@ def cifar10(folder: Path, split: str) -> Raw:
     names = [f"data_batch_{number}" for number in range(1, 6)] if split == "train" else ["test_batch"]
     batches = [_cifar(root / name, b"labels") for name in names]
     return np.concatenate([x for x, _ in batches]), np.concatenate([y for _, y in batches])
+
+
+def write_jpeg(path: Path, splits: Mapping[str, Raw], quality: int = 95) -> None:
+    """Write images as JPEG files end to end, as `cifar10` reads them; all of them have the same tables, which compress.
+
+    :param splits: `train` and `test`; images (n, height, width, 3) or (n, 3, height, width).
+    """
+    arrays: dict[str, np.ndarray] = {}
+    for split, (images, labels) in splits.items():
+        files = []
+        for image in images:
+            channels_last = np.moveaxis(image, 0, 2) if image.shape[0] == 3 else image
+            with io.BytesIO() as file:
+                Image.fromarray(channels_last).save(file, "JPEG", quality=quality, subsampling=0)
+                files.append(file.getvalue())
+        arrays[f"{split}_jpeg"] = np.frombuffer(b"".join(files), np.uint8)
+        arrays[f"{split}_offsets"] = np.cumsum([0, *map(len, files)])
+        arrays[f"{split}_labels"] = np.asarray(labels)
+    np.savez_compressed(path, allow_pickle=False, **arrays)
 
 
 def cifar100(folder: Path, split: str) -> Raw:

@@ -1,4 +1,7 @@
-"""Cells become runs: one after the other, in this process, by the simulation, which is what jobs run on."""
+"""Cells become runs: one after the other, in this process, by the simulation, which is what jobs run on.
+
+The open cell is kept on file from time to time, and where the run is stopped: what comes next goes on from there.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tables import reference, results
+from benchmarks.tables import checkpoint, reference, results
 from benchmarks.tables.cells import Cell
 from benchmarks.tables.definition import Chosen
 from benchmarks.tables.measures import personal_drawn
@@ -30,12 +33,25 @@ class Place:
     :param device: cpu or cuda.
     :param workers: processes that share the silos' work.
     :param command: for the record.
+    :param open: folder of the cells that are not finished; None to keep none.
+    :param until: when to stop, as `time.monotonic` counts; None: when all is finished.
     """
 
     data: Path
     device: str
     workers: int
     command: str
+    open: Path | None = None
+    until: float | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its time has passed."""
+        return self.until is not None and time.monotonic() >= self.until
+
+
+class TimeIsUp(Exception):
+    """The time of the place has passed; the open cell is on file."""
 
 
 class Progress:
@@ -101,14 +117,20 @@ def run_all(chosen: Chosen, cells: Sequence[Cell], path: Path, place: Place) -> 
             waiting.setdefault(cell.digest, cell)  # two columns may measure one run
     progress, machine = Progress(list(waiting.values()), runs), results.machine()
     for cell in waiting.values():
+        if place.is_over:
+            break
         try:
             run = run_one(chosen, cell, place, machine, progress)
+        except TimeIsUp:
+            break
         except FedsiloError as error:
             reason = " ".join(str(error).split())
             why |= {(same.row, same.column): reason for same in cells if same.digest == cell.digest}
             progress.done(cell, None, reason)
             continue
         results.append(path, run)
+        if place.open is not None:
+            checkpoint.path_of(place.open, cell.digest).unlink(missing_ok=True)
         progress.done(cell, run)
     return why
 
@@ -117,8 +139,8 @@ def run_one(chosen: Chosen, cell: Cell, place: Place, machine: dict[str, str], p
     """Run one cell.
 
     :raises FedsiloError: the job's failure, or that its dataset is not at hand.
+    :raises TimeIsUp: before it was finished.
     """
-    began = time.time()
     played = _play(cell, place, progress)
     scored = [line for line in played.history if "accuracy" in line.get("metrics", {})]
     told = [line.get("metrics", {}) for line in played.history]
@@ -138,7 +160,7 @@ def run_one(chosen: Chosen, cell: Cell, place: Place, machine: dict[str, str], p
         local=played.local,
         personal_drawn=personal_drawn(played.history),
         costs=played.costs,
-        seconds=round(time.time() - began, 1),
+        seconds=round(played.seconds, 1),
         command=place.command,
         machine=machine,
         date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -153,38 +175,42 @@ class Played:
     :param by_class: the final model's accuracy on each class of the test set; none where there is no common model.
     :param local: mean accuracy of the models that silos sent last on the test set.
     :param costs: see `measures.COSTS`.
+    :param seconds: wall time, of all runs of the command that it took.
     """
 
     history: list[dict[str, Any]]
     by_class: list[float]
     local: float | None
     costs: dict[str, float]
+    seconds: float
 
 
 def _play(cell: Cell, place: Place, progress: Progress) -> Played:
     from fedsilo.simulation.execution import Execution
     from fedsilo.simulation.simulate import open_simulation
 
+    began = time.time()
     manifest, execution = cell.manifest(place.data, place.device), Execution(workers=place.workers)
     with (
         tempfile.TemporaryDirectory(prefix="fedsilo-") as directory,
         closing(open_simulation(manifest, Path.cwd(), Path(directory), execution)) as simulation,
     ):
         traffic, models = Traffic.of(simulation), reference.LastModels.of(simulation)
-        told, began = 0, time.process_time()
-        for _ in simulation.run():
-            if len(simulation.history()) > told:
-                told = len(simulation.history())
-                progress.round(cell, told, simulation.rounds)
-        seconds = time.process_time() - began
+        path = None if place.open is None else checkpoint.path_of(place.open, cell.digest)
+        kept = checkpoint.KeptCell(path, simulation, traffic, began)
+        with kept:
+            for rounds in kept.run():
+                progress.round(cell, rounds, simulation.rounds)
+                if place.is_over:
+                    raise TimeIsUp
         if simulation.failure is not None:
             raise simulation.failure
         history, by_class = reference.scored(cell.settings, manifest, simulation)
         # CPU time, since a machine may do other things meanwhile; that of workers is not this process's.
-        costs = {} if place.workers else {"seconds": round(seconds / told, 4)}
+        costs = {} if place.workers else {"seconds": round(kept.cpu / len(simulation.history()), 4)}
         # Images in one place are not moved in rounds.
         costs |= {} if cell.settings.get("pooled") else _moved(traffic)
-        return Played(history, by_class, models.accuracy(manifest), costs)
+        return Played(history, by_class, models.accuracy(manifest), costs, kept.seconds)
 
 
 def _moved(traffic: Traffic) -> dict[str, float]:

@@ -2,7 +2,8 @@
 
 Left out are transport, signatures, and every file but the result. What decides the result is the engine's own: the
 exchanges, the samples of silos, quorum, the contract of every update, each silo's policy, the order of the sum. No silo
-is late here, so that no deadline passes. A simulation's state is lost with its process; it cannot be resumed.
+is late here, so that no deadline passes. A simulation's state is lost with its process, unless whoever runs it keeps
+`Simulation.progress` between two rounds and begins another one there.
 """
 
 from __future__ import annotations
@@ -52,6 +53,24 @@ class SimulatedExchange:
     round: OpenRound
 
 
+@dataclass(frozen=True)
+class Progress:
+    """Where a simulated job stands between two rounds: all that its next round follows from.
+
+    :param position: exchanges that are complete.
+    :param state: of the aggregator's half.
+    :param private: silo -> what it keeps since its last update that counted.
+    :param sent: silo -> what has left it.
+    :param history: one record per completed round.
+    """
+
+    position: int
+    state: State
+    private: Mapping[str, State]
+    sent: Mapping[str, Sent]
+    history: tuple[Mapping[str, Any], ...]
+
+
 class Simulation:
     """One job's rounds, from the first task to the model.
 
@@ -65,6 +84,7 @@ class Simulation:
     :ivar findings: what the silos say of their data, where the job asks for that.
     :ivar classes: names of the classes, where they are known.
     :ivar private: what each silo keeps since its last update that counted.
+    :ivar progress: after the last completed round; None before the first.
     """
 
     def __init__(
@@ -84,6 +104,7 @@ class Simulation:
         self.result: Result | None = None
         self.failure: FedsiloError | None = None
         self.private: dict[str, State] = {}
+        self.progress: Progress | None = None
         self.findings: tuple[ReadinessFinding, ...] = ()
         self._sent: dict[str, Sent] = {}
         self._workflow = workflow
@@ -103,29 +124,42 @@ class Simulation:
         """Release the backend, also when the simulation has not come to its end."""
         self.backend.close()
 
-    def run(self) -> Iterator[None]:
-        """Run the job to its end, with a pause after every silo's update and every exchange."""
+    def run(self, begun: Progress | None = None) -> Iterator[None]:
+        """Run the job to its end, with a pause after every silo's update and every exchange.
+
+        :param begun: of another simulation of the same job, to go on from; the model is then the same to the byte.
+        """
         try:
-            yield from self._run()
+            yield from self._run(begun or Progress(0, self._workflow.start(), {}, {}, ()))
         except FedsiloError as error:
             self.failure = error
 
-    def _run(self) -> Iterator[None]:
-        state, record = self._workflow.start().in_memory(), dict[str, Any]()
-        for position, exchange in enumerate(self._workflow.exchanges):
+    def _run(self, begun: Progress) -> Iterator[None]:
+        state, record, position = self._begin(begun), dict[str, Any](), begun.position
+        while not self._workflow.is_over(position, self._history):
+            exchange = self._workflow.exchanges[position]
             updates = yield from self._collect(state, exchange)
             state, record = self._fold(state, record, updates)
-            if self._workflow.is_last_of_round(position):
+            position += 1
+            if self._workflow.is_last_of_round(position - 1):
                 self._complete(record)
                 record = {}
                 state = self._workflow.selected(state, self._history).in_memory()
-                self._write_checkpoint(position + 1, state)
+                self._write_checkpoint(position, state)
+                self.progress = self._reached(position, state)
             yield
-            if self._workflow.is_over(position + 1, self._history):
-                break
         self.current = None
         released = self._workflow.released(state, self._history)
         self._writing(lambda: self._write_result(released))
+
+    def _begin(self, begun: Progress) -> State:
+        self.private, self._sent = dict(begun.private), dict(begun.sent)
+        for record in begun.history:
+            self._complete(dict(record))
+        return begun.state.in_memory()
+
+    def _reached(self, position: int, state: State) -> Progress:
+        return Progress(position, state, dict(self.private), dict(self._sent), tuple(self._history))
 
     def _collect(self, state: State, exchange: Exchange) -> Generator[None, None, dict[str, SimulatedUpdate]]:
         """The updates of one exchange, as many as there are when its round closes."""
