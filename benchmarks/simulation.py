@@ -4,19 +4,21 @@
     python -m benchmarks.simulation --mnist mnist.npz --silos 100 --sampled 10 --rounds 10
     python -m benchmarks.simulation --tabular --silos 100 --images 100 --batch 100
 
-FedAvg with LeNet-5 (61,706 parameters), images of 28x28, two classes per silo, batches of 32, one local epoch; or
-with a perceptron of 1,002 parameters over rows of 20 numbers in batches of 10, as laboratories' tables are. Every way
-runs in a process of its own, has the same batches and ends with the same model, which is checked; `model` is the time
-from the start of that process to the model's file, imports and data included, and `in all` goes to the end of the
-process. `tuned` is a loop with all that a simulation can do without left out (`benchmarks/tuned.py`); `command` is
-`fedsilo run --in-process`, the others are used as libraries. CPU seconds are those of all processes of a way: on a
-machine that does other work they say more than the others. Run it from the repository's root.
+FedAvg with LeNet-5 (61,706 parameters), images of 28x28, two classes per silo (all, where there are fewer than ten),
+batches of 32, one local epoch; or with a perceptron of 1,002 parameters over rows of 20 numbers in batches of 10, as
+laboratories' tables are. Every way runs in a process of its own, has the same batches and ends with the same model,
+which is checked; `model` is the time from the start of that process to the model's file, imports and data included, and
+`in all` goes to the end of the process. `tuned` is a loop with all that a simulation can do without left out
+(`benchmarks/tuned.py`); `command` is `fedsilo run --in-process`, the others are used as libraries. CPU seconds are
+those of all processes of a way: on a machine that does other work they say more than the others. Run it from the
+repository's root.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -45,6 +47,7 @@ WAYS = (
     "command, workers",
     "processes",
 )
+ROOT = Path(__file__).resolve().parents[1]
 TOLERANCE = 1e-5
 """Largest difference of a weight from the hand-written loop's, of which some sum in another order."""
 
@@ -57,6 +60,7 @@ class Job:
     :param batch: silos that are trained at once in batches.
     :param mnist: an `.npz` file with `images` and `labels` instead.
     :param tabular: rows of numbers instead of images.
+    :param device: of the training: cpu or cuda.
     """
 
     silos: int
@@ -67,6 +71,7 @@ class Job:
     tabular: bool
     workers: int
     batch: int
+    device: str = "cpu"
 
 
 def images(samples: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -97,7 +102,8 @@ def documents(job: Job) -> list[dict[str, Any]]:
     else:
         config = {"samples": job.silos * job.images, "classes": 10}
         source = {"loader": _synthetic(job), "config": config}
-    parts = {"scheme": "labels", "config": {"labelsPerSilo": 2}}
+    # Fewer silos than classes would leave some class to nobody.
+    parts = {"scheme": "labels", "config": {"labelsPerSilo": 2 if job.silos >= 10 else 10}}
     silos = {
         "apiVersion": "fedsilo.io/v1alpha1",
         "kind": "SiloTemplate",
@@ -115,7 +121,7 @@ def documents(job: Job) -> list[dict[str, Any]]:
         },
         "training": {
             "rounds": job.rounds,
-            "device": "cpu",
+            "device": job.device,
             "batchSize": 10 if job.tabular else 32,
             "optimizer": {"learningRate": 0.02, "momentum": 0.9, "weightDecay": 0.0},
         },
@@ -179,7 +185,11 @@ def _run(directory: Path, options: Sequence[str]) -> list[float]:
     times: list[float] = []
     history = workdir / "aggregator" / "history.jsonl"
     command += [*options, "--json"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+    # Opacus installs a package `benchmarks` too, which the federation's processes would find before this one.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
+    ) as run:
         while run.poll() is None:
             lines = history.read_bytes().count(b"\n") if history.exists() else 0
             times += [time.time()] * (lines - len(times))

@@ -2,11 +2,13 @@
 
     python -m benchmarks.training                                        # every built-in network, on the CPU
     python -m benchmarks.training --device cuda --precision bfloat16
-    python -m benchmarks.training --networks lenet cct --pairs 9
+    python -m benchmarks.training --networks lenet cct --pairs 9 --from-file
 
 fedsilo's side is FedAvg's step as a trainer runs it (`fedsilo.silo.runner`), with a silo's dataset; the loop is below.
 Both begin with the same weights and must end with the same bytes. Images of 3 x 32 x 32 bytes in ten classes (`unet`:
 in four classes of pixels), `transformer` 64 tokens of 256; SGD with momentum and weight decay, batches of 32.
+
+With --from-file the features stay in a file: the loop indexes the memory-mapped array, fedsilo reads ahead.
 
 The ratio is the loop's time over fedsilo's, the median over pairs that take turns at being first; seconds are those of
 the processor, so that other work on the machine counts for little, and on a GPU those that pass. `task` is what running
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +29,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.amp.grad_scaler import GradScaler
 from torch.nn import functional
 
 from fedsilo.api.job import FederatedJob, FederatedJobSpec
@@ -42,6 +46,8 @@ from fedsilo.silo.runner import TaskRunner
 
 TOKENS, VOCABULARY, CLASSES, PIXEL_CLASSES = 64, 256, 10, 4
 MOST_STEPS = 200
+HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+"""`spec.training.precision` -> what forward passes are computed in under autocast."""
 
 
 @dataclass(frozen=True)
@@ -151,29 +157,77 @@ def silo_of(network: str, samples: int) -> Silo:
 def plain(context: LocalContext, tree: Tree, clock: Callable[[], float]) -> Measured:
     """The loop."""
     spec, plan, data = context.spec, context.local_training(task_of(tree)), context.train
-    device = data.labels.device
+    device, half = data.labels.device, HALVES.get(plan.precision)
     network: nn.Module = build_module(spec.model, spec.data, 0, spec.task)
     load_tree(network, tree)
     network.to(device)
-    features, labels = data.features, data.labels
+    features, labels = (
+        data.pool.array if isinstance(data.pool, MappedFeatures) else data.features,
+        data.labels,
+    )
     torch.manual_seed(plan.seed)
     began = clock()
     optimizer = torch.optim.SGD(
         network.parameters(), plan.lr, momentum=plan.momentum, weight_decay=plan.weight_decay
     )
+    scaler = GradScaler(device.type, enabled=half == torch.float16)
     network.train()
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(plan.seed)).to(device)
     for index in torch.split(order, plan.batch_size):
-        x, y = features[index], labels[index]
+        x, y = _features(features, index), labels[index]
         if x.dtype == torch.uint8:
             x = x.float() / 255
         optimizer.zero_grad()
-        with torch.autocast(device.type, torch.bfloat16, enabled=plan.precision == "bfloat16"):
+        with torch.autocast(device.type, half, enabled=half is not None):
             loss = cross_entropy(network(x), y)
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
+        scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        scaler.step(optimizer)
+        scaler.update()
     seconds = clock() - began
     return Measured(seconds, 0.0, to_tree(network))
+
+
+def _features(features: Tensor | np.ndarray, index: Tensor) -> Tensor:
+    if isinstance(features, Tensor):
+        return features[index]
+    return torch.from_numpy(features[index.cpu().numpy()]).to(index.device)
+
+
+@dataclass(frozen=True)
+class MappedFeatures:
+    """Features that stay in a file of raw numbers: `fedsilo.learning.examples.StoredFeatures`."""
+
+    array: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return self.array.ndim
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(n, *input shape)."""
+        return self.array.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of the numbers."""
+        return self.array.dtype
+
+    def read(self, index: np.ndarray) -> np.ndarray:
+        """The features at these places, in their order."""
+        return np.ascontiguousarray(self.array[index])
+
+
+def from_file(context: LocalContext, folder: str) -> LocalContext:
+    """A context of the same examples, whose features stay in a file of the folder."""
+    features, path = context.train.features.cpu().numpy(), Path(folder) / "features"
+    features.tofile(path)
+    mapped = np.memmap(path, features.dtype, "r", shape=features.shape)
+    return replace(context, train=replace(context.train, pool=MappedFeatures(mapped), rows=None))
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -211,12 +265,20 @@ def fedsilo(context: LocalContext, tree: Tree, clock: Callable[[], float]) -> Me
 
 
 def compare(
-    network: str, device: str, precision: str, batch: int, pairs: int, seconds: float, steps: int = 0
+    network: str,
+    device: str,
+    precision: str,
+    batch: int,
+    pairs: int,
+    seconds: float,
+    steps: int = 0,
+    stored: bool = False,
 ) -> Comparison:
     """Train in pairs, after one that warms up.
 
     :param seconds: about how long one training lasts.
     :param steps: of one training; 0: as many as that takes.
+    :param stored: features stay in a file, and are read batch by batch.
     :raises SystemExit: the two ways end with different weights.
     """
     spec = job_of(network, device, precision, batch)
@@ -226,6 +288,15 @@ def compare(
         times = [plain(probe, tree, clock).seconds / 2 for _ in range(2)]
         steps = min(max(round(seconds / times[1]), 3), MOST_STEPS)
     context = open_context(spec, silo_of(network, steps * batch), Path.cwd())
+    with tempfile.TemporaryDirectory(prefix="fedsilo-") as folder:
+        measured = _pairs(network, from_file(context, folder) if stored else context, tree, clock, pairs)
+    parameters = sum(array.size for array in tree.values())
+    return Comparison(network, parameters, batch, steps, tuple(measured[1:]))
+
+
+def _pairs(
+    network: str, context: LocalContext, tree: Tree, clock: Callable[[], float], pairs: int
+) -> list[tuple[Measured, Measured]]:
     measured = []
     for number in range(pairs + 1):
         if number % 2:
@@ -239,8 +310,7 @@ def compare(
             raise SystemExit(f"{network}: the loop and fedsilo end with different weights: {different[:3]}")
         # Only their times are of interest from here on.
         measured.append((replace(loop, weights={}), replace(ours, weights={})))
-    parameters = sum(array.size for array in tree.values())
-    return Comparison(network, parameters, batch, steps, tuple(measured[1:]))
+    return measured
 
 
 def _clock(device: torch.device) -> Callable[[], float]:
@@ -261,7 +331,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--networks", nargs="+", choices=ARCHITECTURES, default=list(ARCHITECTURES))
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--precision", choices=("float32", *HALVES), default="float32")
+    parser.add_argument("--from-file", action="store_true", help="features stay in a file")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0, help="about how long one training lasts")
@@ -270,7 +341,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     print("| network | numbers | loop, ms/step | fedsilo, ms/step | samples/s | ratio | task, ms |")
     print("|---|---|---|---|---|---|---|", flush=True)
     for network in args.networks:
-        found = compare(network, args.device, args.precision, args.batch, args.pairs, args.seconds)
+        found = compare(
+            network,
+            args.device,
+            args.precision,
+            args.batch,
+            args.pairs,
+            args.seconds,
+            stored=args.from_file,
+        )
         print(found.row(), flush=True)
 
 
