@@ -48,7 +48,17 @@ def pytest_report_header() -> str:
 def pytest_configure(config: pytest.Config) -> None:
     """Make the mark known, and draw what all workers of this run have in common."""
     os.environ.setdefault(OPERATOR_SEED, str(SystemRandom().randrange(1, 2**31)))
+    config.addinivalue_line("markers", "gpu: this test needs a GPU, and is skipped where there is none")
     config.addinivalue_line("markers", "runs(page, *commands): this test types these commands of the page")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs a GPU where PyTorch finds none."""
+    if item.get_closest_marker("gpu") is not None:
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("needs a GPU")
 
 
 @pytest.fixture

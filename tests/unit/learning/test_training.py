@@ -310,15 +310,6 @@ class TestFit:
         assert 0 < difference < 0.05
         assert report.loss < math.log(4)
 
-    @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-    def test_a_gpu_takes_the_same_batches(self) -> None:
-        on_cpu, on_gpu = make_model(), make_model().cuda()
-        examples = make_examples()
-        fit(on_cpu, examples, PLAN)
-        fit(on_gpu, Examples(examples.features.cuda(), examples.labels.cuda()), PLAN)
-        for name, array in to_tree(on_gpu).items():
-            assert np.allclose(array, to_tree(on_cpu)[name], atol=1e-5), name
-
     def test_an_image_network_learns(self) -> None:
         model = build_model(model_spec("lenet", padding=2), data_spec(1, 8, 8, classes=2), seed=0)
         labels = np.arange(40) % 2
