@@ -2,9 +2,11 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+DATA ?= data
+GPU_PYTHON ?= 3.12
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-cluster lint format lock vectors reference crds charts metrics cluster-up cluster-down cluster-status images clean
+.PHONY: help setup demo test test-cluster lint format lock vectors reference crds charts metrics gpu-bundle cluster-up cluster-down cluster-status images clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 16
@@ -73,6 +75,9 @@ cluster-status: setup  ## what runs there, and whether it is healthy
 
 images: setup  ## build the container images, and load them into the cluster if it runs, as root (docs/images.md)
 	@$(BIN)/python -m hack.images
+
+gpu-bundle: setup  ## what a machine with a GPU and no network needs, in build/gpu (docs/gpu.md)
+	@$(BIN)/python -m benchmarks.gpu.bundle --data "$(DATA)" --python "$(GPU_PYTHON)"
 
 clean:  ## remove the virtual environment and caches
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,71 @@
+"""Many clients of one LeNet on one device: one by one, in batches, and each in processes of its own."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import yaml
+
+from benchmarks.gpu.cases import Case, Figures, Setting, Skipped
+from benchmarks.simulation import Job, documents, measure, run_way
+
+BYTES_OF_A_CLIENT = 3 << 29
+"""Memory of a trainer that has opened the device, with its guard: 1.5 GiB, most of it CUDA's libraries."""
+
+
+def cases(setting: Setting) -> Iterator[Case]:
+    """By number of clients; processes last, since they take longest to start."""
+    clients = (2,) if setting.size == "reduced" else (10, 50, 100)
+    for count in clients:
+        yield Case(f"{count} clients", partial(in_one_process, setting, count))
+    for count in clients:
+        yield Case(f"{count} clients, in processes", partial(in_processes, setting, count))
+
+
+def job_of(setting: Setting, count: int) -> Job:
+    """So many clients with ten batches each."""
+    rounds = int(setting.of(5, 3, 2))
+    return Job(
+        count, count, rounds, int(setting.of(320, 320, 32)), None, False, 0, min(count, 50), setting.device
+    )
+
+
+def in_one_process(setting: Setting, count: int) -> Figures:
+    """Rounds per second one by one and in batches."""
+    job = job_of(setting, count)
+    with tempfile.TemporaryDirectory(prefix="fedsilo-") as folder:
+        alone, batched = (
+            rate(measure(way, job, Path(folder) / way)) for way in ("simulation", "simulation, batches")
+        )
+    return {
+        "one by one, rounds/s": alone,
+        "batched, rounds/s": batched,
+        "batched over one by one": batched / alone,
+    }
+
+
+def in_processes(setting: Setting, count: int) -> Figures:
+    """Rounds per second of `fedsilo run`, with a guard and a trainer for each client.
+
+    :raises Skipped: they would not fit into the machine's memory.
+    """
+    needed, there = count * BYTES_OF_A_CLIENT, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    if setting.device != "cpu" and needed > there:
+        raise Skipped(
+            f"{count} trainers need some {needed / 2**30:.0f} GiB of memory, and {there / 2**30:.0f} GiB are free"
+        )
+    job = job_of(setting, count)
+    with tempfile.TemporaryDirectory(prefix="fedsilo-") as folder:
+        file = Path(folder) / "job.yaml"
+        file.write_text(yaml.safe_dump_all(documents(job)), encoding="utf-8")
+        timed = run_way("processes", job, [], Path(folder) / "model.safetensors")
+    return {"in processes, rounds/s": timed.rate, "start, s": timed.rounds[0] - timed.began}
+
+
+def rate(times: Sequence[float]) -> float:
+    """Rounds per second once they run: the first one counts with the start."""
+    return (len(times) - 1) / (times[-1] - times[0])

@@ -1,0 +1,65 @@
+"""The parts of a run, the most important first."""
+
+from __future__ import annotations
+
+from benchmarks.gpu.cases import Goal, Part, Size
+
+IN_ALL: dict[Size, float] = {"full": 480, "quick": 180, "reduced": 240}
+"""Seconds of a whole run; the last part has what the others leave."""
+
+PARTS = (
+    Part(
+        "correctness",
+        "Correctness",
+        "benchmarks.gpu.correctness",
+        {"full": 60, "quick": 45, "reduced": 60},
+        (
+            Goal("float32 from the CPU", most=1e-3),
+            Goal("bfloat16 from the CPU", most=0.2),
+            Goal("float16 from the CPU", most=0.05),
+            Goal("model from the CPU's", most=1e-3),
+            Goal("failed", most=0),
+        ),
+    ),
+    Part(
+        "training",
+        "Local training against a plain PyTorch loop",
+        "benchmarks.gpu.training",
+        {"full": 50, "quick": 30, "reduced": 60},
+        (Goal("ratio", least=0.95),),
+    ),
+    Part(
+        "clients",
+        "Several clients on one device",
+        "benchmarks.gpu.clients",
+        {"full": 45, "quick": 30, "reduced": 60},
+        (Goal("batched over one by one", least=2),),
+    ),
+    Part(
+        "private",
+        "Differential privacy of single examples",
+        "benchmarks.gpu.private",
+        {"full": 15, "quick": 10, "reduced": 30},
+    ),
+    Part(
+        "aggregation",
+        "Aggregation and scoring",
+        "benchmarks.gpu.aggregation",
+        {"full": 15, "quick": 10, "reduced": 30},
+    ),
+    Part(
+        "ranks",
+        "Several processes of one silo",
+        "benchmarks.gpu.ranks",
+        {"full": 20, "quick": 15, "reduced": 60},
+        (Goal("from one process", most=1e-3),),
+    ),
+    Part(
+        "table",
+        "One cell of a table at the paper's scale",
+        "benchmarks.gpu.table",
+        {"full": 300, "quick": 60, "reduced": 60},
+    ),
+)
+
+BY_NAME = {part.name: part for part in PARTS}

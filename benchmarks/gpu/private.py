@@ -1,0 +1,96 @@
+"""What the privacy of single examples costs: by a backward pass for each batch, and by one for each example."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.gpu.cases import Case, Figures, Setting
+from benchmarks.training import cross_entropy, job_of, silo_of, task_of
+from fedsilo.learning.models import build_module, initial_model, load_tree
+from fedsilo.learning.private_training import ExamplePrivacy, fit_privately
+from fedsilo.learning.single_gradients import SingleGradients
+from fedsilo.learning.training import LocalTraining, fit
+from fedsilo.privacy.mechanism import Mechanism
+from fedsilo.silo.context import LocalContext, open_context
+
+BATCH = 64
+NOISE = 1.0
+NORM = 1.0
+
+
+def cases(setting: Setting) -> Iterator[Case]:
+    """By network."""
+    for network in ("lenet",) if setting.size == "reduced" else ("lenet", "transformer"):
+        yield Case(network, partial(measured, setting, network))
+
+
+def measured(setting: Setting, network: str) -> Figures:
+    """Milliseconds of a step without privacy, and with it in both ways."""
+    steps, batch = int(setting.of(30, 10, 2)), int(setting.of(BATCH, BATCH, 4))
+    spec = job_of(network, setting.device, "float32", batch)
+    context = open_context(spec, silo_of(network, steps * batch), Path.cwd())
+    open_ = timed(context, setting, lambda model, plan: fit(model, context.train, plan, loss=loss))
+    hooks = timed(context, setting, lambda model, plan: privately(context, model, plan, steps))
+    with one_pass_each():
+        alone = timed(context, setting, lambda model, plan: privately(context, model, plan, steps))
+    figures = {"not private": open_, "a pass for a batch": hooks, "a pass for each example": alone}
+    milliseconds = {f"{name}, ms/step": 1000 * seconds / steps for name, seconds in figures.items()}
+    return {"steps": steps, **milliseconds, "a pass for a batch over not private": hooks / open_}
+
+
+def loss(model: torch.nn.Module, features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Mean over the examples."""
+    return cross_entropy(model(features), labels)
+
+
+def timed(
+    context: LocalContext, setting: Setting, train: Callable[[torch.nn.Module, LocalTraining], object]
+) -> float:
+    """Seconds of one training, after one that warms up."""
+    tree, spec = initial_model(context.spec), context.spec
+    plan = context.local_training(task_of(tree))
+    seconds = 0.0
+    for _ in range(2):
+        model = build_module(spec.model, spec.data, 0, spec.task)
+        load_tree(model, tree)
+        model.to(context.train.labels.device)
+        began = _now(setting.device)
+        train(model, replace(plan, kept=None))
+        seconds = _now(setting.device) - began
+    return seconds
+
+
+def privately(context: LocalContext, model: torch.nn.Module, plan: LocalTraining, steps: int) -> None:
+    """One epoch of private steps."""
+    mechanism = Mechanism(NOISE, plan.batch_size / len(context.train), steps)
+    privacy = ExamplePrivacy(mechanism, NORM, np.random.default_rng(0))
+    fit_privately(model, context.train, plan, privacy, loss)
+
+
+@contextmanager
+def one_pass_each() -> Iterator[None]:
+    """Inside, no network has hooks, as if Opacus knew none of its layers."""
+    known = SingleGradients._open_hooks
+    SingleGradients._open_hooks = _no_hooks  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        SingleGradients._open_hooks = known  # type: ignore[method-assign]
+
+
+def _no_hooks(self: SingleGradients) -> None:
+    pass
+
+
+def _now(device: str) -> float:
+    if device != "cpu":
+        torch.cuda.synchronize()
+    return time.perf_counter()

@@ -1,0 +1,135 @@
+"""Two processes of a silo share every batch: on one device by gloo, on two by NCCL, with a pod's shared memory.
+
+A trainer with several GPUs has one process for each (`fedsilo.learning.data_parallel`), and NCCL between them. gloo on
+one device is what a machine with a single GPU can show of the same code.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import distributed
+
+from benchmarks.gpu.cases import Case, Figures, Setting, Skipped
+from benchmarks.gpu.correctness import distance, length
+from benchmarks.training import cross_entropy, examples, job_of
+from fedsilo.learning.data_parallel import ALONE, ProcessGroup, Rendezvous, leave
+from fedsilo.learning.devices import prepare_torch
+from fedsilo.learning.examples import Examples
+from fedsilo.learning.models import build_module, initial_model, load_tree, to_tree
+from fedsilo.learning.training import LocalTraining, fit
+from fedsilo.methods.state import Tree
+
+GLOO, NCCL = "gloo", "nccl"
+BATCH = 64
+SHARED_MEMORY = Path("/dev/shm")
+POD, CONTAINER = 1 << 30, 64 << 20
+"""Bytes of `/dev/shm`: as the operator gives it to a trainer with several GPUs, and as a container has it by itself."""
+
+CLONE_NEWNS, MS_PRIVATE, MS_REC = 0x20000, 1 << 18, 1 << 14
+
+
+def cases(setting: Setting) -> Iterator[Case]:
+    """By what the processes speak through, and by the size of shared memory."""
+    yield Case("two on one device, gloo", partial(shared, setting, GLOO, None))
+    yield Case("two on two devices, NCCL", partial(shared, setting, NCCL, None))
+    memories = ((CONTAINER, "64 MiB"), (POD, "1 GiB"))
+    for size, name in memories[: 1 if setting.size == "reduced" else 2]:
+        through = NCCL if torch.cuda.device_count() > 1 else GLOO
+        yield Case(f"with /dev/shm of {name}", partial(shared, setting, through, size))
+
+
+def shared(setting: Setting, through: str, memory: int | None) -> Figures:
+    """Milliseconds of a step by one process and by two, and how far apart their weights are.
+
+    :raises Skipped: there are too few devices, or this user may mount nothing.
+    :raises AssertionError: the processes end with different bytes.
+    """
+    if through == NCCL and torch.cuda.device_count() < 2:
+        raise Skipped(f"NCCL takes a device for each process, and there are {torch.cuda.device_count()}")
+    steps = int(setting.of(50, 20, 2))
+    alone, before = trained(setting.device, ALONE, steps)
+    meeting = Rendezvous(2)
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(2, context) as ranks:
+        asked = (setting.device, through, meeting.port, steps, memory)
+        found = [ranks.submit(as_rank, rank, *asked) for rank in range(2)]
+        (one, seconds), (other, _) = (future.result(120) for future in found)
+    assert all(one[name].tobytes() == other[name].tobytes() for name in one), "two processes, two models"
+    return {
+        "steps": steps,
+        "one process, ms/step": 1000 * before / steps,
+        "two processes, ms/step": 1000 * seconds / steps,
+        "from one process": distance(one, alone) / length(alone),
+    }
+
+
+def as_rank(
+    rank: int, device: str, through: str, port: int, steps: int, memory: int | None
+) -> tuple[Tree, float]:
+    """One of two processes, which meet at the port.
+
+    :raises Skipped: this user may mount nothing.
+    """
+    prepare_torch(1)
+    if memory is not None:
+        mount_shared_memory(memory)
+    if through == NCCL:
+        torch.cuda.set_device(rank)
+    os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+    store = distributed.TCPStore("127.0.0.1", port, is_master=False)  # type: ignore[attr-defined]
+    distributed.init_process_group(
+        through, store=store, rank=rank, world_size=2, timeout=timedelta(seconds=60)
+    )
+    try:
+        return trained(device, ProcessGroup(rank, 2), steps)
+    finally:
+        leave()
+
+
+def trained(device: str, group: ProcessGroup, steps: int) -> tuple[Tree, float]:
+    """Weights of a LeNet after so many steps, and the seconds that these took after three that warm up."""
+    spec = job_of("lenet", device, "float32", BATCH)
+    tree = initial_model(spec)
+    features, labels = examples(steps * BATCH, "images")
+    plan = LocalTraining(lr=0.001, batch_size=BATCH, momentum=0.9, group=group)
+    for some in (min(steps, 3), steps):
+        model = build_module(spec.model, spec.data, 0, spec.task)
+        load_tree(model, tree)
+        model.to(device)
+        data = Examples.from_arrays(features[: some * BATCH], labels[: some * BATCH], device)
+        began = _now(device)
+        fit(model, data, plan, loss=lambda network, x, y: cross_entropy(network(x), y))
+        seconds = _now(device) - began
+    return {name: np.array(array) for name, array in to_tree(model).items()}, seconds
+
+
+def mount_shared_memory(size: int) -> None:
+    """Give this process a `/dev/shm` of its own, as a pod has one.
+
+    :raises Skipped: this user may not.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    mounted = (
+        libc.unshare(CLONE_NEWNS) == 0
+        and libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None) == 0
+        and libc.mount(b"shm", bytes(SHARED_MEMORY), b"tmpfs", 0, f"size={size}".encode()) == 0
+    )
+    if not mounted:
+        raise Skipped(f"{SHARED_MEMORY} cannot be mounted here: {os.strerror(ctypes.get_errno())}; root may")
+
+
+def _now(device: str) -> float:
+    if device != "cpu":
+        torch.cuda.synchronize()
+    return time.perf_counter()
