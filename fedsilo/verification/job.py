@@ -13,7 +13,7 @@ from fedsilo.api.digest import canonical_digest
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.messages import first_fault
 from fedsilo.engine.provenance import JobLine
-from fedsilo.errors import ManifestInvalid, Problem, ProvenanceInvalid
+from fedsilo.errors import FedsiloError, ManifestInvalid, MethodError, Problem, ProvenanceInvalid
 from fedsilo.methods import registry
 from fedsilo.methods.interface import Exchange
 from fedsilo.methods.method import Method
@@ -54,6 +54,7 @@ def verified_job(place: Place, line: JobLine, pins: Mapping[str, VerifyKey]) -> 
     :param pins: name, `job` or a silo's `namespace/name` -> its key.
     :raises ProvenanceInvalid: when it contradicts itself or one of these.
     :raises ManifestInvalid: when a pinned name is none of the job's, or the job's method is not installed.
+    :raises MethodError: when a third party's method does not load, or its declaration fails.
     """
     where = f"{place.provenance}: job"
     try:
@@ -70,6 +71,8 @@ def verified_job(place: Place, line: JobLine, pins: Mapping[str, VerifyKey]) -> 
     except ValidationError as error:
         raise ProvenanceInvalid(f"{where}: spec.{first_fault(error)}") from None
     names = [silo.name for silo in line.silos]
+    if not names:
+        raise ProvenanceInvalid(f"{where}: silos: is empty; no model is made from no silos")
     if len(set(names)) != len(names) or (spec.silos.refs and names != list(map(str, spec.silos.refs))):
         raise ProvenanceInvalid(f"{where}: its silos are {', '.join(names)}, not those of its specification")
     key = _key(f"{where}: taskKey", line.task_key)
@@ -82,13 +85,30 @@ def verified_job(place: Place, line: JobLine, pins: Mapping[str, VerifyKey]) -> 
         spec_digest=spec_digest,
         spec=spec,
         method=method,
-        exchanges=method.exchanges(),
+        exchanges=_exchanges(where, method),
         key=key,
         silos=silos,
         pinned=frozenset(pins),
     )
     _check_pins(where, job.keys(), pins)
     return job
+
+
+def _exchanges(where: str, method: Method) -> Sequence[Exchange]:
+    """The exchanges of the job, at least one: a job without any is refused before it runs, and leaves no chain."""
+    try:
+        exchanges = method.exchanges()
+    except FedsiloError:
+        raise
+    except Exception as error:  # a third party's declaration
+        text = f"{where}: the declaration of method {method.name} failed: {type(error).__name__}: {error}"
+        raise MethodError(text) from error
+    if not exchanges:
+        raise ProvenanceInvalid(
+            f"{where}: spec.training.rounds: {method.spec.training.rounds}: is too small: method {method.name} has no "
+            "exchange in such a job, and no model comes of it"
+        )
+    return exchanges
 
 
 def _check_owners(where: str, keys: Mapping[str, VerifyKey]) -> None:

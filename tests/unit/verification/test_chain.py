@@ -16,8 +16,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedsilo.errors import FileDamaged, ManifestInvalid, ProvenanceInvalid
+from fedsilo.errors import FileDamaged, ManifestInvalid, MethodError, ProvenanceInvalid
 from fedsilo.json_files import write_with_digest
+from fedsilo.methods.interface import Exchange
+from fedsilo.methods.method import Method
 from fedsilo.wire import ChainEnd, SigningKey, seal_chain
 from tests.federate import TASK_KEY, silo_key
 from tests.unit.verification.chains import (
@@ -68,6 +70,42 @@ def test_two_owners_of_one_key_are_one(
 ) -> None:
     edit_and_link(directory, lambda lines: change(lines[0]["silos"]), TASK_KEY)
     with pytest.raises(ProvenanceInvalid, match=re.escape(message)):
+        verified(directory)
+
+
+def without_rounds(lines: Lines) -> None:
+    """What the specification of a job that calibrates an existing model says, of a method that trains."""
+    lines[0]["spec"]["training"]["rounds"] = 0
+    lines[0]["spec"]["evaluation"]["every"] = 1
+    del lines[TRAIN_1:MODEL]
+
+
+def without_silos(lines: Lines) -> None:
+    lines[0]["silos"] = []
+    lines[0]["spec"]["silos"] = {"selector": {"matchLabels": {"a": "b"}}}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (without_rounds, "job: spec.training.rounds: 0: is too small: method fedavg has no exchange"),
+        (without_silos, "job: silos: is empty"),
+    ],
+)
+def test_a_job_that_nobody_could_run_has_no_chain(
+    directory: Path, change: Callable[[Lines], object], message: str
+) -> None:
+    edit_and_link(directory, change, TASK_KEY)
+    with pytest.raises(ProvenanceInvalid, match=re.escape(message)):
+        verified(directory)
+
+
+def test_a_declaration_that_fails_is_named(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(_: Method) -> list[Exchange]:
+        raise IndexError("of somebody else's")
+
+    monkeypatch.setattr(Method, "exchanges", failing)
+    with pytest.raises(MethodError, match=r"job: the declaration of method fedavg failed: IndexError: of some"):
         verified(directory)
 
 
