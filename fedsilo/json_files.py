@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fedsilo.durable import MAX_BYTES, RESTORE, read_file, write_durably, write_visibly
 from fedsilo.errors import FileDamaged
-from fedsilo.plain_files import read_plain
+from fedsilo.plain_files import open_plain, require_size
 
 Fields = Mapping[str, type | tuple[type, ...]]
 """Name of a field -> the types that its value may have."""
@@ -21,10 +22,21 @@ Fields = Mapping[str, type | tuple[type, ...]]
 NO_FIELDS: Fields = {}
 
 MAX_DOCUMENT_BYTES, MAX_DOCUMENT_VALUES = 16 << 20, 250_000
-"""Most bytes, and values, of a document that somebody else hands over: room for the digests of some 200,000 updates.
+"""Most bytes, and values, of a document that somebody else hands over, where nothing says how large it has to be.
 
 Empty lists take thirty times the memory of their text.
 """
+
+MAX_DESCRIPTION_BYTES = 256 << 20
+"""Most bytes of a model's description: room for the digests of more than two million updates, with which it grows.
+
+A job of 100 silos and 10,000 rounds has one million, with secure sums five.
+"""
+
+_DIGEST_BYTES = 48
+"""Fewer than one value takes in a text that is long because it is full of digests."""
+
+_PIECE_BYTES = 1 << 20
 
 
 class NotJson(ValueError):
@@ -108,18 +120,29 @@ def require_fields(path: Path, document: Mapping[str, Any], fields: Fields, reme
             raise FileDamaged(f"{path}: is not the file of this name, it lacks {name!r}; {remedy}")
 
 
-def read_document(path: Path, root: Path | None = None) -> Any:
+def read_document(path: Path, root: Path | None = None, most: int = MAX_DOCUMENT_BYTES) -> Any:
     """Value of a JSON document that somebody else hands over.
 
+    It may hold `MAX_DOCUMENT_VALUES`, and more only where its text is as long as that of so many digests.
+
     :param root: as of `fedsilo.plain_files.open_plain`.
+    :param most: bytes that it may have.
     :raises NotJson: when it is not JSON, or holds too many values.
     :raises OSError: when it cannot be read, or is no plain file of bounded size (`UnfitFile`).
     """
-    content = read_plain(path, MAX_DOCUMENT_BYTES, root, links=True)
-    return parsed(content, MAX_DOCUMENT_VALUES)
+    content = bytearray()
+    with open_plain(path, root, links=True) as file:
+        require_size(path, os.fstat(file.fileno()).st_size, most)
+        while piece := file.read(_PIECE_BYTES):
+            # What takes no disk is zeros, and takes no memory either.
+            if (zero := piece.find(0)) >= 0:
+                raise NotJson(f"byte {len(content) + zero} is not JSON")
+            content += piece
+            require_size(path, len(content), most)
+    return parsed(content, max(MAX_DOCUMENT_VALUES, len(content) // _DIGEST_BYTES))
 
 
-def parsed(content: bytes, most_values: int | None = None) -> Any:
+def parsed(content: bytes | bytearray, most_values: int | None = None) -> Any:
     """The value of a JSON text.
 
     :param most_values: refuse a text that may hold more, before any of them takes memory.

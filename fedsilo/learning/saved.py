@@ -21,7 +21,7 @@ from fedsilo.api.job import LearningTaskSpec, ModelSpec
 from fedsilo.api.messages import first_fault, shown
 from fedsilo.api.text import first_line
 from fedsilo.errors import DataInvalid, ImportNotAllowed, ManifestInvalid, MethodError
-from fedsilo.json_files import NotJson, read_document
+from fedsilo.json_files import MAX_DESCRIPTION_BYTES, NotJson, read_document
 from fedsilo.learning.described import require_described
 from fedsilo.learning.made_models import CONFIGS
 from fedsilo.learning.models import build_module, load_tree, with_preprocessing
@@ -121,7 +121,7 @@ def read_description(path: Path) -> dict[str, Any]:
     :raises ManifestInvalid: when it cannot be read, or is no JSON object.
     """
     try:
-        document = read_document(path)
+        document = read_document(path, most=MAX_DESCRIPTION_BYTES)
     except FileNotFoundError:
         raise ManifestInvalid(
             f"model {path}: there is no such file; keep what the job wrote beside its tensors"

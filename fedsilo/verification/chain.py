@@ -24,7 +24,7 @@ from fedsilo.engine.provenance import (
 )
 from fedsilo.engine.selection import BEST
 from fedsilo.errors import Problem, ProvenanceInvalid
-from fedsilo.json_files import MAX_DOCUMENT_BYTES, MAX_DOCUMENT_VALUES
+from fedsilo.json_files import MAX_DOCUMENT_BYTES, MAX_DOCUMENT_VALUES, NotJson
 from fedsilo.json_files import parsed as parsed_json
 from fedsilo.methods.interface import EVALUATE, INITIAL, PREPROCESSING, Exchange
 from fedsilo.methods.schedule import exchange_id, participants, task_id
@@ -54,6 +54,9 @@ from fedsilo.wire import (
 )
 
 T = TypeVar("T")
+
+_DESCRIBED_BYTES, _DESCRIBED_VALUES = 64, 4
+"""Most bytes that a description has around what it names of an update or an exchange, and values around an exchange."""
 
 _AGAIN = "fetch it again, or verify as a user who may read it"
 
@@ -294,31 +297,36 @@ def _check_released(place: Place, line: ModelLine, done: list[VerifiedExchange])
             raise ProvenanceInvalid(
                 f"{place.provenance}: model: is {short(found)}, but the best one of the state is {short(best)}"
             )
-    what = str(place.description)
-    with _reading(place.description, what), place.open(place.description) as file:
-        content = file.read(MAX_DOCUMENT_BYTES + 1)
-    if len(content) > MAX_DOCUMENT_BYTES:
-        raise ProvenanceInvalid(f"{what}: has more than {MAX_DOCUMENT_BYTES} bytes")
-    _check_digest(what, line.description, hashlib.sha256(content).hexdigest())
-    _check_description(what, content, line.model, done)
+    _check_description(place, line, done)
 
 
-def _check_description(what: str, content: bytes, model: str, done: list[VerifiedExchange]) -> None:
+def _check_description(place: Place, line: ModelLine, done: list[VerifiedExchange]) -> None:
     """What the description says of the model and its updates, as far as the chain knows it too."""
-    try:
-        description: dict[str, Any] = parsed_json(content, MAX_DOCUMENT_VALUES)
-        said = (
-            description["sha256"],
-            {task: digest for line in description["updates"] for task, digest in line["digests"].items()},
-        )
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise ProvenanceInvalid(f"{what}: is no description of a model") from None
+    what = str(place.description)
     updates = {
         task_id(found.exchange, silo): name
         for found in done
         for silo, name in names_of_updates(found.where, found.line).items()
     }
-    if said != (model, updates):
+    most = MAX_DOCUMENT_BYTES + sum(len(task) + len(name) for task, name in updates.items())
+    most += _DESCRIBED_BYTES * (len(updates) + len(done))
+    with _reading(place.description, what), place.open(place.description) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ProvenanceInvalid(f"{what}: has more than {most} bytes")
+    _check_digest(what, line.description, hashlib.sha256(content).hexdigest())
+    try:
+        most = MAX_DOCUMENT_VALUES + len(updates) + _DESCRIBED_VALUES * len(done)
+        description: dict[str, Any] = parsed_json(content, most)
+        said = (
+            description["sha256"],
+            {task: digest for part in description["updates"] for task, digest in part["digests"].items()},
+        )
+    except NotJson as wrong:
+        raise ProvenanceInvalid(f"{what}: {wrong}") from None
+    except (KeyError, TypeError, AttributeError):
+        raise ProvenanceInvalid(f"{what}: is no description of a model") from None
+    if said != (line.model, updates):
         raise ProvenanceInvalid(f"{what}: names another model or other updates than the chain")
 
 

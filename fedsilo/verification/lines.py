@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from fedsilo.api.messages import first_fault
 from fedsilo.engine.provenance import ENDING, OPENING, ExchangeLine, JobLine, ModelLine, text_of
 from fedsilo.errors import ProvenanceInvalid
-from fedsilo.json_files import MAX_DOCUMENT_VALUES
+from fedsilo.json_files import MAX_DOCUMENT_VALUES, NotJson
 from fedsilo.json_files import parsed as parsed_json
 from fedsilo.wire import update_digest
 from fedsilo.wire.envelope import MAX_ENVELOPE_BYTES
@@ -97,6 +97,8 @@ def parsed(where: str, text: bytes, kind: type[AnyLine]) -> AnyLine:
         written = text_of(line).encode()
     except ValidationError as error:
         raise ProvenanceInvalid(f"{where}: {first_fault(error)}") from None
+    except NotJson as wrong:
+        raise ProvenanceInvalid(f"{where}: {wrong}") from None
     except (ValueError, RecursionError):
         raise ProvenanceInvalid(f"{where}: is not JSON") from None
     if written != text:

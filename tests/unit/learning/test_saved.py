@@ -49,6 +49,52 @@ def test_the_model_comes_back_in_evaluation_mode(saved: Path) -> None:
         assert np.array_equal(array, expected[name]), name
 
 
+def updates_of(silos: int, rounds: int, exchanges: int) -> list[dict[str, Any]]:
+    """What a description says of the updates of a job, as `fedsilo.engine.result` writes it."""
+    tasks = [
+        f"{phase}{step}"
+        for phase in ("train", "evaluate")
+        for step in ("", ".keys", ".shares", ".survivors", ".unmask")
+    ]
+    return [
+        {
+            "round": number,
+            "digests": {
+                f"r{number:05d}-{task}-s{silo}": "0" * 64
+                for task in tasks[:exchanges]
+                for silo in range(silos)
+            },
+        }
+        for number in range(1, rounds + 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("silos", "rounds", "exchanges"),
+    [
+        pytest.param(20, 1000, 10, id="secure and scored by silos"),
+        pytest.param(5, 30_000, 2, id="short lines"),
+    ],
+)
+def test_a_model_of_a_long_job_is_read(saved: Path, silos: int, rounds: int, exchanges: int) -> None:
+    describe(saved, updates=updates_of(silos, rounds, exchanges))
+    assert saved.with_name("model.json").stat().st_size > 10 << 20, "more than a short document may be"
+    assert isinstance(fedsilo.load_model(saved), Model)
+
+
+def test_a_description_is_refused_before_what_takes_no_disk_takes_memory(saved: Path) -> None:
+    path = saved.with_name("model.json")
+    with path.open("ab") as file:
+        file.truncate(200 << 20)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ManifestInvalid, match=r"model\.json: byte \d+ is not JSON; use the model\.json that"):
+            fedsilo.load_model(saved)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
 def test_the_weights_outlive_the_file(saved: Path) -> None:
     model = fedsilo.load_model(str(saved))
     before = model(torch.ones(1, 1, 8, 8))

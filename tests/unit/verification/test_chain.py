@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import os
 import re
@@ -177,7 +178,7 @@ HOSTILE = {
     "an update of a terabyte": (replaced(KEPT, terabyte), ProvenanceInvalid, "malformed: "),
     "a chain of zeros": (zeros, ProvenanceInvalid, "is no text of JSON as fedsilo writes it"),
     "a line without end": (long_line, ProvenanceInvalid, "has a line of more than"),
-    "more values than a document has": (many_values, ProvenanceInvalid, "job: is not JSON"),
+    "more values than a document has": (many_values, ProvenanceInvalid, "job: holds more than 250000 values"),
     "kept updates elsewhere": (folder_elsewhere, FileDamaged, "lies in kept, which is a link"),
 }
 
@@ -202,6 +203,28 @@ def test_the_silos_that_scored_the_released_model_were_sent_it(finished: Path) -
     chain = verified(finished)
     blobs = {link.digest for task in chain.exchanges[-1].tasks.values() for link in task.blobs}
     assert blobs == {chain.model}
+
+
+def test_a_description_is_as_long_as_the_chain_has_updates(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model of 20 silos and 1,000 rounds names 200,000 updates, which is more than a document may hold."""
+    description = json.loads((finished / "model.json").read_bytes())
+    description["updates"] = []
+    beside = json.dumps(description)
+    separators = sum(map(beside.count, ",[{"))
+    monkeypatch.setattr("fedsilo.verification.chain.MAX_DOCUMENT_BYTES", len(beside))
+    monkeypatch.setattr("fedsilo.verification.chain.MAX_DOCUMENT_VALUES", separators)
+    assert verified(finished).updates == 7
+
+
+def test_a_description_of_too_many_values_is_told_as_that(directory: Path) -> None:
+    path = directory / "model.json"
+    path.write_text(f'{{"note": [{"[]," * 300_000}[]], {path.read_text()[1:]}')
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    edit_and_link(directory, set_field(MODEL, "description", to=digest), TASK_KEY)
+    with pytest.raises(ProvenanceInvalid, match=r"model\.json: holds more than \d+ values$"):
+        verified(directory)
 
 
 def set_task(line: int, silo: str, change: Callable[[Lines], str]) -> Callable[[Lines], None]:
