@@ -79,15 +79,16 @@ def write_visibly(path: Path, content: bytes) -> None:
         rename(temporary, path)
 
 
-def require_content(path: Path, digest: str, remedy: str = RESTORE) -> None:
+def require_content(path: Path, digest: str, remedy: str = RESTORE, root: Path | None = None) -> None:
     """Return if the file has the content that is expected of it.
 
     :param digest: as a text, which says by which hash.
+    :param root: a directory above the file, as of `fedsilo.plain_files.open_plain`.
     :raises FileDamaged: when it is missing or has other content.
     """
     algorithm = algorithm_of(digest)
     try:
-        with readable(path, remedy), open_plain(path) as file:
+        with readable(path, remedy), open_plain(path, root) as file:
             found = file_digest(file, algorithm)
     except FileNotFoundError:
         raise FileDamaged(f"{path}: is missing; {remedy}") from None

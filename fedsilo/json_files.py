@@ -86,18 +86,23 @@ def content_with_digest(document: Mapping[str, Any]) -> bytes:
 
 
 def read_with_digest(
-    path: Path, remedy: str = RESTORE, fields: Fields = NO_FIELDS, most: int = MAX_BYTES
+    path: Path,
+    remedy: str = RESTORE,
+    fields: Fields = NO_FIELDS,
+    most: int = MAX_BYTES,
+    most_values: int | None = None,
 ) -> dict[str, Any] | None:
     """The object of `write_with_digest`, or None where there is no such file.
 
     :param fields: what it must hold, so that no other file is taken for it.
     :param most: bytes that it may have.
+    :param most_values: and values, of a file that somebody else hands over.
     :raises FileDamaged: when a single bit is not as it was written, or the file is another one.
     """
     content = read_file(path, remedy, most)
     if content is None:
         return None
-    document = _parsed(path, content, remedy)
+    document = _parsed(path, content, remedy, most_values)
     if not holds_digest(content):
         raise FileDamaged(f"{path}: its content does not match the sha256 at its end; {remedy}")
     require_fields(path, document, fields, remedy)
@@ -161,8 +166,8 @@ def parsed(content: bytes | bytearray, most_values: int | None = None) -> Any:
         raise NotJson("is nested too deeply, or holds a number that is too long") from None
 
 
-def _parsed(path: Path, content: bytes, remedy: str) -> Any:
+def _parsed(path: Path, content: bytes, remedy: str, most_values: int | None = None) -> Any:
     try:
-        return parsed(content)
+        return parsed(content, most_values)
     except NotJson as wrong:
         raise FileDamaged(f"{path}: {wrong}; {remedy}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from fedsilo.engine.provenance import (
     update_files,
 )
 from fedsilo.engine.selection import BEST
-from fedsilo.errors import Problem, ProvenanceInvalid
+from fedsilo.errors import FileDamaged, Problem, ProvenanceInvalid
 from fedsilo.json_files import MAX_DOCUMENT_BYTES, MAX_DOCUMENT_VALUES, NotJson
 from fedsilo.json_files import parsed as parsed_json
 from fedsilo.methods.interface import EVALUATE, INITIAL, PREPROCESSING, Exchange
@@ -58,7 +59,8 @@ T = TypeVar("T")
 _DESCRIBED_BYTES, _DESCRIBED_VALUES = 64, 4
 """Most bytes that a description has around what it names of an update or an exchange, and values around an exchange."""
 
-_AGAIN = "fetch it again, or verify as a user who may read it"
+AGAIN = "fetch it again, or verify as a user who may read it"
+"""What a person can do about a file that cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -111,9 +113,13 @@ def verify(place: Place, pins: Mapping[str, VerifyKey]) -> VerifiedChain:
     :param pins: keys from outside, see `verified_job`.
     :raises ProvenanceInvalid: naming the first thing that is wrong: file, round, silo, what.
     :raises ManifestInvalid: when it cannot be told, see `verified_job`.
-    :raises FileDamaged: when a file cannot be read.
+    :raises FileDamaged: when a file cannot be read, or something else lies in the place of the kept updates.
     """
-    with readable(place.provenance, _AGAIN), place.open(place.provenance) as file:
+    if os.path.lexists(place.kept) and not place.kept.is_dir():
+        raise FileDamaged(
+            f"{place.kept}: is not a directory; put that of the kept updates there, or remove it"
+        )
+    with readable(place.provenance, AGAIN), place.open(place.provenance) as file:
         return _verified(place, ChainLines(place.provenance, file), pins)
 
 
@@ -347,7 +353,7 @@ def _check_seal(place: Place, job: VerifiedJob, last: bytes, lines: int, seal: b
 def _reading(path: Path, what: str) -> Iterator[None]:
     """A block that reads a file which the chain names."""
     try:
-        with readable(path, _AGAIN):
+        with readable(path, AGAIN):
             yield
     except FileNotFoundError:
         raise ProvenanceInvalid(f"{what}: is missing") from None

@@ -9,10 +9,13 @@ from pathlib import Path
 
 from fedsilo.engine.provenance import FILE
 from fedsilo.errors import ManifestInvalid
-from fedsilo.json_files import MAX_DOCUMENT_BYTES, Fields, read_with_digest
+from fedsilo.json_files import Fields, read_with_digest
 from fedsilo.plain_files import open_plain
 
 _RUN_FIELDS: Fields = {"uid": str, "specDigest": str}
+
+_MAX_RUN_BYTES, _MAX_RUN_VALUES = 1 << 20, 1000
+"""Most bytes, and values, of what a run's directory says of itself: a handful of names and digests."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,9 @@ def find(directory: Path) -> Place:
     :raises ManifestInvalid: when it has no provenance; the message says why, as far as can be told.
     :raises FileDamaged: when the run's own file is damaged.
     """
-    run = read_with_digest(directory / "run.json", fields=_RUN_FIELDS, most=MAX_DOCUMENT_BYTES)
+    run = read_with_digest(
+        directory / "run.json", fields=_RUN_FIELDS, most=_MAX_RUN_BYTES, most_values=_MAX_RUN_VALUES
+    )
     if run is not None and run.get("inProcess"):
         raise ManifestInvalid(
             f"{directory}: holds a run in one process, in which nothing is signed: there is no {FILE}, and nothing to "

@@ -20,13 +20,19 @@ WITHOUT_FILES = ("sklearn:", "python:")
 def public_dataset(place: Place, job: VerifiedJob, folder: Path | None) -> PublicDataset | None:
     """The public dataset of a job, read from files below a folder; None where its method reads none.
 
-    :raises ManifestInvalid: when no folder is given, or the specification names a place outside of it, or a download.
+    :raises ManifestInvalid: when the specification has no such dataset, names a place outside of the folder, or a
+        download, or no folder is given.
     """
     if job.method.public_data is None:
         return None
     name = job.spec.aggregation.public_dataset
-    held = next(dataset for dataset in job.spec.aggregator.datasets if dataset.name == name)
-    what = f"{place.provenance}: spec.aggregation.publicDataset: {name}"
+    what = f"{place.provenance}: spec.aggregation.publicDataset: {'null' if name is None else name}"
+    held = next((dataset for dataset in job.spec.aggregator.datasets if dataset.name == name), None)
+    if held is None:
+        raise ManifestInvalid(
+            f"{what}: is not among spec.aggregator.datasets, and method {job.method.name} learns from it; no such job "
+            "can have run: ask whoever handed the chain over"
+        )
     if held.loader.startswith(WITHOUT_FILES):
         return PublicDataset.of(job.method, Path())
     if folder is None:

@@ -25,7 +25,7 @@ from fedsilo.errors import FileDamaged, Problem, ProvenanceInvalid
 from fedsilo.learning.devices import prepare_torch
 from fedsilo.methods.interface import Assignment
 from fedsilo.methods.state import State, StoredTree
-from fedsilo.verification.chain import VerifiedChain, VerifiedExchange
+from fedsilo.verification.chain import AGAIN, VerifiedChain, VerifiedExchange
 from fedsilo.verification.job import VerifiedJob
 from fedsilo.verification.lines import names_of_updates
 from fedsilo.verification.place import Place
@@ -76,7 +76,8 @@ def _initial(place: Place, job: VerifiedJob) -> StoredTree | None:
         return None
     path = place.kept.parent / "blobs" / given.sha256
     try:
-        require_content(path, given.sha256, "put the file of spec.model.initialWeights there")
+        remedy = "put the file of spec.model.initialWeights there"
+        require_content(path, given.sha256, remedy, place.root)
     except FileDamaged as damage:
         raise ProvenanceInvalid(str(damage)) from None
     return StoredTree(BlobRef(given.sha256, path.stat().st_size), path)
@@ -152,6 +153,8 @@ class _Replayed:
             raise ProvenanceInvalid(
                 f"{what}: is missing; updates are kept where spec.aggregator.keepUpdates is true"
             ) from None
+        except OSError as error:
+            raise ProvenanceInvalid(f"{what}: cannot be read ({error.strerror}); {AGAIN}") from None
         except Problem as problem:
             raise ProvenanceInvalid(f"{what}: {problem}") from None
         if digest != names_of_updates(found.where, found.line)[silo]:

@@ -88,7 +88,9 @@ def test_a_description_is_refused_before_what_takes_no_disk_takes_memory(saved: 
         file.truncate(200 << 20)
     tracemalloc.start()
     try:
-        with pytest.raises(ManifestInvalid, match=r"model\.json: byte \d+ is not JSON; use the model\.json that"):
+        with pytest.raises(
+            ManifestInvalid, match=r"model\.json: byte \d+ is not JSON; use the model\.json that"
+        ):
             fedsilo.load_model(saved)
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:

@@ -106,7 +106,9 @@ def test_a_declaration_that_fails_is_named(directory: Path, monkeypatch: pytest.
         raise IndexError("of somebody else's")
 
     monkeypatch.setattr(Method, "exchanges", failing)
-    with pytest.raises(MethodError, match=r"job: the declaration of method fedavg failed: IndexError: of some"):
+    with pytest.raises(
+        MethodError, match=r"job: the declaration of method fedavg failed: IndexError: of some"
+    ):
         verified(directory)
 
 
@@ -482,6 +484,25 @@ def test_a_run_is_verified_against_what_it_says_of_itself(directory: Path, tmp_p
     write_with_digest(run / "run.json", identity | {"uid": "another", "inProcess": False})
     with pytest.raises(ProvenanceInvalid, match=r"job: is job-uid with .*, but run.json says another with "):
         verified(run)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"[{'[],' * 340_000}[]]", "run.json: holds more than 1000 values"),
+        (f'"{"x" * (2 << 20)}"', "run.json: cannot be read (has "),
+    ],
+    ids=["empty lists", "a long text"],
+)
+def test_what_a_run_says_of_itself_is_short(directory: Path, text: str, message: str) -> None:
+    (directory / "run.json").write_text(text)
+    tracemalloc.start()
+    try:
+        with pytest.raises(FileDamaged, match=re.escape(message)):
+            verified(directory)
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_why_there_is_nothing_to_verify_is_said(directory: Path, tmp_path: Path) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 
 from fedsilo.api.allowed_imports import looking_at
 from fedsilo.engine.workflow import Workflow
-from fedsilo.errors import ImportNotAllowed, ManifestInvalid, ProvenanceInvalid
+from fedsilo.errors import FileDamaged, ImportNotAllowed, ManifestInvalid, ProvenanceInvalid
 from fedsilo.methods import registry
 from fedsilo.methods.interface import Assignment, Exchange, Snapshot, Updates
 from fedsilo.methods.state import State, Tree
@@ -216,6 +217,60 @@ def test_public_examples_are_read_where_a_person_says_that_they_lie(
         replay(place, chain)
     with pytest.raises(ManifestInvalid, match=r"public\.npz': lies outside of "):
         replay(place, chain, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("public", "said"), [("elsewhere", "elsewhere"), (None, "null")], ids=["of no dataset", "absent"]
+)
+def test_a_public_dataset_that_the_aggregator_does_not_hold_is_named(
+    finished: Path, public: str | None, said: str
+) -> None:
+    place = find(finished)
+    spec = job_spec("feddf", 2)
+    aggregation = spec.aggregation.model_copy(update={"public_dataset": public})
+    spec = spec.model_copy(update={"aggregation": aggregation})
+    job = dataclasses.replace(verify(place, {}).job, spec=spec, method=registry.bind(spec))
+    with pytest.raises(
+        ManifestInvalid,
+        match=rf"spec\.aggregation\.publicDataset: {said}: is not among spec\.aggregator\.datasets",
+    ):
+        public_dataset(place, job, finished)
+
+
+@pytest.mark.parametrize("put", [Path.touch, lambda path: path.symlink_to("nowhere")], ids=["file", "link"])
+def test_what_lies_in_the_place_of_the_kept_updates_is_named(
+    directory: Path, put: Callable[[Path], object]
+) -> None:
+    place = find(directory)
+    chain = verify(place, {})
+    shutil.rmtree(directory / "kept")
+    put(directory / "kept")
+    with pytest.raises(FileDamaged, match=re.escape(f"{directory / 'kept'}: is not a directory; put ")):
+        verify(place, {})
+    with pytest.raises(
+        ProvenanceInvalid, match=r"round 1, silo silos/s0: (cannot be read \(Not a|is missing)"
+    ):
+        replay(place, chain)
+
+
+def test_initial_weights_are_not_read_through_a_link_out_of_the_directory(
+    finished: Path, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    content = b"of nobody's business"
+    digest = hashlib.sha256(content).hexdigest()
+    (outside / digest).write_bytes(content)
+    chain = verify(find(finished), {})
+    weights = {"run": "before", "sha256": digest}
+    spec = job_spec("fedavg", 3, model={"name": "mlp", "config": {"hidden": [5]}, "initialWeights": weights})
+    root = tmp_path / "stranger"
+    root.mkdir()
+    (root / "blobs").symlink_to(outside)
+    place = dataclasses.replace(find(finished), root=root, kept=root / "kept")
+    job = dataclasses.replace(chain.job, spec=spec, method=registry.bind(spec))
+    with pytest.raises(ProvenanceInvalid, match="lies in blobs, which is a link"):
+        replay(place, dataclasses.replace(chain, job=job))
 
 
 @pytest.mark.parametrize(
