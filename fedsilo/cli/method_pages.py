@@ -13,9 +13,6 @@ from fedsilo.methods import registry
 
 MARKER = "<!-- Below this line: `make reference`. -->"
 
-PACKAGE = "fedsilo.methods."
-"""Methods of other packages, which may be installed beside, are theirs to describe."""
-
 
 def main(argv: list[str] | None = None) -> int:
     """Rewrite the generated part of a page."""
@@ -26,9 +23,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def sections() -> str:
-    """One section for each method, by name."""
-    methods = [registry.get(name) for name in registry.names()]
-    built_in = [method for method in methods if method.__module__.startswith(PACKAGE)]
+    """One section for each method, by name; those of other packages, which may be installed beside, are theirs."""
+    built_in = [registry.get(name) for name in registry.names() if registry.package_of(name) is None]
     return "".join(f"\n### {method.name}\n\n```text\n{describe(method)}\n```\n" for method in built_in)
 
 

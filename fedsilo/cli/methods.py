@@ -72,8 +72,8 @@ def run(args: argparse.Namespace) -> int:
     with running():  # a person has named the method
         described = describe(registry.get(args.name))
     if args.file is not None:
-        package = registry.package_of(args.name)
-        with looking_at(args.file, [] if package is None else [package]):
+        named = registry.permission_of(args.name)
+        with looking_at(args.file, [] if named is None else [named]):
             described = f"{described}\n\n{_job(args.name, args.file)}"
     print(described)
     return 0

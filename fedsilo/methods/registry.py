@@ -19,7 +19,7 @@ from fedsilo.api.faults import Fault, ManifestFaults
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.messages import closest_or, faults_of
 from fedsilo.api.python_import import origin_of
-from fedsilo.api.python_reference import python_reference
+from fedsilo.api.python_reference import is_dotted, python_reference
 from fedsilo.api.text import first_line
 from fedsilo.errors import ManifestInvalid, MethodError
 from fedsilo.methods.method import Method
@@ -34,13 +34,22 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
 @cache
 def _entry_points() -> dict[str, EntryPoint]:
-    points = [point for point in entry_points(group=GROUP) if _is_well_formed(point)]
-    own = {point.name: point for point in points if point.module.startswith(BUILT_IN)}
-    return {point.name: point for point in points} | own
+    points = [point for point in entry_points(group=GROUP) if _NAME.fullmatch(point.name)]
+    # One that cannot be imported takes no name from one that can, and none takes that of a built-in method.
+    points.sort(key=lambda point: ((found := _reference(point)) is not None, _is_built_in(found)))
+    return {point.name: point for point in points}
 
 
-def _is_well_formed(point: EntryPoint) -> bool:
-    return _NAME.fullmatch(point.name) is not None and python_reference(point.value) is not None
+def _reference(point: EntryPoint) -> tuple[str, str] | None:
+    """Module and name in it of an entry point, without the class inside that name or extras; None of another form."""
+    found = EntryPoint.pattern.match(point.value)
+    if found is None or found["attr"] is None or not is_dotted(found["attr"]):
+        return None
+    return python_reference(f"{found['module']}:{found['attr'].partition('.')[0]}")
+
+
+def _is_built_in(reference: tuple[str, str] | None) -> bool:
+    return reference is not None and reference[0].startswith(BUILT_IN)
 
 
 def names() -> list[str]:
@@ -53,17 +62,22 @@ def get(name: str) -> type[Method]:
 
     :raises ManifestInvalid: when no installed package offers it.
     :raises ImportNotAllowed: a third party's, named by a document that is only looked at, and allowed by nobody.
-    :raises MethodError: when a third party's entry point does not load or is not a declaration.
+    :raises MethodError: when a third party's entry point has another form than a class's, does not load or is not a
+        declaration.
     """
     point = _entry_points().get(name)
     if point is None:
         close = difflib.get_close_matches(name, names(), n=1)
         hint = f"did you mean {close[0]}? " if close else ""
         raise ManifestInvalid(f"method {name!r} is not known; {hint}known methods: {', '.join(names())}")
-    if (module := package_of(name)) is not None:
-        require_allowed(
-            module, point.attr, f"spec.method.name: {name!r}", origin_of(f"{module}:{point.attr}")
+    reference = _reference(point)
+    if reference is None:
+        raise MethodError(
+            f"method {name!r}: entry point {point.value!r} names no class; whoever offers it must write "
+            "package.module:Class"
         )
+    if not _is_built_in(reference):
+        require_allowed(*reference, f"spec.method.name: {name!r}", origin_of(":".join(reference)))
     try:
         declaration = point.load()
     except (Exception, SystemExit) as error:
@@ -82,7 +96,16 @@ def get(name: str) -> type[Method]:
 def package_of(name: str) -> str | None:
     """The module of a method of somebody else's package; None for a built-in one, and for one that is not known."""
     point = _entry_points().get(name)
-    return None if point is None or point.module.startswith(BUILT_IN) else point.module
+    if point is None or _is_built_in(_reference(point)):
+        return None
+    return point.value.partition(":")[0].strip()
+
+
+def permission_of(name: str) -> str | None:
+    """What a person allows to be imported who names this method: `module:attribute`; None where that needs nothing."""
+    point = _entry_points().get(name)
+    reference = None if point is None else _reference(point)
+    return None if reference is None or _is_built_in(reference) else ":".join(reference)
 
 
 def bind(spec: FederatedJobSpec) -> Method:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
+import re
 import sys
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
+import yaml
 
 from fedsilo.api.allowed_imports import looking_at, running
 from fedsilo.api.python_import import import_own
+from fedsilo.cli import method_pages, methods
 from fedsilo.cli.main import main
 from fedsilo.errors import ImportNotAllowed, ManifestInvalid, MethodError
 from fedsilo.methods import registry
@@ -137,9 +141,6 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> None:
     """What an installed package offers, under names of its own and of others."""
     names = ("own", "fedavg", "\x1b[2J", "a b", "../own")
     points = [EntryPoint(name, "own_place:value", registry.GROUP) for name in names]
-    points += [
-        EntryPoint("odd", value, registry.GROUP) for value in ("", "a b", "own_place", "own_place:a.b")
-    ]
     known = [*registry._entry_points().values(), *points]
     monkeypatch.setattr(registry, "entry_points", lambda group: known if group == registry.GROUP else [])
     registry._entry_points.cache_clear()
@@ -157,6 +158,117 @@ def test_no_package_takes_the_place_of_a_built_in_method(here: Path) -> None:
 def test_names_that_no_manifest_can_have_are_no_methods() -> None:
     others = {name for name in registry.names() if registry.package_of(name) is not None}
     assert others == {"own"}
+
+
+ODD = (
+    "",
+    "a b",
+    "own_place",
+    "own_place:",
+    "own_place:a b",
+    "own_place:1",
+    "own place:value",
+    "own_place:a..b",
+)
+
+
+def offer(monkeypatch: pytest.MonkeyPatch, *points: EntryPoint) -> None:
+    """Have these entry points beside those of fedsilo."""
+    known = [*points, *registry._entry_points().values()]
+    monkeypatch.setattr(registry, "entry_points", lambda group: known if group == registry.GROUP else [])
+    monkeypatch.setattr(registry, "_entry_points", registry._entry_points.__wrapped__)
+
+
+@pytest.mark.parametrize("value", ODD)
+def test_an_entry_point_of_another_form_is_listed_and_says_what_is_asked_for(
+    value: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    offer(monkeypatch, EntryPoint("odd", value, registry.GROUP))
+    with pytest.raises(MethodError) as refused:
+        registry.get("odd")
+    assert str(refused.value) == (
+        f"method 'odd': entry point {value!r} names no class; whoever offers it must write package.module:Class"
+    )
+    assert registry.package_of("odd") is not None
+    assert main(["methods"]) == 0
+    assert re.search(
+        r"^odd +cannot be used: method 'odd': entry point ", capsys.readouterr().out, re.MULTILINE
+    )
+    assert ran(here) == []
+
+
+@pytest.mark.parametrize(
+    "value", ["own_place:Outer.Inner", "own_place:Outer.Inner [extra]", "own_place : Outer.Inner"]
+)
+def test_a_class_inside_another_and_extras_are_as_any_other_class(
+    value: str, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "own_place.py").write_text("class Outer:\n    class Inner:\n        pass\n")
+    monkeypatch.syspath_prepend(here)
+    offer(monkeypatch, EntryPoint("own", value, registry.GROUP))
+    with looking_at("job.yaml"), pytest.raises(ImportNotAllowed, match="add --allow-import own_place:Outer "):
+        registry.get("own")
+    with (
+        looking_at("job.yaml", ["own_place:Outer"]),
+        pytest.raises(MethodError, match="is a type, not a Method"),
+    ):
+        registry.get("own")
+
+
+def test_an_entry_point_of_another_form_takes_no_name(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(
+        monkeypatch,
+        EntryPoint("own", "own_place:value", registry.GROUP),
+        EntryPoint("own", "a b", registry.GROUP),
+        EntryPoint("fedavg", "a b", registry.GROUP),
+    )
+    assert (registry.package_of("own"), registry.package_of("fedavg")) == ("own_place", None)
+    assert registry.get("fedavg").__module__.startswith("fedsilo.methods")
+
+
+def test_who_names_a_method_allows_nothing_else_of_its_module(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "own_place.py").write_text(
+        "from fedsilo.methods.fedavg import FedAvg\n\n\nclass Own(FedAvg):\n    name = 'own'\n\n\n"
+        "def network(**_):\n    open('ran', 'w').close()\n"
+    )
+    monkeypatch.syspath_prepend(here)
+    offer(monkeypatch, EntryPoint("own", "own_place:Own", registry.GROUP))
+    manifest = {
+        "method": {"name": "own"},
+        "model": {"name": "python:own_place:network"},
+        "data": {"dataset": "digits", "classes": 10, "inputShape": [1, 8, 8]},
+        "training": {"rounds": 1},
+        "silos": {"refs": [{"namespace": "silos", "name": "s0"}]},
+    }
+    documents = [
+        {"kind": "Silo", "metadata": {"namespace": "silos", "name": "s0"}},
+        {"kind": "FederatedJob", "metadata": {"namespace": "federation", "name": "digits"}},
+    ]
+    documents[0]["spec"] = {"datasets": [{"name": "digits", "loader": "sklearn:digits"}]}
+    documents[1]["spec"] = manifest
+    path = here / "job.yaml"
+    path.write_text(yaml.safe_dump_all([{"apiVersion": "fedsilo.io/v1alpha1", **one} for one in documents]))
+    arguments = argparse.ArgumentParser()
+    methods.add_arguments(arguments)
+    with pytest.raises(
+        ImportNotAllowed, match=r"job\.yaml: spec\.model\.name: .*add --allow-import own_place:network "
+    ):
+        methods.run(arguments.parse_args(["own", "-f", str(path)]))
+    assert ran(here) == []
+
+
+def test_the_page_of_methods_imports_no_other_package(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = method_pages.sections()
+    offer(
+        monkeypatch,
+        EntryPoint("own", "own_place:value", registry.GROUP),
+        EntryPoint("odd", "a b", registry.GROUP),
+    )
+    monkeypatch.syspath_prepend(here)
+    assert method_pages.sections() == before
+    assert ran(here) == []
 
 
 @pytest.mark.usefixtures("offered")
