@@ -19,6 +19,9 @@ from fedsilo.errors import UnfitFile
 _DESCRIPTOR = re.compile(r"/dev/stdin|(/dev|/proc/self)/fd/[0-9]+")
 """Names of what a shell hands over: its standard input, or what it writes as `<(command)`."""
 
+_SEARCHED = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+"""How a directory is opened of which a name is known: where the system can, without the right to list it."""
+
 _KINDS = {
     stat.S_IFIFO: "is a pipe",
     stat.S_IFCHR: "is a device",
@@ -125,10 +128,10 @@ def _target(path: Path, root: Path) -> int:
 
 def _directory(path: Path, root: Path) -> int:
     """A descriptor of the directory that holds the file."""
-    current = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    current = os.open(root, _SEARCHED)
     for part in path.relative_to(root).parts[:-1]:
         try:
-            below = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=current)
+            below = os.open(part, _SEARCHED | os.O_NOFOLLOW, dir_fd=current)
         except OSError as error:
             if stat.S_ISLNK(_mode(part, current)):
                 raise _unfit(path, f"lies in {part}, which is a link") from None

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -95,6 +96,35 @@ def test_of_what_a_holder_has_written_only_the_beginning_is_read(path: Path) -> 
     sparse(path.with_name("lock"))
     with DirectoryLock(path.parent) as lock:
         assert len(lock.holder) <= 1024
+
+
+AS_NOBODY = """
+import os, sys
+from pathlib import Path
+from fedsilo.plain_files import open_plain
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+for root in sys.argv[2:]:
+    print(open_plain(Path(sys.argv[1]), Path(root)).read().decode())
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody else")
+@pytest.mark.skipif(not hasattr(os, "O_PATH"), reason="the system has no descriptors for searching alone")
+def test_a_directory_need_not_be_listed_to_open_what_is_in_it() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        inner = home / "inner"
+        inner.mkdir()
+        (inner / "file").write_text("content")
+        for directory in (home, inner):
+            directory.chmod(0o711)
+        arguments = [str(inner / "file"), str(inner), str(home)]
+        ran = subprocess.run(
+            [sys.executable, "-c", AS_NOBODY, *arguments], capture_output=True, check=False, text=True
+        )
+    assert ran.stdout == "content\ncontent\n", ran.stderr
 
 
 def test_no_directory_below_the_root_may_be_a_link(path: Path, tmp_path: Path) -> None:
