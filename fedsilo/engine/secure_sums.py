@@ -1,7 +1,8 @@
 """The aggregator's part in secure sums: what it hands on between silos, and the sum that comes of it.
 
 Everything lies in trees of the state, so that an aggregator that starts again goes on where it was. A silo whose
-message does not hold counts as one that has sent none.
+message does not hold counts as one that has sent none, and so does one that has confirmed to have been sent what fewer
+than the threshold were sent. Shares do not say by themselves whether they hold: false ones end the job.
 """
 
 from __future__ import annotations
@@ -101,8 +102,9 @@ class SecureSums:
     ) -> SummedUpdates:
         """The sum, after the last exchange.
 
-        :raises QuorumLost: there are too few shares.
-        :raises Problem: `malformed` where silos have sent shares of no secret.
+        :raises QuorumLost: there are too few shares, or too few silos were sent the same.
+        :raises Problem: `malformed` where silos have sent shares of no secret, `out-of-range` for a sum that no silos
+            can have.
         """
         assert exchange.of is not None, "the last is a step"
         context = self.context(spec, exchange.of)

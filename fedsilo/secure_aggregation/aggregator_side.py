@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
@@ -33,7 +34,7 @@ def unmask(
 
     :param sharers: silos that shared their secrets, survivors among them.
     :param unmaskings: of the silos that sent theirs.
-    :param sent: SHA-256 of what all survivors were sent, see `agreed_broadcast`.
+    :param sent: SHA-256 of what survivors were sent, see `agreed_broadcast`.
     :raises QuorumLost: there are too few shares.
     :raises Problem: `malformed` where shares are of no secret that was announced.
     """
@@ -55,23 +56,27 @@ def unmask(
             add_mask(total, secret, -1 if context.point(other) < context.point(silo) else 1)
 
 
-def agreed_broadcast(context: SumContext, survivors: Iterable[str], confirmed: Mapping[str, bytes]) -> bytes:
-    """SHA-256 of what all survivors were sent, as they have confirmed it.
+def agreed_broadcast(
+    context: SumContext, survivors: Collection[str], confirmed: Mapping[str, bytes]
+) -> bytes:
+    """SHA-256 of what survivors were sent, as at least the threshold of them have confirmed it.
+
+    A silo that states something else counts as one that has confirmed nothing. If it tells the truth, its masks do not
+    cancel, and the sum is one that no silos can have.
 
     :param confirmed: survivor -> its confirmation, of those that have sent one.
-    :raises Problem: `signature-invalid`, or `malformed` where silos were sent different things by their own account:
-        masks between them do not cancel.
+    :raises Problem: `signature-invalid`.
+    :raises QuorumLost: fewer were sent the same, by their own account.
     """
-    stated = {silo: verify_confirmation(context, silo, survivors, one) for silo, one in confirmed.items()}
-    first, *others = stated
-    for silo in others:
-        if stated[silo] != stated[first]:
-            raise Problem(
-                "malformed",
-                f"secure aggregation: {silo} states that it was sent {stated[silo].hex()[:12]} for {context.exchange}, "
-                f"and {first} {stated[first].hex()[:12]}; nothing is unmasked; run aggregator and silos in one version",
-            )
-    return stated[first]
+    stated = Counter(verify_confirmation(context, silo, survivors, one) for silo, one in confirmed.items())
+    (sent, count), *_ = stated.most_common(1) or [(b"", 0)]
+    if count < context.threshold:
+        raise QuorumLost(
+            f"secure aggregation: {count} silos state that they were sent {sent.hex()[:12]} for {context.exchange}, "
+            f"and {context.threshold} are needed that were sent the same; nothing is unmasked; run aggregator and "
+            "silos in one version",
+        )
+    return sent
 
 
 def _secret(context: SumContext, shares: Mapping[str, Mapping[str, bytes]], silo: str) -> bytes | None:

@@ -173,7 +173,7 @@ def parted(content: bytes, size: int, silos: Sequence[str], what: str) -> dict[s
     return {silo: content[size * place : size * (place + 1)] for place, silo in enumerate(silos)}
 
 
-def survivors_message(context: SumContext, survivors: Iterable[str], sent: bytes) -> bytes:
+def survivors_message(context: SumContext, survivors: Collection[str], sent: bytes) -> bytes:
     """What each survivor signs: who survived in this sum, and the digest of what it was sent for it."""
     return canonical_json({"survivors": sorted(survivors), "sent": sent.hex()}) + context.content
 
@@ -182,7 +182,7 @@ def _announced(context: SumContext, silo: str, keys: tuple[bytes, bytes, bytes])
     return b"".join(keys) + canonical_json({"silo": silo}) + context.content
 
 
-def verify_confirmation(context: SumContext, silo: str, survivors: Iterable[str], content: bytes) -> bytes:
+def verify_confirmation(context: SumContext, silo: str, survivors: Collection[str], content: bytes) -> bytes:
     """The digest of what a silo was sent, which it has signed with who survived.
 
     :param content: digest and signature.
