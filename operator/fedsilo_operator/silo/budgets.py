@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -54,14 +55,26 @@ def has_budgets(silo: Object | None) -> bool:
 
 
 def separate(silo: Object) -> Condition | None:
-    """Whether no two datasets of a Silo with budgets are of the same data; None where there never were any."""
-    parsed = _parsed(silo) if has_budgets(silo) else None
-    if found := ". ".join(shared_data(parsed, Path(DATA)) if parsed is not None else ()):
-        return Condition(ConditionType.BUDGETS_SEPARATE, "False", Reason.SAME_DATA, f"{found}.")
-    if condition(silo, ConditionType.BUDGETS_SEPARATE) is None:
+    """Whether no two datasets of a Silo with budgets are of the same data; None where there never were any.
+
+    Of a Silo that cannot be read nothing is compared, and what was found before stays.
+    """
+    present = condition(silo, ConditionType.BUDGETS_SEPARATE)
+    if has_budgets(silo):
+        if (parsed := _parsed(silo)) is None:
+            return None if present is None else _again(present)
+        if found := ". ".join(shared_data(parsed, Path(DATA))):
+            return Condition(ConditionType.BUDGETS_SEPARATE, "False", Reason.SAME_DATA, f"{found}.")
+    if present is None:
         return None
     text = "No two datasets of which one has a budget are of the same data."
     return Condition(ConditionType.BUDGETS_SEPARATE, "True", Reason.SEPARATE, text)
+
+
+def _again(present: Mapping[str, Any]) -> Condition:
+    return Condition(
+        ConditionType.BUDGETS_SEPARATE, present["status"], present["reason"], present.get("message", "")
+    )
 
 
 def _parsed(silo: Object) -> Silo | None:

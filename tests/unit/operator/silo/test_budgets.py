@@ -347,6 +347,8 @@ def test_a_silo_with_two_names_for_the_data_of_a_budget_says_so_until_it_has_one
     assert [event.type for event in told.events if event.reason == "SameData"] == ["Warning"]
     found["status"] = told.status
     assert [event for event in plan().events if event.reason == "SameData"] == []
+    found["spec"]["datasets"] = [scans | {"loader": {}}, again]
+    assert plan().status is None, "nothing was compared, so that what is said stays"
     found["spec"]["datasets"] = [scans]
     (condition,) = [one for one in plan().status["conditions"] if one["type"] == "BudgetsSeparate"]
     assert (condition["status"], condition["reason"]) == ("True", "Separate")
