@@ -282,9 +282,15 @@ class TaskCheck:
         """SHA-256 of what a task of a sum hands out to all silos alike.
 
         :raises PolicyRefused: settings that are this silo's own are not those that follow from the job.
+        :raises MethodError: when a third party's declaration fails.
         """
         exchange = self.schedule.exchange_of(task)
-        own = self._method.silo_settings(exchange, self.reference)
+        try:
+            own = self._method.silo_settings(exchange, self.reference)
+        except FedsiloError:
+            raise
+        except Exception as error:
+            raise self._declaration_failed(error) from error
         for name, value in own.items():
             if (given := task.settings.get(name)) != value:
                 raise PolicyRefused(
