@@ -37,7 +37,7 @@ from fedsilo.engine.selection import (
     without_best,
 )
 from fedsilo.engine.summed_updates import TOGETHER, summed_openly
-from fedsilo.errors import FedsiloError, MethodError
+from fedsilo.errors import FedsiloError, JobFailed, MethodError, Problem
 from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.learning.preprocessing_numbers import to_document
 from fedsilo.methods.interface import (
@@ -161,7 +161,8 @@ class Workflow:
             return state, {silo: Assignment(_trees(masking, silo)) for silo in silos}
         offered, assignments = self._offered(state, exchange, silos)
         if self.spec.aggregation.secure:
-            own = {silo: self._method.silo_settings(exchange, silo) for silo in assignments}
+            with self._method_errors("silo_settings"):
+                own = {silo: self._method.silo_settings(exchange, silo) for silo in assignments}
             require_one_broadcast(self._method.name, assignments, own)
         # With every task: a guard keeps the blobs of a task and of the one before it.
         added = {INITIAL: INITIAL} if self._method.hands_out_initial else {}
@@ -253,9 +254,11 @@ class Workflow:
             summed = summed_openly(updates, layout, self.spec.aggregation.rule, lambda: state.tree("model"))
         elif exchange.phase.step == UNMASK:
             answered = tuple(state.tree(CONFIRMED))
-            summed = sums.unmasked(self.spec, state, exchange, updates, layout)
+            with _ending_the_job():
+                summed = sums.unmasked(self.spec, state, exchange, updates, layout)
         else:
-            return sums.heard(self.spec, state, exchange, updates), {}
+            with _ending_the_job():
+                return sums.heard(self.spec, state, exchange, updates), {}
         before = without_secure_sums(state)
         if whole.phase.step in OF_EVERY_METHOD:
             return self._fold_figures(before, whole, summed)
@@ -420,6 +423,18 @@ class Workflow:
             log.exception("%s of method %s", function, self._method.name)
             text = f"{function} of method {self._method.name} failed: {type(error).__name__}: {error}"
             raise MethodError(text) from error
+
+
+@contextmanager
+def _ending_the_job() -> Iterator[None]:
+    """A block that makes a sum of updates which are stored: what does not hold in them holds after no restart.
+
+    :raises JobFailed: in place of a refusal in the protocol.
+    """
+    try:
+        yield
+    except Problem as problem:
+        raise JobFailed(str(problem)) from problem
 
 
 def _of_method(state: State) -> State:

@@ -15,16 +15,22 @@ from fedsilo.api.communication import CommunicationSpec
 from fedsilo.api.data import PreprocessingSpec
 from fedsilo.api.loading import JobManifest
 from fedsilo.engine.context import JobContext
+from fedsilo.engine.held_updates import InMemoryUpdates
+from fedsilo.engine.secure_sums import SecureSums
 from fedsilo.engine.workflow import Workflow
-from fedsilo.errors import MethodError
+from fedsilo.errors import JobFailed, MethodError
 from fedsilo.methods import registry
 from fedsilo.methods.dann.declaration import DANN
 from fedsilo.methods.interface import Assignment, Exchange, ServerContext, ServerHalf, Updates
 from fedsilo.methods.method import Method
+from fedsilo.methods.secure_sums import CONFIRMED
 from fedsilo.methods.state import State, Tree
 from fedsilo.secure_aggregation.layout import Quotient
+from fedsilo.secure_aggregation.plausibility import implausible
 from fedsilo.simulation.simulate import simulate
 from fedsilo.wire import open_blob
+from fedsilo_operator.workloads.aggregator import PERMANENT_EXIT_CODES
+from tests.federate import job_spec, references, silo_key
 from tests.unit.methods.forms import FORMS, form_manifest, form_spec
 
 LABELS = {"a": np.repeat([0, 1], 8), "b": np.repeat([2, 3], 6), "c": np.repeat([0, 1, 2], 4)}
@@ -273,6 +279,41 @@ def test_a_method_that_assigns_silos_different_settings_must_declare_them(
         MethodError, match="method dann assigns silos/b other trees or settings than its declarat"
     ):
         simulate(manifest, tmp_path, tmp_path / "job")
+
+
+def test_a_declaration_that_fails_to_say_the_settings_of_a_silo_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: Any) -> Mapping[str, Any]:
+        raise KeyError("work")
+
+    monkeypatch.setattr(DANN, "silo_settings", failing)
+    manifest = secured(form_manifest(tmp_path, "dann", LABELS))
+    with pytest.raises(MethodError, match="silo_settings of method dann failed: KeyError: 'work'"):
+        simulate(manifest, tmp_path, tmp_path / "job")
+
+
+@pytest.mark.parametrize("function", ["heard", "unmasked"])
+def test_a_sum_that_does_not_hold_ends_the_job_for_good(
+    function: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The updates are stored: started again, the aggregator would fold the same bytes to the same refusal."""
+    spec = job_spec("fedavg", 3, aggregation={"secure": True})
+    method, silos = registry.bind(spec), references(spec)
+    sums = SecureSums("uid", {silo: silo_key(silo).verify_key for silo in silos})
+    workflow = Workflow(method, JobContext.of(method, silos), sums=sums)
+
+    def refused(*_: Any) -> Any:
+        raise implausible("samples", 1e30, 3, 0.0, 3.0)
+
+    monkeypatch.setattr(SecureSums, function, refused)
+    exchange = workflow.exchanges[4 if function == "unmasked" else 0]
+    state = workflow.start().with_trees(**{CONFIRMED: {silo: np.empty(0, np.uint8) for silo in silos}})
+    with pytest.raises(
+        JobFailed, match=r"^out-of-range: .* in the sum over 3 silos, samples is 1e\+30;"
+    ) as ended:
+        workflow.fold(state, exchange, InMemoryUpdates({}), state, {})
+    assert ended.value.exit_code in PERMANENT_EXIT_CODES
 
 
 def test_per_fedavg_has_no_sums_over_fewer_than_all_silos(tmp_path: Path) -> None:
