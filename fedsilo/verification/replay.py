@@ -21,7 +21,7 @@ from fedsilo.engine.provenance import StateDigests, digests_of, update_files
 from fedsilo.engine.secure_sums import SecureSums
 from fedsilo.engine.selection import best_snapshot, with_best
 from fedsilo.engine.workflow import Workflow
-from fedsilo.errors import FileDamaged, Problem, ProvenanceInvalid
+from fedsilo.errors import FileDamaged, JobFailed, Problem, ProvenanceInvalid
 from fedsilo.learning.devices import prepare_torch
 from fedsilo.methods.interface import Assignment
 from fedsilo.methods.state import State, StoredTree
@@ -101,7 +101,10 @@ class _Replayed:
         }
         for silo, path in paths.items():
             self._check_update(silo, path, assignments[silo])
-        after, _ = self._workflow.fold(state, exchange, StoredUpdates(paths), offered, assignments)
+        try:
+            after, _ = self._workflow.fold(state, exchange, StoredUpdates(paths), offered, assignments)
+        except JobFailed as failed:  # no job goes on, and none has a line, after a sum that does not hold
+            raise ProvenanceInvalid(f"{found.where}: its updates fold to nothing: {failed}") from None
         after = self._selected(self._workflow.stored(after, blobs), blobs)
         _compare_state(found.where, digests_of(after), found.line.state)
         return after

@@ -15,7 +15,7 @@ import pytest
 
 from fedsilo.api.allowed_imports import looking_at
 from fedsilo.engine.workflow import Workflow
-from fedsilo.errors import FileDamaged, ImportNotAllowed, ManifestInvalid, ProvenanceInvalid
+from fedsilo.errors import FileDamaged, ImportNotAllowed, JobFailed, ManifestInvalid, ProvenanceInvalid
 from fedsilo.methods import registry
 from fedsilo.methods.interface import Assignment, Exchange, Snapshot, Updates
 from fedsilo.methods.state import State, Tree
@@ -87,6 +87,19 @@ def test_a_fold_that_was_not_the_methods_is_named(tmp_path: Path, monkeypatch: p
         match=r"provenance.json: round 2 \(r00002-train\): state: tree model is .*, but folding gives .*; the same",
     ):
         replayed(directory)
+
+
+def test_updates_that_a_job_would_have_ended_with_are_named(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: Any) -> Any:
+        raise JobFailed("a sum that no silos can have")
+
+    monkeypatch.setattr(Workflow, "fold", failing)
+    with pytest.raises(
+        ProvenanceInvalid, match=r"round 1 \(r00001-train\): its updates fold to nothing: a sum that no silos"
+    ):
+        replayed(finished)
 
 
 def test_values_that_are_not_the_methods_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
