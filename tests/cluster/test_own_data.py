@@ -27,7 +27,7 @@ from tests.paths import ROOT
 pytestmark = pytest.mark.timeout(600)
 
 SILOS = ("south", "west")
-"""Both are of one institution."""
+"""Each is of an institution of its own, which is named like it."""
 
 GUIDE = ROOT / "examples" / "tables"
 
@@ -80,10 +80,10 @@ def finished(
     given = tmp_path_factory.mktemp("given")
     write_images(given)
     write_tables(given)
-    with new_consortium(kubectl, "clinic") as made:
+    with new_consortium(kubectl, *SILOS) as made:
         silos = [silo(made, name) for name in SILOS]
         jobs = {"scans": scans(made), "tumours": tumours(made)}
-        places = [(made.institution("clinic"), "scans"), (made.institution("clinic"), "tumours")]
+        places = [(made.institution(name), dataset) for name in SILOS for dataset in ("scans", "tumours")]
         places += [(made.jobs, "scans-test"), (made.jobs, "tumours-test")]
         volumes = [volume(place, given / dataset) for place, dataset in places]
         try:
@@ -130,13 +130,13 @@ def silo(made: Consortium, name: str) -> Object:
     if name == "west":
         images["classAliases"] = {"nought": "zero"}
     table = of_guide("Silo", name)["datasets"]
-    return made.silo("clinic", name, datasets=mounted(images, *table), policy=POLICY)
+    return made.silo(name, name, datasets=mounted(images, *table), policy=POLICY)
 
 
 def scans(made: Consortium) -> Object:
     """The job on images."""
     test = {"name": "scans-test", "loader": "imagefolder", "config": {"path": "scans-test"}}
-    silos = [f"clinic/{name}" for name in SILOS]
+    silos = [f"{name}/{name}" for name in SILOS]
     return made.job("scans", *silos, **SCANS, aggregator={"datasets": mounted(test)})
 
 
@@ -145,7 +145,7 @@ def tumours(made: Consortium) -> Object:
     spec = of_guide("FederatedJob", "tumours")
     del spec["silos"]
     spec["aggregator"]["datasets"] = mounted(*spec["aggregator"]["datasets"])
-    return made.job("tumours", *(f"clinic/{name}" for name in SILOS), **spec)
+    return made.job("tumours", *(f"{name}/{name}" for name in SILOS), **spec)
 
 
 def of_guide(kind: str, name: str) -> dict[str, Any]:
