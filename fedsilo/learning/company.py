@@ -69,32 +69,44 @@ def require_apart(model: nn.Module, inputs: Sequence[Tensor], labels: Tensor, lo
 
     The network has the same tensors afterwards, and is in training mode.
 
-    :param inputs: as of `made_up_inputs`; those on which the network fails are passed over, if there are others.
+    :param inputs: as of `made_up_inputs`; those on which a comparison fails are passed over, if it has others.
     :param labels: (`NEEDED`, ...) targets.
-    :raises MethodError: naming module or tensor, and what may stand in its place.
+    :raises MethodError: naming module or tensor, and what may stand in its place; or a comparison was not made.
     """
-    held, failures, passed = HeldState(model), list[Exception](), False
+    held = HeldState(model)
     # All outputs first: they tell which module it is.
+    compared = {
+        "in training mode": _Trial.outputs_in_training,
+        "in evaluation mode": _Trial.outputs_in_evaluation,
+        "for the gradients of its loss": _Trial.gradients,
+    }
     with uncompiled():
-        for compare, moved, features in product((_Trial.outputs, _Trial.gradients), (False, True), inputs):
-            try:
-                if moved:
-                    _move(model)
-                compare(_Trial(model, features, labels, loss, moved))
-                passed = True
-            except MethodError:
-                raise
-            except Exception as error:  # whatever the network raises
-                failures.append(error)
-            finally:
-                held.restore()
-                model.train()
-    if not passed:
-        raise MethodError(
-            f"{FIELD}: the network fails on made-up inputs of shape {list(inputs[0].shape)}, on which it is tried "
-            f"before round 1: {described(failures[0])}{place_of(failures[0], (__file__,))}; have it take numbers from "
-            "0 to 1"
-        ) from failures[0]
+        for (how, compare), moved in product(compared.items(), (False, True)):
+            failures = list[Exception]()
+            for features in inputs:
+                try:
+                    if moved:
+                        _move(model)
+                    compare(_Trial(model, features, labels, loss, moved))
+                except MethodError:
+                    raise
+                except Exception as error:  # whatever the network raises
+                    failures.append(error)
+                finally:
+                    held.restore()
+                    model.train()
+            if len(failures) == len(inputs):
+                raise _never_computed(how, moved, inputs, failures[0]) from failures[0]
+
+
+def _never_computed(how: str, moved: bool, inputs: Sequence[Tensor], failure: Exception) -> MethodError:
+    """What to say of a comparison that was made on no inputs at all."""
+    weights = " and with its weights moved a little" if moved else ""
+    return MethodError(
+        f"{FIELD}: the network fails on made-up inputs of shape {list(inputs[0].shape)}, on which it is tried before "
+        f"round 1, {how}{weights}: {described(failure)}{place_of(failure, (__file__,))}; have it take numbers from 0 "
+        "to 1, in training and in evaluation mode"
+    )
 
 
 @dataclass
@@ -112,14 +124,21 @@ class _Trial:
     moved: bool
     changed: str | None = None
 
-    def outputs(self) -> None:
-        """Compare outputs in both modes.
+    def outputs_in_training(self) -> None:
+        """Compare outputs in training mode.
 
         :raises MethodError: examples see each other, the network keeps something of them, or takes no single one.
         """
-        for training in (False, True):
-            self.model.train(training)
-            self._compare()
+        self.model.train()
+        self._compare()
+
+    def outputs_in_evaluation(self) -> None:
+        """Compare outputs in evaluation mode.
+
+        :raises MethodError: examples see each other, the network keeps something of them, or takes no single one.
+        """
+        self.model.eval()
+        self._compare()
 
     def gradients(self) -> None:
         """Compare the gradient of a batch with those of its examples, which is where a loss mixes them.

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedsilo.errors import MethodError
-from fedsilo.learning.company import NEEDED, made_up_inputs, require_apart
+from fedsilo.learning.company import COMPANY, NEEDED, made_up_inputs, require_apart
+from fedsilo.learning.single_gradients import TRIED
 from tests.unit.learning.odd_networks import APART, CLASSES, MIXING, WIDTH
 
 LABELS = torch.arange(NEEDED) % CLASSES
@@ -65,6 +66,60 @@ def test_a_network_that_fails_on_every_made_up_input_is_refused_with_its_own_wor
 
     with pytest.raises(MethodError, match=r"fails on made-up inputs of shape \[7, 6\].*only on Sundays"):
         require_apart(Fails(), INPUTS, LABELS, loss)
+
+
+class Keeps(nn.Module):
+    """Adds something of the batch before, in one mode only, and computes nothing in the other."""
+
+    def __init__(self, mode: bool) -> None:
+        super().__init__()
+        self.layer, self.mode, self.before = nn.Linear(WIDTH, CLASSES), mode, [torch.zeros(())]
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training is not self.mode:
+            raise ValueError("only on Sundays")
+        outputs: Tensor = self.layer(x) + 0.001 * self.layer.weight.sum() * self.before.pop()
+        self.before.append(x.detach().mean())
+        return outputs
+
+
+class Single(nn.Module):
+    """Takes each example by itself, and fails where `refuses` says so."""
+
+    def __init__(self, refuses: Callable[[Single, Tensor], bool]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.refuses = nn.Linear(WIDTH, CLASSES), refuses
+        self.begun = self.layer.weight.detach().clone()
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.refuses(self, x):
+            raise ValueError("only on Sundays")
+        outputs: Tensor = self.layer(x)
+        return outputs
+
+
+@pytest.mark.parametrize("mode", [True, False], ids=["training", "evaluation"])
+def test_a_network_that_keeps_examples_in_the_only_mode_that_it_has_is_refused(mode: bool) -> None:
+    with pytest.raises(MethodError, match="keeps something of them" if mode else "fails on made-up inputs"):
+        require_apart(Keeps(mode), INPUTS, LABELS, loss)
+
+
+NEVER: dict[str, Callable[[Single, Tensor], bool]] = {
+    "in training mode": lambda network, x: network.training and len(x) == COMPANY,
+    "in evaluation mode": lambda network, _: not network.training,
+    "for the gradients of its loss": lambda _, x: len(x) == TRIED,
+    "in training mode and with its weights moved a little": lambda network, _: (
+        not torch.equal(network.layer.weight, network.begun)
+    ),
+}
+"""What is compared on no inputs at all -> where the network fails, which computes all else."""
+
+
+@pytest.mark.parametrize("how", NEVER)
+def test_a_network_for_which_one_comparison_cannot_be_made_is_refused(how: str) -> None:
+    with pytest.raises(MethodError, match=f"fails on made-up inputs .*, {how}: .*only on Sundays"):
+        require_apart(Single(NEVER[how]), INPUTS, LABELS, loss)
 
 
 def test_inputs_on_which_the_network_fails_are_passed_over_where_there_are_others() -> None:
