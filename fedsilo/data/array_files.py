@@ -35,7 +35,7 @@ def read_npz(path: Path, config: NpzConfig) -> Loaded:
                 if key is not None and key not in archive.files:
                     raise DataInvalid(
                         f"config.{field}: {key!r} is not an array of {str(path)!r};"
-                        f" use one of {', '.join(archive.files)}"
+                        f" use one of {quoted(', '.join(archive.files))}"
                     )
             named = config.classes in archive.files and config.classes not in (config.features, config.labels)
             names = archive[config.classes] if named else None

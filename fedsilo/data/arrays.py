@@ -13,7 +13,7 @@ import numpy as np
 from fedsilo.data.features import checked_features, checked_tokens, plain
 from fedsilo.data.schema import Schema, ValueRange
 from fedsilo.data.sources import FeatureSource, LazyFeatures
-from fedsilo.errors import DataInvalid
+from fedsilo.errors import DataInvalid, quoted
 from fedsilo.tasks.classification import class_labels
 from fedsilo.tasks.interface import LearningTask
 
@@ -44,7 +44,7 @@ def distinct_names(names: Sequence[str], what: str) -> list[str]:
     """
     twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
     if twice is not None:
-        raise DataInvalid(f"{what}: {twice!r} is there twice; give each class a name of its own")
+        raise DataInvalid(f"{what}: {quoted(repr(twice))} is there twice; give each class a name of its own")
     return list(names)
 
 

@@ -44,7 +44,7 @@ def class_folders(path: Path, data: DataSpec | None) -> list[Path]:
     shown = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
     for entry in shown:
         if not entry.exists():
-            raise DataInvalid(f"class folder {entry.name!r} is a link to nothing; mend or remove it")
+            raise DataInvalid(f"class folder {named(entry.name)} is a link to nothing; mend or remove it")
     folders = [entry for entry in shown if entry.is_dir()]
     if data is None and folders:
         return folders
@@ -151,7 +151,9 @@ def _list_files(folders: Sequence[Path]) -> list[tuple[Path, int]]:
     for label, folder in enumerate(folders):
         images = sorted(entries(folder))
         if not images:
-            raise DataInvalid(f"class folder {folder.name!r} is empty; add images or correct config.path")
+            raise DataInvalid(
+                f"class folder {named(folder.name)} is empty; add images or correct config.path"
+            )
         files += [(image, label) for image in images]
     return files
 

@@ -21,7 +21,7 @@ from fedsilo.data.comparison import (
     without_names,
 )
 from fedsilo.data.schema import Schema
-from fedsilo.errors import DataInvalid
+from fedsilo.errors import DataInvalid, quoted
 
 
 class SchemaMismatch(DataInvalid):
@@ -73,7 +73,9 @@ def number_classes(
             distinct.sort()
             _require_all(distinct, data.class_count)
         elif len(distinct) < len(own):
-            raise DataInvalid(f"classes {comma_separated(names)}: two have the same name; give each its own")
+            raise DataInvalid(
+                f"classes {quoted(comma_separated(names))}: two have the same name; give each its own"
+            )
         places = {name: place for place, name in enumerate(distinct)}
         return Numbering(np.array([places[name] for name in own], dtype=np.int64), tuple(distinct))
     if not ordered:
@@ -104,7 +106,7 @@ def _checked(names: Sequence[str]) -> list[str]:
     composed = [unicodedata.normalize("NFC", name) for name in names]
     for name in composed:
         if (found := name_problem(name)) is not None:
-            raise DataInvalid(f"class {name[:100]!r} {found[0]}; {found[1]}")
+            raise DataInvalid(f"class {quoted(repr(name[:100]))} {found[0]}; {found[1]}")
     return composed
 
 
@@ -113,15 +115,15 @@ def _renamed(names: Sequence[str], aliases: Mapping[str, str]) -> list[str]:
         if alias not in names:
             near = nearest(alias, names)
             remedy = f"did you mean {near!r}?" if near else f"use one of {comma_separated(names)}"
-            raise DataInvalid(f"classAliases: {alias!r} is no class of these data; {remedy}")
+            raise DataInvalid(f"classAliases: {alias!r} is no class of these data; {quoted(remedy)}")
     return [aliases.get(name, name) for name in names]
 
 
 def _require_all(names: Sequence[str], count: int) -> None:
     if len(names) != count:
         raise DataInvalid(
-            f"there are {len(names)} classes ({comma_separated(names)}), but data.classes of the job is {count}; "
-            "list the names of all classes in spec.data.classes, where a silo may lack some"
+            f"there are {len(names)} classes ({quoted(comma_separated(names))}), but data.classes of the job is"
+            f" {count}; list the names of all classes in spec.data.classes, where a silo may lack some"
         )
 
 

@@ -256,4 +256,4 @@ def _damaged(file: Path, error: Exception) -> DataInvalid:
 def _require_distinct(names: list[str], file: Path) -> None:
     for name in names:
         if names.count(name) > 1:
-            raise DataInvalid(f"{file.name!r} has two columns {name!r}; rename one")
+            raise DataInvalid(f"{file.name!r} has two columns {quoted(repr(name))}; rename one")

@@ -23,7 +23,7 @@ from fedsilo.data.schema import Schema, TableColumn
 from fedsilo.data.sources import RowWriter, StoredRows
 from fedsilo.data.table_columns import CategoryColumn, NumberColumn, RowPlace, encoder_of, numbers, texts
 from fedsilo.data.table_configuration import CsvConfig, ParquetConfig, TableConfig
-from fedsilo.errors import DataInvalid
+from fedsilo.errors import DataInvalid, quoted
 
 if TYPE_CHECKING:
     import pyarrow
@@ -116,7 +116,7 @@ def read_labelled_table(root: Path, config: CsvConfig | ParquetConfig, data: Dat
     table = read_table(root, config, text_target=data.class_names is not None, imputes=data.imputes)
     if tuple(data.input_shape) != (len(table.columns),):
         raise DataInvalid(
-            f"the table has {counted(len(table.columns), 'feature')} ({comma_separated(table.columns)}), but"
+            f"the table has {counted(len(table.columns), 'feature')} ({quoted(comma_separated(table.columns))}), but"
             f" data.inputShape of the job is {list(data.input_shape)}; correct config.columns or the job"
         )
     if not len(table.targets):
@@ -179,9 +179,10 @@ def _opened(
 def _require_columns(file: Path, names: Sequence[str], needed: Any) -> None:
     for name in needed:
         if name not in names:
-            remedy = _delimiter_instead(names) or closest(name, names)
+            # Without a row of names, what stands in its place are the first example's values.
+            remedy = _delimiter_instead(names) or quoted(closest(name, names))
             raise DataInvalid(
-                f"{file.name!r} has no column {name!r} (it has {comma_separated(names)}); {remedy}"
+                f"{file.name!r} has no column {name!r} (it has {quoted(comma_separated(names))}); {remedy}"
             )
 
 
@@ -197,7 +198,9 @@ def _require_names(names: Sequence[str], file: Path) -> None:
     """Refuse names that no schema can hold."""
     for name in names:
         if (found := name_problem(name)) is not None:
-            raise DataInvalid(f"{file.name!r}: the name of the column {name[:100]!r} {found[0]}; {found[1]}")
+            raise DataInvalid(
+                f"{file.name!r}: the name of the column {quoted(repr(name[:100]))} {found[0]}; {found[1]}"
+            )
 
 
 def _targets(
