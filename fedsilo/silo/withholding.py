@@ -33,6 +33,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     "MethodError": "the method or the model does not keep its declaration, or training diverged",
     "PolicyRefused": "the silo's policy or the task's contract forbids what was asked for or handed over",
     "ProtocolProblem": "a message of the protocol was refused",
+    "QuorumLost": "too few silos are left in this sum",
     "StorageFailed": "a disk does not take or give what it should",
     TRAINER_ERROR: _TRAINER,
     "TrainerLost": "the trainer has ended for good",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from fedsilo.silo.audit_chain import AuditBroken
 from fedsilo.silo.privacy_ledger import BudgetExceeded
 from fedsilo.silo.withholding import SENTENCES, vouched_schema
 from fedsilo_agent.guard.exchanges import ExchangeRefused
+from tests.paths import ROOT
 
 LISTED: dict[str, Any] = {
     "path": "a.csv",
@@ -77,6 +79,14 @@ def test_every_reason_of_a_silo_has_a_sentence() -> None:
     kinds += [
         kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, FedsiloError)
     ]
-    of_others = {"DeadlineExceeded", "JobFailed", "QuorumLost", "SiloFailed"}
+    of_others = {"DeadlineExceeded", "JobFailed", "SiloFailed"}
     of_others |= {"ProvenanceInvalid", "ImportNotAllowed"}  # of commands that look at documents
     assert {kind.reason for kind in kinds} - of_others <= SENTENCES.keys()
+
+
+def test_pages_have_every_reason_of_a_silo() -> None:
+    assert f"one of {len(SENTENCES)} reasons:" in (ROOT / "docs/security.md").read_text()
+    (listed,) = re.findall(
+        r"Reasons that leave a silo are (.*?); ", (ROOT / "docs/errors.md").read_text(), re.DOTALL
+    )
+    assert re.findall(r"\w+", listed.replace(" and ", " ")) == list(SENTENCES)
