@@ -230,6 +230,20 @@ def has_room(silo: Silo, size: int, sent: Sent) -> bool:
     return fits_here and (all_ is None or sent.size + size <= all_.value)
 
 
+def require_room_for_names(silo: Silo, size: int, sent: Sent) -> None:
+    """Check that so many bytes of names and findings, which are of no round, may leave beside what has left already.
+
+    :raises PolicyForbids: when the bytes of the job do not suffice.
+    """
+    limit = silo.spec.policy.max_bytes_per_job
+    if limit is not None and sent.size + size > limit.value:
+        before = f"{sent.size} bytes have left and " if sent.size else ""
+        raise PolicyForbids(
+            f"silo {silo.metadata.name}: policy.maxBytesPerJob is {limit}, {before}the names and findings of the data "
+            f"have {size} bytes; use shorter names, or ask the institution for more"
+        )
+
+
 def _against_job(policy: SiloPolicy, job: FrozenJob) -> Iterator[str]:
     method, rounds = job.spec.method.name, job.spec.training.rounds
     if policy.methods is not None and method not in policy.methods:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedsilo.errors import PolicyRefused, Problem
 from fedsilo.silo.announcement import Schema, announced_readiness, readiness_body
-from fedsilo.silo.policy import PolicyForbids, Sent
+from fedsilo.silo.policy import Sent
 from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.client import AggregatorClient
 from fedsilo_agent.guard.task_check import TaskCheck
@@ -84,9 +84,5 @@ class Agreement:
                 f"signature.json: the trainer has described its data {record.announcements} times, each time "
                 "otherwise; nothing more is told of them, begin the job anew"
             )
-        if not self._check.has_room(size, Sent(size=record.size)):
-            raise PolicyForbids(
-                f"policy.maxBytesPerRound or maxBytesPerJob has no room for the names and findings of the data, which "
-                f"have {size} bytes; ask the institution for more"
-            )
+        self._check.require_room_for_names(size, Sent(size=record.size))
         self._audit.write(event, digest=digest, bytes=size, **facts)

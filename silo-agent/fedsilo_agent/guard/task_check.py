@@ -118,6 +118,15 @@ class TaskCheck:
         except PolicyRefused:
             return False
 
+    def require_room_for_names(self, size: int, sent: policy.Sent) -> None:
+        """Check that the silo's policy has room for so many bytes of names and findings of the data.
+
+        :param sent: what has left already.
+        :raises PolicyRefused: when it has not, or cannot be read.
+        """
+        for silo in self._silos():
+            policy.require_room_for_names(silo, size, sent)
+
     def has_exchange(self, key: ExchangeKey) -> bool:
         """Whether the job has an exchange of this round and phase, as far as its method's declaration can say so."""
         try:

@@ -11,6 +11,7 @@ import pytest
 
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.job import FederatedJobSpec
+from fedsilo.data.schema import Schema
 from fedsilo.errors import Problem
 from fedsilo.local.outcome import clear_outcome, is_dismissed
 from tests.unit.agent.scene import TASK, Scene
@@ -186,6 +187,23 @@ async def test_a_reason_is_one_of_the_list(protection: str | None, tmp_path: Pat
     assert (reason, "JaneDoe" in message) == ("TrainerError", False)
 
 
+@pytest.mark.parametrize("protection", [None, *PROTECTED])
+async def test_what_the_policy_says_is_told_unless_single_values_are_protected(
+    protection: str | None, tmp_path: Path
+) -> None:
+    changes, policy = ({}, {}) if protection is None else PROTECTED[protection]
+    scene = Failing(tmp_path, {"maxBytesPerJob": "1", **policy})
+    if protection is not None:
+        scene.protect(changes)
+    describe(scene, schema=SCHEMA)
+    Hearing(scene)
+    await scene.run()
+    ((_, reason, message),) = scene.reports
+    assert reason == "PolicyRefused"
+    assert ("policy.maxBytesPerJob is 1" in message) == (protection is None)
+    assert any(character.isdigit() for character in message) == (protection is None)
+
+
 async def test_words_of_a_trainer_take_room_that_the_policy_gives(tmp_path: Path) -> None:
     update = 168
     scene = Failing(tmp_path, {"maxBytesPerJob": f"{update + 2200}"}, message="x" * 900)
@@ -238,6 +256,21 @@ async def test_a_trainer_does_not_describe_its_data_again_and_again(tmp_path: Pa
     await scene.run()
     assert len(hearing.heard) == 8
     assert scene.aggregator.failures[TASK][0] == "PolicyRefused"
+
+
+async def test_names_of_the_data_are_bytes_of_the_job_and_of_no_round(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, policy={"maxBytesPerRound": "1", "maxBytesPerJob": "200"})
+    describe(scene, schema=SCHEMA)
+    hearing = Hearing(scene, lambda _: describe(scene, schema=SCHEMA | {"channels": 3}))
+    await scene.run()
+    size = len(Schema.from_dict(SCHEMA).to_json())
+    assert hearing.heard == [SCHEMA], "though the policy has no room for an update"
+    reason, message = scene.aggregator.failures[TASK]
+    assert reason == "PolicyRefused"
+    assert message == (
+        f"silo north: policy.maxBytesPerJob is 200, {size} bytes have left and the names and findings of the data have "
+        f"{size - 3} bytes; use shorter names, or ask the institution for more"
+    )
 
 
 SCHEMA = {
