@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from fedsilo.api.common import Fields, Number, check_one_of, wrong
 from fedsilo.api.faults import ABSENT
+from fedsilo.privacy.mechanism import LEAST_NOISE_MULTIPLIER, MOST_NOISE_MULTIPLIER
 
 PrivacyUnit = Literal["example", "person"]
 """What a budget may be of."""
@@ -31,7 +32,9 @@ class DifferentialPrivacySpec(Fields):
     noise_multiplier: Number | None = Field(
         default=None,
         gt=0,
-        description="In place of epsilon: deviation of the noise over what one example, person or silo can add.",
+        le=MOST_NOISE_MULTIPLIER,
+        description="In place of epsilon: deviation of the noise over what one example, person or silo can add; "
+        f"{LEAST_NOISE_MULTIPLIER:g} or more.",
     )
     delta: Number = Field(
         gt=0,
@@ -74,6 +77,14 @@ class DifferentialPrivacySpec(Fields):
     @model_validator(mode="after")
     def _target_or_noise(self) -> Self:
         check_one_of(epsilon=self.epsilon is not None, noiseMultiplier=self.noise_multiplier is not None)
+        return self
+
+    @model_validator(mode="after")
+    def _noise_of_a_mechanism(self) -> Self:
+        # No bound of the field, which the API server would cut to a whole number.
+        if self.noise_multiplier is not None and self.noise_multiplier < LEAST_NOISE_MULTIPLIER:
+            remedy = f"use {LEAST_NOISE_MULTIPLIER:g} or more"
+            raise wrong("is too small", remedy, "noiseMultiplier", value=self.noise_multiplier)
         return self
 
     @model_validator(mode="after")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fedsilo.api.common import DURATION, FORMATS, RFC1035_LABEL
+from fedsilo.privacy.mechanism import LEAST_NOISE_MULTIPLIER
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,11 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
     "InitialWeightsSpec": one_of({"file": "has(self.file)", "run": "has(self.run)"}),
     "DifferentialPrivacySpec": (
         *one_of({"epsilon": "has(self.epsilon)", "noiseMultiplier": "has(self.noiseMultiplier)"}),
+        Rule(
+            f"!has(self.noiseMultiplier) || self.noiseMultiplier >= {LEAST_NOISE_MULTIPLIER:g}",
+            f"is too small; use {LEAST_NOISE_MULTIPLIER:g} or more",
+            ".noiseMultiplier",
+        ),
         _not_of_silos("maxGradNorm"),
         _not_of_silos("maxFeatureNorm"),
         Rule(

@@ -134,6 +134,14 @@ FIELDS: dict[str, Edit] = {
         PRIVACY,
         "privacy: {differentialPrivacy: {unit: example, epsilon: 1, noiseMultiplier: 1, delta: 0.001}}",
     ),
+    "less noise than a mechanism can have": (
+        PRIVACY,
+        "privacy: {differentialPrivacy: {unit: example, noiseMultiplier: 9.0e-7, delta: 0.001}}",
+    ),
+    "more noise than a mechanism can have": (
+        PRIVACY,
+        "privacy: {differentialPrivacy: {unit: example, noiseMultiplier: 1100000, delta: 0.001}}",
+    ),
     "neither epsilon nor noise": (PRIVACY, "privacy: {differentialPrivacy: {unit: example, delta: 0.001}}"),
     "budget without a dataset": (
         "maxBytesPerRound: 64Mi",

@@ -55,7 +55,7 @@ def ward(persons: int = 12, classes: int = 3) -> tuple[np.ndarray, np.ndarray]:
     return np.arange(len(whose)) % classes, whose
 
 
-def context(root: Path, labels: np.ndarray, persons: np.ndarray, noise: float = 1e-9) -> LocalContext:
+def context(root: Path, labels: np.ndarray, persons: np.ndarray, noise: float = 1e-6) -> LocalContext:
     return open_context(job("ccvr", ["a"], noise), silo_of(root, "a", labels, persons), root)
 
 
@@ -88,7 +88,7 @@ def test_a_person_adds_to_statistics_no_more_than_one_example_would(
     added = statistics(context(whole, labels, persons), features) - statistics(
         context(without, labels[rest], persons[rest]), features[rest]
     )
-    assert np.linalg.norm(added) <= np.sqrt(3) * (1 + 1e-6)
+    assert np.linalg.norm(added) <= np.sqrt(3) * (1 + 1e-4)
     if of_one_class:  # the bound is reached but for the upper triangle of equal entries
         assert np.linalg.norm(added) > 1.5
 
@@ -99,7 +99,7 @@ def test_counts_are_of_persons(tmp_path: Path) -> None:
     assert noisy_counts(silo, TASK)[0].tolist() == [4, 4, 4, 0]
     moments, _ = noisy_moments(silo, TASK, np.ones((120, 5)) * 0.1, 2)
     assert [count for count, _, _ in moments] == [4, 4, 4, 0]
-    assert moments[0][1] == pytest.approx(np.full(5, 0.4), abs=1e-6)
+    assert moments[0][1] == pytest.approx(np.full(5, 0.4), abs=1e-4)
 
 
 def test_noise_and_epsilon_are_those_of_so_many_persons() -> None:

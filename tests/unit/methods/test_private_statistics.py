@@ -35,7 +35,7 @@ def again(silo: LocalContext) -> SiloContext:
 
 
 def test_with_next_to_no_noise_the_moments_are_those_of_the_clipped_features(tmp_path: Path) -> None:
-    silo = silo_with(tmp_path, 1e-9)
+    silo = silo_with(tmp_path, 1e-6)
     features = np.random.default_rng(0).normal(0, 1, (36, 5))
     labels = silo.train.labels.numpy()
     clipped = features * np.minimum(1, 2.0 / np.linalg.norm(features, axis=1))[:, None]
@@ -43,8 +43,8 @@ def test_with_next_to_no_noise_the_moments_are_those_of_the_clipped_features(tmp
     assert [count for count, _, _ in moments] == [12, 12, 0, 12]
     for label, (_, total, products) in enumerate(moments):
         own = clipped[labels == label]
-        assert total == pytest.approx(own.sum(axis=0), abs=1e-6)
-        assert products == pytest.approx(own.T @ own, abs=1e-6)
+        assert total == pytest.approx(own.sum(axis=0), abs=1e-4)
+        assert products == pytest.approx(own.T @ own, abs=1e-4)
     assert [(each.sampling, each.times) for each in mechanisms] == [(1.0, 1)]
 
 
