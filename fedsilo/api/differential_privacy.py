@@ -68,6 +68,11 @@ class DifferentialPrivacySpec(Fields):
         """L2 norm of features in class statistics."""
         return 10.0 if self.max_feature_norm is None else self.max_feature_norm
 
+    @property
+    def noised_by_trainer(self) -> bool:
+        """Whether it is of examples or persons, whose noise the trainer adds; that of a whole silo is the guard's."""
+        return self.unit != "silo"
+
     def __str__(self) -> str:
         at = f"at delta {self.delta:g} for each {self.unit}, over the whole job"
         if self.epsilon is not None:

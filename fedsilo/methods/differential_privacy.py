@@ -59,10 +59,12 @@ def job_mechanisms(method: Method, records: int, noise_multiplier: float = 1.0) 
 def planned_mechanisms(method: Method, step: str, records: int) -> tuple[Mechanism, ...]:
     """What the trainer of a silo with so many records has each of them go through in one round of a step.
 
-    None where the trainer adds no noise; errors as `noise_multiplier`.
+    An empty tuple where the trainer adds no noise; errors as `noise_multiplier`.
     """
     private = method.spec.privacy.differential_privacy
-    if private is None or private.unit == "silo" or not round_mechanisms(method, step, max(records, 1)):
+    if private is None or not private.noised_by_trainer:
+        return ()
+    if not round_mechanisms(method, step, max(records, 1)):
         return ()
     return tuple(round_mechanisms(method, step, records, noise_multiplier(method, records)).values())
 

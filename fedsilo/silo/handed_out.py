@@ -23,7 +23,7 @@ from fedsilo.wire.tensors import raw_bytes
 def trainer_adds_noise(spec: FederatedJobSpec) -> bool:
     """Whether a job's differential privacy is of examples or persons, whose noise the trainer adds."""
     private = spec.privacy.differential_privacy
-    return private is not None and private.unit != "silo"
+    return private is not None and private.noised_by_trainer
 
 
 def require_private(reply: Reply, task: SiloTask) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def privacy_of(silo: SiloContext) -> DifferentialPrivacySpec | None:
     """The job's differential privacy of examples or persons, if any; that of the whole silo is the guard's work."""
     private = silo.spec.privacy.differential_privacy
-    return None if private is None or private.unit == "silo" else private
+    return private if private is not None and private.noised_by_trainer else None
 
 
 def fit_privately(

@@ -103,7 +103,7 @@ class ParsedAgent:
     def composes(self) -> bool:
         """Whether the guard composes mechanisms, for a budget or for what the job has its trainer do."""
         private = self.agent.spec.job.spec.privacy.differential_privacy
-        return self.budgeted or (private is not None and private.unit != "silo")
+        return self.budgeted or (private is not None and private.noised_by_trainer)
 
     def labels(self, component: str) -> dict[str, str]:
         """Labels of a child."""

@@ -17,6 +17,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from fedsilo.api import FederatedJob, FederatedJobSpec, FederatedJobStatus, Silo, SiloAgent, spec_digest
 from fedsilo.api.agent import SiloAgentSpec
 from fedsilo.api.common import Duration, Fields, Quantity
+from fedsilo.api.differential_privacy import DifferentialPrivacySpec
 from fedsilo.api.job import ParticipationSpec
 from fedsilo.api.loading import ManifestFaults, load, load_document
 from fedsilo.api.payload_kinds import DESCRIPTIONS
@@ -168,6 +169,13 @@ def test_status_model() -> None:
         {"round": 7, "progress": "7/50", "silos": [{"name": "north", "phase": "Training", "lastRound": 6}]}
     )
     assert status.silos[0].last_round == 6
+
+
+@pytest.mark.parametrize(("unit", "trainer"), [("example", True), ("person", True), ("silo", False)])
+def test_the_trainer_adds_the_noise_of_what_is_less_than_a_silo(unit: str, trainer: bool) -> None:
+    norm = {} if trainer else {"maxUpdateNorm": 1.0}
+    private = DifferentialPrivacySpec.model_validate({"unit": unit, "epsilon": 1.0, "delta": 0.001} | norm)
+    assert private.noised_by_trainer is trainer
 
 
 def test_payload_kinds_are_those_of_the_wire() -> None:
