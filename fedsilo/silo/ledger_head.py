@@ -1,4 +1,4 @@
-"""How far a ledger had come when an update was charged, as audit logs have it: by that a lost end of it is found.
+"""How far a ledger had come when an update was charged, as audit logs have it, so that a lost end of it is found.
 
 The chain of a ledger holds as well where its last lines are cut off. But each departure that was charged is in the
 audit log of its guard, with the number of the ledger's lines and the hash of the last of them: the ledger only grows,

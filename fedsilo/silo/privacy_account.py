@@ -19,7 +19,7 @@ from fedsilo.silo.audit_chain import GENESIS, AuditBroken
 CENTURY_SECONDS = 100 * 365 * 86_400
 
 YEARS = range(1970, 9000)
-"""Latest time of a charge: a period can be added to it."""
+"""Years in which a charge can be: a period can be added to each."""
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,9 @@ def as_object(path: Path, content: bytes) -> dict[str, Any]:
 
 
 def trainer_file(path: Path) -> BufferedReader:
-    """Open one; a link, a pipe or a device would make this process read, or wait for, something else.
+    """Open a plain file of the trainer's.
+
+    A link, a pipe or a device would make this process read, or wait for, something else.
 
     :raises PolicyRefused: when it is anything but a plain file in a plain directory.
     """
