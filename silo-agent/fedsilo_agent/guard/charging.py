@@ -32,6 +32,7 @@ class Charging:
         :param known: how far it had come with the charge before, by the guard's own audit log.
         :raises PolicyRefused: when it would exceed the budget, or nothing says what may be learned from it.
         :raises AuditBroken: when the ledger was changed, or has lost what the audit log knows of.
+        :raises FileDamaged: when something else has the name of its lock or its directory.
         :raises OSError: when the disk is full; the same can be done again.
         """
         stated, job = self._check.budget, self._check.agent.spec.job
@@ -55,7 +56,14 @@ class Charging:
         return LedgerHead(dataset, account.lines, account.hash)
 
     def require_whole(self, known: LedgerHead | None) -> None:
-        """Check the ledger before anything is computed that would be charged; errors and `known` as `charge`."""
+        """Check the ledger before anything is computed that would be charged.
+
+        :param known: how far it had come with the last charge, by the guard's own audit log.
+        :raises AuditBroken: when the ledger was changed, or has lost what the audit log knows of.
+        :raises FileDamaged: when something else has the name of its lock or its directory.
+        :raises PolicyRefused: when the present policy cannot be read.
+        :raises OSError: when the disk is full; the same can be done again.
+        """
         if (stated := self._check.budget) is not None and self._ledgers is not None:
             self._ledger(stated, self._ledgers, known)
 

@@ -337,7 +337,7 @@ class Guard:
             require_same_answer(task, update.digest, self._audit.record.answered)
             if not is_step(task):  # nothing of the silo's data is in the messages of a sum
                 charged = self._charging.charge(update, self._audit.record.ledger)
-        except (PolicyRefused, OSError):
+        except (FedsiloError, OSError):
             unlink(path)
             raise
         initial, model = initial_weights_of(task), self._check.model_of_sum(task)

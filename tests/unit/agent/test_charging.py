@@ -119,6 +119,22 @@ async def test_what_would_exceed_the_budget_does_not_leave(
     assert scene.charges() == []
 
 
+@pytest.mark.parametrize("name", ["digits.lock", "."], ids=["lock", "directory"])
+async def test_nothing_is_left_of_an_update_where_something_else_has_the_name_of_lock_or_directory(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene = Budgeted(tmp_path, monkeypatch)
+    assert scene.ledgers is not None
+    if name == ".":
+        scene.ledgers.write_text("no directory")
+    else:
+        (scene.ledgers / name).mkdir(parents=True)
+    monkeypatch.setattr(Charging, "require_whole", lambda *_: None)  # it comes after this
+    await refused(scene)
+    assert scene.aggregator.failures[TASK][0] == "FileDamaged"
+    assert "not what was signed" not in caplog.text, "it was removed as soon as it could not leave"
+
+
 async def test_an_update_without_a_mechanism_does_not_leave(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
