@@ -297,7 +297,7 @@ def _of_updates(epsilon: float, budget: PrivacyBudget) -> str:
 def over_budget(silo: Silo, job: FrozenJob, spent: SpentSoFar) -> str | None:
     """Why the dataset's budget has no room for a job that has not begun; None where it has.
 
-    Epsilons of jobs are added, which is more than they come to together: the ledger counts exactly.
+    Epsilons of jobs are added, which is more than they come to together: the ledger composes them.
     """
     budget = silo.spec.policy.budget_of(job.spec.data.dataset)
     stated = None if budget is None else stated_epsilon(job.spec, budget.delta)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import logging
 from pathlib import Path
 
 from fedsilo.api.silo_policy import PrivacyBudget
@@ -11,9 +11,12 @@ from fedsilo.silo.budget_figures import stated_ledger
 from fedsilo.silo.ledger_head import LedgerHead
 from fedsilo.silo.privacy_account import Budget, Charge, PrivacyAccount
 from fedsilo.silo.privacy_ledger import PrivacyLedger
+from fedsilo.wire.problems import one_line
 from fedsilo_agent.guard.inspection import SignedUpdate
 from fedsilo_agent.guard.report import ReceiptsReport
 from fedsilo_agent.guard.task_check import TaskCheck
+
+log = logging.getLogger("fedsilo.guard")
 
 
 class Charging:
@@ -67,18 +70,21 @@ class Charging:
         if (stated := self._check.budget) is not None and self._ledgers is not None:
             self._ledger(stated, self._ledgers, known)
 
-    def state(self, known: LedgerHead | None = None) -> None:
-        """Say what is spent so far: an earlier guard may have ended before it could.
+    def begin(self, known: LedgerHead | None = None) -> None:
+        """Check the ledger when a guard starts, and say what is spent so far, which an earlier one may not have said.
 
-        :param known: as `charge`.
+        :param known: how far it had come with the last charge, by the guard's own audit log.
         """
-        if self._ledgers is None or self._report is None or not self._report.is_read:
+        if self._ledgers is None:
             return
         # A policy or a ledger that cannot be read, or a full disk, lets nothing leave later, and is reported then.
-        with suppress(FedsiloError, OSError):
+        try:
             if (stated := self._check.budget) is not None:
                 ledger = self._ledger(stated, self._ledgers, known)
-                self._state(stated.dataset, ledger.account(self._check.clock()))
+                if self._report is not None and self._report.is_read:
+                    self._state(stated.dataset, ledger.account(self._check.clock()))
+        except (FedsiloError, OSError) as error:
+            log.error("privacy ledger: %s", one_line(str(error)))
 
     def _ledger(self, stated: PrivacyBudget, ledgers: Path, known: LedgerHead | None) -> PrivacyLedger:
         """The dataset's ledger, whole as far as is known, with the institution's present word on the budget."""

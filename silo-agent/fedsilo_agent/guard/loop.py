@@ -112,7 +112,7 @@ class Guard:
 
     async def run(self) -> None:
         """Answer tasks until the job ends."""
-        await asyncio.to_thread(self._charging.state, self._audit.record.ledger)
+        await asyncio.to_thread(self._charging.begin, self._audit.record.ledger)
         self._outbox.clear_unfinished()
         await asyncio.to_thread(self._inbox.take_back, self._outbox.holds)
         last = self._inbox.last()

@@ -185,11 +185,11 @@ async def test_a_guard_that_starts_again_says_what_an_earlier_one_could_not(
     budget = PrivacyBudget(dataset="digits", epsilon=5.0, delta=1e-3)
     monkeypatch.setattr(TaskCheck, "budget", property(lambda _: budget))
     charging = Charging(scene.check, scene.ledgers, ReceiptsReport(message))
-    charging.state()
+    charging.begin()
     assert json.loads(message.read_text())["ledger"]["ofJob"] > 0
     message.write_text("")
     (scene.ledgers / "digits.jsonl").write_text("{}\n")
-    charging.state()  # the guard goes on, and refuses the first update
+    charging.begin()  # the guard goes on, and refuses the first update
     assert message.read_text() == ""
 
 
@@ -337,6 +337,19 @@ async def test_a_ledger_that_lost_its_end_is_found_by_the_guards_own_audit_log(
         Charging(scene.check, None, None).require_whole(record.ledger)
     ledger.write_bytes(before)
     Charging(scene.check, None, None).require_whole(record.ledger)
+
+
+async def test_a_guard_that_starts_says_in_its_log_that_the_ledger_lost_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene = Budgeted(tmp_path, monkeypatch)
+    await scene.run()
+    charging, known = Charging(scene.check, None, None), AuditLog(scene.volume.audit).record.ledger
+    charging.begin(known)
+    assert caplog.text == ""
+    (scene.ledgers / "digits.jsonl").unlink()  # type: ignore[operator]
+    charging.begin(known)
+    assert "digits.jsonl: has lost its end" in caplog.text
 
 
 async def test_a_trainer_is_not_asked_while_the_ledger_is_broken(
