@@ -143,7 +143,8 @@ class UnfitFile(FileDamaged, OSError):
     It is an error of the system's kind too, so that whoever handles a file that cannot be read handles this one.
     """
 
-    def __str__(self) -> str:
+    @property
+    def marked(self) -> str:
         """File, what is wrong with it, and what to do."""
         return f"{self.filename}: {self.strerror}; put a plain file of fedsilo's there"
 

@@ -75,6 +75,14 @@ def test_anything_but_a_plain_file_is_named_and_not_read(
         read_file(path, "do something", most=1000)
 
 
+def test_an_unfit_file_says_in_all_its_texts_what_to_do(path: Path) -> None:
+    pipe(path)
+    with pytest.raises(UnfitFile) as caught:
+        read_plain(path, 1000)
+    assert str(caught.value) == f"{path}: is a pipe; put a plain file of fedsilo's there"
+    assert caught.value.told == caught.value.marked == str(caught.value)
+
+
 @pytest.mark.parametrize("make", [pipe, link_out, link_to_a_device, unix_socket, Path.mkdir])
 def test_a_digest_is_taken_of_plain_files_only(make: Callable[[Path], None], path: Path) -> None:
     make(path)
