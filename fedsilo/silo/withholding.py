@@ -14,9 +14,10 @@ from typing import Final
 from fedsilo.api.datasets import DatasetSpec
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.silo import Silo
+from fedsilo.data.catalogue import loader_config
 from fedsilo.data.schema import Schema, TableColumn
 from fedsilo.data.table_columns import encoder_of
-from fedsilo.data.table_configuration import CsvConfig, ParquetConfig, TableConfig
+from fedsilo.data.table_configuration import TableConfig
 
 TRAINER_ERROR: Final = "TrainerError"
 
@@ -43,8 +44,6 @@ SENTENCES: Final[Mapping[str, str]] = {
 
 REMEDY: Final = "no other text leaves the silo, whose own log says more"
 
-_TABLES: Final[Mapping[str, type[TableConfig]]] = {"csv": CsvConfig, "parquet": ParquetConfig}
-
 
 def withholds_texts(spec: FederatedJobSpec, silo: Silo) -> bool:
     """Whether nothing that a trainer has written may leave the silo but contracted tensors and figures.
@@ -70,6 +69,7 @@ def vouched_schema(schema: Schema, spec: FederatedJobSpec, silo: Silo) -> Schema
     """What of a trainer's schema the job or the institution's manifest says too.
 
     :returns: None where the classes are not the job's: there is nothing to compare, since the trainer has failed.
+    :raises ManifestInvalid: when the institution's manifest of the dataset cannot be used.
     """
     data = spec.data
     if data.class_names is not None and schema.classes != data.class_names:
@@ -88,11 +88,14 @@ def vouched_schema(schema: Schema, spec: FederatedJobSpec, silo: Silo) -> Schema
 def _configured(
     datasets: Iterable[DatasetSpec], name: str
 ) -> tuple[tuple[TableColumn, ...] | None, tuple[TableColumn, ...]]:
-    """The columns that the institution lists for a table, None where it does not, and what its target may be."""
+    """The columns that the institution lists for a table, None where it does not, and what its target may be.
+
+    :raises ManifestInvalid: when its manifest cannot be used.
+    """
     dataset = next((dataset for dataset in datasets if dataset.name == name), None)
-    if dataset is None or dataset.loader not in _TABLES:
+    config = None if dataset is None else loader_config(dataset)
+    if not isinstance(config, TableConfig):
         return None, ()
-    config = _TABLES[dataset.loader].model_validate(dataset.config)
     names = config.columns
     columns = None if names is None else tuple(encoder_of(name, config, False).described for name in names)
     (target, *more) = config.targets

@@ -37,6 +37,7 @@ class Agreement:
 
         :param findings: as the trainer has written them.
         :raises PolicyRefused: for what are no findings.
+        :raises ManifestInvalid: when the institution's manifest of the dataset cannot be used.
         :raises Problem: `schema-mismatch` or `not-ready`.
         """
         data = self._check.agent.spec.job.spec.data

@@ -135,7 +135,10 @@ class TaskCheck:
             return False
 
     def told_schema(self, schema: Schema) -> Schema | None:
-        """What may be told of the names in the trainer's data; None where nothing is."""
+        """What may be told of the names in the trainer's data; None where nothing is.
+
+        :raises ManifestInvalid: when the institution's manifest of the dataset cannot be used.
+        """
         if not self.withholds_texts:
             return schema
         return vouched_schema(schema, self.agent.spec.job.spec, self.silo)

@@ -12,7 +12,7 @@ from fedsilo import errors
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.silo import Silo
 from fedsilo.data.schema import Schema, TableColumn
-from fedsilo.errors import FedsiloError
+from fedsilo.errors import FedsiloError, ManifestInvalid
 from fedsilo.silo.audit_chain import AuditBroken
 from fedsilo.silo.privacy_ledger import BudgetExceeded
 from fedsilo.silo.withholding import SENTENCES, vouched_schema
@@ -65,6 +65,12 @@ def test_columns_that_nobody_lists_stay() -> None:
     open_config = {name: value for name, value in LISTED.items() if name in ("path", "target")}
     assert vouched_schema(Schema(columns=COLUMNS), job(), silo(open_config)) == Schema()
     assert vouched_schema(Schema(columns=COLUMNS), job(), silo({"path": "a.npz"}, "npz")) == Schema()
+
+
+def test_a_manifest_that_cannot_be_used_is_said_to_be_so() -> None:
+    wrong = LISTED | {"columns": ["age"]}
+    with pytest.raises(ManifestInvalid, match=r"dataset 'loans'.*categories\.colour.*is not among columns"):
+        vouched_schema(Schema(columns=COLUMNS), job(), silo(wrong))
 
 
 def test_classes_are_those_of_the_job_or_nothing_is_told() -> None:
