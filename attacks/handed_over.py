@@ -195,13 +195,12 @@ class HandedOver:
     def _harmless(self, command: tuple[str | Path, ...], at: Path) -> Opened:
         opened = self.open(*command, at=at)
         what = f"{command[0]} of {at.name}"
+        if self.canary.exists():
+            raise NotRefused(f"{what} ran the stranger's code")
         if opened.code is None:
             raise NotRefused(f"{what} did not end within {SECONDS:g} s")
         if "Traceback" in opened.said or opened.code == 1:
             raise NotRefused(f"{what} is taken for a defect: {opened.said[-150:]}")
-        if self.canary.exists():
-            self.canary.unlink()
-            raise NotRefused(f"{what} ran the stranger's code")
         if opened.foreign or opened.did:
             raise NotRefused(f"{what} did {', '.join((*opened.foreign, *opened.did))}")
         if str(self.secret) in opened.read:
@@ -218,6 +217,10 @@ class HandedOver:
         """Traces that the stranger's code has left; "" if there are none."""
         return "the stranger's code ran" if self.canary.exists() else ""
 
+    def forget(self) -> None:
+        """Remove the traces, so that no other program is blamed for them."""
+        self.canary.unlink(missing_ok=True)
+
     def open_honestly(self) -> None:
         """Every command that opens documents, on the honest ones.
 
@@ -226,9 +229,6 @@ class HandedOver:
         at = self.copy()
         for command in HONEST:
             self.expect_opened(*command, at=at)
-
-    def close(self) -> None:
-        """End the target; every command of it has ended by itself."""
 
 
 MODEL = "model.safetensors"

@@ -150,11 +150,12 @@ def by_documents(folder: Path, chosen: Sequence[Program], _seconds: float = SECO
     honest = Row(None, target.answers, took, cost.processor, cost.peak, meter.seconds(), target.defects())
     yield honest
     for program in chosen:
+        target.forget()
         began, meter = time.monotonic(), target.meter()
         target.answers = Counter()
         fault = attempt(program, target)
-        took = time.monotonic() - began
-        yield _row(program, target.answers, took, meter.read(), honest, meter.seconds(), fault)
+        took, waits = time.monotonic() - began, meter.seconds()
+        yield _row(program, target.answers, took, meter.read(), honest, waits, fault or target.defects())
 
 
 def attempt(program: Program, target: Target) -> str:

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from attacks import run
 from attacks.handed_over import HandedOver
 from attacks.live_aggregator import LiveAggregator
 from attacks.live_gateway import LiveGateway
 from attacks.live_guard import LiveGuard
-from attacks.programs import README, Program, all_programs, programs, readme
+from attacks.programs import README, NotRefused, Program, all_programs, programs, readme
 from attacks.run import attempt
 from attacks.table import named
 
@@ -114,12 +115,36 @@ def test_guard_refuses(name: str, guard: LiveGuard) -> None:
 
 @pytest.mark.parametrize("name", BY_DOCUMENTS)
 def test_documents_are_refused(name: str, documents: HandedOver) -> None:
+    documents.forget()
     assert attempt(PROGRAMS[name], documents) == ""
     assert documents.defects() == ""
 
 
 def test_honest_documents_are_opened(documents: HandedOver) -> None:
     documents.open_honestly()
+
+
+def test_a_trace_of_the_strangers_code_is_of_the_program_that_left_it(
+    documents: HandedOver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(target: HandedOver) -> None:
+        target.canary.touch()
+        raise NotRefused("validate did not end")
+
+    def unseen(target: HandedOver) -> None:
+        target.canary.touch()
+
+    def innocent(target: HandedOver) -> None:
+        target.expect_opened("validate", "-f", "job.yaml", at=target.copy())
+
+    monkeypatch.setattr(run, "HandedOver", lambda _: documents)
+    monkeypatch.setattr(documents, "open_honestly", lambda: None)
+    attacks = {"killed": killed, "unseen": unseen, "innocent": innocent}
+    chosen = [
+        Program(name, "documents", "what", "by", "must", True, attack) for name, attack in attacks.items()
+    ]
+    faults = [row.fault for row in run.by_documents(tmp_path, chosen)]
+    assert faults == ["", "NotRefused: validate did not end", "the stranger's code ran", ""]
 
 
 def test_every_program_is_told_from_the_others() -> None:
