@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 DATA ?= data
-GPU_PYTHON ?= 3.12
+GPU_PYTHON ?= 3.11
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-cluster lint format lock vectors reference crds charts metrics gpu-bundle cluster-up cluster-down cluster-status images clean
@@ -77,7 +77,7 @@ images: setup  ## build the container images, and load them into the cluster if 
 	@$(BIN)/python -m hack.images
 
 gpu-bundle: setup  ## what a machine with a GPU and no network needs, in build/gpu (docs/gpu.md)
-	@$(BIN)/python -m benchmarks.gpu.bundle --data "$(DATA)" --python "$(GPU_PYTHON)"
+	@$(BIN)/python -m benchmarks.gpu.bundle --into build/gpu --data "$(DATA)" --python "$(GPU_PYTHON)"
 
 clean:  ## remove the virtual environment and caches
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -19,6 +19,9 @@ from tests.paths import ROOT
 SHELL = "sh"
 """What a block of commands is marked with."""
 
+WRITTEN = ("build", "runs")
+"""Folders of the checkout that commands write, of which no page is the project's."""
+
 runs = pytest.mark.runs
 """`runs(page, *commands)`: the test runs these commands of the page; without any, all that nobody else is named for."""
 
@@ -26,7 +29,7 @@ runs = pytest.mark.runs
 def pages() -> list[Path]:
     """Every page of the project."""
     folders = [
-        path for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "." and path.name != "runs"
+        path for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "." and path.name not in WRITTEN
     ]
     return [
         *ROOT.glob("*.md"),

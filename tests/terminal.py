@@ -31,7 +31,7 @@ def checkout(folder: Path) -> Path:
     """A directory that looks like the project after `make setup`; what is written at its top stays there."""
     folder.mkdir()
     for entry in ROOT.iterdir():
-        if entry.name[0] != "." and entry.name != "runs":
+        if entry.name[0] != "." and entry.name not in ("build", "runs"):
             (folder / entry.name).symlink_to(entry)
     environment = folder / ".venv"
     environment.mkdir()

@@ -1,6 +1,6 @@
 """What a machine with a GPU and PyTorch, and without any network, lacks to run the command: one folder in the checkout.
 
-    make gpu-bundle DATA=/data GPU_PYTHON=3.12
+    make gpu-bundle DATA=/data GPU_PYTHON=3.11
 
 It holds wheels for Linux on x86-64 of everything but PyTorch, torchvision and scikit-learn with what these need, the
 images of CIFAR-10, and a script that runs the command with both.
@@ -162,7 +162,7 @@ def main() -> None:
     )
     parser.add_argument("--into", type=Path, default=ROOT / "build" / "gpu", metavar="FOLDER")
     parser.add_argument("--data", type=Path, default=Path("data"), metavar="FOLDER", help="with CIFAR-10")
-    parser.add_argument("--python", default="3.12", metavar="VERSION", help="of the machine; 3.12 by default")
+    parser.add_argument("--python", default="3.11", metavar="VERSION", help="of the machine; 3.11 by default")
     args = parser.parse_args()
     size = make(args.into.resolve(), args.data.resolve(), args.python)
     print(f"{args.into}: {size / 1e6:.1f} MB")

@@ -71,7 +71,8 @@ def test_commands_shown_exist_and_take_these_arguments(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
     for program, *arguments in map(shlex.split, commands(name_of(page))):
         if program == "make":
-            assert set(arguments) <= targets, f"make {arguments}"
+            named = {argument for argument in arguments if "=" not in argument}
+            assert named <= targets, f"make {arguments}"
         elif program == "fedsilo":
             assert arguments[0] in COMMANDS, f"fedsilo {arguments}"
             options(arguments[0]).parse_args(arguments[1:])

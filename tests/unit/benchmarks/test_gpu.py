@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -24,10 +25,16 @@ from benchmarks.gpu.parts import PARTS
 from benchmarks.gpu.records import Outcome, Record, read_all
 from benchmarks.gpu.running import Run, shown, summary
 from benchmarks.tables import layouts
+from tests.pages import runs
+from tests.terminal import Terminal
 
 PROCESSOR = Device("cpu", 0, "A Processor")
 GPUS = [Device("cuda", 0, "NVIDIA H100 80GB HBM3", 80 << 30), Device("cuda", 1, "NVIDIA T4", 15 << 30)]
 TESTS = "tests.unit.benchmarks.test_gpu"
+
+NOT_HERE = re.compile(r"^  (.*): skipped: ", re.MULTILINE)
+NO_GPU = re.compile(r"^  tests that are marked gpu: passed 0, failed 0, skipped [1-9]", re.MULTILINE)
+"""What the command prints where there is no GPU."""
 
 
 @pytest.mark.parametrize(
@@ -126,7 +133,7 @@ def record(**fields: Any) -> Record:
     return Record("0123abc", "2026-01-02T03:04:05Z", "full", device, {"python": "3.12.1"}, **fields)
 
 
-def run(into: Path, some: Part, kept: Record) -> list[str]:
+def run_part(into: Path, some: Part, kept: Record) -> list[str]:
     told: list[str] = []
     Run(Setting("cpu", "full", into, into, 0), dict(os.environ), told.append).run([some], kept)
     return told
@@ -135,7 +142,7 @@ def run(into: Path, some: Part, kept: Record) -> list[str]:
 def test_a_part_that_is_late_costs_itself_and_the_next_run_goes_on(tmp_path: Path) -> None:
     into, kept = tmp_path / "kept", record()
     into.mkdir()
-    told = run(into, part(8), kept)
+    told = run_part(into, part(8), kept)
     outcomes = kept.parts["test"]
     assert outcomes["numbers"].figures == {"ratio": 0.9, "curve": [0.1, 0.2], "steps": 12_345}
     assert outcomes["numbers"].goals == ("ratio: at least 0.95",) and outcomes["noisy"].goals == ()
@@ -152,8 +159,8 @@ def test_a_run_that_is_killed_leaves_what_was_finished_and_nothing_that_goes_on(
     into = tmp_path / "kept"
     into.mkdir()
     program = (
-        f"from tests.unit.benchmarks.test_gpu import part, record, run\n"
-        f"from pathlib import Path\nrun(Path({str(into)!r}), part(60), record())\n"
+        f"from tests.unit.benchmarks.test_gpu import part, record, run_part\n"
+        f"from pathlib import Path\nrun_part(Path({str(into)!r}), part(60), record())\n"
     )
     killed = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.DEVNULL)
     ends = time.monotonic() + 60
@@ -181,20 +188,24 @@ def _lives(pid: int) -> bool:
         return False
 
 
-def test_every_part_runs_on_the_cpu(tmp_path: Path) -> None:
-    """The command as it is typed, in its reduced form, without figures of worth."""
-    command = [sys.executable, "-m", "benchmarks.gpu", "--device", "cpu", "--into", str(tmp_path)]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=280)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    [kept] = read_all(tmp_path)
-    assert list(kept.parts) == [part.name for part in PARTS] and not kept.faults
-    skipped = [name for cases in kept.parts.values() for name, outcome in cases.items() if outcome.skipped]
-    assert skipped == ["two on two devices, NCCL"]
-    assert kept.parts["correctness"]["tests that are marked gpu"].figures is not None
-    assert not list((tmp_path / "open").glob("*")), "both cells are finished"
-    text = page.page([kept])
-    assert all(f"### {part.title}" in text for part in PARTS)
-    assert "Goal" not in text, "figures of a reduced run are judged by nobody"
+@runs("docs/gpu.md", "python -m benchmarks.gpu --data /data")
+def test_every_part_runs_on_the_cpu(terminal: Terminal, tmp_path: Path) -> None:
+    """The command as it is typed where there is no GPU: its reduced form, whose figures say nothing."""
+    [command] = terminal.commands
+    terminal.environment["CUDA_VISIBLE_DEVICES"] = ""
+    said = terminal.type(command, {"/data": str(tmp_path)})
+    first, *_ = said.splitlines()
+    assert "reduced form" in first and "FAILED" not in said and "MISSES" not in said
+    assert re.findall(r"^(\w.*) \(at most", said, re.MULTILINE) == [part.title for part in PARTS]
+    assert NOT_HERE.findall(said) == ["two on two devices, NCCL"]
+    assert NO_GPU.search(said)
+    assert re.findall(r"rounds (\d), of (\d)", said) == [("3", "3"), ("5", "5")], "both cells are finished"
+
+
+def test_figures_of_a_reduced_run_are_judged_by_nobody() -> None:
+    figures = Outcome(1.0, {"ratio": 0.5})
+    assert "Goal, ratio" in page.page([record(parts={"training": {"lenet": figures}})])
+    assert "Goal" not in page.page([replace(record(parts={"training": {"lenet": figures}}), size="reduced")])
 
 
 def test_the_page_is_of_what_is_kept() -> None:
