@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 
 from attacks.live_aggregator import LiveAggregator
+from tests.updates import digest_of
 
 PIECE = bytes(1 << 18)
 
@@ -20,7 +21,7 @@ def attack(target: LiveAggregator) -> None:
         "Content-Length": str(10**17),
         "Upload-Offset": "0",
         "Upload-Length": str(10**17),
-        "Upload-Digest": "0" * 64,
+        "Upload-Digest": digest_of(update),  # the honest one: only its length is untrue
     }
     with target.connect() as connection:
         connection.sendall(target.head("PATCH", f"{target.base}/updates/{target.task}", headers))
