@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from fedsilo.local.history import History
     from fedsilo.local.library import RunResult, run, simulate, sweep
     from fedsilo.local.sweep.results import SweepResult
+    from fedsilo.methods.building_blocks.local import train_model
     from fedsilo.methods.fedavg import FedAvg, FedAvgServer
     from fedsilo.methods.interface import (
         Assignment,
@@ -62,7 +63,6 @@ if TYPE_CHECKING:
         Updates,
     )
     from fedsilo.methods.method import Method
-    from fedsilo.methods.pieces.local import train_model
     from fedsilo.methods.state import State, Tree
     from fedsilo.tasks.interface import LearningTask
     from fedsilo.validation import load_manifest, validate
@@ -171,7 +171,7 @@ _MODULES = {
         "Updates",
     ),
     "fedsilo.methods.method": ("Method",),
-    "fedsilo.methods.pieces.local": ("train_model",),
+    "fedsilo.methods.building_blocks.local": ("train_model",),
     "fedsilo.methods.state": ("State", "Tree"),
     "fedsilo.tasks.interface": ("LearningTask",),
     "fedsilo.validation": ("load_manifest", "validate"),

@@ -77,8 +77,8 @@ def _aggregate(args: argparse.Namespace, config: AggregatorConfig) -> None:
     from fedsilo.engine.status import StatusSource, failed_status
     from fedsilo.engine.status_sinks import StatusFile, StatusSinks
     from fedsilo.engine.tracking import require_tracking, tracking
-    from fedsilo.event_loop import run_event_loop
-    from fedsilo.probes import probing
+    from fedsilo.http.event_loop import run_event_loop
+    from fedsilo.http.probes import probing
     from fedsilo_aggregator.http import AggregatorService
     from fedsilo_aggregator.metrics import exposition
     from fedsilo_aggregator.rounds import leaving_on_sigterm, serve, server_context

@@ -10,7 +10,7 @@ from io import FileIO
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
-from fedsilo.large_body import body_pieces, file_pieces
+from fedsilo.http.large_body import body_pieces, file_pieces
 
 
 def request_pieces(request: web.Request) -> AsyncGenerator[bytes | memoryview]:

@@ -14,10 +14,10 @@ from aiohttp import web
 
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.errors import Problem
-from fedsilo.listener import Connections
+from fedsilo.http.listener import Connections
+from fedsilo.http.refusals import problem_response, unreadable_body
+from fedsilo.http.threads import uninterrupted
 from fedsilo.logs import concerning
-from fedsilo.pieces import uninterrupted
-from fedsilo.refusals import problem_response, unreadable_body
 from fedsilo.wire import FINISH, VerifyKey, verify_request
 from fedsilo.wire.problems import one_line
 from fedsilo_aggregator.bodies import FileBody, request_pieces

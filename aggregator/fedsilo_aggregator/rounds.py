@@ -13,16 +13,16 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from fedsilo.durable import is_disk_full
 from fedsilo.engine.record import log_line
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.engine.status import StatusSource
 from fedsilo.engine.status_sinks import StatusSink
-from fedsilo.full_disk import FULL_DISK_SECONDS
-from fedsilo.listener import Listener
+from fedsilo.files.durable import is_disk_full
+from fedsilo.files.full_disk import FULL_DISK_SECONDS
+from fedsilo.http.listener import Listener
+from fedsilo.http.refusals import RefusingRunner
 from fedsilo.logs import about
 from fedsilo.process import TERMINATED
-from fedsilo.refusals import RefusingRunner
 from fedsilo_aggregator.http import AggregatorService
 
 log = logging.getLogger("fedsilo.aggregator")

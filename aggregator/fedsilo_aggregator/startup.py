@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.job import FederatedJobSpec
-from fedsilo.durable import is_disk_full, make_directory, unlink
 from fedsilo.engine.context import JobContext
 from fedsilo.engine.initial_weights import initial_weights
 from fedsilo.engine.public_dataset import PublicDataset
@@ -21,10 +20,11 @@ from fedsilo.engine.secure_sums import SecureSums
 from fedsilo.engine.store import JobIdentity, JobStore
 from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FedsiloError, ManifestInvalid, WorkdirConflict
-from fedsilo.full_disk import when_there_is_space
+from fedsilo.files.durable import is_disk_full, make_directory, unlink
+from fedsilo.files.full_disk import when_there_is_space
+from fedsilo.files.locking import DirectoryLock
 from fedsilo.learning.built import built_apart
 from fedsilo.learning.lazy_torch import is_torch_imported, prepare_numerics
-from fedsilo.locking import DirectoryLock
 from fedsilo.methods import registry
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import StoredTree

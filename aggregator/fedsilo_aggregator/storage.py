@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from fedsilo.durable import is_disk_full
 from fedsilo.errors import Problem, StorageFailed
+from fedsilo.files.durable import is_disk_full
 
 log = logging.getLogger("fedsilo.aggregator")
 

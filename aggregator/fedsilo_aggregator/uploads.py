@@ -21,11 +21,11 @@ from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedsilo.durable import AppendedFile, sync, unlink
 from fedsilo.encodings.check import require_decodable_update
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.errors import Problem
-from fedsilo.pieces import take_in_thread, uninterrupted
+from fedsilo.files.durable import AppendedFile, sync, unlink
+from fedsilo.http.threads import take_in_thread, uninterrupted
 from fedsilo.wire import AcceptedUpdate, Expected, UpdateChecker, VerifyKey
 from fedsilo_aggregator.storage import storage_problem
 

@@ -8,7 +8,7 @@ Must: of those without a proof only a fixed number is kept, and the oldest are c
 from __future__ import annotations
 
 from attacks.live_aggregator import LiveAggregator
-from fedsilo.listener import MAX_UNPROVEN
+from fedsilo.http.listener import MAX_UNPROVEN
 
 NUMBER = 600
 

@@ -14,7 +14,7 @@ import time
 from attacks.live_aggregator import LiveAggregator
 from attacks.live_service import is_closed
 from attacks.programs import NotRefused
-from fedsilo.listener import MAX_UNPROVEN
+from fedsilo.http.listener import MAX_UNPROVEN
 
 NUMBER = 1500
 BEGINNINGS = (b"", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"GET / HTTP/1.1\r\n\r\n")

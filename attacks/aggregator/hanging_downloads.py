@@ -8,7 +8,7 @@ Must: only so many connections of one silo are kept as the specification says; t
 from __future__ import annotations
 
 from attacks.live_aggregator import LiveAggregator
-from fedsilo.listener import MAX_PER_SILO
+from fedsilo.http.listener import MAX_PER_SILO
 
 NUMBER = 200
 

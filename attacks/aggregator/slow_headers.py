@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from attacks.live_aggregator import LiveAggregator
 from attacks.live_service import trickle
-from fedsilo.listener import UNPROVEN_SECONDS
+from fedsilo.http.listener import UNPROVEN_SECONDS
 
 ONCE = True
 NUMBER = 200

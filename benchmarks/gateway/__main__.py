@@ -15,7 +15,7 @@ import json
 from benchmarks.gateway.crowd import crowd
 from benchmarks.gateway.link import Link
 from benchmarks.gateway.rate import throughput
-from fedsilo.event_loop import run_event_loop
+from fedsilo.http.event_loop import run_event_loop
 
 POLLS, AT_ONCE = 200, 20
 SMALL_BYTES, LARGE_BYTES = 1_000_000, 100_000_000

@@ -20,7 +20,7 @@ import aiohttp
 
 from benchmarks.gateway.scene import Scene, agent, scene
 from benchmarks.memory import JOB, MB, Silo, write_answer
-from fedsilo.event_loop import run_event_loop
+from fedsilo.http.event_loop import run_event_loop
 from fedsilo.wire import BlobLink, Task, sign_request, signed_part, update_digest
 from fedsilo_agent.guard.client import AggregatorClient, Peer
 

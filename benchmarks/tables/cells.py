@@ -15,8 +15,8 @@ from fedsilo.api.job import FederatedJob
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.silo import Silo
 from fedsilo.errors import FedsiloError
-from fedsilo.kinds import KINDS
 from fedsilo.methods import registry
+from fedsilo.payload_kinds import KINDS
 from fedsilo.validation import registry_faults
 
 LOADER = "python:benchmarks.tables.datasets:load"

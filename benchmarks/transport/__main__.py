@@ -32,7 +32,7 @@ from benchmarks.transport.pictures import draw_roles, draw_scaling, draw_steps
 from benchmarks.transport.steps import WATERFALL
 from benchmarks.transport.tables import Pair, page
 from benchmarks.transport.waterfall import steps_of_round, steps_table
-from fedsilo.digests import ALGORITHMS, SHA256
+from fedsilo.files.digests import ALGORITHMS, SHA256
 from fedsilo.process import TERMINATED
 
 

@@ -32,8 +32,8 @@ from benchmarks.transport.processes import (
 )
 from benchmarks.transport.steps import ACKNOWLEDGEMENTS, RECEIPT, UPLOAD, Recorded, read_records
 from fedsilo.api.loading import load as load_job
-from fedsilo.digests import SHA256
 from fedsilo.engine.record import receipts
+from fedsilo.files.digests import SHA256
 from fedsilo.local.workdir import Workdir
 from fedsilo.methods.interface import EVALUATE
 from fedsilo.wire import issue_server, make_authority

@@ -34,7 +34,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.transport.processes import START, fork_each, shared_out
-from fedsilo.digests import hasher
+from fedsilo.files.digests import hasher
 
 CHUNK_BYTES = 1 << 20
 SUM_NUMBERS = 1 << 20

@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.transport.federation import Load, Measured, RoleUsage
 from benchmarks.transport.model import SentModel
-from fedsilo.digests import SHA256
+from fedsilo.files.digests import SHA256
 
 FIELDS = tuple(field.name for field in fields(Measured))
 

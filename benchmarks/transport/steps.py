@@ -63,7 +63,7 @@ STEPS = (
     Step("aggregator", "serve a blob", "fedsilo_aggregator.bodies:FileBody.prepare"),
     Step("aggregator", "receive an update", "fedsilo_aggregator.uploads:Uploads.receive"),
     Step("aggregator", "  check", "fedsilo.wire.checker:UpdateChecker.feed"),
-    Step("aggregator", "  write", "fedsilo.durable:AppendedFile.append"),
+    Step("aggregator", "  write", "fedsilo.files.durable:AppendedFile.append"),
     Step("aggregator", "  sync", "fedsilo_aggregator.uploads:sync"),
     Step("aggregator", "close the round", "fedsilo.engine.round_engine:RoundEngine.settle"),
     Step("aggregator", "  fold", "fedsilo.engine.workflow:Workflow.fold"),

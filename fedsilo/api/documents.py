@@ -20,7 +20,7 @@ from fedsilo.api.faults import ABSENT, Fault
 from fedsilo.api.json_yaml import MAX_VALUES, Collected, JsonLoader, Mark, TooLarge, UnfitValue, expanded
 from fedsilo.api.text import first_line
 from fedsilo.errors import UnfitFile
-from fedsilo.plain_files import read_named
+from fedsilo.files.plain_files import read_named
 
 WRITTEN = "manifest"
 """What stands for the file of documents that a program has written."""

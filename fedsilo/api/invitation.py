@@ -14,7 +14,7 @@ from fedsilo.api.documents import Contents, documents_in
 from fedsilo.api.messages import message_of
 from fedsilo.api.silo_status import HubAddress
 from fedsilo.errors import ManifestInvalid
-from fedsilo.plain_files import read_named
+from fedsilo.files.plain_files import read_named
 
 MAX_INVITATION_BYTES = 1 << 18
 

@@ -40,7 +40,7 @@ from fedsilo.api.parameters import InitialWeightsSpec, ParametersSpec
 from fedsilo.api.quorum import quorum
 from fedsilo.api.silo import Resources
 from fedsilo.api.training import TrainingSpec
-from fedsilo.digests import SHA256
+from fedsilo.files.digests import SHA256
 
 
 class MethodSpec(Fields):

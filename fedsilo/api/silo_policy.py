@@ -24,7 +24,7 @@ from fedsilo.api.common import (
     wrong,
 )
 from fedsilo.api.differential_privacy import PrivacyUnit
-from fedsilo.kinds import PayloadKind
+from fedsilo.payload_kinds import PayloadKind
 
 PersonalAccuracy = Literal["Withheld", "Mean", "PerSilo"]
 Verdict = Literal["Approved", "Refused"]

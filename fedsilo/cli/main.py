@@ -14,8 +14,8 @@ from importlib import import_module
 from pathlib import Path
 
 from fedsilo.cli.help_text import CommandsHelp
-from fedsilo.durable import is_disk_full
 from fedsilo.errors import FedsiloError, ManifestInvalid, StorageFailed
+from fedsilo.files.durable import is_disk_full
 from fedsilo.process import exit_without_collecting, importing_for_good, version
 
 COMMANDS = {

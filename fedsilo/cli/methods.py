@@ -14,7 +14,6 @@ from pydantic import BaseModel, ValidationError
 
 from fedsilo.api.allowed_imports import looking_at, running
 from fedsilo.api.job import FederatedJobSpec
-from fedsilo.api.payload_kinds import count_samples
 from fedsilo.api.reference import type_text
 from fedsilo.api.text import comma_separated, counted
 from fedsilo.cli.allow_import import add_allow_import
@@ -25,6 +24,7 @@ from fedsilo.methods.differential_privacy import uncovered
 from fedsilo.methods.interface import EVALUATE, EVALUATION, Payload, Step
 from fedsilo.methods.method import Method
 from fedsilo.methods.silo_privacy import uncovered_silo
+from fedsilo.payload_kinds import count_samples
 from fedsilo.wire.tensors import DTYPES
 
 ROUNDS = 10

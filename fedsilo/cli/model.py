@@ -16,8 +16,8 @@ from fedsilo.api.observed import Object, condition, holds, reference, status_of
 from fedsilo.cli.cluster.federation import get_job
 from fedsilo.cli.cluster.kubectl import Kubectl, add_cluster_arguments
 from fedsilo.cli.cluster.reading import Copy, ReaderPod, reader_pod, reading
-from fedsilo.durable import publish
 from fedsilo.errors import JobFailed, ManifestInvalid, Problem
+from fedsilo.files.durable import publish
 
 CURVES = "curves.tfevents"
 """The learning curves, where the job asked for them; beside the model."""

@@ -8,10 +8,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedsilo.api.job import FederatedJobSpec
-from fedsilo.api.payload_kinds import count_samples, describe_kind
 from fedsilo.errors import FedsiloError
 from fedsilo.methods import registry
 from fedsilo.methods.interface import EVALUATE, PREPROCESSING, Payload, Phase, Step
+from fedsilo.payload_kinds import count_samples, describe_kind
 
 
 def contract(spec: Mapping[str, Any], parameters: int | None) -> dict[str, Any]:

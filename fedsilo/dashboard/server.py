@@ -24,7 +24,7 @@ from fedsilo.dashboard.feed import Feed, Taken
 from fedsilo.dashboard.institution import InstitutionSnapshot, institution
 from fedsilo.dashboard.snapshot import JobsSnapshot, PageSnapshot
 from fedsilo.dashboard.view import Document, overview, page
-from fedsilo.http_log import SERVER_LOG
+from fedsilo.http.log import SERVER_LOG
 
 MAX_WAIT_SECONDS = 30.0
 """Time that a request may wait for another document: less than proxies allow."""

@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fedsilo.durable import RESTORE, append_durably, readable, truncate
 from fedsilo.errors import FileDamaged
-from fedsilo.plain_files import open_plain
+from fedsilo.files.durable import RESTORE, append_durably, readable, truncate
+from fedsilo.files.plain_files import open_plain
 
 
 class CommittedLines:

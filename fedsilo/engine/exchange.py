@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedsilo.durable import remove, rename, sync_directory, unlink
 from fedsilo.encodings.check import require_decodable_update
 from fedsilo.engine.round import OpenRound, RoundOutcome, fatal_failure
 from fedsilo.engine.sealing import SealedTask
 from fedsilo.errors import FileDamaged, Problem, SiloFailed
-from fedsilo.json_files import read_with_digest, require_fields, write_with_digest
+from fedsilo.files.durable import remove, rename, sync_directory, unlink
+from fedsilo.files.json_files import read_with_digest, require_fields, write_with_digest
 from fedsilo.methods.interface import Assignment, Exchange
 from fedsilo.methods.schedule import exchange_id
 from fedsilo.methods.state import State

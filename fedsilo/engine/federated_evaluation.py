@@ -21,9 +21,9 @@ from fedsilo.learning.metrics.catalogue import LOSS, RMSE, over_silos
 from fedsilo.learning.metrics.chosen import LOG_LIKELIHOOD, TOKENS, ChosenMetrics
 from fedsilo.learning.metrics.confusion import LABEL_OUTCOMES, Figures
 from fedsilo.learning.metrics.sums import BIN_ROWS, Sums
+from fedsilo.methods.building_blocks.feature_statistics import KIND
+from fedsilo.methods.building_blocks.score_sums import statistics_in
 from fedsilo.methods.interface import CALIBRATION, CONFUSION, TARGETS, Updates
-from fedsilo.methods.pieces.feature_statistics import KIND
-from fedsilo.methods.pieces.score_sums import statistics_in
 from fedsilo.methods.state import Tree
 
 MAX_COUNT = 2**53

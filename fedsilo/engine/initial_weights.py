@@ -13,8 +13,8 @@ from numpy import isfinite
 
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.text import shortened
-from fedsilo.durable import require_content
 from fedsilo.errors import DataInvalid, FileDamaged, Problem
+from fedsilo.files.durable import require_content
 from fedsilo.methods.state import StoredTree
 from fedsilo.wire import BlobRef, ModelSignature, TensorSpec, open_blob
 

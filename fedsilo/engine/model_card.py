@@ -20,12 +20,12 @@ from typing import Any
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.text import counted
 from fedsilo.data.schema import Schema
-from fedsilo.durable import write_durably
 from fedsilo.engine.card_metadata import front_matter, task_name
 from fedsilo.engine.data_description import data_section, silos_classes
 from fedsilo.engine.markdown import escaped, table, yaml_block
 from fedsilo.engine.provenance import FILE as PROVENANCE
 from fedsilo.engine.record import Record, counted_silos, total_samples
+from fedsilo.files.durable import write_durably
 from fedsilo.methods.method import Method
 
 log = logging.getLogger("fedsilo.engine")

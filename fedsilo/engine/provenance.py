@@ -24,8 +24,8 @@ from pydantic.alias_generators import to_camel
 
 from fedsilo.api.digest import frozen_spec
 from fedsilo.api.job import FederatedJobSpec
-from fedsilo.durable import publish, temporary_file
 from fedsilo.engine.store import JobIdentity
+from fedsilo.files.durable import publish, temporary_file
 from fedsilo.methods.state import State
 from fedsilo.wire import ChainEnd, SigningKey, VerifyKey, seal_chain
 

@@ -12,10 +12,10 @@ from typing import Any
 from fedsilo.api.data import DataSpec
 from fedsilo.data.comparison import SchemaFault
 from fedsilo.data.schema import Schema
-from fedsilo.durable import unlink
 from fedsilo.engine.schemata import ABSENT_SECONDS, ABSENT_SHARE
 from fedsilo.errors import DataInvalid, FileDamaged, SiloFailed
-from fedsilo.json_files import Fields, read_with_digest, write_with_digest
+from fedsilo.files.durable import unlink
+from fedsilo.files.json_files import Fields, read_with_digest, write_with_digest
 from fedsilo.readiness.announced import AnnouncedFinding, announced_findings, described
 from fedsilo.readiness.finding import SEVERITY, ReadinessFinding, ordered
 

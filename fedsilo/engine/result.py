@@ -11,9 +11,9 @@ import numpy as np
 
 from fedsilo.api.figures import finite
 from fedsilo.api.job import FederatedJobSpec, ModelSpec
-from fedsilo.durable import make_own_directory
 from fedsilo.engine.store import JobIdentity
-from fedsilo.json_files import write_json
+from fedsilo.files.durable import make_own_directory
+from fedsilo.files.json_files import write_json
 from fedsilo.wire import write_tensors
 
 CHECKPOINTS = "checkpoints"

@@ -11,9 +11,9 @@ from pathlib import Path
 from fedsilo.api.data import DataSpec
 from fedsilo.data.comparison import SchemaFault, compare, mismatch_text
 from fedsilo.data.schema import Schema
-from fedsilo.durable import unlink
 from fedsilo.errors import DataInvalid, FileDamaged, SiloFailed
-from fedsilo.json_files import Fields, read_with_digest, write_with_digest
+from fedsilo.files.durable import unlink
+from fedsilo.files.json_files import Fields, read_with_digest, write_with_digest
 
 PATIENCE_SECONDS, PATIENCE_SHARE = 30.0, 0.1
 """Longest time for which a silo waits for others that are there and have not announced theirs, in seconds and as a

@@ -18,7 +18,6 @@ from fedsilo.api.job import FederatedJobSpec
 from fedsilo.engine.fold import FoldedUpdates
 from fedsilo.engine.summed_updates import SummedUpdates
 from fedsilo.errors import Problem
-from fedsilo.kinds import SECURE_AGGREGATION
 from fedsilo.methods.interface import Assignment, Exchange
 from fedsilo.methods.schedule import exchange_id, participants
 from fedsilo.methods.secure_sums import (
@@ -35,6 +34,7 @@ from fedsilo.methods.secure_sums import (
     sum_context,
 )
 from fedsilo.methods.state import State, Tree
+from fedsilo.payload_kinds import SECURE_AGGREGATION
 from fedsilo.secure_aggregation.aggregator_side import add_masked, agreed_broadcast, unmask
 from fedsilo.secure_aggregation.layout import Layout
 from fedsilo.secure_aggregation.messages import (

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from fedsilo.api.conditions import ENDS
 from fedsilo.engine.status import EngineStatus
-from fedsilo.json_files import write_json, write_json_visibly
+from fedsilo.files.json_files import write_json, write_json_visibly
 
 
 class StatusSink(Protocol):

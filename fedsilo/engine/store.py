@@ -22,10 +22,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedsilo.durable import RESTORE, make_own_directory, remove, require_content
 from fedsilo.engine.committed_lines import CommittedLines
 from fedsilo.errors import FileDamaged, WorkdirConflict
-from fedsilo.json_files import Fields, read_with_digest, write_with_digest
+from fedsilo.files.durable import RESTORE, make_own_directory, remove, require_content
+from fedsilo.files.json_files import Fields, read_with_digest, write_with_digest
 from fedsilo.methods.state import State
 
 STATE_FIELDS: Fields = {

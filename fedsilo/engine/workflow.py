@@ -40,6 +40,8 @@ from fedsilo.engine.summed_updates import TOGETHER, summed_openly
 from fedsilo.errors import FedsiloError, JobFailed, MethodError, Problem
 from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.learning.preprocessing_numbers import to_document
+from fedsilo.methods.building_blocks.feature_statistics import pool
+from fedsilo.methods.building_blocks.preprocessing import numbers_of
 from fedsilo.methods.interface import (
     EVALUATE,
     INITIAL,
@@ -50,8 +52,6 @@ from fedsilo.methods.interface import (
     Updates,
 )
 from fedsilo.methods.method import Method
-from fedsilo.methods.pieces.feature_statistics import pool
-from fedsilo.methods.pieces.preprocessing import numbers_of
 from fedsilo.methods.schedule import is_evaluated, participants
 from fedsilo.methods.secure_sums import (
     CONFIRMED,

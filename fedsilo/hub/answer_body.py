@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator
 
 import aiohttp
 
+from fedsilo.http.large_body import body_pieces
 from fedsilo.hub.https import SILENCE_SECONDS
-from fedsilo.large_body import body_pieces
 
 
 def answer_pieces(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes | memoryview]:

@@ -14,8 +14,8 @@ from pydantic import Field
 from fedsilo.api.common import Fields
 from fedsilo.api.loading import load_document
 from fedsilo.api.silo_policy import Approval
-from fedsilo.durable import write_durably
 from fedsilo.errors import ManifestInvalid
+from fedsilo.files.durable import write_durably
 from fedsilo.institution.directory import SiloDirectory
 
 MAX_APPROVALS = 200

@@ -30,10 +30,10 @@ from pydantic import ValidationError
 
 from fedsilo.api.observed import UID
 from fedsilo.api.silo_status import HubAddress
-from fedsilo.durable import make_own_directory, unlink, write_durably
 from fedsilo.errors import FileDamaged, ManifestInvalid, Problem, WorkdirConflict
-from fedsilo.json_files import read_with_digest, write_with_digest
-from fedsilo.locking import DirectoryLock
+from fedsilo.files.durable import make_own_directory, unlink, write_durably
+from fedsilo.files.json_files import read_with_digest, write_with_digest
+from fedsilo.files.locking import DirectoryLock
 from fedsilo.silo.receipts import AGENTS, VOLUME
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import SigningKey, VerifyKey

@@ -14,8 +14,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
 
-from fedsilo.durable import make_own_directory
 from fedsilo.errors import FedsiloError
+from fedsilo.files.durable import make_own_directory
 from fedsilo.hub.doctor.finding import Finding, failed, holds, skipped
 from fedsilo.hub.doctor.storage import examine_storage
 from fedsilo.hub.doctor.way import examine_way

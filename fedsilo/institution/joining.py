@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedsilo.api.invitation import SiloInvitation
-from fedsilo.durable import make_directory, unlink
 from fedsilo.errors import ManifestInvalid, Problem, WorkdirConflict
+from fedsilo.files.durable import make_directory, unlink
+from fedsilo.files.json_files import write_with_digest
 from fedsilo.hub.client import hub_client
 from fedsilo.hub.following import token_digest
 from fedsilo.hub.https import HttpsClient
 from fedsilo.institution.directory import SiloDirectory, SiloIdentity
 from fedsilo.institution.silo_file import write_template
-from fedsilo.json_files import write_with_digest
 from fedsilo.process import version
 from fedsilo.wire import SigningKey, VerifyKey
 

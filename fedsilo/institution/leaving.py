@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from fedsilo.files.json_files import read_with_digest, write_with_digest
 from fedsilo.hub.client import hub_client
 from fedsilo.institution.directory import RESTORE, SiloDirectory, SiloIdentity
-from fedsilo.json_files import read_with_digest, write_with_digest
 from fedsilo.silo.leaving import sign_leaving
 from fedsilo.wire import VerifyKey
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from fedsilo.durable import is_disk_full
+from fedsilo.files.durable import is_disk_full
 
 log = logging.getLogger("fedsilo.silo")
 

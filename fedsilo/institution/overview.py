@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from fedsilo.api.observed import Object, status_of
+from fedsilo.files.json_files import read_json
+from fedsilo.files.locking import DirectoryLock
 from fedsilo.institution.deciding import records
 from fedsilo.institution.directory import SiloDirectory
 from fedsilo.institution.part import job_of
-from fedsilo.json_files import read_json
-from fedsilo.locking import DirectoryLock
 
 
 def overview(directory: SiloDirectory) -> dict[str, Any]:

@@ -11,14 +11,14 @@ from fedsilo.api.agent import FrozenJob
 from fedsilo.api.observed import Object, status_of, uid_of
 from fedsilo.api.silo import Silo
 from fedsilo.api.timestamps import timestamp
-from fedsilo.durable import make_own_directory, read_file, rename, sync_directory
 from fedsilo.errors import FileDamaged
+from fedsilo.files.durable import make_own_directory, read_file, rename, sync_directory
+from fedsilo.files.json_files import read_with_digest, write_with_digest
 from fedsilo.institution.assess import GUARD, TRAINER, PartState, ProcessState, assess
 from fedsilo.institution.budgets import reserving
 from fedsilo.institution.directory import RESTORE, SiloDirectory
 from fedsilo.institution.processes import AgentProcesses
 from fedsilo.institution.rotating import is_own
-from fedsilo.json_files import read_with_digest, write_with_digest
 from fedsilo.local.child_processes import ForkServerClient
 from fedsilo.local.outcome import clear_failures
 from fedsilo.silo.audit_chain import FILE, AuditBroken

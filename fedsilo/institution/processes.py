@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedsilo.durable import make_own_directory, write_durably
+from fedsilo.files.durable import make_own_directory, write_durably
 from fedsilo.institution.assess import GUARD, TRAINER, ProcessState
 from fedsilo.institution.directory import SiloDirectory
 from fedsilo.local.child_processes import GRACE_SECONDS, ChildProcess, ForkServerClient

@@ -10,9 +10,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fedsilo.durable import link, make_own_directory, rename, sync_directory, unlink
+from fedsilo.files.durable import link, make_own_directory, rename, sync_directory, unlink
+from fedsilo.files.json_files import read_with_digest, write_with_digest
 from fedsilo.institution.directory import RESTORE, SiloDirectory, SiloIdentity
-from fedsilo.json_files import read_with_digest, write_with_digest
 from fedsilo.silo.rotation import sign_rotation
 from fedsilo.wire import SigningKey, VerifyKey
 

@@ -15,8 +15,10 @@ from typing import Any, Never
 
 from fedsilo.api.observed import Object
 from fedsilo.api.timestamps import timestamp
-from fedsilo.durable import is_disk_full
 from fedsilo.errors import ManifestInvalid
+from fedsilo.files.durable import is_disk_full
+from fedsilo.files.json_files import write_json, write_with_digest
+from fedsilo.http.probes import probing
 from fedsilo.hub.client import hub_client
 from fedsilo.hub.contact import Contact
 from fedsilo.hub.following import Following, Membership
@@ -25,8 +27,6 @@ from fedsilo.institution.directory import SiloDirectory, SiloIdentity
 from fedsilo.institution.executor import Executor
 from fedsilo.institution.metrics import exposition
 from fedsilo.institution.silo_file import WatchedSilo
-from fedsilo.json_files import write_json, write_with_digest
-from fedsilo.probes import probing
 from fedsilo.process import run_until_signalled, version
 from fedsilo.silo.offer import offers, sign_offer
 from fedsilo.wire import SigningKey

@@ -8,8 +8,8 @@ from pathlib import Path
 from fedsilo.api.loading import load_document
 from fedsilo.api.silo import Silo
 from fedsilo.api.silo_status import HubAddress, SiloStatus
-from fedsilo.durable import write_durably
 from fedsilo.errors import FedsiloError, ManifestInvalid
+from fedsilo.files.durable import write_durably
 from fedsilo.institution.approvals import merged, read_approvals
 from fedsilo.institution.directory import SiloDirectory, SiloIdentity
 from fedsilo.silo.shared_data import shared_data

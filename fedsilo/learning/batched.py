@@ -19,8 +19,9 @@ from fedsilo.errors import MethodError
 from fedsilo.learning.divergence import diverged
 from fedsilo.learning.examples import Examples, batches
 from fedsilo.learning.models import Model, load_tree
+from fedsilo.learning.plan import View
 from fedsilo.learning.stacked_optimizers import Stack, StackedOptimizer
-from fedsilo.learning.training import LocalTraining, TrainingReport, View, has_batch_norm, steps_of
+from fedsilo.learning.training import LocalTraining, TrainingReport, has_batch_norm, steps_of
 
 Tree = dict[str, np.ndarray]
 

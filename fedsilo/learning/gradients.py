@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,9 +14,7 @@ from torch.amp.grad_scaler import GradScaler
 
 from fedsilo.errors import MethodError
 from fedsilo.learning.optimizers import LOSS_SCALE, Optimizer, OptimizerState
-
-if TYPE_CHECKING:
-    from fedsilo.learning.training import LocalTraining
+from fedsilo.learning.plan import LocalTraining
 
 Loss = Callable[[Any, Tensor, Tensor], Tensor]
 """(module, features, targets) -> mean loss of the batch, differentiable; some need a `Model`."""

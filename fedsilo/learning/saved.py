@@ -21,13 +21,13 @@ from fedsilo.api.job import LearningTaskSpec, ModelSpec
 from fedsilo.api.messages import first_fault, shown
 from fedsilo.api.text import first_line
 from fedsilo.errors import DataInvalid, ImportNotAllowed, ManifestInvalid, MethodError
-from fedsilo.json_files import MAX_DESCRIPTION_BYTES, NotJson, read_document
+from fedsilo.files.json_files import MAX_DESCRIPTION_BYTES, NotJson, read_document
+from fedsilo.files.plain_files import open_plain
 from fedsilo.learning.described import require_described
 from fedsilo.learning.made_models import CONFIGS
 from fedsilo.learning.models import build_module, load_tree, with_preprocessing
 from fedsilo.learning.preprocessing import Preprocessing
 from fedsilo.learning.preprocessing_numbers import from_document
-from fedsilo.plain_files import open_plain
 from fedsilo.wire.blob import map_blob
 
 

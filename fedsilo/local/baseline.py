@@ -19,7 +19,7 @@ from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.loading import JobManifest, load
 from fedsilo.engine.initial_weights import initial_weights
 from fedsilo.engine.scoring import load_test_set
-from fedsilo.json_files import write_json
+from fedsilo.files.json_files import write_json
 from fedsilo.learning.devices import pick_device, prepare_torch
 from fedsilo.learning.evaluation import evaluate
 from fedsilo.learning.examples import Examples
@@ -35,8 +35,8 @@ from fedsilo.learning.seeding import derive_seed
 from fedsilo.learning.training import LocalTraining, fit
 from fedsilo.local.evaluation import pooled
 from fedsilo.logs import start_logging
-from fedsilo.methods.pieces.feature_statistics import pool_examples
-from fedsilo.methods.pieces.preprocessing import numbers_of
+from fedsilo.methods.building_blocks.feature_statistics import pool_examples
+from fedsilo.methods.building_blocks.preprocessing import numbers_of
 from fedsilo.methods.state import StoredTree
 from fedsilo.process import exit_with_parent, run_until_done
 from fedsilo.silo.context import trained_by_the_job

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from fedsilo.durable import is_disk_full
+from fedsilo.files.durable import is_disk_full
 
 T = TypeVar("T")
 

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 from fedsilo.api.allowed_imports import looking_at
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.text import first_line
-from fedsilo.durable import publish, temporary_file
 from fedsilo.errors import ManifestInvalid, MethodError
+from fedsilo.files.durable import publish, temporary_file
 from fedsilo.validation import Source, as_manifest
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from fedsilo.durable import remove
-from fedsilo.json_files import read_json, write_json
+from fedsilo.files.durable import remove
+from fedsilo.files.json_files import read_json, write_json
 from fedsilo.local.child_processes import ChildProcess
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import FINISH

@@ -18,7 +18,7 @@ from fedsilo.api.loading import JobManifest
 from fedsilo.api.status import FederatedJobStatus, condition_of
 from fedsilo.engine.record import total_samples
 from fedsilo.errors import PolicyRefused
-from fedsilo.json_files import read_json
+from fedsilo.files.json_files import read_json
 from fedsilo.local.workdir import Workdir
 from fedsilo.silo.privacy_ledger import PrivacyLedger
 from fedsilo.silo.trainer_files import read_object

@@ -15,7 +15,7 @@ from typing import Any
 
 from fedsilo.api.loading import JobManifest
 from fedsilo.errors import FedsiloError
-from fedsilo.json_files import read_json
+from fedsilo.files.json_files import read_json
 from fedsilo.local.child_processes import ChildProcess, ForkServerClient, end_all, logins
 from fedsilo.local.disk_space import DiskSpace
 from fedsilo.local.display import Display

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from fedsilo.json_files import write_json
+from fedsilo.files.json_files import write_json
 from fedsilo.local.child_processes import ChildProcess, ForkServerClient
 from fedsilo.local.disk_space import DiskSpace
 from fedsilo.local.outcome import is_dismissed, report_lost_trainer

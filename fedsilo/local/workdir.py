@@ -28,13 +28,13 @@ from fedsilo.api.common import Metadata, ObjectRef
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.silo import Silo
-from fedsilo.durable import make_directory, make_own_directory, publish, temporary_file, write_durably
 from fedsilo.errors import WorkdirConflict
-from fedsilo.json_files import read_with_digest, write_json, write_with_digest
+from fedsilo.files.durable import make_directory, make_own_directory, publish, temporary_file, write_durably
+from fedsilo.files.json_files import read_with_digest, write_json, write_with_digest
+from fedsilo.files.locking import NAME as LOCK_FILE
+from fedsilo.files.locking import DirectoryLock
 from fedsilo.local.disk_space import DiskSpace
 from fedsilo.local.outcome import clear_outcome
-from fedsilo.locking import NAME as LOCK_FILE
-from fedsilo.locking import DirectoryLock
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import SigningKey
 

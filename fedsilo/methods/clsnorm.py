@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from fedsilo.methods.building_blocks.class_weights import MIN_NORM, normalised
+from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.fedavg import FedAvg, FedAvgServer
 from fedsilo.methods.interface import Reply, ServerContext, SiloContext, SiloStep, SiloTask, Snapshot
-from fedsilo.methods.pieces.class_weights import MIN_NORM, normalised
-from fedsilo.methods.pieces.local import train_model
 from fedsilo.methods.state import State
 
 if TYPE_CHECKING:

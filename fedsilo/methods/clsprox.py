@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
+from fedsilo.methods.building_blocks.local import train_model
+from fedsilo.methods.building_blocks.proximal import proximal_loss
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import MethodConfig, Reply, SiloContext, SiloStep, SiloTask
-from fedsilo.methods.pieces.local import train_model
-from fedsilo.methods.pieces.proximal import proximal_loss
 from fedsilo.methods.state import State
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from fedsilo.api.communication import UploadSpec
 from fedsilo.encodings.registry import with_encoding
 from fedsilo.errors import MethodError
-from fedsilo.kinds import KINDS
+from fedsilo.methods.building_blocks.buffers import is_statistic
 from fedsilo.methods.interface import Payload, Step
-from fedsilo.methods.pieces.buffers import is_statistic
+from fedsilo.payload_kinds import KINDS
 from fedsilo.wire import Contract, ExpectedBlock, ModelSignature
 
 

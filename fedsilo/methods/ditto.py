@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from fedsilo.methods.building_blocks.local import train_model
+from fedsilo.methods.building_blocks.own_models import own_model
+from fedsilo.methods.building_blocks.proximal import Distance, proximal_loss
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import PERSONAL, MethodConfig, Reply, SiloContext, SiloStep, SiloTask
-from fedsilo.methods.pieces.local import train_model
-from fedsilo.methods.pieces.own_models import own_model
-from fedsilo.methods.pieces.proximal import Distance, proximal_loss
 from fedsilo.methods.state import State
 
 if TYPE_CHECKING:

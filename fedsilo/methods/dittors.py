@@ -11,11 +11,16 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
+from fedsilo.methods.building_blocks.proximal import Distance
+from fedsilo.methods.building_blocks.restricted_softmax import (
+    Scaling,
+    class_counts,
+    class_scales,
+    restricted_loss,
+)
+from fedsilo.methods.building_blocks.two_stages import CITATION
 from fedsilo.methods.ditto import Ditto, PullConfig
 from fedsilo.methods.interface import SiloContext
-from fedsilo.methods.pieces.proximal import Distance
-from fedsilo.methods.pieces.restricted_softmax import Scaling, class_counts, class_scales, restricted_loss
-from fedsilo.methods.pieces.two_stages import CITATION
 
 if TYPE_CHECKING:
     from fedsilo.learning.training import Loss

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+from fedsilo.methods.building_blocks.local import PlainTraining, train_model
 from fedsilo.methods.interface import (
     Assignment,
     Exchange,
@@ -23,7 +24,6 @@ from fedsilo.methods.interface import (
     Updates,
 )
 from fedsilo.methods.method import MechanismName, Method
-from fedsilo.methods.pieces.local import PlainTraining, train_model
 from fedsilo.methods.state import State
 from fedsilo.tasks.interface import EVERY_TASK
 from fedsilo.tasks.registry import kind_of

@@ -11,9 +11,9 @@ from typing import Literal
 
 from pydantic import Field
 
+from fedsilo.methods.building_blocks.server_optimizers import change, moment, moments, stepped
 from fedsilo.methods.fedavg import FedAvg, FedAvgServer
 from fedsilo.methods.interface import Exchange, MethodConfig, ServerContext, Updates
-from fedsilo.methods.pieces.server_optimizers import change, moment, moments, stepped
 from fedsilo.methods.state import State
 from fedsilo.tasks.interface import EVERY_TASK
 

@@ -58,7 +58,7 @@ class FedDFServer(FedAvgServer):
 
     def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
         """x_{t,0} <- mean of x_k; then N steps towards the ensemble of the x_k."""
-        from fedsilo.methods.pieces.ensembles import softmax, taught_by, unchanged
+        from fedsilo.methods.building_blocks.ensembles import softmax, taught_by, unchanged
 
         teachers = (updates.tensors(silo, "model") for silo in updates.silos)
         plan = partial(self.plan, job.seed("distillation", exchange.round))

@@ -13,10 +13,10 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
+from fedsilo.methods.building_blocks.local import train_model
+from fedsilo.methods.building_blocks.restricted_softmax import class_counts, shifted_loss
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import MethodConfig, Reply, SiloContext, SiloStep, SiloTask
-from fedsilo.methods.pieces.local import train_model
-from fedsilo.methods.pieces.restricted_softmax import class_counts, shifted_loss
 from fedsilo.methods.state import State
 
 MISSING = 1e-8

@@ -10,9 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from fedsilo.methods.fedavg import FedAvg, FedAvgServer
-from fedsilo.methods.interface import Exchange, MethodConfig, ServerContext, Updates
-from fedsilo.methods.pieces.server_optimizers import (
+from fedsilo.methods.building_blocks.server_optimizers import (
     adapted,
     change,
     moment,
@@ -20,6 +18,8 @@ from fedsilo.methods.pieces.server_optimizers import (
     second_moment,
     stepped,
 )
+from fedsilo.methods.fedavg import FedAvg, FedAvgServer
+from fedsilo.methods.interface import Exchange, MethodConfig, ServerContext, Updates
 from fedsilo.methods.state import State
 from fedsilo.tasks.interface import EVERY_TASK
 

@@ -12,10 +12,15 @@ from typing import Literal
 
 from pydantic import Field
 
+from fedsilo.methods.building_blocks.inherited import (
+    InheritedConfig,
+    InheritingServer,
+    inherit,
+    transfer_loss,
+)
+from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import Reply, SiloContext, SiloStep, SiloTask
-from fedsilo.methods.pieces.inherited import InheritedConfig, InheritingServer, inherit, transfer_loss
-from fedsilo.methods.pieces.local import train_model
 from fedsilo.methods.state import State
 
 

@@ -14,6 +14,9 @@ from typing import Literal
 from pydantic import Field
 
 from fedsilo.api.faults import Finding
+from fedsilo.methods.building_blocks.local import train_model
+from fedsilo.methods.building_blocks.partial_work import WORK, full_work, partial_work, stragglers
+from fedsilo.methods.building_blocks.proximal import proximal_loss
 from fedsilo.methods.fedavg import FedAvg, FedAvgServer
 from fedsilo.methods.interface import (
     Assignment,
@@ -26,9 +29,6 @@ from fedsilo.methods.interface import (
     SiloStep,
     SiloTask,
 )
-from fedsilo.methods.pieces.local import train_model
-from fedsilo.methods.pieces.partial_work import WORK, full_work, partial_work, stragglers
-from fedsilo.methods.pieces.proximal import proximal_loss
 from fedsilo.methods.state import Scalar, State
 from fedsilo.tasks.interface import EVERY_TASK
 

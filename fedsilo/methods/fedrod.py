@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from pydantic import Field
 
+from fedsilo.methods.building_blocks.restricted_softmax import class_counts
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import PERSONAL, MethodConfig, Reply, SiloContext, SiloStep, SiloTask
-from fedsilo.methods.pieces.restricted_softmax import class_counts
 from fedsilo.methods.state import State, Tree
 
 if TYPE_CHECKING:

@@ -12,10 +12,15 @@ from typing import Literal
 
 from pydantic import Field
 
+from fedsilo.methods.building_blocks.local import train_model
+from fedsilo.methods.building_blocks.restricted_softmax import (
+    Scaling,
+    class_counts,
+    class_scales,
+    restricted_loss,
+)
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import MethodConfig, Reply, SiloContext, SiloStep, SiloTask
-from fedsilo.methods.pieces.local import train_model
-from fedsilo.methods.pieces.restricted_softmax import Scaling, class_counts, class_scales, restricted_loss
 from fedsilo.methods.state import State
 
 SCALINGS: Mapping[str, Scaling] = {"paper": "mask", "released": "frequency", "complete": "share"}

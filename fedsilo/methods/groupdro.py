@@ -14,6 +14,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from fedsilo.methods.building_blocks.mixing import MixupConfig, mixup_loss
 from fedsilo.methods.fedavg import FedAvg, FedAvgServer
 from fedsilo.methods.interface import (
     Exchange,
@@ -26,7 +27,6 @@ from fedsilo.methods.interface import (
     Step,
     Updates,
 )
-from fedsilo.methods.pieces.mixing import MixupConfig, mixup_loss
 from fedsilo.methods.state import State
 
 FIRST_LOSS = "first_loss"

@@ -12,6 +12,8 @@ from dataclasses import replace
 from typing import ClassVar
 
 from fedsilo.api.job import ModelSpec
+from fedsilo.methods.building_blocks.local import train_model
+from fedsilo.methods.building_blocks.own_models import own_model
 from fedsilo.methods.interface import (
     PERSONAL,
     Assignment,
@@ -28,8 +30,6 @@ from fedsilo.methods.interface import (
     Updates,
 )
 from fedsilo.methods.method import Method
-from fedsilo.methods.pieces.local import train_model
-from fedsilo.methods.pieces.own_models import own_model
 from fedsilo.methods.state import Scalar, State
 
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fedsilo.methods.fedavg import FedAvg
-from fedsilo.methods.interface import Reply, SiloContext, SiloStep, SiloTask
-from fedsilo.methods.pieces.inherited import InheritingServer
-from fedsilo.methods.pieces.local import train_model
-from fedsilo.methods.pieces.two_stages import (
+from fedsilo.methods.building_blocks.inherited import InheritingServer
+from fedsilo.methods.building_blocks.local import train_model
+from fedsilo.methods.building_blocks.two_stages import (
     CITATION,
     SecondStage,
     TwoStageConfig,
@@ -22,6 +20,8 @@ from fedsilo.methods.pieces.two_stages import (
     personalise,
     stages,
 )
+from fedsilo.methods.fedavg import FedAvg
+from fedsilo.methods.interface import Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.state import State
 
 RELEASED = SecondStage(part=0.1, rate=0.2)

@@ -22,6 +22,8 @@ from fedsilo.data.comparison import declared_schema
 from fedsilo.errors import MethodError
 from fedsilo.learning.local_steps import LocalSteps
 from fedsilo.learning.metrics.chosen import ChosenMetrics
+from fedsilo.methods.building_blocks.preprocessing import preparation_step
+from fedsilo.methods.building_blocks.score_sums import sums_payloads
 from fedsilo.methods.contract import contract_of, encoded_contract
 from fedsilo.methods.interface import (
     EVALUATE,
@@ -35,8 +37,6 @@ from fedsilo.methods.interface import (
     Snapshot,
     Step,
 )
-from fedsilo.methods.pieces.preprocessing import preparation_step
-from fedsilo.methods.pieces.score_sums import sums_payloads
 from fedsilo.methods.schedule import schedule
 from fedsilo.methods.secure_sums import STEPS, is_summed, layout_of, masked_contract, message_contract
 from fedsilo.methods.state import Scalar
@@ -163,7 +163,7 @@ class Method(ABC):
         have nothing that does, so that such a job is refused.
 
         A method that names one has its silo half go through it, and its replies name in `Reply.noised` the tensors that
-        did: `train_model` does, and `pieces/private_steps`. All other tensors must be as they were handed out.
+        did: `train_model` does, and `building_blocks/private_steps`. All other tensors must be as they were handed out.
         """
         return {}
 

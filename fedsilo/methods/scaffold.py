@@ -11,6 +11,10 @@ from typing import Literal
 
 from pydantic import Field
 
+from fedsilo.methods.building_blocks.control_variates import MAP_CODE, ControlVariateRule, train_controlled
+from fedsilo.methods.building_blocks.controlled_averaging import BY_STEPS, ControlledServer
+from fedsilo.methods.building_blocks.local_steps import stepping
+from fedsilo.methods.building_blocks.sizes import PHASE, SIZES, SIZES_OF_SILOS, STEP, state_size
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import (
     MethodConfig,
@@ -21,10 +25,6 @@ from fedsilo.methods.interface import (
     SiloTask,
     Step,
 )
-from fedsilo.methods.pieces.control_variates import MAP_CODE, ControlVariateRule, train_controlled
-from fedsilo.methods.pieces.controlled_averaging import BY_STEPS, ControlledServer
-from fedsilo.methods.pieces.local_steps import stepping
-from fedsilo.methods.pieces.sizes import PHASE, SIZES, SIZES_OF_SILOS, STEP, state_size
 from fedsilo.methods.state import State
 from fedsilo.tasks.interface import EVERY_TASK
 

@@ -11,6 +11,19 @@ from dataclasses import replace
 
 from pydantic import Field
 
+from fedsilo.methods.building_blocks.control_variates import MAP_CODE, ControlVariateRule, train_controlled
+from fedsilo.methods.building_blocks.controlled_averaging import BY_STEPS, ControlledServer
+from fedsilo.methods.building_blocks.inherited import with_drawn_part
+from fedsilo.methods.building_blocks.local_steps import stepping
+from fedsilo.methods.building_blocks.two_stages import (
+    CITATION,
+    SecondStage,
+    TwoStageConfig,
+    fewest_examples,
+    first_loss,
+    personalise,
+    stages,
+)
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import (
     Assignment,
@@ -21,19 +34,6 @@ from fedsilo.methods.interface import (
     SiloStep,
     SiloTask,
     Step,
-)
-from fedsilo.methods.pieces.control_variates import MAP_CODE, ControlVariateRule, train_controlled
-from fedsilo.methods.pieces.controlled_averaging import BY_STEPS, ControlledServer
-from fedsilo.methods.pieces.inherited import with_drawn_part
-from fedsilo.methods.pieces.local_steps import stepping
-from fedsilo.methods.pieces.two_stages import (
-    CITATION,
-    SecondStage,
-    TwoStageConfig,
-    fewest_examples,
-    first_loss,
-    personalise,
-    stages,
 )
 from fedsilo.methods.state import State
 

@@ -11,13 +11,18 @@ from typing import Literal
 
 from pydantic import Field
 
+from fedsilo.methods.building_blocks.control_variates import MAP_CODE, ControlVariateRule, train_controlled
+from fedsilo.methods.building_blocks.controlled_averaging import BY_STEPS, ControlledServer
+from fedsilo.methods.building_blocks.local_steps import stepping
+from fedsilo.methods.building_blocks.restricted_softmax import (
+    Scaling,
+    class_counts,
+    class_scales,
+    restricted_loss,
+)
+from fedsilo.methods.building_blocks.two_stages import CITATION
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import MethodConfig, Reply, SiloContext, SiloStep, SiloTask, Step
-from fedsilo.methods.pieces.control_variates import MAP_CODE, ControlVariateRule, train_controlled
-from fedsilo.methods.pieces.controlled_averaging import BY_STEPS, ControlledServer
-from fedsilo.methods.pieces.local_steps import stepping
-from fedsilo.methods.pieces.restricted_softmax import Scaling, class_counts, class_scales, restricted_loss
-from fedsilo.methods.pieces.two_stages import CITATION
 from fedsilo.methods.state import State
 
 SCALINGS: Mapping[str, Scaling] = {"paper": "mask", "released": "sole", "released-mask": "mask"}

@@ -14,9 +14,9 @@ from dataclasses import replace
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.canonical import canonical_json
 from fedsilo.errors import MethodError
-from fedsilo.kinds import SECURE_AGGREGATION
 from fedsilo.methods.interface import INITIAL, PREPROCESSING, Assignment, Exchange, Step
 from fedsilo.methods.state import Scalar
+from fedsilo.payload_kinds import SECURE_AGGREGATION
 from fedsilo.secure_aggregation.layout import Layout
 from fedsilo.secure_aggregation.messages import (
     ANNOUNCEMENT_BYTES,

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from fedsilo.digests import SHA256
 from fedsilo.errors import MethodError
+from fedsilo.files.digests import SHA256
 from fedsilo.wire import BlobRef, Scalar, Tree, copy_blob, open_blob, write_blob
 
 __all__ = ["LoadedTree", "Scalar", "State", "StoredTree", "Tree", "as_stored", "stored_of"]

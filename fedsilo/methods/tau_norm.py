@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from pydantic import Field
 
+from fedsilo.methods.building_blocks.after_another import AfterAnother, AfterConfig
+from fedsilo.methods.building_blocks.class_weights import normalised
 from fedsilo.methods.interface import (
     Assignment,
     Exchange,
@@ -26,8 +28,6 @@ from fedsilo.methods.interface import (
     Step,
     Updates,
 )
-from fedsilo.methods.pieces.after_another import AfterAnother, AfterConfig
-from fedsilo.methods.pieces.class_weights import normalised
 from fedsilo.methods.state import State
 
 COUNT = "count"

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedsilo.durable import readable
 from fedsilo.errors import FileDamaged, PolicyRefused
-from fedsilo.json_files import parsed
-from fedsilo.plain_files import open_plain
+from fedsilo.files.durable import readable
+from fedsilo.files.json_files import parsed
+from fedsilo.files.plain_files import open_plain
 
 FILE = "log.jsonl"
 """Name of the log in its directory."""

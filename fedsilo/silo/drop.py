@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from fedsilo.durable import rename, sync, temporary_file
-from fedsilo.json_files import holds_digest, write_with_digest
+from fedsilo.files.durable import rename, sync, temporary_file
+from fedsilo.files.json_files import holds_digest, write_with_digest
 from fedsilo.silo.trainer_files import MAX_JSON_BYTES
 from fedsilo.wire import blob_parts
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedsilo.durable import link, make_directory, rename, require_content, sync_directory, unlink
 from fedsilo.errors import FedsiloError, FileDamaged
-from fedsilo.json_files import read_json, write_json
+from fedsilo.files.durable import link, make_directory, rename, require_content, sync_directory, unlink
+from fedsilo.files.json_files import read_json, write_json
 from fedsilo.methods.interface import PERSONAL, PREPROCESSING
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import State, StoredTree, Tree

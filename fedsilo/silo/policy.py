@@ -19,10 +19,10 @@ from fedsilo.api.silo import Silo
 from fedsilo.api.silo_policy import PersonalAccuracy, PrivacyBudget, SiloPolicy
 from fedsilo.api.text import comma_separated, counted
 from fedsilo.errors import FedsiloError, MethodError, PolicyRefused
-from fedsilo.kinds import SECURE_AGGREGATION
 from fedsilo.methods import registry
+from fedsilo.methods.building_blocks.feature_statistics import KIND
 from fedsilo.methods.interface import NAMED_PERSONAL_ACCURACY, PERSONAL_ACCURACY, Payload
-from fedsilo.methods.pieces.feature_statistics import KIND
+from fedsilo.payload_kinds import SECURE_AGGREGATION
 from fedsilo.silo.budget_figures import SpentSoFar, stated_epsilon
 from fedsilo.wire import Contract
 from fedsilo.wire.tensors import TensorSpec

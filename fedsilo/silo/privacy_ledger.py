@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from fedsilo.api.common import RFC1123_SUBDOMAIN
-from fedsilo.durable import append_durably, make_own_directory, readable, sync_directory, truncate
 from fedsilo.errors import PolicyRefused
-from fedsilo.locking import exclusive
+from fedsilo.files.durable import append_durably, make_own_directory, readable, sync_directory, truncate
+from fedsilo.files.locking import exclusive
 from fedsilo.silo.audit_chain import (
     GENESIS,
     AuditBroken,

@@ -13,9 +13,9 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedsilo.durable import link, make_directory, remove, require_content
 from fedsilo.errors import FileDamaged
-from fedsilo.json_files import read_with_digest, write_with_digest
+from fedsilo.files.durable import link, make_directory, remove, require_content
+from fedsilo.files.json_files import read_with_digest, write_with_digest
 from fedsilo.methods.state import State, stored_of
 
 REMEDY = "restore its directory from a backup, or remove the directory to let the silo go on without its private state"

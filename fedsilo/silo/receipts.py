@@ -10,7 +10,7 @@ from typing import Any
 
 from fedsilo.api.receipts import MAX_LATEST
 from fedsilo.errors import ManifestInvalid
-from fedsilo.json_files import read_document
+from fedsilo.files.json_files import read_document
 from fedsilo.silo.audit_chain import FILE, GENESIS, AuditBroken, content_of, verified, whole_lines
 from fedsilo.silo.volume import Volume
 

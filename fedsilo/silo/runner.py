@@ -11,6 +11,8 @@ from fedsilo.learning.evaluation import evaluate
 from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.learning.metrics.scores import require_metrics
 from fedsilo.learning.own_training import import_trainer
+from fedsilo.methods.building_blocks.feature_statistics import disclose
+from fedsilo.methods.building_blocks.private_steps import require_examples_apart
 from fedsilo.methods.checks import check_training
 from fedsilo.methods.contract import learned_tensors
 from fedsilo.methods.interface import (
@@ -25,8 +27,6 @@ from fedsilo.methods.interface import (
     SiloTask,
 )
 from fedsilo.methods.method import Method
-from fedsilo.methods.pieces.feature_statistics import disclose
-from fedsilo.methods.pieces.private_steps import require_examples_apart
 from fedsilo.methods.state import State
 from fedsilo.silo.context import LocalContext
 from fedsilo.silo.division import divided, of_method

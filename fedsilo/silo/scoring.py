@@ -13,8 +13,8 @@ from fedsilo.learning.examples import Examples
 from fedsilo.learning.metrics.batches import no_sums
 from fedsilo.learning.metrics.chosen import LOG_LIKELIHOOD, TOKENS, ChosenMetrics
 from fedsilo.learning.metrics.scores import Scores
+from fedsilo.methods.building_blocks.score_sums import sums_blocks
 from fedsilo.methods.interface import CONFUSION, Reply
-from fedsilo.methods.pieces.score_sums import sums_blocks
 from fedsilo.silo.context import LocalContext
 from fedsilo.tasks.interface import LearningTask
 from fedsilo.tasks.places import UNSCORED

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsilo.durable import publish, temporary_file
 from fedsilo.errors import FileDamaged
-from fedsilo.full_disk import when_there_is_space
-from fedsilo.json_files import content_with_digest, read_with_digest
+from fedsilo.files.durable import publish, temporary_file
+from fedsilo.files.full_disk import when_there_is_space
+from fedsilo.files.json_files import content_with_digest, read_with_digest
 
 SIZE = 32
 """Bytes of a secret."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsilo.errors import PolicyRefused
-from fedsilo.plain_files import open_plain
+from fedsilo.files.plain_files import open_plain
 
 MAX_JSON_BYTES = 4 << 20
 

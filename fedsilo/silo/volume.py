@@ -25,9 +25,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedsilo.durable import make_own_directory, require_directory
 from fedsilo.errors import FedsiloError
-from fedsilo.full_disk import when_there_is_space
+from fedsilo.files.durable import make_own_directory, require_directory
+from fedsilo.files.full_disk import when_there_is_space
 
 REMEDY = "remove it, or put the directory back from a backup"
 

@@ -12,8 +12,6 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedsilo.digests import SHA256, algorithm_of, file_digest, short
-from fedsilo.durable import readable
 from fedsilo.engine.provenance import (
     FIRST,
     ExchangeLine,
@@ -25,8 +23,10 @@ from fedsilo.engine.provenance import (
 )
 from fedsilo.engine.selection import BEST
 from fedsilo.errors import FileDamaged, Problem, ProvenanceInvalid
-from fedsilo.json_files import MAX_DOCUMENT_BYTES, MAX_DOCUMENT_VALUES, NotJson
-from fedsilo.json_files import parsed as parsed_json
+from fedsilo.files.digests import SHA256, algorithm_of, file_digest, short
+from fedsilo.files.durable import readable
+from fedsilo.files.json_files import MAX_DOCUMENT_BYTES, MAX_DOCUMENT_VALUES, NotJson
+from fedsilo.files.json_files import parsed as parsed_json
 from fedsilo.methods.interface import EVALUATE, INITIAL, PREPROCESSING, Exchange
 from fedsilo.methods.schedule import exchange_id, participants, task_id
 from fedsilo.methods.secure_sums import asks_the_answered

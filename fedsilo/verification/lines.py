@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from fedsilo.api.messages import first_fault
 from fedsilo.engine.provenance import ENDING, OPENING, ExchangeLine, JobLine, ModelLine, text_of
 from fedsilo.errors import ProvenanceInvalid
-from fedsilo.json_files import MAX_DOCUMENT_VALUES, NotJson
-from fedsilo.json_files import parsed as parsed_json
+from fedsilo.files.json_files import MAX_DOCUMENT_VALUES, NotJson
+from fedsilo.files.json_files import parsed as parsed_json
 from fedsilo.wire import update_digest
 from fedsilo.wire.envelope import MAX_ENVELOPE_BYTES
 from fedsilo.wire.header import MAX_HEADER_BYTES

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from fedsilo.engine.provenance import FILE
 from fedsilo.errors import ManifestInvalid
-from fedsilo.json_files import Fields, read_with_digest
-from fedsilo.plain_files import open_plain
+from fedsilo.files.json_files import Fields, read_with_digest
+from fedsilo.files.plain_files import open_plain
 
 _RUN_FIELDS: Fields = {"uid": str, "specDigest": str}
 

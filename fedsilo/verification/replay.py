@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fedsilo.api.messages import shown
-from fedsilo.digests import short
-from fedsilo.durable import require_content
 from fedsilo.engine.context import JobContext
 from fedsilo.engine.exchange import check_update
 from fedsilo.engine.fold import StoredUpdates
@@ -22,6 +20,8 @@ from fedsilo.engine.secure_sums import SecureSums
 from fedsilo.engine.selection import best_snapshot, with_best
 from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FileDamaged, JobFailed, Problem, ProvenanceInvalid
+from fedsilo.files.digests import short
+from fedsilo.files.durable import require_content
 from fedsilo.learning.devices import prepare_torch
 from fedsilo.methods.interface import Assignment
 from fedsilo.methods.state import State, StoredTree

@@ -11,7 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fedsilo.kinds import KINDS
+from fedsilo.payload_kinds import KINDS
 from fedsilo.wire.blob import (
     BlobReader,
     BlobRef,

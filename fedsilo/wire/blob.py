@@ -23,10 +23,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from fedsilo.digests import ALGORITHMS, SHA256, algorithm_of, digest_text, hasher, short
-from fedsilo.durable import publish, rename, sync, sync_directory, temporary_file
-from fedsilo.early_writing import EARLY_BYTES, EarlyWriting
 from fedsilo.errors import Problem
+from fedsilo.files.digests import ALGORITHMS, SHA256, algorithm_of, digest_text, hasher, short
+from fedsilo.files.durable import publish, rename, sync, sync_directory, temporary_file
+from fedsilo.files.early_writing import EARLY_BYTES, EarlyWriting
 from fedsilo.wire.mapping import release
 from fedsilo.wire.tensors import DTYPES, TensorSpec, Tree, raw_bytes, spec_of
 
@@ -54,7 +54,7 @@ _CHUNK_BYTES = 1 << 20
 class BlobRef:
     """The name of a blob.
 
-    :param digest: of the file, as a text, which says by which hash (`fedsilo.digests`).
+    :param digest: of the file, as a text, which says by which hash (`fedsilo.files.digests`).
     :param length: of the file, in bytes.
     """
 

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fedsilo.digests import SHA256
 from fedsilo.errors import Problem
+from fedsilo.files.digests import SHA256
 from fedsilo.wire.contract import Contract
 from fedsilo.wire.envelope import SIGNATURE_HEAD, cut_signed, read_bin_head
 from fedsilo.wire.header import (

@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from fedsilo.digests import SHA256
 from fedsilo.errors import MethodError, Problem
-from fedsilo.kinds import BLOCK_KINDS
+from fedsilo.files.digests import SHA256
+from fedsilo.payload_kinds import BLOCK_KINDS
 from fedsilo.wire.fields import PROTOCOL, TOKEN, pack
 from fedsilo.wire.tensors import TensorSpec
 
@@ -140,7 +140,7 @@ class Contract:
     :param samples: smallest and largest number of samples that an update may state.
     :param encoding: how tensors were made into parts, as documents say it; None where all are sent as they are.
     :param encoded: those tensors.
-    :param algorithm: the hash of every block's digest, one of `fedsilo.digests.ALGORITHMS`.
+    :param algorithm: the hash of every block's digest, one of `fedsilo.files.digests.ALGORITHMS`.
     :param summed: what goes, masked, into the one block of this contract, where only sums over silos may be seen.
     :raises MethodError: when a name is declared twice or cannot be a metric's.
     """

@@ -20,9 +20,9 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from fedsilo.digests import ALGORITHMS, SHA256
 from fedsilo.errors import Problem
-from fedsilo.kinds import BLOCK_KINDS
+from fedsilo.files.digests import ALGORITHMS, SHA256
+from fedsilo.payload_kinds import BLOCK_KINDS
 from fedsilo.wire.fields import PROTOCOL, FieldReader, check_protocol, pack, unpack_map
 from fedsilo.wire.tensors import TensorSpec, refuse_twice
 
@@ -83,7 +83,7 @@ class UpdateHeader:
     :param task_digest: SHA-256 of the sealed task that this answers, 32 bytes.
     :param samples: how many training samples stand behind it.
     :param blocks: in the file's order, with the segments of a tensor one after another.
-    :param algorithm: the hash of their digests, one of `fedsilo.digests.ALGORITHMS`.
+    :param algorithm: the hash of their digests, one of `fedsilo.files.digests.ALGORITHMS`.
     """
 
     job: str

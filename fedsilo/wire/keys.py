@@ -17,8 +17,8 @@ from pathlib import Path
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from fedsilo.durable import link, read_file, sync, sync_directory, temporary_file
 from fedsilo.errors import FileDamaged, Problem
+from fedsilo.files.durable import link, read_file, sync, sync_directory, temporary_file
 
 UPDATE = "fedsilo/update/v1"
 TASK = "fedsilo/task/v1"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 
-from fedsilo.digests import ALGORITHMS, BLAKE3, SHA256, algorithm_of, digest_bytes, digest_text, short
 from fedsilo.errors import Problem
+from fedsilo.files.digests import ALGORITHMS, BLAKE3, SHA256, algorithm_of, digest_bytes, digest_text, short
 from fedsilo.wire.envelope import open_envelope, seal
 from fedsilo.wire.fields import PROTOCOL, FieldReader, check_protocol
 from fedsilo.wire.keys import TASK, SigningKey, VerifyKey
@@ -37,7 +37,7 @@ Scalar = bool | int | float | str
 class BlobLink:
     """A blob to fetch, under the name by which the method knows it.
 
-    :param digest: of the blob, as a text, which says by which hash (`fedsilo.digests`).
+    :param digest: of the blob, as a text, which says by which hash (`fedsilo.files.digests`).
     :param length: in bytes.
     """
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedsilo.digests import SHA256, hasher
 from fedsilo.errors import Problem
+from fedsilo.files.digests import SHA256, hasher
 from fedsilo.wire.fields import MAX_INTEGER, TOKEN, FieldReader
 
 Tree = dict[str, np.ndarray]

@@ -9,7 +9,7 @@ from typing import BinaryIO
 import numpy as np
 
 from fedsilo.errors import Problem
-from fedsilo.plain_files import open_plain
+from fedsilo.files.plain_files import open_plain
 from fedsilo.wire.checker import PayloadCheck
 from fedsilo.wire.envelope import SIGNATURE_HEAD, read_bin_head, split_envelope
 from fedsilo.wire.header import (
@@ -55,7 +55,7 @@ def signed_part(path: Path) -> bytes:
 def stored_digest(path: Path, root: Path | None = None) -> str:
     """The digest of the update in a file, all of which holds what its header says; who signed that is not looked at.
 
-    :param root: a directory above it, as of `fedsilo.plain_files.open_plain`.
+    :param root: a directory above it, as of `fedsilo.files.plain_files.open_plain`.
     :raises Problem: `malformed`, `truncated`, `too-long`, `digest-mismatch` or `not-finite`, or as `decode_header`.
     :raises OSError: when it cannot be read, or is no plain file.
     """

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsilo.durable import rename, sync, temporary_file
 from fedsilo.errors import Problem
+from fedsilo.files.durable import rename, sync, temporary_file
 from fedsilo.wire.contract import Contract
 from fedsilo.wire.envelope import SIGNATURE_HEAD
 from fedsilo.wire.fields import pack

@@ -101,7 +101,7 @@ async def _operate_until_signalled(args: argparse.Namespace) -> None:
 
 async def _operate(args: argparse.Namespace) -> None:
     # Imported here so that `--help` does not wait for the client.
-    from fedsilo.probes import probes
+    from fedsilo.http.probes import probes
     from fedsilo_operator.cluster.api_server import api_server
     from fedsilo_operator.dashboard.serving import dashboard
     from fedsilo_operator.job.controller import JobController

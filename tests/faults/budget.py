@@ -28,7 +28,7 @@ from typing import Any
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.silo import Silo
-from fedsilo.json_files import read_json
+from fedsilo.files.json_files import read_json
 from fedsilo.local.child_processes import ForkServerClient
 from fedsilo.local.workdir import Workdir
 from fedsilo.privacy.accounting import epsilon_of

@@ -7,7 +7,7 @@ import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from fedsilo.durable import DiskStep
+from fedsilo.files.durable import DiskStep
 
 KILL_BEFORE, KILL_AFTER = "kill-before", "kill-after"
 TORN_WRITE, FLIPPED_BIT = "torn-write", "flipped-bit"

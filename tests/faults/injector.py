@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedsilo.durable import DiskStep
+from fedsilo.files.durable import DiskStep
 from tests.faults import fault as kinds
 from tests.faults.fault import Fault, step_name
 from tests.faults.page_cache import PageCache
@@ -55,7 +55,7 @@ class Control:
 
 @dataclass
 class Injector:
-    """`fedsilo.durable.intercept` of one process.
+    """`fedsilo.files.durable.intercept` of one process.
 
     :param volume: directory of the process's machine.
     :param fault: what happens to this role, unless it has happened before.

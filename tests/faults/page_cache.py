@@ -5,7 +5,7 @@ a directory the entries of its own last sync, and whatever was changed since may
 file whose name was synced and whose content never was is empty, zeros, or a part of what was written.
 
 What is on the disk is kept in files beside the volume, under a lock, so that several processes can take steps in one
-volume, and die at any of them. Every change must be a step of `fedsilo.durable`.
+volume, and die at any of them. Every change must be a step of `fedsilo.files.durable`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedsilo.durable import DiskStep
+from fedsilo.files.durable import DiskStep
 
 SECTOR_BYTES = 512
 """A disk writes so many bytes at once or not at all."""
@@ -72,7 +72,7 @@ class PageCache:
                         self._sync(path)
 
     def take(self, step: DiskStep, perform: Callable[[], None]) -> None:
-        """Perform a step, as `fedsilo.durable.intercept` or from there, and note what is on the disk after it.
+        """Perform a step, as `fedsilo.files.durable.intercept` or from there, and note what is on the disk after it.
 
         :raises OSError: that of the step, which then changed nothing on the disk.
         """

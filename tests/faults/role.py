@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fedsilo import durable
+from fedsilo.files import durable
 from tests.faults.fault import Fault
 from tests.faults.injector import Control, Injector
 from tests.faults.page_cache import PageCache
@@ -18,7 +18,7 @@ from tests.faults.page_cache import PageCache
 NO_FAULT = "-"
 
 PAUSES = {
-    "fedsilo.full_disk": {"FULL_DISK_SECONDS": 0.1},
+    "fedsilo.files.full_disk": {"FULL_DISK_SECONDS": 0.1},
     "fedsilo_aggregator.rounds": {"FULL_DISK_SECONDS": 0.1, "TICK_SECONDS": 0.05},
     "fedsilo_agent.guard.client": {"FIRST_RETRY_SECONDS": 0.02, "LAST_RETRY_SECONDS": 0.1},
     "fedsilo_agent.guard.loop": {"REPAIR_SECONDS": 5.0},

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedsilo.json_files import write_json
+from fedsilo.files.json_files import write_json
 from fedsilo.local.child_processes import FINAL_EXIT_CODES, ForkServerClient
 from fedsilo.local.run import AGGREGATOR, GUARD, TRAINER
 from fedsilo.local.workdir import Workdir

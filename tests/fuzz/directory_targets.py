@@ -18,12 +18,12 @@ from PIL import Image
 from fedsilo.api.data import DataSpec
 from fedsilo.api.datasets import DatasetSpec
 from fedsilo.data.loaders import load
-from fedsilo.durable import append_durably
 from fedsilo.errors import DataInvalid, FedsiloError, FileDamaged, ManifestInvalid, Problem, WorkdirConflict
+from fedsilo.files.durable import append_durably
+from fedsilo.files.json_files import write_json
 from fedsilo.institution.directory import SiloDirectory
 from fedsilo.institution.executor import Executor
 from fedsilo.institution.silo_file import WatchedSilo
-from fedsilo.json_files import write_json
 from fedsilo.local.disk_space import DiskSpace
 from fedsilo.local.display import PlainDisplay
 from fedsilo.local.progress import RunProgress

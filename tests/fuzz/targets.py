@@ -25,7 +25,7 @@ from fedsilo.encodings.encoding import held
 from fedsilo.encodings.int8 import Int8
 from fedsilo.encodings.zstd import Zstd
 from fedsilo.errors import DataInvalid, FedsiloError, FileDamaged, PolicyRefused, Problem
-from fedsilo.json_files import read_json, read_with_digest, write_json, write_with_digest
+from fedsilo.files.json_files import read_json, read_with_digest, write_json, write_with_digest
 from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.silo.audit_chain import GENESIS, AuditBroken, line_digest, text_of
 from fedsilo.silo.privacy_account import Budget, Charge

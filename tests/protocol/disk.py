@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from fedsilo.durable import DiskStep
+from fedsilo.files.durable import DiskStep
 from tests.faults.page_cache import PageCache
 from tests.protocol.plan import Damage
 

@@ -17,7 +17,7 @@ from fedsilo.engine.status_sinks import StatusFile
 from fedsilo.engine.store import JobStore
 from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FedsiloError
-from fedsilo.full_disk import when_there_is_space
+from fedsilo.files.full_disk import when_there_is_space
 from fedsilo.silo.audit_chain import AuditBroken
 from fedsilo.silo.personal import PersonalModel
 from fedsilo.silo.volume import Volume

@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from fedsilo import large_body
+from fedsilo.http import large_body
 from tests.protocol.defects import DEFECTS, found
 from tests.protocol.plan import METHODS, Crash, Damage, Message, Mishap, Plan, plans
 from tests.protocol.specification import run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from unittest import mock
 
-from fedsilo.json_files import read_json
+from fedsilo.files.json_files import read_json
 from tests.protocol import world as world_module
 from tests.protocol.network import NOBODY
 from tests.protocol.plan import Plan

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from fedsilo import durable
-from fedsilo.durable import DiskStep
 from fedsilo.engine import round_engine
 from fedsilo.engine.fold import StoredUpdates
+from fedsilo.files import durable
+from fedsilo.files.durable import DiskStep
 from fedsilo.silo import volume, waking
 from fedsilo.wire import open_update
 from fedsilo_agent.guard import client as client_module
@@ -152,7 +152,7 @@ class World:
         self.processes[party] = Process(self, party)
 
     def take(self, step: DiskStep, perform: Callable[[], None]) -> None:
-        """What `fedsilo.durable` calls for every durable step."""
+        """What `fedsilo.files.durable` calls for every durable step."""
         process = RUNNING.get()
         assert process is not None
         if process.dead:

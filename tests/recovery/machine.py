@@ -9,8 +9,8 @@ from pathlib import Path
 import yaml
 
 from fedsilo.api.silo_status import HubAddress
+from fedsilo.files.json_files import read_json, write_with_digest
 from fedsilo.institution.directory import SiloDirectory, SiloIdentity
-from fedsilo.json_files import read_json, write_with_digest
 from fedsilo.local.workdir import Workdir
 from fedsilo.wire import SigningKey
 from tests.recovery.supervisor import Part, Supervisor

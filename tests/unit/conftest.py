@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from fedsilo import durable, full_disk
-from fedsilo.durable import DiskStep
+from fedsilo.files import durable, full_disk
+from fedsilo.files.durable import DiskStep
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fedsilo.errors import ManifestInvalid
+from fedsilo.http.probes import probes
 from fedsilo.metrics import Distribution, Exposition, Sample, Series
-from fedsilo.probes import probes
 from tests.metrics_page import PAGE, PROCESSES, page
 
 GAUGE = Series("a_gauge", "gauge", ("silo",), "A gauge.")

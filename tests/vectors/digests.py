@@ -8,7 +8,7 @@ from pathlib import Path
 
 from blake3 import blake3
 
-from fedsilo.digests import BLAKE3, digest_text
+from fedsilo.files.digests import BLAKE3, digest_text
 from fedsilo.wire import BlobLink, seal_task, task_digest
 from fedsilo.wire.fields import pack, unpack_map
 from tests.vectors import example

@@ -11,7 +11,6 @@ from fedsilo.api.conditions import ConditionType
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.observed import Object, condition, reference, status_of
-from fedsilo.api.payload_kinds import describe_kind
 from fedsilo.api.proposal import propose
 from fedsilo.api.silo_policy import Verdict
 from fedsilo.api.text import counted
@@ -19,6 +18,7 @@ from fedsilo.cli.cluster.text import plain
 from fedsilo.errors import FedsiloError, ManifestInvalid, PolicyRefused
 from fedsilo.methods import registry
 from fedsilo.methods.secure_sums import sums_text
+from fedsilo.payload_kinds import describe_kind
 from fedsilo.silo import policy
 from fedsilo.silo.installed import is_installed
 

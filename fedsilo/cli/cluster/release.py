@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from fedsilo.cli.cluster.reading import Copy, ReaderPod
-from fedsilo.durable import rename, sync, sync_directory
 from fedsilo.engine.provenance import FILE, ExchangeLine, JobLine, update_files
 from fedsilo.errors import ManifestInvalid, Problem, ProvenanceInvalid
-from fedsilo.plain_files import open_plain
+from fedsilo.files.durable import rename, sync, sync_directory
+from fedsilo.files.plain_files import open_plain
 from fedsilo.verification.lines import MAX_JOB_BYTES, ChainLines, most_bytes, names_of_updates, parsed
 from fedsilo.wire import stored_digest
 

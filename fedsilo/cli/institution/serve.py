@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
 
     :raises FedsiloError: as `fedsilo.institution.serving.serve_until_signalled`.
     """
-    from fedsilo.event_loop import run_event_loop
+    from fedsilo.http.event_loop import run_event_loop
     from fedsilo.institution.serving import serve_until_signalled
 
     start_logging(args.log_format)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from fedsilo.durable import unlink, write_durably
+from fedsilo.files.durable import unlink, write_durably
 from fedsilo.hub.doctor.finding import Finding, failed, holds
 
 MINIMUM_FREE_BYTES = 1 << 30

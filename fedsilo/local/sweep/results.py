@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from fedsilo.api.text import counted, for_spreadsheet
-from fedsilo.durable import publish, temporary_file, write_durably
 from fedsilo.errors import ManifestInvalid
+from fedsilo.files.durable import publish, temporary_file, write_durably
 from fedsilo.local.sweep.grid import describe, short_names, shown
 from fedsilo.local.sweep.runs import GridRun
 

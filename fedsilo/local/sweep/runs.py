@@ -16,16 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedsilo.durable import make_directory, remove
 from fedsilo.errors import WorkdirConflict
-from fedsilo.json_files import read_with_digest, write_with_digest
+from fedsilo.files.durable import make_directory, remove
+from fedsilo.files.json_files import read_with_digest, write_with_digest
+from fedsilo.files.locking import NAME as LOCK_FILE
+from fedsilo.files.locking import DirectoryLock
 from fedsilo.local.disk_space import DiskSpace
 from fedsilo.local.display import Display
 from fedsilo.local.in_process import run_in_process
 from fedsilo.local.sweep.grid import GridPoint, describe, grid_digest
 from fedsilo.local.workdir import Workdir
-from fedsilo.locking import NAME as LOCK_FILE
-from fedsilo.locking import DirectoryLock
 from fedsilo.simulation.execution import Execution
 
 REPEAT = "remove it, and the run is repeated"

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from fedsilo.methods.pieces.after_another import AfterConfig
+from fedsilo.methods.building_blocks.after_another import AfterConfig
 
 STATISTICS = "statistics"
 """Step in which the silos disclose statistics of their features."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+from fedsilo.methods.building_blocks.after_another import AfterAnother
 from fedsilo.methods.ccvr.config import COVARIANCE, MOMENT, STATISTICS, CCVRConfig, Covariance
 from fedsilo.methods.interface import Payload, Phase, ServerHalf, SiloStep, Step
 from fedsilo.methods.method import MechanismName
-from fedsilo.methods.pieces.after_another import AfterAnother
 
 
 class CCVR(AfterAnother):

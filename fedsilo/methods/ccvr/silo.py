@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from fedsilo.learning.evaluation import features_of
+from fedsilo.methods.building_blocks.private_steps import noisy_moments, positive, privacy_of
 from fedsilo.methods.ccvr.config import COVARIANCE, MOMENT, Covariance
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
-from fedsilo.methods.pieces.private_steps import noisy_moments, positive, privacy_of
 from fedsilo.methods.state import State, Tree
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedsilo.methods.building_blocks.classifiers import new_classifier
 from fedsilo.methods.creff.config import CReFFConfig
 from fedsilo.methods.creff.federated_features import match, retrain
 from fedsilo.methods.creff.gradients import mean_gradients
 from fedsilo.methods.interface import Assignment, Exchange, ServerContext, Snapshot, Updates
-from fedsilo.methods.pieces.classifiers import new_classifier
 from fedsilo.methods.state import State, Tree
 
 

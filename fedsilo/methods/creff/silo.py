@@ -10,11 +10,11 @@ import torch
 
 from fedsilo.learning.evaluation import features_of
 from fedsilo.learning.models import Model, evaluating
+from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.creff.config import BIAS, WEIGHT
 from fedsilo.methods.creff.gradients import Gradient, bias_of, class_gradients
 from fedsilo.methods.creff.siamese import augmented
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
-from fedsilo.methods.pieces.local import train_model
 from fedsilo.methods.state import State
 
 DRAWS, DRAWN = 10, 32

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fedsilo.methods.building_blocks.classifiers import initialised
 from fedsilo.methods.dann.config import DISCRIMINATOR, NUMBER, SILOS, DANNConfig
 from fedsilo.methods.dann.silo import discriminator
 from fedsilo.methods.fedavg import FedAvgServer
 from fedsilo.methods.interface import Assignment, Exchange, ServerContext, Updates
-from fedsilo.methods.pieces.classifiers import initialised
 from fedsilo.methods.state import State
 
 

@@ -8,7 +8,7 @@ from typing import Self
 
 import numpy as np
 
-from fedsilo.methods.pieces.buffers import is_statistic
+from fedsilo.methods.building_blocks.buffers import is_statistic
 from fedsilo.methods.state import Tree
 
 VARIANCE_SCALE = 0.1

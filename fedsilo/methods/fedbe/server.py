@@ -10,12 +10,12 @@ import numpy as np
 from torch import Tensor
 
 from fedsilo.learning.distilling import Distillation
+from fedsilo.methods.building_blocks.buffers import is_statistic
+from fedsilo.methods.building_blocks.ensembles import softmax, taught_by
 from fedsilo.methods.fedavg import FedAvgServer
-from fedsilo.methods.fedbe.declaration import FedBEConfig
+from fedsilo.methods.fedbe.config import FedBEConfig
 from fedsilo.methods.fedbe.distribution import Gaussian
 from fedsilo.methods.interface import Exchange, ServerContext, Updates
-from fedsilo.methods.pieces.buffers import is_statistic
-from fedsilo.methods.pieces.ensembles import softmax, taught_by
 from fedsilo.methods.state import State, Tree
 
 MOMENTUM = 0.9

@@ -15,7 +15,7 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from fedsilo.learning.models import Model, evaluating
-from fedsilo.methods.pieces.mixing import Mix, unmixed
+from fedsilo.methods.building_blocks.mixing import Mix, unmixed
 
 PseudoData = Callable[[], tuple[Tensor, Tensor]]
 """The pseudo-data of a step: inputs x_p (B, *input shape) and soft labels (B, C)."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedsilo.methods.building_blocks.classifiers import initialised
 from fedsilo.methods.fedavg import FedAvgServer
 from fedsilo.methods.fedbr.config import THETA, FedBRConfig
 from fedsilo.methods.fedbr.loss import projection
 from fedsilo.methods.interface import Assignment, Exchange, ServerContext, Updates
-from fedsilo.methods.pieces.classifiers import initialised
 from fedsilo.methods.state import State, Tree
 
 

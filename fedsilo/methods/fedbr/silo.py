@@ -12,11 +12,11 @@ from torch import Tensor
 
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import load_tree, to_tree
+from fedsilo.methods.building_blocks.local import train_model
+from fedsilo.methods.building_blocks.mixing import mixing, unmixed
 from fedsilo.methods.fedbr.config import THETA, FedBRConfig
 from fedsilo.methods.fedbr.loss import BiasReducedLoss, PseudoData, Terms, projection
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
-from fedsilo.methods.pieces.local import train_model
-from fedsilo.methods.pieces.mixing import mixing, unmixed
 from fedsilo.methods.state import State
 
 

@@ -1,34 +1,15 @@
-"""Declaration of FedCM: its settings, and what silos send."""
+"""Declaration of FedCM: what silos send."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Literal
 
-from pydantic import Field
-
+from fedsilo.methods.building_blocks.local_steps import stepping
 from fedsilo.methods.fedavg import FedAvg
-from fedsilo.methods.interface import MethodConfig, ServerHalf, SiloStep, Step
-from fedsilo.methods.pieces.local_steps import STEPS, stepping
-from fedsilo.secure_aggregation.layout import Quotient
+from fedsilo.methods.fedcm.config import BY_STEPS, FedCMConfig
+from fedsilo.methods.interface import ServerHalf, SiloStep, Step
 from fedsilo.tasks.interface import EVERY_TASK
-
-BY_STEPS = Quotient(STEPS)
-"""Every silo's part of the average over its steps."""
-
-
-class FedCMConfig(MethodConfig):
-    """Settings."""
-
-    variant: Literal["paper", "fedbr"] = Field(
-        default="paper",
-        description="paper: no momentum beside Delta. fedbr: the job's momentum, mixed with Delta; the first round, "
-        "without Delta, is plain SGD with momentum [paper, Algorithm 2; FedBR's code].",
-    )
-    alpha: float = Field(
-        default=0.1, gt=0, le=1, description="Part of a step that is the silo's own gradient [paper: 0.1]."
-    )
 
 
 class FedCM(FedAvg):

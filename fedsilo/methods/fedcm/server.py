@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from fedsilo.methods.building_blocks.local_steps import rate_of
+from fedsilo.methods.building_blocks.server_optimizers import moments
 from fedsilo.methods.fedavg import FedAvgServer
-from fedsilo.methods.fedcm.declaration import BY_STEPS
+from fedsilo.methods.fedcm.config import BY_STEPS
 from fedsilo.methods.interface import Assignment, Exchange, ServerContext, Updates
-from fedsilo.methods.pieces.local_steps import rate_of
-from fedsilo.methods.pieces.server_optimizers import moments
 from fedsilo.methods.state import State
 
 

@@ -9,9 +9,9 @@ from torch import nn
 
 from fedsilo.learning.models import to_tree
 from fedsilo.learning.training import fit
-from fedsilo.methods.fedcm.declaration import FedCMConfig
+from fedsilo.methods.building_blocks.local_steps import STEPS
+from fedsilo.methods.fedcm.config import FedCMConfig
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
-from fedsilo.methods.pieces.local_steps import STEPS
 from fedsilo.methods.state import State
 
 

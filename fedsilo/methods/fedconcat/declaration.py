@@ -7,10 +7,10 @@ from functools import partial
 
 from fedsilo.api.job import ModelSpec
 from fedsilo.learning.local_steps import LocalSteps
+from fedsilo.methods.building_blocks.local import PlainTraining
 from fedsilo.methods.fedconcat.config import NOISY, FedConcatConfig, StagesConfig
 from fedsilo.methods.interface import Payload, Phase, ServerHalf, SiloStep, Step
 from fedsilo.methods.method import MechanismName, Method
-from fedsilo.methods.pieces.local import PlainTraining
 from fedsilo.methods.state import Scalar
 from fedsilo.wire import ModelSignature
 

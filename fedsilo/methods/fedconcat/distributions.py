@@ -6,9 +6,9 @@ import logging
 
 import numpy as np
 
+from fedsilo.methods.building_blocks.private_steps import noisy_counts, privacy_of
 from fedsilo.methods.fedconcat.config import NOISY
 from fedsilo.methods.interface import Reply, ServerContext, SiloContext, SiloTask, Updates
-from fedsilo.methods.pieces.private_steps import noisy_counts, privacy_of
 from fedsilo.methods.state import State
 from fedsilo.privacy.mechanism import Mechanism
 

@@ -15,9 +15,9 @@ from fedsilo.learning.examples import Examples
 from fedsilo.learning.local_steps import LocalSteps
 from fedsilo.learning.models import Model, load_tree, to_tree
 from fedsilo.learning.training import LocalTraining, cross_entropy_loss, fit
+from fedsilo.methods.building_blocks.private_steps import fit_privately, noised_by_training, privacy_of
 from fedsilo.methods.fedconcat.cluster_models import trees
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
-from fedsilo.methods.pieces.private_steps import fit_privately, noised_by_training, privacy_of
 from fedsilo.methods.state import State
 
 

@@ -1,34 +1,15 @@
-"""Declaration of FedDyn: its settings, and what silos send."""
+"""Declaration of FedDyn: what silos send."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Literal
 
-from pydantic import Field
-
+from fedsilo.methods.building_blocks.sizes import PHASE, SIZES, SIZES_OF_SILOS, STEP, state_size
 from fedsilo.methods.fedavg import FedAvg
-from fedsilo.methods.interface import MethodConfig, Phase, ServerHalf, SiloStep, Step
-from fedsilo.methods.pieces.sizes import PHASE, SIZES, SIZES_OF_SILOS, STEP, state_size
+from fedsilo.methods.feddyn.config import FedDynConfig
+from fedsilo.methods.interface import Phase, ServerHalf, SiloStep, Step
 from fedsilo.tasks.interface import EVERY_TASK
-
-
-class FedDynConfig(MethodConfig):
-    """Settings."""
-
-    variant: Literal["paper", "released", "map"] = Field(
-        default="paper",
-        description="paper: one alpha for all silos. released: alpha divided by a silo's size over their mean size. "
-        "map: alpha divided by the number of tensors, twice the pull to zero, and no memory at the server, which moves "
-        "by the part of the silos that is drawn [paper, Algorithm 1; released code; MAP's code].",
-    )
-    alpha: float = Field(
-        default=0.01,
-        gt=0,
-        le=1000,
-        description="Weight of the regulariser [released code; paper: 0.1, 0.01 or 0.001].",
-    )
 
 
 class FedDyn(FedAvg):

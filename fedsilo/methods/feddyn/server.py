@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fedsilo.methods.building_blocks.server_optimizers import change, moment, moments, stepped
+from fedsilo.methods.building_blocks.sizes import SHARE, SIZES, size_of, with_sizes
 from fedsilo.methods.fedavg import FedAvgServer
-from fedsilo.methods.feddyn.declaration import FedDynConfig
+from fedsilo.methods.feddyn.config import FedDynConfig
 from fedsilo.methods.interface import Assignment, Exchange, ServerContext, Updates
-from fedsilo.methods.pieces.server_optimizers import change, moment, moments, stepped
-from fedsilo.methods.pieces.sizes import SHARE, SIZES, size_of, with_sizes
 from fedsilo.methods.state import State
 
 

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from fedsilo.learning.models import to_tree
 from fedsilo.learning.training import Correction, fit
-from fedsilo.methods.feddyn.declaration import FedDynConfig
+from fedsilo.methods.building_blocks.server_optimizers import change, moments
+from fedsilo.methods.building_blocks.sizes import share_of
+from fedsilo.methods.feddyn.config import FedDynConfig
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
-from fedsilo.methods.pieces.server_optimizers import change, moments
-from fedsilo.methods.pieces.sizes import share_of
 from fedsilo.methods.state import State
 
 

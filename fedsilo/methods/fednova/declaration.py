@@ -1,45 +1,16 @@
-"""Declaration of FedNova: its settings, and what silos send."""
+"""Declaration of FedNova: what silos send."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Literal
-
-from pydantic import Field
 
 from fedsilo.api.training import TrainingSpec
+from fedsilo.methods.building_blocks.local_steps import STEPS, limits_of_steps
 from fedsilo.methods.fedavg import FedAvg
-from fedsilo.methods.interface import MethodConfig, Payload, ServerHalf, SiloStep, Step
-from fedsilo.methods.pieces.local_steps import STEPS, limits_of_steps
-from fedsilo.secure_aggregation.layout import Quotient
+from fedsilo.methods.fednova.config import BY_NORMALIZER, NORMALIZER, FedNovaConfig
+from fedsilo.methods.interface import Payload, ServerHalf, SiloStep, Step
 from fedsilo.tasks.interface import EVERY_TASK
-
-NORMALIZER = "normalizer"
-"""Metric: a_k, how much of the way a silo's gradients account for."""
-
-BY_NORMALIZER = Quotient(NORMALIZER)
-"""Every silo's part of the average over a_k."""
-
-
-class FedNovaConfig(MethodConfig):
-    """Settings."""
-
-    variant: Literal["paper", "released"] = Field(
-        default="paper",
-        description="With momentum and mu together, paper: a_k is the norm of what each gradient counts for. released: "
-        "momentum and proximal term are counted one after the other; otherwise both are the same [paper, eq. 6; "
-        "released code].",
-    )
-    mu: float = Field(
-        default=0.0,
-        ge=0,
-        le=1000,
-        description="Weight of FedProx's proximal term in the silos' loss [paper, Section 4; MAP: 0.0001 to 0.01].",
-    )
-    server_momentum: float = Field(
-        default=0.0, ge=0, lt=1, description="Momentum of the server's step [released code; MAP: 0.3 to 0.9]."
-    )
 
 
 class FedNova(FedAvg):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fedsilo.methods.building_blocks.local_steps import STEPS
+from fedsilo.methods.building_blocks.server_optimizers import change, moment, moments, stepped
 from fedsilo.methods.fedavg import FedAvgServer
-from fedsilo.methods.fednova.declaration import BY_NORMALIZER, NORMALIZER, FedNovaConfig
+from fedsilo.methods.fednova.config import BY_NORMALIZER, NORMALIZER, FedNovaConfig
 from fedsilo.methods.interface import Exchange, ServerContext, Updates
-from fedsilo.methods.pieces.local_steps import STEPS
-from fedsilo.methods.pieces.server_optimizers import change, moment, moments, stepped
 from fedsilo.methods.state import State
 
 

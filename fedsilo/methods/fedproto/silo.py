@@ -12,9 +12,9 @@ from torch.nn import functional
 from fedsilo.learning.evaluation import features_of
 from fedsilo.learning.models import Model, to_tree
 from fedsilo.learning.training import Loss, fit, learned_from
+from fedsilo.methods.building_blocks.own_models import own_model
 from fedsilo.methods.fedproto.config import FedProtoConfig
 from fedsilo.methods.interface import PERSONAL, Reply, SiloContext, SiloStep, SiloTask
-from fedsilo.methods.pieces.own_models import own_model
 from fedsilo.methods.state import State, Tree
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from fedsilo.methods.building_blocks.buffers import is_statistic
 from fedsilo.methods.fedavg import FedAvg, FedAvgServer
 from fedsilo.methods.interface import Exchange, ServerContext, SiloStep, Updates
 from fedsilo.methods.pfedme.config import PFedMeConfig
-from fedsilo.methods.pieces.buffers import is_statistic
 from fedsilo.methods.state import State
 
 SEVERAL_STEPS = "whose silos take several steps on each batch"

@@ -1,33 +1,23 @@
-"""Declaration of Ratio Loss: its settings, and the silo half."""
+"""Declaration of Ratio Loss: the silo half."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 import numpy as np
-from pydantic import Field
 
 from fedsilo.errors import MethodError
+from fedsilo.methods.building_blocks.local import train_model
+from fedsilo.methods.building_blocks.weighted_loss import class_weighted_loss
 from fedsilo.methods.fedavg import FedAvg
-from fedsilo.methods.interface import MethodConfig, Reply, ServerHalf, SiloContext, SiloStep, SiloTask
+from fedsilo.methods.interface import Reply, ServerHalf, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.method import PublicData
-from fedsilo.methods.pieces.local import train_model
-from fedsilo.methods.pieces.weighted_loss import class_weighted_loss
+from fedsilo.methods.ratio_loss.config import WEIGHTS, RatioLossConfig
 from fedsilo.methods.ratio_loss.monitor import LARGEST
 from fedsilo.methods.state import State
 
-WEIGHTS = "weights"
-"""Tree, and its one array (C,)."""
-
 ROUNDING = 1e-6
 """Part by which a weight in float32 may differ from what the configuration gives."""
-
-
-class RatioLossConfig(MethodConfig):
-    """Settings."""
-
-    alpha: float = Field(default=1.0, ge=0, description="Weight of a class of ratio 0 [released code].")
-    beta: float = Field(default=0.1, ge=0, description="Weight that a ratio of 1 adds [released code].")
 
 
 class RatioLoss(FedAvg):

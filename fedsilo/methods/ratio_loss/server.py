@@ -13,7 +13,7 @@ from fedsilo.learning.models import to_tree
 from fedsilo.learning.training import LocalTraining, fit, has_batch_norm
 from fedsilo.methods.fedavg import FedAvgServer
 from fedsilo.methods.interface import Assignment, Exchange, ServerContext, Updates
-from fedsilo.methods.ratio_loss.declaration import WEIGHTS, RatioLossConfig
+from fedsilo.methods.ratio_loss.config import WEIGHTS, RatioLossConfig
 from fedsilo.methods.ratio_loss.monitor import Monitor
 from fedsilo.methods.state import State, Tree
 

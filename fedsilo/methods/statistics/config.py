@@ -5,8 +5,8 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from fedsilo.methods.building_blocks.feature_statistics import Edges
 from fedsilo.methods.interface import MethodConfig
-from fedsilo.methods.pieces.feature_statistics import Edges
 
 
 class HistogramConfig(BaseModel):

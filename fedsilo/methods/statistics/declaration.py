@@ -8,9 +8,9 @@ from typing import Any
 
 from fedsilo.api.faults import Finding
 from fedsilo.api.job import ModelSpec
+from fedsilo.methods.building_blocks.feature_statistics import KIND, payloads
 from fedsilo.methods.interface import Phase, ServerHalf, SiloStep, Snapshot, Step
 from fedsilo.methods.method import Method
-from fedsilo.methods.pieces.feature_statistics import KIND, payloads
 from fedsilo.methods.state import Scalar
 from fedsilo.methods.statistics.config import StatisticsConfig
 from fedsilo.tasks.interface import EVERY_TASK

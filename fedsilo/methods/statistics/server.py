@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fedsilo.methods.building_blocks.feature_statistics import pool, pool_histograms
 from fedsilo.methods.interface import Assignment, Exchange, ServerContext, Snapshot, Updates
-from fedsilo.methods.pieces.feature_statistics import pool, pool_histograms
 from fedsilo.methods.state import State, Tree
 from fedsilo.methods.statistics.config import StatisticsConfig
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from fedsilo.methods.building_blocks.feature_statistics import disclose
 from fedsilo.methods.interface import Reply, SiloContext, SiloStep, SiloTask
-from fedsilo.methods.pieces.feature_statistics import disclose
 from fedsilo.methods.state import State
 from fedsilo.methods.statistics.config import StatisticsConfig
 

@@ -9,11 +9,11 @@ from torch.nn import functional
 from fedsilo.learning.models import Model
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.learning.training import Loss
+from fedsilo.methods.building_blocks.local import train_model
+from fedsilo.methods.building_blocks.mixing import mixing, unmixed
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
-from fedsilo.methods.pieces.local import train_model
-from fedsilo.methods.pieces.mixing import mixing, unmixed
 from fedsilo.methods.state import State
-from fedsilo.methods.vhl.declaration import VHLConfig
+from fedsilo.methods.vhl.config import VHLConfig
 from fedsilo.methods.vhl.noise import VirtualExamples
 
 AMONG_VIRTUAL = 0.1

@@ -95,9 +95,9 @@ async def _connect_until_signalled(args: argparse.Namespace) -> None:
 async def _connect(args: argparse.Namespace) -> None:
     # Imported here so that `--help` does not wait for the client.
     from fedsilo.api.invitation import read_invitation_file
+    from fedsilo.http.probes import probes
     from fedsilo.hub.client import HubClient, hub_client
     from fedsilo.hub.https import HttpsClient
-    from fedsilo.probes import probes
     from fedsilo.wire import SigningKey, VerifyKey
     from fedsilo_operator.cluster.api_server import api_server
     from fedsilo_operator.cluster.one_namespace import OneNamespace

@@ -88,7 +88,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 
 def _run(args: argparse.Namespace) -> None:
     # Imported here, as below, so that `--help` does not wait.
-    from fedsilo.event_loop import run_event_loop
+    from fedsilo.http.event_loop import run_event_loop
 
     run_event_loop(_serve_until_signalled(args))
 
@@ -100,7 +100,7 @@ async def _serve_until_signalled(args: argparse.Namespace) -> None:
 
 async def _serve(args: argparse.Namespace) -> None:
     # Imported here so that `--help` does not wait for the client.
-    from fedsilo.probes import probes
+    from fedsilo.http.probes import probes
     from fedsilo.wire import SigningKey
     from fedsilo_operator.certificate import renew_certificate, served_tls
     from fedsilo_operator.cluster.api_server import api_server

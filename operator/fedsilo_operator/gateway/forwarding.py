@@ -23,7 +23,7 @@ from yarl import URL
 
 from fedsilo.data.schema import MAX_SCHEMA_BYTES
 from fedsilo.errors import Problem
-from fedsilo.listener import Connections
+from fedsilo.http.listener import Connections
 from fedsilo.readiness.statement import MAX_READINESS_BYTES
 from fedsilo.wire import VerifyKey, claimed_sender, verify_request
 from fedsilo_operator.gateway.bodies import MAX_SMALL_BODY_BYTES, small_body

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from fedsilo.errors import Problem
-from fedsilo.listener import Connections
+from fedsilo.http.listener import Connections
 
 SILENCE_SECONDS = 90.0
 """Longest time in which no byte of a request or answer moves; an aggregator answers a long poll after 60 s."""

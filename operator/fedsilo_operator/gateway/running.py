@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Callable
 from typing import Never
 
-from fedsilo.listener import Listener
+from fedsilo.http.listener import Listener
 from fedsilo_operator.cluster.interface import Cluster
 from fedsilo_operator.gateway.forwarding import Forwarding
 from fedsilo_operator.gateway.hub import Hub, HubIdentity

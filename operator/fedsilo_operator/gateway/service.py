@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from fedsilo.errors import Problem
-from fedsilo.refusals import RefusingRunner, problem_response, unreadable_body
+from fedsilo.http.refusals import RefusingRunner, problem_response, unreadable_body
 from fedsilo.wire.problems import one_line
 from fedsilo_operator.gateway.forwarding import CHUNK_BYTES, METHODS, Forwarding
 from fedsilo_operator.gateway.silo_requests import SiloRequests

@@ -12,7 +12,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import StreamWriter
 
 from fedsilo.errors import Problem
-from fedsilo.refusals import unreadable_body
+from fedsilo.http.refusals import unreadable_body
 from fedsilo_operator.gateway.limits import SILENCE_SECONDS
 from fedsilo_operator.gateway.relay import Cut, relay_request
 

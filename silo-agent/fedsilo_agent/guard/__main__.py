@@ -15,9 +15,9 @@ from pathlib import Path
 from fedsilo.api.agent import SiloAgent
 from fedsilo.api.loading import load_document
 from fedsilo.api.silo import Silo
-from fedsilo.event_loop import run_event_loop
+from fedsilo.http.event_loop import run_event_loop
+from fedsilo.http.probes import probing
 from fedsilo.logs import about, add_log_arguments, start_logging
-from fedsilo.probes import probing
 from fedsilo.process import Arguments, exit_on_sigterm, exit_with_parent, run_until_done, version
 from fedsilo.silo.audit_chain import AuditBroken
 from fedsilo.silo.volume import Volume

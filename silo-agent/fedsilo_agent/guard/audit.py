@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fedsilo.durable import append_durably, make_directory, sync_directory, truncate
+from fedsilo.files.durable import append_durably, make_directory, sync_directory, truncate
 from fedsilo.methods.secure_sums import STEPS
 from fedsilo.silo.audit_chain import (
     FILE,

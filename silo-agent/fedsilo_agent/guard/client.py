@@ -18,13 +18,13 @@ from typing import TypeVar
 
 import aiohttp
 
-from fedsilo.digests import short
 from fedsilo.errors import Problem
+from fedsilo.files.digests import short
+from fedsilo.http.large_body import file_pieces
+from fedsilo.http.threads import take_in_thread
 from fedsilo.hub.answer_body import answer_pieces
 from fedsilo.hub.failures import Unreachable
 from fedsilo.hub.https import HttpsClient
-from fedsilo.large_body import file_pieces
-from fedsilo.pieces import take_in_thread
 from fedsilo.wire import MAX_ENVELOPE_BYTES, BlobLink, SigningKey, sign_request
 from fedsilo.wire.problems import one_line
 from fedsilo_agent.guard.part_file import PartFile

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from fedsilo.digests import short
 from fedsilo.errors import PolicyRefused, quoted
+from fedsilo.files.digests import short
 from fedsilo.methods.interface import INITIAL, Exchange
 from fedsilo.wire import Task
 

@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedsilo.durable import remove, require_content, unlink
 from fedsilo.errors import FileDamaged, PolicyRefused
-from fedsilo.json_files import Fields, read_with_digest, write_with_digest
+from fedsilo.files.durable import remove, require_content, unlink
+from fedsilo.files.json_files import Fields, read_with_digest, write_with_digest
 from fedsilo.methods.secure_sums import PREFIX
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import BlobLink, Task

@@ -20,7 +20,7 @@ import numpy as np
 
 from fedsilo.encodings.check import require_decodable
 from fedsilo.errors import FileDamaged, PolicyRefused, Problem
-from fedsilo.json_files import holds_digest
+from fedsilo.files.json_files import holds_digest
 from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.silo.drop import REPLY, TENSORS, damaged_file
 from fedsilo.silo.handed_out import exact_tensors, require_handed_out

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from fedsilo.durable import unlink
 from fedsilo.errors import FedsiloError, FileDamaged, PolicyRefused, Problem
-from fedsilo.full_disk import done_when_there_is_space
+from fedsilo.files.durable import unlink
+from fedsilo.files.full_disk import done_when_there_is_space
+from fedsilo.http.threads import uninterrupted
 from fedsilo.logs import concerning
-from fedsilo.pieces import uninterrupted
 from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.silo.announcement import Schema, announced_schema
 from fedsilo.silo.drop import REPLY

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedsilo.api.agent import SiloAgent
 from fedsilo.errors import FedsiloError
-from fedsilo.json_files import read_with_digest
+from fedsilo.files.json_files import read_with_digest
 from fedsilo.metrics import JOB, Exposition, Sample, Series
 from fedsilo.silo.volume import Volume
 from fedsilo_agent.guard.audit import EVENTS

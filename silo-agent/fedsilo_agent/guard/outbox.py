@@ -15,8 +15,8 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from fedsilo.durable import readable, remove, sync_directory, unlink
 from fedsilo.errors import FileDamaged, Problem
+from fedsilo.files.durable import readable, remove, sync_directory, unlink
 from fedsilo.wire import stored_digest
 from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.client import AggregatorClient

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from fedsilo.digests import algorithm_of, digest_text, hasher
-from fedsilo.durable import AppendedFile, rename, unlink
+from fedsilo.files.digests import algorithm_of, digest_text, hasher
+from fedsilo.files.durable import AppendedFile, rename, unlink
 
 READ_BYTES = 1 << 20
 """Amount that is read at a time of what was there before."""

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsilo.durable import make_own_directory, remove
 from fedsilo.errors import PolicyRefused, Problem
-from fedsilo.json_files import read_with_digest, write_with_digest
+from fedsilo.files.durable import make_own_directory, remove
+from fedsilo.files.json_files import read_with_digest, write_with_digest
 from fedsilo.methods.secure_sums import ANNOUNCED, CONFIRMED, KEYS, PREFIX, SEALED, SHARES, STEPS, SURVIVORS
 from fedsilo.secure_aggregation.clipping import Tensor, clipped
 from fedsilo.secure_aggregation.layout import Layout

@@ -17,8 +17,8 @@ from fedsilo.api.digest import spec_digest
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.silo import Silo
 from fedsilo.api.silo_policy import PrivacyBudget
-from fedsilo.digests import short
 from fedsilo.errors import FedsiloError, MethodError, PolicyRefused, Problem
+from fedsilo.files.digests import short
 from fedsilo.methods import registry
 from fedsilo.methods.differential_privacy import planned_mechanisms, update_privacy
 from fedsilo.methods.method import Method

@@ -14,8 +14,8 @@ from tempfile import TemporaryFile
 
 import numpy as np
 
-from fedsilo.digests import algorithm_of, file_digest
 from fedsilo.errors import FileDamaged, PolicyRefused
+from fedsilo.files.digests import algorithm_of, file_digest
 from fedsilo.silo.private_update import MODEL
 from fedsilo.wire import Task
 from fedsilo.wire.blob import map_blob

@@ -13,9 +13,9 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from fedsilo.durable import require_content
 from fedsilo.errors import FileDamaged
-from fedsilo.json_files import Fields, read_with_digest
+from fedsilo.files.durable import require_content
+from fedsilo.files.json_files import Fields, read_with_digest
 from fedsilo.silo.volume import Volume
 
 log = logging.getLogger("fedsilo.trainer")

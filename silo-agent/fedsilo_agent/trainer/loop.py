@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from fedsilo.api.python_import import described, place_of
-from fedsilo.durable import is_disk_full
 from fedsilo.errors import FedsiloError, MethodError, StorageFailed
+from fedsilo.files.durable import is_disk_full
 from fedsilo.freed_memory import release_free_memory
 from fedsilo.logs import about
 from fedsilo.silo.personal import PersonalModel

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from fedsilo.data.schema import Schema
-from fedsilo.durable import make_directory, remove, unlink
 from fedsilo.errors import MethodError
-from fedsilo.full_disk import when_there_is_space
-from fedsilo.json_files import write_json, write_with_digest
+from fedsilo.files.durable import make_directory, remove, unlink
+from fedsilo.files.full_disk import when_there_is_space
+from fedsilo.files.json_files import write_json, write_with_digest
 from fedsilo.methods.interface import Exchange, Reply, SiloTask
 from fedsilo.methods.state import State
 from fedsilo.readiness.announced import AnnouncedFinding

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fedsilo.durable import DiskStep
+from fedsilo.files.durable import DiskStep
 from fedsilo.silo import private_state
 from tests.faults import role
 from tests.faults.injector import Injector

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsilo.api.observed import Object
-from fedsilo.event_loop import run_event_loop
+from fedsilo.http.event_loop import run_event_loop
 from fedsilo.wire import Authority, SigningKey, issue_server, make_authority
 from fedsilo_operator.certificate import served_tls
 from fedsilo_operator.gateway.hub import HubIdentity

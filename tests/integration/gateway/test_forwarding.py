@@ -15,7 +15,7 @@ from aiohttp import web
 from yarl import URL
 
 from fedsilo.errors import Problem
-from fedsilo.refusals import problem_response
+from fedsilo.http.refusals import problem_response
 from fedsilo_operator.gateway import bodies, forwarding, limits, upload
 from tests.integration.gateway.place import NORTH, SOUTH, Place, path_of
 

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from fedsilo.errors import Problem
-from fedsilo.refusals import problem_response
+from fedsilo.http.refusals import problem_response
 from fedsilo_operator.gateway import upload
 from fedsilo_operator.gateway.limits import Limits
 from fedsilo_operator.gateway.upload import LARGE_BYTES

@@ -11,9 +11,9 @@ from aiohttp import web
 
 from fedsilo.api.silo_status import HubAddress
 from fedsilo.errors import Problem
+from fedsilo.http.refusals import problem_response
 from fedsilo.hub.doctor.finding import Finding, FindingState, has_failed, report
 from fedsilo.hub.doctor.way import STEPS, examine_way
-from fedsilo.refusals import problem_response
 from fedsilo.wire import SigningKey, VerifyKey, make_authority, verify_request
 from tests.integration.hub.outside import ConnectProxy, Handler, Hub, saying, tls_of
 

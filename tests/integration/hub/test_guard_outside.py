@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 
 from fedsilo.errors import Problem
-from fedsilo.refusals import problem_response
+from fedsilo.http.refusals import problem_response
 from fedsilo.wire import SigningKey
 from fedsilo_agent.guard.__main__ import take_proxy
 from fedsilo_agent.guard.client import AggregatorClient, Peer

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsilo.json_files import write_json
+from fedsilo.files.json_files import write_json
 from tests.integration.local.conftest import Launch
 from tests.integration.local.manifest import python, silo, silos, write
 from tests.integration.local.memory import masked

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fedsilo.json_files import read_json
+from fedsilo.files.json_files import read_json
 from fedsilo.silo.audit_chain import AuditBroken
 from fedsilo_agent.guard.audit import AuditLog, verify
 from tests.integration.service.client import signature_of

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedsilo.json_files import read_json
+from fedsilo.files.json_files import read_json
 from fedsilo_aggregator.http import MAX_WAIT_SECONDS
 from tests.integration.service.client import SiloClient, finish_job
 from tests.integration.service.site import Process, Site, federation, until

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from pydantic import Field
 
+from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.interface import (
     Assignment,
     Exchange,
@@ -28,7 +29,6 @@ from fedsilo.methods.interface import (
     Updates,
 )
 from fedsilo.methods.method import Method
-from fedsilo.methods.pieces.local import train_model
 from fedsilo.methods.state import State
 
 

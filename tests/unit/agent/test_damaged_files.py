@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsilo.json_files import write_with_digest
+from fedsilo.files.json_files import write_with_digest
 from fedsilo.silo.drop import write_drop
 from fedsilo.silo.waking import ChangeWait
 from fedsilo.wire import signed_part

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fedsilo import durable, full_disk
+from fedsilo.files import durable, full_disk
 from fedsilo_agent.guard import audit, inbox, loop
 from tests.unit.agent.scene import TASK, Scene
 

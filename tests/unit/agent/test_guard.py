@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fedsilo.errors import Problem
-from fedsilo.json_files import read_json
+from fedsilo.files.json_files import read_json
 from tests.unit.agent.scene import TASK, Scene
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsilo import durable
-from fedsilo.durable import DiskStep
 from fedsilo.errors import PolicyRefused
+from fedsilo.files import durable
+from fedsilo.files.durable import DiskStep
 from fedsilo.silo.policy import ReplyLimits
 from fedsilo.wire import (
     Contract,

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from blake3 import blake3
 
-from fedsilo import durable
-from fedsilo.durable import DiskStep
+from fedsilo.files import durable
+from fedsilo.files.durable import DiskStep
 from fedsilo_agent.guard.part_file import PartFile
 
 PIECES = [bytes([number]) * 1000 for number in range(5)]

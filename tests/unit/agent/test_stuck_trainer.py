@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedsilo.errors import MethodError
-from fedsilo.json_files import write_with_digest
+from fedsilo.files.json_files import write_with_digest
 from fedsilo.learning.data_parallel import ALONE
 from fedsilo.methods.interface import Exchange, Phase, Reply, SiloTask
 from fedsilo.methods.state import State

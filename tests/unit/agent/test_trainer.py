@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsilo import durable, full_disk
 from fedsilo.api.silo import Silo
-from fedsilo.durable import DiskStep
 from fedsilo.errors import FedsiloError, MethodError, PolicyRefused
-from fedsilo.json_files import write_json, write_with_digest
+from fedsilo.files import durable, full_disk
+from fedsilo.files.durable import DiskStep
+from fedsilo.files.json_files import write_json, write_with_digest
 from fedsilo.methods.interface import Exchange, Phase, Reply, SiloTask
 from fedsilo.methods.state import State
 from fedsilo.silo import drop as drop_module

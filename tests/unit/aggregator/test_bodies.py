@@ -16,13 +16,13 @@ import pytest
 import uvloop
 from aiohttp import web
 
+from fedsilo.http.large_body import LARGE_BYTES, LargeBody, file_pieces
+from fedsilo.http.listener import TLS_BYTES, Connections, Listener
+from fedsilo.http.refusals import RefusingRunner, problem_response
+from fedsilo.http.threads import take_in_thread
 from fedsilo.hub.answer_body import answer_pieces
 from fedsilo.hub.failures import Unreachable
 from fedsilo.hub.https import HttpsClient
-from fedsilo.large_body import LARGE_BYTES, LargeBody, file_pieces
-from fedsilo.listener import TLS_BYTES, Connections, Listener
-from fedsilo.pieces import take_in_thread
-from fedsilo.refusals import RefusingRunner, problem_response
 from fedsilo.wire import issue_server, make_authority
 from fedsilo_aggregator.bodies import FileBody, request_pieces
 from fedsilo_aggregator.request_fields import asked_part

@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 
 from fedsilo.errors import Problem
-from fedsilo.listener import Connections
-from fedsilo.refusals import RefusingRunner, problem_response
+from fedsilo.http.listener import Connections
+from fedsilo.http.refusals import RefusingRunner, problem_response
 
 
 class Server:

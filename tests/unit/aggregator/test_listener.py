@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from fedsilo.listener import (
+from fedsilo.http.listener import (
     MAX_PER_SILO,
     MAX_UNPROVEN,
     NOTICE_SECONDS,
@@ -20,7 +20,7 @@ from fedsilo.listener import (
     Connections,
     Listener,
 )
-from fedsilo.refusals import RefusingRunner, problem_response
+from fedsilo.http.refusals import RefusingRunner, problem_response
 from fedsilo.wire import issue_server, make_authority
 from fedsilo_aggregator.rounds import server_context
 from tests.ports import free_port

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsilo import durable
 from fedsilo.api.communication import UploadSpec
-from fedsilo.durable import DiskStep
 from fedsilo.errors import Problem
+from fedsilo.files import durable
+from fedsilo.files.durable import DiskStep
 from fedsilo.methods.contract import encoded_contract
 from fedsilo.wire import AcceptedUpdate, Contract, Expected, ExpectedBlock, UpdateChecker, signed_part
 from fedsilo_aggregator.uploads import UploadRange, Uploads

@@ -20,10 +20,9 @@ from fedsilo.api.common import Duration, Fields, Quantity
 from fedsilo.api.differential_privacy import DifferentialPrivacySpec
 from fedsilo.api.job import ParticipationSpec
 from fedsilo.api.loading import ManifestFaults, load, load_document
-from fedsilo.api.payload_kinds import DESCRIPTIONS
 from fedsilo.api.silo import SiloSpec
 from fedsilo.api.silo_policy import DEFAULT_KINDS
-from fedsilo.kinds import KINDS, PayloadKind
+from fedsilo.payload_kinds import DESCRIPTIONS, KINDS, PayloadKind
 from tests.unit.api.manifests import DIGITS, GOOD, edited
 
 MINIMAL: dict[str, Any] = {

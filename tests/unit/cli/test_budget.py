@@ -11,8 +11,8 @@ import pytest
 
 from fedsilo.cli.budget import table
 from fedsilo.cli.main import main
+from fedsilo.files.json_files import write_with_digest
 from fedsilo.institution.directory import SiloDirectory
-from fedsilo.json_files import write_with_digest
 from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.silo.privacy_account import Budget, Charge
 from fedsilo.silo.privacy_ledger import PrivacyLedger

@@ -13,11 +13,11 @@ import pytest
 from fedsilo.api.timestamps import timestamp
 from fedsilo.cli.main import main
 from fedsilo.errors import FedsiloError, Problem
+from fedsilo.files.json_files import write_json, write_with_digest
 from fedsilo.hub.contact import Contact
 from fedsilo.hub.failures import Unreachable
 from fedsilo.institution.directory import SiloDirectory
 from fedsilo.institution.serving import contact_of
-from fedsilo.json_files import write_json, write_with_digest
 from tests.unit.institution.parts import KEY, directory
 
 NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)

@@ -10,10 +10,10 @@ import pytest
 from fedsilo.api.silo_status import HubAddress
 from fedsilo.dashboard.institution import institution
 from fedsilo.errors import ManifestInvalid
+from fedsilo.files.json_files import write_json, write_with_digest
 from fedsilo.institution.dashboard import DirectorySource
 from fedsilo.institution.directory import SiloDirectory, SiloIdentity
 from fedsilo.institution.silo_file import write_template
-from fedsilo.json_files import write_json, write_with_digest
 from fedsilo.wire import SigningKey
 from fedsilo_agent.guard.audit import AuditLog
 from tests.unit.agent.test_report import departed

@@ -14,7 +14,7 @@ import pytest
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.engine.store import JobProgress, JobStore
 from fedsilo.errors import FileDamaged
-from fedsilo.json_files import read_with_digest, write_with_digest
+from fedsilo.files.json_files import read_with_digest, write_with_digest
 from fedsilo.methods.state import State
 from tests.federate import drive, federate, job_spec, local_silos, open_engine
 from tests.unit.engine.synthetic import synthetic_runners

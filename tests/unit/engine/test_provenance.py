@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from fedsilo import durable
-from fedsilo.durable import DiskStep
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.engine.store import JobProgress, JobStore
 from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FileDamaged, MethodError
+from fedsilo.files import durable
+from fedsilo.files.durable import DiskStep
 from fedsilo.methods.interface import Exchange, Updates
 from fedsilo.methods.state import State
 from fedsilo.wire import UpdateChecker

@@ -15,7 +15,7 @@ from fedsilo.engine import exchange
 from fedsilo.engine.round import fatal_failure
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.errors import DataInvalid, DeadlineExceeded, MethodError, Problem, QuorumLost, SiloFailed
-from fedsilo.json_files import read_with_digest, write_with_digest
+from fedsilo.files.json_files import read_with_digest, write_with_digest
 from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.state import State
 from fedsilo.wire import FINISH, UpdateChecker, open_task

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from fedsilo import durable
 from fedsilo.api.status import FederatedJobStatus
-from fedsilo.durable import DiskStep
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.engine.status import EngineStatus, StatusSource
 from fedsilo.engine.status_sinks import StatusFile
+from fedsilo.files import durable
+from fedsilo.files.durable import DiskStep
 from tests.federate import drive, job_spec, local_silos, open_engine, runners, skewed
 
 BEGIN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fedsilo import durable
-from fedsilo.durable import DiskStep
 from fedsilo.engine.round_engine import RoundEngine
+from fedsilo.files import durable
+from fedsilo.files.durable import DiskStep
 from tests.federate import LocalSilo, job_spec, local_silos, model_of, open_engine
 from tests.unit.engine.synthetic import synthetic_runners
 

@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from pathlib import Path
 
-from fedsilo.durable import DiskStep
+from fedsilo.files.durable import DiskStep
 from tests.faults.campaign import VIOLATED, Attempt, faults, planned, read_log, table
 from tests.faults.fault import KINDS, Fault, Place, kinds_of, step_name
 from tests.faults.laboratory import Undisturbed

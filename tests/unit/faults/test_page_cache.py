@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsilo import durable
+from fedsilo.files import durable
 from tests.faults.page_cache import PageCache, mixture
 
 CUTS = 60

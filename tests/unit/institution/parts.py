@@ -12,10 +12,10 @@ from fedsilo.api.agent import agent_name
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.observed import Object
 from fedsilo.api.silo_status import HubAddress
+from fedsilo.files.json_files import write_with_digest
 from fedsilo.hub.client import AgentList, HubAgent
 from fedsilo.hub.mirror import Mirror
 from fedsilo.institution.directory import SiloDirectory, SiloIdentity
-from fedsilo.json_files import write_with_digest
 from fedsilo.wire import SigningKey, make_authority
 from tests.integration.service.site import federation
 

@@ -10,13 +10,13 @@ from typing import Never
 import pytest
 
 from fedsilo.errors import FedsiloError
+from fedsilo.files.json_files import write_json
 from fedsilo.hub.client import HubAgent
 from fedsilo.institution import executor as module
 from fedsilo.institution.executor import Executor
 from fedsilo.institution.part import Part
 from fedsilo.institution.processes import LAST_WORDS_SECONDS
 from fedsilo.institution.silo_file import WatchedSilo
-from fedsilo.json_files import write_json
 from fedsilo.local.child_processes import GRACE_SECONDS, ChildProcess
 from tests.unit.institution.parts import KEY, MEMBER, UID, agent, agent_of, directory, spec, told
 from tests.unit.institution.test_executor import FakeForks, status_of

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from fedsilo import durable
 from fedsilo.api.agent import Member
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.observed import Object
 from fedsilo.api.proposal import members_digest
 from fedsilo.cli.main import main
+from fedsilo.files import durable
 from fedsilo.hub.client import HubAgent
 from fedsilo.hub.contact import Contact
 from fedsilo.institution import executor as module

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from fedsilo import durable
 from fedsilo.api.silo_policy import Approval
 from fedsilo.api.silo_status import HubAddress
 from fedsilo.errors import FedsiloError, FileDamaged, ManifestInvalid
+from fedsilo.files import durable
 from fedsilo.hub import client
 from fedsilo.institution import leaving
 from fedsilo.institution.approvals import MAX_APPROVALS, merged, read_approvals, write_approval

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from fedsilo import durable
-from fedsilo.json_files import read_json
+from fedsilo.files import durable
+from fedsilo.files.json_files import read_json
 from tests.operator_fakes.virtual import run
 from tests.unit.institution.parts import UID, agent
 from tests.unit.institution.test_hour import Served

@@ -13,6 +13,7 @@ import pytest
 from fedsilo.api.observed import Object
 from fedsilo.api.timestamps import timestamp
 from fedsilo.cli.main import main
+from fedsilo.files.json_files import read_json
 from fedsilo.hub.contact import PAUSES
 from fedsilo.hub.failures import Unreachable
 from fedsilo.hub.following import Following, Membership
@@ -20,7 +21,6 @@ from fedsilo.hub.mirror import Mirror
 from fedsilo.institution import serving
 from fedsilo.institution.executor import Executor
 from fedsilo.institution.silo_file import WatchedSilo
-from fedsilo.json_files import read_json
 from tests.hub_fakes.hub import FakeHub
 from tests.operator_fakes.virtual import run
 from tests.unit.institution.parts import KEY, MEMBER, NAME, SILO, UID, agent, directory

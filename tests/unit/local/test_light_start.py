@@ -14,7 +14,7 @@ import json, sys
 from argparse import Namespace
 from importlib import import_module
 from pathlib import Path
-from fedsilo.json_files import write_with_digest
+from fedsilo.files.json_files import write_with_digest
 from fedsilo.local.fork_server import PRELOADED
 from fedsilo.local.workdir import Workdir
 from fedsilo.validation import load_manifest

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fedsilo.api.loading import load
-from fedsilo.json_files import write_json
+from fedsilo.files.json_files import write_json
 from fedsilo.local import outcome, supervision
 from fedsilo.local.child_processes import ChildProcess
 from fedsilo.local.disk_space import DiskSpace

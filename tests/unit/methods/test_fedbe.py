@@ -11,7 +11,7 @@ from fedsilo.learning.distilling import Distillation, distil
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import Model
 from fedsilo.learning.transfer import divergence
-from fedsilo.methods.fedbe.declaration import FedBEConfig
+from fedsilo.methods.fedbe.config import FedBEConfig
 from fedsilo.methods.fedbe.distribution import VARIANCE_SCALE, Gaussian
 from fedsilo.methods.fedbe.server import FedBEServer, combined
 from tests import reference_numbers

@@ -13,12 +13,12 @@ from torch import nn
 
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import Model
+from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.fedbr import silo as fedbr_silo
 from fedsilo.methods.fedbr.config import THETA
 from fedsilo.methods.fedbr.loss import BiasReducedLoss, Terms, projection
 from fedsilo.methods.fedbr.silo import local_means, local_mixtures
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
-from fedsilo.methods.pieces.local import train_model
 from fedsilo.methods.state import State, Tree
 from fedsilo.wire import ModelSignature
 from tests import reference_numbers

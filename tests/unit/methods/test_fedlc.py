@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from fedsilo.learning.models import Model
+from fedsilo.methods.building_blocks.restricted_softmax import shifted_loss
 from fedsilo.methods.fedlc import FedLCConfig, margins
-from fedsilo.methods.pieces.restricted_softmax import shifted_loss
 from tests import reference_numbers
 from tests.federate import federate, job_spec, model_of, runners, skewed
 

@@ -13,9 +13,9 @@ from fedsilo.api.faults import ManifestFaults
 from fedsilo.errors import MethodError
 from fedsilo.learning.models import build_model, signature
 from fedsilo.methods import registry
+from fedsilo.methods.building_blocks.inherited import SELECTIONS, kept
 from fedsilo.methods.fedphp import FedPHPConfig
 from fedsilo.methods.interface import PERSONAL, SiloTask
-from fedsilo.methods.pieces.inherited import SELECTIONS, kept
 from fedsilo.methods.state import State, Tree
 from tests import reference_numbers
 from tests.federate import (

@@ -17,8 +17,8 @@ from fedsilo.learning.models import Model, build_model, to_tree
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.learning.training import cross_entropy_loss
 from fedsilo.methods import registry
+from fedsilo.methods.building_blocks.proximal import proximal_loss
 from fedsilo.methods.interface import Exchange, Phase, SiloContext, SiloTask
-from fedsilo.methods.pieces.proximal import proximal_loss
 from fedsilo.methods.state import State, Tree
 from fedsilo.wire import ModelSignature
 from tests import reference_numbers

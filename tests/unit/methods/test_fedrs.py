@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from fedsilo.api.faults import ManifestFaults
 from fedsilo.learning.models import Model
-from fedsilo.methods.pieces.restricted_softmax import class_scales, restricted_loss
+from fedsilo.methods.building_blocks.restricted_softmax import class_scales, restricted_loss
 from fedsilo.methods.state import Tree
 from tests import reference_numbers
 from tests.federate import bound, federate, job_spec, model_of, runners, skewed

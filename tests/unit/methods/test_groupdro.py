@@ -13,9 +13,9 @@ import torch
 from fedsilo.engine.held_updates import InMemoryUpdates
 from fedsilo.learning.models import build_model, to_tree
 from fedsilo.learning.training import cross_entropy_loss
+from fedsilo.methods.building_blocks.mixing import mixup_loss
 from fedsilo.methods.groupdro import FIRST_LOSS, LARGEST_LOSS, LOG_WEIGHTS
 from fedsilo.methods.interface import SiloTask
-from fedsilo.methods.pieces.mixing import mixup_loss
 from fedsilo.methods.state import State
 from fedsilo.simulation.silos import SimulatedUpdate
 from fedsilo.wire import ModelSignature

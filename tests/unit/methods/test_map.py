@@ -16,8 +16,8 @@ from fedsilo.api.job import ModelSpec
 from fedsilo.learning.evaluation import evaluate
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import Model
+from fedsilo.methods.building_blocks.two_stages import TwoStageConfig, stages
 from fedsilo.methods.interface import PERSONAL, Reply, SiloTask
-from fedsilo.methods.pieces.two_stages import TwoStageConfig, stages
 from fedsilo.methods.scamap import RELEASED
 from fedsilo.methods.state import State
 from fedsilo.silo.context import LocalContext

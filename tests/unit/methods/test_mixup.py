@@ -14,10 +14,10 @@ from torch.nn import functional
 from fedsilo.learning.models import Model, build_model, to_tree
 from fedsilo.learning.preprocessing import Preprocessing
 from fedsilo.methods import fedmix
+from fedsilo.methods.building_blocks.mixing import mixup_loss
 from fedsilo.methods.checks import check_training
 from fedsilo.methods.fedmix import FedMixConfig, means_of, mixed_with_means
 from fedsilo.methods.interface import SiloContext, SiloTask
-from fedsilo.methods.pieces.mixing import mixup_loss
 from fedsilo.methods.state import State
 from tests import reference_numbers
 from tests.federate import bound, federate, job_spec, model_of, runners, silo_holding, skewed

@@ -13,9 +13,9 @@ import pytest
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.silo import Silo
 from fedsilo.errors import DataInvalid, FedsiloError, MethodError
+from fedsilo.methods.building_blocks.private_steps import noise_multiplier_of, noisy_counts, noisy_moments
 from fedsilo.methods.differential_privacy import job_mechanisms, noise_multiplier
 from fedsilo.methods.interface import SiloTask
-from fedsilo.methods.pieces.private_steps import noise_multiplier_of, noisy_counts, noisy_moments
 from fedsilo.methods.state import State
 from fedsilo.privacy.accounting import epsilon_of
 from fedsilo.silo.context import LocalContext, open_context

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from fedsilo.methods.building_blocks.private_steps import noisy_counts, noisy_moments, positive
 from fedsilo.methods.fedconcat.distributions import disclose
 from fedsilo.methods.interface import SiloContext, SiloTask
-from fedsilo.methods.pieces.private_steps import noisy_counts, noisy_moments, positive
 from fedsilo.silo.context import LocalContext
 from fedsilo.silo.secret import Secret
 from tests.federate import job_spec, runners, skewed

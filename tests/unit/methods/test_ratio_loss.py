@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from fedsilo.methods.pieces.weighted_loss import class_weighted_loss
-from fedsilo.methods.ratio_loss.declaration import WEIGHTS, RatioLossConfig
+from fedsilo.methods.building_blocks.weighted_loss import class_weighted_loss
+from fedsilo.methods.ratio_loss.config import WEIGHTS, RatioLossConfig
 from fedsilo.methods.ratio_loss.monitor import CLEAR, LARGEST, NOWHERE, Monitor, ratio
 from tests import reference_numbers
 from tests.federate import drive, job_spec, local_silos, open_engine, runners, skewed

@@ -15,9 +15,9 @@ from torch.amp.grad_scaler import GradScaler
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.learning.models import build_model, to_tree
 from fedsilo.learning.seeding import derive_seed
+from fedsilo.methods.building_blocks.control_variates import ControlVariateRule, control
+from fedsilo.methods.building_blocks.controlled_averaging import ControlledServer
 from fedsilo.methods.interface import SiloTask
-from fedsilo.methods.pieces.control_variates import ControlVariateRule, control
-from fedsilo.methods.pieces.controlled_averaging import ControlledServer
 from fedsilo.methods.state import State, Tree
 from fedsilo.wire import ModelSignature
 from tests import reference_numbers

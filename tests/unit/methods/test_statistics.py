@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsilo.methods.pieces.feature_statistics import disclose
+from fedsilo.methods.building_blocks.feature_statistics import disclose
 from fedsilo.silo.context import open_context
 from tests.federate import bound, federate, job_spec, model_of, runners, silo_holding
 

@@ -14,11 +14,11 @@ from benchmarks.privacy.recorder import recording
 from fedsilo.errors import FedsiloError
 from fedsilo.learning.local_steps import LocalSteps
 from fedsilo.methods import registry
+from fedsilo.methods.building_blocks.local import train_model
+from fedsilo.methods.building_blocks.private_steps import noisy_counts
 from fedsilo.methods.differential_privacy import job_mechanisms, uncovered
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import Reply, SiloContext, SiloStep, SiloTask
-from fedsilo.methods.pieces.local import train_model
-from fedsilo.methods.pieces.private_steps import noisy_counts
 from fedsilo.methods.state import State
 from fedsilo.silo.runner import TaskRunner
 from tests.federate import bound, federate, job_spec, runners, skewed

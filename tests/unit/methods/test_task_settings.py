@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from fedsilo.errors import MethodError
+from fedsilo.methods.building_blocks.buffers import zero_like
+from fedsilo.methods.building_blocks.sizes import share_of
 from fedsilo.methods.interface import SiloTask
-from fedsilo.methods.pieces.buffers import zero_like
-from fedsilo.methods.pieces.sizes import share_of
 from fedsilo.methods.state import State, Tree
 from fedsilo.silo.runner import TaskRunner
 from tests.federate import job_spec, runners, skewed

@@ -16,7 +16,7 @@ from torch.nn import functional
 from fedsilo.learning.models import Model, to_tree
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.methods.interface import SiloContext, SiloTask
-from fedsilo.methods.vhl.declaration import VHLConfig
+from fedsilo.methods.vhl.config import VHLConfig
 from fedsilo.methods.vhl.noise import VirtualExamples
 from fedsilo.methods.vhl.silo import aligned_loss, alignment, contrast
 from tests import reference_numbers

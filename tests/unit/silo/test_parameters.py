@@ -20,9 +20,9 @@ from fedsilo.learning.models import build_model, initial_model, to_tree
 from fedsilo.learning.parameters import freeze, parts_of
 from fedsilo.learning.saved import load_model
 from fedsilo.methods import registry
+from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import INITIAL, LOCAL, PERSONAL, Reply, SiloContext, SiloStep, SiloTask
-from fedsilo.methods.pieces.local import train_model
 from fedsilo.methods.state import State
 from fedsilo.silo.context import open_context
 from fedsilo.silo.personal import PersonalModel

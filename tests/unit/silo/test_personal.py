@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsilo.json_files import write_with_digest
+from fedsilo.files.json_files import write_with_digest
 from fedsilo.learning.models import to_tree
 from fedsilo.learning.saved import load_model
 from fedsilo.methods.interface import PERSONAL, Reply

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsilo import durable
 from fedsilo.errors import FileDamaged, PolicyRefused
+from fedsilo.files import durable
 from fedsilo.privacy.accounting import epsilon_of
 from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.silo.audit_chain import GENESIS, AuditBroken, line_digest

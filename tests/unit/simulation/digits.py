@@ -7,7 +7,7 @@ from typing import Any
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.silo import Silo
-from fedsilo.kinds import KINDS
+from fedsilo.payload_kinds import KINDS
 from tests.integration.local.manifest import job, silo
 
 

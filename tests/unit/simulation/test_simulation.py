@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedsilo.durable import DISK_FULL_ERRNOS
 from fedsilo.errors import QuorumLost, SiloFailed
+from fedsilo.files.durable import DISK_FULL_ERRNOS
 from fedsilo.learning.models import Model
 from fedsilo.learning.saved import load_model
 from fedsilo.methods.interface import Reply, SiloTask

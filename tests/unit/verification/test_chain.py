@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedsilo.errors import FileDamaged, ManifestInvalid, MethodError, ProvenanceInvalid
-from fedsilo.json_files import write_with_digest
+from fedsilo.files.json_files import write_with_digest
 from fedsilo.methods.interface import Exchange
 from fedsilo.methods.method import Method
 from fedsilo.wire import ChainEnd, SigningKey, seal_chain
