@@ -232,9 +232,12 @@ def from_file(context: LocalContext, folder: str) -> LocalContext:
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     """Mean over the examples, the pixels or the tokens."""
-    if outputs.ndim == 3:
-        outputs = outputs.movedim(-1, 1)
-    return functional.cross_entropy(outputs, targets)
+    if outputs.ndim == 2:
+        return functional.cross_entropy(outputs, targets)
+    logits = outputs.movedim(-1, 1) if outputs.ndim == 3 else outputs
+    # Of several places to an example `cross_entropy` has no deterministic form on a GPU.
+    by_place = functional.log_softmax(logits, dim=1, dtype=torch.float32).movedim(1, -1).flatten(0, -2)
+    return functional.nll_loss(by_place, targets.flatten())
 
 
 def task_of(tree: Tree) -> SiloTask:

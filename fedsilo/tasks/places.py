@@ -36,7 +36,22 @@ def places_loss(logits: Tensor, targets: Tensor, weights: Tensor | None = None) 
 
     if not (targets != UNSCORED).any():
         return logits.sum() * 0
-    return functional.cross_entropy(logits, targets, weight=weights, ignore_index=UNSCORED)
+    return functional.nll_loss(_by_place(logits), targets.flatten(), weight=weights, ignore_index=UNSCORED)
+
+
+def _by_place(logits: Tensor) -> Tensor:
+    """Logarithms of probabilities (n places, classes), at least in single precision.
+
+    `cross_entropy` of several places to an example has no deterministic form on a GPU; that of single places has one,
+    and the same bytes on a CPU.
+
+    :param logits: (n, classes, *places).
+    """
+    import torch
+    from torch.nn import functional
+
+    dtype = torch.float32 if logits.dtype.itemsize < torch.float32.itemsize else None
+    return functional.log_softmax(logits, dim=1, dtype=dtype).movedim(1, -1).flatten(0, -2)
 
 
 def places_divisor(targets: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -58,7 +73,9 @@ def places_scores(logits: Tensor, targets: Tensor) -> Mapping[str, Tensor]:
     scored = (targets != UNSCORED).flatten(1)
     number = scored.sum(dim=1)
     right = (logits.argmax(dim=1) == targets).flatten(1).sum(dim=1)
-    each = functional.cross_entropy(logits.float(), targets, reduction="none", ignore_index=UNSCORED)
+    each = functional.nll_loss(
+        _by_place(logits.float()), targets.flatten(), reduction="none", ignore_index=UNSCORED
+    ).view_as(targets)
     accuracy = right.double() / number.clamp(min=1)
     return {
         "accuracy": accuracy.masked_fill(number == 0, 1.0),
