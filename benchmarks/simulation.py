@@ -187,15 +187,20 @@ def _run(directory: Path, options: Sequence[str]) -> list[float]:
     command += [*options, "--json"]
     # Opacus installs a package `benchmarks` too, which the federation's processes would find before this one.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
-    ) as run:
+    said = directory / "errors.log"
+    with (
+        said.open("wb") as errors,
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=environment) as run,
+    ):
         while run.poll() is None:
             lines = history.read_bytes().count(b"\n") if history.exists() else 0
             times += [time.time()] * (lines - len(times))
             time.sleep(0.01)
     if run.returncode != 0:
-        raise SystemExit(f"fedsilo run {' '.join(options)} ended with exit code {run.returncode}")
+        last = said.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
+        raise SystemExit(
+            f"fedsilo run {' '.join(options)} ended with exit code {run.returncode}: {''.join(last)}"
+        )
     (workdir / "model.safetensors").rename(directory / "model.safetensors")
     return times
 

@@ -17,15 +17,19 @@ import argparse
 import signal
 import sys
 import tempfile
+import time
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from benchmarks.gpu import devices, page
+from benchmarks.gpu.bundle import digest_of_sources
 from benchmarks.gpu.cases import Setting, Size
 from benchmarks.gpu.parts import BY_NAME, PARTS
 from benchmarks.gpu.records import Record, described, read_all, versions
 from benchmarks.gpu.running import ROOT, Run
-from benchmarks.tables.results import revision
+from benchmarks.tables.results import REVISION, revision
 
 INTO = ROOT / "docs" / "results" / "gpu"
 PAGE = ROOT / "docs" / "results" / "gpu.md"
@@ -33,6 +37,7 @@ PAGE = ROOT / "docs" / "results" / "gpu.md"
 
 def main(argv: list[str] | None = None) -> int:
     """Run what is asked for; 0 where all of it was measured, 1 where something was not, 130 after Ctrl-C."""
+    began = time.time()
     parser, args = _arguments(argv)
     if args.render:
         page.write(read_all(args.into or INTO), PAGE)
@@ -40,28 +45,40 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     # A stop by `kill` is one by Ctrl-C: the part's process ends, the record is written.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    found = devices.gpus()
     try:
+        found = devices.gpus()
         device = devices.choose(found, args.device, devices.processor())
     except devices.NoSuchDevice as error:
         parser.error(str(error))
+    measured = Measured(device, devices.environment(device, found), began)
     if device.kind == devices.CPU and args.into is None:
         with tempfile.TemporaryDirectory(prefix="fedsilo-gpu-") as folder:
-            return _run(args, device, found, Path(folder))
+            return _run(args, measured, Path(folder))
     into = args.into or INTO
-    code = _run(args, device, found, into)
+    code = _run(args, measured, into)
     if into == INTO:
         page.write(read_all(into), PAGE)
         print(PAGE.relative_to(ROOT))
     return code
 
 
-def _run(args: argparse.Namespace, device: devices.Device, found: list[devices.Device], into: Path) -> int:
+@dataclass(frozen=True)
+class Measured:
+    """The device of a run, the environment of its processes, and when the command was typed."""
+
+    device: devices.Device
+    environment: dict[str, str]
+    began: float
+
+
+def _run(args: argparse.Namespace, measured: Measured, into: Path) -> int:
+    device, commit = measured.device, args.commit or stated_commit(args.bundle) or revision(ROOT)
     size: Size = "reduced" if device.kind == devices.CPU else "quick" if args.quick else "full"
-    record = _begun(args.commit or revision(ROOT), size, device, into)
-    print(f"{device}, {size} form, commit {record.commit}", flush=True)
+    record = begun(commit, size, described(device, devices.driver()), into)
+    print(f"{device}, {size} form, commit {commit}", flush=True)
     setting = Setting(device.kind, size, into.resolve(), args.data.resolve(), 0)
-    run = Run(setting, devices.environment(device, found), lambda line: print(line, flush=True))
+    environment = {**measured.environment, REVISION: commit}
+    run = Run(setting, environment, lambda line: print(line, flush=True), measured.began)
     parts = [part for part in PARTS if args.only is None or part.name in args.only]
     try:
         run.run(parts, record)
@@ -76,15 +93,24 @@ def _run(args: argparse.Namespace, device: devices.Device, found: list[devices.D
     return 1 if record.faults else 0
 
 
-def _begun(commit: str, size: Size, device: devices.Device, into: Path) -> Record:
-    """The record of this commit, device and size, with what an earlier run has measured."""
+def begun(commit: str, size: Size, device: dict[str, Any], into: Path) -> Record:
+    """The record of a run: a new one, or one that goes on with what an earlier run has measured of the same."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    new = Record(commit, now, size, described(device, devices.driver()), versions())
-    path = into / new.file_name
-    if not path.exists():
-        return new
-    kept = Record.read(path)
-    return Record(commit, now, size, new.device, new.versions, kept.parts, kept.late)
+    record = Record(commit, now, size, device, versions())
+    while (path := into / record.file_name).exists():
+        kept = Record.read(path)
+        if record.goes_on(kept):
+            return replace(record, parts=kept.parts, late=kept.late)
+        record = replace(record, number=record.number + 1)
+    return record
+
+
+def stated_commit(bundle: Path | None) -> str | None:
+    """The commit that a bundle was made at, `-dirty` where this copy has other sources; None where git knows better."""
+    if bundle is None or revision(ROOT) != "unknown":
+        return None
+    commit, sources = (bundle / "commit").read_text(encoding="utf-8").split()
+    return commit if sources == digest_of_sources() else f"{commit.removesuffix('-dirty')}-dirty"
 
 
 def _arguments(argv: list[str] | None) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
@@ -106,7 +132,8 @@ def _arguments(argv: list[str] | None) -> tuple[argparse.ArgumentParser, argpars
         help="with CIFAR-10, for the table's cell",
     )
     parser.add_argument("--into", type=Path, metavar="FOLDER", help="records; docs/results/gpu by default")
-    parser.add_argument("--commit", help="for the record, where git does not know")
+    parser.add_argument("--commit", help="for the record; that of git by default")
+    parser.add_argument("--bundle", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--render", action="store_true", help="write the page only; measure nothing")
     return parser, parser.parse_args(argv)
 

@@ -75,12 +75,14 @@ def mean(setting: Setting) -> Figures:
 
 
 def scoring(setting: Setting, network: str) -> Figures:
-    """Examples per second of a test set on the processor and on the device."""
-    count = int(setting.of(10_000, 5_000, 64))
+    """Examples per second of a test set on the device, and of a few of them on one core of the processor."""
     spec = job_of(network, setting.device, "float32", 64)
-    features, labels = examples(count, "images")
     rates = []
-    for device in ("cpu", setting.device):
+    for device, count in (
+        ("cpu", int(setting.of(512, 256, 64))),
+        (setting.device, int(setting.of(10_000, 5_000, 64))),
+    ):
+        features, labels = examples(count, "images")
         model = build_module(spec.model, spec.data, 0, spec.task).to(device)
         test = Examples.from_arrays(features, labels, device)
         rates.append(count / seconds_of(partial(evaluate, model, test), setting))

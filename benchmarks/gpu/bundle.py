@@ -9,6 +9,7 @@ images of CIFAR-10, and a script that runs the command with both.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import shutil
 import subprocess
 import sys
@@ -34,6 +35,7 @@ MANYLINUX = (
     "manylinux1",
 )
 MOST_BYTES = 60_000_000
+SOURCES = ("fedsilo", "aggregator", "silo-agent", "operator", "benchmarks", "tests")
 
 RUN = """#!/bin/sh
 # Measures fedsilo on this machine's GPU; options are those of `python -m benchmarks.gpu`.
@@ -46,10 +48,9 @@ if [ ! -d "$here/site" ]; then
     "$python" -m pip install --quiet --no-index --no-deps --no-compile --target "$here/site.new" "$here"/wheels/*.whl
     mv "$here/site.new" "$here/site"
 fi
-git -C "$root" rev-parse HEAD >/dev/null 2>&1 || set -- --commit "$(cat "$here/commit")" "$@"
 export PYTHONPATH="$root:$root/aggregator:$root/silo-agent:$root/operator:$here/site"
 cd "$root"
-exec "$python" -m benchmarks.gpu --data "$here/data" "$@"
+exec "$python" -m benchmarks.gpu --bundle "$here" --data "$here/data" "$@"
 """
 
 
@@ -82,11 +83,21 @@ def make(into: Path, data: Path, python: str) -> int:
         ]
     )
     (into / "wheels" / ".gitignore").unlink(missing_ok=True)
-    (into / "commit").write_text(revision(ROOT) + "\n", encoding="utf-8")
+    (into / "commit").write_text(f"{revision(ROOT)} {digest_of_sources()}\n", encoding="utf-8")
     script = into / "run"
     script.write_text(RUN, encoding="utf-8")
     script.chmod(0o755)
     return checked_size(into)
+
+
+def digest_of_sources(root: Path = ROOT) -> str:
+    """SHA-256 of all Python files that a run may import, by name and content."""
+    found = hashlib.sha256()
+    for folder in SOURCES:
+        for path in sorted((root / folder).rglob("*.py")):
+            content = path.read_bytes()
+            found.update(f"{path.relative_to(root)} {len(content)}\n".encode() + content)
+    return found.hexdigest()
 
 
 def copy_images(data: Path, path: Path) -> None:
@@ -151,8 +162,8 @@ def checked_size(folder: Path, most: int = MOST_BYTES) -> int:
 
 
 def _run(command: list[str]) -> None:
-    if subprocess.run(command, cwd=ROOT).returncode != 0:
-        raise SystemExit(f"{' '.join(command[2:5])} failed, see above")
+    if code := subprocess.run(command, cwd=ROOT).returncode:
+        raise SystemExit(f"{' '.join(command[2:4])} ended with exit code {code}")
 
 
 def main() -> None:

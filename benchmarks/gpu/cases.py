@@ -14,6 +14,13 @@ Figure = float | int | str | list[float]
 Figures = Mapping[str, Figure]
 
 
+@dataclass(frozen=True)
+class Unfinished:
+    """Figures of a case that the next run goes on with."""
+
+    figures: Figures
+
+
 class Skipped(Exception):
     """A case does not apply to this machine; the text says why."""
 
@@ -25,14 +32,14 @@ class Setting:
     :param device: `cuda` or `cpu`.
     :param into: folder of the record, where a case may leave what a later run goes on with.
     :param data: folder of the datasets.
-    :param seconds: that the part has.
+    :param ends: when the part must be over, as `time.time` counts.
     """
 
     device: str
     size: Size
     into: Path
     data: Path
-    seconds: float
+    ends: float
 
     def of(self, full: float, quick: float, reduced: float) -> float:
         """The number for this run's size."""
@@ -47,7 +54,7 @@ class Case:
     """
 
     name: str
-    run: Callable[[], Figures]
+    run: Callable[[], Figures | Unfinished]
 
 
 @dataclass(frozen=True)

@@ -17,19 +17,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from benchmarks.gpu.cases import Case, Setting, Skipped
+from benchmarks.gpu.cases import Case, Setting, Skipped, Unfinished
 from fedsilo.learning.devices import prepare_torch
 
 
 def main() -> None:
-    """Run the part that the arguments describe, as `running.command` writes them."""
+    """Run the part that the arguments describe, which are one text of JSON."""
     asked = json.loads(sys.argv[1])
     threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
     # Reports have a descriptor of their own; whatever else writes to 1 must not be taken for one.
     with os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1) as reports:
         os.dup2(2, 1)
         setting = Setting(
-            asked["device"], asked["size"], Path(asked["into"]), Path(asked["data"]), asked["seconds"]
+            asked["device"], asked["size"], Path(asked["into"]), Path(asked["data"]), asked["ends"]
         )
         prepare_torch(1)
         cases = importlib.import_module(asked["module"]).cases(setting)
@@ -56,7 +56,10 @@ def report(cases: Sequence[Case], reports: TextIO) -> None:
 def outcome_of(case: Case) -> dict[str, Any]:
     """Its figures, why it does not apply, or what went wrong."""
     try:
-        return {"figures": dict(case.run())}
+        found = case.run()
+        if isinstance(found, Unfinished):
+            return {"figures": dict(found.figures), "unfinished": True}
+        return {"figures": dict(found)}
     except Skipped as reason:
         return {"skipped": str(reason)}
     except (Exception, SystemExit) as error:

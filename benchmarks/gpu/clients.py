@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+import torch
 import yaml
 
 from benchmarks.gpu.cases import Case, Figures, Setting, Skipped
 from benchmarks.simulation import Job, documents, measure, run_way
 
-BYTES_OF_A_CLIENT = 3 << 29
-"""Memory of a trainer that has opened the device, with its guard: 1.5 GiB, most of it CUDA's libraries."""
+BYTES_OF_A_CLIENT, BYTES_ON_THE_DEVICE = 3 << 29, 3 << 28
+"""Memory of a trainer that has opened the device, with its guard: at most 1.5 GiB, most of it CUDA's libraries, and
+0.75 GiB on the device."""
 
 
 def cases(setting: Setting) -> Iterator[Case]:
     """By number of clients; processes last, since they take longest to start."""
-    clients = (2,) if setting.size == "reduced" else (10, 50, 100)
+    clients = {"full": (10, 50, 100), "quick": (10, 50), "reduced": (2,)}[setting.size]
     for count in clients:
         yield Case(f"{count} clients", partial(in_one_process, setting, count))
     for count in clients:
@@ -28,7 +29,7 @@ def cases(setting: Setting) -> Iterator[Case]:
 
 def job_of(setting: Setting, count: int) -> Job:
     """So many clients with ten batches each."""
-    rounds = int(setting.of(5, 3, 2))
+    rounds = int(setting.of(3, 2, 2))
     return Job(
         count, count, rounds, int(setting.of(320, 320, 32)), None, False, 0, min(count, 50), setting.device
     )
@@ -53,10 +54,10 @@ def in_processes(setting: Setting, count: int) -> Figures:
 
     :raises Skipped: they would not fit into the machine's memory.
     """
-    needed, there = count * BYTES_OF_A_CLIENT, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
-    if setting.device != "cpu" and needed > there:
-        raise Skipped(
-            f"{count} trainers need some {needed / 2**30:.0f} GiB of memory, and {there / 2**30:.0f} GiB are free"
+    if setting.device != "cpu":
+        require_memory(count * BYTES_OF_A_CLIENT, available(), f"{count} trainers")
+        require_memory(
+            count * BYTES_ON_THE_DEVICE, torch.cuda.mem_get_info()[0], f"{count} trainers on the device"
         )
     job = job_of(setting, count)
     with tempfile.TemporaryDirectory(prefix="fedsilo-") as folder:
@@ -64,6 +65,23 @@ def in_processes(setting: Setting, count: int) -> Figures:
         file.write_text(yaml.safe_dump_all(documents(job)), encoding="utf-8")
         timed = run_way("processes", job, [], Path(folder) / "model.safetensors")
     return {"in processes, rounds/s": timed.rate, "start, s": timed.rounds[0] - timed.began}
+
+
+def require_memory(needed: int, there: int, what: str) -> None:
+    """Return if so many bytes are there.
+
+    :raises Skipped: they are not.
+    """
+    if needed > there:
+        raise Skipped(
+            f"{what} need some {needed / 2**30:.0f} GiB of memory, and {there / 2**30:.0f} GiB are free"
+        )
+
+
+def available() -> int:
+    """Bytes that processes may still take, with what the kernel only caches (proc(5), MemAvailable)."""
+    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
 
 
 def rate(times: Sequence[float]) -> float:

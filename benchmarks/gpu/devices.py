@@ -52,10 +52,13 @@ def processor() -> Device:
 
 
 def gpus() -> list[Device]:
-    """The GPUs that PyTorch finds; a process of its own asks, so that this one holds none of their memory."""
+    """The GPUs that PyTorch finds; a process of its own asks, so that this one holds none of their memory.
+
+    :raises NoSuchDevice: PyTorch cannot be asked.
+    """
     told = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, text=True)
     if told.returncode != 0:
-        return []
+        raise NoSuchDevice(f"PyTorch cannot be asked for GPUs: {''.join(told.stderr.splitlines()[-1:])}")
     found = json.loads(told.stdout)
     return [Device(CUDA, number, name, memory) for number, (name, memory) in enumerate(found)]
 

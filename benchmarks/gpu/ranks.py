@@ -40,29 +40,47 @@ CLONE_NEWNS, MS_PRIVATE, MS_REC = 0x20000, 1 << 18, 1 << 14
 
 
 def cases(setting: Setting) -> Iterator[Case]:
-    """By what the processes speak through, and by the size of shared memory."""
-    yield Case("two on one device, gloo", partial(shared, setting, GLOO, None))
-    yield Case("two on two devices, NCCL", partial(shared, setting, NCCL, None))
-    memories = ((CONTAINER, "64 MiB"), (POD, "1 GiB"))
-    for size, name in memories[: 1 if setting.size == "reduced" else 2]:
-        through = NCCL if torch.cuda.device_count() > 1 else GLOO
-        yield Case(f"with /dev/shm of {name}", partial(shared, setting, through, size))
+    """By what the processes speak through, and by the size of shared memory, which NCCL uses and gloo does not."""
+    yield Case("two on one device, gloo", partial(shared, setting, GLOO))
+    yield Case("two on two devices, NCCL", partial(shared, setting, NCCL))
+    for size, name in ((CONTAINER, "64 MiB"), (POD, "1 GiB")):
+        yield Case(f"NCCL with /dev/shm of {name}", partial(in_a_pod, setting, size))
 
 
-def shared(setting: Setting, through: str, memory: int | None) -> Figures:
-    """Milliseconds of a step by one process and by two, and how far apart their weights are.
+def in_a_pod(setting: Setting, size: int) -> Figures:
+    """Two processes on two devices, to which `/dev/shm` is what a pod has; the reduced form only mounts it.
 
     :raises Skipped: there are too few devices, or this user may mount nothing.
+    """
+    through = GLOO if setting.size == "reduced" else NCCL
+    require_devices(through)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pod:
+        return pod.submit(mounted, setting, through, size).result(180)
+
+
+def mounted(setting: Setting, through: str, size: int) -> Figures:
+    """The figures of two processes, to which `/dev/shm` is a file system of this size.
+
+    :raises Skipped: this user may mount nothing.
+    """
+    mount_shared_memory(size)
+    if setting.size == "reduced":
+        return {"MiB": os.statvfs(SHARED_MEMORY).f_blocks * os.statvfs(SHARED_MEMORY).f_frsize >> 20}
+    return shared(setting, through)
+
+
+def shared(setting: Setting, through: str) -> Figures:
+    """Milliseconds of a step by one process and by two, and how far apart their weights are.
+
+    :raises Skipped: there are too few devices.
     :raises AssertionError: the processes end with different bytes.
     """
-    if through == NCCL and torch.cuda.device_count() < 2:
-        raise Skipped(f"NCCL takes a device for each process, and there are {torch.cuda.device_count()}")
+    require_devices(through)
     steps = int(setting.of(50, 20, 2))
     alone, before = trained(setting.device, ALONE, steps)
     meeting = Rendezvous(2)
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(2, context) as ranks:
-        asked = (setting.device, through, meeting.port, steps, memory)
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as ranks:
+        asked = (setting.device, through, meeting.port, steps)
         found = [ranks.submit(as_rank, rank, *asked) for rank in range(2)]
         (one, seconds), (other, _) = (future.result(120) for future in found)
     assert all(one[name].tobytes() == other[name].tobytes() for name in one), "two processes, two models"
@@ -74,16 +92,18 @@ def shared(setting: Setting, through: str, memory: int | None) -> Figures:
     }
 
 
-def as_rank(
-    rank: int, device: str, through: str, port: int, steps: int, memory: int | None
-) -> tuple[Tree, float]:
-    """One of two processes, which meet at the port.
+def require_devices(through: str) -> None:
+    """Return if there are as many devices as two processes need.
 
-    :raises Skipped: this user may mount nothing.
+    :raises Skipped: there are fewer.
     """
+    if through == NCCL and (found := torch.cuda.device_count()) < 2:
+        raise Skipped(f"NCCL takes a device for each process, and there are {found}")
+
+
+def as_rank(rank: int, device: str, through: str, port: int, steps: int) -> tuple[Tree, float]:
+    """Weights and seconds of one of two processes, which meet at the port."""
     prepare_torch(1)
-    if memory is not None:
-        mount_shared_memory(memory)
     if through == NCCL:
         torch.cuda.set_device(rank)
     os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}

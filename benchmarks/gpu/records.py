@@ -23,6 +23,7 @@ class Outcome:
     """How a case ended: with figures, because it does not apply, or by an error.
 
     :param goals: that its figures have missed, as texts.
+    :param unfinished: whether a run that goes on has more to do.
     """
 
     seconds: float = 0.0
@@ -30,11 +31,12 @@ class Outcome:
     skipped: str | None = None
     error: str | None = None
     goals: tuple[str, ...] = ()
+    unfinished: bool = False
 
     @property
     def done(self) -> bool:
-        """Whether a run that goes on leaves it as it is."""
-        return self.error is None
+        """Whether a run that goes on leaves it as it is; what did not apply may apply now."""
+        return self.figures is not None and not self.unfinished
 
 
 @dataclass
@@ -43,6 +45,7 @@ class Record:
 
     :param parts: name of a part -> name of a case -> how it ended.
     :param late: names of parts that ran out of time -> what was not finished.
+    :param number: of several records of one commit, device and size, of which none can go on with another.
     """
 
     commit: str
@@ -52,12 +55,25 @@ class Record:
     versions: Mapping[str, str]
     parts: dict[str, dict[str, Outcome]] = field(default_factory=dict)
     late: dict[str, str] = field(default_factory=dict)
+    number: int = 1
 
     @property
     def file_name(self) -> str:
-        """By commit, device and size; the same again is a run that goes on."""
-        slug = re.sub(r"[^a-z0-9]+", "-", str(self.device["name"]).lower()).strip("-")
-        return f"{self.commit}-{slug}-{self.size}.json"
+        """By commit, device, size and number."""
+        name = f"{self.commit} {self.device['name']} {self.size}" + (
+            f" {self.number}" if self.number > 1 else ""
+        )
+        return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") + ".json"
+
+    def goes_on(self, other: Record) -> bool:
+        """Whether this run measures what another one has begun to: the same code, by the same versions, on its like."""
+        known = self.commit != "unknown" and not self.commit.endswith("-dirty")
+        return known and (self.commit, self.size, dict(self.device), dict(self.versions)) == (
+            other.commit,
+            other.size,
+            dict(other.device),
+            dict(other.versions),
+        )
 
     def done(self, part: str) -> list[str]:
         """Cases that need not be run again."""
@@ -91,7 +107,7 @@ class Record:
         found = asdict(self)
         for cases in found["parts"].values():
             for name, outcome in cases.items():
-                cases[name] = {key: value for key, value in outcome.items() if value not in (None, ())}
+                cases[name] = {key: value for key, value in outcome.items() if value not in (None, (), False)}
         return found
 
     @classmethod

@@ -31,20 +31,22 @@ Told = Callable[[str], None]
 class Run:
     """One run of the command.
 
-    :param setting: of all its parts; each part's `seconds` follow from its limit.
+    :param setting: of all its parts; each part's `ends` follows from its limit.
     :param environment: of its processes.
     :param told: shown to the person who waits, a line each.
+    :param began: when the command was typed, as `time.time` counts.
     """
 
     setting: Setting
     environment: Mapping[str, str]
     told: Told
+    began: float
 
     def run(self, parts: Iterable[Part], record: Record) -> None:
         """Run what the record does not have yet; it is on file after every case."""
-        ends = time.monotonic() + IN_ALL[self.setting.size]
+        ends = self.began + IN_ALL[self.setting.size]
         for part in parts:
-            seconds = min(part.limits[self.setting.size], ends - time.monotonic())
+            seconds = min(part.limits[self.setting.size], ends - time.time())
             record.late.pop(part.name, None)
             self.told(f"{part.title} (at most {max(seconds, 0):.0f} s)")
             if seconds < LEAST_SECONDS:
@@ -79,7 +81,8 @@ def outcome_of(part: Part, said: Mapping[str, Any], size: Size) -> Outcome:
     """From a line of the process to what is kept; figures of a reduced run have no goals."""
     figures = said.get("figures")
     missed = () if figures is None or size == "reduced" else tuple(map(str, part.missed(figures)))
-    return Outcome(said["seconds"], figures, said.get("skipped"), said.get("error"), missed)
+    unfinished = said.get("unfinished", False)
+    return Outcome(said["seconds"], figures, said.get("skipped"), said.get("error"), missed, unfinished)
 
 
 def summary(outcome: Outcome) -> str:
@@ -155,7 +158,7 @@ def _process(
         "size": setting.size,
         "into": str(setting.into),
         "data": str(setting.data),
-        "seconds": seconds,
+        "ends": time.time() + seconds,
         "done": done,
     }
     command = [sys.executable, "-m", "benchmarks.gpu.child", json.dumps(asked)]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.gpu.cases import Case, Figures, Setting, Skipped
+from benchmarks.gpu.cases import Case, Figures, Setting, Skipped, Unfinished
 from benchmarks.tables import checkpoint, definition, layouts, results
 from benchmarks.tables.cells import Cell, cells
 from benchmarks.tables.definition import Chosen
@@ -44,7 +44,7 @@ SMALL_CONCAT = {
 
 def cases(setting: Setting) -> Iterator[Case]:
     """A cell each; the time that is left is shared by those that follow."""
-    ends = time.monotonic() + setting.seconds - LEAVE
+    ends = time.monotonic() + setting.ends - time.time() - LEAVE
     chosen = definition.choose(TABLE, "full", list(ROWS), [COLUMN])
     asked = cells(chosen, 1)
     for place, cell in enumerate(asked):
@@ -52,7 +52,9 @@ def cases(setting: Setting) -> Iterator[Case]:
         yield Case(name, partial(continued, setting, chosen, cell, ends, len(asked) - place))
 
 
-def continued(setting: Setting, chosen: Chosen, cell: Cell, ends: float, sharing: int) -> Figures:
+def continued(
+    setting: Setting, chosen: Chosen, cell: Cell, ends: float, sharing: int
+) -> Figures | Unfinished:
     """Rounds so far, and the accuracy after each.
 
     :param sharing: cells that share what is left of the time, with this one.
@@ -78,7 +80,7 @@ def continued(setting: Setting, chosen: Chosen, cell: Cell, ends: float, sharing
         history = () if kept is None else kept.progress.history
         curve = [line["metrics"]["accuracy"] for line in history if "accuracy" in line.get("metrics", {})]
         rounds, seconds = len(history), 0.0 if kept is None else kept.seconds
-    return {
+    figures: Figures = {
         "rounds": rounds,
         "of": of,
         "s, all runs": round(seconds, 1),
@@ -86,6 +88,7 @@ def continued(setting: Setting, chosen: Chosen, cell: Cell, ends: float, sharing
         "accuracy": curve[-1] if curve else 0.0,
         "curve": curve,
     }
+    return figures if finished is not None else Unfinished(figures)
 
 
 def reduced(cell: Cell) -> Cell:

@@ -137,7 +137,7 @@ class KeptCell:
         return time.process_time() - self._cpu + (self._before.cpu if self._before else 0.0)
 
     def run(self) -> Iterator[int]:
-        """The number of complete rounds, each time that there is one more."""
+        """The number of complete rounds, after every silo's update and every exchange."""
         begun = None if self._before is None else self._before.progress
         told = 0 if begun is None else len(begun.history)
         for _ in self._simulation.run(begun):
@@ -147,7 +147,7 @@ class KeptCell:
                 self._reached = OpenCell(progress, self._traffic.counted(), self.seconds, self.cpu)
                 if time.monotonic() - self._saved >= SAVED_EVERY:
                     self._save()
-                yield told
+            yield told
 
     def _save(self) -> None:
         if self._path is not None and self._reached is not None:

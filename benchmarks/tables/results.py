@@ -112,15 +112,25 @@ def _processor() -> str:
     return models[0] if models else platform.machine()
 
 
+REVISION = "FEDSILO_REVISION"
+"""Environment variable with the commit, for a copy that git knows nothing of."""
+
+
 def revision(place: Path) -> str:
-    """The commit of a working copy, `-dirty` where a tracked file differs from it.
+    """The commit of a working copy, `-dirty` where a tracked file differs from it; or what `REVISION` says it is.
 
     Those of docs/results do not count: the runs themselves write them.
     """
 
     def said(*command: str) -> str:
-        asked = subprocess.run(["git", "-C", str(place), *command], capture_output=True, text=True)
+        try:
+            asked = subprocess.run(["git", "-C", str(place), *command], capture_output=True, text=True)
+        except OSError:  # there is no git
+            return ""
         return asked.stdout.strip()
+
+    if (stated := os.environ.get(REVISION)) is not None:
+        return stated
 
     commit = said("rev-parse", "--short", "HEAD")
     changed = said("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs/results")

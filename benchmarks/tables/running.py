@@ -198,9 +198,12 @@ def _play(cell: Cell, place: Place, progress: Progress) -> Played:
         traffic, models = Traffic.of(simulation), reference.LastModels.of(simulation)
         path = None if place.open is None else checkpoint.path_of(place.open, cell.digest)
         kept = checkpoint.KeptCell(path, simulation, traffic, began)
+        told = 0
         with kept:
             for rounds in kept.run():
-                progress.round(cell, rounds, simulation.rounds)
+                if rounds > told:
+                    told = rounds
+                    progress.round(cell, rounds, simulation.rounds)
                 if place.is_over:
                     raise TimeIsUp
         if simulation.failure is not None:

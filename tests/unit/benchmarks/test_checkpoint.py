@@ -35,20 +35,24 @@ def cell_of(method: str) -> Cell:
     return dataclasses.replace(cell, settings=definition.over(cell.settings, {"job": job}))
 
 
+class Stopping(Progress):
+    """Whoever watches types Ctrl-C after every round."""
+
+    def round(self, cell: Cell, done: int, rounds: int) -> None:
+        raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_a_round_at_a_time_gives_the_figures_of_one_run(method: str, tmp_path: Path) -> None:
     archive(tmp_path)
-    cell, chosen = cell_of(method), table()
-
-    def run(**place: Any) -> results.Run:
-        return run_one(chosen, cell, Place(tmp_path, "cpu", 0, "a test", **place), {}, Progress([cell], []))
-
-    whole, folder = run(), tmp_path / "open"
+    cell, chosen, folder = cell_of(method), table(), tmp_path / "open"
+    whole = run_one(chosen, cell, Place(tmp_path, "cpu", 0, "a test"), {}, Progress([cell], []))
+    place = Place(tmp_path, "cpu", 0, "a test", folder)
     for _ in range(2):
-        with pytest.raises(TimeIsUp):
-            run(open=folder, until=time.monotonic())
+        with pytest.raises(KeyboardInterrupt):
+            run_one(chosen, cell, place, {}, Stopping([cell], []))
         assert checkpoint.path_of(folder, cell.digest).stat().st_size > 0
-    last = run(open=folder)
+    last = run_one(chosen, cell, place, {}, Progress([cell], []))
     assert (last.accuracies, last.by_class, last.personal) == (
         whole.accuracies,
         whole.by_class,
@@ -56,6 +60,14 @@ def test_a_round_at_a_time_gives_the_figures_of_one_run(method: str, tmp_path: P
     )
     same = [{name: cost for name, cost in one.costs.items() if name != "seconds"} for one in (last, whole)]
     assert same[0] == same[1]
+
+
+def test_time_that_is_up_within_a_round_stops_there(tmp_path: Path) -> None:
+    archive(tmp_path)
+    cell, place = cell_of("fedavg"), Place(tmp_path, "cpu", 0, "a test", tmp_path / "open", time.monotonic())
+    with pytest.raises(TimeIsUp):
+        run_one(table(), cell, place, {}, Stopping([cell], []))
+    assert not place.open or not place.open.exists(), "there is no complete round to keep"
 
 
 def test_what_is_finished_leaves_no_open_cell_and_what_is_not_leaves_no_line(tmp_path: Path) -> None:
@@ -73,9 +85,8 @@ def test_what_is_finished_leaves_no_open_cell_and_what_is_not_leaves_no_line(tmp
 def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:
     archive(tmp_path)
     cell, path = cell_of("scaffold"), checkpoint.path_of(tmp_path, "0" * 64)
-    place = Place(tmp_path, "cpu", 0, "a test", tmp_path, time.monotonic())
-    with pytest.raises(TimeIsUp):
-        run_one(table(), cell, place, {}, Progress([cell], []))
+    with pytest.raises(KeyboardInterrupt):
+        run_one(table(), cell, Place(tmp_path, "cpu", 0, "a test", tmp_path), {}, Stopping([cell], []))
     saved = checkpoint.path_of(tmp_path, cell.digest)
     found = checkpoint.load(saved)
     assert found is not None and checkpoint.load(path) is None

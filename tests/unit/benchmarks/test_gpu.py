@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.gpu import bundle, page
-from benchmarks.gpu.__main__ import INTO, PAGE, main
+from benchmarks.gpu import bundle, clients, page
+from benchmarks.gpu.__main__ import INTO, PAGE, begun, main, stated_commit
 from benchmarks.gpu.cases import Case, Figures, Goal, Part, Setting, Skipped
 from benchmarks.gpu.child import outcome_of
 from benchmarks.gpu.devices import Device, NoSuchDevice, choose, environment
@@ -33,7 +33,7 @@ GPUS = [Device("cuda", 0, "NVIDIA H100 80GB HBM3", 80 << 30), Device("cuda", 1, 
 TESTS = "tests.unit.benchmarks.test_gpu"
 
 NOT_HERE = re.compile(r"^  (.*): skipped: ", re.MULTILINE)
-NO_GPU = re.compile(r"^  tests that are marked gpu: passed 0, failed 0, skipped [1-9]", re.MULTILINE)
+NO_GPU = re.compile(r"^  tests that are marked gpu: passed 0, skipped [1-9]", re.MULTILINE)
 """What the command prints where there is no GPU."""
 
 
@@ -135,7 +135,7 @@ def record(**fields: Any) -> Record:
 
 def run_part(into: Path, some: Part, kept: Record) -> list[str]:
     told: list[str] = []
-    Run(Setting("cpu", "full", into, into, 0), dict(os.environ), told.append).run([some], kept)
+    Run(Setting("cpu", "full", into, into, 0), dict(os.environ), told.append, time.time()).run([some], kept)
     return told
 
 
@@ -151,7 +151,7 @@ def test_a_part_that_is_late_costs_itself_and_the_next_run_goes_on(tmp_path: Pat
     assert "hangs" not in outcomes and kept.late == {"test": "not finished in 8 s: hangs, last"}
     assert told[0] == "A part (at most 8 s)" and "MISSES ratio: at least 0.95" in told[1]
     [again] = read_all(into)
-    assert again == kept and again.done("test") == ["numbers", "skips", "noisy"]
+    assert again == kept and again.done("test") == ["numbers", "noisy"]
     assert [fault.split(":")[0] for fault in kept.faults] == ["test", "test"]
 
 
@@ -171,7 +171,7 @@ def test_a_run_that_is_killed_leaves_what_was_finished_and_nothing_that_goes_on(
     killed.kill()
     killed.wait()
     [kept] = read_all(into)
-    assert kept.done("test") == ["numbers", "skips", "noisy"]
+    assert kept.done("test") == ["numbers", "noisy"]
     while _lives(child):
         assert time.monotonic() < ends, "the part goes on without anybody"
         time.sleep(0.05)
@@ -197,7 +197,7 @@ def test_every_part_runs_on_the_cpu(terminal: Terminal, tmp_path: Path) -> None:
     first, *_ = said.splitlines()
     assert "reduced form" in first and "FAILED" not in said and "MISSES" not in said
     assert re.findall(r"^(\w.*) \(at most", said, re.MULTILINE) == [part.title for part in PARTS]
-    assert NOT_HERE.findall(said) == ["two on two devices, NCCL"]
+    assert NOT_HERE.findall(said)[0] == "two on two devices, NCCL"
     assert NO_GPU.search(said)
     assert re.findall(r"rounds (\d), of (\d)", said) == [("3", "3"), ("5", "5")], "both cells are finished"
 
@@ -252,6 +252,52 @@ def test_an_assertion_and_an_exit_are_errors_of_the_case() -> None:
         raise SystemExit("no")
 
     assert outcome_of(Case("leaves", leaves))["error"].startswith("SystemExit: no (test_gpu.py:")
+
+
+def test_a_run_goes_on_with_what_was_measured_of_the_same_and_with_nothing_else(tmp_path: Path) -> None:
+    device = dict(record().device)
+
+    def write(commit: str = "0123abc", **changes: Any) -> Record:
+        found = begun(commit, "full", device | changes, tmp_path)
+        found.parts["training"] = {
+            "lenet": Outcome(1.0, {"ratio": 1.0}),
+            "resnet20": Outcome(1.0, {"rounds": 3}, unfinished=True),
+            "NCCL": Outcome(skipped="there is one device"),
+        }
+        found.write(tmp_path)
+        return found
+
+    first = write()
+    assert first.number == 1 and begun("0123abc", "full", device, tmp_path).done("training") == ["lenet"]
+    assert begun("0123abc", "quick", device, tmp_path).parts == {}
+    other = write(driver="581.0")
+    assert other.number == 2 and other.file_name == "0123abc-nvidia-t4-full-2.json"
+    assert begun("0123abc", "full", device, tmp_path).done("training") == ["lenet"], "the first one"
+    assert write("4567def-dirty").number == 1 and write("4567def-dirty").number == 2, (
+        "nobody knows what that is"
+    )
+    assert [one.number for one in read_all(tmp_path)].count(2) == 2
+
+
+def test_a_bundle_says_its_commit_only_of_the_sources_that_it_was_made_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = "benchmarks.gpu.__main__"
+    (tmp_path / "commit").write_text(f"0123abc {bundle.digest_of_sources()}\n")
+    assert stated_commit(None) is None
+    monkeypatch.setattr(f"{command}.revision", lambda _: "unknown")
+    assert stated_commit(tmp_path) == "0123abc"
+    monkeypatch.setattr(f"{command}.digest_of_sources", lambda: "another")
+    assert stated_commit(tmp_path) == "0123abc-dirty"
+    monkeypatch.setattr(f"{command}.revision", lambda _: "4567def")
+    assert stated_commit(tmp_path) is None, "git knows better"
+
+
+def test_processes_that_would_not_fit_are_not_begun() -> None:
+    assert clients.available() > 1 << 28
+    clients.require_memory(1 << 30, 1 << 30, "2 trainers")
+    with pytest.raises(Skipped, match=r"^100 trainers need some 150 GiB of memory, and 120 GiB are free$"):
+        clients.require_memory(150 << 30, 120 << 30, "100 trainers")
 
 
 def test_images_that_are_jpeg_travel_as_they_are_and_others_become_jpeg(tmp_path: Path) -> None:

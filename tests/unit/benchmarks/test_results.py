@@ -5,7 +5,18 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from benchmarks.tables.results import revision
+import pytest
+
+from benchmarks.tables.results import REVISION, revision
+
+
+def test_a_revision_without_git_and_one_that_is_stated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert revision(tmp_path) == "unknown"
+    monkeypatch.setenv(REVISION, "0123abc")
+    assert revision(tmp_path) == "0123abc"
 
 
 def git(place: Path, *words: str) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from fedsilo.learning.batched import BatchedClient, fit_batched
 from fedsilo.learning.devices import pick_device, prepare_torch
@@ -23,6 +25,7 @@ from fedsilo.learning.single_gradients import SingleGradients
 from fedsilo.learning.training import LocalTraining, cross_entropy_loss, fit, seeded
 from fedsilo.methods.state import Tree
 from fedsilo.privacy.mechanism import Mechanism
+from fedsilo.tasks.places import UNSCORED, places_loss, places_scores
 from tests.unit.learning.specs import data_spec, model_spec
 
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -77,6 +80,33 @@ def test_the_same_training_gives_the_same_bytes_near_the_cpus(
     if name == "lenet":  # the other one drops out, which each device draws for itself
         changed = distance(reference, to_tree(network(name)))
         assert distance(one, reference) <= CLOSE[precision] * changed
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("shape", [(5, 4, 7, 9), (5, 4, 12)], ids=["pixels", "tokens"])
+def test_the_loss_of_many_places_is_the_same_to_the_bit_and_that_of_the_cpu(
+    device: str, shape: tuple[int, ...], weighted: bool
+) -> None:
+    """PyTorch's own has no deterministic form on a GPU; on the CPU it has the same bytes."""
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(shape, generator=generator)
+    targets = torch.randint(0, 4, (shape[0], *shape[2:]), generator=generator)
+    targets[0] = UNSCORED
+    weights = torch.rand(4, generator=generator) + 0.5 if weighted else None
+
+    def found(place: str, loss: Callable[..., torch.Tensor]) -> tuple[bytes, torch.Tensor]:
+        leaf = logits.to(place, copy=True).requires_grad_()
+        value = loss(leaf, targets.to(place), weights if weights is None else weights.to(place))
+        torch.autograd.backward(value)
+        assert leaf.grad is not None
+        return leaf.grad.cpu().numpy().tobytes(), torch.cat([value.reshape(1), leaf.grad.flatten()]).cpu()
+
+    one, other, here = found(device, places_loss), found(device, places_loss), found("cpu", places_loss)
+    assert one[0] == other[0]
+    assert torch.allclose(one[1], here[1], rtol=1e-5, atol=1e-7)
+    assert here[0] == found("cpu", partial(functional.cross_entropy, ignore_index=UNSCORED))[0]
+    there, scores = places_scores(logits.to(device), targets.to(device)), places_scores(logits, targets)
+    assert all(torch.allclose(there[name].cpu(), scores[name], rtol=1e-5) for name in scores)
 
 
 def test_what_the_network_draws_follows_from_the_seed_and_disturbs_nothing_else(device: str) -> None:
