@@ -17,7 +17,7 @@ CUDA = "cuda"
 _ASK = """
 import json, torch
 found = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
-print(json.dumps([[one.name, one.total_memory] for one in found]))
+print(json.dumps([[one.name, one.total_memory, torch.version.cuda] for one in found]))
 """
 
 
@@ -32,12 +32,14 @@ class Device:
     :param kind: `cuda` or `cpu`, as `spec.training.device` has it.
     :param number: of a GPU, from 0; 0 for the CPU.
     :param memory: bytes; of the CPU 0.
+    :param cuda: version that PyTorch was built with; of the CPU empty.
     """
 
     kind: str
     number: int
     name: str
     memory: int = 0
+    cuda: str = ""
 
     def __str__(self) -> str:
         gigabytes = f", {self.memory / 2**30:.0f} GiB" if self.memory else ""
@@ -60,7 +62,7 @@ def gpus() -> list[Device]:
     if told.returncode != 0:
         raise NoSuchDevice(f"PyTorch cannot be asked for GPUs: {''.join(told.stderr.splitlines()[-1:])}")
     found = json.loads(told.stdout)
-    return [Device(CUDA, number, name, memory) for number, (name, memory) in enumerate(found)]
+    return [Device(CUDA, number, *one) for number, one in enumerate(found)]
 
 
 def driver() -> str:

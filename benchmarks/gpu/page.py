@@ -36,7 +36,7 @@ def _run(record: Record) -> str:
     device = record.device
     versions = ", ".join(f"{name} {number}" for name, number in record.versions.items())
     memory = f", {device['memory'] / 2**30:.0f} GiB" if device["memory"] else ""
-    driver = f", driver {device['driver']}" if device["driver"] else ""
+    driver = f", driver {device['driver']}, CUDA {device['cuda']}" if device["driver"] else ""
     head = (
         f"\n## {device['name']}, {record.date[:10]}\n\n"
         f"Commit {record.commit}, {record.size} run{memory}{driver}, {device['cores']} cores; {versions}.\n"

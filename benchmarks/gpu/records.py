@@ -138,6 +138,7 @@ def described(device: Device, driver: str) -> dict[str, Any]:
         "name": device.name,
         "memory": device.memory,
         "driver": driver,
+        "cuda": device.cuda,
         "cores": os.cpu_count(),
     }
 

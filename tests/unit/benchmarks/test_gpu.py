@@ -129,7 +129,14 @@ def part(seconds: float) -> Part:
 
 
 def record(**fields: Any) -> Record:
-    device = {"kind": "cuda", "name": "NVIDIA T4", "memory": 15 << 30, "driver": "580.1", "cores": 16}
+    device = {
+        "kind": "cuda",
+        "name": "NVIDIA T4",
+        "memory": 15 << 30,
+        "driver": "580.1",
+        "cuda": "13.0",
+        "cores": 16,
+    }
     return Record("0123abc", "2026-01-02T03:04:05Z", "full", device, {"python": "3.12.1"}, **fields)
 
 
@@ -220,7 +227,7 @@ def test_a_page_names_goals_that_were_missed_and_what_was_not_measured() -> None
         "ranks": {"NCCL": Outcome(skipped="there is one device"), "gloo": Outcome(error="ValueError: no")},
     }
     text = page.page([record(parts=parts, late={"table": "not begun: the run's time was over"})])
-    assert "## NVIDIA T4, 2026-01-02" in text and "driver 580.1, 16 cores; python 3.12.1." in text
+    assert "## NVIDIA T4, 2026-01-02" in text and "driver 580.1, CUDA 13.0, 16 cores; python 3.12.1." in text
     assert "Goal, ratio: at least 0.95: 1 of 2 hold." in text
     assert "| lenet | **0.9** | 123,456 |" in text and "| resnet20 | 0.97 |  |" in text
     assert "- NCCL: there is one device\n- gloo: ValueError: no\n" in text
