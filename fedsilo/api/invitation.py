@@ -11,6 +11,7 @@ from pydantic import Field, StringConstraints, ValidationError, model_validator
 from fedsilo.api.common import API_VERSION, CHECKSUM, TOKEN, Fields, QualifiedName, Time, wrong
 from fedsilo.api.digest import canonical_digest
 from fedsilo.api.documents import Contents, documents_in
+from fedsilo.api.json_yaml import JsonDumper
 from fedsilo.api.messages import message_of
 from fedsilo.api.silo_status import HubAddress
 from fedsilo.errors import ManifestInvalid
@@ -74,7 +75,7 @@ class SiloInvitation(Fields):
         return yaml.dump(fields, Dumper=_Readable, sort_keys=False)
 
 
-class _Readable(yaml.SafeDumper):
+class _Readable(JsonDumper):
     """Writes text of several lines as such: a certificate as every tool shows it."""
 
     def represent_str(self, text: str) -> yaml.ScalarNode:

@@ -181,6 +181,18 @@ JsonLoader.add_implicit_resolver(
 )
 
 
+class JsonDumper(yaml.SafeDumper):
+    """Writes what `JsonLoader` reads: a text that would be a number there, such as `12e34`, stands in quotes."""
+
+
+JsonDumper.yaml_implicit_resolvers = {
+    first: [*yaml.SafeDumper.yaml_implicit_resolvers.get(first, ()), *resolvers]
+    for first, resolvers in (
+        yaml.SafeDumper.yaml_implicit_resolvers | JsonLoader.yaml_implicit_resolvers
+    ).items()
+}
+
+
 def expanded(node: yaml.Node | None, known: dict[int, int]) -> int:
     """Values in a tree once every alias is written out: a short file can stand for more than memory holds."""
     if id(node) not in known:

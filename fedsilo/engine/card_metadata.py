@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from fedsilo.api.job import FederatedJobSpec
+from fedsilo.api.json_yaml import JsonDumper
 from fedsilo.methods.method import Method
 from fedsilo.tasks.registry import kind_of
 
@@ -37,7 +38,7 @@ def front_matter(method: Method, description: Mapping[str, Any]) -> str:
         fields["pipeline_tag"] = pipeline
     if method.yields_model and description["metrics"]:
         fields["model-index"] = [_results(spec, description, pipeline)]
-    text = yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=100)
+    text = yaml.dump(fields, Dumper=JsonDumper, sort_keys=False, allow_unicode=True, width=100)
     return f"---\n{text}---\n\n"
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import yaml
 
+from fedsilo.api.json_yaml import JsonDumper
+
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~&$])")
 
 _BACKTICKS = re.compile(r"`+")
@@ -29,7 +31,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 def yaml_block(value: Mapping[str, Any]) -> list[str]:
     """Lines of a block that shows the value as YAML."""
-    text = yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=True, width=100)
+    text = yaml.dump(dict(value), Dumper=JsonDumper, sort_keys=False, allow_unicode=True, width=100)
     longest = max(map(len, _BACKTICKS.findall(text)), default=0)
     fence = "`" * max(3, longest + 1)
     return [f"{fence}yaml", *text.splitlines(), fence]

@@ -12,6 +12,7 @@ import yaml
 from pydantic import Field
 
 from fedsilo.api.common import Fields
+from fedsilo.api.json_yaml import JsonDumper
 from fedsilo.api.loading import load_document
 from fedsilo.api.silo_policy import Approval
 from fedsilo.errors import ManifestInvalid
@@ -51,7 +52,7 @@ def write_approval(directory: SiloDirectory, entry: Approval) -> None:
             f"{directory.approvals}: has {len(others)} entries, which is the most; remove those of jobs that are gone"
         )
     entries = [one.model_dump(mode="json", by_alias=True, exclude_none=True) for one in (*others, entry)]
-    text = HEADER + yaml.safe_dump({"approvals": entries}, sort_keys=False)
+    text = HEADER + yaml.dump({"approvals": entries}, Dumper=JsonDumper, sort_keys=False)
     write_durably(directory.approvals, text.encode())
 
 

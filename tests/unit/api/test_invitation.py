@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import yaml
 from pydantic import ValidationError
@@ -23,6 +25,13 @@ def test_the_authority_stands_there_as_a_certificate() -> None:
     text = INVITATION.to_yaml()
     assert "caCertificate: |\n    -----BEGIN CERTIFICATE-----\n" in text
     assert read_invitation(text, "invitation.yaml") == INVITATION
+
+
+def test_a_checksum_that_looks_like_a_number_is_a_text() -> None:
+    """One in some thousand does: digits with an e between them."""
+    made = (SiloInvitation.of(HUB, "a/a", f"token{n}", Time("2026-07-08T12:00:00Z")) for n in range(100_000))
+    odd = next(one for one in made if re.fullmatch(r"\d+e\d+", one.checksum))
+    assert read_invitation(odd.to_yaml(), "invitation.yaml") == odd
 
 
 @pytest.mark.parametrize(
