@@ -67,10 +67,10 @@ class Job:
     sampled: int
     rounds: int
     images: int
-    mnist: str | None
-    tabular: bool
-    workers: int
-    batch: int
+    mnist: str | None = None
+    tabular: bool = False
+    workers: int = 0
+    batch: int = 0
     device: str = "cpu"
 
 

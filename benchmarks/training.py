@@ -214,7 +214,7 @@ class MappedFeatures:
 
     @property
     def dtype(self) -> np.dtype:
-        """Of the numbers."""
+        """Type of the numbers."""
         return self.array.dtype
 
     def read(self, index: np.ndarray) -> np.ndarray:

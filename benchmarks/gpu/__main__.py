@@ -18,18 +18,15 @@ import signal
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from benchmarks.gpu import devices, page
-from benchmarks.gpu.bundle import digest_of_sources
+from benchmarks.gpu.bundle import stated_commit
 from benchmarks.gpu.cases import Setting, Size
 from benchmarks.gpu.parts import BY_NAME, PARTS
-from benchmarks.gpu.records import Record, described, read_all, versions
+from benchmarks.gpu.records import begun, described, read_all
 from benchmarks.gpu.running import ROOT, Run
-from benchmarks.tables.results import REVISION, revision
+from benchmarks.tables.results import REVISION, processor, revision
 
 INTO = ROOT / "docs" / "results" / "gpu"
 PAGE = ROOT / "docs" / "results" / "gpu.md"
@@ -47,38 +44,31 @@ def main(argv: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         found = devices.gpus()
-        device = devices.choose(found, args.device, devices.processor())
+        device = devices.choose(found, args.device, devices.Device(devices.CPU, 0, processor()))
     except devices.NoSuchDevice as error:
         parser.error(str(error))
-    measured = Measured(device, devices.environment(device, found), began)
+    environment = devices.environment(device, found)
     if device.kind == devices.CPU and args.into is None:
         with tempfile.TemporaryDirectory(prefix="fedsilo-gpu-") as folder:
-            return _run(args, measured, Path(folder))
+            return _run(args, device, environment, Path(folder), began)
     into = args.into or INTO
-    code = _run(args, measured, into)
+    code = _run(args, device, environment, into, began)
     if into == INTO:
         page.write(read_all(into), PAGE)
         print(PAGE.relative_to(ROOT))
     return code
 
 
-@dataclass(frozen=True)
-class Measured:
-    """The device of a run, the environment of its processes, and when the command was typed."""
-
-    device: devices.Device
-    environment: dict[str, str]
-    began: float
-
-
-def _run(args: argparse.Namespace, measured: Measured, into: Path) -> int:
-    device, commit = measured.device, args.commit or stated_commit(args.bundle) or revision(ROOT)
+def _run(
+    args: argparse.Namespace, device: devices.Device, environment: dict[str, str], into: Path, began: float
+) -> int:
+    commit = args.commit or stated_commit(args.bundle) or revision(ROOT)
     size: Size = "reduced" if device.kind == devices.CPU else "quick" if args.quick else "full"
     record = begun(commit, size, described(device, devices.driver()), into)
     print(f"{device}, {size} form, commit {commit}", flush=True)
     setting = Setting(device.kind, size, into.resolve(), args.data.resolve(), 0)
-    environment = {**measured.environment, REVISION: commit}
-    run = Run(setting, environment, lambda line: print(line, flush=True), measured.began)
+    environment = {**environment, REVISION: commit}
+    run = Run(setting, environment, lambda line: print(line, flush=True), began)
     parts = [part for part in PARTS if args.only is None or part.name in args.only]
     try:
         run.run(parts, record)
@@ -91,26 +81,6 @@ def _run(args: argparse.Namespace, measured: Measured, into: Path) -> int:
     for fault in record.faults:
         print(f"not measured: {fault}", file=sys.stderr)
     return 1 if record.faults else 0
-
-
-def begun(commit: str, size: Size, device: dict[str, Any], into: Path) -> Record:
-    """The record of a run: a new one, or one that goes on with what an earlier run has measured of the same."""
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    record = Record(commit, now, size, device, versions())
-    while (path := into / record.file_name).exists():
-        kept = Record.read(path)
-        if record.goes_on(kept):
-            return replace(record, parts=kept.parts, late=kept.late)
-        record = replace(record, number=record.number + 1)
-    return record
-
-
-def stated_commit(bundle: Path | None) -> str | None:
-    """The commit that a bundle was made at, `-dirty` where this copy has other sources; None where git knows better."""
-    if bundle is None or revision(ROOT) != "unknown":
-        return None
-    commit, sources = (bundle / "commit").read_text(encoding="utf-8").split()
-    return commit if sources == digest_of_sources() else f"{commit.removesuffix('-dirty')}-dirty"
 
 
 def _arguments(argv: list[str] | None) -> tuple[argparse.ArgumentParser, argparse.Namespace]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,6 +11,7 @@ import numpy as np
 import torch
 
 from benchmarks.gpu.cases import Case, Figures, Setting
+from benchmarks.gpu.clock import now
 from benchmarks.training import examples, job_of
 from fedsilo.engine.held_updates import InMemoryUpdates
 from fedsilo.learning.evaluation import evaluate
@@ -97,9 +97,7 @@ def seconds_of(run: Callable[[], object], setting: Setting) -> float:
     """The median of three, after one that warms up."""
     found = []
     for _ in range(int(setting.of(4, 3, 2))):
-        began = time.perf_counter()
+        began = now(setting.device)
         run()
-        if setting.device != "cpu":
-            torch.cuda.synchronize()
-        found.append(time.perf_counter() - began)
+        found.append(now(setting.device) - began)
     return statistics.median(found[1:])

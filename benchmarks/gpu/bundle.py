@@ -100,6 +100,14 @@ def digest_of_sources(root: Path = ROOT) -> str:
     return found.hexdigest()
 
 
+def stated_commit(bundle: Path | None) -> str | None:
+    """The commit that a bundle was made at, `-dirty` where this copy has other sources; None where git knows better."""
+    if bundle is None or revision(ROOT) != "unknown":
+        return None
+    commit, sources = (bundle / "commit").read_text(encoding="utf-8").split()
+    return commit if sources == digest_of_sources() else f"{commit.removesuffix('-dirty')}-dirty"
+
+
 def copy_images(data: Path, path: Path) -> None:
     """CIFAR-10 as compressed JPEG files: those that are JPEG already stay what they are.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -102,6 +102,3 @@ class Part:
         return [
             goal for goal in self.goals if goal.figure in figures and not goal.holds(figures[goal.figure])
         ]
-
-
-Cases = Callable[[Setting], Iterable[Case]]

@@ -30,9 +30,8 @@ def cases(setting: Setting) -> Iterator[Case]:
 def job_of(setting: Setting, count: int) -> Job:
     """So many clients with ten batches each."""
     rounds = int(setting.of(3, 2, 2))
-    return Job(
-        count, count, rounds, int(setting.of(320, 320, 32)), None, False, 0, min(count, 50), setting.device
-    )
+    images = int(setting.of(320, 320, 32))
+    return Job(count, count, rounds, images, batch=min(count, 50), device=setting.device)
 
 
 def in_one_process(setting: Setting, count: int) -> Figures:

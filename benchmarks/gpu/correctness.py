@@ -16,7 +16,7 @@ import numpy as np
 import yaml
 
 from benchmarks.gpu.cases import Case, Figures, Setting
-from benchmarks.simulation import Job, documents, manifest_of
+from benchmarks.simulation import ROOT, Job, documents, manifest_of
 from benchmarks.training import fedsilo, job_of, silo_of
 from fedsilo.learning.models import initial_model
 from fedsilo.methods.state import Tree
@@ -24,7 +24,6 @@ from fedsilo.silo.context import open_context
 from fedsilo.simulation.simulate import simulate
 from fedsilo.wire import open_blob
 
-ROOT = Path(__file__).resolve().parents[2]
 MARK = "mark.gpu"
 OPTIONS = ("-W", "default", "-p", "no:cacheprovider", "-p", "pytest_asyncio.plugin", "-p", "pytest_timeout")
 """Plugins are those that the project's settings need; a warning of another version of something is no failure."""
@@ -34,8 +33,7 @@ BATCH = 32
 def cases(setting: Setting) -> Iterator[Case]:
     """Marked tests first, then single trainings, then whole jobs."""
     yield Case("tests that are marked gpu", partial(marked, setting))
-    networks = setting.of(3, 3, 2)
-    for network in ("lenet", "transformer", "resnet20")[: int(networks)]:
+    for network in ("lenet", "transformer", *(() if setting.size == "reduced" else ("resnet20",))):
         for precision in ("float32", "bfloat16", "float16"):
             yield Case(f"{network}, {precision}", partial(trained, setting, network, precision))
     yield Case("a job of four silos", partial(whole_job, setting))
@@ -99,7 +97,7 @@ def whole_job(setting: Setting) -> Figures:
     :raises AssertionError: the same job gives another model.
     """
     samples = int(setting.of(320, 320, 32))
-    job = Job(4, 4, 2, samples, None, False, 0, 0)
+    job = Job(4, 4, 2, samples)
     one, other, reference = (result(job, device) for device in (setting.device, setting.device, "cpu"))
     assert all(one[name].tobytes() == other[name].tobytes() for name in one), (
         "twice the same job gives another model"
@@ -121,7 +119,7 @@ def refused() -> Figures:
 
     :raises AssertionError: it does anything else.
     """
-    job = Job(2, 2, 2, 32, None, False, 0, 0, "cuda")
+    job = Job(2, 2, 2, 32, device="cuda")
     with tempfile.TemporaryDirectory(prefix="fedsilo-") as folder:
         file = Path(folder) / "job.yaml"
         file.write_text(yaml.safe_dump_all(documents(job)), encoding="utf-8")

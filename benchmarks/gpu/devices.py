@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 CPU = "cpu"
 CUDA = "cuda"
@@ -44,13 +42,6 @@ class Device:
     def __str__(self) -> str:
         gigabytes = f", {self.memory / 2**30:.0f} GiB" if self.memory else ""
         return f"{self.name}{gigabytes}"
-
-
-def processor() -> Device:
-    """The CPU."""
-    lines = _text(Path("/proc/cpuinfo")).splitlines()
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return Device(CPU, 0, models[0] if models else platform.machine())
 
 
 def gpus() -> list[Device]:
@@ -103,7 +94,3 @@ def environment(device: Device, found: Sequence[Device]) -> dict[str, str]:
         [] if device.kind == CPU else [device.number, *(n for n in range(len(found)) if n != device.number)]
     )
     return {**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(known[number] for number in order)}
-
-
-def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8") if path.exists() else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.gpu.cases import Case, Figures, Setting
+from benchmarks.gpu.clock import now
 from benchmarks.training import cross_entropy, job_of, silo_of, task_of
 from fedsilo.learning.models import build_module, initial_model, load_tree
 from fedsilo.learning.private_training import ExamplePrivacy, fit_privately
@@ -71,9 +71,9 @@ def timed(
         model = build_module(spec.model, spec.data, 0, spec.task)
         load_tree(model, tree)
         model.to(context.train.labels.device)
-        began = _now(setting.device)
+        began = now(setting.device)
         train(model, replace(plan, kept=None))
-        seconds = _now(setting.device) - began
+        seconds = now(setting.device) - began
     return seconds
 
 
@@ -113,9 +113,3 @@ def one_pass_each() -> Iterator[None]:
 
 def _no_hooks(self: SingleGradients) -> None:
     pass
-
-
-def _now(device: str) -> float:
-    if device != "cpu":
-        torch.cuda.synchronize()
-    return time.perf_counter()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import os
-import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from datetime import timedelta
@@ -21,6 +20,7 @@ import torch
 from torch import distributed
 
 from benchmarks.gpu.cases import Case, Figures, Setting, Skipped
+from benchmarks.gpu.clock import now
 from benchmarks.gpu.correctness import distance, length
 from benchmarks.training import cross_entropy, examples, job_of
 from fedsilo.learning.data_parallel import ALONE, ProcessGroup, Rendezvous, leave
@@ -128,9 +128,9 @@ def trained(device: str, group: ProcessGroup, steps: int) -> tuple[Tree, float]:
         load_tree(model, tree)
         model.to(device)
         data = Examples.from_arrays(features[: some * BATCH], labels[: some * BATCH], device)
-        began = _now(device)
+        began = now(device)
         fit(model, data, plan, loss=lambda network, x, y: cross_entropy(network(x), y))
-        seconds = _now(device) - began
+        seconds = now(device) - began
     return {name: np.array(array) for name, array in to_tree(model).items()}, seconds
 
 
@@ -147,9 +147,3 @@ def mount_shared_memory(size: int) -> None:
     )
     if not mounted:
         raise Skipped(f"{SHARED_MEMORY} cannot be mounted here: {os.strerror(ctypes.get_errno())}; root may")
-
-
-def _now(device: str) -> float:
-    if device != "cpu":
-        torch.cuda.synchronize()
-    return time.perf_counter()

@@ -7,7 +7,8 @@ import os
 import platform
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
@@ -144,7 +145,7 @@ def described(device: Device, driver: str) -> dict[str, Any]:
 
 
 def versions(packages: Iterable[str] = PACKAGES) -> dict[str, str]:
-    """Of Python and of the packages that compute."""
+    """Versions of Python and of the packages that compute."""
     found = {"python": platform.python_version()}
     for package in packages:
         try:
@@ -152,3 +153,15 @@ def versions(packages: Iterable[str] = PACKAGES) -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def begun(commit: str, size: Size, device: dict[str, Any], into: Path) -> Record:
+    """The record of a run: a new one, or one that goes on with what an earlier run has measured of the same."""
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    record = Record(commit, now, size, device, versions())
+    while (path := into / record.file_name).exists():
+        kept = Record.read(path)
+        if record.goes_on(kept):
+            return replace(record, parts=kept.parts, late=kept.late)
+        record = replace(record, number=record.number + 1)
+    return record

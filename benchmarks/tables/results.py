@@ -95,7 +95,7 @@ def machine() -> dict[str, str]:
 
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
     return {
-        "processor": _processor(),
+        "processor": processor(),
         "cores": str(os.cpu_count()),
         **({"gpu": gpu} if gpu else {}),
         "python": platform.python_version(),
@@ -105,7 +105,8 @@ def machine() -> dict[str, str]:
     }
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Name of the CPU, as the kernel has it."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -131,7 +132,6 @@ def revision(place: Path) -> str:
 
     if (stated := os.environ.get(REVISION)) is not None:
         return stated
-
     commit = said("rev-parse", "--short", "HEAD")
     changed = said("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs/results")
     return (f"{commit}-dirty" if changed else commit) or "unknown"

@@ -106,7 +106,7 @@ class LocalTraining:
 
     @property
     def own_seed(self) -> int:
-        """Of what the network draws in this process: dropout that is the same in all would be correlated."""
+        """Seed of what the network draws in this process: dropout that is the same in all would be correlated."""
         return derive_seed(self.seed, "rank", self.group.rank) if self.group.rank else self.seed
 
 

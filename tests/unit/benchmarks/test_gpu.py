@@ -17,12 +17,13 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu import bundle, clients, page
-from benchmarks.gpu.__main__ import INTO, PAGE, begun, main, stated_commit
+from benchmarks.gpu.__main__ import INTO, PAGE, main
+from benchmarks.gpu.bundle import stated_commit
 from benchmarks.gpu.cases import Case, Figures, Goal, Part, Setting, Skipped
 from benchmarks.gpu.child import outcome_of
 from benchmarks.gpu.devices import Device, NoSuchDevice, choose, environment
 from benchmarks.gpu.parts import PARTS
-from benchmarks.gpu.records import Outcome, Record, read_all
+from benchmarks.gpu.records import Outcome, Record, begun, read_all
 from benchmarks.gpu.running import Run, shown, summary
 from benchmarks.tables import layouts
 from tests.pages import runs
@@ -289,7 +290,7 @@ def test_a_run_goes_on_with_what_was_measured_of_the_same_and_with_nothing_else(
 def test_a_bundle_says_its_commit_only_of_the_sources_that_it_was_made_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = "benchmarks.gpu.__main__"
+    command = "benchmarks.gpu.bundle"
     (tmp_path / "commit").write_text(f"0123abc {bundle.digest_of_sources()}\n")
     assert stated_commit(None) is None
     monkeypatch.setattr(f"{command}.revision", lambda _: "unknown")
