@@ -46,11 +46,12 @@ if TYPE_CHECKING:
     from fedsilo.local.library import RunResult, run, simulate, sweep
     from fedsilo.local.sweep.results import SweepResult
     from fedsilo.methods.building_blocks.local import train_model
-    from fedsilo.methods.fedavg import FedAvg, FedAvgServer
+    from fedsilo.methods.fedavg import FedAvg, FedAvgServer, OneModel, OneModelServer
     from fedsilo.methods.interface import (
         Assignment,
         Exchange,
         MethodConfig,
+        Metric,
         Payload,
         Phase,
         Reply,
@@ -60,9 +61,9 @@ if TYPE_CHECKING:
         SiloTask,
         Snapshot,
         Step,
-        Updates,
     )
     from fedsilo.methods.method import Method
+    from fedsilo.methods.reading import Mean, Sums, Updates
     from fedsilo.methods.state import State, Tree
     from fedsilo.tasks.interface import LearningTask
     from fedsilo.validation import load_manifest, validate
@@ -85,10 +86,14 @@ __all__ = [
     "JobManifest",
     "LearningTask",
     "ManifestInvalid",
+    "Mean",
     "Method",
     "MethodConfig",
     "MethodError",
+    "Metric",
     "Model",
+    "OneModel",
+    "OneModelServer",
     "Payload",
     "Phase",
     "PolicyRefused",
@@ -103,6 +108,7 @@ __all__ = [
     "Snapshot",
     "State",
     "Step",
+    "Sums",
     "SweepResult",
     "TrainingBudget",
     "TrainingContext",
@@ -154,11 +160,12 @@ _MODULES = {
     "fedsilo.local.history": ("History",),
     "fedsilo.local.library": ("RunResult", "run", "simulate", "sweep"),
     "fedsilo.local.sweep.results": ("SweepResult",),
-    "fedsilo.methods.fedavg": ("FedAvg", "FedAvgServer"),
+    "fedsilo.methods.fedavg": ("FedAvg", "FedAvgServer", "OneModel", "OneModelServer"),
     "fedsilo.methods.interface": (
         "Assignment",
         "Exchange",
         "MethodConfig",
+        "Metric",
         "Payload",
         "Phase",
         "Reply",
@@ -168,8 +175,8 @@ _MODULES = {
         "SiloTask",
         "Snapshot",
         "Step",
-        "Updates",
     ),
+    "fedsilo.methods.reading": ("Mean", "Sums", "Updates"),
     "fedsilo.methods.method": ("Method",),
     "fedsilo.methods.building_blocks.local": ("train_model",),
     "fedsilo.methods.state": ("State", "Tree"),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from pydantic import Field
 
-from fedsilo import Exchange, FedAvg, FedAvgServer, MethodConfig, ServerContext, State, Updates
+from fedsilo import Exchange, MethodConfig, OneModel, OneModelServer, ServerContext, State, Updates
 
 
 class ClippedConfig(MethodConfig):
@@ -22,7 +22,7 @@ class ClippedConfig(MethodConfig):
 
 
 @dataclass(frozen=True)
-class ClippedServer(FedAvgServer):
+class ClippedServer(OneModelServer):
     """The half that runs at the aggregator."""
 
     config: ClippedConfig
@@ -45,7 +45,7 @@ class ClippedServer(FedAvgServer):
         return state.with_trees(model=model)
 
 
-class Clipped(FedAvg):
+class Clipped(OneModel):
     """The declaration: what silos send and how they train is FedAvg's."""
 
     name = "clipped"

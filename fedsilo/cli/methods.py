@@ -23,6 +23,7 @@ from fedsilo.methods import registry
 from fedsilo.methods.differential_privacy import uncovered
 from fedsilo.methods.interface import EVALUATE, EVALUATION, Payload, Step
 from fedsilo.methods.method import Method
+from fedsilo.methods.reading import Mean, Sums, Updates
 from fedsilo.methods.silo_privacy import uncovered_silo
 from fedsilo.payload_kinds import count_samples
 from fedsilo.wire.tensors import DTYPES
@@ -37,6 +38,9 @@ MECHANISMS = {
     "Gaussian": "noise on sums over the silo's examples",
 }
 """What each mechanism is, for people."""
+
+READS = {Mean: "a mean over silos", Sums: "sums over silos", Updates: "each silo's update"}
+"""What a server half may read of updates, for people."""
 
 DIMENSIONS = {
     "classes": "spec.data.classes",
@@ -105,9 +109,7 @@ def _summary(name: str) -> tuple[str, str, str, str]:
 def _read(method: Method | None) -> str:
     if method is None:
         return ""
-    single = ", ".join(method.single_updates)
-    whole = "sums over silos" if _payloads(method) else "figures only"
-    return f"each silo's {single}" if single else whole
+    return READS[method.reads] if _payloads(method) else "figures only"
 
 
 def _payloads(method: Method) -> list[Payload]:
@@ -143,13 +145,11 @@ def _aggregation(method: Method | None) -> Iterator[str]:
         yield "  as the configuration says, which has no default"
     elif not _payloads(method):
         yield "  figures only: there are no tensors"
-    elif method.single_updates:
-        for kind, why in method.single_updates.items():
-            yield f"  {kind}: silo by silo, because {why}"
-        yield "  of anything else sums over silos, in which no silo's tensors need to be seen by themselves"
+    elif method.reads is Updates:
+        yield "  each silo's update by itself"
     else:
-        yield "  sums over silos, in which no silo's tensors need to be seen by themselves"
-    if method is not None and method.beyond_sums is None:
+        yield f"  {READS[method.reads]}, in which no silo's tensors need to be seen by themselves"
+    if method is not None and _secured(method).reads is not Updates:
         yield "  with spec.aggregation.secure: sums over all silos only"
 
 
@@ -185,6 +185,12 @@ def _by_default(method: type[Method]) -> Method | None:
         return method(_example(method), method.Config())
     except ValidationError:
         return None
+
+
+def _secured(method: Method) -> Method:
+    """The method in the same job with `spec.aggregation.secure`."""
+    aggregation = method.spec.aggregation.model_copy(update={"secure": True})
+    return type(method)(method.spec.model_copy(update={"aggregation": aggregation}), method.config)
 
 
 def _steps(method: Method | None) -> Mapping[str, Step]:
@@ -234,7 +240,7 @@ def _sends(steps: Mapping[str, Step]) -> Iterator[str]:
     for name, step in steps.items():
         facts = [_payload(payload) for payload in step.payloads]
         if step.metrics:
-            facts.append(("metrics", ", ".join(step.metrics), "one number each", "", ""))
+            facts.append(("metrics", ", ".join(step.names), "one number each", "", ""))
         for position, fact in enumerate(facts or [("nothing", "", "", "", "")]):
             rows.append(("" if position else f"  {name}", *fact))
     yield columns(rows)

@@ -7,24 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from fedsilo.engine.fold import FoldedUpdates, mean_weights
 from fedsilo.engine.initial_weights import require_tensors_of
 from fedsilo.engine.public_dataset import PublicDataset
-from fedsilo.engine.robust.rule import RobustMean
-from fedsilo.engine.summed_updates import SummedUpdates
 from fedsilo.errors import MethodError
 from fedsilo.learning.built import BuiltNetwork, built_here
 from fedsilo.learning.parameters import Parts
 from fedsilo.learning.seeding import derive_seed
-from fedsilo.methods.interface import ServerContext, Updates
+from fedsilo.methods.interface import ServerContext
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import StoredTree, Tree
-from fedsilo.secure_aggregation.layout import Quotient
 from fedsilo.wire import open_blob
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import nn
 
     from fedsilo.learning.examples import Examples
@@ -34,22 +29,18 @@ if TYPE_CHECKING:
 class JobContext(ServerContext):
     """The server half's view of the job.
 
-    :param weights: rule of averaging, `samples` or `uniform`.
     :param parts: of the model; None where all of it is shared.
     :param initial: its initial weights; None where they are drawn from the job's seed.
     :param drawn: file of the weights that were drawn, as long as it is there; without it, they are drawn again.
     :param public: the job's public dataset, where its method reads one.
     :param preprocessing: what networks do with raw values first, where the job does anything.
-    :param robust: what takes the place of the mean of models, where the job has a rule for it.
     """
 
-    weights: str
     parts: Parts | None = None
     initial: StoredTree | Tree | None = None
     drawn: Path | None = None
     public: PublicDataset | None = None
     preprocessing: Tree | None = None
-    robust: RobustMean | None = None
 
     @classmethod
     def of(
@@ -85,7 +76,7 @@ class JobContext(ServerContext):
         if isinstance(initial, StoredTree):
             require_tensors_of(whole, initial)
         shared = parts.signature(whole) if parts else whole
-        return cls(spec, shared, tuple(silos), method.averaging, parts, initial, drawn, public)
+        return cls(spec, shared, tuple(silos), parts, initial, drawn, public)
 
     def initial_model(self) -> Tree:
         """What silos share of the job's model, with its initial weights, the same for every silo."""
@@ -102,55 +93,6 @@ class JobContext(ServerContext):
         from fedsilo.learning.models import initial_model
 
         return initial_model(self.spec)
-
-    def mean(
-        self, updates: Updates, kind: str, silos: Sequence[str] | None = None, weights: str | None = None
-    ) -> Tree:
-        """Average of a kind of tensor, normalised over the given silos (all that answered by default), or what the
-        job's rule makes of them.
-        """
-        shares = self.shares(updates, silos, weights)
-        if self.robust is None:
-            return updates.weighted_sum(kind, shares)
-        assert isinstance(updates, FoldedUpdates), "the engine's own"
-        return self.robust.mean(updates, kind, shares)
-
-    def shares(
-        self, updates: Updates, silos: Sequence[str] | None = None, weights: str | None = None
-    ) -> Mapping[str, float]:
-        """What part of that average each silo is, p_k; they add up to one."""
-        chosen = updates.silos if silos is None else silos
-        return mean_weights(updates, weights or self.weights, chosen)
-
-    def quotient(
-        self, updates: Updates, quotient: Quotient, scale: float = 1.0, distance: float = 1.0
-    ) -> tuple[Tree, float]:
-        """The sum over silos of v_k times each tensor of its model, and the sum of v_k = scale p_k / (m_k distance)."""
-        if isinstance(updates, SummedUpdates):
-            return updates.quotient(quotient, scale, distance)
-        parts = dict.fromkeys(updates.silos, 1.0) if quotient.weights else self.shares(updates)
-        weights = {
-            silo: scale * part / (updates.metrics(silo)[quotient.metric] * distance)
-            for silo, part in parts.items()
-        }
-        return updates.weighted_sum("model", weights), sum(weights.values())
-
-    def mean_metric(self, updates: Updates, metric: str) -> float:
-        """Average of a metric that every silo states, by the job's rule."""
-        if isinstance(updates, SummedUpdates) and self.weights != "samples":
-            raise MethodError(f"metric {metric}: in a sum its average is by samples, and the job's is not")
-        shares = self.shares(updates)
-        return sum(shares[silo] * updates.metrics(silo)[metric] for silo in updates.silos)
-
-    def totals(self, updates: Updates, kind: str) -> Tree:
-        """Sum of each tensor over the silos that sent it."""
-        return updates.weighted_sum(kind, dict.fromkeys(updates.silos, 1.0))
-
-    def class_means(self, updates: Updates, kind: str) -> Tree:
-        """Mean of each tensor of a class over the silos that sent it, each alike."""
-        names = [name for silo in updates.silos for name in updates.names(silo, kind)]
-        found = self.totals(updates, kind)
-        return {name: np.asarray(total / names.count(name), total.dtype) for name, total in found.items()}
 
     def public_examples(self) -> Examples:
         """The job's public dataset, read on first use."""

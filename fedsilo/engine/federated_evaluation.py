@@ -15,15 +15,14 @@ import numpy as np
 
 from fedsilo.data.statistics import FeatureStatistics
 from fedsilo.engine.fold import FoldedUpdates, mean_metrics, personal_accuracy
-from fedsilo.engine.summed_updates import SummedUpdates
 from fedsilo.errors import MethodError
 from fedsilo.learning.metrics.catalogue import LOSS, RMSE, over_silos
 from fedsilo.learning.metrics.chosen import LOG_LIKELIHOOD, TOKENS, ChosenMetrics
 from fedsilo.learning.metrics.confusion import LABEL_OUTCOMES, Figures
-from fedsilo.learning.metrics.sums import BIN_ROWS, Sums
+from fedsilo.learning.metrics.sums import BIN_ROWS, ScoreSums
 from fedsilo.methods.building_blocks.feature_statistics import KIND
 from fedsilo.methods.building_blocks.score_sums import statistics_in
-from fedsilo.methods.interface import CALIBRATION, CONFUSION, TARGETS, Updates
+from fedsilo.methods.interface import CALIBRATION, CONFUSION, TARGETS
 from fedsilo.methods.state import Tree
 
 MAX_COUNT = 2**53
@@ -57,7 +56,9 @@ def _over_silos(updates: FoldedUpdates, chosen: ChosenMetrics) -> dict[str, floa
     return found
 
 
-def _sums(updates: Updates, chosen: ChosenMetrics, classes: int, means: Mapping[str, float]) -> Sums:
+def _sums(
+    updates: FoldedUpdates, chosen: ChosenMetrics, classes: int, means: Mapping[str, float]
+) -> ScoreSums:
     """The sums over all silos."""
     columns = len(LABEL_OUTCOMES) if chosen.answers == "labels" else classes
     counts, bins = np.zeros((classes, columns), np.int64), np.zeros((BIN_ROWS, 3))
@@ -66,7 +67,7 @@ def _sums(updates: Updates, chosen: ChosenMetrics, classes: int, means: Mapping[
         if chosen.counts or chosen.bins:
             blocks = updates.tensors(silo, CONFUSION)
             bins += _bins(silo, blocks.pop(CALIBRATION, np.zeros((BIN_ROWS, 3))), updates.samples(silo))
-            _require_counts(silo, blocks, updates.samples(silo), chosen, isinstance(updates, SummedUpdates))
+            _require_counts(silo, blocks, updates.samples(silo), chosen, updates.together)
             for name, row in blocks.items():
                 counts[int(name.rpartition("/")[2])] += row
         if chosen.targets:
@@ -76,7 +77,7 @@ def _sums(updates: Updates, chosen: ChosenMetrics, classes: int, means: Mapping[
     if TOKENS in means and LOG_LIKELIHOOD in means:
         # Means by example: their ratio is that of the sums.
         tokens = np.array([means[TOKENS], means[LOG_LIKELIHOOD]])
-    return Sums(counts if chosen.counts else None, bins if chosen.bins else None, values, tokens)
+    return ScoreSums(counts if chosen.counts else None, bins if chosen.bins else None, values, tokens)
 
 
 def _require_counts(silo: str, rows: Tree, samples: int, chosen: ChosenMetrics, summed: bool) -> None:

@@ -9,18 +9,20 @@ in `workflow.py`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
 from fedsilo.engine.summation import FlatTensor, StoredTensor, Sum, add_included
-from fedsilo.errors import MethodError
-from fedsilo.methods.interface import NAMED_PERSONAL_ACCURACY, PERSONAL_ACCURACY, Updates
+from fedsilo.methods.interface import NAMED_PERSONAL_ACCURACY, PERSONAL_ACCURACY
+from fedsilo.methods.reading import mean_weights
 from fedsilo.methods.state import Tree
 from fedsilo.secure_aggregation.parts import OverSilos
 from fedsilo.wire import UpdateHeader, open_update
+from fedsilo.wire.combine import Quotient
 
 MAX_OPEN_FILES = 64
 """Updates that are open at a time: a process may have only so many files open, and every silo has a connection."""
@@ -30,9 +32,11 @@ class FoldedUpdates(ABC):
     """The accepted updates of a round and their sum; subclasses know where they are stored.
 
     :ivar silos: whose updates count, in the order of the job's references.
+    :cvar together: whether it is one update, of all silos together.
     """
 
     silos: tuple[str, ...]
+    together: ClassVar[bool] = False
 
     @property
     def count(self) -> int:
@@ -58,6 +62,19 @@ class FoldedUpdates(ABC):
     @abstractmethod
     def tensors(self, silo: str, kind: str) -> Tree:
         """One silo's tensors of that kind, copied."""
+
+    def quotient(self, over: Quotient, rule: str, scale: float, distance: float) -> tuple[Tree, float]:
+        """See `fedsilo.methods.reading.Sums.quotient`; `rule` is that of averaging, for p_k."""
+        parts = dict.fromkeys(self.silos, 1.0) if over.weights else mean_weights(self, rule, self.silos)
+        weights = {
+            silo: scale * part / (self.metrics(silo)[over.metric] * distance) for silo, part in parts.items()
+        }
+        return self.weighted_sum("model", weights), sum(weights.values())
+
+    def mean_metric(self, metric: str, rule: str) -> float:
+        """Average of a metric that every silo states, by a rule of averaging."""
+        shares = mean_weights(self, rule, self.silos)
+        return sum(shares[silo] * self.metrics(silo)[metric] for silo in self.silos)
 
     def over_silos(self, *metrics: str) -> OverSilos | None:
         """Mean and spread of a metric over the silos that state it, each of which counts as one; None if none does.
@@ -125,21 +142,7 @@ class StoredUpdates(FoldedUpdates):
             return {name: update.tensor(name) for name in update.names(kind)}
 
 
-def mean_weights(updates: Updates, rule: str, silos: Sequence[str]) -> dict[str, float]:
-    """Weights that add up to one over the given silos: n_k / sum of n (`samples`) or 1 / |K| (`uniform`).
-
-    :raises MethodError: when no silo holds a sample.
-    """
-    sizes = {silo: updates.samples(silo) if rule == "samples" else 1 for silo in silos}
-    total = sum(sizes.values())
-    if total == 0:
-        raise MethodError(
-            f"no silo of {', '.join(silos)} states any sample, so their updates cannot be weighted"
-        )
-    return {silo: size / total for silo, size in sizes.items()}
-
-
-def mean_metrics(updates: Updates) -> dict[str, float]:
+def mean_metrics(updates: FoldedUpdates) -> dict[str, float]:
     """Mean of each scalar over the silos that sent it, weighted by their sample counts."""
     means = {}
     for name in sorted({name for silo in updates.silos for name in public_metrics(updates, silo)}):
@@ -150,7 +153,7 @@ def mean_metrics(updates: Updates) -> dict[str, float]:
     return means
 
 
-def public_metrics(updates: Updates, silo: str) -> dict[str, float]:
+def public_metrics(updates: FoldedUpdates, silo: str) -> dict[str, float]:
     """The silo's scalars, less those of its own model, which only `personal_accuracy` reports."""
     own = (PERSONAL_ACCURACY, NAMED_PERSONAL_ACCURACY)
     return {name: value for name, value in updates.metrics(silo).items() if name not in own}
@@ -174,5 +177,5 @@ def personal_accuracy(updates: FoldedUpdates) -> tuple[dict[str, float], dict[st
     return metrics, named if len(named) == found.silos else {}
 
 
-def _metric_by_silo(updates: Updates, name: str) -> dict[str, float]:
+def _metric_by_silo(updates: FoldedUpdates, name: str) -> dict[str, float]:
     return {silo: updates.metrics(silo)[name] for silo in updates.silos if name in updates.metrics(silo)}

@@ -14,8 +14,9 @@ from fedsilo.errors import MethodError
 from fedsilo.methods.state import Tree
 from fedsilo.secure_aggregation.aggregator_side import add_masked
 from fedsilo.secure_aggregation.clipping import Tensor, clipped
-from fedsilo.secure_aggregation.layout import Layout, Quotient
+from fedsilo.secure_aggregation.layout import Layout
 from fedsilo.secure_aggregation.parts import OverSilos, Summed
+from fedsilo.wire.combine import Quotient
 
 TOGETHER = "all silos"
 """What the sum is called where methods expect a silo."""
@@ -38,6 +39,8 @@ class OneUpdate:
 class SummedUpdates(InMemoryUpdates):
     """The updates of a round of which only sums are seen."""
 
+    together = True
+
     def __init__(self, layout: Layout, summed: Summed) -> None:
         blocks: dict[str, Tree] = {}
         for block in layout.contract.blocks:
@@ -55,18 +58,28 @@ class SummedUpdates(InMemoryUpdates):
         """Mean and spread of a metric over the silos that state it; of its names such a job has one."""
         return next((self._summed.alike[name] for name in metrics if name in self._summed.alike), None)
 
-    def quotient(self, quotient: Quotient, scale: float, distance: float) -> tuple[Tree, float]:
-        """As `ServerContext.quotient`.
+    def quotient(self, over: Quotient, rule: str, scale: float, distance: float) -> tuple[Tree, float]:
+        """See `fedsilo.methods.reading.Sums.quotient`.
 
         :raises MethodError: it is not the one that the step declares.
         """
-        if quotient != self._quotient:
-            raise MethodError(f"quotient by {quotient.metric}: the step does not declare it")
+        del rule  # by which the sum was made
+        if over != self._quotient:
+            raise MethodError(f"quotient by {over.metric}: the step does not declare it")
         factor = scale / distance
         tree: Tree = {
             name: np.asarray(factor * found, found.dtype) for name, found in self._summed.quotients.items()
         }
         return tree, factor * self._summed.quotient_weight
+
+    def mean_metric(self, metric: str, rule: str) -> float:
+        """Average of a metric that every silo states.
+
+        :raises MethodError: the rule of averaging is another than by samples, which is what was summed.
+        """
+        if rule != "samples":
+            raise MethodError(f"metric {metric}: in a sum its average is by samples, and the job's is not")
+        return super().mean_metric(metric, rule)
 
 
 def summed_openly(

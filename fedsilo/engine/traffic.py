@@ -6,14 +6,17 @@ Only the first two rounds and the last of a phase are run, for the rounds betwee
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from fedsilo.engine.context import JobContext
+from fedsilo.engine.fold import FoldedUpdates
 from fedsilo.engine.public_dataset import NoExamples
+from fedsilo.engine.summation import FlatTensor, HeldTensor
 from fedsilo.engine.workflow import Workflow
 from fedsilo.learning.models import initial_model
 from fedsilo.learning.seeding import derive_seed
@@ -143,24 +146,15 @@ class _SyntheticRounds:
         self._fetched[traffic.phase] = {silo: set(blobs) for silo, blobs in blobs_of.items()}
 
 
-class SyntheticUpdates:
+class SyntheticUpdates(FoldedUpdates):
     """Updates as the contract wants them: the initial model, slightly changed, and small positive numbers.
 
     :param contracts: silo -> what it may send; it sends all of it.
     """
 
     def __init__(self, contracts: Mapping[str, Contract], model: Tree, round: int) -> None:
+        self.silos = tuple(contracts)
         self._contracts, self._model, self._round = contracts, model, round
-
-    @property
-    def silos(self) -> tuple[str, ...]:
-        """All silos of the round."""
-        return tuple(self._contracts)
-
-    @property
-    def count(self) -> int:
-        """How many these are."""
-        return len(self._contracts)
 
     def samples(self, silo: str) -> int:
         """Small, and not the same for every silo."""
@@ -170,9 +164,9 @@ class SyntheticUpdates:
         """All that the step declares."""
         return dict.fromkeys(self._contracts[silo].metrics, 1.0)
 
-    def names(self, silo: str, kind: str) -> Sequence[str]:
+    def names(self, silo: str, kind: str) -> tuple[str, ...]:
         """All tensors of that kind in the contract."""
-        return [block.name for block in self._contracts[silo].tensors if block.kind == kind]
+        return tuple(block.name for block in self._contracts[silo].tensors if block.kind == kind)
 
     def weighted_sum(self, kind: str, weights: Mapping[str, float]) -> Tree:
         """Sum over silos of weight times each tensor of that kind."""
@@ -182,6 +176,11 @@ class SyntheticUpdates:
                 scaled = np.asarray(weight * array, array.dtype)
                 total[name] = total[name] + scaled if name in total else scaled
         return total
+
+    @contextmanager
+    def opened(self, silo: str, kind: str) -> Iterator[Mapping[str, FlatTensor]]:
+        """The silo's tensors of that kind by name."""
+        yield {name: HeldTensor(array) for name, array in self.tensors(silo, kind).items()}
 
     def tensors(self, silo: str, kind: str) -> Tree:
         """The same arrays for the same silo, round and kind."""

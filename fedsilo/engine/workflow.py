@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,7 +41,7 @@ from fedsilo.engine.summed_updates import TOGETHER, summed_openly
 from fedsilo.errors import FedsiloError, JobFailed, MethodError, Problem
 from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.learning.preprocessing_numbers import to_document
-from fedsilo.methods.building_blocks.feature_statistics import pool
+from fedsilo.methods.building_blocks.feature_statistics import KIND, pool
 from fedsilo.methods.building_blocks.preprocessing import numbers_of
 from fedsilo.methods.interface import (
     EVALUATE,
@@ -48,8 +49,8 @@ from fedsilo.methods.interface import (
     PREPROCESSING,
     Assignment,
     Exchange,
+    ServerHalf,
     Snapshot,
-    Updates,
 )
 from fedsilo.methods.method import Method
 from fedsilo.methods.schedule import is_evaluated, participants
@@ -89,7 +90,7 @@ class Workflow:
         sums: SecureSums | None = None,
     ) -> None:
         self._method = method
-        self._half = method.server()
+        self._half: ServerHalf[Any] = method.server()
         self._context = context
         self._evaluation = evaluation
         self._sums = sums
@@ -308,7 +309,7 @@ class Workflow:
         return as_silos_saw_it(download, self._context.signature, contract, offered, assignments)
 
     def aggregate(
-        self, state: State, exchange: Exchange, updates: Updates, robust: RobustMean | None = None
+        self, state: State, exchange: Exchange, updates: FoldedUpdates, robust: RobustMean | None = None
     ) -> State:
         """State after the exchange; an evaluation leaves it as it is.
 
@@ -320,10 +321,13 @@ class Workflow:
             return state
         if exchange.phase.step == PREPROCESSING:
             assert data.preprocessing is not None
-            return state.with_trees(**{PREPROCESSING: numbers_of(data.preprocessing, pool(updates, data))})
+            sent = ((silo, updates.tensors(silo, KIND)) for silo in updates.silos)
+            return state.with_trees(**{PREPROCESSING: numbers_of(data.preprocessing, pool(sent, data))})
         with self._method_errors("aggregate"):
-            context = replace(self._context, preprocessing=self._preprocessing(state), robust=robust)
-            after = self._half.aggregate(context, _of_method(state), exchange, updates)
+            context = replace(self._context, preprocessing=self._preprocessing(state))
+            averaged = None if robust is None else partial(robust.mean, updates)
+            read = self._method.reads(updates, self._method.averaging, averaged)
+            after = self._half.aggregate(context, _of_method(state), exchange, read)
         kept = {name: state.trees[name] for name in OF_JOB if name in state.trees}
         after = after.with_trees(**kept)
         return keep_best(state, after)

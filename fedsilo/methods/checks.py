@@ -8,6 +8,7 @@ from fedsilo.api.python_reference import PYTHON, python_reference
 from fedsilo.api.text import counted
 from fedsilo.methods.differential_privacy import check_privacy
 from fedsilo.methods.method import Method
+from fedsilo.methods.reading import Mean
 from fedsilo.methods.secure_checks import check_secure
 from fedsilo.tasks.interface import OWN
 from fedsilo.tasks.registry import DEFAULT, TASKS, kind_of
@@ -130,7 +131,7 @@ def check_rule(method: Method) -> list[Finding]:
     if rule is None:
         return []
     found: list[Finding] = []
-    if not method.averages_models:
+    if method.reads is not Mean:
         problem = f"has no meaning for method {method.name}, whose aggregate is not just the mean of the silos' models"
         found.append((f"{field}.name", rule.name, problem, "remove it, or use a method such as fedavg"))
     found += _check_weights(method, rule)

@@ -11,8 +11,17 @@ from typing import TYPE_CHECKING
 
 from fedsilo.methods.building_blocks.class_weights import MIN_NORM, normalised
 from fedsilo.methods.building_blocks.local import train_model
-from fedsilo.methods.fedavg import FedAvg, FedAvgServer
-from fedsilo.methods.interface import Reply, ServerContext, SiloContext, SiloStep, SiloTask, Snapshot
+from fedsilo.methods.fedavg import FedAvgServer, OneModel
+from fedsilo.methods.interface import (
+    Reply,
+    ServerContext,
+    ServerHalf,
+    SiloContext,
+    SiloStep,
+    SiloTask,
+    Snapshot,
+)
+from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
 
 if TYPE_CHECKING:
@@ -30,7 +39,7 @@ class ClsNormServer(FedAvgServer):
         return Snapshot({**tree, "classifier.weight": normalised(tree["classifier.weight"])})
 
 
-class ClsNorm(FedAvg):
+class ClsNorm(OneModel):
     """Declaration of clsnorm."""
 
     name = "clsnorm"
@@ -41,12 +50,7 @@ class ClsNorm(FedAvg):
     )
     whole_model = "the aggregator normalises the classifier"
 
-    @property
-    def beyond_sums(self) -> str | None:
-        """Nothing: the server half goes on from the mean."""
-        return None
-
-    def server(self) -> ClsNormServer:
+    def server(self) -> ServerHalf[Sums]:
         """The averaging half."""
         return ClsNormServer()
 

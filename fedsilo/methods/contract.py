@@ -11,6 +11,7 @@ from fedsilo.methods.building_blocks.buffers import is_statistic
 from fedsilo.methods.interface import Payload, Step
 from fedsilo.payload_kinds import KINDS
 from fedsilo.wire import Contract, ExpectedBlock, ModelSignature
+from fedsilo.wire.combine import CountedMean
 
 
 def contract_of(step: Step, signature: ModelSignature, dimensions: Mapping[str, int]) -> Contract:
@@ -25,8 +26,8 @@ def contract_of(step: Step, signature: ModelSignature, dimensions: Mapping[str, 
     blocks = tuple(block for payload in step.payloads for block in _blocks(payload, signature, dimensions))
     return Contract(
         blocks,
-        step.metrics,
-        {name: step.range_of(name) for name in step.metrics},
+        step.names,
+        {metric.name: metric.limits for metric in step.metrics},
         required=frozenset(step.required),
         limits=step.limits,
         samples=step.samples,
@@ -37,25 +38,19 @@ def _blocks(
     payload: Payload, signature: ModelSignature, dimensions: Mapping[str, int]
 ) -> Iterator[ExpectedBlock]:
     if payload.name is None:
-        yield from (ExpectedBlock(payload.kind, t.name, t.shape, t.dtype) for t in signature.tensors)
+        for t in signature.tensors:
+            yield ExpectedBlock(payload.kind, t.name, t.shape, t.dtype, combine=payload.combine)
         return
     shape = tuple(dimensions[size] if isinstance(size, str) else size for size in payload.shape)
     if not payload.per_class:
-        yield ExpectedBlock(
-            payload.kind,
-            payload.name,
-            shape,
-            payload.dtype,
-            counted=payload.counted,
-            total=payload.total,
-            about=payload.about,
-        )
+        yield ExpectedBlock(payload.kind, payload.name, shape, payload.dtype, combine=payload.combine)
         return
     for label in range(dimensions["classes"]):
-        counted = payload.counted and f"{payload.counted}/{label}"
-        name = f"{payload.name}/{label}"
+        combine = payload.combine
+        if isinstance(combine, CountedMean):
+            combine = CountedMean(f"{combine.count}/{label}")
         yield ExpectedBlock(
-            payload.kind, name, shape, payload.dtype, label, counted=counted, total=payload.total
+            payload.kind, f"{payload.name}/{label}", shape, payload.dtype, label, combine=combine
         )
 
 

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from fedsilo.methods.building_blocks.local import PlainTraining, train_model
 from fedsilo.methods.interface import (
+    LOSS,
     Assignment,
     Exchange,
     MethodConfig,
@@ -21,16 +22,16 @@ from fedsilo.methods.interface import (
     SiloStep,
     Snapshot,
     Step,
-    Updates,
 )
 from fedsilo.methods.method import MechanismName, Method
+from fedsilo.methods.reading import Mean
 from fedsilo.methods.state import State
 from fedsilo.tasks.interface import EVERY_TASK
 from fedsilo.tasks.registry import kind_of
 
 
-class FedAvgServer:
-    """w <- sum over k of (n_k / n) w_k. Tree: `model`."""
+class OneModelServer:
+    """The beginning of server halves that have one model, which all silos are given. Tree: `model`."""
 
     def start(self, job: ServerContext) -> State:
         """Every silo begins from the same initial weights."""
@@ -42,41 +43,26 @@ class FedAvgServer:
         """Broadcast w."""
         return {silo: Assignment(trees={"model": "model"}) for silo in silos}
 
-    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
-        """Average the models of the silos that answered."""
-        return state.with_trees(model=job.mean(updates, "model"))
-
     def model(self, job: ServerContext, state: State) -> Snapshot:
-        """The averaged model itself."""
+        """The model itself."""
         return Snapshot(state.tree("model"))
 
 
-class FedAvg(Method):
-    """Declaration of FedAvg."""
+class FedAvgServer(OneModelServer):
+    """w <- sum over k of (n_k / n) w_k. Tree: `model`."""
 
-    name = "fedavg"
-    title = "Federated averaging"
-    citation = (
-        "B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Agüera y Arcas. Communication-Efficient Learning of "
-        "Deep Networks from Decentralized Data. AISTATS 2017."
-    )
+    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, mean: Mean) -> State:
+        """Average the models of the silos that answered."""
+        return state.with_trees(model=mean.mean("model"))
+
+
+class OneModel(Method):
+    """The beginning of declarations in which silos train one model and send it, as in FedAvg."""
+
     at_aggregator = "the model"
     in_silo = "nothing"
     whole_model: ClassVar[str | None] = None
-    tasks = EVERY_TASK
-    needs_features = False
     Config = MethodConfig
-
-    @property
-    def single_updates(self) -> Mapping[str, str]:
-        """None: a mean is all that the aggregator needs."""
-        return {}
-
-    @property
-    def averages_models(self) -> bool:
-        """It does, and so does what is made from it by another half in the silos only that sends nothing else."""
-        kinds = {payload.kind for step in self.steps().values() for payload in step.payloads}
-        return type(self).server is FedAvg.server and kinds == {"model"} and not self.single_updates
 
     @property
     def mechanisms(self) -> Mapping[str, MechanismName]:
@@ -86,21 +72,34 @@ class FedAvg(Method):
     @property
     def accepts_trainer(self) -> bool:
         """Silos train plainly, unless a method made from this one gives them another half."""
-        return type(self).silo is FedAvg.silo
+        return type(self).silo is OneModel.silo
 
     def steps(self) -> Mapping[str, Step]:
         """Silos send whole models."""
-        return {"train": Step((Payload("model"),), ("loss",))}
+        return {"train": Step((Payload("model"),), (LOSS,))}
 
     def phases(self) -> tuple[Phase, ...]:
         """One phase of `spec.training.rounds` rounds."""
         return (Phase("train", self.spec.training.rounds, "train"),)
 
-    def server(self) -> ServerHalf:
-        """The averaging half."""
-        return FedAvgServer()
-
     def silo(self) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on the local loss, starting from w."""
         plain = kind_of(self.spec.task) == "classification" and not self.weighs_classes
         return {"train": PlainTraining() if plain else train_model}
+
+
+class FedAvg(OneModel):
+    """Declaration of FedAvg."""
+
+    name = "fedavg"
+    title = "Federated averaging"
+    citation = (
+        "B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Agüera y Arcas. Communication-Efficient Learning of "
+        "Deep Networks from Decentralized Data. AISTATS 2017."
+    )
+    tasks = EVERY_TASK
+    needs_features = False
+
+    def server(self) -> ServerHalf[Mean]:
+        """The averaging half."""
+        return FedAvgServer()

@@ -13,7 +13,8 @@ from pydantic import Field
 
 from fedsilo.methods.building_blocks.server_optimizers import change, moment, moments, stepped
 from fedsilo.methods.fedavg import FedAvg, FedAvgServer
-from fedsilo.methods.interface import Exchange, MethodConfig, ServerContext, Updates
+from fedsilo.methods.interface import Exchange, MethodConfig, ServerContext, ServerHalf
+from fedsilo.methods.reading import Mean
 from fedsilo.methods.state import State
 from fedsilo.tasks.interface import EVERY_TASK
 
@@ -40,9 +41,9 @@ class FedAvgMServer(FedAvgServer):
         model = job.initial_model()
         return State({"model": model, "velocity": moments(model)})
 
-    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
+    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Mean) -> State:
         """v from Delta, and w from v."""
-        w, mean, beta = state.tree("model"), job.mean(updates, "model"), self.config.momentum
+        w, mean, beta = state.tree("model"), updates.mean("model"), self.config.momentum
         delta = change(w, mean)
         damping = beta if self.config.variant == "moon" else 0.0
         velocity = moment(state.tree("velocity"), delta, beta, damping)
@@ -65,11 +66,6 @@ class FedAvgM(FedAvg):
     Config = FedAvgMConfig
     config: FedAvgMConfig
 
-    @property
-    def averages_models(self) -> bool:
-        """The server's step is along the mean."""
-        return True
-
-    def server(self) -> FedAvgMServer:
+    def server(self) -> ServerHalf[Mean]:
         """Model and velocity."""
         return FedAvgMServer(self.config)

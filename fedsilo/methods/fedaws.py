@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from pydantic import Field
 
-from fedsilo.methods.fedavg import FedAvg, FedAvgServer
-from fedsilo.methods.interface import Exchange, MethodConfig, ServerContext, Updates
+from fedsilo.methods.fedavg import OneModel, OneModelServer
+from fedsilo.methods.interface import Exchange, MethodConfig, ServerContext, ServerHalf
+from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
 
 WEIGHT = "classifier.weight"
@@ -53,14 +54,14 @@ def spreadout(weight: np.ndarray, margin: float) -> tuple[float, np.ndarray]:
 
 
 @dataclass(frozen=True)
-class FedAwSServer(FedAvgServer):
+class FedAwSServer(OneModelServer):
     """FedAvg's, then SGD on the spread of the class weights, with a momentum that starts anew. Tree: `model`."""
 
     config: FedAwSConfig
 
-    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
+    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, sums: Sums) -> State:
         """The mean model with its class weights spread."""
-        model = job.mean(updates, "model")
+        model = sums.mean("model")
         weight = np.asarray(model[WEIGHT])
         velocity = np.zeros_like(weight)
         for _ in range(self.config.steps):
@@ -69,7 +70,7 @@ class FedAwSServer(FedAvgServer):
         return state.with_trees(model={**model, WEIGHT: weight})
 
 
-class FedAwS(FedAvg):
+class FedAwS(OneModel):
     """Declaration of FedAwS."""
 
     name = "fedaws"
@@ -83,11 +84,6 @@ class FedAwS(FedAvg):
     learns_by_task = True
     config: FedAwSConfig
 
-    @property
-    def beyond_sums(self) -> str | None:
-        """Nothing: the server half goes on from the mean."""
-        return None
-
-    def server(self) -> FedAwSServer:
+    def server(self) -> ServerHalf[Sums]:
         """The average, spread."""
         return FedAwSServer(self.config)

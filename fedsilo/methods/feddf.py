@@ -6,16 +6,16 @@ Lin, Kong, Stich, Jaggi, "Ensemble Distillation for Robust Model Fusion in Feder
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from fedsilo.methods.fedavg import FedAvg, FedAvgServer
-from fedsilo.methods.interface import Exchange, MethodConfig, ServerContext, ServerHalf, Updates
+from fedsilo.methods.fedavg import OneModel, OneModelServer
+from fedsilo.methods.interface import Exchange, MethodConfig, ServerContext, ServerHalf
 from fedsilo.methods.method import PublicData
+from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ GRADIENT_CLIP = 5.0
 
 
 @dataclass(frozen=True)
-class FedDFServer(FedAvgServer):
+class FedDFServer(OneModelServer):
     """Tree: `model`, which is the student of the last round."""
 
     config: FedDFConfig
@@ -65,7 +65,7 @@ class FedDFServer(FedAvgServer):
         answer, target = (
             (softmax, unchanged) if self.config.ensemble == "probabilities" else (unchanged, softmax)
         )
-        student = taught_by(job, job.mean(updates, "model"), teachers, answer, target, plan)
+        student = taught_by(job, updates.mean("model"), teachers, answer, target, plan)
         return state.with_trees(model=student)
 
     def plan(self, seed: int, examples: int) -> Distillation:
@@ -84,7 +84,7 @@ class FedDFServer(FedAvgServer):
         )
 
 
-class FedDF(FedAvg):
+class FedDF(OneModel):
     """Declaration of FedDF."""
 
     name = "feddf"
@@ -99,11 +99,6 @@ class FedDF(FedAvg):
     whole_model = "the silos' models answer at the aggregator"
     public_data: PublicData | None = "examples"
 
-    @property
-    def single_updates(self) -> Mapping[str, str]:
-        """The models, each of which is a teacher."""
-        return {"model": "each silo's model answers on the public examples"}
-
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerHalf[Updates]:
         """The average, and its distillation."""
         return FedDFServer(self.config)

@@ -19,7 +19,8 @@ from fedsilo.methods.building_blocks.server_optimizers import (
     stepped,
 )
 from fedsilo.methods.fedavg import FedAvg, FedAvgServer
-from fedsilo.methods.interface import Exchange, MethodConfig, ServerContext, Updates
+from fedsilo.methods.interface import Exchange, MethodConfig, ServerContext, ServerHalf
+from fedsilo.methods.reading import Mean
 from fedsilo.methods.state import State
 from fedsilo.tasks.interface import EVERY_TASK
 
@@ -79,9 +80,9 @@ class FedOptServer(FedAvgServer):
             return state
         return state.with_trees(second=moments(model, config.tau**2 if config.variant == "paper" else 0.0))
 
-    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
+    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Mean) -> State:
         """Moments of Delta, and w stepped along them."""
-        w, mean, config = state.tree("model"), job.mean(updates, "model"), self.config
+        w, mean, config = state.tree("model"), updates.mean("model"), self.config
         delta, rate = change(w, mean), config.rate
         if config.optimizer == "sgd":
             first = moment(state.tree("first"), delta, config.beta1)
@@ -107,11 +108,6 @@ class FedOpt(FedAvg):
     Config = FedOptConfig
     config: FedOptConfig
 
-    @property
-    def averages_models(self) -> bool:
-        """The server's step is along the mean."""
-        return True
-
-    def server(self) -> FedOptServer:
+    def server(self) -> ServerHalf[Mean]:
         """Model and moments."""
         return FedOptServer(self.config)

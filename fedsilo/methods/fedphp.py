@@ -19,8 +19,9 @@ from fedsilo.methods.building_blocks.inherited import (
     transfer_loss,
 )
 from fedsilo.methods.building_blocks.local import train_model
-from fedsilo.methods.fedavg import FedAvg
-from fedsilo.methods.interface import Reply, SiloContext, SiloStep, SiloTask
+from fedsilo.methods.fedavg import OneModel
+from fedsilo.methods.interface import Reply, ServerHalf, SiloContext, SiloStep, SiloTask
+from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
 
 
@@ -40,7 +41,7 @@ class FedPHPConfig(InheritedConfig):
         return self.variant == "released"
 
 
-class FedPHP(FedAvg):
+class FedPHP(OneModel):
     """Declaration of FedPHP."""
 
     name = "fedphp"
@@ -65,12 +66,7 @@ class FedPHP(FedAvg):
         """Unless it teaches by MMD, which is one of whole batches."""
         return self.config.transfer != "mmd"
 
-    @property
-    def beyond_sums(self) -> str | None:
-        """Nothing: the server half goes on from the mean."""
-        return None
-
-    def server(self) -> InheritingServer:
+    def server(self) -> ServerHalf[Sums]:
         """The averaging half, with Q."""
         return InheritingServer()
 

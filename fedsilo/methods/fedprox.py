@@ -29,6 +29,7 @@ from fedsilo.methods.interface import (
     SiloStep,
     SiloTask,
 )
+from fedsilo.methods.reading import Mean
 from fedsilo.methods.state import Scalar, State
 from fedsilo.tasks.interface import EVERY_TASK
 
@@ -107,12 +108,7 @@ class FedProx(FedAvg):
         drawn = stragglers(self.spec, exchange, refs, self.config.stragglers)
         return {WORK: drawn[silo]} if exchange.phase.step == "train" and silo in drawn else {}
 
-    @property
-    def averages_models(self) -> bool:
-        """Stragglers' models too, as FedAvg."""
-        return True
-
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerHalf[Mean]:
         """Averaging, with stragglers."""
         return FedProxServer(self.config)
 

@@ -15,18 +15,21 @@ from typing import Literal
 from pydantic import Field
 
 from fedsilo.methods.building_blocks.mixing import MixupConfig, mixup_loss
-from fedsilo.methods.fedavg import FedAvg, FedAvgServer
+from fedsilo.methods.fedavg import OneModel, OneModelServer
 from fedsilo.methods.interface import (
+    LOSS,
     Exchange,
+    Metric,
     Payload,
     Reply,
     ServerContext,
+    ServerHalf,
     SiloContext,
     SiloStep,
     SiloTask,
     Step,
-    Updates,
 )
+from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State
 
 FIRST_LOSS = "first_loss"
@@ -57,7 +60,7 @@ class GroupDROConfig(MixupConfig):
 
 
 @dataclass(frozen=True)
-class GroupDROServer(FedAvgServer):
+class GroupDROServer(OneModelServer):
     """p_k <- p_k e^(eta l_k), w <- sum of p_k w_k over sum of p_k. Tree: `model`."""
 
     eta: float
@@ -78,7 +81,7 @@ class GroupDROServer(FedAvgServer):
         return state.with_trees(model=mean).with_values(**{LOG_WEIGHTS: logs})
 
 
-class GroupDRO(FedAvg):
+class GroupDRO(OneModel):
     """Declaration of GroupDRO."""
 
     name = "groupdro"
@@ -112,10 +115,10 @@ class GroupDRO(FedAvg):
 
     def steps(self) -> Mapping[str, Step]:
         """The model and one loss more."""
-        limit = {FIRST_LOSS: (0.0, LARGEST_LOSS)}
-        return {"train": Step((Payload("model"),), ("loss", FIRST_LOSS), limit, required=(FIRST_LOSS,))}
+        first = Metric(FIRST_LOSS, (0.0, LARGEST_LOSS), required=True)
+        return {"train": Step((Payload("model"),), (LOSS, first))}
 
-    def server(self) -> GroupDROServer:
+    def server(self) -> ServerHalf[Updates]:
         """Averaging by weights that follow the losses."""
         return GroupDROServer(self.config.eta)
 

@@ -14,18 +14,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
 from fedsilo.api.job import FederatedJobSpec, ModelSpec
+from fedsilo.methods.reading import Mean
 from fedsilo.methods.state import Scalar, State, Tree
 from fedsilo.privacy.mechanism import Mechanism
-from fedsilo.secure_aggregation.layout import Quotient
 from fedsilo.tasks.interface import LearningTask
 from fedsilo.tasks.registry import bind
 from fedsilo.wire import ModelSignature
+from fedsilo.wire.combine import AVERAGED, Combine
 from fedsilo.wire.contract import ANY_SAMPLES, METRIC_RANGE, Limits
 
 if TYPE_CHECKING:
@@ -78,10 +79,8 @@ class Payload:
     :param name: block name, or None for every tensor of the job's model under its own name.
     :param shape: numbers and names of dimensions, see `Method.dimensions`.
     :param per_class: one block `name/<class>` per class, left out where the silo holds too few samples.
-    :param counted: name of the payload that says how many samples are behind it, per class or element by element: where
-        only a sum is seen it weighs by that, and a block of a class without it by the silos that sent it.
-    :param total: whether it is added there, and not averaged.
-    :param about: name of the payload of means about which this one has sums of squared deviations.
+    :param combine: how silos' blocks become one where only sums are seen; what it names are payloads, of the same class
+        where there is one block per class.
     """
 
     kind: str
@@ -89,37 +88,56 @@ class Payload:
     shape: tuple[int | str, ...] = ()
     dtype: str = "float32"
     per_class: bool = False
-    counted: str | None = None
-    total: bool = False
-    about: str | None = None
+    combine: Combine = AVERAGED
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that a silo states beside its tensors.
+
+    :param range: its smallest and largest value; a figure outside is refused. By default an accuracy is from 0 to 1,
+        and a loss or count any number of `fedsilo.wire.contract.METRIC_RANGE`.
+    :param required: whether the server half cannot go on without; an update that leaves it out is refused.
+    :param alike: whether its mean and spread over silos are reported, each of which counts as one.
+    """
+
+    name: str
+    range: tuple[float, float] | None = None
+    required: bool = False
+    alike: bool = False
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Smallest and largest value."""
+        return self.range or RANGES.get(self.name, METRIC_RANGE)
+
+
+LOSS = Metric("loss")
+"""Mean loss of the silo's training, or of the model that it scores."""
 
 
 @dataclass(frozen=True)
 class Step:
     """What a silo may answer to a task of this step.
 
-    :param metrics: names of scalars.
-    :param ranges: name -> smallest and largest value of such a scalar. Of the others, an accuracy is from 0 to 1, and a
-        loss or count any number of `fedsilo.wire.contract.METRIC_RANGE`. A figure outside is refused.
-    :param required: metrics without which the server half cannot go on; an update that leaves one out is refused.
-    :param limits: ranges that follow from the samples and metrics of the update itself, in place of those above.
+    :param limits: ranges of metrics that follow from the samples and metrics of the update itself, in place of theirs.
     :param samples: smallest and largest number of samples.
-    :param quotient: what the server half reads of the models by `ServerContext.quotient`, beside their mean.
-    :param alike: metrics of which mean and spread over silos are reported, each of which counts as one.
     """
 
     payloads: tuple[Payload, ...] = ()
-    metrics: tuple[str, ...] = ()
-    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict, hash=False)
-    required: tuple[str, ...] = ()
+    metrics: tuple[Metric, ...] = ()
     limits: Limits | None = field(default=None, compare=False)
     samples: tuple[int, int] = ANY_SAMPLES
-    quotient: Quotient | None = None
-    alike: frozenset[str] = frozenset()
 
-    def range_of(self, metric: str) -> tuple[float, float]:
-        """Smallest and largest value of a metric."""
-        return self.ranges.get(metric, RANGES.get(metric, METRIC_RANGE))
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of its metrics."""
+        return tuple(metric.name for metric in self.metrics)
+
+    @property
+    def required(self) -> list[str]:
+        """Names of the metrics that no update may leave out, sorted."""
+        return sorted(metric.name for metric in self.metrics if metric.required)
 
 
 CONFUSION = "confusion"
@@ -131,7 +149,7 @@ CALIBRATION = "calibration"
 TARGETS = "targets/"
 """Begins the names of the blocks, of kind `feature_statistics`, that say of targets what others say of features."""
 
-EVALUATION = Step(metrics=("accuracy", "loss"))
+EVALUATION = Step(metrics=(Metric("accuracy"), LOSS))
 """What a silo may say of a model that it scores, in every method."""
 
 
@@ -177,39 +195,6 @@ class Assignment:
     settings: Mapping[str, Scalar] = field(default_factory=dict)
 
 
-class Updates(Protocol):
-    """The accepted updates of a round, in the order of the job's silo references.
-
-    Where the aggregator may see sums only, they are one update, named as no silo is: the sum of all of them.
-    """
-
-    @property
-    def silos(self) -> tuple[str, ...]:
-        """Names of the silos whose updates count."""
-
-    @property
-    def count(self) -> int:
-        """How many silos' updates count."""
-
-    def samples(self, silo: str) -> int:
-        """Sample count that the silo's update states."""
-
-    def metrics(self, silo: str) -> Mapping[str, float]:
-        """Scalar metrics of the silo's update."""
-
-    def names(self, silo: str, kind: str) -> Sequence[str]:
-        """Names of the silo's tensors of that kind."""
-
-    def weighted_sum(self, kind: str, weights: Mapping[str, float]) -> Tree:
-        """Sum over silos of weight times each tensor of that kind; about one model of memory, however many silos.
-
-        A tensor that some silos left out is summed over the others.
-        """
-
-    def tensors(self, silo: str, kind: str) -> Tree:
-        """One silo's tensors of that kind, copied: for small things such as class statistics."""
-
-
 @dataclass(frozen=True)
 class ServerContext(ABC):
     """What the server half may use.
@@ -225,42 +210,6 @@ class ServerContext(ABC):
     @abstractmethod
     def initial_model(self) -> Tree:
         """What silos share of the job's model, with its initial weights, the same for every silo."""
-
-    @abstractmethod
-    def mean(
-        self, updates: Updates, kind: str, silos: Sequence[str] | None = None, weights: str | None = None
-    ) -> Tree:
-        """Average of a kind of tensor, normalised over the given silos (all that answered by default).
-
-        :param weights: `samples` or `uniform`; the job's rule by default.
-        """
-
-    @abstractmethod
-    def shares(
-        self, updates: Updates, silos: Sequence[str] | None = None, weights: str | None = None
-    ) -> Mapping[str, float]:
-        """What part of that average each silo is, p_k; they add up to one."""
-
-    @abstractmethod
-    def quotient(
-        self, updates: Updates, quotient: Quotient, scale: float = 1.0, distance: float = 1.0
-    ) -> tuple[Tree, float]:
-        """The sum over silos of v_k times each tensor of its model, and the sum of v_k = scale p_k / (m_k distance).
-
-        :param quotient: that of the step: metric m_k, and whether p_k is the part of the job's average or 1.
-        """
-
-    @abstractmethod
-    def mean_metric(self, updates: Updates, metric: str) -> float:
-        """Average of a metric that every silo states, by the job's rule."""
-
-    @abstractmethod
-    def totals(self, updates: Updates, kind: str) -> Tree:
-        """Sum of each tensor over the silos that sent it."""
-
-    @abstractmethod
-    def class_means(self, updates: Updates, kind: str) -> Tree:
-        """Mean of each tensor of a class over the silos that sent it, each alike."""
 
     @abstractmethod
     def public_examples(self) -> Examples:
@@ -415,8 +364,15 @@ class Snapshot:
     settings: Mapping[str, Scalar] = field(default_factory=dict)
 
 
-class ServerHalf(Protocol):
-    """The aggregator's side of a method."""
+Read = TypeVar("Read", bound=Mean, contravariant=True)
+
+
+class ServerHalf(Protocol[Read]):
+    """The aggregator's side of a method.
+
+    What it may read of a round's updates is the type of the last parameter of `aggregate`: the mean of the models, sums
+    over silos, or single silos too.
+    """
 
     def start(self, job: ServerContext) -> State:
         """State before round 1."""
@@ -426,7 +382,7 @@ class ServerHalf(Protocol):
     ) -> Mapping[str, Assignment]:
         """What each of the round's silos gets."""
 
-    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
+    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, read: Read, /) -> State:
         """State after the round."""
 
     def model(self, job: ServerContext, state: State) -> Snapshot:

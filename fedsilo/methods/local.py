@@ -15,6 +15,7 @@ from fedsilo.api.job import ModelSpec
 from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.building_blocks.own_models import own_model
 from fedsilo.methods.interface import (
+    LOSS,
     PERSONAL,
     Assignment,
     Exchange,
@@ -22,14 +23,15 @@ from fedsilo.methods.interface import (
     Phase,
     Reply,
     ServerContext,
+    ServerHalf,
     SiloContext,
     SiloStep,
     SiloTask,
     Snapshot,
     Step,
-    Updates,
 )
 from fedsilo.methods.method import Method
+from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import Scalar, State
 
 
@@ -46,7 +48,7 @@ class LocalServer:
         """Silos are given nothing."""
         return {silo: Assignment() for silo in silos}
 
-    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
+    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, sums: Sums) -> State:
         """Nothing comes of a round but what its record says."""
         return state
 
@@ -73,19 +75,9 @@ class LocalOnly(Method):
     silos_need_initial = True
     accepts_trainer = True
 
-    @property
-    def single_updates(self) -> Mapping[str, str]:
-        """None: there are no tensors."""
-        return {}
-
-    @property
-    def beyond_sums(self) -> str | None:
-        """Nothing: it reads nothing at all."""
-        return None
-
     def steps(self) -> Mapping[str, Step]:
         """Silos send figures only."""
-        return {"train": Step(metrics=("loss",))}
+        return {"train": Step(metrics=(LOSS,))}
 
     def phases(self) -> tuple[Phase, ...]:
         """One phase of `spec.training.rounds` rounds, as in FedAvg."""
@@ -95,7 +87,7 @@ class LocalOnly(Method):
         """That of no network: there are no tensors."""
         return ModelSpec(name=self.name)
 
-    def server(self) -> LocalServer:
+    def server(self) -> ServerHalf[Sums]:
         """What keeps nothing."""
         return LocalServer()
 

@@ -20,14 +20,15 @@ from fedsilo.methods.building_blocks.two_stages import (
     personalise,
     stages,
 )
-from fedsilo.methods.fedavg import FedAvg
-from fedsilo.methods.interface import Reply, SiloContext, SiloStep, SiloTask
+from fedsilo.methods.fedavg import OneModel
+from fedsilo.methods.interface import Reply, ServerHalf, SiloContext, SiloStep, SiloTask
+from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
 
 RELEASED = SecondStage(part=0.1, rate=0.2)
 
 
-class MAP(FedAvg):
+class MAP(OneModel):
     """Declaration of MAP."""
 
     name = "map"
@@ -55,12 +56,7 @@ class MAP(FedAvg):
         """Unless it teaches by MMD, which is one of whole batches."""
         return self.config.transfer != "mmd"
 
-    @property
-    def beyond_sums(self) -> str | None:
-        """Nothing: the server half goes on from the mean."""
-        return None
-
-    def server(self) -> InheritingServer:
+    def server(self) -> ServerHalf[Sums]:
         """The averaging half, with Q."""
         return InheritingServer()
 

@@ -27,16 +27,19 @@ from fedsilo.methods.building_blocks.score_sums import sums_payloads
 from fedsilo.methods.contract import contract_of, encoded_contract
 from fedsilo.methods.interface import (
     EVALUATE,
+    LOSS,
     NAMED_PERSONAL_ACCURACY,
     PERSONAL_ACCURACY,
     PREPROCESSING,
     Exchange,
+    Metric,
     Phase,
     ServerHalf,
     SiloStep,
     Snapshot,
     Step,
 )
+from fedsilo.methods.reading import Mean, Sums, read_by
 from fedsilo.methods.schedule import schedule
 from fedsilo.methods.secure_sums import STEPS, is_summed, layout_of, masked_contract, message_contract
 from fedsilo.methods.state import Scalar
@@ -44,6 +47,7 @@ from fedsilo.secure_aggregation.layout import Layout
 from fedsilo.secure_aggregation.messages import FEWEST_OF_TWO_SUMS, FEWEST_SILOS
 from fedsilo.tasks.registry import DEFAULT, metrics_of
 from fedsilo.wire import Contract, ModelSignature
+from fedsilo.wire.combine import Averaged
 
 PublicData = Literal["examples", "labelled examples"]
 """What is read of a public dataset; of `examples` the labels, if there are any, are not."""
@@ -109,7 +113,7 @@ class Method(ABC):
         """The job's phases in order: `spec.training.rounds` of training, and what the method needs beside them."""
 
     @abstractmethod
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerHalf[Any]:
         """The server half."""
 
     @abstractmethod
@@ -122,40 +126,18 @@ class Method(ABC):
         return "uniform" if getattr(self.config, "variant", None) in self.uniform_variants else "samples"
 
     @property
-    def single_updates(self) -> Mapping[str, str]:
-        """Payload kinds of which the server half reads one silo's tensors by themselves -> why, a clause for people.
+    def reads(self) -> type[Mean]:
+        """What the server half reads of a round's updates, see `fedsilo.methods.reading`: as the annotation of `server`
+        says, and sums where a half that reads a mean has silos send more than models. By default anything.
 
-        Of the kinds that are not named here it reads weighted sums only, so that these would be enough where nothing
-        else can be seen. There may be several sums of the same tensors, each over all or some of the silos, with
-        weights that the server half chooses. Read of each silo in any case are its number of samples, its metrics and
-        the names of its tensors, which say what classes it left out.
-
-        By default all kinds: a method that says nothing may read anything.
+        A declaration whose half follows from its configuration says it here.
         """
-        kinds = {payload.kind for step in self.steps().values() for payload in step.payloads}
-        return dict.fromkeys(sorted(kinds), "the method does not say that sums are enough")
+        found = read_by(type(self).server)
+        return Sums if found is Mean and self._kinds != {"model"} else found
 
     @property
-    def averages_models(self) -> bool:
-        """Whether all that the server half makes of what silos send is `ServerContext.mean` of their models, which
-        began as the tree `model` of its state: `spec.aggregation.rule` may then take its place.
-        """
-        return False
-
-    @property
-    def beyond_sums(self) -> str | None:
-        """What the server half reads of single silos, a phrase for people; None where all that it reads are sums.
-
-        These are those of `ServerContext`: `mean` by the job's rule over all that answered, the step's `quotient`,
-        `totals` of payloads that are such, `class_means`, and `mean_metric` where that rule is `samples`.
-        `spec.aggregation.secure` then keeps all else from it.
-        """
-        if self.averages_models:
-            return None
-        for kind, why in self.single_updates.items():
-            return f"the {kind.replace('_', ' ')} of single silos: {why}"
-        metrics = sorted({metric for step in self.steps().values() for metric in step.required})
-        return f"{' and '.join(metrics) or 'more'} of single silos"
+    def _kinds(self) -> set[str]:
+        return {payload.kind for step in self.steps().values() for payload in step.payloads}
 
     @property
     def mechanisms(self) -> Mapping[str, MechanismName]:
@@ -301,18 +283,20 @@ class Method(ABC):
 
     def evaluation(self) -> Step:
         """What a silo may say of the models that it scores: the job's, and its own if the method makes one."""
-        own: tuple[str, ...] = ()
+        own: tuple[Metric, ...] = ()
         if self.personalises:
             # By silo's name where single silos are seen.
-            own = (PERSONAL_ACCURACY, *(() if self.spec.aggregation.secure else (NAMED_PERSONAL_ACCURACY,)))
+            names = (PERSONAL_ACCURACY, *(() if self.spec.aggregation.secure else (NAMED_PERSONAL_ACCURACY,)))
+            own = tuple(Metric(name, alike=True) for name in names)
         if not self.yields_model:
-            return Step(metrics=own, alike=frozenset(own))
-        metrics = (*metrics_of(self.spec.task), *own)
+            return Step(metrics=own)
+        scores = (*map(Metric, metrics_of(self.spec.task)), *own)
         if self.spec.evaluation.test_dataset is not None:
-            return Step(metrics=metrics, alike=frozenset(own))
+            return Step(metrics=scores)
         chosen = ChosenMetrics.of_job(self.spec)
-        names, alike = (*metrics, *chosen.by_silo, *chosen.summed), frozenset((*own, *chosen.by_silo))
-        return Step(tuple(sums_payloads(chosen, self.spec)), names, chosen.ranges, alike=alike)
+        by_silo = (Metric(name, chosen.ranges.get(name), alike=True) for name in chosen.by_silo)
+        summed = (Metric(name, chosen.ranges.get(name)) for name in chosen.summed)
+        return Step(tuple(sums_payloads(chosen, self.spec)), (*scores, *by_silo, *summed))
 
     def step(self, name: str) -> Step:
         """The declared step of that name, or the evaluation.
@@ -336,9 +320,9 @@ class Method(ABC):
     def _with_trainer_metrics(self, step: Step) -> Step:
         """The step, which trains if it has a loss, with what `spec.training.trainerMetrics` adds to that."""
         more = self.spec.training.trainer_metrics
-        if more is None or "loss" not in step.metrics:
+        if more is None or LOSS.name not in step.names:
             return step
-        return replace(step, metrics=(*step.metrics, *more))
+        return replace(step, metrics=(*step.metrics, *map(Metric, more)))
 
     def exchanges(self) -> list[Exchange]:
         """All exchanges of the job, in order."""
@@ -362,7 +346,11 @@ class Method(ABC):
     @property
     def fewest_summed(self) -> int:
         """Silos of which a sum must be, so that none of them knows of another what it sent."""
-        divides = any(step.quotient is not None for step in self.steps().values())
+        divides = any(
+            isinstance(payload.combine, Averaged) and payload.combine.over is not None
+            for step in self.steps().values()
+            for payload in step.payloads
+        )
         return FEWEST_OF_TWO_SUMS if divides else FEWEST_SILOS
 
     def layout(self, step: str, summed: Contract) -> Layout:

@@ -7,24 +7,30 @@ option II.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from fedsilo.methods.building_blocks.control_variates import MAP_CODE, ControlVariateRule, train_controlled
-from fedsilo.methods.building_blocks.controlled_averaging import BY_STEPS, ControlledServer
+from fedsilo.methods.building_blocks.controlled_averaging import (
+    BY_STEPS,
+    ControlledBySizeServer,
+    ControlledServer,
+)
 from fedsilo.methods.building_blocks.local_steps import stepping
-from fedsilo.methods.building_blocks.sizes import PHASE, SIZES, SIZES_OF_SILOS, STEP, state_size
-from fedsilo.methods.fedavg import FedAvg
+from fedsilo.methods.building_blocks.sizes import PHASE, SIZES, STEP, state_size
+from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.interface import (
     MethodConfig,
     Phase,
     Reply,
+    ServerHalf,
     SiloContext,
     SiloStep,
     SiloTask,
     Step,
 )
+from fedsilo.methods.reading import Mean, Sums, Updates
 from fedsilo.methods.state import State
 from fedsilo.tasks.interface import EVERY_TASK
 
@@ -56,7 +62,7 @@ class ScaffoldConfig(MethodConfig):
         return RULES[self.variant]
 
 
-class Scaffold(FedAvg):
+class Scaffold(OneModel):
     """Declaration of SCAFFOLD."""
 
     name = "scaffold"
@@ -84,14 +90,15 @@ class Scaffold(FedAvg):
         """One phase of `spec.training.rounds` rounds; where silos count by size, they state it first."""
         return (*((PHASE,) if self.config.rule.by_size else ()), *super().phases())
 
-    @property
-    def beyond_sums(self) -> str | None:
-        """Nothing, unless silos count by their sizes."""
-        return SIZES_OF_SILOS if self.config.rule.by_size else None
-
-    def server(self) -> ControlledServer:
+    def server(self) -> ServerHalf[Any]:
         """Model and control variate."""
-        return ControlledServer(self.config.rule, self.config.server_learning_rate)
+        half = ControlledServer if self.reads is Sums else ControlledBySizeServer
+        return half(self.config.rule, self.config.server_learning_rate)
+
+    @property
+    def reads(self) -> type[Mean]:
+        """Sums, unless silos count by their sizes."""
+        return Updates if self.config.rule.by_size else Sums
 
     def silo(self) -> Mapping[str, SiloStep]:
         """Corrected local steps, and the new c_k."""

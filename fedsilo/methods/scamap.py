@@ -24,17 +24,19 @@ from fedsilo.methods.building_blocks.two_stages import (
     personalise,
     stages,
 )
-from fedsilo.methods.fedavg import FedAvg
+from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.interface import (
     Assignment,
     Exchange,
     Reply,
     ServerContext,
+    ServerHalf,
     SiloContext,
     SiloStep,
     SiloTask,
     Step,
 )
+from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
 
 RELEASED = SecondStage(part=0.2, rate=0.5)
@@ -63,7 +65,7 @@ class ScaMAPServer(ControlledServer):
         return with_drawn_part(job, super().assign(job, state, exchange, silos))
 
 
-class ScaMAP(FedAvg):
+class ScaMAP(OneModel):
     """Declaration of ScaMAP."""
 
     name = "scamap"
@@ -97,12 +99,7 @@ class ScaMAP(FedAvg):
         """The model and the number of steps of the first stage, from which the variate's change follows."""
         return {"train": stepping(self.spec.training, BY_STEPS)}
 
-    @property
-    def beyond_sums(self) -> str | None:
-        """Nothing: it goes on from the mean and the sum of models over steps."""
-        return None
-
-    def server(self) -> ScaMAPServer:
+    def server(self) -> ServerHalf[Sums]:
         """Model and control variate, with Q."""
         return ScaMAPServer(self.config.rule, self.config.server_learning_rate)
 

@@ -21,8 +21,9 @@ from fedsilo.methods.building_blocks.restricted_softmax import (
     restricted_loss,
 )
 from fedsilo.methods.building_blocks.two_stages import CITATION
-from fedsilo.methods.fedavg import FedAvg
-from fedsilo.methods.interface import MethodConfig, Reply, SiloContext, SiloStep, SiloTask, Step
+from fedsilo.methods.fedavg import OneModel
+from fedsilo.methods.interface import MethodConfig, Reply, ServerHalf, SiloContext, SiloStep, SiloTask, Step
+from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
 
 SCALINGS: Mapping[str, Scaling] = {"paper": "mask", "released": "sole", "released-mask": "mask"}
@@ -50,7 +51,7 @@ class ScaRSConfig(MethodConfig):
         return ControlVariateRule() if self.variant == "paper" else MAP_CODE
 
 
-class ScaRS(FedAvg):
+class ScaRS(OneModel):
     """Declaration of ScaRS."""
 
     name = "scars"
@@ -68,12 +69,7 @@ class ScaRS(FedAvg):
         """The model and the number of local steps, from which the variate's change follows."""
         return {"train": stepping(self.spec.training, BY_STEPS)}
 
-    @property
-    def beyond_sums(self) -> str | None:
-        """Nothing: it goes on from the mean and the sum of models over steps."""
-        return None
-
-    def server(self) -> ControlledServer:
+    def server(self) -> ServerHalf[Sums]:
         """Model and control variate."""
         return ControlledServer(self.config.rule, self.config.server_learning_rate)
 

@@ -9,6 +9,7 @@ from fedsilo.api.faults import ABSENT, Finding
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.text import counted
 from fedsilo.methods.method import Method
+from fedsilo.methods.reading import Updates
 from fedsilo.secure_aggregation.messages import FEWEST_SILOS
 
 FIELD = "spec.aggregation.secure"
@@ -31,8 +32,8 @@ def check_secure(method: Method) -> Iterator[Finding]:
 
 def _check_method(method: Method) -> Iterator[Finding]:
     name, remedy = method.spec.method.name, f"remove it, or use a method such as fedavg; {DOCS}"
-    if (read := method.beyond_sums) is not None:
-        yield FIELD, True, f"has no meaning for {name}, which reads {read}", remedy
+    if method.reads is Updates:
+        yield FIELD, True, f"has no meaning for {name}, whose aggregator reads single silos' updates", remedy
 
 
 def _check_silos(method: Method) -> Iterator[Finding]:

@@ -158,7 +158,8 @@ def layout_of(spec: FederatedJobSpec, contract: Contract, weights: str, step: St
     :param step: that it answers.
     """
     rule: Weights = "uniform" if weights == "uniform" else "samples"
-    return Layout(contract, len(spec.silos.refs), rule, step.quotient, step.alike & {*contract.metrics})
+    alike = {metric.name for metric in step.metrics if metric.alike}
+    return Layout(contract, len(spec.silos.refs), rule, frozenset(alike & {*contract.metrics}))
 
 
 def masked_contract(layout: Layout) -> Contract:

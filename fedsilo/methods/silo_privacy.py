@@ -17,6 +17,7 @@ from typing import Self
 from fedsilo.api.faults import ABSENT, Finding
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.methods.method import Method
+from fedsilo.methods.reading import Mean
 from fedsilo.privacy.gaussian import gaussian_epsilon, gaussian_noise_multiplier
 from fedsilo.privacy.mechanism import Mechanism
 
@@ -105,7 +106,7 @@ def check_silo_privacy(method: Method) -> Iterator[Finding]:
 
 def uncovered_silo(method: Method) -> str | None:
     """Why the noise of updates does not cover the method, a clause after its name; None where it does."""
-    if not method.averages_models:
+    if method.reads is not Mean:
         return "whose aggregate is not just one mean of the silos' models"
     if method.personalises:
         return "in which scores of silos' own models leave them too"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from pydantic import Field
@@ -26,9 +27,11 @@ from fedsilo.methods.interface import (
     SiloTask,
     Snapshot,
     Step,
-    Updates,
 )
+from fedsilo.methods.reading import Mean
 from fedsilo.methods.state import State
+
+Read = TypeVar("Read", bound=Mean)
 
 COUNT = "count"
 """Step of a job that trains nothing, in which a silo sends nothing but the number of its examples."""
@@ -47,10 +50,10 @@ class TauNormConfig(AfterConfig):
 
 
 @dataclass(frozen=True)
-class TauNormServer:
+class TauNormServer(Generic[Read]):
     """The method before; the model that it yields is normalised whenever it is looked at, and nothing else is kept."""
 
-    before: ServerHalf
+    before: ServerHalf[Read]
     tau: float
 
     def start(self, job: ServerContext) -> State:
@@ -65,11 +68,11 @@ class TauNormServer:
             return dict.fromkeys(silos, Assignment())
         return self.before.assign(job, state, exchange, silos)
 
-    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
+    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, read: Read) -> State:
         """As the method before."""
         if exchange.phase.step == COUNT:
             return state
-        return self.before.aggregate(job, state, exchange, updates)
+        return self.before.aggregate(job, state, exchange, read)
 
     def model(self, job: ServerContext, state: State) -> Snapshot:
         """W_c / ||W_c||^tau for each class c; the bias is zero, as in the released code's evaluation."""
@@ -94,11 +97,6 @@ class TauNorm(AfterAnother):
     Config = TauNormConfig
     config: TauNormConfig
 
-    @property
-    def beyond_sums(self) -> str | None:
-        """As for the method before."""
-        return None if self.of_existing else self.before.beyond_sums
-
     def steps(self) -> Mapping[str, Step]:
         """Those of the method before, or none in which a silo sends anything."""
         return super().steps() or {COUNT: Step()}
@@ -115,6 +113,6 @@ class TauNorm(AfterAnother):
 
         return super().silo() or {COUNT: count}
 
-    def server(self) -> TauNormServer:
+    def server(self) -> ServerHalf[Any]:
         """The method before, then the normalisation."""
         return TauNormServer(self.before.server(), self.config.tau)

@@ -29,7 +29,7 @@ class Samples:
 
 
 @dataclass(frozen=True)
-class Metric:
+class SummedMetric:
     """A metric m: n, then n m, or zeros where it is not stated or too large for the sum."""
 
     silos: int

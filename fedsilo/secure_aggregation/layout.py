@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 
 from fedsilo.errors import MethodError
-from fedsilo.secure_aggregation.figures import AlikeMetric, Metric, Samples
+from fedsilo.secure_aggregation.figures import AlikeMetric, Samples, SummedMetric
 from fedsilo.secure_aggregation.moments import Deviations, FeatureMeans
 from fedsilo.secure_aggregation.parts import (
     Average,
@@ -26,20 +25,9 @@ from fedsilo.secure_aggregation.parts import (
 from fedsilo.secure_aggregation.plausibility import implausible
 from fedsilo.secure_aggregation.wide import UNIT
 from fedsilo.wire import Contract, ExpectedBlock
+from fedsilo.wire.combine import Added, Averaged, CountedMean, Quotient, SquaredDeviations
 from fedsilo.wire.contract import METRIC_RANGE
 from fedsilo.wire.tensors import TensorSpec
-
-
-@dataclass(frozen=True)
-class Quotient:
-    """What a server half reads beside the mean: the sum over silos of w_k / m_k times each tensor of its model.
-
-    :param metric: m_k, at least 1 in every update.
-    :param weights: of w_k: `uniform`, 1 each, or None for the job's rule.
-    """
-
-    metric: str
-    weights: Literal["uniform"] | None = None
 
 
 @dataclass(frozen=True)
@@ -49,20 +37,30 @@ class Layout:
     :param contract: of the update that goes in.
     :param silos: that are added at most.
     :param weights: the job's rule of averaging.
-    :param quotient: of the floating-point tensors that every silo sends.
     :param alike: metrics in which silos count alike.
     """
 
     contract: Contract
     silos: int
     weights: Weights
-    quotient: Quotient | None = None
     alike: frozenset[str] = frozenset()
 
     @property
     def model(self) -> list[TensorSpec]:
         """Tensors of the model that a silo sends, if it does: those that norm clipping is of."""
         return [block.spec for block in self.contract.blocks if block.kind == "model"]
+
+    @cached_property
+    def quotient(self) -> Quotient | None:
+        """By what the tensors of the model are divided, and added beside their mean, if they are.
+
+        :raises MethodError: the contract has blocks over several quotients.
+        """
+        found = {block.combine.over for block in self.contract.blocks if isinstance(block.combine, Averaged)}
+        if len(over := found - {None}) > 1:
+            names = ", ".join(sorted(quotient.metric for quotient in over if quotient is not None))
+            raise MethodError(f"blocks are averaged over {names}; a step has one quotient")
+        return next(iter(over), None)
 
     @property
     def size(self) -> int:
@@ -123,24 +121,33 @@ class Layout:
     def _parts(self) -> list[VectorPart]:
         parts: list[VectorPart] = [Samples(self.silos)]
         for name in self.contract.metrics:
-            parts.append(AlikeMetric(self.silos, name) if name in self.alike else Metric(self.silos, name))
+            parts.append(
+                AlikeMetric(self.silos, name) if name in self.alike else SummedMetric(self.silos, name)
+            )
         parts += [self._part_of(block) for block in self.contract.blocks]
         if self.quotient is not None:
             own = self.quotient.weights
-            averaged = [part.block for part in parts if isinstance(part, Average)]
-            divided = tuple(block for block in averaged if is_float(block.dtype))
+            divided = tuple(
+                part.block
+                for part in parts
+                if isinstance(part, Average)
+                and part.block.combine == Averaged(self.quotient)
+                and is_float(part.block.dtype)
+            )
             metric = self.quotient.metric
             parts.append(Divided(self.silos, metric, divided, own or self.weights, own is not None))
         return parts
 
     def _part_of(self, block: ExpectedBlock) -> VectorPart:
-        if block.total:
-            return Total(self.silos, block)
-        if block.label is not None:
-            return OfClass(self.silos, block)
-        if block.about is not None:
-            (means,) = (other for other in self.contract.blocks if other.name == block.about)
-            return Deviations(self.silos, block, means)
-        if block.counted is not None:
-            return FeatureMeans(self.silos, block)
-        return Average(self.silos, block, self.weights)
+        match block.combine:
+            case Added():
+                return Total(self.silos, block)
+            case _ if block.label is not None:
+                return OfClass(self.silos, block)
+            case SquaredDeviations(mean):
+                (means,) = (other for other in self.contract.blocks if other.name == mean)
+                return Deviations(self.silos, block, means)
+            case CountedMean():
+                return FeatureMeans(self.silos, block)
+            case _:
+                return Average(self.silos, block, self.weights)

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from fedsilo.secure_aggregation.parts import PlainUpdate, Summed
+from fedsilo.secure_aggregation.parts import PlainUpdate, Summed, count_of
 from fedsilo.secure_aggregation.wide import UNIT, exact, put_wide, taken_wide
 from fedsilo.wire import ExpectedBlock
 
@@ -34,8 +34,7 @@ class FeatureMeans:
 
     def take(self, numbers: np.ndarray, summed: Summed) -> None:
         """See `VectorPart`; the counts come before."""
-        assert self.block.counted is not None, "without counts it is an average"
-        counts = summed.tensors[self.block.counted].reshape(-1).tolist()
+        counts = summed.tensors[_count_of(self.block)].reshape(-1).tolist()
         totals = taken_wide(numbers, self.silos, f"tensor {self.block.name}", summed.silos)
         means = [float(total / max(count, 1)) for total, count in zip(totals, counts, strict=True)]
         summed.tensors[self.block.name] = np.array(means).reshape(self.block.shape)
@@ -65,8 +64,7 @@ class Deviations:
 
     def take(self, numbers: np.ndarray, summed: Summed) -> None:
         """See `VectorPart`; what rounding can account for is no deviation, so that a constant feature has none."""
-        assert self.means.counted is not None, "without counts it is an average"
-        half, counts = self.size // 2, summed.tensors[self.means.counted].reshape(-1).tolist()
+        half, counts = self.size // 2, summed.tensors[_count_of(self.means)].reshape(-1).tolist()
         added, squared = (
             taken_wide(part, self.silos, f"tensor {self.block.name}", summed.silos)
             for part in (numbers[:half], numbers[half:])
@@ -77,6 +75,12 @@ class Deviations:
             deviation, rounding = squares - total * mean, UNIT * self.silos * (1 + abs(mean))
             found.append(float(deviation) if deviation > rounding else 0.0)
         summed.tensors[self.block.name] = np.array(found).reshape(self.block.shape)
+
+
+def _count_of(means: ExpectedBlock) -> str:
+    count = count_of(means)
+    assert count is not None, "without counts it is an average"
+    return count
 
 
 def _added(means: ExpectedBlock, update: PlainUpdate) -> list[Fraction]:
@@ -92,8 +96,7 @@ def _squares(block: ExpectedBlock, means: ExpectedBlock, update: PlainUpdate) ->
 
 
 def _counted(means: ExpectedBlock, update: PlainUpdate) -> list[tuple[int, Fraction]]:
-    assert means.counted is not None, "without counts it is an average"
-    counts, values = (update.tensor(name).reshape(-1).tolist() for name in (means.counted, means.name))
+    counts, values = (update.tensor(name).reshape(-1).tolist() for name in (_count_of(means), means.name))
     return [
         (count, exact(f"tensor {means.name}", value)) for count, value in zip(counts, values, strict=True)
     ]

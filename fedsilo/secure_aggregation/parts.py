@@ -12,6 +12,7 @@ from fedsilo.errors import Problem
 from fedsilo.secure_aggregation.fixed_point import FixedPoint
 from fedsilo.secure_aggregation.plausibility import taken, taken_count
 from fedsilo.wire import ExpectedBlock
+from fedsilo.wire.combine import CountedMean
 from fedsilo.wire.tensors import DTYPES
 
 SAMPLES_BOUND = 2.0**24
@@ -181,7 +182,7 @@ class OfClass:
 
     def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
         """See `VectorPart`; `missing-block` for a tensor without the number that counts its examples."""
-        name, counted = self.block.name, self.block.counted
+        name, counted = self.block.name, count_of(self.block)
         if name not in update.names:
             return
         if counted is not None and counted not in update.names:
@@ -198,7 +199,7 @@ class OfClass:
 
     @property
     def _point(self) -> FixedPoint:
-        return tensor_point(self.silos, self.block, "uniform" if self.block.counted is None else "samples")
+        return tensor_point(self.silos, self.block, "uniform" if count_of(self.block) is None else "samples")
 
 
 @dataclass(frozen=True)
@@ -244,6 +245,11 @@ class Divided:
     @property
     def _weight(self) -> FixedPoint:
         return FixedPoint(self.silos, _largest(self.weights))
+
+
+def count_of(block: ExpectedBlock) -> str | None:
+    """The block that says how many examples are behind this one, where that weighs it."""
+    return block.combine.count if isinstance(block.combine, CountedMean) else None
 
 
 def is_float(dtype: str) -> bool:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from fedsilo.errors import MethodError, Problem
 from fedsilo.files.digests import SHA256
 from fedsilo.payload_kinds import BLOCK_KINDS
+from fedsilo.wire.combine import AVERAGED, Combine
 from fedsilo.wire.fields import PROTOCOL, TOKEN, pack
 from fedsilo.wire.tensors import TensorSpec
 
@@ -45,11 +46,7 @@ class ExpectedBlock:
         statistics of a class of which it has too few samples, and its name ends in "/<label>".
         None: the block is required.
     :param at_most: whether fewer elements may come: the shape is one size, and that is the most.
-    :param counted: the block that says how many examples are behind this one, of its class or element by element, by
-        which it weighs in a mean over silos; None where silos count alike, or by the job's rule. It is no part of the
-        digest, and neither are the next two.
-    :param total: whether silos are asked for it in order to add it, and not to average it.
-    :param about: the block of means about which this one has sums of squared deviations.
+    :param combine: how it becomes one with those of other silos where only sums are seen; no part of the digest.
     :raises MethodError: when the declaration contradicts itself.
     :raises Problem: as `TensorSpec`, and `too-long` for one of `HELD_KINDS` beyond `MAX_HELD_BYTES`.
     """
@@ -60,9 +57,7 @@ class ExpectedBlock:
     dtype: str
     label: int | None = None
     at_most: bool = False
-    counted: str | None = None
-    total: bool = False
-    about: str | None = None
+    combine: Combine = AVERAGED
 
     def __post_init__(self) -> None:
         if self.kind not in BLOCK_KINDS:

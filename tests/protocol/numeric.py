@@ -11,6 +11,7 @@ from fedsilo.methods.interface import (
     Assignment,
     Exchange,
     MethodConfig,
+    Metric,
     Payload,
     Phase,
     Reply,
@@ -19,9 +20,9 @@ from fedsilo.methods.interface import (
     SiloTask,
     Snapshot,
     Step,
-    Updates,
 )
 from fedsilo.methods.method import Method
+from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State, Tree
 
 KIND = "averaged_gradients"
@@ -35,7 +36,7 @@ class Chain(Method):
     Config = MethodConfig
 
     def steps(self) -> Mapping[str, Step]:
-        return {"link": Step((Payload(KIND, "link", (2,), "int64"),), ("answers",))}
+        return {"link": Step((Payload(KIND, "link", (2,), "int64"),), (Metric("answers"),))}
 
     def phases(self) -> tuple[Phase, ...]:
         return (Phase("link", self.spec.training.rounds, "link"),)
@@ -53,7 +54,10 @@ class Phases(Chain):
     name, title = "phases", "Phases"
 
     def steps(self) -> Mapping[str, Step]:
-        return {**super().steps(), "last": Step((Payload(KIND, "link", (2,), "int64"),), ("answers",))}
+        return {
+            **super().steps(),
+            "last": Step((Payload(KIND, "link", (2,), "int64"),), (Metric("answers"),)),
+        }
 
     def phases(self) -> tuple[Phase, ...]:
         return (*super().phases(), Phase("last", 1, "last", everyone=True))

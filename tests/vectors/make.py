@@ -56,7 +56,7 @@ from tests.vectors.example import (
 )
 from tests.vectors.refused import refused_tasks, refused_updates
 
-OF_NO_DIGEST = ("at_most", "counted", "total", "about")
+OF_NO_DIGEST = ("at_most", "combine")
 """What a block has beside what its digest is of."""
 
 

@@ -10,17 +10,17 @@ from torch.nn import functional
 from fedsilo.data.statistics import FeatureStatistics
 from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.learning.metrics.confusion import LABEL_OUTCOMES
-from fedsilo.learning.metrics.sums import BIN_ROWS, CALIBRATION_BINS, Sums
+from fedsilo.learning.metrics.sums import BIN_ROWS, CALIBRATION_BINS, ScoreSums
 from fedsilo.tasks.places import UNSCORED
 
 
-def no_sums(chosen: ChosenMetrics, outputs: int) -> Sums:
+def no_sums(chosen: ChosenMetrics, outputs: int) -> ScoreSums:
     """Of no example.
 
     :param outputs: numbers that the model gives for an example, a pixel or a token.
     """
     columns = len(LABEL_OUTCOMES) if chosen.answers == "labels" else outputs
-    return Sums(
+    return ScoreSums(
         np.zeros((outputs, columns), np.int64) if chosen.counts else None,
         np.zeros((BIN_ROWS, 3)) if chosen.bins else None,
         FeatureStatistics.none(2 * outputs) if chosen.answers == "numbers" and chosen.sums else None,
@@ -28,7 +28,7 @@ def no_sums(chosen: ChosenMetrics, outputs: int) -> Sums:
     )
 
 
-def sums_of(chosen: ChosenMetrics, outputs: Tensor, targets: Tensor) -> Sums:
+def sums_of(chosen: ChosenMetrics, outputs: Tensor, targets: Tensor) -> ScoreSums:
     """Of a batch; targets that are `UNSCORED` do not count.
 
     :param outputs: what the model gives, (n, classes), (n, labels), (n, outputs), (n, classes, *sides) or
@@ -38,7 +38,7 @@ def sums_of(chosen: ChosenMetrics, outputs: Tensor, targets: Tensor) -> Sums:
     counts = None
     if chosen.counts:
         counts = _outcomes(outputs, targets) if labels else _confusion(outputs, targets)
-    return Sums(
+    return ScoreSums(
         counts,
         _bins(outputs, targets) if chosen.bins else None,
         _values(outputs, targets) if numbers and chosen.sums else None,

@@ -18,7 +18,7 @@ from fedsilo.learning.metrics.batches import no_sums, sums_of
 from fedsilo.learning.metrics.catalogue import MAX_PER_CLASS
 from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.learning.metrics.confusion import Figures, per_class_values
-from fedsilo.learning.metrics.sums import Sums, pooled
+from fedsilo.learning.metrics.sums import ScoreSums, pooled
 from fedsilo.tasks.interface import LearningTask
 
 
@@ -55,7 +55,7 @@ class Scores:
             self._batches.append((self._task.predictions(outputs).cpu(), targets.cpu()))
 
     @property
-    def sums(self) -> Sums:
+    def sums(self) -> ScoreSums:
         """What adds up."""
         return self._sums
 

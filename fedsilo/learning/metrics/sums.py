@@ -21,7 +21,7 @@ BIN_ROWS = CALIBRATION_BINS + 1
 
 
 @dataclass(frozen=True)
-class Sums:
+class ScoreSums:
     """Each is None where no metric of the job needs it.
 
     :param counts: of classes (classes, classes): [class, answer]; of labels (labels, 4); integers.
@@ -35,9 +35,9 @@ class Sums:
     values: FeatureStatistics | None = None
     tokens: np.ndarray | None = None
 
-    def merge(self, other: Sums) -> Sums:
+    def merge(self, other: ScoreSums) -> ScoreSums:
         """Of both sets together, where the same metrics are asked of both."""
-        return Sums(
+        return ScoreSums(
             _added(self.counts, other.counts),
             _added(self.bins, other.bins),
             other.values if self.values is None or other.values is None else self.values.merge(other.values),
@@ -60,9 +60,9 @@ class Sums:
         return found.and_those(Figures({name: metrics[name] for name in chosen.sums if name in metrics}))
 
 
-def pooled(parts: Iterable[Sums]) -> Sums:
+def pooled(parts: Iterable[ScoreSums]) -> ScoreSums:
     """Of all parts together; there is at least one."""
-    return reduce(Sums.merge, parts)
+    return reduce(ScoreSums.merge, parts)
 
 
 def _added(one: np.ndarray | None, other: np.ndarray | None) -> np.ndarray | None:

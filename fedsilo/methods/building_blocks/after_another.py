@@ -17,6 +17,7 @@ from fedsilo.learning.local_steps import LocalSteps
 from fedsilo.methods import registry
 from fedsilo.methods.interface import Exchange, MethodConfig, Phase, SiloStep, Step
 from fedsilo.methods.method import MechanismName, Method, PublicData
+from fedsilo.methods.reading import Mean, Sums, Updates
 from fedsilo.methods.state import Scalar
 from fedsilo.wire import ModelSignature
 
@@ -95,9 +96,9 @@ class AfterAnother(Method):
         return {} if self.of_existing else self.before.silo()
 
     @property
-    def single_updates(self) -> Mapping[str, str]:
-        """Those of the method before."""
-        return {} if self.of_existing else self.before.single_updates
+    def reads(self) -> type[Mean]:
+        """Sums, or single silos where the method before reads them."""
+        return Updates if not self.of_existing and self.before.reads is Updates else Sums
 
     @property
     def mechanisms(self) -> Mapping[str, MechanismName]:

@@ -6,28 +6,24 @@ Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated Lea
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedsilo.methods.building_blocks.buffers import is_statistic, zero_like
 from fedsilo.methods.building_blocks.control_variates import ControlVariateRule
 from fedsilo.methods.building_blocks.local_steps import STEPS, rate_of, steps_of
 from fedsilo.methods.building_blocks.sizes import SHARE, SIZES, size_of, with_sizes
-from fedsilo.methods.fedavg import FedAvgServer
-from fedsilo.methods.interface import Assignment, Exchange, ServerContext, Updates
-from fedsilo.methods.state import Scalar, State, Tree
-from fedsilo.secure_aggregation.layout import Quotient
+from fedsilo.methods.fedavg import OneModelServer
+from fedsilo.methods.interface import Assignment, Exchange, ServerContext
+from fedsilo.methods.reading import Sums, Updates
+from fedsilo.methods.state import State, Tree
+from fedsilo.wire.combine import Quotient
 
 BY_STEPS = Quotient(STEPS, "uniform")
 """Every silo's model over its steps."""
 
 
 @dataclass(frozen=True)
-class ControlledServer(FedAvgServer):
-    """Trees: `model` (w) and `control` (c).
-
-    :param server_rate: eta_g.
-    """
-
+class _Controlled(OneModelServer):
     rule: ControlVariateRule
     server_rate: float
 
@@ -40,47 +36,72 @@ class ControlledServer(FedAvgServer):
         self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
     ) -> Mapping[str, Assignment]:
         """Broadcast w and c."""
-        if exchange.phase.step == SIZES:
-            return {silo: Assignment() for silo in silos}
-        trees = {"model": "model", "control": "control"}
-        settings: dict[str, dict[str, Scalar]] = {silo: {} for silo in silos}
-        if self.rule.by_size:
-            settings = {silo: {SHARE: size_of(state, silo)} for silo in silos}
-        return {silo: Assignment(trees, settings[silo]) for silo in silos}
+        return dict.fromkeys(silos, Assignment({"model": "model", "control": "control"}))
 
-    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
+    def _moved(
+        self,
+        job: ServerContext,
+        state: State,
+        mean: Tree,
+        moved: Tree,
+        pull: float,
+        counted: float,
+        count: int,
+    ) -> State:
         """w <- w + eta_g mean(y_k - w), and c <- c + 1 / N times the sum of the changes of the silos' variates.
 
         BatchNorm's statistics have no variates and are averaged.
 
-        :param state: with the value `samples` of all silos where the rule counts by size.
+        :param moved: sum over silos of v_k y_k / (tau_k eta), where v_k is 1 or the silo's size.
+        :param pull: that of v_k / (tau_k eta).
+        :param counted: that of v_k.
+        :param count: silos that answered.
         """
-        if exchange.phase.step == SIZES:
-            return with_sizes(state, updates)
         w, c = state.tree("model"), state.tree("control")
-        mean = job.mean(updates, "model")
         model = {
             name: mean[name] if is_statistic(name) else w[name] + self.server_rate * (mean[name] - w[name])
             for name in w
         }
-        moved, pull, counted = self._moved(state, updates, _rate(job, exchange, self.rule), job)
-        n = updates.count if self.rule.over_sampled else len(job.silos)
+        n = count if self.rule.over_sampled else len(job.silos)
         towards, size = pull / n, counted / n
         control = {name: c[name] + (towards * w[name] - moved[name] / n) - size * c[name] for name in c}
         return state.with_trees(model=model, control=control)
 
-    def _moved(
-        self, state: State, updates: Updates, rate: float, job: ServerContext
-    ) -> tuple[Tree, float, float]:
-        """Sums over silos of v_k y_k / (tau_k eta), of v_k / (tau_k eta), and of v_k, which is 1 or the silo's size.
 
-        :param rate: eta.
-        """
-        if not self.rule.by_size:
-            return *job.quotient(updates, BY_STEPS, distance=rate), float(updates.count)
+class ControlledServer(_Controlled):
+    """Averaging with control variates in which silos count alike. Trees: `model` (w) and `control` (c).
+
+    :param server_rate: eta_g.
+    """
+
+    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, sums: Sums) -> State:
+        """w and c, see `_moved`."""
+        mean = sums.mean("model")
+        moved, pull = sums.quotient(BY_STEPS, distance=_rate(job, exchange, self.rule))
+        return self._moved(job, state, mean, moved, pull, float(sums.count), sums.count)
+
+
+class ControlledBySizeServer(_Controlled):
+    """Averaging with control variates in which silos count by size. Trees as above; value `samples` of all silos."""
+
+    def assign(
+        self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
+    ) -> Mapping[str, Assignment]:
+        """Broadcast w and c, and to each silo its v_k; nothing where silos state their sizes."""
+        if exchange.phase.step == SIZES:
+            return dict.fromkeys(silos, Assignment())
+        given = super().assign(job, state, exchange, silos)
+        return {silo: replace(given[silo], settings={SHARE: size_of(state, silo)}) for silo in silos}
+
+    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
+        """The sizes, then w and c, see `_moved`."""
+        if exchange.phase.step == SIZES:
+            return with_sizes(state, updates)
+        rate, mean = _rate(job, exchange, self.rule), updates.mean("model")
         counted = {silo: size_of(state, silo) for silo in updates.silos}
         pull = {silo: counted[silo] / (steps_of(updates, silo) * rate) for silo in updates.silos}
-        return updates.weighted_sum("model", pull), sum(pull.values()), sum(counted.values())
+        moved = updates.weighted_sum("model", pull)
+        return self._moved(job, state, mean, moved, sum(pull.values()), sum(counted.values()), updates.count)
 
 
 def _rate(job: ServerContext, exchange: Exchange, rule: ControlVariateRule) -> float:

@@ -7,7 +7,7 @@ without any, and so is a part of a histogram.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -16,8 +16,9 @@ import numpy as np
 from fedsilo.api.data import DataSpec
 from fedsilo.data.statistics import FeatureStatistics, histogram, merged
 from fedsilo.errors import MethodError
-from fedsilo.methods.interface import Payload, Reply, SiloContext, Updates
+from fedsilo.methods.interface import Payload, Reply, SiloContext
 from fedsilo.methods.state import Tree
+from fedsilo.wire.combine import Added, CountedMean, SquaredDeviations
 
 if TYPE_CHECKING:
     from fedsilo.learning.examples import Examples
@@ -36,7 +37,7 @@ def payloads(data: DataSpec, edges: Edges) -> tuple[Payload, ...]:
     histograms = {f"histogram/{feature}": (len(edges[feature]) + 1,) for feature in edges}
     return (
         *statistics_payloads("", data.input_shape[0]),
-        *(Payload(KIND, name, shape, "int64", total=True) for name, shape in histograms.items()),
+        *(Payload(KIND, name, shape, "int64", combine=Added()) for name, shape in histograms.items()),
     )
 
 
@@ -44,10 +45,10 @@ def statistics_payloads(prefix: str, size: int) -> tuple[Payload, ...]:
     """Statistics of so many features or targets, by these names with something before them."""
     count, mean = f"{prefix}count", f"{prefix}mean"
     return (
-        Payload(KIND, count, (size,), "int64", total=True),
-        Payload(KIND, f"{prefix}missing", (size,), "int64", total=True),
-        Payload(KIND, mean, (size,), "float64", counted=count),
-        Payload(KIND, f"{prefix}m2", (size,), "float64", counted=count, about=mean),
+        Payload(KIND, count, (size,), "int64", combine=Added()),
+        Payload(KIND, f"{prefix}missing", (size,), "int64", combine=Added()),
+        Payload(KIND, mean, (size,), "float64", combine=CountedMean(count)),
+        Payload(KIND, f"{prefix}m2", (size,), "float64", combine=SquaredDeviations(mean)),
     )
 
 
@@ -85,18 +86,21 @@ def pool_examples(parts: Sequence[Examples], data: DataSpec) -> FeatureStatistic
     return merged((statistics_of(part, data, {})[0] for part in parts), data.input_shape[0])
 
 
-def pool(updates: Updates, data: DataSpec) -> FeatureStatistics:
-    """The statistics of all silos' values together, added in the order of the job's references.
+def pool(sent: Iterable[tuple[str, Tree]], data: DataSpec) -> FeatureStatistics:
+    """The statistics of all silos' values together, added in the order in which they come.
 
+    :param sent: a silo's name, and its tensors of this kind.
     :raises MethodError: naming a silo whose numbers are no statistics.
     """
-    return merged((_of(silo, updates.tensors(silo, KIND)) for silo in updates.silos), data.input_shape[0])
+    return merged((_of(silo, tree) for silo, tree in sent), data.input_shape[0])
 
 
-def pool_histograms(updates: Updates, edges: Edges) -> Tree:
-    """The sums of the silos' histograms, by block name."""
-    names = [f"histogram/{feature}" for feature in edges]
-    trees = [updates.tensors(silo, KIND) for silo in updates.silos]
+def pool_histograms(sent: Iterable[tuple[str, Tree]], edges: Edges) -> Tree:
+    """The sums of the silos' histograms, by block name.
+
+    :param sent: a silo's name, and its tensors of this kind.
+    """
+    names, trees = [f"histogram/{feature}" for feature in edges], [tree for _, tree in sent]
     return {name: np.asarray(sum(tree[name] for tree in trees), np.int64) for name in names}
 
 

@@ -7,17 +7,18 @@ from collections.abc import Mapping
 from functools import partial
 
 from fedsilo.api.training import TrainingSpec
-from fedsilo.methods.interface import Exchange, Payload, ServerContext, Step, Updates
-from fedsilo.secure_aggregation.layout import Quotient
+from fedsilo.methods.interface import LOSS, Exchange, Metric, Payload, ServerContext, Step
+from fedsilo.methods.reading import Updates
+from fedsilo.wire.combine import Averaged, Quotient
 
 STEPS = "steps"
 """Metric: local steps tau_k, by which methods divide."""
 
 
-def stepping(training: TrainingSpec, quotient: Quotient) -> Step:
+def stepping(training: TrainingSpec, over: Quotient) -> Step:
     """The step of methods in which a silo sends its model and tau_k, by which its model is divided in a sum."""
-    limits = partial(limits_of_steps, training)
-    return Step((Payload("model"),), ("loss", STEPS), required=(STEPS,), limits=limits, quotient=quotient)
+    payload = Payload("model", combine=Averaged(over))
+    return Step((payload,), (LOSS, Metric(STEPS, required=True)), partial(limits_of_steps, training))
 
 
 def limits_of_steps(

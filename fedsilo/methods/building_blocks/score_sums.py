@@ -15,11 +15,12 @@ from fedsilo.api.job import FederatedJobSpec
 from fedsilo.data.statistics import FeatureStatistics
 from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.learning.metrics.confusion import LABEL_OUTCOMES
-from fedsilo.learning.metrics.sums import BIN_ROWS, Sums
+from fedsilo.learning.metrics.sums import BIN_ROWS, ScoreSums
 from fedsilo.methods.building_blocks.feature_statistics import statistics_payloads
 from fedsilo.methods.interface import CALIBRATION, CONFUSION, TARGETS, Payload
 from fedsilo.methods.state import Tree
 from fedsilo.tasks.registry import bind
+from fedsilo.wire.combine import Added
 
 STATISTICS = tuple(field.name for field in fields(FeatureStatistics))
 """Names of the arrays, and of their blocks under `TARGETS`."""
@@ -29,15 +30,15 @@ def sums_payloads(chosen: ChosenMetrics, spec: FederatedJobSpec) -> Iterator[Pay
     """What a silo may send for the job's metrics."""
     if chosen.counts:
         columns = len(LABEL_OUTCOMES) if chosen.answers == "labels" else "classes"
-        yield Payload(CONFUSION, CONFUSION, (columns,), "int64", per_class=True, total=True)
+        yield Payload(CONFUSION, CONFUSION, (columns,), "int64", per_class=True, combine=Added())
     if chosen.bins:
-        yield Payload(CONFUSION, CALIBRATION, (BIN_ROWS, 3), "float64", total=True)
+        yield Payload(CONFUSION, CALIBRATION, (BIN_ROWS, 3), "float64", combine=Added())
     if chosen.targets:
         yield from statistics_payloads(TARGETS, 2 * bind(spec.task, spec.data).outputs)
 
 
 def sums_blocks(
-    chosen: ChosenMetrics, sums: Sums, rows: Iterable[int], per_class: int, per_feature: int
+    chosen: ChosenMetrics, sums: ScoreSums, rows: Iterable[int], per_class: int, per_feature: int
 ) -> Tree:
     """The sums as blocks.
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fedsilo.api.common import MAX_SILOS
 from fedsilo.methods.building_blocks.settings import number
-from fedsilo.methods.interface import Phase, Reply, SiloContext, SiloTask, Step, Updates
+from fedsilo.methods.interface import Phase, Reply, SiloContext, SiloTask, Step
+from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State
 
 SIZES = "sizes"
@@ -17,9 +18,6 @@ LARGEST = 2**53
 
 STEP = Step(samples=(1, LARGEST))
 """What a silo may state: a silo without examples has no share."""
-
-SIZES_OF_SILOS = "the sizes of single silos, by which each counts"
-"""What a server half reads that has silos count by size."""
 
 SHARE = "share"
 """Setting of a silo's later tasks: v_k."""

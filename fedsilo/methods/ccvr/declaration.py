@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from fedsilo.methods.building_blocks.after_another import AfterAnother
+from fedsilo.methods.building_blocks.statistics_of_silos import of_all, of_each
 from fedsilo.methods.ccvr.config import COVARIANCE, MOMENT, STATISTICS, CCVRConfig, Covariance
 from fedsilo.methods.interface import Payload, Phase, ServerHalf, SiloStep, Step
 from fedsilo.methods.method import MechanismName
+from fedsilo.methods.reading import Mean, Updates
+from fedsilo.wire.combine import Added, CountedMean
 
 
 class CCVR(AfterAnother):
@@ -33,31 +37,29 @@ class CCVR(AfterAnother):
         """Those of the method before, and one exchange with all silos."""
         return (*super().phases(), Phase("calibration", 1, STATISTICS, everyone=True))
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerHalf[Any]:
         """The method before, then the calibration."""
         from fedsilo.methods.ccvr.server import CCVRServer
 
-        return CCVRServer(self.config, self.before.server(), next(reversed(super().phases()), None))
+        last, sent = next(reversed(super().phases()), None), of_all if self._summed else of_each
+        return CCVRServer(self.config, self.before.server(), last, sent)
+
+    @property
+    def reads(self) -> type[Mean]:
+        """As the method before, and single silos' statistics unless they are moments, which can be added: to merge a
+        covariance about the mean is more exact than sums of squares.
+        """
+        return super().reads if self._summed else Updates
+
+    @property
+    def _summed(self) -> bool:
+        return bool(self.spec.aggregation.secure)
 
     def silo(self) -> Mapping[str, SiloStep]:
         """The steps of the method before, and the statistics under the trained model."""
         from fedsilo.methods.ccvr.silo import disclose
 
         return {**super().silo(), STATISTICS: partial(disclose, covariance=self.config.covariance)}
-
-    @property
-    def single_updates(self) -> Mapping[str, str]:
-        """Those of the method before, and the statistics, unless they are sent as moments, which are added."""
-        if self.spec.aggregation.secure:
-            return super().single_updates
-        kinds = {payload.kind for payload in self._statistics()}
-        why = "a covariance is merged about the mean, which is more exact than sums of squares"
-        return {**super().single_updates, **dict.fromkeys(sorted(kinds), why)}
-
-    @property
-    def beyond_sums(self) -> str | None:
-        """As for the method before: moments of classes are added."""
-        return None if self.of_existing else self.before.beyond_sums
 
     @property
     def mechanisms(self) -> Mapping[str, MechanismName]:
@@ -74,7 +76,7 @@ class CCVR(AfterAnother):
         return faults
 
     def _statistics(self) -> tuple[Payload, ...]:
-        return statistics_payloads(self.config.covariance, bool(self.spec.aggregation.secure))
+        return statistics_payloads(self.config.covariance, self._summed)
 
 
 def statistics_payloads(covariance: Covariance, summed: bool = False) -> tuple[Payload, ...]:
@@ -83,11 +85,14 @@ def statistics_payloads(covariance: Covariance, summed: bool = False) -> tuple[P
     :param summed: whether silos are seen in a sum only, to which they give second moments in place of covariances.
     """
     means = (
-        Payload("class_means", "count", (), "int64", per_class=True, total=True),
-        Payload("class_means", "mean", ("feature",), "float64", per_class=True, counted="count"),
+        Payload("class_means", "count", (), "int64", per_class=True, combine=Added()),
+        Payload("class_means", "mean", ("feature",), "float64", per_class=True, combine=CountedMean("count")),
     )
     if covariance == "none":
         return means
     shape = ("feature", "feature") if covariance == "full" else ("feature",)
     spread = MOMENT if summed else COVARIANCE
-    return (*means, Payload("class_covariances", spread, shape, "float64", per_class=True, counted="count"))
+    return (
+        *means,
+        Payload("class_covariances", spread, shape, "float64", per_class=True, combine=CountedMean("count")),
+    )

@@ -6,8 +6,9 @@ Section 4.2 and Algorithm 1 of the paper.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from fedsilo.learning.linear import LinearTraining, train_classifier
 from fedsilo.methods.ccvr.config import STATISTICS, CCVRConfig
@@ -20,23 +21,27 @@ from fedsilo.methods.interface import (
     ServerContext,
     ServerHalf,
     Snapshot,
-    Updates,
 )
+from fedsilo.methods.reading import Mean
 from fedsilo.methods.state import State, Tree
+
+Read = TypeVar("Read", bound=Mean)
 
 log = logging.getLogger("fedsilo.methods")
 
 
 @dataclass(frozen=True)
-class CCVRServer:
+class CCVRServer(Generic[Read]):
     """The other method's server half, then the calibration. Tree: `calibrated`.
 
     :param last: the other method's last phase, after which its model is trained; None where there is a model already.
+    :param sent: the statistics of each silo, or of all together.
     """
 
     config: CCVRConfig
-    before: ServerHalf
+    before: ServerHalf[Read]
     last: Phase | None
+    sent: Callable[..., Iterable[tuple[str, Tree]]]
 
     def start(self, job: ServerContext) -> State:
         """As the method before, whose model is set aside at once where nothing is trained."""
@@ -51,12 +56,15 @@ class CCVRServer:
             return self.before.assign(job, state, exchange, silos)
         return {silo: Assignment({"model": "calibrated"}) for silo in silos}
 
-    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
+    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, read: Read) -> State:
         """As the method before, whose last model is set aside; then calibrate that."""
         if exchange.phase.step == STATISTICS:
-            pooled = pool(job, updates, self.config.covariance)  # mu_c and Sigma_c of the pool
+            kinds = ("class_means", *(() if self.config.covariance == "none" else ("class_covariances",)))
+            pooled = pool(
+                job, self.sent(read, *kinds), self.config.covariance
+            )  # mu_c and Sigma_c of the pool
             return state.with_trees(calibrated=calibrate(job, self.config, state.tree("calibrated"), pooled))
-        state = self.before.aggregate(job, state, exchange, updates)
+        state = self.before.aggregate(job, state, exchange, read)
         if self.last is None or exchange.phase.name != self.last.name:
             return state
         return self._set_aside(job, state) if exchange.phase_round == exchange.phase_rounds else state

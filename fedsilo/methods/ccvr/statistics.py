@@ -5,12 +5,14 @@ Section 4.2 of the paper. With unbiased local covariances the pooled ones equal 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedsilo.methods.ccvr.config import COVARIANCE, MOMENT, Covariance
-from fedsilo.methods.interface import ServerContext, Updates
+from fedsilo.methods.interface import ServerContext
+from fedsilo.methods.state import Tree
 
 
 @dataclass
@@ -40,7 +42,7 @@ class Pooled:
         return self.scatter / max(self.count - 1, 1)
 
 
-def pool(job: ServerContext, updates: Updates, covariance: Covariance) -> dict[int, Pooled]:
+def pool(job: ServerContext, sent: Iterable[tuple[str, Tree]], covariance: Covariance) -> dict[int, Pooled]:
     """Class -> pooled statistics over all silos that disclosed it; a class that none did is absent.
 
     With covariance "none" the scatter holds only what the silos' means say: the spread between silos.
@@ -48,16 +50,14 @@ def pool(job: ServerContext, updates: Updates, covariance: Covariance) -> dict[i
     width = job.signature.feature
     zero = np.zeros((width, width) if covariance == "full" else (width,))
     pooled: dict[int, Pooled] = {}
-    for silo in updates.silos:
-        given = updates.tensors(silo, "class_means")
-        spreads = updates.tensors(silo, "class_covariances") if covariance != "none" else {}
+    for _, given in sent:
         for label in range(job.signature.classes):
             if f"count/{label}" not in given or f"mean/{label}" not in given:
                 continue
             count, mean = int(given[f"count/{label}"]), given[f"mean/{label}"]
-            spread = spreads.get(f"{COVARIANCE}/{label}", zero)
-            if f"{MOMENT}/{label}" in spreads:
-                spread = covariance_of(count, mean, spreads[f"{MOMENT}/{label}"])
+            spread = given.get(f"{COVARIANCE}/{label}", zero)
+            if f"{MOMENT}/{label}" in given:
+                spread = covariance_of(count, mean, given[f"{MOMENT}/{label}"])
             if count >= 1:
                 pooled.setdefault(label, Pooled(0, np.zeros(width), zero.copy())).merge(count, mean, spread)
     return pooled

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from fedsilo.api.faults import Finding
 from fedsilo.methods.creff.config import BIAS, WEIGHT, CReFFConfig
-from fedsilo.methods.interface import Payload, Phase, ServerHalf, SiloStep, Step
+from fedsilo.methods.interface import LOSS, Payload, Phase, ServerHalf, SiloStep, Step
 from fedsilo.methods.method import Method
+from fedsilo.methods.reading import Sums
 
 
 class CReFF(Method):
@@ -25,25 +26,15 @@ class CReFF(Method):
     config: CReFFConfig
     accepts_trainer = True
 
-    @property
-    def single_updates(self) -> Mapping[str, str]:
-        """None: models and gradients are averaged."""
-        return {}
-
-    @property
-    def beyond_sums(self) -> str | None:
-        """Nothing: models and gradients are averaged."""
-        return None
-
     def steps(self) -> Mapping[str, Step]:
         """The model, and per class the mean gradient of the head."""
-        return {"train": Step((Payload("model"), *gradient_payloads(self.config.released)), ("loss",))}
+        return {"train": Step((Payload("model"), *gradient_payloads(self.config.released)), (LOSS,))}
 
     def phases(self) -> tuple[Phase, ...]:
         """One phase of `spec.training.rounds` rounds."""
         return (Phase("train", self.spec.training.rounds, "train"),)
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerHalf[Sums]:
         """Features and head at the aggregator."""
         from fedsilo.methods.creff.server import CReFFServer
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedsilo.methods.creff.config import BIAS, WEIGHT
-from fedsilo.methods.interface import ServerContext, Updates
+from fedsilo.methods.reading import Sums
 
 
 class Gradient(NamedTuple):
@@ -42,12 +42,12 @@ def bias_of(head: Mapping[str, np.ndarray]) -> np.ndarray:
     return head.get("classifier.bias", np.zeros(len(head["classifier.weight"]), np.float32))
 
 
-def mean_gradients(job: ServerContext, updates: Updates, released: bool) -> dict[int, Gradient]:
+def mean_gradients(sums: Sums, released: bool) -> dict[int, Gradient]:
     """Class -> gradient averaged over the silos that sent it, every silo alike (eq. 4).
 
     The bias's is zero where silos do not send it; a class of which one of the two is missing is left out.
     """
-    means = job.class_means(updates, "averaged_gradients")
+    means = sums.class_means("averaged_gradients")
     found = {}
     for label in sorted({int(name.rpartition("/")[2]) for name in means}):
         weight, bias = means.get(f"{WEIGHT}/{label}"), means.get(f"{BIAS}/{label}")

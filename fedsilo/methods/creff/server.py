@@ -11,7 +11,8 @@ from fedsilo.methods.building_blocks.classifiers import new_classifier
 from fedsilo.methods.creff.config import CReFFConfig
 from fedsilo.methods.creff.federated_features import match, retrain
 from fedsilo.methods.creff.gradients import mean_gradients
-from fedsilo.methods.interface import Assignment, Exchange, ServerContext, Snapshot, Updates
+from fedsilo.methods.interface import Assignment, Exchange, ServerContext, Snapshot
+from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State, Tree
 
 
@@ -35,10 +36,10 @@ class CReFFServer:
         """Two models in one broadcast: w, and v-hat, for which the gradients are asked."""
         return {silo: Assignment({"model": "model", "head": "head"}) for silo in silos}
 
-    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
+    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, sums: Sums) -> State:
         """The aggregator's part of Algorithm 1."""
-        model = job.mean(updates, "model")  # w <- sum of n_k / n w_k, eq. 2
-        wanted = mean_gradients(job, updates, self.config.released)  # g_c, eq. 4
+        model = sums.mean("model")  # w <- sum of n_k / n w_k, eq. 2
+        wanted = mean_gradients(sums, self.config.released)  # g_c, eq. 4
         head = state.tree("head")
         features = match(self.config, state.tree("features")["features"], head, wanted)  # S, eq. 5 and 6
         if self.config.released:

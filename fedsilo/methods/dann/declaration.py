@@ -7,13 +7,14 @@ from functools import partial
 
 from fedsilo.api.common import MAX_SILOS
 from fedsilo.methods.dann.config import DISCRIMINATOR, LAYERS, NUMBER, SILOS, DANNConfig
-from fedsilo.methods.fedavg import FedAvg
-from fedsilo.methods.interface import Exchange, Payload, ServerHalf, SiloStep, Step
+from fedsilo.methods.fedavg import OneModel
+from fedsilo.methods.interface import LOSS, Exchange, Payload, ServerHalf, SiloStep, Step
+from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import Scalar
 from fedsilo.wire import ModelSignature
 
 
-class DANN(FedAvg):
+class DANN(OneModel):
     """Declaration of DANN."""
 
     name = "dann"
@@ -32,7 +33,7 @@ class DANN(FedAvg):
     def steps(self) -> Mapping[str, Step]:
         """The model and the discriminator."""
         layers = (Payload("model", DISCRIMINATOR + name, shape) for name, shape in LAYERS.items())
-        return {"train": Step((Payload("model"), *layers), ("loss",))}
+        return {"train": Step((Payload("model"), *layers), (LOSS,))}
 
     def dimensions(self, signature: ModelSignature, settings: Mapping[str, Scalar]) -> Mapping[str, int]:
         """`hidden`, and `silos`, the job's: where it does not name them, their number is in the task."""
@@ -48,12 +49,7 @@ class DANN(FedAvg):
         refs = [str(ref) for ref in self.spec.silos.refs]
         return {NUMBER: refs.index(silo)} if exchange.phase.step == "train" else {}
 
-    @property
-    def beyond_sums(self) -> str | None:
-        """Nothing: the server half goes on from the mean."""
-        return None
-
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerHalf[Sums]:
         """Model and discriminator."""
         from fedsilo.methods.dann.server import DANNServer
 

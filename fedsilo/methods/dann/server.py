@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from fedsilo.methods.building_blocks.classifiers import initialised
 from fedsilo.methods.dann.config import DISCRIMINATOR, NUMBER, SILOS, DANNConfig
 from fedsilo.methods.dann.silo import discriminator
-from fedsilo.methods.fedavg import FedAvgServer
-from fedsilo.methods.interface import Assignment, Exchange, ServerContext, Updates
+from fedsilo.methods.fedavg import OneModelServer
+from fedsilo.methods.interface import Assignment, Exchange, ServerContext
+from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
 
 
 @dataclass(frozen=True)
-class DANNServer(FedAvgServer):
+class DANNServer(OneModelServer):
     """Trees: `model` and `discriminator`."""
 
     config: DANNConfig
@@ -35,9 +36,9 @@ class DANNServer(FedAvgServer):
             silo: Assignment(trees, {NUMBER: job.silos.index(silo), SILOS: len(job.silos)}) for silo in silos
         }
 
-    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
+    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, sums: Sums) -> State:
         """Average both."""
-        mean = job.mean(updates, "model")
+        mean = sums.mean("model")
         return state.with_trees(
             **{tree: {name: mean[name] for name in state.tree(tree)} for tree in ("model", "discriminator")}
         )

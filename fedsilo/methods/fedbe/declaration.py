@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from fedsilo.methods.fedavg import FedAvg
+from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.fedbe.config import FedBEConfig
 from fedsilo.methods.interface import ServerHalf
 from fedsilo.methods.method import PublicData
+from fedsilo.methods.reading import Updates
 
 
-class FedBE(FedAvg):
+class FedBE(OneModel):
     """Declaration of FedBE."""
 
     name = "fedbe"
@@ -25,12 +24,7 @@ class FedBE(FedAvg):
     whole_model = "the silos' models answer at the aggregator"
     public_data: PublicData | None = "examples"
 
-    @property
-    def single_updates(self) -> Mapping[str, str]:
-        """The models, each of which is a teacher."""
-        return {"model": "each silo's model answers on the public examples"}
-
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerHalf[Updates]:
         """The distribution, the ensemble and its distillation."""
         from fedsilo.methods.fedbe.server import FedBEServer
 

@@ -12,10 +12,11 @@ from torch import Tensor
 from fedsilo.learning.distilling import Distillation
 from fedsilo.methods.building_blocks.buffers import is_statistic
 from fedsilo.methods.building_blocks.ensembles import softmax, taught_by
-from fedsilo.methods.fedavg import FedAvgServer
+from fedsilo.methods.fedavg import OneModelServer
 from fedsilo.methods.fedbe.config import FedBEConfig
 from fedsilo.methods.fedbe.distribution import Gaussian
-from fedsilo.methods.interface import Exchange, ServerContext, Updates
+from fedsilo.methods.interface import Exchange, ServerContext
+from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State, Tree
 
 MOMENTUM = 0.9
@@ -23,14 +24,14 @@ MOMENTUM = 0.9
 
 
 @dataclass(frozen=True)
-class FedBEServer(FedAvgServer):
+class FedBEServer(OneModelServer):
     """Tree: `model`, which is the student of the last round."""
 
     config: FedBEConfig
 
     def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
         """The average learns the sharpened mean of what samples, silos' models and itself answer."""
-        average = job.mean(updates, "model")
+        average = updates.mean("model")
         plan = partial(self._plan, job.seed("distillation", exchange.round))
         rng = np.random.default_rng(job.seed("models", exchange.round))
         teachers = self.teachers(state.tree("model"), average, updates, rng)

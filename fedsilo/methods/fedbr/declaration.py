@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from fedsilo.methods.fedavg import FedAvg
+from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.fedbr.config import LAYERS, THETA, FedBRConfig
-from fedsilo.methods.interface import Payload, ServerHalf, SiloStep, Step
+from fedsilo.methods.interface import LOSS, Payload, ServerHalf, SiloStep, Step
+from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import Scalar
 from fedsilo.wire import ModelSignature
 
 
-class FedBR(FedAvg):
+class FedBR(OneModel):
     """Declaration of FedBR."""
 
     name = "fedbr"
@@ -40,18 +41,13 @@ class FedBR(FedAvg):
     def steps(self) -> Mapping[str, Step]:
         """The model, and the projection where there is a contrast."""
         theta = tuple(Payload("model", THETA + name, shape) for name, shape in LAYERS.items())
-        return {"train": Step((Payload("model"), *(theta if self.config.contrast_weight else ())), ("loss",))}
+        return {"train": Step((Payload("model"), *(theta if self.config.contrast_weight else ())), (LOSS,))}
 
     def dimensions(self, signature: ModelSignature, settings: Mapping[str, Scalar]) -> Mapping[str, int]:
         """`projected` = 2 d, width of the projection's hidden layers."""
         return {**super().dimensions(signature, settings), "projected": 2 * signature.feature}
 
-    @property
-    def beyond_sums(self) -> str | None:
-        """Nothing: the server half goes on from the mean."""
-        return None
-
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerHalf[Sums]:
         """Model and projection."""
         from fedsilo.methods.fedbr.server import FedBRServer
 

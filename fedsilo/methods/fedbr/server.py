@@ -8,15 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedsilo.methods.building_blocks.classifiers import initialised
-from fedsilo.methods.fedavg import FedAvgServer
+from fedsilo.methods.fedavg import OneModelServer
 from fedsilo.methods.fedbr.config import THETA, FedBRConfig
 from fedsilo.methods.fedbr.loss import projection
-from fedsilo.methods.interface import Assignment, Exchange, ServerContext, Updates
+from fedsilo.methods.interface import Assignment, Exchange, ServerContext
+from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State, Tree
 
 
 @dataclass(frozen=True)
-class FedBRServer(FedAvgServer):
+class FedBRServer(OneModelServer):
     """Trees: `model` (phi, omega), `projection` (theta) and for mixtures `proxies`."""
 
     config: FedBRConfig
@@ -36,9 +37,9 @@ class FedBRServer(FedAvgServer):
         """Broadcast all trees; a silo fetches the proxies once."""
         return {silo: Assignment({name: name for name in state.trees}) for silo in silos}
 
-    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
+    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, sums: Sums) -> State:
         """Average phi, omega and theta."""
-        mean = job.mean(updates, "model")
+        mean = sums.mean("model")
         state = state.with_trees(model={name: mean[name] for name in state.tree("model")})
         if self.config.contrast_weight:
             state = state.with_trees(projection={name: mean[name] for name in state.tree("projection")})

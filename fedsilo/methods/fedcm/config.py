@@ -8,7 +8,7 @@ from pydantic import Field
 
 from fedsilo.methods.building_blocks.local_steps import STEPS
 from fedsilo.methods.interface import MethodConfig
-from fedsilo.secure_aggregation.layout import Quotient
+from fedsilo.wire.combine import Quotient
 
 BY_STEPS = Quotient(STEPS)
 """Every silo's part of the average over its steps."""

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from functools import partial
 
 from fedsilo.methods.building_blocks.local_steps import stepping
-from fedsilo.methods.fedavg import FedAvg
+from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.fedcm.config import BY_STEPS, FedCMConfig
 from fedsilo.methods.interface import ServerHalf, SiloStep, Step
+from fedsilo.methods.reading import Sums
 from fedsilo.tasks.interface import EVERY_TASK
 
 
-class FedCM(FedAvg):
+class FedCM(OneModel):
     """Declaration of FedCM."""
 
     name = "fedcm"
@@ -33,12 +34,7 @@ class FedCM(FedAvg):
         """The model and the number of local steps, from which Delta follows."""
         return {"train": stepping(self.spec.training, BY_STEPS)}
 
-    @property
-    def beyond_sums(self) -> str | None:
-        """Nothing: it goes on from the mean and that of models over steps."""
-        return None
-
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerHalf[Sums]:
         """Model and direction."""
         from fedsilo.methods.fedcm.server import FedCMServer
 

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 
 from fedsilo.methods.building_blocks.local_steps import rate_of
 from fedsilo.methods.building_blocks.server_optimizers import moments
-from fedsilo.methods.fedavg import FedAvgServer
+from fedsilo.methods.fedavg import OneModelServer
 from fedsilo.methods.fedcm.config import BY_STEPS
-from fedsilo.methods.interface import Assignment, Exchange, ServerContext, Updates
+from fedsilo.methods.interface import Assignment, Exchange, ServerContext
+from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
 
 
-class FedCMServer(FedAvgServer):
+class FedCMServer(OneModelServer):
     """Trees: `model` (w) and `direction` (Delta)."""
 
     def start(self, job: ServerContext) -> State:
@@ -26,12 +27,12 @@ class FedCMServer(FedAvgServer):
         """Broadcast w and Delta."""
         return {silo: Assignment({"model": "model", "direction": "direction"}) for silo in silos}
 
-    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
+    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, sums: Sums) -> State:
         """Delta <- sum over k of p_k (w - w_k) / (eta tau_k), and w <- sum over k of p_k w_k.
 
         BatchNorm's statistics have no direction.
         """
         w = state.tree("model")
-        moved, towards = job.quotient(updates, BY_STEPS, distance=rate_of(job, exchange))
+        moved, towards = sums.quotient(BY_STEPS, distance=rate_of(job, exchange))
         direction = {name: towards * w[name] - moved[name] for name in state.tree("direction")}
-        return state.with_trees(model=job.mean(updates, "model"), direction=direction)
+        return state.with_trees(model=sums.mean("model"), direction=direction)

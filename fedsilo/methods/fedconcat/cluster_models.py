@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fedsilo.methods.interface import ServerContext, Updates
+from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State
 
 
@@ -27,12 +27,12 @@ def tree_of(state: State, silo: str) -> str:
     return f"cluster/{member.get(silo, largest)}"
 
 
-def average_inside(job: ServerContext, state: State, updates: Updates) -> State:
+def average_inside(state: State, updates: Updates) -> State:
     """FedAvg inside each cluster; one without an answer keeps its model."""
     for tree in trees(state.trees):
         silos = [silo for silo in updates.silos if tree_of(state, silo) == tree]
         if silos:
-            state = state.with_trees(**{tree: job.mean(updates, "model", silos)})
+            state = state.with_trees(**{tree: updates.mean("model", silos)})
     return state
 
 

@@ -9,8 +9,9 @@ from fedsilo.api.job import ModelSpec
 from fedsilo.learning.local_steps import LocalSteps
 from fedsilo.methods.building_blocks.local import PlainTraining
 from fedsilo.methods.fedconcat.config import NOISY, FedConcatConfig, StagesConfig
-from fedsilo.methods.interface import Payload, Phase, ServerHalf, SiloStep, Step
+from fedsilo.methods.interface import LOSS, Payload, Phase, ServerHalf, SiloStep, Step
 from fedsilo.methods.method import MechanismName, Method
+from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import Scalar
 from fedsilo.wire import ModelSignature
 
@@ -24,7 +25,7 @@ CLASSIFY = Step(
         Payload("model", "classifier.weight", ("classes", "stacked")),
         Payload("model", "classifier.bias", ("classes",)),
     ),
-    ("loss",),
+    (LOSS,),
 )
 """The classifier on all features, (C, K d) and (C,)."""
 
@@ -42,7 +43,7 @@ class Concatenation(Method):
 
     def steps(self) -> Mapping[str, Step]:
         """Whole models in stage 2, the large classifier in stage 3."""
-        return {"train": Step((Payload("model"),), ("loss",)), "classify": CLASSIFY}
+        return {"train": Step((Payload("model"),), (LOSS,)), "classify": CLASSIFY}
 
     def silo(self) -> Mapping[str, SiloStep]:
         """The cluster's model, then the classifier on the fixed encoders' features."""
@@ -104,11 +105,6 @@ class FedConcat(Concatenation):
     Config = FedConcatConfig
     config: FedConcatConfig
 
-    @property
-    def single_updates(self) -> Mapping[str, str]:
-        """The distributions of stage 1; models are averaged in their cluster."""
-        return {"class_counts": "silos are clustered by their label distributions"}
-
     def steps(self) -> Mapping[str, Step]:
         """Counts once, or the distribution itself where it has noise; then the stages."""
         counts = Payload("class_counts", "count", (), "int64", per_class=True)
@@ -128,7 +124,7 @@ class FedConcat(Concatenation):
             Phase("classifier", self.config.classifier_rounds, "classify"),
         )
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerHalf[Updates]:
         """Stages 1 to 3."""
         from fedsilo.methods.fedconcat.server import FedConcatServer
 

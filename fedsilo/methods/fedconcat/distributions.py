@@ -8,7 +8,8 @@ import numpy as np
 
 from fedsilo.methods.building_blocks.private_steps import noisy_counts, privacy_of
 from fedsilo.methods.fedconcat.config import NOISY
-from fedsilo.methods.interface import Reply, ServerContext, SiloContext, SiloTask, Updates
+from fedsilo.methods.interface import Reply, ServerContext, SiloContext, SiloTask
+from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State
 from fedsilo.privacy.mechanism import Mechanism
 

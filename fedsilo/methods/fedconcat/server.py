@@ -11,7 +11,8 @@ from fedsilo.methods.fedconcat import cluster_models, concatenation
 from fedsilo.methods.fedconcat.clustering import cluster_silos
 from fedsilo.methods.fedconcat.config import StagesConfig
 from fedsilo.methods.fedconcat.distributions import distributions_of
-from fedsilo.methods.interface import Assignment, Exchange, ServerContext, Snapshot, Updates
+from fedsilo.methods.interface import Assignment, Exchange, ServerContext, Snapshot
+from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import Scalar, State
 
 
@@ -47,7 +48,7 @@ class FedConcatServer:
             return self.form_clusters(job, state, distributions_of(job, updates))
         if exchange.phase.step == "classify":
             rule = "uniform" if self.config.variant == "released" else None
-            mean = job.mean(updates, "model", weights=job.spec.aggregation.weights or rule)
+            mean = updates.mean("model", weights=job.spec.aggregation.weights or rule)
             return state.with_trees(classifier=mean)
         return self.train_encoders(job, state, exchange, updates)
 
@@ -57,7 +58,7 @@ class FedConcatServer:
 
     def train_encoders(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
         """Stage 2: FedAvg inside each cluster; after its last round the large classifier begins."""
-        state = cluster_models.average_inside(job, state, updates)
+        state = cluster_models.average_inside(state, updates)
         if exchange.phase_round < exchange.phase_rounds:
             return state
         return concatenation.with_classifier(job, state, self.config.warm_start)

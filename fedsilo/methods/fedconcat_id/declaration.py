@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from pydantic import Field
 
 from fedsilo.methods.fedconcat.config import StagesConfig
 from fedsilo.methods.fedconcat.declaration import Concatenation
 from fedsilo.methods.interface import Phase, ServerHalf
+from fedsilo.methods.reading import Updates
 
 
 class FedConcatIDConfig(StagesConfig):
@@ -29,11 +28,6 @@ class FedConcatID(Concatenation):
     Config = FedConcatIDConfig
     config: FedConcatIDConfig
 
-    @property
-    def single_updates(self) -> Mapping[str, str]:
-        """The models of the first round, in place of counts."""
-        return {"model": "in the first round a silo's label distribution is inferred from its model"}
-
     def phases(self) -> tuple[Phase, ...]:
         """The round from which distributions are inferred, then T_e and T_c rounds.
 
@@ -46,7 +40,7 @@ class FedConcatID(Concatenation):
             Phase("classifier", self.config.classifier_rounds, "classify"),
         )
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerHalf[Updates]:
         """Stages 1 to 3 without counts."""
         from fedsilo.methods.fedconcat_id.server import FedConcatIDServer
 

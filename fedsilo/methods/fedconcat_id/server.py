@@ -10,7 +10,8 @@ import torch
 
 from fedsilo.learning.models import build_model, evaluating, load_tree
 from fedsilo.methods.fedconcat.server import FedConcatServer
-from fedsilo.methods.interface import Assignment, Exchange, ServerContext, Updates
+from fedsilo.methods.interface import Assignment, Exchange, ServerContext
+from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State
 
 BATCH = 100

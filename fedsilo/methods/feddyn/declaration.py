@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
-from fedsilo.methods.building_blocks.sizes import PHASE, SIZES, SIZES_OF_SILOS, STEP, state_size
-from fedsilo.methods.fedavg import FedAvg
+from fedsilo.api.faults import Finding
+from fedsilo.methods.building_blocks.sizes import PHASE, SIZES, STEP, state_size
+from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.feddyn.config import FedDynConfig
 from fedsilo.methods.interface import Phase, ServerHalf, SiloStep, Step
+from fedsilo.methods.reading import Mean, Sums, Updates
 from fedsilo.tasks.interface import EVERY_TASK
 
 
-class FedDyn(FedAvg):
+class FedDyn(OneModel):
     """Declaration of FedDyn."""
 
     name = "feddyn"
@@ -35,14 +38,6 @@ class FedDyn(FedAvg):
         """Whether alpha depends on a silo's size."""
         return self.config.variant == "released"
 
-    @property
-    def beyond_sums(self) -> str | None:
-        """Nothing, unless alpha depends on silos' sizes, or memories are averaged otherwise than models."""
-        if self.by_size:
-            return SIZES_OF_SILOS
-        alike = self.config.variant == "map" or self.averaging == "uniform"
-        return None if alike else "models by other weights than spec.aggregation.weights: write uniform there"
-
     def steps(self) -> Mapping[str, Step]:
         """Whole models; the change of a silo's memory follows from its model."""
         return {**super().steps(), **({SIZES: STEP} if self.by_size else {})}
@@ -51,11 +46,25 @@ class FedDyn(FedAvg):
         """One phase of `spec.training.rounds` rounds; where silos count by size, they state it first."""
         return (*((PHASE,) if self.by_size else ()), *super().phases())
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerHalf[Any]:
         """Model and mean memory."""
-        from fedsilo.methods.feddyn.server import FedDynServer
+        from fedsilo.methods.feddyn.server import FedDynOfSilosServer, FedDynServer
 
-        return FedDynServer(self.config)
+        return FedDynServer(self.config) if self.reads is Sums else FedDynOfSilosServer(self.config)
+
+    @property
+    def reads(self) -> type[Mean]:
+        """Sums, unless alpha depends on silos' sizes, or memories are averaged otherwise than models."""
+        alike = self.config.variant == "map" or self.averaging == "uniform"
+        return Sums if alike and not self.by_size else Updates
+
+    def check(self) -> list[Finding]:
+        """Sums are of silos that count alike."""
+        weights = self.spec.aggregation.weights
+        if not self.spec.aggregation.secure or self.reads is Sums or self.by_size:
+            return super().check()
+        problem = "averages models otherwise than feddyn averages memories, which sums do not give"
+        return [*super().check(), ("spec.aggregation.weights", weights, problem, "write uniform")]
 
     def silo(self) -> Mapping[str, SiloStep]:
         """Training on the regularised loss, and the new memory."""

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from fedsilo.methods.interface import MethodConfig
-from fedsilo.secure_aggregation.layout import Quotient
+from fedsilo.wire.combine import Quotient
 
 NORMALIZER = "normalizer"
 """Metric: a_k, how much of the way a silo's gradients account for."""

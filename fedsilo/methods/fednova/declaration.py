@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from fedsilo.api.training import TrainingSpec
 from fedsilo.methods.building_blocks.local_steps import STEPS, limits_of_steps
-from fedsilo.methods.fedavg import FedAvg
+from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.fednova.config import BY_NORMALIZER, NORMALIZER, FedNovaConfig
-from fedsilo.methods.interface import Payload, ServerHalf, SiloStep, Step
+from fedsilo.methods.interface import LOSS, Metric, Payload, ServerHalf, SiloStep, Step
+from fedsilo.methods.reading import Mean, Sums, Updates
 from fedsilo.tasks.interface import EVERY_TASK
+from fedsilo.wire.combine import Averaged
 
 
-class FedNova(FedAvg):
+class FedNova(OneModel):
     """Declaration of FedNova."""
 
     name = "fednova"
@@ -31,17 +34,15 @@ class FedNova(FedAvg):
 
     def steps(self) -> Mapping[str, Step]:
         """The model, tau_k and a_k, from which d_k follows."""
-        figures = (STEPS, NORMALIZER)
+        figures = (Metric(name, required=True) for name in (STEPS, NORMALIZER))
         limits = partial(limits_of_figures, self.spec.training, self.config)
-        step = Step(
-            (Payload("model"),), ("loss", *figures), required=figures, limits=limits, quotient=BY_NORMALIZER
-        )
-        return {"train": step}
+        payload = Payload("model", combine=Averaged(BY_NORMALIZER))
+        return {"train": Step((payload,), (LOSS, *figures), limits)}
 
     @property
-    def beyond_sums(self) -> str | None:
-        """Nothing where models are averaged by samples, as figures are: tau_eff is a mean by the same weights."""
-        return None if self.averaging == "samples" else "figures, which are not averaged by samples"
+    def reads(self) -> type[Mean]:
+        """Sums where models are averaged by samples, as figures are: tau_eff is a mean by the same weights."""
+        return Sums if self.averaging == "samples" else Updates
 
     def check(self) -> list[tuple[str, object, str, str]]:
         """That a step does not lead past the given model, and that a round's gradients are its own."""
@@ -53,9 +54,12 @@ class FedNova(FedAvg):
         if optimizer.state == "keep" and optimizer.momentum:
             problem = f"has no meaning in {self.name}, whose a_k counts the gradients of one round"
             faults.append(("spec.training.optimizer.state", "keep", problem, "remove it"))
+        if self.spec.aggregation.secure and self.reads is Updates:
+            problem = "averages models otherwise than sums average figures, which is by samples"
+            faults.append(("spec.aggregation.weights", self.averaging, problem, "write samples"))
         return faults
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerHalf[Any]:
         """The normalised average."""
         from fedsilo.methods.fednova.server import FedNovaServer
 

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 
 from fedsilo.methods.building_blocks.local_steps import STEPS
 from fedsilo.methods.building_blocks.server_optimizers import change, moment, moments, stepped
-from fedsilo.methods.fedavg import FedAvgServer
+from fedsilo.methods.fedavg import OneModelServer
 from fedsilo.methods.fednova.config import BY_NORMALIZER, NORMALIZER, FedNovaConfig
-from fedsilo.methods.interface import Exchange, ServerContext, Updates
+from fedsilo.methods.interface import Exchange, ServerContext
+from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
 
 
 @dataclass(frozen=True)
-class FedNovaServer(FedAvgServer):
+class FedNovaServer(OneModelServer):
     """Trees: `model` (w), and `velocity` where the server has momentum."""
 
     config: FedNovaConfig
@@ -25,11 +26,11 @@ class FedNovaServer(FedAvgServer):
             return state
         return state.with_trees(velocity=moments(state.tree("model")))
 
-    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
+    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, sums: Sums) -> State:
         """Eq. 6, as a weighted sum of the models; tau_eff is the mean of a_k, or of tau_k with a proximal term."""
-        w, mean = state.tree("model"), job.mean(updates, "model")
-        effective = job.mean_metric(updates, STEPS if self.config.mu else NORMALIZER)
-        moved, towards = job.quotient(updates, BY_NORMALIZER, scale=effective)
+        w, mean = state.tree("model"), sums.mean("model")
+        effective = sums.mean_metric(STEPS if self.config.mu else NORMALIZER)
+        moved, towards = sums.quotient(BY_NORMALIZER, scale=effective)
         step = {name: moved[name] - towards * w[name] for name in change(w, mean)}
         if not self.config.server_momentum:
             return state.with_trees(model=stepped(w, mean, step))

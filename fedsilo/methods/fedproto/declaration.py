@@ -7,15 +7,17 @@ from typing import Any
 
 from fedsilo.api.job import ModelSpec
 from fedsilo.methods.fedproto.config import FedProtoConfig
-from fedsilo.methods.interface import Payload, Phase, ServerHalf, SiloStep, Snapshot, Step
+from fedsilo.methods.interface import LOSS, Payload, Phase, ServerHalf, SiloStep, Snapshot, Step
 from fedsilo.methods.method import Method
+from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import Scalar
+from fedsilo.wire.combine import Added
 
 MEAN = Payload("class_means", "mean", ("feature",), per_class=True)
 
 BY_COUNT = (
-    Payload("class_means", "count", (), "int64", per_class=True, total=True),
-    Payload("class_means", "total", ("feature",), per_class=True, total=True),
+    Payload("class_means", "count", (), "int64", per_class=True, combine=Added()),
+    Payload("class_means", "total", ("feature",), per_class=True, combine=Added()),
 )
 """The count of a class and that many times its mean: of both, the sums over silos give the mean by counts."""
 
@@ -39,23 +41,13 @@ class FedProto(Method):
     config: FedProtoConfig
 
     @property
-    def single_updates(self) -> Mapping[str, str]:
-        """None: prototypes are means over silos."""
-        return {}
-
-    @property
-    def beyond_sums(self) -> str | None:
-        """Nothing: a class's prototypes are averaged, or its counts and totals added."""
-        return None
-
-    @property
     def data_parallel(self) -> bool:
         """Unless the loss has means over the classes of whole batches."""
         return self.config.variant == "paper"
 
     def steps(self) -> Mapping[str, Step]:
         """The mean feature of each class; for means by counts also these."""
-        return {"train": Step((MEAN,) if self.config.variant == "paper" else BY_COUNT, ("loss",))}
+        return {"train": Step((MEAN,) if self.config.variant == "paper" else BY_COUNT, (LOSS,))}
 
     def phases(self) -> tuple[Phase, ...]:
         """One phase of `spec.training.rounds` rounds."""
@@ -69,7 +61,7 @@ class FedProto(Method):
         """The classes that have a prototype."""
         return {"prototypes": sorted(int(name.rpartition("/")[2]) for name in snapshot.tree)}
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerHalf[Sums]:
         """What averages the prototypes."""
         from fedsilo.methods.fedproto.server import FedProtoServer
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedsilo.methods.fedproto.config import FedProtoConfig
-from fedsilo.methods.interface import Assignment, Exchange, ServerContext, Snapshot, Updates
+from fedsilo.methods.interface import Assignment, Exchange, ServerContext, Snapshot
+from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State, Tree
 
 TREE = "prototypes"
@@ -34,10 +35,10 @@ class FedProtoServer:
         trees = {TREE: TREE} if TREE in state.trees else {}
         return {silo: Assignment(trees) for silo in silos}
 
-    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
+    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, sums: Sums) -> State:
         """New prototypes; a class that no silo of the round told of keeps the one that it has."""
         old = state.tree(TREE) if TREE in state.trees else {}
-        new = {f"prototype/{label}": mean for label, mean in self._means(job, updates).items()}
+        new = {f"prototype/{label}": mean for label, mean in self._means(sums).items()}
         if self.config.variant == "map":
             new = {name: KEPT * old[name] + (1 - KEPT) * p if name in old else p for name, p in new.items()}
         prototypes: Tree = {**old, **{name: np.asarray(p, np.float32) for name, p in new.items()}}
@@ -47,14 +48,14 @@ class FedProtoServer:
         """The prototypes: there is no model for all silos."""
         return Snapshot(state.tree(TREE) if TREE in state.trees else {})
 
-    def _means(self, job: ServerContext, updates: Updates) -> dict[int, np.ndarray]:
+    def _means(self, sums: Sums) -> dict[int, np.ndarray]:
         """Class -> mean over the silos that told of it, each alike; in MAP's code by their counts, eq. 6."""
         if self.config.variant == "paper":
-            means = job.class_means(updates, "class_means")
+            means = sums.class_means("class_means")
             return {int(name.rpartition("/")[2]): mean for name, mean in means.items()}
-        sums = job.totals(updates, "class_means")
+        totals = sums.totals("class_means")
         counts = {
-            name.rpartition("/")[2]: int(total) for name, total in sums.items() if name.startswith("count/")
+            name.rpartition("/")[2]: int(total) for name, total in totals.items() if name.startswith("count/")
         }
-        told = {label: n for label, n in counts.items() if n >= 1 and f"total/{label}" in sums}
-        return {int(label): sums[f"total/{label}"] / n for label, n in told.items()}
+        told = {label: n for label, n in counts.items() if n >= 1 and f"total/{label}" in totals}
+        return {int(label): totals[f"total/{label}"] / n for label, n in told.items()}

@@ -6,24 +6,23 @@ from collections.abc import Mapping
 from functools import partial
 
 from fedsilo.api.faults import Finding
-from fedsilo.methods.fedavg import FedAvg, FedAvgServer
-from fedsilo.methods.interface import Exchange, Phase, ServerContext, SiloStep, Step, Updates
+from fedsilo.methods.fedavg import OneModel, OneModelServer
+from fedsilo.methods.interface import LOSS, Exchange, Phase, ServerContext, ServerHalf, SiloStep, Step
 from fedsilo.methods.per_fedavg.config import PERSONALISE, PerFedAvgConfig
+from fedsilo.methods.reading import Sums
 from fedsilo.methods.secure_sums import sums_may_differ
 from fedsilo.methods.state import State
 
 
-class PerFedAvgServer(FedAvgServer):
+class PerFedAvgServer(OneModelServer):
     """Averaging; the last exchange changes nothing. Tree: `model`."""
 
-    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
+    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, sums: Sums) -> State:
         """The mean of the models, while there are any."""
-        return (
-            state if exchange.phase.step == PERSONALISE else super().aggregate(job, state, exchange, updates)
-        )
+        return state if exchange.phase.step == PERSONALISE else state.with_trees(model=sums.mean("model"))
 
 
-class PerFedAvg(FedAvg):
+class PerFedAvg(OneModel):
     """Declaration of Per-FedAvg."""
 
     name = "per-fedavg"
@@ -48,7 +47,7 @@ class PerFedAvg(FedAvg):
 
     def steps(self) -> Mapping[str, Step]:
         """Whole models in training, a loss afterwards."""
-        return {**super().steps(), PERSONALISE: Step(metrics=("loss",))}
+        return {**super().steps(), PERSONALISE: Step(metrics=(LOSS,))}
 
     def phases(self) -> tuple[Phase, ...]:
         """The training, and one exchange with all silos."""
@@ -65,12 +64,7 @@ class PerFedAvg(FedAvg):
         remedy = "remove spec.participation.minSilos and fraction, so that all silos must answer"
         return [*super().check(), ("spec.aggregation.secure", True, problem, remedy)]
 
-    @property
-    def beyond_sums(self) -> str | None:
-        """Nothing: the server half goes on from the mean."""
-        return None
-
-    def server(self) -> PerFedAvgServer:
+    def server(self) -> ServerHalf[Sums]:
         """The averaging half, which ignores the last exchange."""
         return PerFedAvgServer()
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from fedsilo.methods.building_blocks.buffers import is_statistic
-from fedsilo.methods.fedavg import FedAvg, FedAvgServer
-from fedsilo.methods.interface import Exchange, ServerContext, SiloStep, Updates
+from fedsilo.methods.fedavg import OneModel, OneModelServer
+from fedsilo.methods.interface import Exchange, ServerContext, ServerHalf, SiloStep
 from fedsilo.methods.pfedme.config import PFedMeConfig
+from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
 
 SEVERAL_STEPS = "whose silos take several steps on each batch"
@@ -17,14 +18,14 @@ SEVERAL_STEPS = "whose silos take several steps on each batch"
 
 
 @dataclass(frozen=True)
-class PFedMeServer(FedAvgServer):
+class PFedMeServer(OneModelServer):
     """w <- (1 - beta) w + beta times the mean of w_k. Tree: `model`."""
 
     config: PFedMeConfig
 
-    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
+    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, sums: Sums) -> State:
         """The mean itself where beta is 1, and of BatchNorm's statistics always."""
-        old, mean, beta = state.tree("model"), job.mean(updates, "model"), self.config.beta
+        old, mean, beta = state.tree("model"), sums.mean("model"), self.config.beta
         if beta != 1:
             mean = {
                 name: w if is_statistic(name) else ((1 - beta) * old[name] + beta * w).astype(w.dtype)
@@ -33,7 +34,7 @@ class PFedMeServer(FedAvgServer):
         return state.with_trees(model=mean)
 
 
-class PFedMe(FedAvg):
+class PFedMe(OneModel):
     """Declaration of pFedMe."""
 
     name = "pfedme"
@@ -53,12 +54,7 @@ class PFedMe(FedAvg):
     data_parallel = False
     config: PFedMeConfig
 
-    @property
-    def beyond_sums(self) -> str | None:
-        """Nothing: the server half goes on from the mean."""
-        return None
-
-    def server(self) -> PFedMeServer:
+    def server(self) -> ServerHalf[Sums]:
         """The averaging half, with beta."""
         return PFedMeServer(self.config)
 

@@ -9,18 +9,19 @@ import numpy as np
 from fedsilo.errors import MethodError
 from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.building_blocks.weighted_loss import class_weighted_loss
-from fedsilo.methods.fedavg import FedAvg
+from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.interface import Reply, ServerHalf, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.method import PublicData
 from fedsilo.methods.ratio_loss.config import WEIGHTS, RatioLossConfig
 from fedsilo.methods.ratio_loss.monitor import LARGEST
+from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
 
 ROUNDING = 1e-6
 """Part by which a weight in float32 may differ from what the configuration gives."""
 
 
-class RatioLoss(FedAvg):
+class RatioLoss(OneModel):
     """Declaration of Ratio Loss."""
 
     name = "ratio-loss"
@@ -32,12 +33,7 @@ class RatioLoss(FedAvg):
     whole_model = "the aggregator trains copies of the model"
     public_data: PublicData | None = "labelled examples"
 
-    @property
-    def beyond_sums(self) -> str | None:
-        """Nothing: the server half goes on from the mean."""
-        return None
-
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerHalf[Sums]:
         """The average, and the weights for the next round."""
         from fedsilo.methods.ratio_loss.server import RatioLossServer
 

@@ -11,10 +11,11 @@ import numpy as np
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import to_tree
 from fedsilo.learning.training import LocalTraining, fit, has_batch_norm
-from fedsilo.methods.fedavg import FedAvgServer
-from fedsilo.methods.interface import Assignment, Exchange, ServerContext, Updates
+from fedsilo.methods.fedavg import OneModelServer
+from fedsilo.methods.interface import Assignment, Exchange, ServerContext
 from fedsilo.methods.ratio_loss.config import WEIGHTS, RatioLossConfig
 from fedsilo.methods.ratio_loss.monitor import Monitor
+from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State, Tree
 
 log = logging.getLogger("fedsilo.methods")
@@ -23,7 +24,7 @@ CLASSIFIER = "classifier.weight"
 
 
 @dataclass(frozen=True)
-class RatioLossServer(FedAvgServer):
+class RatioLossServer(OneModelServer):
     """Trees: `model`, and `weights` a, (C,)."""
 
     config: RatioLossConfig
@@ -39,9 +40,9 @@ class RatioLossServer(FedAvgServer):
         """Broadcast w and a."""
         return dict.fromkeys(silos, Assignment({"model": "model", WEIGHTS: WEIGHTS}))
 
-    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
+    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, sums: Sums) -> State:
         """w as in FedAvg; a of the new w, unless no round follows."""
-        model = job.mean(updates, "model")
+        model = sums.mean("model")
         if exchange.phase_round == exchange.phase_rounds:
             return state.with_trees(model=model)
         return state.with_trees(model=model, **{WEIGHTS: {WEIGHTS: self.weights(job, model, exchange)}})

@@ -8,9 +8,11 @@ from typing import Any
 
 from fedsilo.api.faults import Finding
 from fedsilo.api.job import ModelSpec
-from fedsilo.methods.building_blocks.feature_statistics import KIND, payloads
+from fedsilo.methods.building_blocks.feature_statistics import payloads
+from fedsilo.methods.building_blocks.statistics_of_silos import of_all, of_each
 from fedsilo.methods.interface import Phase, ServerHalf, SiloStep, Snapshot, Step
 from fedsilo.methods.method import Method
+from fedsilo.methods.reading import Mean, Sums, Updates
 from fedsilo.methods.state import Scalar
 from fedsilo.methods.statistics.config import StatisticsConfig
 from fedsilo.tasks.interface import EVERY_TASK
@@ -35,16 +37,6 @@ class Statistics(Method):
     config: StatisticsConfig
 
     @property
-    def single_updates(self) -> Mapping[str, str]:
-        """The statistics, unless sums of them are seen only."""
-        return {} if self.spec.aggregation.secure else {KIND: "they are merged about their means"}
-
-    @property
-    def beyond_sums(self) -> str | None:
-        """Nothing: a sum of statistics is one."""
-        return None
-
-    @property
     def yields_model(self) -> bool:
         """There is nothing to score."""
         return False
@@ -61,11 +53,16 @@ class Statistics(Method):
         """That of no network: the tensors are statistics."""
         return ModelSpec(name=STEP)
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerHalf[Any]:
         """What adds the statistics."""
         from fedsilo.methods.statistics.server import StatisticsServer
 
-        return StatisticsServer(self.config)
+        return StatisticsServer(self.config, of_all if self.spec.aggregation.secure else of_each)
+
+    @property
+    def reads(self) -> type[Mean]:
+        """Statistics of single silos, which are merged about their means, unless sums of them are seen only."""
+        return Sums if self.spec.aggregation.secure else Updates
 
     def silo(self) -> Mapping[str, SiloStep]:
         """What computes them."""

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
-from fedsilo.methods.building_blocks.feature_statistics import pool, pool_histograms
-from fedsilo.methods.interface import Assignment, Exchange, ServerContext, Snapshot, Updates
+from fedsilo.methods.building_blocks.feature_statistics import KIND, pool, pool_histograms
+from fedsilo.methods.interface import Assignment, Exchange, ServerContext, Snapshot
+from fedsilo.methods.reading import Mean
 from fedsilo.methods.state import State, Tree
 from fedsilo.methods.statistics.config import StatisticsConfig
 
+Read = TypeVar("Read", bound=Mean)
+
 
 @dataclass(frozen=True)
-class StatisticsServer:
-    """Counts, means and sums of squares, merged in the order of the job's references. Tree: `features`."""
+class StatisticsServer(Generic[Read]):
+    """Counts, means and sums of squares, merged in the order of the job's references. Tree: `features`.
+
+    :param sent: the statistics of each silo, or of all together.
+    """
 
     config: StatisticsConfig
+    sent: Callable[[Read, str], Iterable[tuple[str, Tree]]]
 
     def start(self, job: ServerContext) -> State:
         """Nothing is known."""
@@ -27,15 +35,16 @@ class StatisticsServer:
         """Silos are given nothing."""
         return {silo: Assignment() for silo in silos}
 
-    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
+    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, read: Read) -> State:
         """Those of all silos together."""
-        found = pool(updates, job.spec.data)
+        sent = list(self.sent(read, KIND))
+        found = pool(sent, job.spec.data)
         features: Tree = {
             "count": found.count,
             "missing": found.missing,
             "mean": found.mean,
             "variance": found.variance,
-            **pool_histograms(updates, self.config.edges),
+            **pool_histograms(sent, self.config.edges),
         }
         return state.with_trees(features=features)
 

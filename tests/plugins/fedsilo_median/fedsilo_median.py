@@ -17,6 +17,7 @@ from fedsilo.methods.interface import (
     Assignment,
     Exchange,
     MethodConfig,
+    Metric,
     Payload,
     Phase,
     Reply,
@@ -26,9 +27,9 @@ from fedsilo.methods.interface import (
     SiloTask,
     Snapshot,
     Step,
-    Updates,
 )
 from fedsilo.methods.method import Method
+from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State
 
 
@@ -94,14 +95,9 @@ class Median(Method):
     Config = MedianConfig
     config: MedianConfig
 
-    @property
-    def single_updates(self) -> Mapping[str, str]:
-        """The models."""
-        return {"model": "a median does not follow from sums"}
-
     def steps(self) -> Mapping[str, Step]:
         """Whole models, and how often this silo has taken part."""
-        return {"train": Step((Payload("model"),), ("rounds",))}
+        return {"train": Step((Payload("model"),), (Metric("rounds"),))}
 
     def phases(self) -> tuple[Phase, ...]:
         """One phase."""

@@ -16,7 +16,7 @@ from fedsilo.cli.methods import describe
 from fedsilo.errors import MethodError
 from fedsilo.methods import registry
 from fedsilo.methods.fedavg import FedAvg
-from fedsilo.methods.interface import MethodConfig, Payload, Phase, Step
+from fedsilo.methods.interface import LOSS, MethodConfig, Payload, Phase, Step
 from fedsilo.methods.method import Method
 
 
@@ -40,7 +40,7 @@ class Statistics(FedAvg):
             Payload("class_means", "mean", ("feature",), per_class=True),
             Payload("averaged_gradients", "gradient", ("classes", "feature"), "float64"),
         )
-        return {"train": Step((Payload("model"),), ("loss",)), "describe": Step(statistics)}
+        return {"train": Step((Payload("model"),), (LOSS,)), "describe": Step(statistics)}
 
     def phases(self) -> tuple[Phase, ...]:
         return (
@@ -67,7 +67,7 @@ def test_the_list_names_every_method_and_what_it_sends(capsys: pytest.CaptureFix
     assert main(["methods"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["method", *registry.names()]
-    assert any(words(line) == "fedavg Federated averaging model sums over silos" for line in lines)
+    assert any(words(line) == "fedavg Federated averaging model a mean over silos" for line in lines)
 
 
 def test_a_method_that_does_not_load_is_listed_with_the_reason(
@@ -135,10 +135,18 @@ def test_what_a_silo_discloses_of_its_classes_follows_from_the_kinds() -> None:
     }
 
 
-def test_what_the_aggregator_reads_silo_by_silo_is_told_with_the_reason() -> None:
-    shown = words(describe(registry.get("fedconcat")))
-    assert " class_counts: silo by silo, because silos are clustered by their label distributions\n" in shown
-    assert " of anything else sums over silos, " in shown
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("fedavg", " a mean over silos, in which no silo's tensors need to be seen by themselves\n"),
+        ("scaffold", " sums over silos, in which no silo's tensors need to be seen by themselves\n"),
+        ("fedconcat", " each silo's update by itself\n\n"),
+        ("ccvr", " each silo's update by itself\n with spec.aggregation.secure: sums over all silos only\n"),
+        ("local", " figures only: there are no tensors\n"),
+    ],
+)
+def test_what_the_aggregator_reads_is_told(name: str, told: str) -> None:
+    assert f"what the aggregator reads of that\n{told}" in words(describe(registry.get(name)))
 
 
 def test_a_configuration_without_defaults_is_no_obstacle() -> None:

@@ -14,6 +14,7 @@ from fedsilo.methods.interface import (
     Assignment,
     Exchange,
     MethodConfig,
+    Metric,
     Payload,
     Phase,
     Reply,
@@ -22,9 +23,9 @@ from fedsilo.methods.interface import (
     SiloTask,
     Snapshot,
     Step,
-    Updates,
 )
 from fedsilo.methods.method import Method
+from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State, Tree
 from tests.federate import references
 
@@ -81,7 +82,7 @@ class Diary(Method):
 
     def steps(self) -> Mapping[str, Step]:
         return {
-            "write": Step((Payload("averaged_gradients", "pages", (2,)),), ("rounds",)),
+            "write": Step((Payload("averaged_gradients", "pages", (2,)),), (Metric("rounds"),)),
             "read": Step((Payload("averaged_gradients", "pages", ("classes",)),)),
         }
 

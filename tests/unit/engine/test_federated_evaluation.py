@@ -16,7 +16,7 @@ from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.methods.state import Tree
 from fedsilo.silo.context import LocalContext
 from tests.federate import bound, federate, job_spec, model_of, runners, silo_holding
-from tests.unit.methods.harness import answers as answered
+from tests.unit.methods.harness import accepted as answered
 
 CLASSES, SILOS = 4, 3
 METRICS = ["balanced_accuracy", "recall", "precision", "f1", "confusion_matrix", "auroc"]
@@ -109,7 +109,7 @@ def test_counts_that_are_none_fail_the_job_and_name_the_silo(count: int) -> None
 def test_what_leaves_is_declared_and_no_more_where_the_aggregator_scores() -> None:
     step = bound("fedavg", evaluation={"metrics": METRICS}).evaluation()
     assert [payload.kind for payload in step.payloads] == ["confusion"]
-    assert set(step.metrics) == {"accuracy", "loss", "auroc"}
-    assert step.range_of("auroc") == (0, 1)
+    assert set(step.names) == {"accuracy", "loss", "auroc"}
+    assert {metric.name: metric.limits for metric in step.metrics}["auroc"] == (0, 1)
     held = bound("fedavg", evaluation={"metrics": METRICS, "testDataset": "t"}).evaluation()
     assert held == bound("fedavg").evaluation()

@@ -20,7 +20,7 @@ from fedsilo.silo.scoring import class_support
 from fedsilo.tasks.places import UNSCORED
 from fedsilo.tasks.regression import Regression
 from tests.federate import bound, federate, job_spec, model_of, runners, silo_holding
-from tests.unit.methods.harness import answers as answered
+from tests.unit.methods.harness import accepted as answered
 
 HERE = "python:tests.unit.engine.test_federated_tasks"
 TASKS: dict[str, dict[str, Any]] = {
@@ -207,7 +207,7 @@ def test_what_leaves_is_declared(answers: Any, kinds: list[str], scalars: set[st
     names = [name for name in metrics_for(answers) if METRICS[name].source in ("counts", "sums")]
     step = bound("fedavg", evaluation={"metrics": names}, **TASKS[answers]).evaluation()
     assert [payload.kind for payload in step.payloads] == kinds
-    assert set(step.metrics) == scalars
+    assert set(step.names) == scalars
     held = bound("fedavg", evaluation={"metrics": names, "testDataset": "t"}, **TASKS[answers]).evaluation()
     assert held == bound("fedavg", **TASKS[answers]).evaluation()
 

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsilo.engine import fold, summation
-from fedsilo.engine.fold import StoredUpdates, mean_metrics, mean_weights
+from fedsilo.engine.fold import StoredUpdates, mean_metrics
 from fedsilo.errors import MethodError, Problem
+from fedsilo.methods.reading import mean_weights
 from fedsilo.methods.state import Tree
 from fedsilo.wire import Contract, ExpectedBlock, SigningKey, specs_of
 from tests.updates import write_update

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from fedsilo.engine.fold import FoldedUpdates
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.engine.store import JobProgress, JobStore
 from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FileDamaged, MethodError
 from fedsilo.files import durable
 from fedsilo.files.durable import DiskStep
-from fedsilo.methods.interface import Exchange, Updates
+from fedsilo.methods.interface import Exchange
 from fedsilo.methods.state import State
 from fedsilo.wire import UpdateChecker
 from tests.faults.page_cache import PageCache
@@ -150,7 +151,9 @@ def test_values_that_json_cannot_say_are_the_methods_fault(
 ) -> None:
     honest = Workflow.aggregate
 
-    def aggregate(self: Workflow, state: State, exchange: Exchange, updates: Updates, robust: None) -> State:
+    def aggregate(
+        self: Workflow, state: State, exchange: Exchange, updates: FoldedUpdates, robust: None
+    ) -> State:
         assert robust is None
         return honest(self, state, exchange, updates).with_values(loss=float("nan"))
 

@@ -17,10 +17,11 @@ from fedsilo.engine.robust import pieces
 from fedsilo.engine.robust.rule import RobustMean
 from fedsilo.errors import MethodError, QuorumLost
 from fedsilo.methods.checks import check_rule
+from fedsilo.methods.reading import Mean
 from fedsilo.methods.registry import names
 from fedsilo.methods.state import Tree
 from tests.federate import bound
-from tests.unit.methods.harness import answers
+from tests.unit.methods.harness import accepted
 
 SHAPES = {"w": (3, 4), "b": (3,)}
 
@@ -38,7 +39,7 @@ def flat(tree: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def updates_of(models: list[Tree], samples: Mapping[str, int] | None = None) -> InMemoryUpdates:
-    return answers({f"s{place}": {"model": tree} for place, tree in enumerate(models)}, samples)
+    return accepted({f"s{place}": {"model": tree} for place, tree in enumerate(models)}, samples)
 
 
 def ruled(
@@ -252,7 +253,7 @@ def test_a_rule_in_which_a_stated_sample_count_could_outvote_all_others_asks_for
 
 @pytest.mark.parametrize("rule", WEIGHING, ids=["geometric-median", "norm-clipping"])
 def test_a_rule_asks_for_nothing_where_the_method_counts_silos_alike_by_itself(rule: dict[str, Any]) -> None:
-    alike = [name for name in names() if (job := bound(name)).averages_models and job.averaging == "uniform"]
+    alike = [name for name in names() if (job := bound(name)).reads is Mean and job.averaging == "uniform"]
     assert alike
     for method in alike:
         assert faults(method, 5, rule) == "", method
@@ -268,7 +269,7 @@ def test_a_rule_that_counts_silos_alike_asks_for_no_weights() -> None:
 
 
 def test_rules_are_for_methods_whose_aggregate_is_a_mean_of_models() -> None:
-    able = {name for name in names() if bound(name).averages_models}
+    able = {name for name in names() if bound(name).reads is Mean}
     assert able >= {"fedavg", "fedavgm", "fedopt", "fedprox", "fedrs", "fedlc", "mixup", "fed-focal"}
     assert not able & {
         "fedconcat",

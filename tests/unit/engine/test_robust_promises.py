@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from fedsilo.api.aggregation import RuleSpec
 from fedsilo.engine.robust.rule import RobustMean
 from fedsilo.methods.state import Tree
-from tests.unit.methods.harness import answers
+from tests.unit.methods.harness import accepted
 
 SIZE = 12
 NORM = 0.5
@@ -92,7 +92,7 @@ def aggregate(
         tree["batches"] = np.array(count)
     sent = {name: np.zeros_like(array) for name, array in trees[0].items()}
     robust = RobustMean(RuleSpec.model_validate(rule), sent)
-    updates = answers({silo: {"model": tree} for silo, tree in zip(silos, trees, strict=True)})
+    updates = accepted({silo: {"model": tree} for silo, tree in zip(silos, trees, strict=True)})
     tree = robust.mean(updates, "model", dict.fromkeys(silos, 1 / len(silos)))
     assert json.loads(json.dumps(robust.kept, allow_nan=False)) == robust.kept
     return tree, np.array([robust.kept[silo] for silo in silos])

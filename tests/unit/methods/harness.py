@@ -21,8 +21,8 @@ from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.errors import FedsiloError
 from fedsilo.learning.models import Model
 from fedsilo.learning.training import Loss
-from fedsilo.methods import registry
 from fedsilo.methods.interface import Exchange, Phase, Reply, ServerContext, SiloContext, SiloTask
+from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State, Tree
 from fedsilo.silo.runner import TaskRunner
 from fedsilo.simulation.silos import SimulatedUpdate
@@ -81,17 +81,28 @@ ROUND = Exchange(Phase("train", 1, "train"), 1, 1, 1)
 
 def server_context(spec: FederatedJobSpec, signature: ModelSignature) -> ServerContext:
     """What the engine hands to the server half of the job."""
-    return JobContext(spec, signature, references(spec), registry.bind(spec).averaging)
+    return JobContext(spec, signature, references(spec))
 
 
 def answers(
-    sent: Mapping[str, Mapping[str, Tree]], samples: Mapping[str, int] | None = None, **metrics: float
-) -> InMemoryUpdates:
+    sent: Mapping[str, Mapping[str, Tree]],
+    samples: Mapping[str, int] | None = None,
+    rule: str = "samples",
+    **metrics: float,
+) -> Updates:
     """Updates as the server half reads them, summed as in every job.
 
     :param sent: silo -> payload kind -> tensors.
     :param samples: of each silo; 1 by default.
+    :param rule: of averaging.
     """
+    return Updates(accepted(sent, samples, **metrics), rule)
+
+
+def accepted(
+    sent: Mapping[str, Mapping[str, Tree]], samples: Mapping[str, int] | None = None, **metrics: float
+) -> InMemoryUpdates:
+    """The same as the engine has them."""
     return InMemoryUpdates(
         {
             silo: SimulatedUpdate(samples[silo] if samples else 1, metrics, blocks, None)

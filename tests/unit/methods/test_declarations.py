@@ -14,7 +14,7 @@ import pytest
 
 from fedsilo.errors import FedsiloError, ManifestInvalid, MethodError
 from fedsilo.methods import registry
-from fedsilo.methods.interface import EVALUATE, MethodConfig, Payload, Step
+from fedsilo.methods.interface import EVALUATE, LOSS, MethodConfig, Metric, Payload, Step
 from fedsilo.wire import KINDS, ModelSignature, TensorSpec
 from fedsilo.wire.contract import METRIC_RANGE
 from tests.federate import bound, job_spec
@@ -93,7 +93,7 @@ class Statistics(Diary):
             Payload("class_means", "means", ("feature",), "float64", per_class=True),
             Payload("averaged_gradients", "gradient", (2, "classes", "feature")),
         )
-        return {"send": Step(payloads, ("loss", "accuracy"))}
+        return {"send": Step(payloads, (LOSS, Metric("accuracy")))}
 
 
 def test_a_contract_lists_the_models_tensors_symbolic_shapes_and_one_block_per_class() -> None:
@@ -109,7 +109,7 @@ def test_a_contract_lists_the_models_tensors_symbolic_shapes_and_one_block_per_c
 
 def test_every_method_has_the_evaluation_and_no_step_that_it_does_not_declare() -> None:
     diary = Diary(job_spec("fedavg", 2), MethodConfig())
-    assert diary.step(EVALUATE) == Step(metrics=("accuracy", "loss"))
+    assert diary.step(EVALUATE) == Step(metrics=(Metric("accuracy"), LOSS))
     with pytest.raises(
         MethodError, match=r"method diary declares no step 'steal'; it declares \['read', 'write'\]"
     ):
@@ -120,8 +120,7 @@ class Percentages(Diary):
     """An accuracy in percent, and a count."""
 
     def steps(self) -> Mapping[str, Step]:
-        ranges = {"accuracy": (0.0, 100.0), "batches": (0.0, 1e6)}
-        return {"send": Step((), ("accuracy", "batches", "loss"), ranges)}
+        return {"send": Step((), (Metric("accuracy", (0.0, 100.0)), Metric("batches", (0.0, 1e6)), LOSS))}
 
 
 def test_an_accuracy_is_from_0_to_1_and_every_figure_is_bounded_unless_its_step_says_otherwise() -> None:

@@ -107,7 +107,7 @@ def test_the_mean_is_the_released_codes_uniform_one() -> None:
     sent = {f"silos/s{k}": {"model": {"w": npz["w0"] - npz[f"d{k}"]}} for k in range(2)}
     method = bound("fedbr", config={"contrastWeight": 0})
     job, half = server_context(method.spec, ModelSignature((), 4, 5)), method.server()
-    updates = answers(sent, {"silos/s0": 1, "silos/s1": 10})
+    updates = answers(sent, {"silos/s0": 1, "silos/s1": 10}, method.averaging)
     state = half.aggregate(job, State({"model": {"w": npz["w0"]}}), ROUND, updates)
     assert_close(state.tree("model"), {"w": npz["w1"]})
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from fedsilo.methods.interface import SiloContext, SiloTask
+from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State, Tree
 from fedsilo.wire import ModelSignature
 from tests import reference_numbers
@@ -18,7 +19,7 @@ from tests.federate import bound, runners, silo_of_file
 from tests.reference_numbers.networks import fixture_tree
 from tests.unit.methods.harness import (
     ROUND,
-    answers,
+    accepted,
     assert_close,
     bowl,
     fixture_spec,
@@ -105,11 +106,15 @@ def test_the_direction_is_the_mean_step_of_the_round_at_its_rate() -> None:
         {"w": np.array([0.0, 0.0]), "bn.running_mean": np.ones(1)},
         {"w": np.array([2.0, 2.0]), "bn.running_mean": np.zeros(1)},
     ]
-    updates = answers({f"silos/s{k}": {"model": y} for k, y in enumerate(ys)}, {"silos/s0": 3, "silos/s1": 1})
+    updates = accepted(
+        {f"silos/s{k}": {"model": y} for k, y in enumerate(ys)}, {"silos/s0": 3, "silos/s1": 1}
+    )
     for (_, update), steps in zip(updates._updates.items(), (2.0, 4.0), strict=True):
         object.__setattr__(update, "metrics", {"steps": steps})
     state = State({"model": w, "direction": {"w": np.zeros(2)}})
-    state = method.server().aggregate(job, state, replace(ROUND, phase_round=2, phase_rounds=3), updates)
+    state = method.server().aggregate(
+        job, state, replace(ROUND, phase_round=2, phase_rounds=3), Updates(updates, "samples")
+    )
     rate = 0.5 * 2 / 5
     expected = 0.75 * (w["w"] - ys[0]["w"]) / (2 * rate) + 0.25 * (w["w"] - ys[1]["w"]) / (4 * rate)
     np.testing.assert_allclose(state.tree("direction")["w"], expected)

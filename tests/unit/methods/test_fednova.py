@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from fedsilo.learning.training import LocalTraining
 from fedsilo.methods.fednova.silo import normalizer, released_normalizer
 from fedsilo.methods.interface import SiloContext
+from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State, Tree
 from fedsilo.wire import ModelSignature
 from tests import reference_numbers
@@ -22,6 +23,7 @@ from tests.reference_numbers.networks import fixture_tree
 from tests.unit.methods.harness import (
     ROUND,
     Point,
+    accepted,
     answers,
     as_recorded,
     assert_close,
@@ -130,10 +132,10 @@ def test_silos_with_more_steps_do_not_count_for_more() -> None:
     w = np.array([3.0, 4.0])
     method = bound("fednova")
     job = server_context(method.spec, SIGNATURE)
-    updates = answers({silo: {"model": {"w": w - rate * a[silo] * g}} for silo, g in gradients.items()})
+    updates = accepted({silo: {"model": {"w": w - rate * a[silo] * g}} for silo, g in gradients.items()})
     for silo, update in updates._updates.items():
         object.__setattr__(update, "metrics", {"steps": 2.0, "normalizer": a[silo]})
-    state = method.server().aggregate(job, State({"model": {"w": w}}), ROUND, updates)
+    state = method.server().aggregate(job, State({"model": {"w": w}}), ROUND, Updates(updates, "samples"))
     effective = (a["silos/s0"] + a["silos/s1"]) / 2
     np.testing.assert_allclose(state.tree("model")["w"], w - rate * effective * 0.5, rtol=1e-6)
 

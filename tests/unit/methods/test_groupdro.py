@@ -16,6 +16,7 @@ from fedsilo.learning.training import cross_entropy_loss
 from fedsilo.methods.building_blocks.mixing import mixup_loss
 from fedsilo.methods.groupdro import FIRST_LOSS, LARGEST_LOSS, LOG_WEIGHTS
 from fedsilo.methods.interface import SiloTask
+from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State
 from fedsilo.simulation.silos import SimulatedUpdate
 from fedsilo.wire import ModelSignature
@@ -26,12 +27,13 @@ from tests.unit.methods.harness import ROUND, server_context
 SILOS = ("silos/s0", "silos/s1", "silos/s2")
 
 
-def answered(losses: dict[str, float]) -> InMemoryUpdates:
+def answered(losses: dict[str, float]) -> Updates:
     """A silo's model is the number of its name."""
     sent = {silo: {"model": {"w": np.array([float(silo[-1])], np.float32)}} for silo in losses}
-    return InMemoryUpdates(
-        {silo: SimulatedUpdate(1, {FIRST_LOSS: losses[silo]}, blocks, None) for silo, blocks in sent.items()}
-    )
+    held = {
+        silo: SimulatedUpdate(1, {FIRST_LOSS: losses[silo]}, blocks, None) for silo, blocks in sent.items()
+    }
+    return Updates(InMemoryUpdates(held), "uniform")
 
 
 def test_weights_and_means_are_those_of_the_released_code() -> None:

@@ -111,8 +111,8 @@ def test_its_metrics_are_in_the_contract_of_the_steps_that_train(name: str) -> N
     declaring = bound(name, training={**training, "trainerMetrics": ["dice", "examples_seen"]})
     assert plain.all_steps() == plain.steps()
     for step, declared in declaring.all_steps().items():
-        before = plain.step(step).metrics
-        assert declared.metrics == (*before, *(("dice", "examples_seen") if "loss" in before else ())), step
+        before = plain.step(step).names
+        assert declared.names == (*before, *(("dice", "examples_seen") if "loss" in before else ())), step
     assert declaring.evaluation() == plain.evaluation()
     signature = ModelSignature((TensorSpec("w", (2,), "float32"),), 4, 5)
     contract = declaring.contract("train", signature, {})

@@ -45,7 +45,7 @@ def method(tmp_path_factory: pytest.TempPathFactory) -> Iterator[type[Method]]:
 def folded(start: State, rounds: list[dict[str, Tree]], part: float) -> Iterator[tuple[State, Tree]]:
     """State and model after each round, of which this part does not count."""
     spec = job_spec("swa", 2, len(rounds), method={"config": {"start": part}})
-    job = JobContext(spec, ModelSignature((), 4, 5), SILOS, "samples")
+    job = JobContext(spec, ModelSignature((), 4, 5), SILOS)
     half, phase = registry.bind(spec).server(), Phase("train", len(rounds), "train")
     state = start
     for number, models in enumerate(rounds, start=1):

@@ -69,21 +69,38 @@ def test_a_job_of_means_is_accepted() -> None:
             "spec.communication.download.encoding: leaves guards without the model itself",
         ),
         ({"communication": {"upload": {"encoding": "int8"}}}, "a masked update cannot be compressed"),
-        ({"method": "groupdro"}, "which reads first_loss of single silos"),
+        ({"method": "groupdro"}, "whose aggregator reads single silos' updates"),
         (
             {"method": "fedconcat", "config": CLUSTERED},
-            "which reads the class counts of single silos",
+            "for fedconcat, whose aggregator reads single silos' updates",
         ),
-        ({"method": "scaffold", "config": {"variant": "feddyn"}}, "sizes of single silos"),
-        ({"method": "feddyn", "config": {"variant": "released"}}, "sizes of single silos"),
         (
-            {"method": "fednova", "aggregation": {"weights": "uniform"}},
-            "has no meaning for fednova, which reads figures",
+            {"method": "scaffold", "config": {"variant": "feddyn"}},
+            "for scaffold, whose aggregator reads single",
+        ),
+        (
+            {"method": "feddyn", "config": {"variant": "released"}},
+            "for feddyn, whose aggregator reads single",
         ),
     ],
 )
 def test_what_sums_cannot_give_is_refused(sections: dict[str, Any], line: str) -> None:
     assert line in faults(**sections)
+
+
+@pytest.mark.parametrize(
+    ("name", "weights", "told"),
+    [
+        ("fednova", "uniform", "averages models otherwise than sums average figures, which is by samples"),
+        ("feddyn", "samples", "averages models otherwise than feddyn averages memories, which sums do not"),
+    ],
+)
+def test_weights_by_which_sums_are_not_enough_are_named(name: str, weights: str, told: str) -> None:
+    job = bound(name, 4, 3, {}, **TEST_SET, aggregation={"secure": True, "weights": weights})
+    (fault,) = [fault for fault in job.check() if fault[0] == "spec.aggregation.weights"]
+    assert fault[1] == weights and told in fault[2]
+    assert fault[3] == ("write samples" if weights == "uniform" else "write uniform")
+    assert not bound(name, 4, 3, {}, **TEST_SET, aggregation={"weights": weights}).check()
 
 
 def test_silos_that_are_not_named_are_refused() -> None:

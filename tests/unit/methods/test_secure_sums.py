@@ -21,11 +21,11 @@ from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import JobFailed, MethodError
 from fedsilo.methods import registry
 from fedsilo.methods.dann.declaration import DANN
-from fedsilo.methods.interface import Assignment, Exchange, ServerContext, ServerHalf, Updates
+from fedsilo.methods.interface import Assignment, Exchange
 from fedsilo.methods.method import Method
+from fedsilo.methods.reading import Updates
 from fedsilo.methods.secure_sums import CONFIRMED
 from fedsilo.methods.state import State, Tree
-from fedsilo.secure_aggregation.layout import Quotient
 from fedsilo.secure_aggregation.plausibility import implausible
 from fedsilo.simulation.simulate import simulate
 from fedsilo.wire import open_blob
@@ -34,107 +34,6 @@ from tests.federate import job_spec, references, silo_key
 from tests.unit.methods.forms import FORMS, form_manifest, form_spec
 
 LABELS = {"a": np.repeat([0, 1], 8), "b": np.repeat([2, 3], 6), "c": np.repeat([0, 1, 2], 4)}
-
-OTHERWISE = {"ccvr", "statistics", "tau-norm-after-ccvr"}
-"""Forms, or beginnings of their names, of which something else is read where only sums are seen."""
-
-
-class Watched:
-    """Updates of which it is noted when anything but sums is read."""
-
-    def __init__(self, updates: Updates, read: set[str]) -> None:
-        self.updates, self._read = updates, read
-
-    @property
-    def silos(self) -> tuple[str, ...]:
-        self._read.add("silos")
-        return self.updates.silos
-
-    @property
-    def count(self) -> int:
-        return self.updates.count
-
-    def samples(self, silo: str) -> int:
-        self._read.add("samples")
-        return self.updates.samples(silo)
-
-    def metrics(self, silo: str) -> Mapping[str, float]:
-        self._read.add("metrics")
-        return self.updates.metrics(silo)
-
-    def names(self, silo: str, kind: str) -> Sequence[str]:
-        self._read.add("names")
-        return self.updates.names(silo, kind)
-
-    def weighted_sum(self, kind: str, weights: Mapping[str, float]) -> Tree:
-        self._read.add("weighted sums")
-        return self.updates.weighted_sum(kind, weights)
-
-    def tensors(self, silo: str, kind: str) -> Tree:
-        self._read.add("tensors")
-        return self.updates.tensors(silo, kind)
-
-
-def read_beside_sums(directory: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """What the server half of the form's job reads of updates beside sums over all of them."""
-    manifest, read = form_manifest(directory, form, LABELS), set[str]()
-    method = registry.bind(manifest.job.spec)
-    declaration, made = type(method), type(method).server
-    mean, quotient = JobContext.mean, JobContext.quotient
-    class_means, mean_metric, totals = JobContext.class_means, JobContext.mean_metric, JobContext.totals
-
-    def watched_mean(
-        job: JobContext, updates: Any, kind: str, silos: Any = None, weights: str | None = None
-    ) -> Tree:
-        if isinstance(updates, Watched):
-            if silos is not None or weights not in (None, job.weights):
-                read.add("other means")
-            updates = updates.updates
-        return mean(job, updates, kind, silos, weights)
-
-    def watched_quotient(job: JobContext, updates: Any, divided: Quotient, **factors: float) -> Any:
-        if isinstance(updates, Watched):
-            if divided not in [step.quotient for step in method.steps().values()]:
-                read.add("other quotients")
-            updates = updates.updates
-        return quotient(job, updates, divided, **factors)
-
-    def watched_class_means(job: JobContext, updates: Any, kind: str) -> Tree:
-        return class_means(job, updates.updates if isinstance(updates, Watched) else updates, kind)
-
-    def watched_totals(job: JobContext, updates: Any, kind: str) -> Tree:
-        if isinstance(updates, Watched):
-            payloads = [payload for step in method.steps().values() for payload in step.payloads]
-            if not all(payload.total for payload in payloads if payload.kind == kind):
-                read.add("totals of what is no total")
-            updates = updates.updates
-        return totals(job, updates, kind)
-
-    def watched_mean_metric(job: JobContext, updates: Any, metric: str) -> float:
-        if isinstance(updates, Watched):
-            if job.weights != "samples":
-                read.add("other means of metrics")
-            updates = updates.updates
-        return mean_metric(job, updates, metric)
-
-    def watched(method: Method) -> ServerHalf:
-        half = made(method)
-        fold = half.aggregate
-
-        def aggregate(job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
-            return fold(job, state, exchange, Watched(updates, read))
-
-        object.__setattr__(half, "aggregate", aggregate)  # a frozen dataclass, perhaps
-        return half
-
-    monkeypatch.setattr(JobContext, "mean", watched_mean)
-    monkeypatch.setattr(JobContext, "quotient", watched_quotient)
-    monkeypatch.setattr(JobContext, "class_means", watched_class_means)
-    monkeypatch.setattr(JobContext, "mean_metric", watched_mean_metric)
-    monkeypatch.setattr(JobContext, "totals", watched_totals)
-    monkeypatch.setattr(declaration, "server", watched)
-    simulate(manifest, directory, directory / "job")
-    return read
 
 
 def changed(manifest: JobManifest, **sections: Any) -> JobManifest:
@@ -159,21 +58,21 @@ def secured(manifest: JobManifest) -> JobManifest:
     return changed(manifest, aggregation=aggregation)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_the_server_half_reads_sums_only_where_its_declaration_says_so(
-    tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    declared = registry.bind(form_spec(form, list(LABELS))).beyond_sums is None
-    if form.startswith(tuple(OTHERWISE)):
-        assert declared
-        return
-    read = read_beside_sums(tmp_path, form, monkeypatch)
-    assert declared == (not read), f"beside sums it reads {', '.join(sorted(read)) or 'nothing'}"
+def summed_forms() -> list[str]:
+    """Forms that a job may have whose aggregator sees sums alone."""
+    found = []
+    for form in FORMS:
+        spec = form_spec(form, list(LABELS))
+        aggregation = spec.aggregation.model_copy(update={"secure": True})
+        if registry.bind(spec.model_copy(update={"aggregation": aggregation})).reads is not Updates:
+            found.append(form)
+    return found
 
 
-@pytest.mark.parametrize(
-    "form", [form for form in FORMS if registry.bind(form_spec(form, list(LABELS))).beyond_sums is None]
-)
+SUMMED_FORMS = summed_forms()
+
+
+@pytest.mark.parametrize("form", SUMMED_FORMS)
 def test_sums_end_in_the_model_of_the_plain_job(tmp_path: Path, form: str) -> None:
     ours, theirs = both(form_manifest(tmp_path, form, LABELS), tmp_path)
     assert ours.keys() == theirs.keys()
@@ -233,9 +132,6 @@ def asked_in(manifest: JobManifest, directory: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Workflow, "assign", noted)
     simulate(secured(manifest), directory, directory / "job")
     return asked
-
-
-SUMMED_FORMS = [form for form in FORMS if registry.bind(form_spec(form, list(LABELS))).beyond_sums is None]
 
 
 @pytest.mark.parametrize("form", SUMMED_FORMS)

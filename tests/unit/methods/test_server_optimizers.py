@@ -22,12 +22,12 @@ from tests.unit.methods.harness import ROUND, answers, as_recorded, assert_close
 SILOS = ("silos/s0", "silos/s1")
 
 
-def opened(method: str, model: Tree, config: Mapping[str, Any]) -> tuple[JobContext, ServerHalf, State]:
+def opened(method: str, model: Tree, config: Mapping[str, Any]) -> tuple[JobContext, ServerHalf[Any], State]:
     """Context, server half and first state of a job of two silos that begins with this model."""
     spec = job_spec(method, 2, method={"config": config})
     tensors = tuple(TensorSpec(name, array.shape, str(array.dtype)) for name, array in model.items())
     bound = registry.bind(spec)
-    job = JobContext(spec, ModelSignature(tensors, 4, 5), references(spec), bound.averaging, initial=model)
+    job = JobContext(spec, ModelSignature(tensors, 4, 5), references(spec), initial=model)
     half = bound.server()
     return job, half, half.start(job)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -11,9 +12,10 @@ from hypothesis import strategies as st
 
 from fedsilo.errors import MethodError, Problem
 from fedsilo.secure_aggregation.clipping import clipped
-from fedsilo.secure_aggregation.layout import Layout, Quotient
+from fedsilo.secure_aggregation.layout import Layout
 from fedsilo.secure_aggregation.parts import INTEGER_BOUND, SAMPLES_BOUND, VALUE_BOUND, Weights
 from fedsilo.wire import Contract, ExpectedBlock
+from fedsilo.wire.combine import Added, Averaged, CountedMean, Quotient
 
 CONTRACT = Contract(
     (
@@ -107,6 +109,12 @@ def test_silos_without_samples_have_no_weighted_mean() -> None:
         layout.decode(total(layout, [(0, {}, tensors)]), 1)
 
 
+def divided(contract: Contract, over: Quotient) -> Contract:
+    """The contract whose model is divided, too."""
+    blocks = (replace(b, combine=Averaged(over)) if b.kind == "model" else b for b in contract.blocks)
+    return replace(contract, blocks=tuple(blocks))
+
+
 DIVIDED = Contract(
     (ExpectedBlock("model", "weight", (2, 3), "float32"), CONTRACT.blocks[1]), ("loss", "steps")
 )
@@ -122,7 +130,7 @@ def test_a_quotient_is_the_sum_of_what_is_divided(
     silos: list[tuple[int, int]], weights: Weights, own: Literal["uniform"] | None, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    layout = Layout(DIVIDED, 50, weights, Quotient("steps", own))
+    layout = Layout(divided(DIVIDED, Quotient("steps", own)), 50, weights)
     updates: list[Update] = []
     for samples, steps in silos:
         _, metrics, tensors = update(rng, samples)
@@ -146,11 +154,13 @@ def test_a_quotient_is_the_sum_of_what_is_divided(
 OF_CLASSES = Contract(
     (
         *(
-            ExpectedBlock("class_means", f"count/{label}", (), "int64", label, total=True)
+            ExpectedBlock("class_means", f"count/{label}", (), "int64", label, combine=Added())
             for label in (0, 1, 2)
         ),
         *(
-            ExpectedBlock("class_means", f"mean/{label}", (2,), "float64", label, counted=f"count/{label}")
+            ExpectedBlock(
+                "class_means", f"mean/{label}", (2,), "float64", label, combine=CountedMean(f"count/{label}")
+            )
             for label in (0, 1, 2)
         ),
         *(
@@ -177,9 +187,9 @@ def test_a_class_is_averaged_over_the_silos_that_sent_it() -> None:
 
 
 ROWS = (
-    ExpectedBlock("confusion", "confusion/0", (2,), "int64", 0, total=True),
-    ExpectedBlock("confusion", "confusion/1", (2,), "int64", 1, total=True),
-    ExpectedBlock("confusion", "calibration", (2,), "float64", total=True),
+    ExpectedBlock("confusion", "confusion/0", (2,), "int64", 0, combine=Added()),
+    ExpectedBlock("confusion", "confusion/1", (2,), "int64", 1, combine=Added()),
+    ExpectedBlock("confusion", "calibration", (2,), "float64", combine=Added()),
 )
 SCORES = Contract(ROWS, ("accuracy", "auroc"))
 
@@ -235,7 +245,7 @@ def test_a_model_of_another_shape_is_no_change() -> None:
 
 
 FIGURES = Contract(
-    (*CONTRACT.blocks, ExpectedBlock("confusion", "confusion/0", (2,), "int64", 0, total=True)),
+    (*CONTRACT.blocks, ExpectedBlock("confusion", "confusion/0", (2,), "int64", 0, combine=Added())),
     ("accuracy", "auroc", "steps"),
     ranges={"accuracy": (0.0, 1.0), "auroc": (0.0, 1.0)},
 )
@@ -256,7 +266,7 @@ def honest_total(layout: Layout) -> np.ndarray:
 @pytest.mark.parametrize("weights", ["samples", "uniform"])
 def test_a_sum_in_which_masks_are_left_is_refused_wherever_they_are(weights: Weights) -> None:
     """One number of the vector after the other is a random one, or lies just outside of what silos can have."""
-    layout = Layout(FIGURES, 4, weights, Quotient("steps"), frozenset(["auroc"]))
+    layout = Layout(divided(FIGURES, Quotient("steps")), 4, weights, frozenset(["auroc"]))
     honest = honest_total(layout)
     assert layout.decode(honest, 3).metrics["accuracy"] == 1.0
     for place in range(layout.size):

@@ -12,6 +12,7 @@ from fedsilo.errors import Problem
 from fedsilo.secure_aggregation.layout import Layout
 from fedsilo.secure_aggregation.parts import Summed
 from fedsilo.wire import Contract, ExpectedBlock
+from fedsilo.wire.combine import Added, CountedMean, SquaredDeviations
 
 NAMES = ("count", "missing", "mean", "m2")
 
@@ -19,10 +20,12 @@ NAMES = ("count", "missing", "mean", "m2")
 def contract(features: int) -> Contract:
     return Contract(
         (
-            ExpectedBlock("feature_statistics", "count", (features,), "int64", total=True),
-            ExpectedBlock("feature_statistics", "missing", (features,), "int64", total=True),
-            ExpectedBlock("feature_statistics", "mean", (features,), "float64", counted="count"),
-            ExpectedBlock("feature_statistics", "m2", (features,), "float64", counted="count", about="mean"),
+            ExpectedBlock("feature_statistics", "count", (features,), "int64", combine=Added()),
+            ExpectedBlock("feature_statistics", "missing", (features,), "int64", combine=Added()),
+            ExpectedBlock("feature_statistics", "mean", (features,), "float64", combine=CountedMean("count")),
+            ExpectedBlock(
+                "feature_statistics", "m2", (features,), "float64", combine=SquaredDeviations("mean")
+            ),
         )
     )
 

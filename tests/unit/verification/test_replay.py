@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 from fedsilo.api.allowed_imports import looking_at
+from fedsilo.engine.fold import FoldedUpdates
 from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FileDamaged, ImportNotAllowed, JobFailed, ManifestInvalid, ProvenanceInvalid
 from fedsilo.methods import registry
-from fedsilo.methods.interface import Assignment, Exchange, Snapshot, Updates
+from fedsilo.methods.interface import Assignment, Exchange, Snapshot
 from fedsilo.methods.state import State, Tree
 from fedsilo.verification.chain import verify
 from fedsilo.verification.place import find
@@ -77,7 +78,7 @@ def changed(tree: Tree) -> Tree:
 def test_a_fold_that_was_not_the_methods_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Workflow.aggregate
 
-    def lie(self: Workflow, state: State, exchange: Exchange, updates: Updates, robust: None) -> State:
+    def lie(self: Workflow, state: State, exchange: Exchange, updates: FoldedUpdates, robust: None) -> State:
         after = honest(self, state, exchange, updates)
         return after.with_trees(model=changed(after.tree("model"))) if exchange.round == 2 else after
 
@@ -105,7 +106,7 @@ def test_updates_that_a_job_would_have_ended_with_are_named(
 def test_values_that_are_not_the_methods_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Workflow.aggregate
 
-    def lie(self: Workflow, state: State, exchange: Exchange, updates: Updates, robust: None) -> State:
+    def lie(self: Workflow, state: State, exchange: Exchange, updates: FoldedUpdates, robust: None) -> State:
         return honest(self, state, exchange, updates).with_values(note=exchange.round)
 
     directory = lying(monkeypatch, tmp_path, "aggregate", lie)
