@@ -15,8 +15,8 @@ from fedsilo.api.loading import JobManifest
 from fedsilo.data.loaders import load_whole
 from fedsilo.data.partitions import partition
 from fedsilo.learning.seeding import derive_seed
-from fedsilo.methods import registry
 from fedsilo.methods.schedule import participants as draw
+from fedsilo.transforms.plan import JobPlan
 from fedsilo.wire import write_tensors
 
 Weights = dict[str, Tensor]
@@ -35,7 +35,7 @@ class Clients:
         self.features, self.labels = torch.tensor(arrays.features), torch.tensor(arrays.labels)
         parts = partition(arrays.labels, dataset.partition)
         self.parts = {name: torch.tensor(part) for name, part in zip(self.names, parts, strict=True)}
-        exchanges = registry.bind(spec).exchanges()
+        exchanges = JobPlan.of(spec).exchanges
         self.rounds = [draw(spec, exchange, self.names) for exchange in exchanges]
 
     @property

@@ -33,6 +33,7 @@ import numpy as np
 
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.methods import registry
+from fedsilo.transforms.plan import JobPlan
 from fedsilo.wire import (
     FINISH,
     ModelSignature,
@@ -220,7 +221,7 @@ def write_answer(silo: Silo, task: Task, digest: bytes, blob: Path, update: Path
     factor = np.float32(1 + int(silo.name[1:]) / 100)
     with open_blob(blob) as tensors:
         signature = ModelSignature(tuple(tensors.specs.values()), CLASSES, WIDTHS[-1])
-        contract = method.contract(task.step, signature, {})
+        contract = JobPlan(method).contract(task.step, signature, {})
         header = UpdateHeader(
             job=JOB,
             task=task.task,

@@ -22,13 +22,13 @@ from fedsilo.errors import FedsiloError, ImportNotAllowed
 from fedsilo.learning.catalogue import check_model
 from fedsilo.learning.metrics.chosen import check_metrics
 from fedsilo.methods import registry
-from fedsilo.methods.checks import check_job
 from fedsilo.methods.method import Method
 from fedsilo.methods.selection import check_selection
 from fedsilo.tasks.interface import OWN
 from fedsilo.tasks.language import Language
 from fedsilo.tasks.registry import bind, check_task, kind_of
 from fedsilo.tasks.segmentation import Segmentation
+from fedsilo.transforms.conflicts import check_job
 
 Source = Path | str | Sequence[Mapping[str, Any]]
 """A file, or the documents of one as mappings."""

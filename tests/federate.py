@@ -36,13 +36,13 @@ from fedsilo.methods import registry
 from fedsilo.methods.differential_privacy import planned_mechanisms
 from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.method import Method
-from fedsilo.methods.silo_privacy import UpdatePrivacy
 from fedsilo.methods.state import State, Tree
 from fedsilo.silo.context import open_context
 from fedsilo.silo.policy import ReplyLimits
 from fedsilo.silo.runner import TaskRunner
 from fedsilo.silo.secret import Secret
 from fedsilo.silo.volume import Volume
+from fedsilo.transforms.update_noise.privacy import UpdatePrivacy
 from fedsilo.wire import KINDS, Contract, SigningKey, Task, UpdateChecker, open_blob, open_task, task_digest
 from fedsilo_agent.guard.inspection import sign_reply
 from fedsilo_agent.guard.update_noise import UpdateNoise

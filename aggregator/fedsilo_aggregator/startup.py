@@ -16,7 +16,6 @@ from fedsilo.engine.context import JobContext
 from fedsilo.engine.initial_weights import initial_weights
 from fedsilo.engine.public_dataset import PublicDataset
 from fedsilo.engine.round_engine import RoundEngine
-from fedsilo.engine.secure_sums import SecureSums
 from fedsilo.engine.store import JobIdentity, JobStore
 from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FedsiloError, ManifestInvalid, WorkdirConflict
@@ -28,6 +27,7 @@ from fedsilo.learning.lazy_torch import is_torch_imported, prepare_numerics
 from fedsilo.methods import registry
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import StoredTree
+from fedsilo.transforms.secure_sum.protocol import SecureSums
 from fedsilo.wire import SigningKey
 from fedsilo_aggregator.config import AggregatorConfig
 

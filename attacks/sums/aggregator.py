@@ -10,7 +10,10 @@ import numpy as np
 
 from attacks.sums.guards import Guards
 from fedsilo.errors import FedsiloError
-from fedsilo.methods.secure_sums import (
+from fedsilo.secure_aggregation.aggregator_side import unmask
+from fedsilo.secure_aggregation.messages import KeyAnnouncement, SumContext, Unmasking, parted
+from fedsilo.secure_aggregation.silo_side import SEALED_BYTES
+from fedsilo.transforms.secure_sum.steps import (
     ANNOUNCED,
     CONFIRMED,
     KEYS,
@@ -20,9 +23,6 @@ from fedsilo.methods.secure_sums import (
     UNMASK,
     sum_context,
 )
-from fedsilo.secure_aggregation.aggregator_side import unmask
-from fedsilo.secure_aggregation.messages import KeyAnnouncement, SumContext, Unmasking, parted
-from fedsilo.secure_aggregation.silo_side import SEALED_BYTES
 from fedsilo.wire import Tree
 
 Rows = Mapping[str, np.ndarray]

@@ -23,9 +23,10 @@ from fedsilo.api.loading import JobManifest, load_document
 from fedsilo.api.silo import Silo
 from fedsilo.methods import registry
 from fedsilo.methods.interface import EVALUATE
-from fedsilo.methods.secure_sums import STEPS
 from fedsilo.secure_aggregation.layout import Layout
 from fedsilo.silo.volume import Volume
+from fedsilo.transforms.plan import JobPlan
+from fedsilo.transforms.secure_sum.steps import STEPS, layout_of
 from fedsilo.wire import (
     BlobLink,
     Contract,
@@ -138,13 +139,13 @@ class Guards:
 
     def contract(self, step: str) -> Contract:
         """What may come back for a task of this step."""
-        return self.method.contract(step, signature_of(model_of(0)), {})
+        return JobPlan(self.method).contract(step, signature_of(model_of(0)), {})
 
     def layout(self, step: str) -> Layout:
         """The vector in which updates of this step are summed."""
         summed = self.contract(step).summed
         assert summed is not None
-        return self.method.layout(step, summed)
+        return layout_of(self.method, summed)
 
     def answer(self, silo: str, step: str, model: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """What the trainer of a silo makes of a model: a function of both, which stands for training on its data."""

@@ -13,11 +13,11 @@ import torch
 from benchmarks.gpu.cases import Case, Figures, Setting
 from benchmarks.gpu.clock import now
 from benchmarks.training import examples, job_of
-from fedsilo.engine.held_updates import InMemoryUpdates
 from fedsilo.learning.evaluation import evaluate
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import build_module
 from fedsilo.methods.state import Tree
+from fedsilo.updates.held import InMemoryUpdates
 
 SILOS = 8
 TENSORS = 10

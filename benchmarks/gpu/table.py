@@ -18,7 +18,7 @@ from benchmarks.tables import checkpoint, definition, layouts, results
 from benchmarks.tables.cells import Cell, cells
 from benchmarks.tables.definition import Chosen
 from benchmarks.tables.running import Place, run_all
-from fedsilo.methods import registry
+from fedsilo.transforms.plan import JobPlan
 
 TABLE, COLUMN, ROWS = "fedconcat-1", "cifar10-dir0.1", ("FedAvg", "FedConcat")
 OPEN, RUNS = "open", "cells.jsonl"
@@ -65,7 +65,7 @@ def continued(
         data, cell = made_up(setting.into / "data"), reduced(cell)
     if not (data / "cifar10-jpeg.npz").exists() and not (data / "cifar-10-batches-py").exists():
         raise Skipped("no CIFAR-10 in the folder that --data names")
-    of = registry.bind(cell.manifest(data, setting.device).job.spec).exchanges()[-1].round
+    of = JobPlan.of(cell.manifest(data, setting.device).job.spec).exchanges[-1].round
     now = time.monotonic()
     until = now + (ends - now) / sharing
     lines = setting.into / RUNS

@@ -24,9 +24,9 @@ from fedsilo.learning.examples import Examples, batches
 from fedsilo.learning.models import Model, as_model, build_model, initial_model
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.learning.training import learning_rate
-from fedsilo.methods import registry
 from fedsilo.methods.schedule import is_evaluated, participants
 from fedsilo.simulation.data import SharedData
+from fedsilo.transforms.plan import JobPlan
 
 Batch = tuple[Tensor, Tensor]
 """Features (n, *input shape), and classes (n,)."""
@@ -87,7 +87,7 @@ class Federation:
 
     def drawn(self, round: int) -> tuple[str, ...]:
         """The silos of a round."""
-        exchanges = registry.bind(self.spec).exchanges()
+        exchanges = JobPlan.of(self.spec).exchanges
         exchange = next(each for each in exchanges if each.round == round and each.phase.step == "train")
         return participants(self.spec, exchange, list(self.silos))
 

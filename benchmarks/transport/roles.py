@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.transport.processes import START, fork_each, shared_out
 from benchmarks.transport.steps import Recorder
+from fedsilo.transforms.plan import JobPlan
 
 if TYPE_CHECKING:
     from fedsilo.methods.interface import Reply, SiloTask
@@ -125,7 +126,7 @@ def train(directory: Path, recorder: Recorder, steps: str) -> Callable[[list[str
         volume = Volume(directory / "silos" / name)
         agent = load_document(volume.root / "agent.json", SiloAgent).spec
         method = registry.bind(agent.job.spec)
-        mailbox = Mailbox(volume, method.exchanges())
+        mailbox = Mailbox(volume, JobPlan(method).exchanges)
         _announce(directory, volume, mailbox, agent.job.spec.data.class_count)
         try:
             Trainer(mailbox, Echo(), PersonalModel(volume.state, method, str(agent.silo))).run()  # type: ignore[arg-type]

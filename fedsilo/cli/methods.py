@@ -24,8 +24,9 @@ from fedsilo.methods.differential_privacy import uncovered
 from fedsilo.methods.interface import EVALUATE, EVALUATION, Payload, Step
 from fedsilo.methods.method import Method
 from fedsilo.methods.reading import Mean, Sums, Updates
-from fedsilo.methods.silo_privacy import uncovered_silo
 from fedsilo.payload_kinds import count_samples
+from fedsilo.transforms.plan import JobPlan
+from fedsilo.transforms.update_noise.conflicts import uncovered_silo
 from fedsilo.wire.tensors import DTYPES
 
 ROUNDS = 10
@@ -196,7 +197,7 @@ def _secured(method: Method) -> Method:
 def _steps(method: Method | None) -> Mapping[str, Step]:
     if method is None:
         return {EVALUATE: EVALUATION}
-    scoring = {EVALUATE: method.evaluation()} if method.makes_models else {}
+    scoring = {name: step for name, step in JobPlan(method).steps.items() if name == EVALUATE}
     return {**scoring, **method.steps()}
 
 

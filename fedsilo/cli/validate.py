@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
 
 def summary(federation: JobManifest) -> str:
     """The job at a glance: who trains what, for how long, and how many must answer."""
-    from fedsilo.methods.secure_sums import sums_text
+    from fedsilo.transforms.secure_sum.steps import sums_text
 
     spec = federation.job.spec
     silos = len(federation.silos)

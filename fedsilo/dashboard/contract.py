@@ -9,9 +9,9 @@ from pydantic import ValidationError
 
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.errors import FedsiloError
-from fedsilo.methods import registry
 from fedsilo.methods.interface import EVALUATE, PREPROCESSING, Payload, Phase, Step
 from fedsilo.payload_kinds import count_samples, describe_kind
+from fedsilo.transforms.plan import JobPlan
 
 
 def contract(spec: Mapping[str, Any], parameters: int | None) -> dict[str, Any]:
@@ -21,12 +21,13 @@ def contract(spec: Mapping[str, Any], parameters: int | None) -> dict[str, Any]:
     """
     try:
         job = FederatedJobSpec.model_validate(spec)
-        method = registry.bind(job)
-        steps, phases = method.all_steps(), method.phases()
+        plan = JobPlan.of(job)
+        method, phases = plan.method, plan.method.phases()
+        steps = {name: step for name, step in plan.steps.items() if name != EVALUATE}
     except (FedsiloError, ValidationError):
         name = (spec.get("method") or {}).get("name", "of this job")
         return {"unknown": f"The method {name} is not installed here, so what it receives cannot be told."}
-    evaluation = method.evaluation()
+    evaluation = plan.steps.get(EVALUATE, Step())
     declared = {**steps, EVALUATE: evaluation}
     received = {name: list(_payloads(step, job, parameters)) for name, step in declared.items()}
     rows = [
@@ -35,7 +36,7 @@ def contract(spec: Mapping[str, Any], parameters: int | None) -> dict[str, Any]:
             "rounds": phase.rounds,
             "silos": "all silos" if phase.everyone or job.participation.fraction == 1 else "the silos drawn",
             "receives": received[phase.step],
-            "figures": list(steps[phase.step].metrics),
+            "figures": list(steps[phase.step].names),
         }
         for phase in [*_preparation(steps), *phases]
     ]
@@ -47,7 +48,7 @@ def contract(spec: Mapping[str, Any], parameters: int | None) -> dict[str, Any]:
                 "rounds": -(-sum(phase.rounds for phase in phases) // job.evaluation.every),
                 "silos": "all silos",
                 "receives": received[EVALUATE],
-                "figures": list(evaluation.metrics),
+                "figures": list(evaluation.names),
             }
         )
     asked = [*(phase.step for phase in (*_preparation(steps), *phases)), EVALUATE]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,14 +33,14 @@ class JobContext(ServerContext):
     :param initial: its initial weights; None where they are drawn from the job's seed.
     :param drawn: file of the weights that were drawn, as long as it is there; without it, they are drawn again.
     :param public: the job's public dataset, where its method reads one.
-    :param preprocessing: what networks do with raw values first, where the job does anything.
+    :param prepared: a network -> the network as it takes raw values.
     """
 
     parts: Parts | None = None
     initial: StoredTree | Tree | None = None
     drawn: Path | None = None
     public: PublicDataset | None = None
-    preprocessing: Tree | None = None
+    prepared: Callable[[nn.Module], nn.Module] | None = None
 
     @classmethod
     def of(
@@ -108,7 +108,9 @@ class JobContext(ServerContext):
         from fedsilo.engine.scoring import network
         from fedsilo.learning.devices import pick_device
 
-        return network(self.spec, tree, self.preprocessing).to(pick_device(self.spec.training.device))
+        module = network(self.spec, tree)
+        module = module if self.prepared is None else self.prepared(module)
+        return module.to(pick_device(self.spec.training.device))
 
     def seed(self, *purpose: str | int) -> int:
         """Seed for a purpose, derived from the job's seed."""

@@ -15,9 +15,9 @@ from fedsilo.engine.sealing import SealedTask
 from fedsilo.errors import FileDamaged, Problem, SiloFailed
 from fedsilo.files.durable import remove, rename, sync_directory, unlink
 from fedsilo.files.json_files import read_with_digest, require_fields, write_with_digest
-from fedsilo.methods.interface import Assignment, Exchange
+from fedsilo.methods.interface import Exchange
 from fedsilo.methods.schedule import exchange_id
-from fedsilo.methods.state import State
+from fedsilo.transforms.transform import Broadcast
 from fedsilo.wire import (
     AcceptedUpdate,
     Expected,
@@ -58,9 +58,8 @@ class OpenExchange:
     time so far.
 
     :param tasks: silo -> its task.
-    :param offered: state that has the trees which the tasks hand out.
-    :param assignments: silo -> what its task says.
-    :param broadcast: digests of the blobs that the tasks refer to.
+    :param broadcast: what the tasks hand out.
+    :param blobs: digests of the blobs that the tasks refer to.
     :ivar damaged: silos whose accepted update was found damaged after a restart, and dropped.
     """
 
@@ -68,9 +67,8 @@ class OpenExchange:
     exchange: Exchange
     directory: Path
     tasks: Mapping[str, SealedTask]
-    offered: State
-    assignments: Mapping[str, Assignment]
-    broadcast: frozenset[str]
+    broadcast: Broadcast
+    blobs: frozenset[str]
     round: OpenRound
     accepted: dict[str, str] = field(default_factory=dict)
     failure: SiloFailed | None = None

@@ -27,6 +27,7 @@ from fedsilo.engine.provenance import FILE as PROVENANCE
 from fedsilo.engine.record import Record, counted_silos, total_samples
 from fedsilo.files.durable import write_durably
 from fedsilo.methods.method import Method
+from fedsilo.transforms.plan import JobPlan
 
 log = logging.getLogger("fedsilo.engine")
 
@@ -180,7 +181,7 @@ def _making(sources: CardSources) -> list[str]:
 
 def _rounds(sources: CardSources) -> list[str]:
     number, best = sources.description.get("round"), sources.spec.evaluation.best
-    planned = max(exchange.round for exchange in sources.method.exchanges())
+    planned = max(exchange.round for exchange in JobPlan(sources.method).exchanges)
     said = f"{len(sources.history)} of {counted(planned, 'round')} were run."
     if best is not None and number is not None:
         said += f" The model is that of round {number}, which is best by `{best.metric}`."

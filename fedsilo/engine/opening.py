@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fedsilo.engine.exchange import OpenExchange
 from fedsilo.engine.sealing import TaskSealer
 from fedsilo.engine.store import JobStore
@@ -19,27 +21,26 @@ def open_exchange(
     :raises MethodError: when the method's server half fails.
     """
     round = workflow.round(state, exchange)
-    assigned, assignments = workflow.assign(state, exchange, round.silos)
-    offered = workflow.stored(assigned, store.blobs)
-    trees = offered.refs()
+    assigned = workflow.assign(state, exchange, round.silos)
+    broadcast = replace(assigned, state=workflow.stored(assigned.state, store.blobs))
+    trees, given = broadcast.state.refs(), broadcast.tasks
     tasks = {
         silo: sealer.seal(
             exchange,
             silo,
-            assignments[silo],
+            given[silo],
             trees,
-            workflow.contract(exchange.phase.step, assignments[silo].settings),
+            workflow.contract(exchange.phase.step, given[silo].settings),
         )
         for silo in round.silos
     }
-    handed_out = {tree for given in assignments.values() for tree in given.trees.values()}
+    handed_out = {tree for task in given.values() for tree in task.trees.values()}
     return OpenExchange(
         job=sealer.identity.uid,
         exchange=exchange,
         directory=store.exchange(exchange_id(exchange), bool(workflow.spec.aggregator.keep_updates)),
         tasks=tasks,
-        offered=offered,
-        assignments=assignments,
-        broadcast=frozenset(trees[tree].digest for tree in handed_out),
+        broadcast=broadcast,
+        blobs=frozenset(trees[tree].digest for tree in handed_out),
         round=round,
     )

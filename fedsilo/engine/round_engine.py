@@ -18,7 +18,6 @@ from fedsilo.data.schema import Schema
 from fedsilo.engine.announcements import Announcements, Moment
 from fedsilo.engine.ending import write_ending
 from fedsilo.engine.exchange import OpenExchange, StoredUpdate
-from fedsilo.engine.fold import StoredUpdates
 from fedsilo.engine.opening import open_exchange
 from fedsilo.engine.provenance import job_line, new_lines
 from fedsilo.engine.record import Record, round_record, with_figures
@@ -33,6 +32,7 @@ from fedsilo.methods.schedule import exchange_id, is_task_of, task_id
 from fedsilo.methods.state import State
 from fedsilo.readiness.announced import AnnouncedFinding
 from fedsilo.readiness.finding import ReadinessFinding
+from fedsilo.updates.folded import StoredUpdates
 from fedsilo.wire import AcceptedUpdate, Expected, SigningKey, VerifyKey
 
 log = logging.getLogger("fedsilo.engine")
@@ -148,7 +148,7 @@ class RoundEngine:
     def blob(self, digest: str) -> Path | None:
         """File of a blob that the open exchange hands out."""
         current = self._current
-        return self._store.blobs / digest if current and digest in current.broadcast else None
+        return self._store.blobs / digest if current and digest in current.blobs else None
 
     def accepted(self, task: str) -> str | None:
         """Digest of the update that was accepted for a task of this or an earlier round."""
@@ -315,7 +315,7 @@ class RoundEngine:
         current, position = self._current, self._progress.position
         keep = {ref.digest for ref in self._progress.state.refs().values()}
         if current is not None:
-            keep |= current.broadcast
+            keep |= current.blobs
         following = self._workflow.exchanges[position : position + 1] if self.result is None else ()
         self._store.sweep(keep, exchange_id(following[0]) if following else None)
         self._swept = True
@@ -328,7 +328,7 @@ class RoundEngine:
         sizes = {silo: update.size for silo, update in stored.items()}
         record = round_record(self._progress.record, exchange, current.round, current.accepted, sizes)
         updates = StoredUpdates({silo: update.path for silo, update in stored.items()})
-        state, found = self._workflow.fold(before, exchange, updates, current.offered, current.assignments)
+        state, found = self._workflow.fold(before, exchange, updates, current.broadcast)
         state = self._stored(state)
         release_free_memory()
         return state, with_figures(record, found, self._workflow.score(state, exchange))

@@ -20,8 +20,7 @@ from fedsilo.learning.examples import Examples
 from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.learning.metrics.confusion import Figures
 from fedsilo.learning.metrics.scores import Scores, require_metrics
-from fedsilo.learning.models import build_module, load_tree, with_preprocessing
-from fedsilo.learning.preprocessing import Preprocessing
+from fedsilo.learning.models import build_module, load_tree
 from fedsilo.tasks.registry import bind
 
 
@@ -55,28 +54,18 @@ class GlobalEvaluation:
         """The evaluation of a job; None where it names no test set, and silos score the model."""
         return None if spec.evaluation.test_dataset is None else cls(spec, root)
 
-    def score(
-        self,
-        tree: Mapping[str, np.ndarray],
-        architecture: ModelSpec,
-        preprocessing: Mapping[str, np.ndarray] | None = None,
-    ) -> Figures:
-        """The learning task's metrics and loss, and the job's metrics, of these weights on the test set.
-
-        :param preprocessing: what is done with the raw values of the test set, where the job does anything.
-        """
+    def score(self, network: nn.Module) -> Figures:
+        """The learning task's metrics and loss, and the job's metrics, of a network on the test set."""
         if self._mismatch is not None:
             raise self._mismatch
-        spec = self._spec
-        model, task = network(spec, tree, preprocessing, architecture), bind(spec.task, spec.data)
+        task = bind(self._spec.task, self._spec.data)
         scores = Scores(self._metrics, task)
-        return evaluate(model.to(self._device), self._examples, scores=scores, task=task).figures
+        return evaluate(network.to(self._device), self._examples, scores=scores, task=task).figures
 
 
 def network(
     spec: FederatedJobSpec,
     tree: Mapping[str, np.ndarray],
-    preprocessing: Mapping[str, np.ndarray] | None = None,
     architecture: ModelSpec | None = None,
 ) -> nn.Module:
     """A network of the job with these weights, on the CPU.
@@ -85,8 +74,6 @@ def network(
     """
     model = build_module(architecture or spec.model, spec.data, 0, spec.task)
     load_tree(model, ReadOnce(tree))
-    if preprocessing is not None:
-        with_preprocessing(model, Preprocessing(preprocessing))
     return model
 
 

@@ -27,9 +27,9 @@ from fedsilo.api.timestamps import timestamp
 from fedsilo.engine.record import class_figures, counted_silos, curve, receipts
 from fedsilo.engine.result import Result
 from fedsilo.engine.running_job import CurrentExchange, RunningJob
-from fedsilo.engine.selection import best_round
 from fedsilo.methods.interface import EVALUATE, PREPROCESSING
 from fedsilo.readiness.finding import ReadinessFinding
+from fedsilo.transforms.best_model.selection import best_round
 
 OUTCOMES = {"accepted": "bytes", "failed": "failed", "missing": "missing"}
 """Outcome of a silo in a round -> the field of the round's record that names the silos with it."""

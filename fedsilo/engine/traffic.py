@@ -8,21 +8,21 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from fedsilo.engine.context import JobContext
-from fedsilo.engine.fold import FoldedUpdates
 from fedsilo.engine.public_dataset import NoExamples
-from fedsilo.engine.summation import FlatTensor, HeldTensor
 from fedsilo.engine.workflow import Workflow
 from fedsilo.learning.models import initial_model
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.methods.interface import INITIAL, Assignment, Exchange
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import Tree
+from fedsilo.updates.folded import FoldedUpdates
+from fedsilo.updates.summation import FlatTensor, HeldTensor
 from fedsilo.wire import BlobRef, Contract, ModelSignature
 
 
@@ -112,21 +112,23 @@ class _SyntheticRounds:
 
     def run(self, exchange: Exchange, traffic: PhaseTraffic) -> None:
         """One exchange: note its bytes, and fold synthetic updates."""
-        offered, assignments = self._workflow.assign(self._state, exchange, self._silos)
-        self._note_blobs(self._workflow.stored(offered, self._blobs).refs(), assignments, traffic)
+        assigned = self._workflow.assign(self._state, exchange, self._silos)
+        broadcast = replace(assigned, state=self._workflow.stored(assigned.state, self._blobs))
+        assignments = broadcast.tasks
+        self._note_blobs(broadcast.state.refs(), assignments, traffic)
         contracts = {
             silo: self._workflow.contract(exchange.phase.step, assignment.settings)
             for silo, assignment in assignments.items()
         }
         traffic.up = max(traffic.up, *(self._sent(exchange, given) for given in assignments.values()))
         updates = SyntheticUpdates(contracts, self._initial, exchange.round)
-        after = self._workflow.aggregate(self._state, exchange, updates)
+        after = self._workflow.aggregated(self._state, exchange, updates)
         self._state = self._workflow.stored(after, self._blobs)
 
     def _sent(self, exchange: Exchange, assignment: Assignment) -> int:
         """Bytes of an update; where it is masked, which doubles them, without the messages that go with it."""
-        method, step = self._workflow.method, exchange.phase.step
-        return method.contract(step, self._signature, assignment.settings).max_bytes()
+        plan, step = self._workflow.plan, exchange.phase.step
+        return plan.contract(step, self._signature, assignment.settings).max_bytes()
 
     def _note_blobs(
         self, refs: Mapping[str, BlobRef], assignments: Mapping[str, Assignment], traffic: PhaseTraffic

@@ -36,12 +36,12 @@ from fedsilo.learning.training import LocalTraining, fit
 from fedsilo.local.evaluation import pooled
 from fedsilo.logs import start_logging
 from fedsilo.methods.building_blocks.feature_statistics import pool_examples
-from fedsilo.methods.building_blocks.preprocessing import numbers_of
 from fedsilo.methods.state import StoredTree
 from fedsilo.process import exit_with_parent, run_until_done
 from fedsilo.silo.context import trained_by_the_job
 from fedsilo.silo.examples import load_examples
 from fedsilo.tasks.registry import bind
+from fedsilo.transforms.preprocessing.numbers import numbers_of
 
 
 def train_locally(

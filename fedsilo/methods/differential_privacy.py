@@ -1,6 +1,6 @@
 """What a job's `spec.privacy.differentialPrivacy` comes to: mechanisms, noise, epsilon, and what it cannot cover.
 
-That of single examples, which a silo's trainer sees to; `silo_privacy` has that of whole silos.
+That of single examples and persons, which a silo's trainer sees to.
 
 Every silo has the noise with which all that it may send in the whole job, in every round and phase, is of the job's
 epsilon: equal noise multipliers in all mechanisms, composed by `fedsilo.privacy.accounting`. That depends on the number
@@ -13,19 +13,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
-from fedsilo.api.differential_privacy import DifferentialPrivacySpec
 from fedsilo.api.faults import ABSENT, Finding
-from fedsilo.errors import DataInvalid, ManifestInvalid
+from fedsilo.errors import DataInvalid
 from fedsilo.learning.catalogue import ARCHITECTURES
-from fedsilo.methods.interface import EVALUATE, PREPROCESSING
+from fedsilo.methods.interface import Step
 from fedsilo.methods.method import MechanismName, Method
-from fedsilo.methods.silo_privacy import FIELD, UpdatePrivacy, check_silo_privacy
 from fedsilo.privacy.accounting import epsilon_of, noise_multiplier_for
 from fedsilo.privacy.mechanism import MAX_TIMES, Mechanism
-from fedsilo.tasks.registry import kind_of
 
-TASKS = frozenset({"classification", "multilabel", "regression"})
-"""Learning tasks whose loss is a mean over examples of what each has by itself."""
+FIELD = "spec.privacy.differentialPrivacy"
 
 
 def round_mechanisms(
@@ -36,7 +32,7 @@ def round_mechanisms(
     A silo half takes from here how many private steps it takes, of which batches and with how much noise, so that
     whatever is charged and whatever is done are one plan.
     """
-    names = {method.mechanisms.get(payload.kind) for payload in method.step(step).payloads}
+    names = {method.mechanisms.get(payload.kind) for payload in method.steps().get(step, Step()).payloads}
     found: dict[MechanismName, Mechanism] = {}
     if "DP-SGD" in names:
         steps = method.local_steps(step)
@@ -118,60 +114,15 @@ def job_epsilon(method: Method, records: int) -> float:
     return epsilon_of(job_mechanisms(method, records, noise), private.delta)
 
 
-def check_privacy(method: Method) -> Iterator[Finding]:
-    """What a job with differential privacy asks for that nothing makes private."""
-    private = method.spec.privacy.differential_privacy
-    if private is None:
-        return
-    if private.unit == "silo":
-        yield from check_silo_privacy(method)
-        batch_norm = "whose statistics of batches are no weights that can be clipped and get noise"
-    else:
-        yield from _check_examples(method, private)
-        batch_norm = "with which no example has a gradient of its own, as differential privacy needs"
+def check_hidden(method: Method, batch_norm: str) -> Iterator[Finding]:
+    """What silos would tell of their examples beside the tensors that noise is added to.
+
+    :param batch_norm: why a network must not have it, a clause.
+    """
     architecture = ARCHITECTURES.get(method.spec.model.name)
     if architecture is not None and architecture.batch_norm:
         remedy = "use a network with GroupNorm in its place, such as mnist_cnn, or without, such as lenet"
         yield "spec.model.name", method.spec.model.name, f"has BatchNorm, {batch_norm}", remedy
-    yield from _check_figures(method)
-
-
-def update_privacy(method: Method) -> UpdatePrivacy | None:
-    """What is done to an update of a job with `unit: silo` before it leaves; None of another job.
-
-    :raises ManifestInvalid: when the job's differential privacy, of whatever unit, does not cover all that it has silos
-        send, of which validation tells.
-    """
-    for path, value, problem, remedy in check_privacy(method):
-        raise ManifestInvalid(f"{path}: {value!r}: {problem}; {remedy}")
-    return UpdatePrivacy.of_job(method.spec)
-
-
-def _check_examples(method: Method, private: DifferentialPrivacySpec) -> Iterator[Finding]:
-    """What trains otherwise than by clipped gradients of single examples."""
-    yield from _check_payloads(method, private)
-    spec = method.spec
-    training = spec.training
-    task = "classification" if spec.task is None else kind_of(spec.task)
-    if task not in TASKS or method.weighs_classes:
-        problem = (
-            "has a loss that is no mean over examples, and differential privacy clips the gradient of each"
-        )
-        name = spec.task.name if spec.task else ABSENT
-        yield "spec.task.name", name, problem, f"use {', '.join(sorted(TASKS))}, without classWeights"
-    if training.precision != "float32":
-        problem = "cannot clip the gradients of single examples"
-        yield "spec.training.precision", training.precision, problem, "use float32"
-    if spec.aggregation.weights == "samples":
-        problem = "weighs silos by their numbers of samples, which have no mechanism that makes them private"
-        yield "spec.aggregation.weights", "samples", problem, "write uniform, or remove it"
-    if training.trainer is not None:
-        problem = "is a training of the job's own, of which nothing says that it is private"
-        yield "spec.training.trainer", training.trainer, problem, "remove it, or remove " + FIELD
-
-
-def _check_figures(method: Method) -> Iterator[Finding]:
-    """What silos would tell of their examples beside the tensors that noise is added to."""
     spec = method.spec
     if spec.evaluation.test_dataset is None and method.makes_models:
         problem = (
@@ -188,22 +139,10 @@ def _check_figures(method: Method) -> Iterator[Finding]:
         yield "spec.data.check", spec.data.check, problem, "remove it; run fedsilo doctor in the silo instead"
 
 
-def _check_payloads(method: Method, private: DifferentialPrivacySpec) -> Iterator[Finding]:
-    without = uncovered(method)
-    if without:
-        problem = f"has no mechanism for {' and '.join(without)}, which silos send in {method.name}"
-        given = private.model_dump(mode="json", by_alias=True, exclude_none=True)
-        yield FIELD, given, problem, "remove it, or use fedavg, fedconcat or ccvr"
-    elif method.personalises:
-        problem = f"covers what silos send, and in {method.name} also scores of silos' own models leave them"
-        given = private.model_dump(mode="json", by_alias=True, exclude_none=True)
-        yield FIELD, given, problem, "remove it, or use fedavg, fedconcat or ccvr"
-
-
 def uncovered(method: Method) -> list[str]:
     """What silos send in the method that has no mechanism: payload kinds, and metrics that the aggregator needs."""
     covered: dict[str, MechanismName] = dict(method.mechanisms)
-    steps = {name: step for name, step in method.all_steps().items() if name not in (EVALUATE, PREPROCESSING)}
-    kinds = {payload.kind for step in steps.values() for payload in step.payloads} - covered.keys()
-    metrics = {metric for step in steps.values() for metric in step.required}
+    steps = method.steps().values()
+    kinds = {payload.kind for step in steps for payload in step.payloads} - covered.keys()
+    metrics = {metric for step in steps for metric in step.required}
     return [*sorted(kinds), *sorted(metrics)]

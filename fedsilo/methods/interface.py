@@ -173,7 +173,7 @@ class Exchange:
     :param round: number of the round in the job, from 1.
     :param phase_round: number of the round among those of its phase's name, from 1.
     :param phase_rounds: how many of those there are.
-    :param of: the exchange of whose sum this is a step, see `fedsilo.methods.secure_sums`; halves see none.
+    :param of: the exchange of whose sum this is a step, see `fedsilo.transforms.secure_sum.steps`; halves see none.
     """
 
     phase: Phase

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel
@@ -18,21 +17,9 @@ from pydantic import BaseModel
 from fedsilo.api.faults import Finding
 from fedsilo.api.job import FederatedJobSpec, ModelSpec
 from fedsilo.api.parameters import ParametersSpec
-from fedsilo.data.comparison import declared_schema
-from fedsilo.errors import MethodError
 from fedsilo.learning.local_steps import LocalSteps
-from fedsilo.learning.metrics.chosen import ChosenMetrics
-from fedsilo.methods.building_blocks.preprocessing import preparation_step
-from fedsilo.methods.building_blocks.score_sums import sums_payloads
-from fedsilo.methods.contract import contract_of, encoded_contract
 from fedsilo.methods.interface import (
-    EVALUATE,
-    LOSS,
-    NAMED_PERSONAL_ACCURACY,
-    PERSONAL_ACCURACY,
-    PREPROCESSING,
     Exchange,
-    Metric,
     Phase,
     ServerHalf,
     SiloStep,
@@ -40,14 +27,9 @@ from fedsilo.methods.interface import (
     Step,
 )
 from fedsilo.methods.reading import Mean, Sums, read_by
-from fedsilo.methods.schedule import schedule
-from fedsilo.methods.secure_sums import STEPS, is_summed, layout_of, masked_contract, message_contract
 from fedsilo.methods.state import Scalar
-from fedsilo.secure_aggregation.layout import Layout
-from fedsilo.secure_aggregation.messages import FEWEST_OF_TWO_SUMS, FEWEST_SILOS
-from fedsilo.tasks.registry import DEFAULT, metrics_of
-from fedsilo.wire import Contract, ModelSignature
-from fedsilo.wire.combine import Averaged
+from fedsilo.tasks.registry import DEFAULT
+from fedsilo.wire import ModelSignature
 
 PublicData = Literal["examples", "labelled examples"]
 """What is read of a public dataset; of `examples` the labels, if there are any, are not."""
@@ -281,85 +263,6 @@ class Method(ABC):
         """
         return len(self.tasks) > 1
 
-    def evaluation(self) -> Step:
-        """What a silo may say of the models that it scores: the job's, and its own if the method makes one."""
-        own: tuple[Metric, ...] = ()
-        if self.personalises:
-            # By silo's name where single silos are seen.
-            names = (PERSONAL_ACCURACY, *(() if self.spec.aggregation.secure else (NAMED_PERSONAL_ACCURACY,)))
-            own = tuple(Metric(name, alike=True) for name in names)
-        if not self.yields_model:
-            return Step(metrics=own)
-        scores = (*map(Metric, metrics_of(self.spec.task)), *own)
-        if self.spec.evaluation.test_dataset is not None:
-            return Step(metrics=scores)
-        chosen = ChosenMetrics.of_job(self.spec)
-        by_silo = (Metric(name, chosen.ranges.get(name), alike=True) for name in chosen.by_silo)
-        summed = (Metric(name, chosen.ranges.get(name)) for name in chosen.summed)
-        return Step(tuple(sums_payloads(chosen, self.spec)), (*scores, *by_silo, *summed))
-
-    def step(self, name: str) -> Step:
-        """The declared step of that name, or the evaluation.
-
-        :raises MethodError: when the method does not declare it.
-        """
-        steps = self.all_steps()
-        if name in steps:
-            return steps[name]
-        if name == EVALUATE:
-            return self.evaluation()
-        raise MethodError(f"method {self.name} declares no step {name!r}; it declares {sorted(steps)}")
-
-    def all_steps(self) -> Mapping[str, Step]:
-        """The method's steps with the metrics of the job's own training, and that of the job's preprocessing."""
-        steps = {name: self._with_trainer_metrics(step) for name, step in self.steps().items()}
-        if not self.makes_models or self.spec.data.preprocessing is None:
-            return steps
-        return {PREPROCESSING: preparation_step(self.spec.data), **steps}
-
-    def _with_trainer_metrics(self, step: Step) -> Step:
-        """The step, which trains if it has a loss, with what `spec.training.trainerMetrics` adds to that."""
-        more = self.spec.training.trainer_metrics
-        if more is None or LOSS.name not in step.names:
-            return step
-        return replace(step, metrics=(*step.metrics, *map(Metric, more)))
-
-    def exchanges(self) -> list[Exchange]:
-        """All exchanges of the job, in order."""
-        return schedule(self.spec, self.phases(), self.personalises, self.yields_model)
-
-    def contract(self, step: str, signature: ModelSignature, settings: Mapping[str, Scalar]) -> Contract:
-        """What a silo may send in answer to a task of this step, tensor by tensor.
-
-        Guard and aggregator each derive it for themselves; that both digests agree is checked on every task and update.
-
-        :param settings: those of the signed task.
-        :raises MethodError: when the method does not declare the step.
-        """
-        if step in STEPS:
-            return message_contract(self.spec, step)
-        plain = self._plain_contract(step, signature, settings)
-        if not is_summed(self.spec, step):
-            return plain
-        return masked_contract(self.layout(step, plain))
-
-    @property
-    def fewest_summed(self) -> int:
-        """Silos of which a sum must be, so that none of them knows of another what it sent."""
-        divides = any(
-            isinstance(payload.combine, Averaged) and payload.combine.over is not None
-            for step in self.steps().values()
-            for payload in step.payloads
-        )
-        return FEWEST_OF_TWO_SUMS if divides else FEWEST_SILOS
-
-    def layout(self, step: str, summed: Contract) -> Layout:
-        """The vector in which updates of a step are summed.
-
-        :param summed: contract of an update by itself.
-        """
-        return layout_of(self.spec, summed, self.averaging, self.step(step))
-
     def silo_settings(self, exchange: Exchange, silo: str) -> Mapping[str, Scalar]:
         """Settings of a silo's task that are others than those of the other silos, as the job alone determines them.
 
@@ -370,17 +273,6 @@ class Method(ABC):
         :param silo: reference `namespace/name`.
         """
         return {}
-
-    def _plain_contract(
-        self, step: str, signature: ModelSignature, settings: Mapping[str, Scalar]
-    ) -> Contract:
-        """The same where the aggregator may see single updates."""
-        dimensions = self.dimensions(signature, settings)
-        contract = encoded_contract(contract_of(self.step(step), signature, dimensions), self.spec.upload)
-        contract = replace(contract, algorithm=self.spec.digest_algorithm)
-        if self.spec.data.class_names is None:
-            return contract
-        return replace(contract, schema=declared_schema(self.spec.data).digest())
 
 
 def _with_parameters(spec: FederatedJobSpec, parameters: ParametersSpec | None) -> FederatedJobSpec:

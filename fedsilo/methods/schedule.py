@@ -10,35 +10,17 @@ from collections.abc import Container, Sequence
 
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.learning.seeding import derive_seed
-from fedsilo.methods.interface import EVALUATE, PREPROCESSING, Exchange, Phase
-from fedsilo.methods.secure_sums import secured
+from fedsilo.methods.interface import Exchange, Phase
 
 
-def schedule(
-    spec: FederatedJobSpec, phases: Sequence[Phase], personal: bool = False, scored: bool = True
-) -> list[Exchange]:
-    """All exchanges in order; where silos evaluate, one more after each round that is evaluated.
-
-    Where the job preprocesses, round 1 begins with an exchange for it. With secure aggregation several take the place
-    of each.
-
-    :param personal: silos have models of their own, which nobody else can score.
-    :param scored: there is a model for all silos to score.
-    """
-    by_silos = personal or (scored and spec.evaluation.test_dataset is None)
-    training = [phase for phase in phases for _ in range(phase.rounds)]
-    names = [phase.name for phase in training]
-    prepared = (scored or personal) and spec.data.preprocessing is not None
-    asked = [Exchange(Phase(PREPROCESSING, 1, PREPROCESSING, everyone=True), 1, 1, 1)] if prepared else []
-    for number, phase in enumerate(training, start=1):
-        exchange = Exchange(phase, number, names[:number].count(phase.name), names.count(phase.name))
-        asked.append(exchange)
-        if by_silos and is_evaluated(spec, number, len(training)):
-            scoring = Phase(EVALUATE, len(training), EVALUATE, everyone=True)
-            asked.append(Exchange(scoring, number, number, len(training)))
-    if not spec.aggregation.secure:
-        return asked
-    return [step for one in asked for step in secured(one)]
+def rounds_of(phases: Sequence[Phase]) -> list[Exchange]:
+    """The exchanges of these phases, one for each round, in order."""
+    rounds = [phase for phase in phases for _ in range(phase.rounds)]
+    names = [phase.name for phase in rounds]
+    return [
+        Exchange(phase, number, names[:number].count(phase.name), names.count(phase.name))
+        for number, phase in enumerate(rounds, start=1)
+    ]
 
 
 def is_evaluated(spec: FederatedJobSpec, number: int, rounds: int) -> bool:
@@ -60,6 +42,12 @@ def participants(spec: FederatedJobSpec, exchange: Exchange, silos: Sequence[str
     )
     chosen = set(drawn[:wanted])
     return tuple(silo for silo in silos if silo in chosen)
+
+
+def answers_may_differ(spec: FederatedJobSpec) -> bool:
+    """Whether two exchanges of the job may be answered by different silos."""
+    silos = len(spec.silos.refs)
+    return spec.participation.quorum(spec.participation.sampled(silos)) < silos
 
 
 def task_id(exchange: Exchange, silo: str) -> str:

@@ -18,7 +18,16 @@ from fedsilo.errors import MethodError
 from fedsilo.files.digests import SHA256
 from fedsilo.wire import BlobRef, Scalar, Tree, copy_blob, open_blob, write_blob
 
-__all__ = ["LoadedTree", "Scalar", "State", "StoredTree", "Tree", "as_stored", "stored_of"]
+__all__ = [
+    "LoadedTree",
+    "Scalar",
+    "State",
+    "StoredTree",
+    "Tree",
+    "as_stored",
+    "require_finite",
+    "stored_of",
+]
 
 
 @dataclass(frozen=True)
@@ -164,3 +173,26 @@ def as_stored(array: np.ndarray) -> np.ndarray:
     fixed = np.ascontiguousarray(array).reshape(array.shape).view()
     fixed.flags.writeable = False
     return fixed
+
+
+def require_finite(before: State, after: State) -> None:
+    """Check that every tensor that is new holds finite numbers only.
+
+    :raises MethodError: naming one that does not.
+    """
+    for name, tree in after.trees.items():
+        if stored_of(tree) is not None or tree is before.trees.get(name):
+            continue
+        assert not isinstance(tree, StoredTree)
+        for tensor, array in tree.items():
+            if array.dtype.kind == "f" and not _is_finite(array):
+                raise MethodError(
+                    f"the aggregator's {name}: tensor {tensor!r} holds NaN or infinity: training diverged; lower the "
+                    "learning rates in spec.training and spec.method.config, or set spec.training.gradientClip"
+                )
+
+
+def _is_finite(array: np.ndarray) -> bool:
+    # The sum of an array with a value that is not finite is not finite either, and cheaper than testing each value.
+    with np.errstate(all="ignore"):
+        return bool(np.isfinite(array.sum()) or np.isfinite(array).all())

@@ -37,13 +37,11 @@ class Layout:
     :param contract: of the update that goes in.
     :param silos: that are added at most.
     :param weights: the job's rule of averaging.
-    :param alike: metrics in which silos count alike.
     """
 
     contract: Contract
     silos: int
     weights: Weights
-    alike: frozenset[str] = frozenset()
 
     @property
     def model(self) -> list[TensorSpec]:
@@ -122,7 +120,9 @@ class Layout:
         parts: list[VectorPart] = [Samples(self.silos)]
         for name in self.contract.metrics:
             parts.append(
-                AlikeMetric(self.silos, name) if name in self.alike else SummedMetric(self.silos, name)
+                AlikeMetric(self.silos, name)
+                if name in self.contract.alike
+                else SummedMetric(self.silos, name)
             )
         parts += [self._part_of(block) for block in self.contract.blocks]
         if self.quotient is not None:

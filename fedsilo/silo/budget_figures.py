@@ -11,8 +11,8 @@ from fedsilo.api.agent import FrozenJob
 from fedsilo.api.budgets import MAX_LATER, LaterSpent
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.timestamps import timestamp
-from fedsilo.methods.silo_privacy import UpdatePrivacy
 from fedsilo.silo.privacy_account import PrivacyAccount
+from fedsilo.transforms.update_noise.privacy import UpdatePrivacy
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from fedsilo.methods.building_blocks.feature_statistics import KIND
 from fedsilo.methods.interface import NAMED_PERSONAL_ACCURACY, PERSONAL_ACCURACY, Payload
 from fedsilo.payload_kinds import SECURE_AGGREGATION
 from fedsilo.silo.budget_figures import SpentSoFar, stated_epsilon
+from fedsilo.transforms.plan import JobPlan
 from fedsilo.wire import Contract
 from fedsilo.wire.tensors import TensorSpec
 
@@ -93,7 +94,7 @@ def declared(spec: FederatedJobSpec) -> Departure | None:
         return None
     method = registry.bind(spec)
     try:
-        steps = (*method.all_steps().values(), method.evaluation())
+        steps = tuple(JobPlan(method).steps.values())
         kinds = {payload.kind for step in steps for payload in step.payloads}
         # How few bytes an encoding makes of a model's tensors, the guard sees in the contract.
         known = [

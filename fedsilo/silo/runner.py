@@ -4,36 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedsilo.encodings.registry import encoding_of
-from fedsilo.encodings.trees import decoded_tree
 from fedsilo.errors import ManifestInvalid, MethodError
-from fedsilo.learning.evaluation import evaluate
-from fedsilo.learning.metrics.chosen import ChosenMetrics
-from fedsilo.learning.metrics.scores import require_metrics
 from fedsilo.learning.own_training import import_trainer
-from fedsilo.methods.building_blocks.feature_statistics import disclose
 from fedsilo.methods.building_blocks.private_steps import require_examples_apart
 from fedsilo.methods.checks import check_training
-from fedsilo.methods.contract import learned_tensors
-from fedsilo.methods.interface import (
-    EVALUATE,
-    INITIAL,
-    LOCAL,
-    PERSONAL,
-    PERSONAL_ACCURACY,
-    PREPROCESSING,
-    BatchedStep,
-    Reply,
-    SiloTask,
-)
+from fedsilo.methods.interface import BatchedStep, Reply, SiloTask
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import State
 from fedsilo.silo.context import LocalContext
-from fedsilo.silo.division import divided, of_method
-from fedsilo.silo.encoded import encoded
-from fedsilo.silo.handed_out import require_private, trainer_adds_noise
-from fedsilo.silo.optimizer_state import kept_state, with_kept_state
-from fedsilo.silo.scoring import declared_scores, scored, unscored
+from fedsilo.transforms.plan import JobPlan
+from fedsilo.transforms.transform import TrainerSide, Work
 
 
 class TaskRunner:
@@ -57,9 +37,8 @@ class TaskRunner:
         self.method = method
         self.context = context
         self._steps = method.silo()
-        self._chosen = ChosenMetrics.of_job(method.spec)
-        if method.spec.evaluation.test_dataset is None:
-            require_metrics(self._chosen)
+        self._plan = JobPlan(method)
+        self._sides = {each: each.in_trainer() for each in self._plan.transforms}
 
     def batched_step(self, step: str) -> BatchedStep | None:
         """The step, where the method can do it for several silos at once."""
@@ -73,117 +52,49 @@ class TaskRunner:
         :raises MethodError: when the silo half has no such step or does not return a reply.
         """
         try:
-            task = self.received(task)
-            return self.leaving(self._answer(task, private), task, private)
+            work = self.unpacked(task, private)
+            return self.packed(work, self._answer(work))
         finally:
             if self.context.kept_network is not None:
                 self.context.kept_network.release()
 
-    def received(self, task: SiloTask) -> SiloTask:
-        """The task with whole tensors, where the job has them sent as parts.
+    def unpacked(self, task: SiloTask, private: State) -> Work:
+        """A task as whoever answers its step gets it.
 
-        :raises Problem: when they are not what the job says.
+        :raises Problem: when it is not what the job says.
         """
-        encoding = encoding_of(self.method.spec.download)
-        if encoding is None:
-            return task
-        contract = self.method.contract(task.step, self.context.signature, task.settings)
-        shapes = learned_tensors(self.context.signature, contract)
-        trees = _of_method(task).trees
-        decoded = {name: decoded_tree(tree, shapes, encoding) for name, tree in trees.items()}
-        return replace(task, trees={**task.trees, **decoded})
+        contract = self._plan.contract(task.step, self.context.signature, task.settings)
+        work = Work(self.context, task, private, contract, self._plan.owns)
+        for side in reversed(self._outside(task.step)):
+            work = side.unpack(work)
+        return work
 
-    def leaving(self, reply: Reply, task: SiloTask, private: State) -> Reply:
-        """The reply as the job wants it sent.
+    def packed(self, work: Work, reply: Reply) -> Reply:
+        """What whoever answered a step has replied, as it leaves the trainer.
 
         :raises MethodError: when a private one has a tensor that is neither noised nor as it was handed out.
         """
-        if trainer_adds_noise(self.method.spec):
-            require_private(reply, task)
-        upload = self.method.spec.upload
-        if not upload.is_encoded:
-            return reply
-        contract = self.method.contract(task.step, self.context.signature, task.settings)
-        return encoded(reply, _of_method(task), private, contract, upload.feeds_errors_back)
-
-    def _answer(self, task: SiloTask, private: State) -> Reply:
-        if task.step == PREPROCESSING and task.step not in self._steps:
-            return disclose(self.context, {})
-        context = self.context_of(task, private)
-        task = _of_method(task)
-        if context.parts is None:
-            return _with_preprocessing(self._run(context, task, private), context)
-        reply = self._run(context, task, of_method(private))
-        own = {PERSONAL: context.whole(task.trees["model"])} if self._makes_personal(task) else {}
-        reply = divided(reply, context.parts, context.initial or {}, private, own)
-        return _with_preprocessing(reply, context)
-
-    def _makes_personal(self, task: SiloTask) -> bool:
-        """Whether the task's model, with the silo's own tensors, is the model that the silo has from now on."""
-        return task.step == EVALUATE and self.method.leaves_personal_models and "model" in task.trees
-
-    def _run(self, context: LocalContext, task: SiloTask, private: State) -> Reply:
-        step = self._steps.get(task.step)
-        if step is None and task.step == EVALUATE:
-            return self._evaluate(context, task, private)
-        if step is None:
-            raise MethodError(f"the silo half of method {self.method.name} has no step {task.step!r}")
-        reply = step(context, task, private)
-        if not isinstance(reply, Reply):
-            raise MethodError(f"step {task.step!r} of method {self.method.name} returned no Reply")
-        return self.completed(reply, task, private, context)
-
-    def context_of(self, task: SiloTask, private: State) -> LocalContext:
-        """The context of one task: with what it hands out, and what the job keeps in the silo."""
-        context = self.context
-        if PREPROCESSING in task.trees:
-            context = replace(context, preprocessing=task.trees[PREPROCESSING])
-        if INITIAL in task.trees:
-            local = private.tree(LOCAL) if LOCAL in private.trees else {}
-            context = replace(context, initial=task.trees[INITIAL], local=local)
-        if context.spec.training.optimizer.state == "keep":
-            context = replace(context, kept=kept_state(private, task.phase))
-        return context
-
-    @staticmethod
-    def completed(reply: Reply, task: SiloTask, private: State, context: LocalContext) -> Reply:
-        """The reply of a step that had this context, with what the silo keeps beside what the method keeps."""
-        return reply if context.kept is None else with_kept_state(reply, private, task.phase, context.kept)
-
-    def _evaluate(self, context: LocalContext, task: SiloTask, private: State) -> Reply:
-        """Score the task's model and the silo's own, where they exist, on the validation examples."""
-        metrics: dict[str, float] = {}
-        if len(context.validation) == 0:
-            return unscored(context, self._chosen) if "model" in task.trees else Reply()
-        if "model" in task.trees:
-            architecture = self.method.architecture(task.settings)
-            module = context.module(task.trees["model"], architecture)
-            if self._chosen.any:
-                reply = scored(context, module, self._chosen)
-                return replace(reply, metrics={**reply.metrics, **self._personal(context, private)})
-            metrics = declared_scores(
-                context, evaluate(module, context.validation, task=context.learning_task)
-            )
-        return Reply(samples=len(context.validation), metrics={**metrics, **self._personal(context, private)})
-
-    def _personal(self, context: LocalContext, private: State) -> dict[str, float]:
-        """The score of the silo's own model, where it has one."""
-        if not self.method.personalises or PERSONAL not in private.trees:
-            return {}
-        model = context.module(private.tree(PERSONAL), self.method.personal_architecture)
-        own = evaluate(model, context.validation)
-        return {PERSONAL_ACCURACY: own.accuracy}
-
-
-def _of_method(task: SiloTask) -> SiloTask:
-    """The task without the trees that are the job's own."""
-    of_job = (INITIAL, PREPROCESSING)
-    return replace(task, trees={name: tree for name, tree in task.trees.items() if name not in of_job})
-
-
-def _with_preprocessing(reply: Reply, context: LocalContext) -> Reply:
-    """The reply, whose private state has what is done with raw values beside the silo's own model, which takes them."""
-    own = reply.private
-    if own is None or PERSONAL not in own.trees or context.preprocessing is None:
+        if reply.private is not None:
+            reply = replace(reply, private=self._plan.with_kept(work.private, reply.private))
+        for side in self._outside(work.task.step):
+            reply = side.pack(work, reply)
         return reply
-    return replace(reply, private=own.with_trees(**{PREPROCESSING: dict(context.preprocessing)}))
+
+    def asked(self, work: Work) -> tuple[SiloTask, State]:
+        """Task and private state as the method's silo half sees them."""
+        return replace(work.task, trees=work.own_trees), self._plan.kept_by_method(work.private)
+
+    def _answer(self, work: Work) -> Reply:
+        owner, name = self._plan.owner(work.task.step), self.method.name
+        if owner is not None:
+            return self._sides[owner].answer(work)
+        step = self._steps.get(work.task.step)
+        if step is None:
+            raise MethodError(f"the silo half of method {name} has no step {work.task.step!r}")
+        reply = step(work.context, *self.asked(work))
+        if not isinstance(reply, Reply):
+            raise MethodError(f"step {work.task.step!r} of method {name} returned no Reply")
+        return reply
+
+    def _outside(self, step: str) -> list[TrainerSide]:
+        return [self._sides[each] for each in self._plan.outside(step)]

@@ -63,12 +63,12 @@ class BatchedBackend:
         step = able[0].batched_step(batch[0].task.step) if able else None
         if step is not None and len(able) == len(batch) > 1:
             try:
-                received = [runner.received(task.task) for runner, task in zip(able, batch, strict=True)]
-                private = [task.private for task in batch]
-                contexts = list(map(TaskRunner.context_of, able, received, private))
-                replies = step.batched(contexts, received)
-                replies = list(map(TaskRunner.completed, replies, received, private, contexts))
-                replies = list(map(TaskRunner.leaving, able, replies, received, private))
+                works = [
+                    runner.unpacked(task.task, task.private) for runner, task in zip(able, batch, strict=True)
+                ]
+                tasks = [runner.asked(work)[0] for runner, work in zip(able, works, strict=True)]
+                replies = step.batched([work.context for work in works], tasks)
+                replies = list(map(TaskRunner.packed, able, works, replies))
             except FedsiloError:
                 pass  # which silo caused it shows when each runs by itself
             except Exception as error:

@@ -18,7 +18,6 @@ from typing import Any
 
 from fedsilo.data.schema import Schema
 from fedsilo.engine.data_description import silos_classes
-from fedsilo.engine.held_updates import InMemoryUpdates
 from fedsilo.engine.model_card import write_model_card
 from fedsilo.engine.record import round_record, with_figures
 from fedsilo.engine.result import Released, Result, write_checkpoint, write_result
@@ -33,6 +32,7 @@ from fedsilo.readiness.finding import ReadinessFinding
 from fedsilo.silo.policy import Sent
 from fedsilo.simulation.backend import Backend
 from fedsilo.simulation.silos import SimulatedTask, SimulatedUpdate
+from fedsilo.updates.held import InMemoryUpdates
 
 HISTORY = "history.jsonl"
 
@@ -164,9 +164,9 @@ class Simulation:
     def _collect(self, state: State, exchange: Exchange) -> Generator[None, None, dict[str, SimulatedUpdate]]:
         """The updates of one exchange, as many as there are when its round closes."""
         round = self._workflow.round(state, exchange)
-        offered, assignments = self._workflow.assign(state, exchange, round.silos)
-        self._given = offered, assignments
-        tasks = [self._task(offered, exchange, silo, assignments[silo]) for silo in round.silos]
+        self._broadcast = self._workflow.assign(state, exchange, round.silos)
+        offered, given = self._broadcast.state, self._broadcast.tasks
+        tasks = [self._task(offered, exchange, silo, given[silo]) for silo in round.silos]
         updates: dict[str, SimulatedUpdate] = {}
         self.current = SimulatedExchange(exchange, round)
         for silo, found in self.backend.run(tasks):
@@ -210,7 +210,7 @@ class Simulation:
         for silo, size in sizes.items():
             self._sent[silo] = self._sent.get(silo, Sent()).and_then(exchange.round, size)
         record = round_record(before, exchange, closed, {}, sizes)
-        folded, found = self._workflow.fold(state, exchange, InMemoryUpdates(counted), *self._given)
+        folded, found = self._workflow.fold(state, exchange, InMemoryUpdates(counted), self._broadcast)
         folded = folded.in_memory()
         return folded, with_figures(record, found, self._workflow.score(folded, exchange))
 

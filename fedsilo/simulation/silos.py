@@ -18,18 +18,14 @@ from fedsilo.encodings.check import require_decodable
 from fedsilo.errors import DataInvalid, FedsiloError, PolicyRefused, Problem
 from fedsilo.learning.models import signature
 from fedsilo.learning.parameters import parts_of
-from fedsilo.methods.differential_privacy import update_privacy
 from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.method import Method
-from fedsilo.methods.silo_privacy import UpdatePrivacy
 from fedsilo.methods.state import State, Tree, as_stored
 from fedsilo.readiness.announce import unreadable
 from fedsilo.readiness.announced import AnnouncedFinding
 from fedsilo.silo import policy
 from fedsilo.silo.announcement import finding_rules
 from fedsilo.silo.context import LocalContext
-from fedsilo.silo.handed_out import exact_tensors, require_handed_out, trainer_adds_noise
-from fedsilo.silo.private_update import MODEL, private_tree, purpose
 from fedsilo.silo.reply import (
     ReplyMetadata,
     released_blocks,
@@ -43,6 +39,10 @@ from fedsilo.silo.withholding import vouched_schema, withholds_texts
 from fedsilo.simulation.data import SharedData
 from fedsilo.simulation.networks import Networks
 from fedsilo.tasks.registry import bind
+from fedsilo.transforms.conflicts import update_privacy
+from fedsilo.transforms.training_noise.handed_out import exact_tensors, require_handed_out, trainer_adds_noise
+from fedsilo.transforms.update_noise.clipped import MODEL, private_tree, purpose
+from fedsilo.transforms.update_noise.privacy import UpdatePrivacy
 from fedsilo.wire import Contract
 from fedsilo.wire.tensors import require_finite, spec_of
 

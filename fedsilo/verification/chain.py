@@ -21,7 +21,6 @@ from fedsilo.engine.provenance import (
     sha256_of,
     update_files,
 )
-from fedsilo.engine.selection import BEST
 from fedsilo.errors import FileDamaged, Problem, ProvenanceInvalid
 from fedsilo.files.digests import SHA256, algorithm_of, file_digest, short
 from fedsilo.files.durable import readable
@@ -29,7 +28,8 @@ from fedsilo.files.json_files import MAX_DOCUMENT_BYTES, MAX_DOCUMENT_VALUES, No
 from fedsilo.files.json_files import parsed as parsed_json
 from fedsilo.methods.interface import EVALUATE, INITIAL, PREPROCESSING, Exchange
 from fedsilo.methods.schedule import exchange_id, participants, task_id
-from fedsilo.methods.secure_sums import asks_the_answered
+from fedsilo.transforms.best_model.selection import BEST
+from fedsilo.transforms.secure_sum.steps import asks_the_answered
 from fedsilo.verification.job import VerifiedJob, verified_job
 from fedsilo.verification.lines import (
     MAX_JOB_BYTES,

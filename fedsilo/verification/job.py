@@ -17,6 +17,7 @@ from fedsilo.errors import FedsiloError, ManifestInvalid, MethodError, Problem, 
 from fedsilo.methods import registry
 from fedsilo.methods.interface import Exchange
 from fedsilo.methods.method import Method
+from fedsilo.transforms.plan import JobPlan
 from fedsilo.verification.place import Place
 from fedsilo.wire import VerifyKey, sharing
 
@@ -97,7 +98,7 @@ def verified_job(place: Place, line: JobLine, pins: Mapping[str, VerifyKey]) -> 
 def _exchanges(where: str, method: Method) -> Sequence[Exchange]:
     """The exchanges of the job, at least one: a job without any is refused before it runs, and leaves no chain."""
     try:
-        exchanges = method.exchanges()
+        exchanges = JobPlan(method).exchanges
     except FedsiloError:
         raise
     except Exception as error:  # a third party's declaration

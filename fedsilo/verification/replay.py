@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from fedsilo.api.messages import shown
 from fedsilo.engine.context import JobContext
 from fedsilo.engine.exchange import check_update
-from fedsilo.engine.fold import StoredUpdates
 from fedsilo.engine.provenance import StateDigests, digests_of, update_files
-from fedsilo.engine.secure_sums import SecureSums
-from fedsilo.engine.selection import best_snapshot, with_best
 from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FileDamaged, JobFailed, Problem, ProvenanceInvalid
 from fedsilo.files.digests import short
@@ -25,6 +23,9 @@ from fedsilo.files.durable import require_content
 from fedsilo.learning.devices import prepare_torch
 from fedsilo.methods.interface import Assignment
 from fedsilo.methods.state import State, StoredTree
+from fedsilo.transforms.best_model.selection import best_snapshot, with_best
+from fedsilo.transforms.secure_sum.protocol import SecureSums
+from fedsilo.updates.folded import StoredUpdates
 from fedsilo.verification.chain import AGAIN, VerifiedChain, VerifiedExchange
 from fedsilo.verification.job import VerifiedJob
 from fedsilo.verification.lines import names_of_updates
@@ -92,8 +93,9 @@ class _Replayed:
     def fold(self, state: State, blobs: Path) -> State:
         """State after the exchange."""
         found, exchange = self._found, self._found.exchange
-        offered, assignments = self._workflow.assign(state, exchange, tuple(found.tasks))
-        trees = self._workflow.stored(offered, blobs).refs()
+        assigned = self._workflow.assign(state, exchange, tuple(found.tasks))
+        broadcast = replace(assigned, state=self._workflow.stored(assigned.state, blobs))
+        trees, assignments = broadcast.state.refs(), broadcast.tasks
         for silo in found.tasks:
             self._check_task(silo, assignments[silo], trees)
         paths = {
@@ -102,7 +104,7 @@ class _Replayed:
         for silo, path in paths.items():
             self._check_update(silo, path, assignments[silo])
         try:
-            after, _ = self._workflow.fold(state, exchange, StoredUpdates(paths), offered, assignments)
+            after, _ = self._workflow.fold(state, exchange, StoredUpdates(paths), broadcast)
         except JobFailed as failed:  # no job goes on, and none has a line, after a sum that does not hold
             raise ProvenanceInvalid(f"{found.where}: its updates fold to nothing: {failed}") from None
         after = self._selected(self._workflow.stored(after, blobs), blobs)

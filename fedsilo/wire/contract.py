@@ -133,6 +133,7 @@ class Contract:
     :param required: metrics that every update has.
     :param limits: further ranges of metrics, narrower, by what the update states itself.
     :param samples: smallest and largest number of samples that an update may state.
+    :param alike: metrics in which silos count alike where only a sum is seen; no part of the digest either.
     :param encoding: how tensors were made into parts, as documents say it; None where all are sent as they are.
     :param encoded: those tensors.
     :param algorithm: the hash of every block's digest, one of `fedsilo.files.digests.ALGORITHMS`.
@@ -150,6 +151,7 @@ class Contract:
     required: frozenset[str] = frozenset()
     limits: Limits | None = field(default=None, compare=False)
     samples: tuple[int, int] = ANY_SAMPLES
+    alike: frozenset[str] = frozenset()
     summed: Contract | None = None
 
     def __post_init__(self) -> None:

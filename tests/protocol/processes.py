@@ -21,6 +21,7 @@ from fedsilo.files.full_disk import when_there_is_space
 from fedsilo.silo.audit_chain import AuditBroken
 from fedsilo.silo.personal import PersonalModel
 from fedsilo.silo.volume import Volume
+from fedsilo.transforms.plan import JobPlan
 from fedsilo_agent.guard.client import AggregatorClient, Peer
 from fedsilo_agent.guard.loop import Guard
 from fedsilo_agent.guard.task_check import TaskCheck
@@ -182,7 +183,7 @@ def _train(world: World, name: str) -> None:
     job, volume = world.job, Volume(world.disks[name].root)
     volume.prepare_trainer()
     Mailbox(volume, ()).clear()
-    mailbox = Mailbox(volume, job.method.exchanges())
+    mailbox = Mailbox(volume, JobPlan(job.method).exchanges)
     reference = str(job.agents[name][1])
     runner: Any = Runner(job.method, reference, world.plan.restless)
     mailbox.announce(job.context.signature, "none")

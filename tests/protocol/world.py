@@ -19,10 +19,10 @@ from typing import Any
 from unittest import mock
 
 from fedsilo.engine import round_engine
-from fedsilo.engine.fold import StoredUpdates
 from fedsilo.files import durable
 from fedsilo.files.durable import DiskStep
 from fedsilo.silo import volume, waking
+from fedsilo.updates.folded import StoredUpdates
 from fedsilo.wire import open_update
 from fedsilo_agent.guard import client as client_module
 from fedsilo_aggregator import rounds

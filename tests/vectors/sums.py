@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from fedsilo.methods.secure_sums import broadcast_digest
 from fedsilo.secure_aggregation.aggregator_side import add_masked, unmask
 from fedsilo.secure_aggregation.messages import SumContext
 from fedsilo.secure_aggregation.silo_side import SiloSide
+from fedsilo.transforms.secure_sum.steps import broadcast_digest
 from fedsilo.wire import BlobLink, SigningKey, Task
 
 NAMES = ("silo-a/a", "silo-b/b", "silo-c/c", "silo-d/d")

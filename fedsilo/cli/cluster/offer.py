@@ -17,10 +17,10 @@ from fedsilo.api.text import counted
 from fedsilo.cli.cluster.text import plain
 from fedsilo.errors import FedsiloError, ManifestInvalid, PolicyRefused
 from fedsilo.methods import registry
-from fedsilo.methods.secure_sums import sums_text
 from fedsilo.payload_kinds import describe_kind
 from fedsilo.silo import policy
 from fedsilo.silo.installed import is_installed
+from fedsilo.transforms.secure_sum.steps import sums_text
 
 
 def frozen_spec(agent: Object) -> FederatedJobSpec:

@@ -10,7 +10,7 @@ from fedsilo.methods.fedavg import OneModel, OneModelServer
 from fedsilo.methods.interface import LOSS, Exchange, Phase, ServerContext, ServerHalf, SiloStep, Step
 from fedsilo.methods.per_fedavg.config import PERSONALISE, PerFedAvgConfig
 from fedsilo.methods.reading import Sums
-from fedsilo.methods.secure_sums import sums_may_differ
+from fedsilo.methods.schedule import answers_may_differ
 from fedsilo.methods.state import State
 
 
@@ -55,7 +55,7 @@ class PerFedAvg(OneModel):
 
     def check(self) -> list[Finding]:
         """Sums over fewer silos, of which the last two that score a model are of the same one."""
-        if not self.spec.aggregation.secure or not sums_may_differ(self.spec):
+        if not self.spec.aggregation.secure or not answers_may_differ(self.spec):
             return super().check()
         problem = (
             "is not possible where sums may be over fewer than all silos: per-fedavg has the last model scored twice, "

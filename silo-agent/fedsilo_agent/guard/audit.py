@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 from fedsilo.files.durable import append_durably, make_directory, sync_directory, truncate
-from fedsilo.methods.secure_sums import STEPS
 from fedsilo.silo.audit_chain import (
     FILE,
     GENESIS,
@@ -37,6 +36,7 @@ from fedsilo.silo.audit_chain import (
 )
 from fedsilo.silo.ledger_head import LedgerHead
 from fedsilo.silo.policy import Sent
+from fedsilo.transforms.secure_sum.steps import STEPS
 from fedsilo_agent.guard.exchanges import Answer, Asked, ExchangeKey, ReportedFailures
 from fedsilo_agent.guard.report import ReceiptsReport
 from fedsilo_agent.guard.text import bounded

@@ -18,8 +18,8 @@ from typing import Any
 from fedsilo.errors import FileDamaged, PolicyRefused
 from fedsilo.files.durable import remove, require_content, unlink
 from fedsilo.files.json_files import Fields, read_with_digest, write_with_digest
-from fedsilo.methods.secure_sums import PREFIX
 from fedsilo.silo.volume import Volume
+from fedsilo.transforms.secure_sum.steps import PREFIX
 from fedsilo.wire import BlobLink, Task
 from fedsilo_agent.guard.client import AggregatorClient
 

@@ -23,7 +23,6 @@ from fedsilo.errors import FileDamaged, PolicyRefused, Problem
 from fedsilo.files.json_files import holds_digest
 from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.silo.drop import REPLY, TENSORS, damaged_file
-from fedsilo.silo.handed_out import exact_tensors, require_handed_out
 from fedsilo.silo.policy import ReplyLimits
 from fedsilo.silo.reply import (
     ReplyMetadata,
@@ -33,6 +32,7 @@ from fedsilo.silo.reply import (
     require_planned,
 )
 from fedsilo.silo.trainer_files import as_object, read_content, read_object, trainer_file
+from fedsilo.transforms.training_noise.handed_out import exact_tensors, require_handed_out
 from fedsilo.wire import BlobReader, Contract, SigningKey, Task, UpdateHeader, lay_out, new_update
 from fedsilo.wire.blob import MAX_BLOB_HEADER_BYTES
 from fedsilo.wire.header import TensorEntry

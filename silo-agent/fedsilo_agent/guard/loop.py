@@ -25,11 +25,11 @@ from fedsilo.logs import concerning
 from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.silo.announcement import Schema, announced_schema
 from fedsilo.silo.drop import REPLY
-from fedsilo.silo.handed_out import trainer_adds_noise
 from fedsilo.silo.ledger_head import LedgerHead
 from fedsilo.silo.secret import Secret
 from fedsilo.silo.volume import Volume
 from fedsilo.silo.waking import Changes
+from fedsilo.transforms.training_noise.handed_out import trainer_adds_noise
 from fedsilo.wire import FINISH, Contract, ModelSignature, SigningKey, Task
 from fedsilo.wire.problems import one_line
 from fedsilo_agent.guard.agreement import Agreement
@@ -303,7 +303,7 @@ class Guard:
         task, plain = verified.task, path.with_suffix(".plain")
         try:
             update = self._sign_reply(verified, contract.summed, drop, plain)
-            layout, sent = self._check.layout(task.step, contract.summed), self._inbox.path(task, "model")
+            layout, sent = self._check.layout(contract.summed), self._inbox.path(task, "model")
             vector = self._sums.mask(task, rows, layout, plain, sent)
         finally:
             unlink(plain, missing_ok=True)

@@ -15,11 +15,20 @@ import numpy as np
 from fedsilo.errors import PolicyRefused, Problem
 from fedsilo.files.durable import make_own_directory, remove
 from fedsilo.files.json_files import read_with_digest, write_with_digest
-from fedsilo.methods.secure_sums import ANNOUNCED, CONFIRMED, KEYS, PREFIX, SEALED, SHARES, STEPS, SURVIVORS
 from fedsilo.secure_aggregation.clipping import Tensor, clipped
 from fedsilo.secure_aggregation.layout import Layout
 from fedsilo.secure_aggregation.messages import KeyAnnouncement, SumContext
 from fedsilo.secure_aggregation.silo_side import SiloSide
+from fedsilo.transforms.secure_sum.steps import (
+    ANNOUNCED,
+    CONFIRMED,
+    KEYS,
+    PREFIX,
+    SEALED,
+    SHARES,
+    STEPS,
+    SURVIVORS,
+)
 from fedsilo.wire import SigningKey, Task, open_blob, open_update
 from fedsilo_agent.guard.client import AggregatorClient
 from fedsilo_agent.guard.task_check import TaskCheck

@@ -20,17 +20,9 @@ from fedsilo.api.silo_policy import PrivacyBudget
 from fedsilo.errors import FedsiloError, MethodError, PolicyRefused, Problem
 from fedsilo.files.digests import short
 from fedsilo.methods import registry
-from fedsilo.methods.differential_privacy import planned_mechanisms, update_privacy
+from fedsilo.methods.differential_privacy import planned_mechanisms
 from fedsilo.methods.method import Method
-from fedsilo.methods.schedule import exchange_id, participants
-from fedsilo.methods.secure_sums import (
-    broadcast_digest,
-    is_summed,
-    model_digest,
-    sum_context,
-    sums_may_differ,
-)
-from fedsilo.methods.silo_privacy import UpdatePrivacy
+from fedsilo.methods.schedule import answers_may_differ, exchange_id, participants
 from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.readiness.announced import FindingRules
 from fedsilo.secure_aggregation.layout import Layout
@@ -41,6 +33,17 @@ from fedsilo.silo.members import member_keys
 from fedsilo.silo.withholding import vouched_schema, withholds_texts
 from fedsilo.tasks.interface import OWN
 from fedsilo.tasks.registry import bind, kind_of
+from fedsilo.transforms.conflicts import update_privacy
+from fedsilo.transforms.plan import JobPlan
+from fedsilo.transforms.secure_sum.steps import (
+    broadcast_digest,
+    fewest_summed,
+    is_summed,
+    layout_of,
+    model_digest,
+    sum_context,
+)
+from fedsilo.transforms.update_noise.privacy import UpdatePrivacy
 from fedsilo.wire import Contract, ModelSignature, SigningKey, Task, VerifyKey, open_task, require_algorithm
 from fedsilo_agent.guard.exchanges import ExchangeKey, Schedule, initial_weights_of
 from fedsilo_agent.guard.present_policy import PresentPolicy
@@ -167,6 +170,10 @@ class TaskCheck:
         return registry.bind(self.agent.spec.job.spec)
 
     @cached_property
+    def _plan(self) -> JobPlan:
+        return JobPlan(self._method)
+
+    @cached_property
     def _fewest_examples(self) -> int | None:
         try:
             return self._method.fewest_examples
@@ -180,7 +187,7 @@ class TaskCheck:
         :raises MethodError: when a third party's declaration fails.
         """
         try:
-            return Schedule(self._method.exchanges())
+            return Schedule(self._plan.exchanges)
         except FedsiloError:
             raise
         except Exception as error:
@@ -229,7 +236,7 @@ class TaskCheck:
         _check_signature(signature, self.agent.spec.job.spec)
         method = self._method
         try:
-            contract = method.contract(task.step, signature, task.settings)
+            contract = self._plan.contract(task.step, signature, task.settings)
         except FedsiloError as error:
             raise PolicyRefused(f"task {task.task}: {error}") from error
         except Exception as error:
@@ -280,7 +287,7 @@ class TaskCheck:
         whole = exchange.of or exchange
         drawn = participants(job.spec, whole, tuple(keys))
         try:
-            fewest = self._method.fewest_summed
+            fewest = fewest_summed(self._method)
             return sum_context(job.spec, job.uid, exchange_id(whole), drawn, keys, fewest)
         except Problem as problem:
             raise PolicyRefused(str(problem)) from problem
@@ -288,7 +295,7 @@ class TaskCheck:
     def model_of_sum(self, task: Task) -> str | None:
         """Digest of the model that a task hands out, of which no second sum may be; None where that does no harm."""
         spec = self.agent.spec.job.spec
-        return model_digest(task) if is_summed(spec, task.step) and sums_may_differ(spec) else None
+        return model_digest(task) if is_summed(spec, task.step) and answers_may_differ(spec) else None
 
     def broadcast(self, task: Task) -> bytes:
         """SHA-256 of what a task of a sum hands out to all silos alike.
@@ -311,9 +318,9 @@ class TaskCheck:
                 )
         return broadcast_digest(task, own)
 
-    def layout(self, step: str, summed: Contract) -> Layout:
-        """The vector in which updates of a step are summed."""
-        return self._method.layout(step, summed)
+    def layout(self, summed: Contract) -> Layout:
+        """The vector in which updates that keep this contract are summed."""
+        return layout_of(self._method, summed)
 
     def _silos(self) -> Iterator[Silo]:
         yield self.silo

@@ -16,7 +16,7 @@ import numpy as np
 
 from fedsilo.errors import FileDamaged, PolicyRefused
 from fedsilo.files.digests import algorithm_of, file_digest
-from fedsilo.silo.private_update import MODEL
+from fedsilo.transforms.update_noise.clipped import MODEL
 from fedsilo.wire import Task
 from fedsilo.wire.blob import map_blob
 

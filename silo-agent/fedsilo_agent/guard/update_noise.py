@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from io import BufferedRandom
 from pathlib import Path
 
-from fedsilo.methods.silo_privacy import UpdatePrivacy
-from fedsilo.silo.private_update import private_pieces, purpose
 from fedsilo.silo.secret import Secret
+from fedsilo.transforms.update_noise.clipped import private_pieces, purpose
+from fedsilo.transforms.update_noise.privacy import UpdatePrivacy
 from fedsilo.wire import Task
 from fedsilo.wire.blob import map_blob
 from fedsilo_agent.guard.task_model import task_model

@@ -140,6 +140,7 @@ def _mailbox_and_runner(
         from fedsilo.silo.kept_network import KeptNetwork
         from fedsilo.silo.runner import TaskRunner
         from fedsilo.silo.secret import Secret
+        from fedsilo.transforms.plan import JobPlan
         from fedsilo_agent.trainer.mailbox import Mailbox
 
     mailbox = Mailbox(volume, ())
@@ -156,7 +157,7 @@ def _mailbox_and_runner(
         context = open_context(method.spec, silo, args.data_root, ProcessGroup(0, count))
         # A reply is on the disk before the next task.
         context = replace(context, kept_network=KeptNetwork(), secret=Secret(volume.secret))
-        return Mailbox(volume, method.exchanges()), TaskRunner(method, context)
+        return Mailbox(volume, JobPlan(method).exchanges), TaskRunner(method, context)
     except FedsiloError as error:
         if isinstance(error, DataInvalid):
             _announce_unusable(mailbox, isolation, error, spec.data.check is not None)

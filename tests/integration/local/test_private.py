@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsilo.methods.silo_privacy import UpdatePrivacy
+from fedsilo.transforms.update_noise.privacy import UpdatePrivacy
 from fedsilo.validation import load_manifest
 from tests.integration.local.runs import end, history, kill, start, until
 from tests.pages import runs

@@ -19,6 +19,7 @@ import numpy as np
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.methods import registry
 from fedsilo.methods.differential_privacy import planned_mechanisms
+from fedsilo.transforms.plan import JobPlan
 from fedsilo.wire import (
     FINISH,
     Contract,
@@ -217,7 +218,7 @@ def finish_job(*clients: SiloClient) -> list[bool]:
 
 
 def contract_of(site: Site, step: str, tree: Tree) -> Contract:
-    return registry.bind(site.federation.job.spec).contract(step, signature_of(tree), {})
+    return JobPlan.of(site.federation.job.spec).contract(step, signature_of(tree), {})
 
 
 def said_of(spec: FederatedJobSpec) -> dict[str, Any]:

@@ -15,9 +15,9 @@ import pytest
 
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.job import FederatedJobSpec
-from fedsilo.methods import registry
 from fedsilo.methods.interface import Exchange
 from fedsilo.methods.schedule import exchange_id
+from fedsilo.transforms.plan import JobPlan
 from fedsilo.wire import BlobLink, Contract, SigningKey, Task, seal_task
 from tests.integration.service.client import signature_of
 from tests.integration.service.scripted import ROUNDS, TREE, ScriptedAggregator
@@ -247,11 +247,11 @@ class Forger(ScriptedAggregator):
 
     def exchanges(self) -> list[tuple[Exchange, Contract]]:
         """The first exchange of each step of the method, and what the guard derives for it."""
-        method = registry.bind(self.spec)
-        first = {exchange.phase.step: exchange for exchange in reversed(method.exchanges())}
-        found = [first[step] for step in method.steps()]
+        plan = JobPlan.of(self.spec)
+        first = {exchange.phase.step: exchange for exchange in reversed(plan.exchanges)}
+        found = [first[step] for step in plan.method.steps()]
         return [
-            (exchange, method.contract(exchange.phase.step, signature_of(TREE), {}))
+            (exchange, plan.contract(exchange.phase.step, signature_of(TREE), {}))
             for exchange in sorted(found, key=lambda exchange: exchange.round)
         ]
 

@@ -20,6 +20,7 @@ from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.silo.audit_chain import AuditBroken
 from fedsilo.silo.privacy_account import Budget, Charge
 from fedsilo.silo.privacy_ledger import PrivacyLedger
+from fedsilo.transforms.plan import JobPlan
 from fedsilo_agent.guard import inspection
 from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.charging import Charging
@@ -214,7 +215,7 @@ class Private(Budgeted):
     def take(self, spec: FederatedJobSpec) -> None:
         """Have the institution approve a job with this specification."""
         self.spec, self.check = spec, self.check_of(spec)
-        contract = registry.bind(spec).contract("train", signature_of(TREE), {})
+        contract = JobPlan.of(spec).contract("train", signature_of(TREE), {})
         self.honest["spec_digest"] = bytes.fromhex(spec_digest(spec))
         self.honest["contract"] = bytes.fromhex(contract.digest())
 

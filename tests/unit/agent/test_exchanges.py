@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from fedsilo.methods import registry
 from fedsilo.methods.interface import Exchange, Phase
+from fedsilo.transforms.plan import JobPlan
 from fedsilo.wire import Task, seal_task
 from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.exchanges import (
@@ -109,7 +109,7 @@ def test_the_same_task_departs_again_with_the_same_update_only() -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_an_honest_job_of_every_method_is_due_from_its_first_exchange_to_its_last(form: str) -> None:
-    exchanges = registry.bind(form_spec(form, ["north", "south"])).exchanges()
+    exchanges = JobPlan.of(form_spec(form, ["north", "south"])).exchanges
     schedule = Schedule(exchanges)
     answered: dict[tuple[int, str], Answer] = {}
     for number, exchange in enumerate(exchanges):

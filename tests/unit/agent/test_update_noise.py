@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from fedsilo.errors import FedsiloError, FileDamaged, PolicyRefused
-from fedsilo.methods.silo_privacy import UpdatePrivacy
 from fedsilo.silo.policy import ReplyLimits
 from fedsilo.silo.secret import Secret
 from fedsilo.silo.volume import Volume
+from fedsilo.transforms.update_noise.privacy import UpdatePrivacy
 from fedsilo.wire import (
     BlobLink,
     Contract,

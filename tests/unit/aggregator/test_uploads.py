@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from fedsilo.api.communication import UploadSpec
+from fedsilo.encodings.registry import with_encoding
 from fedsilo.errors import Problem
 from fedsilo.files import durable
 from fedsilo.files.durable import DiskStep
-from fedsilo.methods.contract import encoded_contract
 from fedsilo.wire import AcceptedUpdate, Contract, Expected, ExpectedBlock, UpdateChecker, signed_part
 from fedsilo_aggregator.uploads import UploadRange, Uploads
 from tests.unit.wire.examples import EXPECTED, KEY, write
@@ -225,7 +225,9 @@ async def test_what_cannot_be_decoded_is_refused_and_leaves_nothing(
     exchange: Exchange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = Contract((ExpectedBlock("model", "w", (8,), "float32"),))
-    contract = encoded_contract(plain, UploadSpec.model_validate({"encoding": "topk", "fraction": 0.25}))
+    contract = with_encoding(
+        plain, UploadSpec.model_validate({"encoding": "topk", "fraction": 0.25}), frozenset({"w"})
+    )
     monkeypatch.setattr(exchange, "expected", lambda *_: replace(EXPECTED, contract=contract))
     numbers = {"w.indices": np.array([3, 3], np.uint32), "w": np.ones(2, np.float32)}
     blocks = [(block, numbers[block.name]) for block in contract.blocks]

@@ -14,6 +14,7 @@ from fedsilo.engine.traffic import estimate_traffic
 from fedsilo.engine.workflow import Workflow
 from fedsilo.methods import registry
 from fedsilo.methods.interface import SiloTask
+from fedsilo.methods.state import State
 from tests.federate import drive, job_spec, local_silos, model_of, open_engine, references, runners, skewed
 from tests.unit.verification.chains import replayed
 
@@ -27,14 +28,16 @@ def test_the_aggregator_s_own_model_is_exact_and_the_silos_is_rounded(tmp_path: 
     engine = open_engine(tmp_path / "aggregator", spec)
     before = engine.state.tree("model")
     workflow = Workflow(registry.bind(spec), JobContext.of(registry.bind(spec), references(spec), None))
-    offered, assignments = workflow.assign(engine.state, workflow.exchanges[0], references(spec))
-    handed = offered.tree(assignments["silos/s0"].trees["model"])
+    broadcast = workflow.assign(engine.state, workflow.exchanges[0], references(spec))
+    handed = broadcast.state.tree(broadcast.tasks["silos/s0"].trees["model"])
     runner = given["silos/s0"]
     task = SiloTask("train", "train", 1, 1, 1, {"model": handed}, {})
-    for name, array in runner.received(task).trees["model"].items():
+    for name, array in runner.unpacked(task, State()).task.trees["model"].items():
         assert array.tobytes() == BFloat16().decode(BFloat16().encode(before[name]), array.shape).tobytes()
         assert handed[name].nbytes * 2 == before[name].nbytes
-    assert any((runner.received(task).trees["model"][name] != before[name]).any() for name in before)
+    assert any(
+        (runner.unpacked(task, State()).task.trees["model"][name] != before[name]).any() for name in before
+    )
     assert engine.state.tree("model").keys() == before.keys()
 
 

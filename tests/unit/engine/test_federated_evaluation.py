@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 from sklearn import metrics as sklearn
 
-from fedsilo.engine.federated_evaluation import evaluation_record
 from fedsilo.errors import MethodError
 from fedsilo.learning.evaluation import evaluate
 from fedsilo.learning.metrics.chosen import ChosenMetrics
+from fedsilo.methods.interface import EVALUATE
 from fedsilo.methods.state import Tree
 from fedsilo.silo.context import LocalContext
+from fedsilo.transforms.evaluation.record import evaluation_record
+from fedsilo.transforms.plan import JobPlan
 from tests.federate import bound, federate, job_spec, model_of, runners, silo_holding
 from tests.unit.methods.harness import accepted as answered
 
@@ -107,9 +109,9 @@ def test_counts_that_are_none_fail_the_job_and_name_the_silo(count: int) -> None
 
 
 def test_what_leaves_is_declared_and_no_more_where_the_aggregator_scores() -> None:
-    step = bound("fedavg", evaluation={"metrics": METRICS}).evaluation()
+    step = JobPlan(bound("fedavg", evaluation={"metrics": METRICS})).step(EVALUATE)
     assert [payload.kind for payload in step.payloads] == ["confusion"]
     assert set(step.names) == {"accuracy", "loss", "auroc"}
     assert {metric.name: metric.limits for metric in step.metrics}["auroc"] == (0, 1)
-    held = bound("fedavg", evaluation={"metrics": METRICS, "testDataset": "t"}).evaluation()
-    assert held == bound("fedavg").evaluation()
+    held = JobPlan(bound("fedavg", evaluation={"metrics": METRICS, "testDataset": "t"})).step(EVALUATE)
+    assert held == JobPlan(bound("fedavg")).step(EVALUATE)

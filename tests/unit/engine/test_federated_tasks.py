@@ -11,14 +11,16 @@ import pytest
 import torch
 from torch import nn
 
-from fedsilo.engine.federated_evaluation import evaluation_record
 from fedsilo.errors import MethodError
 from fedsilo.learning.metrics.catalogue import METRICS, metrics_for
 from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.learning.metrics.scores import Scores
-from fedsilo.silo.scoring import class_support
+from fedsilo.methods.interface import EVALUATE
 from fedsilo.tasks.places import UNSCORED
 from fedsilo.tasks.regression import Regression
+from fedsilo.transforms.evaluation.record import evaluation_record
+from fedsilo.transforms.evaluation.scores import class_support
+from fedsilo.transforms.plan import JobPlan
 from tests.federate import bound, federate, job_spec, model_of, runners, silo_holding
 from tests.unit.methods.harness import accepted as answered
 
@@ -205,11 +207,13 @@ def test_exact_metrics_are_those_of_the_pooled_predictions(tmp_path: Path, answe
 )
 def test_what_leaves_is_declared(answers: Any, kinds: list[str], scalars: set[str]) -> None:
     names = [name for name in metrics_for(answers) if METRICS[name].source in ("counts", "sums")]
-    step = bound("fedavg", evaluation={"metrics": names}, **TASKS[answers]).evaluation()
+    step = JobPlan(bound("fedavg", evaluation={"metrics": names}, **TASKS[answers])).step(EVALUATE)
     assert [payload.kind for payload in step.payloads] == kinds
     assert set(step.names) == scalars
-    held = bound("fedavg", evaluation={"metrics": names, "testDataset": "t"}, **TASKS[answers]).evaluation()
-    assert held == bound("fedavg", **TASKS[answers]).evaluation()
+    held = JobPlan(bound("fedavg", evaluation={"metrics": names, "testDataset": "t"}, **TASKS[answers])).step(
+        EVALUATE
+    )
+    assert held == JobPlan(bound("fedavg", **TASKS[answers])).step(EVALUATE)
 
 
 BINS = np.zeros((16, 3))

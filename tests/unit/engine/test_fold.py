@@ -13,11 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsilo.engine import fold, summation
-from fedsilo.engine.fold import StoredUpdates, mean_metrics
 from fedsilo.errors import MethodError, Problem
 from fedsilo.methods.reading import mean_weights
 from fedsilo.methods.state import Tree
+from fedsilo.updates import folded as fold
+from fedsilo.updates import summation
+from fedsilo.updates.figures import mean_metrics
+from fedsilo.updates.folded import StoredUpdates
 from fedsilo.wire import Contract, ExpectedBlock, SigningKey, specs_of
 from tests.updates import write_update
 

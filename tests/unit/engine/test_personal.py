@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.silo_policy import PersonalAccuracy, SiloPolicy
-from fedsilo.engine.fold import personal_accuracy
-from fedsilo.engine.held_updates import InMemoryUpdates
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.engine.scoring import GlobalEvaluation
 from fedsilo.engine.status import StatusSource
-from fedsilo.engine.summed_updates import OneUpdate
 from fedsilo.methods.interface import EVALUATE, NAMED_PERSONAL_ACCURACY, PERSONAL, PERSONAL_ACCURACY
 from fedsilo.silo.policy import ReplyLimits
 from fedsilo.silo.runner import TaskRunner
+from fedsilo.transforms.secure_sum.summed import OneUpdate
+from fedsilo.updates.figures import personal_accuracy
+from fedsilo.updates.held import InMemoryUpdates
 from fedsilo.wire import open_update
 from tests.federate import LocalSilo, job_spec, open_engine, runners, skewed
 from tests.unit.methods.harness import AsRecorded

@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from fedsilo.engine.fold import FoldedUpdates
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.engine.store import JobProgress, JobStore
 from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FileDamaged, MethodError
 from fedsilo.files import durable
 from fedsilo.files.durable import DiskStep
-from fedsilo.methods.interface import Exchange
 from fedsilo.methods.state import State
+from fedsilo.transforms.transform import Received
 from fedsilo.wire import UpdateChecker
 from tests.faults.page_cache import PageCache
 from tests.federate import LocalSilo, drive, federate, job_spec, local_silos, open_engine
@@ -149,14 +148,11 @@ def test_provenance_without_a_state_is_damage(tmp_path: Path, name: str) -> None
 def test_values_that_json_cannot_say_are_the_methods_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = Workflow.aggregate
+    honest = Workflow._aggregated
 
-    def aggregate(
-        self: Workflow, state: State, exchange: Exchange, updates: FoldedUpdates, robust: None
-    ) -> State:
-        assert robust is None
-        return honest(self, state, exchange, updates).with_values(loss=float("nan"))
+    def aggregate(self: Workflow, received: Received) -> State:
+        return honest(self, received).with_values(loss=float("nan"))
 
-    monkeypatch.setattr(Workflow, "aggregate", aggregate)
+    monkeypatch.setattr(Workflow, "_aggregated", aggregate)
     with pytest.raises(MethodError, match="values hold what JSON cannot say"):
         federate(tmp_path, SPEC, synthetic_runners(SPEC))

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from fedsilo.api.aggregation import RuleSpec
-from fedsilo.engine.held_updates import InMemoryUpdates
-from fedsilo.engine.robust import pieces
-from fedsilo.engine.robust.rule import RobustMean
 from fedsilo.errors import MethodError, QuorumLost
-from fedsilo.methods.checks import check_rule
 from fedsilo.methods.reading import Mean
 from fedsilo.methods.registry import names
 from fedsilo.methods.state import Tree
+from fedsilo.transforms.robust_mean import pieces
+from fedsilo.transforms.robust_mean.conflicts import check_rule
+from fedsilo.transforms.robust_mean.rule import RobustMean
+from fedsilo.updates.held import InMemoryUpdates
 from tests.federate import bound
 from tests.unit.methods.harness import accepted
 

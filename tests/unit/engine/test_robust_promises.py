@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsilo.api.aggregation import RuleSpec
-from fedsilo.engine.robust.rule import RobustMean
 from fedsilo.methods.state import Tree
+from fedsilo.transforms.robust_mean.rule import RobustMean
 from tests.unit.methods.harness import accepted
 
 SIZE = 12

@@ -7,8 +7,10 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedsilo.methods import registry
 from fedsilo.methods.interface import EVALUATE, Exchange, Phase
-from fedsilo.methods.schedule import exchange_id, is_task_of, participants, schedule, task_id
+from fedsilo.methods.schedule import exchange_id, is_task_of, participants, rounds_of, task_id
+from fedsilo.transforms.evaluation.declaration import FederatedEvaluation
 from tests.federate import job_spec, references
 
 TRAIN = Phase("train", 3, "train")
@@ -46,9 +48,8 @@ def test_phases_for_everyone_ignore_the_fraction() -> None:
 
 def test_without_a_test_set_the_silos_evaluate_every_nth_and_the_last_round() -> None:
     spec = job_spec("fedavg", 2, rounds=5, evaluation={"every": 2})
-    found = [
-        (e.round, e.phase.name) for e in schedule(spec, (Phase("a", 2, "train"), Phase("b", 3, "train")))
-    ]
+    rounds = rounds_of((Phase("a", 2, "train"), Phase("b", 3, "train")))
+    found = [(e.round, e.phase.name) for e in FederatedEvaluation(registry.bind(spec)).plan(rounds)]
     assert found == [
         *[(1, "a"), (2, "a"), (2, EVALUATE)],
         *[(3, "b"), (4, "b"), (4, EVALUATE), (5, "b"), (5, EVALUATE)],
@@ -58,7 +59,8 @@ def test_without_a_test_set_the_silos_evaluate_every_nth_and_the_last_round() ->
 def test_with_a_test_set_there_are_training_exchanges_only_numbered_within_their_phase() -> None:
     test_set = {"name": "test", "loader": "sklearn:digits"}
     spec = job_spec("fedavg", 2, evaluation={"testDataset": "test"}, aggregator={"datasets": [test_set]})
-    found = schedule(spec, (Phase("a", 2, "train"), Phase("b", 1, "fuse")))
+    rounds = rounds_of((Phase("a", 2, "train"), Phase("b", 1, "fuse")))
+    found = FederatedEvaluation(registry.bind(spec)).plan(rounds)
     assert [(e.round, e.phase_round, e.phase_rounds, e.phase.step) for e in found] == [
         (1, 1, 2, "train"),
         (2, 2, 2, "train"),
@@ -67,9 +69,7 @@ def test_with_a_test_set_there_are_training_exchanges_only_numbered_within_their
 
 
 def test_phases_of_one_name_are_counted_on() -> None:
-    test_set = {"name": "test", "loader": "sklearn:digits"}
-    spec = job_spec("fedavg", 2, evaluation={"testDataset": "test"}, aggregator={"datasets": [test_set]})
-    found = schedule(spec, (Phase("a", 1, "train", everyone=True), Phase("a", 2, "train")))
+    found = rounds_of((Phase("a", 1, "train", everyone=True), Phase("a", 2, "train")))
     assert [(e.phase_round, e.phase_rounds, e.phase.everyone) for e in found] == [
         (1, 3, True),
         (2, 3, False),

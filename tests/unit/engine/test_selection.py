@@ -8,7 +8,7 @@ import pytest
 
 from fedsilo.api.evaluation import EvaluationSpec
 from fedsilo.engine.record import class_figures
-from fedsilo.engine.selection import BestRound, best_round, stops_early
+from fedsilo.transforms.best_model.selection import BestRound, best_round, stops_early
 
 
 def asked(mode: str = "max", **fields: Any) -> EvaluationSpec:

@@ -46,9 +46,7 @@ def test_tasks_are_out_before_anything_is_removed(
     assert updates(tmp_path / "aggregator") == []
     assert blobs.isdisjoint((tmp_path / "aggregator" / "blobs").iterdir())
     assert engine.current is not None
-    assert all(
-        (blob := engine.blob(digest)) is not None and blob.exists() for digest in engine.current.broadcast
-    )
+    assert all((blob := engine.blob(digest)) is not None and blob.exists() for digest in engine.current.blobs)
 
 
 def test_a_process_that_ends_first_leaves_it_to_the_next(
@@ -59,7 +57,7 @@ def test_a_process_that_ends_first_leaves_it_to_the_next(
     again = open_engine(tmp_path / "aggregator", SPEC)
     assert updates(tmp_path / "aggregator") == []
     assert again.current is not None
-    assert {path.name for path in (tmp_path / "aggregator" / "blobs").iterdir()} == again.current.broadcast
+    assert {path.name for path in (tmp_path / "aggregator" / "blobs").iterdir()} == again.current.blobs
 
 
 def test_a_caller_that_never_sweeps_does_not_gather_rounds(

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.engine.context import JobContext
-from fedsilo.engine.held_updates import InMemoryUpdates
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.errors import FedsiloError
 from fedsilo.learning.models import Model
@@ -26,6 +25,7 @@ from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State, Tree
 from fedsilo.silo.runner import TaskRunner
 from fedsilo.simulation.silos import SimulatedUpdate
+from fedsilo.updates.held import InMemoryUpdates
 from fedsilo.wire import ModelSignature
 from tests import reference_numbers
 from tests.federate import (

@@ -24,6 +24,7 @@ from fedsilo.methods.ccvr.virtual import virtual_features
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import Payload, Step
 from fedsilo.methods.state import Tree
+from fedsilo.transforms.plan import JobPlan
 from fedsilo.wire import ModelSignature
 from tests import reference_numbers
 from tests.federate import bound, federate, job_spec, model_of, runners, silo_holding, skewed
@@ -260,7 +261,7 @@ def test_shapes_and_weights_of_the_method_before_are_its_own(monkeypatch: pytest
     monkeypatch.setattr(registry, "_entry_points", lambda: found)
     config = {"after": {"name": "wide"}}
     method = bound("ccvr", config=config)
-    contract = method.contract("train", ModelSignature((), classes=3, feature=5), {})
+    contract = JobPlan(method).contract("train", ModelSignature((), classes=3, feature=5), {})
     assert [block.shape for block in contract.blocks] == [(10,)]
     (fault,) = method.check()
     assert fault[0] == "spec.aggregation.weights"

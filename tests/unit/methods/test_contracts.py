@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from fedsilo.api.communication import UploadSpec
+from fedsilo.encodings.registry import with_encoding
 from fedsilo.methods import registry
-from fedsilo.methods.contract import encoded_contract
 from fedsilo.methods.interface import EVALUATE, NAMED_PERSONAL_ACCURACY
+from fedsilo.transforms.encoding.learned import learned_names
 from fedsilo.wire import Contract, ExpectedBlock, UpdateBlocks, open_task, open_update
 from tests.federate import TASK_KEY, local_silos, open_engine
 from tests.unit.methods.forms import FORMS, form_spec, holding
@@ -59,5 +60,5 @@ def test_every_update_has_the_blocks_of_the_contract(tmp_path: Path, form: str) 
 def test_the_tensors_of_a_class_are_never_encoded(upload: dict[str, str]) -> None:
     head = ExpectedBlock("model", "head/3", (8,), "float32", label=3)
     contract = Contract((ExpectedBlock("model", "w", (8,), "float32"), head))
-    encoded = encoded_contract(contract, UploadSpec.model_validate(upload))
+    encoded = with_encoding(contract, UploadSpec.model_validate(upload), learned_names(contract))
     assert encoded.encoding is not None and head in encoded.blocks

@@ -223,7 +223,7 @@ def images(tmp_path: Path, trees: Mapping[str, Tree] = NO_TREES, **config: Any) 
         ["a"],
         method={"config": {"variant": "released"} | config},
         model={"name": "mlp", "config": {"hidden": [5]}},
-        data={"inputShape": [3, 8, 6]},
+        data={"inputShape": [3, 8, 6], "preprocessing": {"standardise": True} if trees else None},
     )
     (runner,) = runners(spec, [silo], tmp_path).values()
     model = runner.context.initial_model()

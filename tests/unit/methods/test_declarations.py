@@ -15,6 +15,7 @@ import pytest
 from fedsilo.errors import FedsiloError, ManifestInvalid, MethodError
 from fedsilo.methods import registry
 from fedsilo.methods.interface import EVALUATE, LOSS, MethodConfig, Metric, Payload, Step
+from fedsilo.transforms.plan import JobPlan
 from fedsilo.wire import KINDS, ModelSignature, TensorSpec
 from fedsilo.wire.contract import METRIC_RANGE
 from tests.federate import bound, job_spec
@@ -30,6 +31,7 @@ EVERYTHING_WITHOUT_TORCH = """
 import json, sys
 from fedsilo.methods import registry
 from fedsilo.api.job import FederatedJobSpec
+from fedsilo.transforms.plan import JobPlan
 from fedsilo.wire import ModelSignature, TensorSpec
 
 signature = ModelSignature((TensorSpec("classifier.weight", (4, 5), "float32"),), classes=4, feature=5)
@@ -39,9 +41,9 @@ for name in registry.names():
     required = {f.alias: 1 for f in declaration.Config.model_fields.values() if f.is_required()}
     document["method"] = {"name": name, "config": required}
     method = registry.bind(FederatedJobSpec.model_validate(document))
-    for step in (*method.steps(), "evaluate"):
-        method.contract(step, signature, {}).digest()
-    method.exchanges(), method.check(), method.averaging, method.personalises
+    for step in JobPlan(method).steps:
+        JobPlan(method).contract(step, signature, {}).digest()
+    JobPlan(method).exchanges, method.check(), method.averaging, method.personalises
 heavy = {"torch", "torchvision", "sklearn", "scipy", "aiohttp", "kubernetes"}
 print(json.dumps([registry.names(), sorted(heavy & {module.partition(".")[0] for module in sys.modules})]))
 """
@@ -97,7 +99,7 @@ class Statistics(Diary):
 
 
 def test_a_contract_lists_the_models_tensors_symbolic_shapes_and_one_block_per_class() -> None:
-    contract = Statistics(job_spec("fedavg", 2), MethodConfig()).contract("send", SIGNATURE, {})
+    contract = JobPlan(Statistics(job_spec("fedavg", 2), MethodConfig())).contract("send", SIGNATURE, {})
     assert [(b.kind, b.name, b.shape, b.dtype, b.label) for b in contract.blocks] == [
         ("model", "encoder.weight", (5, 6), "float32", None),
         ("model", "classifier.weight", (4, 5), "float32", None),
@@ -109,11 +111,11 @@ def test_a_contract_lists_the_models_tensors_symbolic_shapes_and_one_block_per_c
 
 def test_every_method_has_the_evaluation_and_no_step_that_it_does_not_declare() -> None:
     diary = Diary(job_spec("fedavg", 2), MethodConfig())
-    assert diary.step(EVALUATE) == Step(metrics=(Metric("accuracy"), LOSS))
+    assert JobPlan(diary).step(EVALUATE) == Step(metrics=(Metric("accuracy"), LOSS))
     with pytest.raises(
         MethodError, match=r"method diary declares no step 'steal'; it declares \['read', 'write'\]"
     ):
-        diary.step("steal")
+        JobPlan(diary).step("steal")
 
 
 class Percentages(Diary):
@@ -125,8 +127,11 @@ class Percentages(Diary):
 
 def test_an_accuracy_is_from_0_to_1_and_every_figure_is_bounded_unless_its_step_says_otherwise() -> None:
     diary = Diary(job_spec("fedavg", 2), MethodConfig())
-    assert diary.contract(EVALUATE, SIGNATURE, {}).ranges == {"accuracy": (0.0, 1.0), "loss": METRIC_RANGE}
-    other = Percentages(job_spec("fedavg", 2), MethodConfig()).contract("send", SIGNATURE, {})
+    assert JobPlan(diary).contract(EVALUATE, SIGNATURE, {}).ranges == {
+        "accuracy": (0.0, 1.0),
+        "loss": METRIC_RANGE,
+    }
+    other = JobPlan(Percentages(job_spec("fedavg", 2), MethodConfig())).contract("send", SIGNATURE, {})
     assert other.ranges == {"accuracy": (0.0, 100.0), "batches": (0.0, 1e6), "loss": METRIC_RANGE}
 
 

@@ -15,7 +15,6 @@ from dp_accounting.pld import PLDAccountant
 
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.errors import DataInvalid, FedsiloError
-from fedsilo.methods.checks import check_job
 from fedsilo.methods.differential_privacy import (
     job_epsilon,
     job_mechanisms,
@@ -29,6 +28,8 @@ from fedsilo.methods.state import State
 from fedsilo.privacy.accounting import epsilon_of
 from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.silo.runner import TaskRunner
+from fedsilo.transforms.conflicts import check_job
+from fedsilo.transforms.plan import JobPlan
 from tests.federate import bound, federate, job_spec, model_of, runners, skewed
 
 TEST_SET = {
@@ -110,7 +111,7 @@ def test_statistics_are_counted_beside_the_rounds() -> None:
 def test_the_plans_of_all_rounds_together_are_the_jobs(method: str) -> None:
     config = {"fedconcat": {"clusters": 2, "encoderRounds": 1, "classifierRounds": 1}}.get(method, {})
     job = private(method, training={"batchSize": 10}, config=config)
-    planned = [planned_mechanisms(job, exchange.phase.step, 100) for exchange in job.exchanges()]
+    planned = [planned_mechanisms(job, exchange.phase.step, 100) for exchange in JobPlan(job).exchanges]
     spent = epsilon_of([each for plan in planned for each in plan], 1e-3)
     assert spent == epsilon_of(job_mechanisms(job, 100, noise_multiplier(job, 100)), 1e-3) <= 3.0
 

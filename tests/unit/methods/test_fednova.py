@@ -16,6 +16,7 @@ from fedsilo.methods.fednova.silo import normalizer, released_normalizer
 from fedsilo.methods.interface import SiloContext
 from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State, Tree
+from fedsilo.transforms.plan import JobPlan
 from fedsilo.wire import ModelSignature
 from tests import reference_numbers
 from tests.federate import bound, federate, job_spec, model_of, runners, skewed
@@ -157,9 +158,8 @@ def test_no_silo_that_trains_as_the_job_says_is_refused(nesterov: bool, momentum
     plan = LocalTraining(lr=1.0, momentum=momentum, nesterov=nesterov)
     training = {"optimizer": {"learningRate": 1, "momentum": momentum}, "rounds": 1, "localSteps": 999}
     for variant, count in (("paper", normalizer), ("released", released_normalizer)):
-        contract = bound("fednova", config={"variant": variant, "mu": pull}, training=training).contract(
-            "train", SIGNATURE, {}
-        )
+        job = bound("fednova", config={"variant": variant, "mu": pull}, training=training)
+        contract = JobPlan(job).contract("train", SIGNATURE, {})
         for steps in (1, 2, 3, 10, 999):
             figures = {"loss": 0.5, "steps": float(steps), "normalizer": count(steps, plan, pull)}
             contract.check([], figures, 24)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from fedsilo.engine.held_updates import InMemoryUpdates
 from fedsilo.learning.models import build_model, to_tree
 from fedsilo.learning.training import cross_entropy_loss
 from fedsilo.methods.building_blocks.mixing import mixup_loss
@@ -19,6 +18,8 @@ from fedsilo.methods.interface import SiloTask
 from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State
 from fedsilo.simulation.silos import SimulatedUpdate
+from fedsilo.transforms.plan import JobPlan
+from fedsilo.updates.held import InMemoryUpdates
 from fedsilo.wire import ModelSignature
 from tests import reference_numbers
 from tests.federate import bound, federate, job_spec, model_of, runners, skewed
@@ -89,7 +90,7 @@ def test_of_a_loss_beyond_all_probability_a_silo_reports_the_limit(tmp_path: Pat
     wrong["classifier.bias"] = np.array([-500, -500, 0, 0], np.float32)
     reply = runner.run(SiloTask("train", "train", 1, 1, 1, {"model": wrong}, {}), State())
     assert reply.metrics[FIRST_LOSS] == LARGEST_LOSS < reply.metrics["loss"]
-    contract = runner.method.contract("train", runner.context.signature, {})
+    contract = JobPlan(runner.method).contract("train", runner.context.signature, {})
     assert contract.ranges[FIRST_LOSS] == (0.0, LARGEST_LOSS)
 
 

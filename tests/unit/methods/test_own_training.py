@@ -15,8 +15,10 @@ from fedsilo.learning.models import initial_model, to_tree
 from fedsilo.local.baseline import train_locally
 from fedsilo.methods import registry
 from fedsilo.methods.checks import check_training
+from fedsilo.methods.interface import EVALUATE
 from fedsilo.simulation.execution import Execution
 from fedsilo.simulation.simulate import simulate
+from fedsilo.transforms.plan import JobPlan
 from fedsilo.wire import ModelSignature
 from fedsilo.wire.tensors import TensorSpec
 from tests.federate import bound, federate, job_spec, runners, skewed
@@ -107,13 +109,14 @@ def test_its_metrics_reach_the_history_as_the_job_names_them(tmp_path: Path) -> 
 def test_its_metrics_are_in_the_contract_of_the_steps_that_train(name: str) -> None:
     """And in no other; a job that declares none has the contract that it always had."""
     training = {"rounds": 2, "trainer": f"{TRAINERS}measuring"}
-    plain = bound(name, training=training)
-    declaring = bound(name, training={**training, "trainerMetrics": ["dice", "examples_seen"]})
-    assert plain.all_steps() == plain.steps()
-    for step, declared in declaring.all_steps().items():
-        before = plain.step(step).names
+    method = bound(name, training=training)
+    plain = JobPlan(method)
+    declaring = JobPlan(bound(name, training={**training, "trainerMetrics": ["dice", "examples_seen"]}))
+    for step in method.steps():
+        before, declared = plain.step(step).names, declaring.step(step)
+        assert before == method.steps()[step].names
         assert declared.names == (*before, *(("dice", "examples_seen") if "loss" in before else ())), step
-    assert declaring.evaluation() == plain.evaluation()
+    assert declaring.step(EVALUATE) == plain.step(EVALUATE)
     signature = ModelSignature((TensorSpec("w", (2,), "float32"),), 4, 5)
     contract = declaring.contract("train", signature, {})
     assert contract.metrics == ("dice", "examples_seen", "loss")

@@ -29,15 +29,16 @@ from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.errors import DataInvalid
 from fedsilo.learning.models import Model
 from fedsilo.methods import registry
-from fedsilo.methods.differential_privacy import check_privacy
 from fedsilo.methods.interface import EVALUATE, PREPROCESSING, Reply, SiloTask
 from fedsilo.methods.state import State, Tree
 from fedsilo.silo.examples import require_listed
-from fedsilo.silo.handed_out import trainer_adds_noise
 from fedsilo.silo.runner import TaskRunner
 from fedsilo.silo.secret import Secret
 from fedsilo.silo.withholding import vouched_schema, withholds_texts
 from fedsilo.simulation.silos import SimulatedFailure
+from fedsilo.transforms.conflicts import check_job
+from fedsilo.transforms.plan import JobPlan
+from fedsilo.transforms.training_noise.handed_out import trainer_adds_noise
 from fedsilo.wire import Contract, Task, UpdateHeader, open_blob, open_task, open_update, task_digest
 from fedsilo.wire.header import TensorEntry
 from tests.federate import TASK_KEY, LocalSilo, drive, job_spec, open_engine, runners, silo_of_file
@@ -233,7 +234,7 @@ class Talkative:
             again = copy.copy(self.runner)
             again.context = replace(self.runner.context, secret=Secret())
             self.other = again.run(task, private).tensors
-        contract = self.method.contract(task.step, self.runner.context.signature, task.settings)
+        contract = JobPlan(self.method).contract(task.step, self.runner.context.signature, task.settings)
         return replace(reply, metrics=dict.fromkeys(contract.metrics, 0.5))
 
 
@@ -277,7 +278,7 @@ class Watched(LocalSilo):
 
 def faults(spec: FederatedJobSpec) -> set[str]:
     """Fields of a job that its differential privacy does not cover."""
-    return {path for path, *_ in check_privacy(registry.bind(spec))}
+    return {path for path, *_ in check_job(registry.bind(spec))}
 
 
 def spec_of(form: str, unit: str, **sections: Any) -> FederatedJobSpec:
@@ -347,7 +348,7 @@ def test_no_silo_is_asked_for_scores_or_for_statistics_of_raw_values() -> None:
         for parameters in (None, ParametersSpec(local=("classifier.*",))):
             spec = spec_of(form, unit)
             model = spec.model.model_copy(update={"parameters": parameters})
-            asked = registry.bind(spec.model_copy(update={"model": model})).exchanges()
+            asked = JobPlan.of(spec.model_copy(update={"model": model})).exchanges
             assert not {EVALUATE, PREPROCESSING} & {exchange.phase.step for exchange in asked}, form
 
 

@@ -18,9 +18,9 @@ import pytest
 
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.engine.round_engine import RoundEngine
-from fedsilo.methods import registry
 from fedsilo.silo import secret
 from fedsilo.silo.runner import TaskRunner
+from fedsilo.transforms.plan import JobPlan
 from tests.federate import LocalSilo, drive, local_silos, open_engine
 from tests.unit.methods.forms import COUNTING, FORMS, form_spec, holding
 
@@ -172,7 +172,7 @@ def test_killed_again_and_again_a_job_ends_with_the_same_bytes(tmp_path: Path, f
     assert found == undisturbed
     exchanges = 1 if form in COUNTING else 4
     assert len(phases) >= exchanges * (len(LABELS) + 1)
-    assert set(phases) >= {exchange.phase.name for exchange in registry.bind(spec).exchanges()}
+    assert set(phases) >= {exchange.phase.name for exchange in JobPlan.of(spec).exchanges}
 
 
 @pytest.mark.parametrize("form", KEEPING)

@@ -8,8 +8,8 @@ import pytest
 
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.methods import registry
-from fedsilo.methods.checks import check_job
 from fedsilo.methods.registry import names
+from fedsilo.transforms.conflicts import check_job
 from tests.federate import bound
 from tests.unit.methods.test_differential_privacy import TEST_SET
 

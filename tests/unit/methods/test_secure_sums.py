@@ -15,8 +15,6 @@ from fedsilo.api.communication import CommunicationSpec
 from fedsilo.api.data import PreprocessingSpec
 from fedsilo.api.loading import JobManifest
 from fedsilo.engine.context import JobContext
-from fedsilo.engine.held_updates import InMemoryUpdates
-from fedsilo.engine.secure_sums import SecureSums
 from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import JobFailed, MethodError
 from fedsilo.methods import registry
@@ -24,10 +22,13 @@ from fedsilo.methods.dann.declaration import DANN
 from fedsilo.methods.interface import Assignment, Exchange
 from fedsilo.methods.method import Method
 from fedsilo.methods.reading import Updates
-from fedsilo.methods.secure_sums import CONFIRMED
 from fedsilo.methods.state import State, Tree
 from fedsilo.secure_aggregation.plausibility import implausible
 from fedsilo.simulation.simulate import simulate
+from fedsilo.transforms.secure_sum.protocol import SecureSums
+from fedsilo.transforms.secure_sum.steps import CONFIRMED
+from fedsilo.transforms.transform import Broadcast
+from fedsilo.updates.held import InMemoryUpdates
 from fedsilo.wire import open_blob
 from fedsilo_operator.workloads.aggregator import PERMANENT_EXIT_CODES
 from tests.federate import job_spec, references, silo_key
@@ -125,9 +126,9 @@ def asked_in(manifest: JobManifest, directory: Path, monkeypatch: pytest.MonkeyP
     assign, asked = Workflow.assign, Asked()
 
     def noted(self: Workflow, state: State, exchange: Exchange, silos: Sequence[str]) -> Any:
-        broadcast, assignments = assign(self, state, exchange, silos)
-        asked.append((exchange, broadcast, assignments))
-        return broadcast, assignments
+        broadcast = assign(self, state, exchange, silos)
+        asked.append((exchange, broadcast.state, broadcast.tasks))
+        return broadcast
 
     monkeypatch.setattr(Workflow, "assign", noted)
     simulate(secured(manifest), directory, directory / "job")
@@ -208,7 +209,7 @@ def test_a_sum_that_does_not_hold_ends_the_job_for_good(
     with pytest.raises(
         JobFailed, match=r"^out-of-range: .* in the sum over 3 silos, samples is 1e\+30;"
     ) as ended:
-        workflow.fold(state, exchange, InMemoryUpdates({}), state, {})
+        workflow.fold(state, exchange, InMemoryUpdates({}), Broadcast(state, {}))
     assert ended.value.exit_code in PERMANENT_EXIT_CODES
 
 

@@ -12,13 +12,14 @@ import pytest
 from fedsilo.api.faults import Finding
 from fedsilo.api.job import SilosSpec
 from fedsilo.errors import ManifestInvalid
-from fedsilo.methods.checks import check_job
-from fedsilo.methods.differential_privacy import update_privacy as update_privacy_of
 from fedsilo.methods.method import Method
 from fedsilo.methods.registry import names
-from fedsilo.methods.silo_privacy import UpdatePrivacy, uncovered_silo
 from fedsilo.privacy.accounting import epsilon_of
 from fedsilo.privacy.mechanism import Mechanism
+from fedsilo.transforms.conflicts import check_job
+from fedsilo.transforms.conflicts import update_privacy as update_privacy_of
+from fedsilo.transforms.update_noise.conflicts import uncovered_silo
+from fedsilo.transforms.update_noise.privacy import UpdatePrivacy
 from tests.federate import bound, job_spec
 from tests.unit.methods.test_differential_privacy import TEST_SET
 

@@ -8,6 +8,7 @@ import pytest
 
 from fedsilo.errors import Problem
 from fedsilo.methods.groupdro import FIRST_LOSS
+from fedsilo.transforms.plan import JobPlan
 from fedsilo.wire import Contract, ModelSignature
 from tests.federate import bound
 
@@ -20,7 +21,8 @@ def contract_of(method: str, step: str = "train", /, **training: Any) -> Contrac
     config = {"variant": "feddyn"} if (method, step) == ("scaffold", "sizes") else {}
     if (method, step) == ("feddyn", "sizes"):
         config = {"variant": "released"}
-    return bound(method, config=config, training={"rounds": 1, **training}).contract(step, SIGNATURE, {})
+    job = bound(method, config=config, training={"rounds": 1, **training})
+    return JobPlan(job).contract(step, SIGNATURE, {})
 
 
 def refused(contract: Contract, figures: dict[str, float], samples: int = 24) -> str:

@@ -109,6 +109,10 @@ def test_silos_without_samples_have_no_weighted_mean() -> None:
         layout.decode(total(layout, [(0, {}, tensors)]), 1)
 
 
+ALIKE = frozenset(["auroc"])
+"""Figures in which silos count alike."""
+
+
 def divided(contract: Contract, over: Quotient) -> Contract:
     """The contract whose model is divided, too."""
     blocks = (replace(b, combine=Averaged(over)) if b.kind == "model" else b for b in contract.blocks)
@@ -201,7 +205,7 @@ def test_counts_are_added_as_they_are_and_figures_of_silos_have_a_spread() -> No
         (30, {"accuracy": 0.9, "auroc": 0.9}, {"confusion/1": np.array([7, 0]), "calibration": bins}),
         (0, {}, {"calibration": 0 * bins}),
     ]
-    layout = Layout(SCORES, 4, "samples", alike=frozenset(["auroc"]))
+    layout = Layout(replace(SCORES, alike=ALIKE), 4, "samples")
     found = layout.decode(total(layout, updates), 3)
     assert found.tensors["confusion/0"].tolist() == [4, 1 << 30]
     assert found.tensors["confusion/1"].tolist() == [7, 0]
@@ -266,7 +270,7 @@ def honest_total(layout: Layout) -> np.ndarray:
 @pytest.mark.parametrize("weights", ["samples", "uniform"])
 def test_a_sum_in_which_masks_are_left_is_refused_wherever_they_are(weights: Weights) -> None:
     """One number of the vector after the other is a random one, or lies just outside of what silos can have."""
-    layout = Layout(divided(FIGURES, Quotient("steps")), 4, weights, frozenset(["auroc"]))
+    layout = Layout(replace(divided(FIGURES, Quotient("steps")), alike=ALIKE), 4, weights)
     honest = honest_total(layout)
     assert layout.decode(honest, 3).metrics["accuracy"] == 1.0
     for place in range(layout.size):
@@ -281,14 +285,14 @@ def test_a_sum_in_which_masks_are_left_is_refused_wherever_they_are(weights: Wei
 
 @given(st.integers(0, 2**32))
 def test_a_vector_of_random_numbers_is_no_update(seed: int) -> None:
-    layout = Layout(FIGURES, 4, "samples", alike=frozenset(["auroc"]))
+    layout = Layout(replace(FIGURES, alike=ALIKE), 4, "samples")
     noise = np.random.default_rng(seed).integers(0, 2**64, layout.size, dtype=np.uint64)
     with pytest.raises((Problem, MethodError)):
         layout.decode(honest_total(layout) + noise, 3)
 
 
 def test_a_mean_outside_of_a_metrics_range_is_refused() -> None:
-    layout = Layout(FIGURES, 4, "samples", alike=frozenset(["auroc"]))
+    layout = Layout(replace(FIGURES, alike=ALIKE), 4, "samples")
     tensors = {"weight": np.zeros((2, 3), np.float32), "batches": np.array(0)}
     with pytest.raises(Problem, match=r"the mean of accuracy is 1\.5; must be from 0 to 1"):
         layout.decode(total(layout, [(5, {"accuracy": 1.5}, tensors)] * 3), 3)

@@ -10,13 +10,14 @@ import pytest
 
 from fedsilo.api.communication import UploadSpec
 from fedsilo.encodings.check import require_decodable_update
-from fedsilo.encodings.registry import encoding_in
+from fedsilo.encodings.registry import encoding_in, with_encoding
 from fedsilo.errors import MethodError, PolicyRefused, Problem
 from fedsilo.learning.models import build_model, signature
-from fedsilo.methods.contract import encoded_contract
 from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.state import State, Tree
-from fedsilo.silo.encoded import PHASE, RESIDUAL, encoded
+from fedsilo.transforms.encoding.learned import learned_names
+from fedsilo.transforms.encoding.trainer import PHASE, RESIDUAL, encoded
+from fedsilo.transforms.plan import JobPlan
 from fedsilo.wire import Contract, ExpectedBlock, open_update
 from tests.federate import bound, job_spec, local_silos, model_of, open_engine, runners, skewed
 from tests.unit.wire.examples import write
@@ -27,7 +28,8 @@ BASE = {"w": np.zeros(8, np.float32)}
 def contract(shape: tuple[int, ...] = (8,), **upload: Any) -> Contract:
     """Of one tensor."""
     blocks = (ExpectedBlock("model", "w", shape, "float32"), ExpectedBlock("model", "steps", (), "int64"))
-    return encoded_contract(Contract(blocks), UploadSpec.model_validate(upload))
+    contract = Contract(blocks)
+    return with_encoding(contract, UploadSpec.model_validate(upload), learned_names(contract))
 
 
 def task(phase: str = "train", **trees: Tree) -> SiloTask:
@@ -71,7 +73,9 @@ def test_a_method_s_own_state_stays_beside_it() -> None:
     assert (first.private.tree("control"), first.private.values["rounds"]) == (own.tree("control"), 1)
     # A step without tensors of the model leaves it as it is, also where the method replaces its own state.
     counts = Contract((ExpectedBlock("class_counts", "count/0", (), "int64", 0),))
-    other = encoded(Reply(private=State({}, {"rounds": 2})), task(), first.private, counts, True)
+    plan = JobPlan(bound("fedavg", communication={"upload": {"encoding": "topk", "fraction": 0.25}}))
+    kept = plan.with_kept(first.private, State({}, {"rounds": 2}))
+    other = encoded(Reply(private=kept), task(), first.private, counts, True)
     assert other.private is not None
     assert other.private.tree(RESIDUAL) == first.private.tree(RESIDUAL)
     assert other.private.values == {"rounds": 2, PHASE: "train"}
@@ -198,7 +202,7 @@ def test_statistics_of_batch_norm_and_other_kinds_are_sent_as_they_are(
         communication={"upload": upload},
     )
     model = signature(build_model(method.spec.model, method.spec.data, seed=0))
-    found = method.contract("train", model, {})
+    found = JobPlan(method).contract("train", model, {})
     encoded_names = {tensor.tensor.name for tensor in found.encoded}
     for block in found.tensors:
         exact = block.kind != "model" or "running" in block.name or block.dtype != "float32"

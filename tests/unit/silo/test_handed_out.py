@@ -16,7 +16,7 @@ from fedsilo.learning.models import Model
 from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.state import Tree
 from fedsilo.privacy.mechanism import Mechanism
-from fedsilo.silo.handed_out import exact_tensors, require_handed_out, require_private
+from fedsilo.transforms.training_noise.handed_out import exact_tensors, require_handed_out, require_private
 from fedsilo.wire import Contract, ExpectedBlock
 from tests.federate import job_spec, runners, skewed
 

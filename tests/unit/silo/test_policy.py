@@ -18,6 +18,7 @@ from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.silo import policy
 from fedsilo.silo.budget_figures import SpentSoFar, reserved
 from fedsilo.silo.policy import Departure, ReplyLimits, Sent, declared, objections
+from fedsilo.transforms.plan import JobPlan
 from fedsilo.wire import ModelSignature, TensorSpec
 from tests.federate import job_spec
 from tests.unit.methods.forms import FORMS, form_spec
@@ -44,7 +45,7 @@ def silo(**rules: Any) -> Silo:
 def test_what_is_declared_is_what_the_contracts_hold_and_never_more_bytes(form: str) -> None:
     spec = form_spec(form, ["north", "south"])
     method = registry.bind(spec)
-    contracts = [method.contract(step, SIGNATURE, {}) for step in method.steps()]
+    contracts = [JobPlan(method).contract(step, SIGNATURE, {}) for step in method.steps()]
     found = declared(spec)
     assert found is not None
     assert set(found.kinds) == {kind for contract in contracts for kind in contract.kinds()}
@@ -78,7 +79,7 @@ def test_a_declaration_that_fails_is_its_authors_error(monkeypatch: pytest.Monke
 def test_controller_and_guard_say_the_same() -> None:
     job = frozen(job_spec("fedavg", ["north"], 3))
     rules = silo(methods=["creff"], payloadKinds=["class_counts"], jobNamespaces=["b"], maxRounds=2)
-    contract = registry.bind(job.spec).contract("train", SIGNATURE, {})
+    contract = JobPlan.of(job.spec).contract("train", SIGNATURE, {})
     asked = objections(rules, job, declared(job.spec), NOW)
     assert len(asked) == 4
     assert objections(rules, job, Departure.of(contract, 1, None), NOW) == asked
@@ -99,7 +100,7 @@ def test_an_update_that_may_follow_from_a_handful_of_examples_is_refused_by_cont
     def asked(rules: Silo, **training: Any) -> list[str]:
         spec = job_spec("fedavg", ["north"], 3, training={"rounds": 3, **training})
         method, job = registry.bind(spec), frozen(spec)
-        contract = method.contract("train", SIGNATURE, {})
+        contract = JobPlan(method).contract("train", SIGNATURE, {})
         found = objections(rules, job, declared(spec), NOW)
         assert objections(rules, job, Departure.of(contract, 1, method.fewest_examples), NOW) == found
         return found
@@ -121,7 +122,7 @@ def test_preprocessing_needs_a_permission_of_its_own() -> None:
         objections(silo(payloadKinds=["model", "feature_statistics"]), frozen(spec), declared(spec), NOW)
         == []
     )
-    contract = registry.bind(spec).contract("preprocessing", SIGNATURE, {})
+    contract = JobPlan.of(spec).contract("preprocessing", SIGNATURE, {})
     for departure in (declared(spec), Departure.of(contract, 1, None)):
         assert objections(silo(), frozen(spec), departure, NOW) == [
             "policy.payloadKinds does not allow feature_statistics, which spec.data.preprocessing needs; leave it out, "

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from fedsilo.errors import PolicyRefused
-from fedsilo.methods.silo_privacy import UpdatePrivacy
 from fedsilo.methods.state import Tree
 from fedsilo.privacy import clipping
 from fedsilo.privacy.clipping import clip_factor
-from fedsilo.silo.private_update import private_tree, purpose, require_change
+from fedsilo.transforms.update_noise.clipped import private_tree, purpose, require_change
+from fedsilo.transforms.update_noise.privacy import UpdatePrivacy
 
 BASE: Tree = {
     "w": np.linspace(-1, 1, 600, dtype=np.float32).reshape(20, 30),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,10 @@ from fedsilo.engine.context import JobContext
 from fedsilo.engine.public_dataset import PublicDataset
 from fedsilo.errors import DataInvalid
 from fedsilo.methods import registry
+from fedsilo.methods.interface import PREPROCESSING
+from fedsilo.methods.state import State
 from fedsilo.simulation.simulate import simulate
+from fedsilo.transforms.preprocessing.aggregator import Preparation
 from fedsilo.validation import registry_faults
 from tests.federate import references
 from tests.integration.local.manifest import DIGITS, silo
@@ -76,4 +80,5 @@ def test_networks_at_the_aggregator_preprocess_too(tmp_path: Path) -> None:
     assert labels.tolist() == [0, 0]  # what is not read is not there
     numbers = {"fill": np.zeros(1), "mean": np.full(1, 0.5), "scale": np.full(1, 0.25)}
     wanted = job.module(tree)((images - 0.5) / 0.25)
-    assert torch.allclose(replace(job, preprocessing=numbers).module(tree)(images), wanted, atol=1e-6)
+    prepared = partial(Preparation(found.data).network, State({PREPROCESSING: numbers}))
+    assert torch.allclose(replace(job, prepared=prepared).module(tree)(images), wanted, atol=1e-6)

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from fedsilo.errors import FileDamaged, ManifestInvalid, MethodError, ProvenanceInvalid
 from fedsilo.files.json_files import write_with_digest
-from fedsilo.methods.interface import Exchange
+from fedsilo.methods.fedavg import OneModel
+from fedsilo.methods.interface import Phase
 from fedsilo.methods.method import Method
 from fedsilo.wire import ChainEnd, SigningKey, seal_chain
 from tests.federate import TASK_KEY, silo_key
@@ -102,10 +103,10 @@ def test_a_job_that_nobody_could_run_has_no_chain(
 
 
 def test_a_declaration_that_fails_is_named(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(_: Method) -> list[Exchange]:
+    def failing(_: Method) -> tuple[Phase, ...]:
         raise IndexError("of somebody else's")
 
-    monkeypatch.setattr(Method, "exchanges", failing)
+    monkeypatch.setattr(OneModel, "phases", failing)
     with pytest.raises(
         MethodError, match=r"job: the declaration of method fedavg failed: IndexError: of some"
     ):

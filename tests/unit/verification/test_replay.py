@@ -6,7 +6,8 @@ import dataclasses
 import hashlib
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,12 @@ import numpy as np
 import pytest
 
 from fedsilo.api.allowed_imports import looking_at
-from fedsilo.engine.fold import FoldedUpdates
 from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FileDamaged, ImportNotAllowed, JobFailed, ManifestInvalid, ProvenanceInvalid
 from fedsilo.methods import registry
 from fedsilo.methods.interface import Assignment, Exchange, Snapshot
 from fedsilo.methods.state import State, Tree
+from fedsilo.transforms.transform import Broadcast, Received
 from fedsilo.verification.chain import verify
 from fedsilo.verification.place import find
 from fedsilo.verification.public_files import public_dataset
@@ -76,13 +77,13 @@ def changed(tree: Tree) -> Tree:
 
 
 def test_a_fold_that_was_not_the_methods_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = Workflow.aggregate
+    honest = Workflow._aggregated
 
-    def lie(self: Workflow, state: State, exchange: Exchange, updates: FoldedUpdates, robust: None) -> State:
-        after = honest(self, state, exchange, updates)
-        return after.with_trees(model=changed(after.tree("model"))) if exchange.round == 2 else after
+    def lie(self: Workflow, received: Received) -> State:
+        after, round = honest(self, received), received.exchange.round
+        return after.with_trees(model=changed(after.tree("model"))) if round == 2 else after
 
-    directory = lying(monkeypatch, tmp_path, "aggregate", lie)
+    directory = lying(monkeypatch, tmp_path, "_aggregated", lie)
     with pytest.raises(
         ProvenanceInvalid,
         match=r"provenance.json: round 2 \(r00002-train\): state: tree model is .*, but folding gives .*; the same",
@@ -104,12 +105,12 @@ def test_updates_that_a_job_would_have_ended_with_are_named(
 
 
 def test_values_that_are_not_the_methods_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = Workflow.aggregate
+    honest = Workflow._aggregated
 
-    def lie(self: Workflow, state: State, exchange: Exchange, updates: FoldedUpdates, robust: None) -> State:
-        return honest(self, state, exchange, updates).with_values(note=exchange.round)
+    def lie(self: Workflow, received: Received) -> State:
+        return honest(self, received).with_values(note=received.exchange.round)
 
-    directory = lying(monkeypatch, tmp_path, "aggregate", lie)
+    directory = lying(monkeypatch, tmp_path, "_aggregated", lie)
     with pytest.raises(ProvenanceInvalid, match=r"round 1 \(r00001-train\): state: its values are not those"):
         replayed(directory)
 
@@ -129,14 +130,13 @@ def test_another_beginning_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_another_task_than_the_methods_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Workflow.assign
 
-    def lie(
-        self: Workflow, state: State, exchange: Exchange, silos: Sequence[str]
-    ) -> tuple[State, Mapping[str, Assignment]]:
-        offered, assignments = honest(self, state, exchange, silos)
-        return offered, {
+    def lie(self: Workflow, state: State, exchange: Exchange, silos: Sequence[str]) -> Broadcast:
+        broadcast = honest(self, state, exchange, silos)
+        given = {
             silo: Assignment(given.trees, {"curious": True}) if silo == "silos/s1" else given
-            for silo, given in assignments.items()
+            for silo, given in broadcast.assignments.items()
         }
+        return replace(broadcast, assignments=given)
 
     directory = lying(monkeypatch, tmp_path, "assign", lie)
     with pytest.raises(
@@ -149,14 +149,14 @@ def test_another_task_than_the_methods_is_named(tmp_path: Path, monkeypatch: pyt
 def test_a_model_that_is_not_the_last_states_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = Workflow.model
+    honest = Workflow._model
 
     def lie(self: Workflow, state: State) -> Snapshot:
         snapshot = honest(self, state)
         return Snapshot(changed(dict(snapshot.tree)), snapshot.settings)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Workflow, "model", lie)
+        patch.setattr(Workflow, "_model", lie)
         spec = job_spec("fedavg", 2, aggregator={"keepUpdates": True})
         federate(tmp_path, spec, synthetic_runners(spec))
     directory = tmp_path / "aggregator"

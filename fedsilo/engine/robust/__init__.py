@@ -1,1 +1,0 @@
-"""Rules in place of the mean of the silos' models, of which a few may be anything."""

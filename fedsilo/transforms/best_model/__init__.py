@@ -1,0 +1,1 @@
+"""The best round's model, and an early end."""

@@ -1,0 +1,1 @@
+"""Models in fewer bytes on their way."""

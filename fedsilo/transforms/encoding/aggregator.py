@@ -1,0 +1,73 @@
+"""Tensor encoding at the aggregator: a broadcast in parts, and updates against what silos decoded of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from fedsilo.api.job import FederatedJobSpec
+from fedsilo.encodings.registry import encoding_of
+from fedsilo.encodings.trees import decoded_tree, encoded_tree
+from fedsilo.methods.interface import Assignment, Exchange
+from fedsilo.methods.state import Tree
+from fedsilo.transforms.encoding.decoded import AnsweredTask, DecodedUpdates
+from fedsilo.transforms.encoding.learned import learned_tensors
+from fedsilo.transforms.encoding.names import PREFIX
+from fedsilo.transforms.transform import Aggregator, AggregatorSide, Broadcast, Received
+from fedsilo.wire import Contract
+
+
+class EncodedBroadcast(AggregatorSide):
+    """Models as parts on their way out and in."""
+
+    def __init__(self, spec: FederatedJobSpec, place: Aggregator) -> None:
+        self._place, self._lossy = place, spec.download.is_lossy
+        self._download, self._upload = encoding_of(spec.download), spec.upload.is_encoded
+
+    def send(self, exchange: Exchange, broadcast: Broadcast) -> Broadcast:
+        """The broadcast with the trees of whoever the exchange is of as the job has them sent."""
+        if self._download is None:
+            return broadcast
+        trees: dict[str, Tree] = {}
+        given: dict[str, Assignment] = {}
+        for silo, plain in broadcast.assignments.items():
+            shapes = self._learned(exchange, plain)
+            for tree in plain.trees.values():
+                if PREFIX + tree not in trees:
+                    trees[PREFIX + tree] = encoded_tree(broadcast.state.tree(tree), shapes, self._download)
+            given[silo] = replace(plain, trees={name: PREFIX + tree for name, tree in plain.trees.items()})
+        return replace(broadcast, state=broadcast.state.with_trees(**trees), assignments=given)
+
+    def receive(self, received: Received) -> Received:
+        """Updates with whole tensors, and the trees that silos saw otherwise than they are."""
+        if not self._upload and not self._lossy:
+            return received
+        whole, tasks = self._handed_out(received.exchange, received.broadcast())
+        saw = {tree.removeprefix(PREFIX): found for tree, found in whole.items()} if self._lossy else {}
+        updates = DecodedUpdates(received.updates, tasks) if self._upload else received.updates
+        return replace(received, updates=updates, saw=saw)
+
+    def _handed_out(
+        self, exchange: Exchange, broadcast: Broadcast
+    ) -> tuple[Mapping[str, Tree], Mapping[str, AnsweredTask]]:
+        """The trees that silos were given, as they decoded them, and silo -> what it answers."""
+        whole: dict[str, Tree] = {}
+        tasks: dict[str, AnsweredTask] = {}
+        for silo, given in broadcast.assignments.items():
+            shapes = self._learned(exchange, given)
+            for tree in set(given.trees.values()) - whole.keys():
+                found = broadcast.state.tree(tree)
+                whole[tree] = decoded_tree(found, shapes, self._download) if self._download else found
+            trees: Mapping[str, Mapping[str, np.ndarray]] = {
+                name: whole[tree] for name, tree in given.trees.items()
+            }
+            tasks[silo] = AnsweredTask(self._contract(exchange, given), trees)
+        return whole, tasks
+
+    def _learned(self, exchange: Exchange, given: Assignment) -> dict[str, tuple[int, ...]]:
+        return learned_tensors(self._place.signature, self._contract(exchange, given))
+
+    def _contract(self, exchange: Exchange, given: Assignment) -> Contract:
+        return self._place.contract(exchange.phase.step, given.settings)

@@ -1,0 +1,82 @@
+"""Silos' scores of the model, and of their own models, in an exchange after each round that is evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Self
+
+from fedsilo.learning.metrics.chosen import ChosenMetrics
+from fedsilo.methods.interface import (
+    EVALUATE,
+    NAMED_PERSONAL_ACCURACY,
+    PERSONAL_ACCURACY,
+    Exchange,
+    Metric,
+    Phase,
+    Step,
+)
+from fedsilo.methods.method import Method
+from fedsilo.methods.schedule import is_evaluated
+from fedsilo.tasks.registry import metrics_of
+from fedsilo.transforms.evaluation.sums import sums_payloads
+from fedsilo.transforms.transform import Aggregator, AggregatorSide, TrainerSide, Transform
+
+
+class FederatedEvaluation(Transform):
+    """Scores models where their examples are: in silos, or at an aggregator that holds a test set."""
+
+    @classmethod
+    def of(cls, method: Method) -> Self | None:
+        """The transform of a job in which there is anything to score."""
+        return cls(method) if method.makes_models else None
+
+    def steps(self) -> Mapping[str, Step]:
+        """What a silo may say of the models that it scores: the job's, and its own if the method makes one."""
+        return {EVALUATE: self._step()}
+
+    def _step(self) -> Step:
+        method, spec = self.method, self.spec
+        own: tuple[Metric, ...] = ()
+        if method.personalises:
+            # By silo's name where single silos are seen.
+            names = (PERSONAL_ACCURACY, *(() if spec.aggregation.secure else (NAMED_PERSONAL_ACCURACY,)))
+            own = tuple(Metric(name, alike=True) for name in names)
+        if not method.yields_model:
+            return Step(metrics=own)
+        scores = (*map(Metric, metrics_of(spec.task)), *own)
+        if spec.evaluation.test_dataset is not None:
+            return Step(metrics=scores)
+        chosen = ChosenMetrics.of_job(spec)
+        by_silo = (Metric(name, chosen.ranges.get(name), alike=True) for name in chosen.by_silo)
+        summed = (Metric(name, chosen.ranges.get(name)) for name in chosen.summed)
+        return Step(tuple(sums_payloads(chosen, spec)), (*scores, *by_silo, *summed))
+
+    @property
+    def by_silos(self) -> bool:
+        """Whether silos score: their own models, which nobody else can, or the model where nobody else does."""
+        method = self.method
+        return method.personalises or (method.yields_model and self.spec.evaluation.test_dataset is None)
+
+    def plan(self, exchanges: list[Exchange]) -> list[Exchange]:
+        """One exchange more after each round that is evaluated."""
+        if not self.by_silos or not exchanges:
+            return exchanges
+        rounds, found = exchanges[-1].round, list[Exchange]()
+        for exchange in exchanges:
+            found.append(exchange)
+            if is_evaluated(self.spec, exchange.round, rounds):
+                scoring = Phase(EVALUATE, rounds, EVALUATE, everyone=True)
+                found.append(Exchange(scoring, exchange.round, exchange.round, rounds))
+        return found
+
+    def at_aggregator(self, place: Aggregator) -> AggregatorSide:
+        """What hands out the model to score, and puts scores together."""
+        from fedsilo.transforms.evaluation.aggregator import Scoring
+
+        return Scoring(self.method, place)
+
+    def in_trainer(self) -> TrainerSide:
+        """What scores."""
+        from fedsilo.transforms.evaluation.trainer import ScoresOfSilo
+
+        return ScoresOfSilo(self.method)

@@ -1,0 +1,1 @@
+"""The optimiser's state that a silo keeps from round to round."""

@@ -1,0 +1,28 @@
+"""The optimiser's state that a silo keeps from round to round: `spec.training.optimizer.state: keep`."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from fedsilo.methods.method import Method
+from fedsilo.transforms.optimizer_state.names import PREFIX
+from fedsilo.transforms.transform import TrainerSide, Transform
+
+
+class KeptOptimizerState(Transform):
+    """Has local training go on with the optimiser's state of the silo's last round."""
+
+    @classmethod
+    def of(cls, method: Method) -> Self | None:
+        """The transform of a job that keeps it."""
+        return cls(method) if method.spec.training.optimizer.state == "keep" else None
+
+    def keeps(self, name: str) -> bool:
+        """Moments, and the steps that they are of."""
+        return name.startswith(PREFIX)
+
+    def in_trainer(self) -> TrainerSide:
+        """What takes the state out of the private state before a step, and puts it back after."""
+        from fedsilo.transforms.optimizer_state.trainer import OptimizerStateOfPhase
+
+        return OptimizerStateOfPhase()

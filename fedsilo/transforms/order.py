@@ -1,0 +1,38 @@
+"""The transforms of a job, from its method outward: a broadcast passes them in this order, an update in reverse.
+
+An exchange passes those outside of its owner: a round of training all of them, silos' scores those after the
+evaluation, and the messages of a secure sum none.
+"""
+
+from __future__ import annotations
+
+from fedsilo.methods.method import Method
+from fedsilo.transforms.best_model.declaration import BestModel
+from fedsilo.transforms.encoding.declaration import TensorEncoding
+from fedsilo.transforms.evaluation.declaration import FederatedEvaluation
+from fedsilo.transforms.optimizer_state.declaration import KeptOptimizerState
+from fedsilo.transforms.parameters.declaration import ModelParts
+from fedsilo.transforms.preprocessing.declaration import CommonPreprocessing
+from fedsilo.transforms.robust_mean.declaration import RobustAggregation
+from fedsilo.transforms.secure_sum.declaration import SecureSum
+from fedsilo.transforms.training_noise.declaration import TrainingNoise
+from fedsilo.transforms.transform import Transform
+from fedsilo.transforms.update_noise.declaration import GuardNoise
+
+ORDER: tuple[type[Transform], ...] = (
+    RobustAggregation,
+    BestModel,
+    FederatedEvaluation,
+    KeptOptimizerState,
+    ModelParts,
+    CommonPreprocessing,
+    TrainingNoise,
+    TensorEncoding,
+    GuardNoise,
+    SecureSum,
+)
+
+
+def transforms_of(method: Method) -> tuple[Transform, ...]:
+    """The transforms that the method's job asks for."""
+    return tuple(found for kind in ORDER if (found := kind.of(method)) is not None)

@@ -1,0 +1,1 @@
+"""Parts of a model: shared, frozen and local tensors."""

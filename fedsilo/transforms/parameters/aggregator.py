@@ -1,0 +1,36 @@
+"""Parts of a model at the aggregator: the initial weights of all of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from fedsilo.methods.interface import INITIAL, Exchange, Snapshot
+from fedsilo.methods.state import State
+from fedsilo.transforms.transform import AggregatorSide, Broadcast
+
+
+class InitialWeights(AggregatorSide):
+    """The initial weights in the job's state, in tasks, and in the place of what silos do not share.
+
+    :param context: the job's, which has them.
+    :param handed_out: whether tasks carry them.
+    """
+
+    def __init__(self, context: Any, handed_out: bool) -> None:
+        self._context, self._handed_out = context, handed_out
+
+    def start(self, state: State) -> State:
+        """The state with them: whoever goes on with the job, or checks it, finds there what it began with."""
+        return state.with_trees(**{INITIAL: self._context.initial_weights()})
+
+    def send(self, exchange: Exchange, broadcast: Broadcast) -> Broadcast:
+        """With every task: a guard keeps the blobs of a task and of the one before it."""
+        return broadcast.adding({INITIAL: INITIAL}) if self._handed_out else broadcast
+
+    def model(self, state: State, snapshot: Snapshot) -> Snapshot:
+        """The model with the initial values of what silos do not share."""
+        parts = self._context.parts
+        if parts is None:
+            return snapshot
+        return replace(snapshot, tree=parts.whole(state.tree(INITIAL), snapshot.tree))

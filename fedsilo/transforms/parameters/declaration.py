@@ -1,0 +1,39 @@
+"""Parts of a model: tensors that silos share, that are frozen, and that are a silo's own; and the initial weights."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from fedsilo.methods.interface import INITIAL, LOCAL, PERSONAL
+from fedsilo.methods.method import Method
+from fedsilo.transforms.transform import Aggregator, AggregatorSide, TrainerSide, Transform
+
+
+class ModelParts(Transform):
+    """Hands out what silos need not share, and keeps a silo's own tensors in it."""
+
+    @classmethod
+    def of(cls, method: Method) -> Self | None:
+        """The transform of a job whose model has parts, or whose initial weights silos cannot draw."""
+        model = method.spec.model
+        return cls(method) if model.parameters is not None or model.initial_weights is not None else None
+
+    def owns(self, name: str) -> bool:
+        """The tree of all initial weights."""
+        return name == INITIAL
+
+    def keeps(self, name: str) -> bool:
+        """The silo's local tensors, and the whole model that comes of them; without parts that is the method's."""
+        return self.spec.model.parameters is not None and name in (LOCAL, PERSONAL)
+
+    def at_aggregator(self, place: Aggregator) -> AggregatorSide:
+        """The initial weights, and the whole model."""
+        from fedsilo.transforms.parameters.aggregator import InitialWeights
+
+        return InitialWeights(place.context, self.method.hands_out_initial)
+
+    def in_trainer(self) -> TrainerSide:
+        """The division of what a silo half replies."""
+        from fedsilo.transforms.parameters.trainer import PartsOfReply
+
+        return PartsOfReply(self.method)

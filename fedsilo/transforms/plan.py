@@ -1,0 +1,147 @@
+"""What a job does, from its specification and its method's declaration alone: exchanges, and what may come back.
+
+Guard and aggregator each derive it for themselves. It needs no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from fedsilo.api.job import FederatedJobSpec
+from fedsilo.data.comparison import declared_schema
+from fedsilo.errors import MethodError
+from fedsilo.methods import registry
+from fedsilo.methods.contract import contract_of
+from fedsilo.methods.interface import LOSS, Exchange, Metric, Step
+from fedsilo.methods.method import Method
+from fedsilo.methods.schedule import rounds_of
+from fedsilo.methods.state import Scalar, State
+from fedsilo.transforms.order import transforms_of
+from fedsilo.transforms.transform import Transform
+from fedsilo.wire import Contract, ModelSignature
+
+
+class JobPlan:
+    """The plan of one job.
+
+    :param method: bound to the job.
+    :ivar transforms: those of the job, from the method outward.
+    """
+
+    def __init__(self, method: Method) -> None:
+        self.method, self.spec = method, method.spec
+        self.transforms = transforms_of(method)
+
+    @classmethod
+    def of(cls, spec: FederatedJobSpec) -> JobPlan:
+        """The plan of a job's specification."""
+        return cls(registry.bind(spec))
+
+    def owner(self, step: str) -> Transform | None:
+        """The transform whose exchange a step is of; None where it is the method's."""
+        if step in self.method.steps():
+            return None
+        own = (each for each in self.transforms if step in each.steps() or each.message(step) is not None)
+        return next(own, None)
+
+    def outside(self, step: str) -> Sequence[Transform]:
+        """The transforms that an exchange of this step passes, from the method outward."""
+        owner = self.owner(step)
+        return self.transforms if owner is None else self.transforms[self.transforms.index(owner) + 1 :]
+
+    @cached_property
+    def exchanges(self) -> list[Exchange]:
+        """All exchanges of the job, in order."""
+        found = rounds_of(self.method.phases())
+        for transform in self.transforms:
+            found = transform.plan(found)
+        return found
+
+    @property
+    def steps(self) -> Mapping[str, Step]:
+        """Everything that silos answer: the transforms' steps, and the method's with the job's own metrics."""
+        found = {name: self._with_trainer_metrics(step) for name, step in self.method.steps().items()}
+        for transform in self.transforms:
+            found = {**transform.steps(), **found}
+        return found
+
+    def step(self, name: str) -> Step:
+        """The step of that name.
+
+        :raises MethodError: when neither the method nor a transform declares it.
+        """
+        try:
+            return self.steps[name]
+        except KeyError:
+            declared = sorted(self.method.steps())
+            raise MethodError(
+                f"method {self.method.name} declares no step {name!r}; it declares {declared}"
+            ) from None
+
+    def contract(self, step: str, signature: ModelSignature, settings: Mapping[str, Scalar]) -> Contract:
+        """What a silo may send in answer to a task of this step, tensor by tensor.
+
+        :param settings: those of the signed task.
+        :raises MethodError: when nobody declares the step.
+        """
+        owner = self.owner(step)
+        if owner is not None and (message := owner.message(step)) is not None:
+            return message
+        contract = contract_of(self.step(step), signature, self.method.dimensions(signature, settings))
+        contract = replace(contract, algorithm=self.spec.digest_algorithm)
+        if self.spec.data.class_names is not None:
+            contract = replace(contract, schema=declared_schema(self.spec.data).digest())
+        for transform in self.outside(step):
+            contract = transform.contract(step, contract)
+        return contract
+
+    def owns(self, name: str) -> bool:
+        """Whether a tree or value of the job's state, or a tree of a task, is a transform's."""
+        return any(each.owns(name) for each in self.transforms)
+
+    def keeps(self, name: str) -> bool:
+        """Whether a tree or value of a silo's private state is a transform's."""
+        return any(each.keeps(name) for each in self.transforms)
+
+    def of_method(self, state: State) -> State:
+        """The part of the job's state that is the method's."""
+        return _divided(state, self.owns)[1]
+
+    def with_method(self, state: State, own: State) -> State:
+        """The job's state with another part of the method's."""
+        return _joined(own, _divided(state, self.owns)[0])
+
+    def kept_by_method(self, private: State) -> State:
+        """The part of a silo's private state that is the method's."""
+        return _divided(private, self.keeps)[1]
+
+    def with_kept(self, private: State, own: State) -> State:
+        """A silo's private state with another part of the method's."""
+        return _joined(own, _divided(private, self.keeps)[0])
+
+    def _with_trainer_metrics(self, step: Step) -> Step:
+        """The step, which trains if it has a loss, with what `spec.training.trainerMetrics` adds to that."""
+        more = self.spec.training.trainer_metrics
+        if more is None or LOSS.name not in step.names:
+            return step
+        return replace(step, metrics=(*step.metrics, *map(Metric, more)))
+
+
+def _divided(state: State, owned: Callable[[str], bool]) -> tuple[State, State]:
+    """What is owned of a state, and the rest."""
+    if not any(map(owned, (*state.trees, *state.values))):
+        return State(), state
+    parts = [
+        State(
+            {name: tree for name, tree in state.trees.items() if owned(name) is mine},
+            {name: value for name, value in state.values.items() if owned(name) is mine},
+        )
+        for mine in (True, False)
+    ]
+    return parts[0], parts[1]
+
+
+def _joined(state: State, more: State) -> State:
+    return State({**state.trees, **more.trees}, {**state.values, **more.values})

@@ -1,0 +1,1 @@
+"""Numbers by which all silos prepare values alike."""

@@ -1,0 +1,49 @@
+"""Preprocessing: an exchange before round 1 in which silos' statistics become what is done with every value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Self
+
+from fedsilo.methods.building_blocks.feature_statistics import payloads
+from fedsilo.methods.interface import PREPROCESSING, Exchange, Phase, Step
+from fedsilo.methods.method import Method
+from fedsilo.transforms.transform import Aggregator, AggregatorSide, TrainerSide, Transform
+
+
+class CommonPreprocessing(Transform):
+    """Has all silos fill, centre and scale features alike, as the statistics of all of them say."""
+
+    @classmethod
+    def of(cls, method: Method) -> Self | None:
+        """The transform of a job with `spec.data.preprocessing`, in which there is a model to prepare values for."""
+        asked = method.makes_models and method.spec.data.preprocessing is not None
+        return cls(method) if asked else None
+
+    def owns(self, name: str) -> bool:
+        """The tree of numbers."""
+        return name == PREPROCESSING
+
+    def keeps(self, name: str) -> bool:
+        """The same beside a silo's own model, which takes raw values."""
+        return name == PREPROCESSING
+
+    def steps(self) -> Mapping[str, Step]:
+        """Statistics of features."""
+        return {PREPROCESSING: Step(payloads(self.spec.data, {}))}
+
+    def plan(self, exchanges: list[Exchange]) -> list[Exchange]:
+        """One exchange with all silos before round 1."""
+        return [Exchange(Phase(PREPROCESSING, 1, PREPROCESSING, everyone=True), 1, 1, 1), *exchanges]
+
+    def at_aggregator(self, place: Aggregator) -> AggregatorSide:
+        """What makes numbers of the statistics."""
+        from fedsilo.transforms.preprocessing.aggregator import Preparation
+
+        return Preparation(self.spec.data)
+
+    def in_trainer(self) -> TrainerSide:
+        """What prepares the silo's values."""
+        from fedsilo.transforms.preprocessing.trainer import PreparedValues
+
+        return PreparedValues()

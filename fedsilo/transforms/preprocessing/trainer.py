@@ -1,0 +1,31 @@
+"""Preprocessing in the trainer: the silo's statistics, and values that are prepared by the numbers of all silos."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fedsilo.methods.building_blocks.feature_statistics import disclose
+from fedsilo.methods.interface import PERSONAL, PREPROCESSING, Reply
+from fedsilo.transforms.transform import TrainerSide, Work
+
+
+class PreparedValues(TrainerSide):
+    """Networks that take raw values, and statistics of them."""
+
+    def answer(self, work: Work) -> Reply:
+        """The statistics of the silo's training examples."""
+        return disclose(work.context, {})
+
+    def unpack(self, work: Work) -> Work:
+        """The context whose networks prepare values, once a task hands out the numbers."""
+        if PREPROCESSING not in work.task.trees:
+            return work
+        context = replace(work.context, preprocessing=work.task.trees[PREPROCESSING])
+        return replace(work, context=context)
+
+    def pack(self, work: Work, reply: Reply) -> Reply:
+        """The numbers beside the silo's own model, which takes raw values."""
+        own, numbers = reply.private, work.context.preprocessing
+        if own is None or PERSONAL not in own.trees or numbers is None:
+            return reply
+        return replace(reply, private=own.with_trees(**{PREPROCESSING: dict(numbers)}))

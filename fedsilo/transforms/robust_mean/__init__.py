@@ -1,0 +1,1 @@
+"""A robust rule in the place of the mean of models."""

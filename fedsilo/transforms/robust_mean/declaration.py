@@ -1,0 +1,34 @@
+"""A robust rule in the place of the mean of the silos' models: `spec.aggregation.rule`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Self
+
+from fedsilo.api.faults import Finding
+from fedsilo.methods.interface import Exchange
+from fedsilo.methods.method import Method
+from fedsilo.transforms.robust_mean.conflicts import check_rule
+from fedsilo.transforms.transform import Aggregator, AggregatorSide, Transform
+
+
+class RobustAggregation(Transform):
+    """Keeps a few bad models from moving the average."""
+
+    @classmethod
+    def of(cls, method: Method) -> Self | None:
+        """The transform of a job with a rule."""
+        return cls(method) if method.spec.aggregation.rule is not None else None
+
+    def conflicts(self, exchanges: Sequence[Exchange]) -> Iterator[Finding]:
+        """A method whose aggregate is no mean of models, or too few silos."""
+        yield from check_rule(self.method)
+
+    def at_aggregator(self, place: Aggregator) -> AggregatorSide:
+        """The rule; where only sums are seen, guards clip, and the sum is as any other."""
+        from fedsilo.transforms.robust_mean.aggregator import RuleInPlaceOfMean
+
+        aggregation = self.spec.aggregation
+        if aggregation.secure or aggregation.rule is None:
+            return AggregatorSide()
+        return RuleInPlaceOfMean(aggregation.rule)

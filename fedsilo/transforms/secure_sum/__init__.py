@@ -1,0 +1,1 @@
+"""Sums over silos of which the aggregator sees no summand."""

@@ -1,0 +1,108 @@
+"""Secure sums at the aggregator: messages handed on, and the sum in the place of updates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from fedsilo.errors import JobFailed, Problem
+from fedsilo.methods.interface import Exchange
+from fedsilo.methods.method import Method
+from fedsilo.methods.state import State
+from fedsilo.secure_aggregation.layout import Layout
+from fedsilo.transforms.secure_sum.protocol import ANSWERED, SecureSums, without_secure_sums
+from fedsilo.transforms.secure_sum.steps import (
+    CONFIRMED,
+    UNMASK,
+    asks_the_answered,
+    layout_of,
+    require_one_broadcast,
+)
+from fedsilo.transforms.secure_sum.summed import TOGETHER, SummedUpdates, summed_openly
+from fedsilo.transforms.transform import Aggregator, AggregatorSide, Broadcast, Received, Unfinished
+
+
+class _Sums(AggregatorSide):
+    def __init__(self, method: Method, place: Aggregator) -> None:
+        self._method, self._spec, self._place = method, method.spec, place
+
+    def send(self, exchange: Exchange, broadcast: Broadcast) -> Broadcast:
+        """The broadcast, which is one for all silos.
+
+        :raises MethodError: when it is not: masks would not cancel.
+        """
+        own = {silo: self._place.own_settings(exchange, silo) for silo in broadcast.assignments}
+        require_one_broadcast(self._method.name, broadcast.assignments, own)
+        return broadcast
+
+    def _layout(self, whole: Exchange) -> Layout:
+        contract = self._place.contract(whole.phase.step, {})
+        return layout_of(self._method, contract.summed or contract)
+
+
+class OpenSums(_Sums):
+    """Sums of updates that are seen, to the bit those of masked ones."""
+
+    def receive(self, received: Received) -> Received:
+        """The sum in the place of the updates."""
+        updates, rule = received.updates, self._spec.aggregation.rule
+        layout = self._layout(received.exchange)
+        summed = summed_openly(updates, layout, rule, lambda: received.state.tree("model"))
+        return _of_all(received, summed, updates.silos)
+
+
+class MaskedSums(_Sums):
+    """The protocol, exchange by exchange."""
+
+    def __init__(self, method: Method, place: Aggregator) -> None:
+        super().__init__(method, place)
+        self._sums: SecureSums = place.sums
+
+    def asked(self, state: State, exchange: Exchange, silos: Sequence[str]) -> Sequence[str]:
+        """Those that have answered the step before."""
+        return tuple(state.values[ANSWERED]) if asks_the_answered(self._spec, exchange) else silos
+
+    def assign(self, state: State, exchange: Exchange, silos: Sequence[str]) -> Broadcast:
+        """Messages of the other silos."""
+        return Broadcast(state, self._sums.assigned(exchange.phase.step, silos))
+
+    def send(self, exchange: Exchange, broadcast: Broadcast) -> Broadcast:
+        """The broadcast with what silos mask by."""
+        found = super().send(exchange, broadcast)
+        for silo, given in self._sums.assigned(exchange.phase.step, list(broadcast.assignments)).items():
+            found = found.adding(given.trees, [silo])
+        return found
+
+    def receive(self, received: Received) -> Received | Unfinished:
+        """The sum, after its last step."""
+        exchange, state = received.exchange, received.state
+        with _ending_the_job():
+            if exchange.phase.step != UNMASK:
+                return Unfinished(self._sums.heard(self._spec, state, exchange, received.updates))
+            assert exchange.of is not None, "the last is a step"
+            answered, layout = tuple(state.tree(CONFIRMED)), self._layout(exchange.of)
+            summed = self._sums.unmasked(self._spec, state, exchange, received.updates, layout)
+        whole = replace(received, exchange=exchange.of, state=without_secure_sums(state))
+        again = self._place.assigned_again(whole.state, exchange.of, answered)
+        return _of_all(replace(whole, broadcast=again), summed, answered)
+
+
+def _of_all(received: Received, summed: SummedUpdates, answered: Sequence[str]) -> Received:
+    """What has come of an exchange with the sum in the place of updates, and in the record nothing by silo."""
+    alone = {"silos": list(answered), "samples": summed.samples(TOGETHER)}
+    figures: Mapping[str, Any] = {"samples": {}, "silos": {}, "summed": alone}
+    return replace(received, updates=summed).recording(lambda: figures)
+
+
+@contextmanager
+def _ending_the_job() -> Iterator[None]:
+    """A block that makes a sum of updates which are stored: what does not hold in them holds after no restart.
+
+    :raises JobFailed: in place of a refusal in the protocol.
+    """
+    try:
+        yield
+    except Problem as problem:
+        raise JobFailed(str(problem)) from problem

@@ -1,0 +1,56 @@
+"""Sums over silos of which the aggregator sees no summand: `spec.aggregation.secure`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Self
+
+from fedsilo.api.faults import Finding
+from fedsilo.methods.interface import Exchange
+from fedsilo.methods.method import Method
+from fedsilo.transforms.secure_sum.conflicts import check_secure
+from fedsilo.transforms.secure_sum.steps import (
+    PREFIX,
+    STEPS,
+    layout_of,
+    masked_contract,
+    message_contract,
+    secured,
+)
+from fedsilo.transforms.transform import Aggregator, AggregatorSide, Transform
+from fedsilo.wire import Contract
+
+
+class SecureSum(Transform):
+    """Has silos mask their updates, so that they cancel in the sum of all."""
+
+    @classmethod
+    def of(cls, method: Method) -> Self | None:
+        """The transform of a job whose aggregator is to see sums only."""
+        return cls(method) if method.spec.aggregation.secure else None
+
+    def owns(self, name: str) -> bool:
+        """Messages between silos, and the sum."""
+        return name.startswith(PREFIX)
+
+    def message(self, step: str) -> Contract | None:
+        """A guard's message in one of the protocol's steps."""
+        return message_contract(self.spec, step) if step in STEPS else None
+
+    def plan(self, exchanges: list[Exchange]) -> list[Exchange]:
+        """The steps of a sum in the place of each exchange."""
+        return [step for exchange in exchanges for step in secured(exchange)]
+
+    def contract(self, step: str, contract: Contract) -> Contract:
+        """The masked vector in the place of an update."""
+        return masked_contract(layout_of(self.method, contract))
+
+    def conflicts(self, exchanges: Sequence[Exchange]) -> Iterator[Finding]:
+        """What sums cannot give."""
+        return check_secure(self.method, any(exchange.phase.everyone for exchange in exchanges))
+
+    def at_aggregator(self, place: Aggregator) -> AggregatorSide:
+        """The protocol; or the same sums in the open, where there is nobody to hide anything from."""
+        from fedsilo.transforms.secure_sum.aggregator import MaskedSums, OpenSums
+
+        return OpenSums(self.method, place) if place.sums is None else MaskedSums(self.method, place)

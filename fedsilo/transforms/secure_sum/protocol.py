@@ -1,0 +1,211 @@
+"""The aggregator's part in secure sums: what it hands on between silos, and the sum that comes of it.
+
+Everything lies in trees of the state, so that an aggregator that starts again goes on where it was. A silo whose
+message does not hold counts as one that has sent none, and so does one that has confirmed to have been sent what fewer
+than the threshold were sent. Shares do not say by themselves whether they hold: false ones end the job.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from fedsilo.api.job import FederatedJobSpec
+from fedsilo.errors import Problem
+from fedsilo.methods.interface import Assignment, Exchange
+from fedsilo.methods.schedule import exchange_id, participants
+from fedsilo.methods.state import State, Tree
+from fedsilo.payload_kinds import SECURE_AGGREGATION
+from fedsilo.secure_aggregation.aggregator_side import add_masked, agreed_broadcast, unmask
+from fedsilo.secure_aggregation.layout import Layout
+from fedsilo.secure_aggregation.messages import (
+    KeyAnnouncement,
+    SumContext,
+    Unmasking,
+    parted,
+    verify_confirmation,
+)
+from fedsilo.secure_aggregation.silo_side import SEALED_BYTES
+from fedsilo.transforms.secure_sum.steps import (
+    ANNOUNCED,
+    CONFIRMED,
+    KEYS,
+    MASKED,
+    MESSAGE,
+    PREFIX,
+    SEALED,
+    SHARES,
+    SURVIVORS,
+    UNMASK,
+    sum_context,
+)
+from fedsilo.transforms.secure_sum.summed import SummedUpdates
+from fedsilo.updates.folded import FoldedUpdates
+from fedsilo.wire import VerifyKey
+
+log = logging.getLogger("fedsilo.engine")
+
+M = TypeVar("M")
+
+SUM = "secure.sum"
+"""Tree of the sum of masked vectors, which no task hands out."""
+
+ANSWERED = "secure.answered"
+"""Value of the state: the silos with which the sum goes on."""
+
+
+@dataclass(frozen=True)
+class SecureSums:
+    """What the aggregator has to know of the silos.
+
+    :param job: uid of the job.
+    :param keys: silo -> the key that signs for it, in the job's order.
+    """
+
+    job: str
+    keys: Mapping[str, VerifyKey]
+
+    def context(self, spec: FederatedJobSpec, whole: Exchange) -> SumContext:
+        """What the sum of an exchange is of."""
+        silos = participants(spec, whole, tuple(self.keys))
+        return sum_context(spec, self.job, exchange_id(whole), silos, self.keys)
+
+    def assigned(self, step: str, silos: Sequence[str]) -> Mapping[str, Assignment]:
+        """What a task of a step hands out beside what the method does."""
+        if step == KEYS:
+            return dict.fromkeys(silos, Assignment())
+        announced = {ANNOUNCED: ANNOUNCED}
+        if step == SHARES:
+            return dict.fromkeys(silos, Assignment(announced))
+        confirmed = {CONFIRMED: CONFIRMED} if step in (SURVIVORS, UNMASK) else {}
+        return {silo: Assignment({**announced, SEALED: _sealed_for(silo), **confirmed}) for silo in silos}
+
+    def heard(
+        self, spec: FederatedJobSpec, state: State, exchange: Exchange, updates: FoldedUpdates
+    ) -> State:
+        """State after any of the exchanges but the last."""
+        step, context = exchange.phase.step, self.context(spec, exchange.of or exchange)
+        if step == KEYS:
+            return self._announced(state, context, updates)
+        if step == SHARES:
+            return self._shared(state, context, updates)
+        if step == SURVIVORS:
+            return self._confirmed(state, context, updates)
+        return self._masked(state, context, updates)
+
+    def unmasked(
+        self, spec: FederatedJobSpec, state: State, exchange: Exchange, updates: FoldedUpdates, layout: Layout
+    ) -> SummedUpdates:
+        """The sum, after the last exchange.
+
+        :raises QuorumLost: there are too few shares, or too few silos were sent the same.
+        :raises Problem: `malformed` where silos have sent shares of no secret, `out-of-range` for a sum that no silos
+            can have.
+        """
+        assert exchange.of is not None, "the last is a step"
+        context = self.context(spec, exchange.of)
+        announced, sharers = _announcements(state), _sharers(state, context)
+        survivors = list(state.tree(CONFIRMED))
+        confirmed = {silo: row.tobytes() for silo, row in state.tree(CONFIRMED).items() if row.size}
+
+        found = _holding(updates, lambda _, content: Unmasking.from_bytes(content, sharers, survivors))
+        total = state.tree(SUM)[MASKED].copy()
+        sent = agreed_broadcast(context, survivors, confirmed)
+        unmask(total, context, announced, sharers, survivors, found, sent)
+        return SummedUpdates(layout, layout.decode(total, len(survivors)))
+
+    def _announced(self, state: State, context: SumContext, updates: FoldedUpdates) -> State:
+        def announcement(silo: str, content: bytes) -> KeyAnnouncement:
+            one = KeyAnnouncement.from_bytes(content)
+            one.verify(context, silo)
+            return one
+
+        found = _holding(updates, announcement)
+        context.require_enough(found, "announced keys")
+        rows = {silo: one.to_bytes() for silo, one in found.items()}
+        return (
+            without_secure_sums(state)
+            .with_trees(**{ANNOUNCED: _tree(rows)})
+            .with_values(**{ANSWERED: list(rows)})
+        )
+
+    def _shared(self, state: State, context: SumContext, updates: FoldedUpdates) -> State:
+        announced = list(_announcements(state))
+
+        def sealed(silo: str, content: bytes) -> dict[str, bytes]:
+            others = [other for other in announced if other != silo]
+            return parted(content, SEALED_BYTES, others, "sealed shares")
+
+        found = _holding(updates, sealed)
+        context.require_enough(found, "shared their secrets")
+        trees = {
+            _sealed_for(silo): _tree(
+                {sender: given[silo] for sender, given in found.items() if sender != silo}
+            )
+            for silo in found
+        }
+        return state.with_trees(**trees).with_values(**{ANSWERED: list(found)})
+
+    def _masked(self, state: State, context: SumContext, updates: FoldedUpdates) -> State:
+        context.require_enough(updates.silos, "sent a vector")
+        total: np.ndarray | None = None
+        for silo in updates.silos:
+            vector = updates.tensors(silo, SECURE_AGGREGATION)[MASKED]
+            if total is None:
+                total = vector
+            else:
+                add_masked(total, [vector])
+        assert total is not None, "there are enough"
+        survivors = dict.fromkeys(updates.silos, b"")
+        trees: dict[str, Tree] = {SUM: {MASKED: total}, CONFIRMED: _tree(survivors)}
+        return state.with_trees(**trees).with_values(**{ANSWERED: list(survivors)})
+
+    def _confirmed(self, state: State, context: SumContext, updates: FoldedUpdates) -> State:
+        survivors = list(state.tree(CONFIRMED))
+
+        def confirmation(silo: str, content: bytes) -> bytes:
+            verify_confirmation(context, silo, survivors, content)
+            return content
+
+        found = _holding(updates, confirmation)
+        context.require_enough(found, "confirmed the survivors")
+        rows = {silo: found.get(silo, b"") for silo in survivors}
+        return state.with_trees(**{CONFIRMED: _tree(rows)}).with_values(**{ANSWERED: list(found)})
+
+
+def without_secure_sums(state: State) -> State:
+    """The state without what a sum has added."""
+    trees = {name: tree for name, tree in state.trees.items() if not name.startswith(PREFIX)}
+    return State(trees, {name: value for name, value in state.values.items() if name != ANSWERED})
+
+
+def _sealed_for(silo: str) -> str:
+    return f"{SEALED}/{silo}"
+
+
+def _announcements(state: State) -> dict[str, KeyAnnouncement]:
+    rows = state.tree(ANNOUNCED)
+    return {silo: KeyAnnouncement.from_bytes(row.tobytes()) for silo, row in rows.items()}
+
+
+def _sharers(state: State, context: SumContext) -> list[str]:
+    return [silo for silo in context.members if _sealed_for(silo) in state.trees]
+
+
+def _holding(updates: FoldedUpdates, read: Callable[[str, bytes], M]) -> dict[str, M]:
+    """The silos' messages, without those that do not hold."""
+    found = {}
+    for silo in updates.silos:
+        try:
+            found[silo] = read(silo, updates.tensors(silo, SECURE_AGGREGATION)[MESSAGE].tobytes())
+        except Problem as problem:
+            log.warning("the message of %s does not count: %s", silo, problem)
+    return found
+
+
+def _tree(rows: Mapping[str, bytes]) -> Tree:
+    return {silo: np.frombuffer(row, np.uint8) for silo, row in rows.items()}

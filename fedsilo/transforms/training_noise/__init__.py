@@ -1,0 +1,1 @@
+"""Noise that the trainer adds."""

@@ -1,0 +1,19 @@
+"""Noise of training in the trainer: each tensor of a reply went through a mechanism, or is as it was handed out."""
+
+from __future__ import annotations
+
+from fedsilo.methods.interface import Reply
+from fedsilo.transforms.training_noise.handed_out import require_private
+from fedsilo.transforms.transform import TrainerSide, Work
+
+
+class NoisedOrHandedOut(TrainerSide):
+    """The comparison of a reply with its task."""
+
+    def pack(self, work: Work, reply: Reply) -> Reply:
+        """The reply itself.
+
+        :raises MethodError: naming a tensor that is neither noised nor as it was handed out.
+        """
+        require_private(reply, work.task)
+        return reply

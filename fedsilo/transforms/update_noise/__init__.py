@@ -1,0 +1,1 @@
+"""Noise that the guard adds to the change of a whole silo."""

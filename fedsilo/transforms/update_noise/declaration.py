@@ -1,0 +1,26 @@
+"""Noise on the change of a whole silo, which its guard adds: differential privacy with `unit: silo`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Self
+
+from fedsilo.api.faults import Finding
+from fedsilo.methods.interface import Exchange
+from fedsilo.methods.method import Method
+from fedsilo.transforms.transform import Transform
+from fedsilo.transforms.update_noise.conflicts import check_silo_privacy
+
+
+class GuardNoise(Transform):
+    """Has guards clip what silos send, and add noise, before it leaves."""
+
+    @classmethod
+    def of(cls, method: Method) -> Self | None:
+        """The transform of a job whose differential privacy is of whole silos."""
+        private = method.spec.privacy.differential_privacy
+        return cls(method) if private is not None and private.unit == "silo" else None
+
+    def conflicts(self, exchanges: Sequence[Exchange]) -> Iterator[Finding]:
+        """What the noise does not cover."""
+        return check_silo_privacy(self.method)
