@@ -1,12 +1,11 @@
-"""Why an object is in its state: a reason that programs match on, and a message for people.
+"""Every reason of a condition or an Event of the operator, that programs match on.
 
-docs/operator.md has every reason that a condition or an Event of the operator can carry in one table.
+docs/operator.md has them in one table.
 A job that fails of an error of `fedsilo.errors` carries that error's reason; those are here too.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from fedsilo.api import conditions
@@ -103,21 +102,3 @@ ALARMING = frozenset({Reason.API_REFUSED, Reason.NAME_TAKEN, Reason.TRUST_BROKEN
 
 HARMLESS = frozenset({Reason.ADMITTING, Reason.STARTING, Reason.SUSPENDED, Reason.FINISHED})
 """Reasons for which a condition of a job is False without anything being wrong."""
-
-
-@dataclass(frozen=True)
-class Diagnosis:
-    """What was found out about something, for a condition or an Event.
-
-    :param reason: a `Reason` where the operator gives it; a program's own where that left one.
-    :param message: what, why, and what to do, as sentences.
-    :param permanent: waiting does not help: a spec has to change.
-    """
-
-    reason: Reason | str
-    message: str
-    permanent: bool = False
-
-    def about(self, subject: str) -> Diagnosis:
-        """The same, with its subject before the message."""
-        return replace(self, message=f"{subject}: {self.message}")

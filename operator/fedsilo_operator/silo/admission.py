@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from fedsilo.api.agent import Proposal, SiloAgent
 from fedsilo.api.conditions import AgentPhase, ConditionType, ObjectionReason
+from fedsilo.api.diagnosis import Diagnosis, Status
 from fedsilo.api.messages import faults_of
 from fedsilo.api.observed import Object, condition, status_of
 from fedsilo.api.proposal import propose
@@ -19,9 +20,8 @@ from fedsilo.silo.admission import Ruling, rule
 from fedsilo.silo.configuration import fingerprint
 from fedsilo.silo.objections import Objection
 from fedsilo.silo.policy import over_budget
-from fedsilo_operator.conditions import Status
 from fedsilo_operator.objects import silo_of
-from fedsilo_operator.reasons import Diagnosis, Reason
+from fedsilo_operator.reasons import Reason
 from fedsilo_operator.settings import SiloSettings
 from fedsilo_operator.silo.budgets import spent_so_far
 from fedsilo_operator.silo.observe import AgentObservation

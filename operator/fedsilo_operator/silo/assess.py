@@ -6,14 +6,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from fedsilo.api.conditions import AgentPhase, ConditionType
+from fedsilo.api.diagnosis import Diagnosis, Outcome
 from fedsilo.api.observed import Object, condition, holds, status_of
 from fedsilo.api.silo import Silo
 from fedsilo.silo.configuration import fingerprint
 from fedsilo.silo.decision import sign_decision, states
 from fedsilo_operator.diagnosis.events import backoff
-from fedsilo_operator.diagnosis.outcome import Outcome
 from fedsilo_operator.objects import JOB, ref_of, silo_of
-from fedsilo_operator.reasons import Diagnosis, Reason
+from fedsilo_operator.reasons import Reason
 from fedsilo_operator.rejections import diagnosis_of
 from fedsilo_operator.settings import SiloSettings
 from fedsilo_operator.silo.admission import AdmissionDecision, decide

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from fedsilo.api.diagnosis import Diagnosis, Outcome
 from fedsilo.api.observed import Object, condition, holds
 from fedsilo.api.timestamps import parse_timestamp
 from fedsilo_operator.diagnosis.diagnose import diagnose
-from fedsilo_operator.diagnosis.outcome import Outcome, outcome
+from fedsilo_operator.diagnosis.outcome import outcome
 from fedsilo_operator.diagnosis.pods import JobCondition, PodCondition, alive, running
-from fedsilo_operator.reasons import Diagnosis, Reason
+from fedsilo_operator.reasons import Reason
 from fedsilo_operator.silo.observe import AgentObservation
 from fedsilo_operator.silo.state import ComponentState
 from fedsilo_operator.workloads.agent import GUARD, TRAINER

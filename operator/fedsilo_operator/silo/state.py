@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fedsilo.api.conditions import AgentPhase
+from fedsilo.api.diagnosis import Diagnosis, Outcome
 from fedsilo.api.observed import Object
-from fedsilo_operator.diagnosis.outcome import Outcome
 from fedsilo_operator.objects import Child, is_deleted
-from fedsilo_operator.reasons import Diagnosis
 from fedsilo_operator.silo.admission import AdmissionDecision
 from fedsilo_operator.workloads.agent import ParsedAgent
 from fedsilo_operator.workloads.pod import is_suspended

@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Any
 
 from fedsilo.api.conditions import AgentPhase, ConditionType
+from fedsilo.api.diagnosis import MAX_CONDITION_MESSAGE_CHARACTERS, Condition, as_status
 from fedsilo.api.observed import Object, condition
 from fedsilo_operator.cluster.interface import Event
-from fedsilo_operator.conditions import MAX_CONDITION_MESSAGE_CHARACTERS, Condition, as_status
 from fedsilo_operator.objects import satisfies
 from fedsilo_operator.reasons import ALARMING, Reason
 from fedsilo_operator.silo.state import AgentState
