@@ -21,13 +21,13 @@ from fedsilo.api.silo import Silo
 from fedsilo.api.timestamps import timestamp
 from fedsilo.errors import DataInvalid, FileDamaged, ManifestInvalid, MethodError, PolicyRefused
 from fedsilo.process import version
-from fedsilo.silo.admission import Ruling, rule
 from fedsilo.silo.budget_figures import SpentOf, SpentSoFar
 from fedsilo.silo.configuration import configuration, fingerprint
 from fedsilo.silo.decision import sign_decision, states
 from fedsilo.silo.installed import installed_image
 from fedsilo.silo.objections import Objection
 from fedsilo.silo.policy import over_budget
+from fedsilo.silo.ruling import Ruling, rule
 from fedsilo.wire import SigningKey
 
 GUARD, TRAINER = "guard", "trainer"

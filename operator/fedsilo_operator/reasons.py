@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from fedsilo.api import conditions
-from fedsilo.api.conditions import ObjectionReason
+from fedsilo.api.conditions import AgentReason, ObjectionReason
 from fedsilo.hub.contact import ContactReason
 
 
@@ -28,8 +28,8 @@ class Reason(StrEnum):
     QUORUM_IMPOSSIBLE = "QuorumImpossible"
 
     # Admission by the silos
-    ADMITTED = "Admitted"
-    ADMITTING = "Admitting"
+    ADMITTED = AgentReason.ADMITTED
+    ADMITTING = AgentReason.ADMITTING
     POLICY_REFUSED = ObjectionReason.POLICY_REFUSED
     APPROVAL_PENDING = ObjectionReason.APPROVAL_PENDING
     APPROVAL_REFUSED = ObjectionReason.APPROVAL_REFUSED
@@ -37,9 +37,9 @@ class Reason(StrEnum):
     TRUST_BROKEN = ObjectionReason.TRUST_BROKEN
 
     # Pods
-    STARTING = "Starting"
-    RUNNING = "Running"
-    SUSPENDED = "Suspended"
+    STARTING = AgentReason.STARTING
+    RUNNING = AgentReason.RUNNING
+    SUSPENDED = AgentReason.SUSPENDED
     RESUMED = "Resumed"
     UNSCHEDULABLE = "Unschedulable"
     IMAGE_NOT_FOUND = "ImageNotFound"
@@ -50,12 +50,12 @@ class Reason(StrEnum):
     EVICTED = "Evicted"
     NODE_LOST = "NodeLost"
     RESTARTING = "Restarting"
-    BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
-    TRAINER_LOST = "TrainerLost"
+    BACKOFF_LIMIT_EXCEEDED = AgentReason.BACKOFF_LIMIT_EXCEEDED
+    TRAINER_LOST = AgentReason.TRAINER_LOST
 
     # Ends
-    COMPLETE = "Complete"
-    FINISHED = "Finished"
+    COMPLETE = AgentReason.COMPLETE
+    FINISHED = AgentReason.FINISHED
     DATA_INVALID = ObjectionReason.DATA_INVALID
     QUORUM_LOST = "QuorumLost"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
