@@ -28,7 +28,7 @@ class ComponentState:
 
     :param running: whether it runs or is done.
     :param alive: whether anything of it may still write to the volume.
-    :param stopped: whether it was stopped, and nothing of it is alive.
+    :param stopped: whether nothing of it is alive, and nothing begins unless it is to run.
     :param outcome: how it ended; None until it has for good.
     :param done_seconds: time since it ended with success; None before that. That it passes makes no other state.
     :param diagnosis: what keeps it from running, where that is known.
