@@ -48,6 +48,20 @@ class ObjectionReason(StrEnum):
     APPROVAL_PENDING = "ApprovalPending"
 
 
+class AgentReason(StrEnum):
+    """Why a SiloAgent is in its state, where no silo objects and its place does not know better."""
+
+    ADMITTED = "Admitted"
+    ADMITTING = "Admitting"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    SUSPENDED = "Suspended"
+    BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
+    TRAINER_LOST = "TrainerLost"
+    COMPLETE = "Complete"
+    FINISHED = "Finished"
+
+
 class JobPhase(StrEnum):
     """One word that sums up the conditions of a FederatedJob, for people; nothing is decided by it."""
 

@@ -14,13 +14,14 @@ from fedsilo.api.timestamps import timestamp
 from fedsilo.errors import FileDamaged
 from fedsilo.files.durable import make_own_directory, read_file, rename, sync_directory
 from fedsilo.files.json_files import read_with_digest, write_with_digest
-from fedsilo.institution.assess import GUARD, TRAINER, PartState, ProcessState, assess
+from fedsilo.institution.assess import PartState, assess
 from fedsilo.institution.budgets import reserving
 from fedsilo.institution.directory import RESTORE, SiloDirectory
 from fedsilo.institution.processes import AgentProcesses
 from fedsilo.institution.rotating import is_own
 from fedsilo.local.child_processes import ForkServerClient
 from fedsilo.local.outcome import clear_failures
+from fedsilo.silo.agent.component import GUARD, TRAINER, ComponentState
 from fedsilo.silo.audit_chain import FILE, AuditBroken
 from fedsilo.silo.budget_figures import SpentOf
 from fedsilo.silo.configuration import AGENT_FILE, SILO_FILE, configuration, present_policy
@@ -36,7 +37,7 @@ ForkServer = Callable[[], ForkServerClient]
 REASSESS_SECONDS = 5.0
 """Time after which a decision is looked at again although nothing changed: a policy has dates."""
 
-_NO_PROCESSES = {GUARD: ProcessState(), TRAINER: ProcessState()}
+_NO_PROCESSES = {role: ComponentState(role, stopped=True) for role in (GUARD, TRAINER)}
 
 _FIELDS = {"metadata": dict, "spec": dict, "status": dict}
 
@@ -133,13 +134,14 @@ class Part:
             self.end(clock)
             self._state = None
             return
-        states = _NO_PROCESSES if self._processes is None else self._processes.states()
+        states = _NO_PROCESSES if self._processes is None else self._processes.states(clock)
         basis = (generation, self.record["spec"], tuple(states.items()), int(clock / REASSESS_SECONDS))
         if self._state is None or basis != self._basis:
             if self._processes is not None and self._basis[:1] != basis[:1]:
                 self._processes.write_policy(present_policy(silo))
-            now, found = datetime.now(UTC), self._at_its_start(silo)
-            self._state = assess(self.record, found, states, self._files, key, now, spent)
+            now, own = datetime.now(UTC), self._own_key(key)
+            found = _with_key(silo, own.verify_key.to_text())
+            self._state = assess(self.record, found, states, self._files, own, now, spent)
             self._basis = basis
         if self._state.wanted and self._processes is None:
             self._processes = self._begin(self._state, silo, server)
@@ -160,15 +162,12 @@ class Part:
             if not self.pids:
                 self._processes = None
 
-    def _at_its_start(self, silo: Silo) -> Silo:
-        """The Silo with the key that this part began with, as long as that is on file: it ends with it."""
-        trust = self.record["spec"].get("trust") or {}
-        began = "configuration" in status_of(self.record)
-        if not began or not is_own(self._directory, str(trust.get("publicKey"))):
-            return silo
-        return silo.model_copy(
-            update={"status": silo.status.model_copy(update={"public_key": trust["publicKey"]})}
-        )
+    def _own_key(self, key: SigningKey) -> SigningKey:
+        """The key with which this part speaks: it ends with the one that it began with, if that is still on file."""
+        began_with = str((self.record["spec"].get("trust") or {}).get("publicKey"))
+        if "configuration" not in status_of(self.record) or not is_own(self._directory, began_with):
+            return key
+        return SigningKey.load(self._directory.retired_key_file(VerifyKey.from_text(began_with)))
 
     def _begin(self, state: PartState, silo: Silo, server: ForkServer) -> AgentProcesses:
         """What it takes to start guard and trainer: the configuration is on the disk before anything relies on it."""
@@ -242,6 +241,10 @@ class Part:
             make_own_directory(self._directory.record(self.uid).parent)
             write_with_digest(self._directory.record(self.uid), record)
             self.record = record
+
+
+def _with_key(silo: Silo, public_key: str) -> Silo:
+    return silo.model_copy(update={"status": silo.status.model_copy(update={"public_key": public_key})})
 
 
 def job_of(record: Object) -> dict[str, str]:

@@ -7,19 +7,48 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedsilo.api.conditions import AgentReason
+from fedsilo.api.diagnosis import Diagnosis, Outcome
+from fedsilo.errors import DataInvalid, FileDamaged, ManifestInvalid, MethodError, PolicyRefused
 from fedsilo.files.durable import make_own_directory, write_durably
-from fedsilo.institution.assess import GUARD, TRAINER, ProcessState
 from fedsilo.institution.directory import SiloDirectory
 from fedsilo.local.child_processes import GRACE_SECONDS, ChildProcess, ForkServerClient
 from fedsilo.local.outcome import is_dismissed, report_lost_trainer
+from fedsilo.silo.agent.component import GUARD, TRAINER, TRAINER_LOST, ComponentState
 from fedsilo.silo.configuration import AGENT_FILE, SILO_FILE
 from fedsilo.wire import VerifyKey
 
 PROGRAMS = {GUARD: "fedsilo_agent.guard.__main__", TRAINER: "fedsilo_agent.trainer.__main__"}
 """The programs, by name: their packages depend on this one."""
 
-LAST_WORDS_SECONDS = 30.0
-"""Time in which a trainer may end by itself once its guard is done: it may have a model of its own to write."""
+
+_REASONS = {
+    error.exit_code: error.reason
+    for error in (ManifestInvalid, DataInvalid, PolicyRefused, FileDamaged, MethodError)
+}
+"""Exit code -> reason, of ends that no new start can help."""
+
+
+def running(role: str) -> ComponentState:
+    """Guard or trainer whose process runs."""
+    return ComponentState(role, running=True, alive=True)
+
+
+def ended(role: str, code: int, crashes: int, early: bool, seconds: float) -> ComponentState:
+    """Guard or trainer that has ended for good. What it said of its end stays in the institution: it may quote data.
+
+    :param early: whether the job is not over for it.
+    :param seconds: time since it ended.
+    """
+    if code == 0 and early:
+        return ComponentState(role, stopped=True, outcome=TRAINER_LOST)
+    if code == 0:
+        done = Outcome(True, Diagnosis(AgentReason.COMPLETE, f"The {role} is done."))
+        return ComponentState(role, stopped=True, outcome=done, done_seconds=seconds)
+    crashed = f"after {crashes} crashes " if crashes > 1 else ""
+    text = f"The {role} ended {crashed}with exit code {code}; the institution has its log."
+    failed = Diagnosis(_REASONS.get(code, AgentReason.BACKOFF_LIMIT_EXCEEDED), text)
+    return ComponentState(role, stopped=True, outcome=Outcome(False, failed))
 
 
 @dataclass
@@ -27,12 +56,10 @@ class _Ending:
     """A process that was asked to end; nobody waits for it meanwhile.
 
     :ivar since: when.
-    :ivar result: exit code that it counts as having ended with; None when it may be started again.
     :ivar killed: whether it was killed after that.
     """
 
     since: float
-    result: int | None = None
     killed: bool = False
 
 
@@ -68,7 +95,7 @@ class AgentProcesses:
             for role, arguments in ((GUARD, self._guard(key)), (TRAINER, self._trainer()))
         }
         self._endings: dict[str, _Ending] = {}
-        self._guard_done: float | None = None
+        self._done: dict[str, float] = {}
         self._lost_reported = False
 
     @property
@@ -76,23 +103,23 @@ class AgentProcesses:
         """Process ids of those that run."""
         return {child.name: child.pid for child in self._children.values() if child.pid is not None}
 
-    def states(self) -> dict[str, ProcessState]:
+    def states(self, now: float) -> dict[str, ComponentState]:
         """What is known of both."""
-        return {role: self._state(role) for role in self._children}
+        return {role: self._state(role, now) for role in self._children}
 
     def supervise(self, wanted: frozenset[str], now: float) -> None:
         """Start, start again or end, as far as each is wanted; returns at once, and is called again and again."""
         for role, child in self._children.items():
             if role not in wanted:
-                self._ask_to_end(role, _Ending(now))
+                self._ask_to_end(role, now)
             if role in self._endings:
                 self._go_on_ending(role, now)
             if role in wanted and role not in self._endings:
                 child.supervise()
-        if self._state(TRAINER).failed and not self._lost_reported:
+        end = self._state(TRAINER, now).outcome
+        if end is not None and not end.succeeded and not self._lost_reported:
             report_lost_trainer(self._children[TRAINER], self._volume)
             self._lost_reported = True
-        self._give_up_waiting(now)
 
     def write_configuration(self, files: Mapping[str, str], policy: Mapping[str, str]) -> None:
         """Write what guard and trainer read: for the guard where no trainer sees it, and a copy for the trainer."""
@@ -113,35 +140,30 @@ class AgentProcesses:
     def _present(self) -> Path:
         return self._volume.guard / "present" / SILO_FILE
 
-    def _state(self, role: str) -> ProcessState:
+    def _state(self, role: str, now: float) -> ComponentState:
         child = self._children[role]
-        early = role == TRAINER and child.exit_code == 0 and not is_dismissed(self._volume)
-        return ProcessState(child.pid is not None, child.exit_code, child.crashes, early)
+        if child.pid is not None:
+            return running(role)
+        if child.exit_code is None:
+            return ComponentState(role, stopped=True)
+        since = now - self._done.setdefault(role, now)
+        early = role == TRAINER and not is_dismissed(self._volume)
+        return ended(role, child.exit_code, child.crashes, early, since)
 
-    def _ask_to_end(self, role: str, ending: _Ending) -> None:
+    def _ask_to_end(self, role: str, now: float) -> None:
         if self._children[role].pid is not None and role not in self._endings:
-            self._endings[role] = ending
+            self._endings[role] = _Ending(now)
             self._children[role].signal(signal.SIGTERM)
 
     def _go_on_ending(self, role: str, now: float) -> None:
         """Take note that a process has ended that was asked to, or kill it."""
         child, ending = self._children[role], self._endings[role]
         if child.pid is None or self._server.exit_code(child.pid) is not None:
-            child.pid, child.exit_code = None, ending.result
+            child.pid = None
             del self._endings[role]
         elif now - ending.since > GRACE_SECONDS and not ending.killed:
             child.signal(signal.SIGKILL)
             ending.killed = True
-
-    def _give_up_waiting(self, now: float) -> None:
-        """End a trainer that goes on although its guard is done."""
-        trainer = self._children[TRAINER]
-        if self._children[GUARD].exit_code != 0 or trainer.pid is None:
-            self._guard_done = None
-        elif self._guard_done is None:
-            self._guard_done = now
-        elif now - self._guard_done > LAST_WORDS_SECONDS:
-            self._ask_to_end(TRAINER, _Ending(now, result=0))
 
     def _guard(self, key: VerifyKey) -> list[str]:
         retired = self._directory.retired_key_file(key)

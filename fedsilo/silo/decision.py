@@ -18,8 +18,8 @@ from fedsilo.api.proposal import proposal_digest
 from fedsilo.api.text import counted
 from fedsilo.api.timestamps import timestamp
 from fedsilo.errors import Problem
-from fedsilo.silo.admission import Ruling
 from fedsilo.silo.objections import Objection
+from fedsilo.silo.ruling import Ruling
 from fedsilo.wire import DECISION, SigningKey, VerifyKey, sign_statement, verify_statement
 
 MAX_MESSAGE_CHARACTERS = 1024

@@ -1,16 +1,15 @@
-"""Why an object is in its state: a reason that programs match on, and a message for people.
+"""Every reason of a condition or an Event of the operator, that programs match on.
 
-docs/operator.md has every reason that a condition or an Event of the operator can carry in one table.
+docs/operator.md has them in one table.
 A job that fails of an error of `fedsilo.errors` carries that error's reason; those are here too.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from fedsilo.api import conditions
-from fedsilo.api.conditions import ObjectionReason
+from fedsilo.api.conditions import AgentReason, ObjectionReason
 from fedsilo.hub.contact import ContactReason
 
 
@@ -29,8 +28,8 @@ class Reason(StrEnum):
     QUORUM_IMPOSSIBLE = "QuorumImpossible"
 
     # Admission by the silos
-    ADMITTED = "Admitted"
-    ADMITTING = "Admitting"
+    ADMITTED = AgentReason.ADMITTED
+    ADMITTING = AgentReason.ADMITTING
     POLICY_REFUSED = ObjectionReason.POLICY_REFUSED
     APPROVAL_PENDING = ObjectionReason.APPROVAL_PENDING
     APPROVAL_REFUSED = ObjectionReason.APPROVAL_REFUSED
@@ -38,9 +37,9 @@ class Reason(StrEnum):
     TRUST_BROKEN = ObjectionReason.TRUST_BROKEN
 
     # Pods
-    STARTING = "Starting"
-    RUNNING = "Running"
-    SUSPENDED = "Suspended"
+    STARTING = AgentReason.STARTING
+    RUNNING = AgentReason.RUNNING
+    SUSPENDED = AgentReason.SUSPENDED
     RESUMED = "Resumed"
     UNSCHEDULABLE = "Unschedulable"
     IMAGE_NOT_FOUND = "ImageNotFound"
@@ -51,12 +50,12 @@ class Reason(StrEnum):
     EVICTED = "Evicted"
     NODE_LOST = "NodeLost"
     RESTARTING = "Restarting"
-    BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
-    TRAINER_LOST = "TrainerLost"
+    BACKOFF_LIMIT_EXCEEDED = AgentReason.BACKOFF_LIMIT_EXCEEDED
+    TRAINER_LOST = AgentReason.TRAINER_LOST
 
     # Ends
-    COMPLETE = "Complete"
-    FINISHED = "Finished"
+    COMPLETE = AgentReason.COMPLETE
+    FINISHED = AgentReason.FINISHED
     DATA_INVALID = ObjectionReason.DATA_INVALID
     QUORUM_LOST = "QuorumLost"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
@@ -103,21 +102,3 @@ ALARMING = frozenset({Reason.API_REFUSED, Reason.NAME_TAKEN, Reason.TRUST_BROKEN
 
 HARMLESS = frozenset({Reason.ADMITTING, Reason.STARTING, Reason.SUSPENDED, Reason.FINISHED})
 """Reasons for which a condition of a job is False without anything being wrong."""
-
-
-@dataclass(frozen=True)
-class Diagnosis:
-    """What was found out about something, for a condition or an Event.
-
-    :param reason: a `Reason` where the operator gives it; a program's own where that left one.
-    :param message: what, why, and what to do, as sentences.
-    :param permanent: waiting does not help: a spec has to change.
-    """
-
-    reason: Reason | str
-    message: str
-    permanent: bool = False
-
-    def about(self, subject: str) -> Diagnosis:
-        """The same, with its subject before the message."""
-        return replace(self, message=f"{subject}: {self.message}")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fedsilo.api.diagnosis import Diagnosis
 from fedsilo_operator.cluster.interface import ClusterError, FieldConflict, Refused
 from fedsilo_operator.messages import joined
 from fedsilo_operator.objects import Kind, Ref
-from fedsilo_operator.reasons import Diagnosis, Reason
+from fedsilo_operator.reasons import Reason
 
 REASONS = (Reason.API_REFUSED, Reason.NAME_TAKEN)
 

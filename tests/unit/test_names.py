@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 PROGRAMS = ("fedsilo", "aggregator", "operator", "silo-agent")
 
 SHARED = {
-    "Condition": {"fedsilo/api/common.py", "operator/fedsilo_operator/conditions.py"},
+    "Condition": {"fedsilo/api/common.py", "fedsilo/api/diagnosis.py"},
 }
 """Names of two classes: meta/v1's Condition is one with the time of its transition and one without it yet."""
 

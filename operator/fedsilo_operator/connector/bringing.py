@@ -7,13 +7,14 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+from fedsilo.api.diagnosis import Diagnosis
 from fedsilo.api.observed import Object, uid_of
 from fedsilo.hub.client import HubAgent
 from fedsilo.hub.mirror import Mirror
 from fedsilo_operator.cluster.interface import Cache, Cluster, ClusterError, Refused
 from fedsilo_operator.connector import mirrored
 from fedsilo_operator.objects import SILO_AGENT, Ref, is_deleted, ref_of
-from fedsilo_operator.reasons import Diagnosis, Reason
+from fedsilo_operator.reasons import Reason
 
 log = logging.getLogger("fedsilo.connector")
 

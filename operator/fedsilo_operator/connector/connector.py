@@ -17,6 +17,7 @@ from typing import Any, Never
 
 from fedsilo.api.annotations import LEAVE
 from fedsilo.api.conditions import ConditionType
+from fedsilo.api.diagnosis import Condition, Diagnosis, as_status
 from fedsilo.api.observed import Object, condition
 from fedsilo.errors import Problem
 from fedsilo.hub.client import AgentList, HubRequests
@@ -28,7 +29,6 @@ from fedsilo.process import version
 from fedsilo.silo.leaving import sign_leaving
 from fedsilo.wire import SigningKey
 from fedsilo_operator.cluster.interface import Cache, Cluster, ClusterError, Event
-from fedsilo_operator.conditions import Condition, as_status
 from fedsilo_operator.connector import mirrored
 from fedsilo_operator.connector.bringing import Brought, bring_about
 from fedsilo_operator.connector.followed import followed_of, followed_status
@@ -43,7 +43,7 @@ from fedsilo_operator.objects import (
     satisfies,
     silo_of,
 )
-from fedsilo_operator.reasons import Diagnosis, Reason
+from fedsilo_operator.reasons import Reason
 from fedsilo_operator.runtime.controller import Watch
 from fedsilo_operator.runtime.operator import run_until_one_ends
 from fedsilo_operator.runtime.queue import Key

@@ -9,15 +9,15 @@ from typing import Any
 
 from fedsilo.api.agent import agent_name
 from fedsilo.api.conditions import AgentPhase, ConditionType
+from fedsilo.api.diagnosis import Condition, Diagnosis, as_status
 from fedsilo.api.observed import Object
 from fedsilo.hub.client import HubAgent
 from fedsilo.hub.mirror import MAX_DEPTH, LocalAgent, is_too_deep
 from fedsilo.silo.reach import leads_elsewhere
 from fedsilo_operator.cluster.interface import Cache
-from fedsilo_operator.conditions import Condition, as_status
 from fedsilo_operator.names import agent_labels
 from fedsilo_operator.objects import SILO_AGENT, Ref, is_deleted, labels_of, ref_of, silo_of
-from fedsilo_operator.reasons import Diagnosis, Reason
+from fedsilo_operator.reasons import Reason
 
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 """What values of labels are (Kubernetes, labels and selectors)."""

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from fedsilo.api.diagnosis import Diagnosis
 from fedsilo.api.observed import Object, status_of
 from fedsilo.hub.client import HubAgent
 from fedsilo.hub.reports import Reports
 from fedsilo_operator.cluster.interface import Cache
 from fedsilo_operator.connector import mirrored
 from fedsilo_operator.objects import Ref, is_deleted, ref_of
-from fedsilo_operator.reasons import Diagnosis
 
 
 class Reporting:

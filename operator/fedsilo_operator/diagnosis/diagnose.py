@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from fedsilo.api.diagnosis import Diagnosis
 from fedsilo.api.observed import Object, condition, holds, status_of
 from fedsilo_operator.diagnosis.outcome import last_termination
 from fedsilo_operator.diagnosis.pods import (
@@ -26,7 +27,7 @@ from fedsilo_operator.diagnosis.pods import (
 from fedsilo_operator.diagnosis.remedies import CHECK, REMEDIES
 from fedsilo_operator.diagnosis.termination import termination_of
 from fedsilo_operator.objects import AGENT, is_deleted, labels_of, ref_of
-from fedsilo_operator.reasons import Diagnosis, Reason
+from fedsilo_operator.reasons import Reason
 
 _PULL = {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "RegistryUnavailable"}
 _CREATE = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}

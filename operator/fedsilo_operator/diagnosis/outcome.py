@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from fedsilo.api.diagnosis import Diagnosis, Outcome
 from fedsilo.api.observed import Object, condition, holds, status_of
 from fedsilo_operator.diagnosis.pods import JobCondition, PodPhase, alive, component, created, phase, sentence
 from fedsilo_operator.diagnosis.remedies import REMEDIES
 from fedsilo_operator.diagnosis.termination import Termination, reason_in, termination_of
-from fedsilo_operator.reasons import Diagnosis, Reason
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a Job ended.
-
-    :param diagnosis: with the reason of the process where it left one.
-    """
-
-    succeeded: bool
-    diagnosis: Diagnosis
+from fedsilo_operator.reasons import Reason
 
 
 def outcome(job: Object | None, pods: Sequence[Object]) -> Outcome | None:

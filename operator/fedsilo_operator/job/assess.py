@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fedsilo.api.conditions import ConditionType
+from fedsilo.api.diagnosis import Condition, Diagnosis
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.observed import Object, condition, holds, uid_of
 from fedsilo.api.text import counted
-from fedsilo_operator.conditions import Condition
 from fedsilo_operator.diagnosis.diagnose import diagnose
 from fedsilo_operator.diagnosis.outcome import outcome
 from fedsilo_operator.diagnosis.pods import alive, running
@@ -23,7 +23,7 @@ from fedsilo_operator.job.state import AggregatorState, JobState, Stage
 from fedsilo_operator.job.trust import read_trust
 from fedsilo_operator.messages import joined
 from fedsilo_operator.objects import JOB, JOB_UID, SERVICE_ACCOUNT, SILO_AGENT, is_deleted
-from fedsilo_operator.reasons import HARMLESS, Diagnosis, Reason
+from fedsilo_operator.reasons import HARMLESS, Reason
 from fedsilo_operator.rejections import diagnosis_of
 from fedsilo_operator.settings import Settings
 from fedsilo_operator.workloads.aggregator import claim_ref

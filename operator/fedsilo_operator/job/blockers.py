@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fedsilo.api.contradictions import quorum_findings
+from fedsilo.api.diagnosis import Diagnosis
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.observed import Object
 from fedsilo.wire import sharing
@@ -15,7 +16,7 @@ from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.job.silo_keys import public_key
 from fedsilo_operator.messages import joined
 from fedsilo_operator.objects import Ref, ref_of
-from fedsilo_operator.reasons import Diagnosis, Reason
+from fedsilo_operator.reasons import Reason
 
 
 def blocker(seen: JobObservation, job: FederatedJob, named: Sequence[Ref]) -> Diagnosis | None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from fedsilo.api.conditions import ConditionType
+from fedsilo.api.diagnosis import Condition, Diagnosis
 from fedsilo.api.observed import condition
 from fedsilo.api.text import counted
 from fedsilo.process import version
-from fedsilo_operator.conditions import Condition
 from fedsilo_operator.job.checks import is_known, unverified
 from fedsilo_operator.job.participants import Participant
 from fedsilo_operator.job.state import JobState
 from fedsilo_operator.messages import joined
 from fedsilo_operator.objects import JOB
-from fedsilo_operator.reasons import Diagnosis, Reason
+from fedsilo_operator.reasons import Reason
 
 _AWAITED: Mapping[str, int] = {Reason.APPROVAL_PENDING: 0, Reason.ADMITTING: 1}
 """What is merely awaited of a silo, what a person has to do first; any other objection goes before both."""

@@ -14,6 +14,7 @@ from functools import lru_cache
 
 from fedsilo.api.agent import Decision
 from fedsilo.api.conditions import ConditionType
+from fedsilo.api.diagnosis import Diagnosis
 from fedsilo.api.digest import canonical_digest, spec_digest
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.observed import Object, condition, status_of, uid_of
@@ -27,7 +28,7 @@ from fedsilo_operator.institution import remote_of
 from fedsilo_operator.job.gateway import gateway_of, through
 from fedsilo_operator.job.trust import Trust, bundle
 from fedsilo_operator.objects import ref_of
-from fedsilo_operator.reasons import Diagnosis, Reason
+from fedsilo_operator.reasons import Reason
 from fedsilo_operator.settings import Settings
 
 _CHOSEN_BY_SILO = ("trainerImage", "guardImage")

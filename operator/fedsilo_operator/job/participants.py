@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fedsilo.api.conditions import AgentPhase, ConditionType
 from fedsilo.api.contradictions import quorum_findings
+from fedsilo.api.diagnosis import Diagnosis
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.observed import Object, condition, holds, status_of, uid_of
 from fedsilo_operator.institution import remote_of
@@ -16,7 +17,7 @@ from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.job.silo_keys import SiloKeys
 from fedsilo_operator.names import agent_name
 from fedsilo_operator.objects import SILO_AGENT, Ref, ref_of
-from fedsilo_operator.reasons import Diagnosis, Reason
+from fedsilo_operator.reasons import Reason
 
 _SILO_GONE = "the Silo is gone; restore it with its key."
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from fedsilo.api.conditions import ConditionType, JobPhase
+from fedsilo.api.diagnosis import Condition
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.observed import Object, holds, status_of, uid_of
 from fedsilo.api.timestamps import parse_timestamp
-from fedsilo_operator.conditions import Condition
 from fedsilo_operator.diagnosis.events import backoff
 from fedsilo_operator.job import agents, aggregator, status
 from fedsilo_operator.job.assess import assess

@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from fedsilo.api.diagnosis import Condition, Diagnosis, Outcome
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.observed import Object
-from fedsilo_operator.conditions import Condition
-from fedsilo_operator.diagnosis.outcome import Outcome
 from fedsilo_operator.job.participants import Participant
 from fedsilo_operator.job.trust import Trust
 from fedsilo_operator.objects import Kind, Ref
-from fedsilo_operator.reasons import Diagnosis
 
 
 class Stage(Enum):

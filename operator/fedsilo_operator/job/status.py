@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Any
 
 from fedsilo.api.conditions import AgentPhase, ConditionType, JobPhase
+from fedsilo.api.diagnosis import Condition, as_status
 from fedsilo.api.observed import Object, condition, status_of
 from fedsilo.api.timestamps import timestamp
 from fedsilo_operator.cluster.interface import Event
-from fedsilo_operator.conditions import Condition, as_status
 from fedsilo_operator.job.participants import reported
 from fedsilo_operator.job.state import JobState
 from fedsilo_operator.objects import Ref, satisfies

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from fedsilo.api.agent import Member
+from fedsilo.api.diagnosis import Diagnosis
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.observed import Object, status_of, uid_of
 from fedsilo.api.timestamps import parse_timestamp
@@ -25,7 +26,7 @@ from fedsilo_operator.keys import JobKeys, job_keys, verify_key
 from fedsilo_operator.messages import joined
 from fedsilo_operator.names import MASTER_KEY
 from fedsilo_operator.objects import CONFIG_MAP, SERVICE, Ref, ref_of
-from fedsilo_operator.reasons import Diagnosis, Reason
+from fedsilo_operator.reasons import Reason
 from fedsilo_operator.settings import Settings
 from fedsilo_operator.workloads.aggregator import server_names, trust_in, url_of
 

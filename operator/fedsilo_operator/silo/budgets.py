@@ -19,13 +19,13 @@ from pydantic import ValidationError
 from fedsilo.api.agent import FrozenJob, SiloAgent
 from fedsilo.api.budgets import MAX_BUDGET_JOBS, BudgetJob, BudgetStatus, StatedLedger
 from fedsilo.api.conditions import ConditionType
+from fedsilo.api.diagnosis import Condition
 from fedsilo.api.observed import Object, condition, holds, status_of
 from fedsilo.api.silo import Silo
 from fedsilo.api.silo_policy import PrivacyBudget
 from fedsilo.silo.budget_figures import SpentSoFar, reserved, spent_at
 from fedsilo.silo.shared_data import shared_data
 from fedsilo_operator.cluster.interface import Cache
-from fedsilo_operator.conditions import Condition
 from fedsilo_operator.diagnosis.pods import alive
 from fedsilo_operator.objects import COMPONENT, JOB_UID, POD, SILO, SILO_AGENT, Ref, labels_of, silo_of
 from fedsilo_operator.reasons import Reason

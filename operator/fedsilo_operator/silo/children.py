@@ -60,6 +60,6 @@ def present_policy(state: AgentState) -> Iterator[Action]:
 def suspensions(state: AgentState) -> Iterator[Action]:
     """Actions that suspend or resume the Jobs; each is a failure group of its own, so that nothing keeps pods alive."""
     for component in (state.trainer, state.guard):
-        suspend = state.suspend.get(component.name)
-        if component.job is not None and suspend is not None and component.differs(suspend):
-            yield Apply(suspension(component.job, suspend), SUSPEND_MANAGER, failure_group=component.name)
+        run = state.found.run.get(component.name)
+        if component.job is not None and run is not None and component.differs(run):
+            yield Apply(suspension(component.job, not run), SUSPEND_MANAGER, failure_group=component.name)

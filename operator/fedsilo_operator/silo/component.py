@@ -1,4 +1,4 @@
-"""Guard and trainer, each interpreted from its Job and the pods that the Job made."""
+"""Guard and trainer, each as its Job and the pods that the Job made say how it is."""
 
 from __future__ import annotations
 
@@ -6,93 +6,92 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from fedsilo.api.diagnosis import Diagnosis
 from fedsilo.api.observed import Object, condition, holds
 from fedsilo.api.timestamps import parse_timestamp
+from fedsilo.silo.agent.component import TRAINER_LOST
 from fedsilo_operator.diagnosis.diagnose import diagnose
-from fedsilo_operator.diagnosis.outcome import Outcome, outcome
+from fedsilo_operator.diagnosis.outcome import outcome
 from fedsilo_operator.diagnosis.pods import JobCondition, PodCondition, alive, running
-from fedsilo_operator.reasons import Diagnosis, Reason
+from fedsilo_operator.reasons import Reason
 from fedsilo_operator.silo.observe import AgentObservation
-from fedsilo_operator.silo.state import ComponentState
+from fedsilo_operator.silo.state import ComponentJob
 from fedsilo_operator.workloads.agent import GUARD, TRAINER
+from fedsilo_operator.workloads.pod import is_suspended
 
 GUARD_PLACEMENT = timedelta(seconds=15)
 """A guard fits only the node of its trainer: for that long after the trainer is ready, it is merely being placed."""
-
-TRAINER_EXIT_SECONDS = 30.0
-"""Time in which a trainer whose guard is done may end by itself: it publishes the silo's own model, and stopping its
-pod would delete the log."""
 
 GUARD_END_SECONDS = 60.0
 """Time in which a guard whose trainer is done ends, for it has told the trainer that the job is over; one that goes on
 has not."""
 
-TRAINER_LOST = Outcome(
-    False,
-    Diagnosis(
-        Reason.TRAINER_LOST,
-        "The trainer ended with exit code 0 before the job was over; its loader, model or method must not end the "
-        "process, see its log.",
-    ),
-)
 
-
-def components(seen: AgentObservation, now: datetime) -> tuple[ComponentState, ComponentState]:
+def components(seen: AgentObservation, now: datetime) -> tuple[ComponentJob, ComponentJob]:
     """Trainer and guard."""
-    trainer, guard = _component(seen, TRAINER), _component(seen, GUARD)
+    trainer, guard = _component(seen, TRAINER, now), _component(seen, GUARD, now)
     unscheduled = guard.diagnosis is not None and guard.diagnosis.reason == Reason.UNSCHEDULABLE
-    if (
-        unscheduled
-        and not trainer.job_ended
-        and not _ready_for(seen.pods.get(TRAINER, ()), GUARD_PLACEMENT, now)
-    ):
+    if unscheduled and not trainer.ended and not _ready_for(seen.pods.get(TRAINER, ()), GUARD_PLACEMENT, now):
         guard = replace(guard, diagnosis=None)
     if trainer_lost_seconds(seen, trainer, guard, now) == 0:
         trainer = replace(trainer, outcome=TRAINER_LOST)
+    if not (trainer.diagnosis or guard.diagnosis):
+        left = _left_by_another(seen)
+        trainer, guard = replace(trainer, diagnosis=left), replace(guard, diagnosis=left)
     return trainer, guard
 
 
-def _component(seen: AgentObservation, name: str) -> ComponentState:
+def _component(seen: AgentObservation, name: str, now: datetime) -> ComponentJob:
     job, pods = seen.job(name), seen.pods.get(name, ())
-    ended, runs = outcome(job, pods), running(pods)
-    return ComponentState(
-        name=name,
-        job=job,
-        job_ended=outcome(job, ()) is not None,
-        alive=alive(pods),
-        previous_pod=name in seen.previous_pods,
+    ended, runs, lives = outcome(job, pods), running(pods), alive(pods)
+    return ComponentJob(
+        name,
         running=runs,
+        alive=lives,
+        stopped=job is not None and is_suspended(job) and not lives,
         outcome=ended,
+        done_seconds=_done_seconds(job, now),
         diagnosis=None if ended or runs else diagnose(job, pods, seen.events),
+        job=job,
+        ended=outcome(job, ()) is not None,
+        previous_pod=name in seen.previous_pods,
     )
+
+
+def _done_seconds(job: Object | None, now: datetime) -> float | None:
+    if job is None or not holds(job, JobCondition.COMPLETE):
+        return None
+    done = (condition(job, JobCondition.COMPLETE) or {}).get("lastTransitionTime")
+    return None if done is None else (now - parse_timestamp(done)).total_seconds()
+
+
+def _left_by_another(seen: AgentObservation) -> Diagnosis | None:
+    """What has to be gone first: objects of an earlier agent of this name, or pods of an earlier Job."""
+    if seen.orphans:
+        names = ", ".join(f"{child['kind']} {child['metadata']['name']}" for child in seen.orphans)
+        text = f"Waiting until {names} is gone, which an earlier agent of this name has left."
+    elif seen.previous_pods:
+        text = f"Waiting for the end of an earlier pod ({', '.join(sorted(seen.previous_pods))})."
+    else:
+        return None
+    return Diagnosis(Reason.STARTING, text)
 
 
 def _ready_for(pods: Sequence[Object], duration: timedelta, now: datetime) -> bool:
     """Whether a pod has been ready for so long."""
+    return any(since + duration <= now for since in _ready_since(pods))
+
+
+def _ready_since(pods: Sequence[Object]) -> list[datetime]:
     ready = [condition(pod, PodCondition.READY) or {} for pod in pods if holds(pod, PodCondition.READY)]
-    return any(parse_timestamp(found["lastTransitionTime"]) + duration <= now for found in ready)
+    return [parse_timestamp(found["lastTransitionTime"]) for found in ready if "lastTransitionTime" in found]
 
 
 def trainer_lost_seconds(
-    seen: AgentObservation, trainer: ComponentState, guard: ComponentState, now: datetime
+    seen: AgentObservation, trainer: ComponentJob, guard: ComponentJob, now: datetime
 ) -> float | None:
     """Seconds until a trainer that is done counts as lost, since its guard goes on; None while nothing tells that."""
-    if trainer.job is None or not holds(trainer.job, JobCondition.COMPLETE):
+    done, guarding = trainer.done_seconds, _ready_since(seen.pods.get(GUARD, ()))
+    if done is None or guard.ended or seen.suspended or not guarding:
         return None
-    ready = [condition(pod, PodCondition.READY) or {} for pod in seen.pods.get(GUARD, ())]
-    guarding = [found.get("lastTransitionTime") for found in ready if found.get("status") == "True"]
-    done = (condition(trainer.job, JobCondition.COMPLETE) or {}).get("lastTransitionTime")
-    if guard.job_ended or seen.suspended or done is None or not guarding:
-        return None
-    since = max(parse_timestamp(moment) for moment in (done, *guarding) if moment is not None)
-    return max(0.0, GUARD_END_SECONDS - (now - since).total_seconds())
-
-
-def trainer_exit_seconds(trainer: ComponentState, guard: ComponentState, now: datetime) -> float:
-    """Seconds that a trainer whose guard is done has left to end by itself; 0 when it may be stopped."""
-    if guard.job is None or not holds(guard.job, JobCondition.COMPLETE):
-        return 0.0
-    if trainer.job is None or trainer.job_ended:
-        return 0.0
-    done = (condition(guard.job, JobCondition.COMPLETE) or {}).get("lastTransitionTime")
-    return max(0.0, TRAINER_EXIT_SECONDS - (now - parse_timestamp(done)).total_seconds()) if done else 0.0
+    return max(0.0, GUARD_END_SECONDS - min(done, (now - max(guarding)).total_seconds()))

@@ -78,9 +78,10 @@ class AgentObservation:
         return self.children.get((CONFIG_MAP, child_name(self.agent, POLICY)))
 
     @property
-    def configuration(self) -> Object | None:
-        """The ConfigMap that guard and trainer read."""
-        return self.children.get((CONFIG_MAP, self.agent["metadata"]["name"]))
+    def files(self) -> Mapping[str, str] | None:
+        """What guard and trainer read, in its ConfigMap."""
+        found = self.children.get((CONFIG_MAP, self.agent["metadata"]["name"]))
+        return None if found is None else found["data"]
 
     def image(self, component: str) -> str | None:
         """The image with which a component was made, if it was: the operator's own may be a newer one since."""

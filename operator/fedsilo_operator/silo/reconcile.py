@@ -39,4 +39,4 @@ def reconcile(seen: AgentObservation, now: datetime, settings: SiloSettings) -> 
 
     # 7. Look again where no watch would report it: while only Events explain a pod, and while a trainer may end by
     # itself.
-    return Plan(tuple(actions), events, wanted, state.requeue_after, state.unsigned)
+    return Plan(tuple(actions), events, wanted, state.requeue_after, state.found.unsigned)

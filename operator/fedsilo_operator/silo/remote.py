@@ -10,17 +10,17 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from fedsilo.api.conditions import ConditionType
+from fedsilo.api.diagnosis import Condition, Diagnosis, as_status
 from fedsilo.api.observed import Object, condition, holds, status_of
 from fedsilo.api.timestamps import parse_timestamp
 from fedsilo.errors import Problem
 from fedsilo.silo.enrolment import left_at, registered_keys
 from fedsilo.wire import VerifyKey
 from fedsilo_operator.cluster.interface import Event
-from fedsilo_operator.conditions import Condition, as_status
 from fedsilo_operator.institution import remote_of
 from fedsilo_operator.objects import is_deleted, ref_of, satisfies
 from fedsilo_operator.plan import Plan
-from fedsilo_operator.reasons import Diagnosis, Reason
+from fedsilo_operator.reasons import Reason
 from fedsilo_operator.rejections import Rejection, diagnosis_of
 
 NOT_SEEN = timedelta(minutes=5)

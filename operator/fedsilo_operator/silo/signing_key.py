@@ -13,17 +13,17 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedsilo.api.conditions import ConditionType
+from fedsilo.api.diagnosis import Condition, Diagnosis, as_status
 from fedsilo.api.observed import Object, condition, status_of
 from fedsilo.api.silo import Silo
 from fedsilo.errors import Problem
 from fedsilo.silo.offer import offers, sign_offer
 from fedsilo.wire import SigningKey
 from fedsilo_operator.cluster.interface import Event
-from fedsilo_operator.conditions import Condition, as_status
 from fedsilo_operator.names import SIGNING_KEY
 from fedsilo_operator.objects import Ref, is_deleted, ref_of, satisfies
 from fedsilo_operator.plan import Create, Merge, Plan
-from fedsilo_operator.reasons import Diagnosis, Reason
+from fedsilo_operator.reasons import Reason
 from fedsilo_operator.rejections import Rejection, diagnosis_of
 from fedsilo_operator.silo import key_secret, succession
 from fedsilo_operator.silo.budgets import NO_BUDGETS, BudgetObservation, budgets, has_budgets, separate

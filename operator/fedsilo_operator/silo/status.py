@@ -1,15 +1,14 @@
-"""The status of a SiloAgent, from its state: conditions, what is written, and the Events about what changed."""
+"""What of a SiloAgent's status is written, and the Events about what changed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any
 
-from fedsilo.api.conditions import AgentPhase, ConditionType
+from fedsilo.api.conditions import ConditionType
+from fedsilo.api.diagnosis import Condition
 from fedsilo.api.observed import Object, condition
 from fedsilo_operator.cluster.interface import Event
-from fedsilo_operator.conditions import MAX_CONDITION_MESSAGE_CHARACTERS, Condition, as_status
 from fedsilo_operator.objects import satisfies
 from fedsilo_operator.reasons import ALARMING, Reason
 from fedsilo_operator.silo.state import AgentState
@@ -19,40 +18,9 @@ _NO_NEWS = frozenset({Reason.ADMITTING, Reason.FINISHED, Reason.STARTING})
 news."""
 
 
-def conditions(state: AgentState) -> list[Condition]:
-    """`Admitted`, `Ready`, and at the end `Finished` or `Failed`."""
-    if state.admission is None:
-        return _recorded(state.agent)
-    admitted = Condition.of(ConditionType.ADMITTED, state.admission.status, state.admission.diagnosis)
-    runs = state.phase == AgentPhase.RUNNING
-    ready = Condition.of(ConditionType.READY, "True" if runs else "False", state.ready)
-    if state.outcome is None:
-        return [admitted, ready]
-    end = ConditionType.FINISHED if state.outcome.succeeded else ConditionType.FAILED
-    return [admitted, ready, Condition.of(end, "True", state.outcome.diagnosis)]
-
-
-def _recorded(agent: Object) -> list[Condition]:
-    """Conditions as they were written: an end is never taken back, whatever is observed after it."""
-    return [
-        Condition(found["type"], found["status"], found["reason"], found.get("message", ""))
-        for found in agent["status"]["conditions"]
-    ]
-
-
-def document(state: AgentState, now: datetime) -> dict[str, Any] | None:
+def document(state: AgentState, now: datetime) -> Object | None:
     """The operator's part of the status; None where it is there already."""
-    status = {
-        "observedGeneration": state.agent["metadata"].get("generation", 0),
-        "phase": str(state.phase),
-        "message": state.message[:MAX_CONDITION_MESSAGE_CHARACTERS],
-        "conditions": as_status(conditions(state), state.agent, now),
-        **({"proposal": state.proposal} if state.proposal else {}),
-        **({"decision": state.decision} if state.decision else {}),
-        **({"configuration": state.configuration} if state.configuration else {}),
-        **({"receipts": state.receipts} if state.receipts else {}),
-        **({"ledger": state.ledger} if state.ledger else {}),
-    }
+    status = state.found.status(state.agent, now)
     return None if satisfies(state.agent.get("status"), status) else status
 
 
@@ -61,15 +29,13 @@ def events(state: AgentState) -> Iterator[Event]:
 
     A failure is reported by `Failed`, and not again by `Ready`, which has the same message.
     """
-    stated = conditions(state)
+    agent, stated = state.agent, state.found.conditions
     failures = [one.message for one in stated if one.type == ConditionType.FAILED]
     for one in stated:
         if one.type == ConditionType.READY and one.message in failures:
             continue
-        if _is_transition(state.agent, one):
-            yield Event(
-                state.agent, "Warning" if _is_alarming(one) else "Normal", str(one.reason), one.message
-            )
+        if _is_transition(agent, one):
+            yield Event(agent, "Warning" if _is_alarming(one) else "Normal", str(one.reason), one.message)
 
 
 def _is_transition(agent: Object, stated: Condition) -> bool:

@@ -13,9 +13,11 @@ from fedsilo.api.digest import spec_digest
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.observed import Object, condition
 from fedsilo.api.silo import Silo
-from fedsilo.institution.assess import GUARD, TRAINER, PartState, ProcessState, assess
+from fedsilo.institution.assess import PartState, assess
 from fedsilo.institution.directory import SiloDirectory
+from fedsilo.institution.processes import ended, running
 from fedsilo.institution.silo_file import read_silo
+from fedsilo.silo.agent.component import GUARD, TRAINER, ComponentState
 from fedsilo.silo.budget_figures import SpentSoFar
 from fedsilo.silo.decision import read_decision
 from fedsilo.wire import SigningKey
@@ -24,8 +26,8 @@ from tests.unit.institution.parts import HUB, KEY, SILO, record, write_silo
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 IMAGE = f"registry.example/trainer@sha256:{'a' * 64}"
 BOTH = frozenset({GUARD, TRAINER})
-RUNS = {GUARD: ProcessState(running=True), TRAINER: ProcessState(running=True)}
-IDLE = {GUARD: ProcessState(), TRAINER: ProcessState()}
+RUNS = {role: running(role) for role in (GUARD, TRAINER)}
+IDLE = {role: ComponentState(role, stopped=True) for role in (GUARD, TRAINER)}
 
 
 def silo_with(tmp_path: Path, **policy: Any) -> Silo:
@@ -35,7 +37,7 @@ def silo_with(tmp_path: Path, **policy: Any) -> Silo:
 
 
 def state_of(
-    seen: Object, silo: Silo, processes: dict[str, ProcessState] | None = None, **options: Any
+    seen: Object, silo: Silo, processes: dict[str, ComponentState] | None = None, **options: Any
 ) -> PartState:
     spent = options.get("spent", 0.0)
     found = assess(
@@ -116,7 +118,7 @@ def test_a_person_is_asked_with_the_command_of_this_place(tmp_path: Path) -> Non
 def test_the_ends_are_those_of_a_cluster_and_are_never_taken_back(tmp_path: Path) -> None:
     silo = silo_with(tmp_path)
     runs = state_of(record(), silo, RUNS).status
-    done = {GUARD: ProcessState(exit_code=0), TRAINER: ProcessState(exit_code=0)}
+    done = {role: ended(role, 0, 0, False, 0.0) for role in (GUARD, TRAINER)}
     finished = state_of(record(runs), silo, done)
     assert (finished.status["phase"], statuses(finished)["Finished"]) == ("Finished", ("True", "Finished"))
     assert state_of(record(finished.status), silo_with(tmp_path), IDLE) == PartState(
@@ -125,12 +127,12 @@ def test_the_ends_are_those_of_a_cluster_and_are_never_taken_back(tmp_path: Path
     # The trainer still writes its own model.
     assert state_of(record(runs), silo, done | {TRAINER: RUNS[TRAINER]}).wanted == {TRAINER}
 
-    lost = {GUARD: RUNS[GUARD], TRAINER: ProcessState(exit_code=3)}
+    lost = {GUARD: RUNS[GUARD], TRAINER: ended(TRAINER, 3, 0, True, 0.0)}
     failed = state_of(record(runs), silo, lost)
     assert statuses(failed)["Failed"] == ("True", "DataInvalid")
-    early = state_of(record(runs), silo, lost | {TRAINER: ProcessState(exit_code=0, early=True)})
+    early = state_of(record(runs), silo, lost | {TRAINER: ended(TRAINER, 0, 0, True, 0.0)})
     assert "before the job was over" in early.status["message"]
-    crashed = state_of(record(runs), silo, lost | {TRAINER: ProcessState(exit_code=-11, crashes=7)})
+    crashed = state_of(record(runs), silo, lost | {TRAINER: ended(TRAINER, -11, 7, True, 0.0)})
     assert statuses(crashed)["Failed"] == ("True", "BackoffLimitExceeded")
     # A guard stays, to report why there is no answer, as long as the job goes on.
     files = {"agent.json": "{}", "silo.json": "{}"}

@@ -15,9 +15,9 @@ from fedsilo.hub.client import HubAgent
 from fedsilo.institution import executor as module
 from fedsilo.institution.executor import Executor
 from fedsilo.institution.part import Part
-from fedsilo.institution.processes import LAST_WORDS_SECONDS
 from fedsilo.institution.silo_file import WatchedSilo
 from fedsilo.local.child_processes import GRACE_SECONDS, ChildProcess
+from fedsilo.silo.agent.component import TRAINER_EXIT_SECONDS
 from tests.unit.institution.parts import KEY, MEMBER, UID, agent, agent_of, directory, spec, told
 from tests.unit.institution.test_executor import FakeForks, status_of
 
@@ -126,7 +126,7 @@ def test_a_trainer_that_goes_on_although_its_guard_is_done_is_ended(silo: Stubbo
     silo.forks.ended[guard] = 0
     for _ in range(3):
         silo.executor.step()
-    silo.now += LAST_WORDS_SECONDS + 1
+    silo.now += TRAINER_EXIT_SECONDS + 1
     for _ in range(3):
         silo.executor.step()
     assert silo.signals == [(trainer, signal.SIGTERM)]

@@ -27,6 +27,7 @@ from fedsilo.institution.metrics import exposition
 from fedsilo.institution.silo_file import WatchedSilo
 from fedsilo.local.child_processes import ChildProcess
 from fedsilo.privacy.mechanism import Mechanism
+from fedsilo.silo.decision import read_decision
 from fedsilo.silo.privacy_account import Budget, Charge
 from fedsilo.silo.privacy_ledger import PrivacyLedger
 from fedsilo.wire import SigningKey
@@ -218,6 +219,24 @@ def test_the_keys_of_all_silos_are_decided_on_and_reach_the_guard_unchanged(
     found.follow(told(_secure(members[::-1])))
     found.step()
     assert status_of(found)["proposal"]["members"] == proposed
+
+
+def test_a_part_ends_with_the_key_that_it_began_with(tmp_path: Path, forks: FakeForks) -> None:
+    place = directory(tmp_path / "silo")
+    found = executor_of(place)
+    found.follow(told(agent()))
+    found.step()
+    before = status_of(found)["decision"]
+    retired, key = place.retired_key_file(KEY.verify_key), SigningKey.from_seed(bytes([9]) * 32)
+    retired.parent.mkdir()
+    KEY.save(retired)
+    again = Executor(place, WatchedSilo(place, MEMBER, key.verify_key.to_text()), key)
+    again.follow(told(agent()))
+    again.step()
+    assert status_of(again)["decision"] == before
+    write_silo(place, {"methods": ["fedprox"]})
+    again.step()
+    assert read_decision(status_of(again)["decision"], KEY.verify_key.to_text()).decision == "Refused"
 
 
 def test_a_part_that_is_gone_ends_and_leaves_its_volume(tmp_path: Path, forks: FakeForks) -> None:

@@ -9,9 +9,9 @@ import pytest
 from fedsilo.api.agent import MAX_OBJECTIONS, Proposal
 from fedsilo.api.conditions import ObjectionReason
 from fedsilo.errors import Problem
-from fedsilo.silo.admission import Ruling
 from fedsilo.silo.decision import read_decision, sign_decision, states
 from fedsilo.silo.objections import Objection
+from fedsilo.silo.ruling import Ruling
 from fedsilo.wire import DECISION, SigningKey, sign_statement
 
 KEY = SigningKey.generate()

@@ -15,7 +15,7 @@ from fedsilo_operator.silo.state import AgentState
 from fedsilo_operator.workloads.agent import GUARD, TRAINER
 from tests.unit.operator.silo.harness import AGENT_REF, SETTINGS, SILO_REF, World, agent, silo, started, world
 
-RESUME, STOP = {TRAINER: False, GUARD: False}, {TRAINER: True, GUARD: True}
+RUN, STOP = {TRAINER: True, GUARD: True}, {TRAINER: False, GUARD: False}
 KEEP: dict[str, bool] = {}
 
 
@@ -53,40 +53,40 @@ def with_end(component: str, condition: str) -> Callable[[], World]:
 
 
 @pytest.mark.parametrize(
-    ("scene", "phase", "suspend", "makes_children"),
+    ("scene", "phase", "run", "makes_children"),
     [
         (lambda: World(agent()), AgentPhase.PENDING, STOP, False),
         (lambda: World(agent(), silo({"methods": ["creff"]})), AgentPhase.REFUSED, STOP, False),
         (lambda: World(agent(), silo({"manualApproval": True})), AgentPhase.APPROVAL_PENDING, STOP, False),
         (lambda: world(suspend=True), AgentPhase.ADMITTED, STOP, False),
-        (world, AgentPhase.STARTING, RESUME, True),
-        (started, AgentPhase.RUNNING, RESUME, True),
+        (world, AgentPhase.STARTING, RUN, True),
+        (started, AgentPhase.RUNNING, RUN, True),
         (refused, AgentPhase.REFUSED, STOP, False),
         (unreadable, AgentPhase.RUNNING, KEEP, False),
         (suspended, AgentPhase.SUSPENDED, STOP, False),
-        (with_end(TRAINER, "Complete"), AgentPhase.RUNNING, RESUME, True),
-        (with_end(TRAINER, "Failed"), AgentPhase.FAILED, {TRAINER: True, GUARD: False}, False),
-        (with_end(GUARD, "Failed"), AgentPhase.FAILED, {TRAINER: True, GUARD: False}, False),
+        (with_end(TRAINER, "Complete"), AgentPhase.RUNNING, RUN, True),
+        (with_end(TRAINER, "Failed"), AgentPhase.FAILED, {TRAINER: False, GUARD: True}, False),
+        (with_end(GUARD, "Failed"), AgentPhase.FAILED, {TRAINER: False, GUARD: True}, False),
     ],
 )
 def test_an_observation_is_one_value(
-    scene: Callable[[], World], phase: AgentPhase, suspend: dict[str, bool], makes_children: bool
+    scene: Callable[[], World], phase: AgentPhase, run: dict[str, bool], makes_children: bool
 ) -> None:
-    found = assessed(scene())
-    assert found.phase == phase
-    assert found.suspend == suspend
-    assert (found.children_from is not None) == makes_children
+    state = assessed(scene())
+    assert state.found.phase == phase
+    assert state.found.run == run
+    assert (state.children_from is not None) == makes_children
 
 
 def test_a_recorded_end_is_not_decided_about_again() -> None:
     scene = started()
     scene.end(TRAINER, "Failed", reason="BackoffLimitExceeded", message="no more")
     scene.reconcile()
-    before = assessed(scene)
+    before = assessed(scene).found
     scene.objects[SILO_KIND] = {}
-    after = assessed(scene)
-    assert after.admission is None
+    after = assessed(scene).found
     assert (after.phase, after.message, after.outcome) == (before.phase, before.message, before.outcome)
+    assert after.conditions == before.conditions
 
 
 def test_the_blocked_component_has_the_diagnosis() -> None:
@@ -94,8 +94,9 @@ def test_the_blocked_component_has_the_diagnosis() -> None:
     scene.reconcile()
     waiting = {"ready": False, "state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}}
     scene.pod(GUARD, phase="Pending", containerStatuses=[waiting])
-    found = assessed(scene)
-    assert found.trainer.diagnosis is None
-    assert found.guard.diagnosis is not None
-    assert found.ready == found.guard.diagnosis
-    assert found.requeue_after == 5
+    state = assessed(scene)
+    assert state.trainer.diagnosis is None
+    assert state.guard.diagnosis is not None
+    ready = state.found.conditions[1]
+    assert (ready.reason, ready.message) == (state.guard.diagnosis.reason, state.guard.diagnosis.message)
+    assert state.requeue_after == 5

@@ -161,8 +161,8 @@ def test_an_agent_in_another_namespace_gets_no_signature() -> None:
     scene = World(stray, silo())
     seen = observe(scene, Ref("silo-east", NAME))
     assert seen is not None
-    state = assess(replace(seen, signing_key=SIGNING), scene.now, SETTINGS)
-    assert (state.decision, state.unsigned) == (None, False)
+    state = assess(replace(seen, signing_key=SIGNING), scene.now, SETTINGS).found
+    assert (state.facts["decision"], state.unsigned) == (None, False)
     assert scene.objects[SILO_AGENT]
 
 

@@ -6,8 +6,9 @@ import pytest
 
 from fedsilo.api.observed import condition
 from fedsilo.api.timestamps import timestamp
+from fedsilo.silo.agent.component import TRAINER_EXIT_SECONDS
 from fedsilo_operator.objects import POD, SILO_AGENT
-from fedsilo_operator.silo.component import GUARD_END_SECONDS, TRAINER_EXIT_SECONDS
+from fedsilo_operator.silo.component import GUARD_END_SECONDS
 from fedsilo_operator.workloads.agent import GUARD, TRAINER
 from tests.unit.operator.silo.harness import ended, recorded, started, suspended
 

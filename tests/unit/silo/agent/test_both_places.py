@@ -1,0 +1,253 @@
+"""One table of cases for a cluster and for a machine: whatever happens to a part, both say and do the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from fedsilo.api.observed import Object
+from fedsilo.silo.agent.component import GUARD, TRAINER, TRAINER_EXIT_SECONDS
+from fedsilo_operator.silo.component import GUARD_END_SECONDS
+from tests.unit.silo.agent.places import PLACES, Cluster, Machine, Place, without_words
+
+Step = tuple[Any, ...]
+"""Name of something that happens, and with what."""
+
+RESUME, SUSPEND, BEGIN, STOP = ("suspend", False), ("suspend", True), ("begin",), ("stop",)
+STARTED: tuple[tuple[Step, ...], ...] = ((), (RESUME,), (BEGIN,))
+BOTH = {GUARD, TRAINER}
+DATED = "2026-03-01T12:10:00Z"
+
+
+@dataclass(frozen=True)
+class Case:
+    """What happens to a part, and what follows from it in any place.
+
+    :param moments: what happens between one look at the part and the next.
+    :param ready: status and reason of the condition `Ready`; `admitted` and `end` likewise.
+    :param own_words: whether a place says in words of its own what it is about.
+    """
+
+    moments: tuple[tuple[Step, ...], ...]
+    phase: str
+    admitted: str
+    ready: str
+    end: str = ""
+    runs: frozenset[str] | set[str] = frozenset()
+    own_words: bool = False
+
+
+def after(*moments: tuple[Step, ...]) -> tuple[tuple[Step, ...], ...]:
+    """What happens to a part that runs."""
+    return (*STARTED, *moments)
+
+
+TRUE = "True Admitted"
+CASES = {
+    "asked": Case(((),), "Admitted", TRUE, "False Suspended"),
+    "refused": Case(
+        ((("policy", {"methods": ["creff"]}),),), "Refused", "False PolicyRefused", "False Admitting"
+    ),
+    "refused for several reasons": Case(
+        ((("policy", {"methods": ["creff"], "maxRounds": 1, "manualApproval": True}),),),
+        "Refused",
+        "False PolicyRefused",
+        "False Admitting",
+    ),
+    "awaits a person": Case(
+        ((("policy", {"manualApproval": True}),),),
+        "ApprovalPending",
+        "False ApprovalPending",
+        "False Admitting",
+    ),
+    "before its first day": Case(
+        ((("policy", {"notBefore": DATED}),),), "Refused", "False PolicyRefused", "False Admitting"
+    ),
+    "on its first day": Case(
+        ((("policy", {"notBefore": DATED}),), (("wait", 600),)), "Admitted", TRUE, "False Suspended"
+    ),
+    "of another version": Case(
+        ((("understand", False),),), "Pending", "Unknown Unreadable", "False Admitting", own_words=True
+    ),
+    "starts": Case(((), (RESUME,)), "Starting", TRUE, "False Starting", runs=BOTH),
+    "starts at once": Case(((RESUME,),), "Starting", TRUE, "False Starting", runs=BOTH),
+    "runs": Case(STARTED, "Running", TRUE, "True Running", runs=BOTH),
+    "runs for a day": Case(after((("wait", 86400),)), "Running", TRUE, "True Running", runs=BOTH),
+    "is being suspended": Case(after((SUSPEND,)), "Suspended", TRUE, "False Suspended"),
+    "is suspended": Case(after((SUSPEND,), (STOP,)), "Suspended", TRUE, "False Suspended"),
+    "goes on": Case(
+        after((SUSPEND,), (STOP,), (RESUME,), (BEGIN,)), "Running", TRUE, "True Running", runs=BOTH
+    ),
+    "another policy": Case(
+        after((("policy", {"methods": ["creff"]}),)), "Refused", "False PolicyRefused", "False Admitting"
+    ),
+    "the policy as before": Case(
+        after((("policy", {"methods": ["creff"]}),), (STOP,), (("policy", {}),)),
+        "Starting",
+        TRUE,
+        "False Starting",
+        runs=BOTH,
+    ),
+    "another configuration": Case(
+        after((("change_files",),)), "Refused", "False TrustBroken", "False Admitting", own_words=True
+    ),
+    "runs and is of another version": Case(
+        after((("understand", False),)),
+        "Running",
+        "Unknown Unreadable",
+        "True Running",
+        runs=BOTH,
+        own_words=True,
+    ),
+    "of another version and suspended": Case(
+        after((("understand", False),), (SUSPEND,), (STOP,)),
+        "Suspended",
+        "Unknown Unreadable",
+        "False Suspended",
+        own_words=True,
+    ),
+    "the guard is done and the trainer writes": Case(
+        after((("end", GUARD, 0),)), "Running", TRUE, "True Running", runs={TRAINER}
+    ),
+    "the trainer writes while the job is over": Case(
+        after((("end", GUARD, 0), SUSPEND)), "Suspended", TRUE, "False Suspended", runs={TRAINER}
+    ),
+    "the trainer writes although the policy forbids the job": Case(
+        after((("end", GUARD, 0), ("policy", {"methods": ["creff"]}))),
+        "Refused",
+        "False PolicyRefused",
+        "False Admitting",
+        runs={TRAINER},
+    ),
+    "the trainer has written": Case(
+        after((("end", GUARD, 0),), (("end", TRAINER, 0),)), "Finished", TRUE, "False Finished", "Finished"
+    ),
+    "the trainer does not end": Case(
+        after((("end", GUARD, 0),), (("wait", TRAINER_EXIT_SECONDS),)), "Running", TRUE, "True Running"
+    ),
+    "the trainer was ended": Case(
+        after((("end", GUARD, 0),), (("wait", TRAINER_EXIT_SECONDS),), (STOP,)),
+        "Finished",
+        TRUE,
+        "False Finished",
+        "Finished",
+    ),
+    "finished on the day after the last": Case(
+        after((("policy", {"notAfter": DATED}), ("end", GUARD, 0), ("end", TRAINER, 0), ("wait", 86400))),
+        "Finished",
+        "False PolicyRefused",
+        "False Finished",
+        "Finished",
+    ),
+    "finished for good": Case(
+        after(
+            (("end", GUARD, 0), ("end", TRAINER, 0)),
+            (SUSPEND, ("policy", {"methods": ["creff"]}), ("wait", 600)),
+        ),
+        "Finished",
+        TRUE,
+        "False Finished",
+        "Finished",
+    ),
+    "the trainer ends before the job is over": Case(
+        after((("wait", 600),), (("end", TRAINER, 0), ("wait", GUARD_END_SECONDS))),
+        "Failed",
+        TRUE,
+        "False TrainerLost",
+        "Failed TrainerLost",
+        runs={GUARD},
+    ),
+    "the data are wrong": Case(
+        after((("end", TRAINER, 3),)),
+        "Failed",
+        TRUE,
+        "False DataInvalid",
+        "Failed DataInvalid",
+        runs={GUARD},
+        own_words=True,
+    ),
+    "the trainer crashes too often": Case(
+        after((("end", TRAINER, 1),)),
+        "Failed",
+        TRUE,
+        "False BackoffLimitExceeded",
+        "Failed BackoffLimitExceeded",
+        runs={GUARD},
+        own_words=True,
+    ),
+    "the guard fails": Case(
+        after((("end", GUARD, 5),)),
+        "Failed",
+        TRUE,
+        "False PolicyRefused",
+        "Failed PolicyRefused",
+        own_words=True,
+    ),
+    "both fail": Case(
+        after((("end", GUARD, 5), ("end", TRAINER, 3))),
+        "Failed",
+        TRUE,
+        "False DataInvalid",
+        "Failed DataInvalid",
+        own_words=True,
+    ),
+    "failed, and the job is over": Case(
+        after((("end", TRAINER, 3),), (SUSPEND,), (STOP,)),
+        "Failed",
+        TRUE,
+        "False DataInvalid",
+        "Failed DataInvalid",
+        own_words=True,
+    ),
+    "failed, and of another version since": Case(
+        after((("end", TRAINER, 3),), (("understand", False),)),
+        "Failed",
+        TRUE,
+        "False DataInvalid",
+        "Failed DataInvalid",
+        runs={GUARD},
+        own_words=True,
+    ),
+}
+
+
+def go_through(place: Place, case: Case) -> list[tuple[Object, set[str]]]:
+    """What is said and what is to run, at each moment."""
+    found = []
+    for moment in case.moments:
+        for name, *arguments in moment:
+            getattr(place, name)(*arguments)
+        place.settle()
+        found.append((place.status(), place.runs()))
+    return found
+
+
+def stated(status: Object) -> dict[str, str]:
+    return {one["type"]: f"{one['status']} {one['reason']}" for one in status["conditions"]}
+
+
+@pytest.mark.parametrize("make", PLACES)
+@pytest.mark.parametrize("name", CASES)
+def test_what_follows_in_any_place(name: str, make: Callable[[], Place]) -> None:
+    case = CASES[name]
+    status, runs = go_through(make(), case)[-1]
+    expected = {"Admitted": case.admitted, "Ready": case.ready}
+    if case.end:
+        end, _, reason = case.end.partition(" ")
+        expected[end] = f"True {reason or end}"
+    assert (status["phase"], stated(status)) == (case.phase, expected)
+    assert runs == case.runs
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_both_places_say_the_same_field_by_field_at_every_moment(name: str) -> None:
+    case = CASES[name]
+    on_cluster, on_machine = go_through(Cluster(), case), go_through(Machine(), case)
+    for (one, ones), (other, others) in zip(on_cluster, on_machine, strict=True):
+        if case.own_words:
+            one, other = without_words(one), without_words(other)
+        assert one == other
+        assert ones == others
