@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from fedsilo.methods.method import Method
     from fedsilo.methods.reading import Mean, Sums, Updates
     from fedsilo.methods.state import State, Tree
+    from fedsilo.methods.traits import TrainingTraits
     from fedsilo.tasks.interface import LearningTask
     from fedsilo.validation import load_manifest, validate
 
@@ -114,6 +115,7 @@ __all__ = [
     "TrainingContext",
     "TrainingData",
     "TrainingOutcome",
+    "TrainingTraits",
     "Tree",
     "Updates",
     "WorkdirConflict",
@@ -180,6 +182,7 @@ _MODULES = {
     "fedsilo.methods.method": ("Method",),
     "fedsilo.methods.building_blocks.local": ("train_model",),
     "fedsilo.methods.state": ("State", "Tree"),
+    "fedsilo.methods.traits": ("TrainingTraits",),
     "fedsilo.tasks.interface": ("LearningTask",),
     "fedsilo.validation": ("load_manifest", "validate"),
 }

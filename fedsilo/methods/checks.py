@@ -54,13 +54,10 @@ def _check_class_weights(method: Method) -> list[Finding]:
 def check_training(method: Method) -> list[Finding]:
     """Faults of the job's training, of which the method is asked that trains the model."""
     trained_by = method.trained_by
-    return [
-        *_check_rounds(trained_by),
-        *_check_examples(trained_by),
-        *_check_trainer(trained_by),
-        *_check_optimizer(trained_by),
-        *_check_precision(trained_by),
-    ]
+    found = [*_check_rounds(trained_by), *_check_examples(trained_by), *_check_trainer(trained_by)]
+    if trained_by.of_existing:
+        return found  # no step is taken, of whatever kind
+    return [*found, *_check_optimizer(trained_by), *_check_precision(trained_by)]
 
 
 def _check_rounds(method: Method) -> list[Finding]:
@@ -71,7 +68,8 @@ def _check_rounds(method: Method) -> list[Finding]:
 
 
 def _check_examples(method: Method) -> list[Finding]:
-    fewest, minimum = method.fewest_examples, method.spec.privacy.min_samples_per_update
+    spec = method.spec
+    fewest, minimum = method.training.fewest_examples(spec), spec.privacy.min_samples_per_update
     if fewest is None or fewest >= minimum:
         return []
     problem = (
@@ -79,7 +77,7 @@ def _check_examples(method: Method) -> list[Finding]:
         f"{minimum}"
     )
     remedy = "use larger batches, or localEpochs or more localSteps where the job counts steps"
-    return [("spec.training.batchSize", method.spec.training.batch_size, problem, remedy)]
+    return [("spec.training.batchSize", spec.training.batch_size, problem, remedy)]
 
 
 def _check_trainer(method: Method) -> list[Finding]:
@@ -89,25 +87,25 @@ def _check_trainer(method: Method) -> list[Finding]:
     if not trainer.startswith(PYTHON) or python_reference(trainer) is None:
         remedy = "write python:package.module:function, for example python:hospital.training:train"
         return [(field, trainer, "does not name a Python function", remedy)]
-    if method.accepts_trainer:
+    if method.training.accepts_trainer:
         return []
     problem = f"has no meaning in {method.name}, whose silos train with a loss or steps of its own"
     return [(field, trainer, problem, "remove it, or use a method such as fedavg")]
 
 
 def _check_optimizer(method: Method) -> list[Finding]:
-    name = method.spec.training.optimizer.name
-    if name in method.optimizers:
+    name, able = method.spec.training.optimizer.name, method.training.optimizers
+    if name in able:
         return []
     problem = f"has no meaning in {method.name}, which reckons with steps along the gradient"
-    return [("spec.training.optimizer.name", name, problem, f"use {' or '.join(sorted(method.optimizers))}")]
+    return [("spec.training.optimizer.name", name, problem, f"use {' or '.join(sorted(able))}")]
 
 
 def _check_precision(method: Method) -> list[Finding]:
-    precision = method.spec.training.precision
-    if precision != "float16" or method.refuses_float16 is None:
+    precision, why = method.spec.training.precision, method.training.refuses_float16
+    if precision != "float16" or why is None:
         return []
-    problem = f"has no meaning in {method.name}, {method.refuses_float16}"
+    problem = f"has no meaning in {method.name}, {why}"
     return [("spec.training.precision", precision, problem, "use bfloat16 or float32")]
 
 

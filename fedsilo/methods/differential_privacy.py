@@ -39,7 +39,7 @@ def round_mechanisms(
     names = {method.mechanisms.get(payload.kind) for payload in method.step(step).payloads}
     found: dict[MechanismName, Mechanism] = {}
     if "DP-SGD" in names:
-        steps = method.local_steps(step)
+        steps = method.training.local_steps(method.spec, step)
         found["DP-SGD"] = Mechanism(noise_multiplier, steps.batch_size / records, steps.number(records))
     if "Gaussian" in names:
         found["Gaussian"] = Mechanism(noise_multiplier)

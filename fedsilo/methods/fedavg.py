@@ -26,6 +26,7 @@ from fedsilo.methods.interface import (
 from fedsilo.methods.method import MechanismName, Method
 from fedsilo.methods.reading import Mean
 from fedsilo.methods.state import State
+from fedsilo.methods.traits import TrainingTraits
 from fedsilo.tasks.interface import EVERY_TASK
 from fedsilo.tasks.registry import kind_of
 
@@ -67,12 +68,12 @@ class OneModel(Method):
     @property
     def mechanisms(self) -> Mapping[str, MechanismName]:
         """Silos train plainly, likewise."""
-        return {"model": "DP-SGD"} if self.accepts_trainer else {}
+        return {"model": "DP-SGD"} if self.training.accepts_trainer else {}
 
     @property
-    def accepts_trainer(self) -> bool:
+    def training(self) -> TrainingTraits:
         """Silos train plainly, unless a method made from this one gives them another half."""
-        return type(self).silo is OneModel.silo
+        return TrainingTraits(accepts_trainer=type(self).silo is OneModel.silo)
 
     def steps(self) -> Mapping[str, Step]:
         """Silos send whole models."""

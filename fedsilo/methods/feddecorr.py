@@ -16,6 +16,7 @@ from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import MethodConfig, Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.state import State
+from fedsilo.methods.traits import TrainingTraits
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -58,7 +59,7 @@ class FedDecorr(FedAvg):
     needs_features = True
     Config = FedDecorrConfig
     config: FedDecorrConfig
-    data_parallel = False  # correlations are those of whole batches
+    training = TrainingTraits(data_parallel=False)  # correlations are those of whole batches
 
     def silo(self) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on the task's loss and beta times the decorrelation."""

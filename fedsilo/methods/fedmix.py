@@ -17,6 +17,7 @@ from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import MethodConfig, Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.state import State
+from fedsilo.methods.traits import TrainingTraits
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,8 +58,10 @@ class FedMix(FedAvg):
     needs_features = True
     Config = FedMixConfig
     config: FedMixConfig
-    refuses_float16 = "whose loss has a gradient in it, which float16 would lose"
-    data_parallel = False  # means are drawn for whole batches
+    training = TrainingTraits(
+        refuses_float16="whose loss has a gradient in it, which float16 would lose",
+        data_parallel=False,  # means are drawn for whole batches
+    )
 
     def silo(self) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on the loss of examples and means."""

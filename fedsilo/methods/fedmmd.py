@@ -17,6 +17,7 @@ from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import MethodConfig, Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.state import State
+from fedsilo.methods.traits import TrainingTraits
 
 if TYPE_CHECKING:
     from fedsilo.learning.training import Loss
@@ -45,7 +46,7 @@ class FedMMD(FedAvg):
     needs_features = True
     Config = FedMMDConfig
     config: FedMMDConfig
-    data_parallel = False  # the discrepancy is one of whole batches
+    training = TrainingTraits(data_parallel=False)  # the discrepancy is one of whole batches
 
     def silo(self) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on the task's loss and lambda MMD^2."""

@@ -23,6 +23,7 @@ from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.interface import Reply, ServerHalf, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
+from fedsilo.methods.traits import TrainingTraits
 
 
 class FedPHPConfig(InheritedConfig):
@@ -62,9 +63,9 @@ class FedPHP(OneModel):
         return self.config.released
 
     @property
-    def data_parallel(self) -> bool:
-        """Unless it teaches by MMD, which is one of whole batches."""
-        return self.config.transfer != "mmd"
+    def training(self) -> TrainingTraits:
+        """MMD is one of whole batches."""
+        return TrainingTraits(data_parallel=self.config.transfer != "mmd")
 
     def server(self) -> ServerHalf[Sums]:
         """The averaging half, with Q."""

@@ -31,6 +31,7 @@ from fedsilo.methods.interface import (
 )
 from fedsilo.methods.reading import Mean
 from fedsilo.methods.state import Scalar, State
+from fedsilo.methods.traits import TrainingTraits
 from fedsilo.tasks.interface import EVERY_TASK
 
 
@@ -87,11 +88,9 @@ class FedProx(FedAvg):
     config: FedProxConfig
 
     @property
-    def fewest_examples(self) -> int | None:
+    def training(self) -> TrainingTraits:
         """A straggler may do one step."""
-        training = self.spec.training
-        straggling = training.local_steps is not None and self.config.stragglers > 0
-        return training.examples_per_step if straggling else super().fewest_examples
+        return TrainingTraits(sends_after="one step" if self.config.stragglers else "all steps")
 
     def check(self) -> list[Finding]:
         """Stragglers of a round that is of one piece."""

@@ -22,6 +22,7 @@ from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import MethodConfig, Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.state import State
+from fedsilo.methods.traits import TrainingTraits
 
 if TYPE_CHECKING:
     from torch import nn
@@ -60,12 +61,10 @@ class FedRep(FedAvg):
     config: FedRepConfig
 
     @property
-    def fewest_examples(self) -> int | None:
-        """Half of the steps are the encoder's, which is sent."""
-        training = self.spec.training
-        if training.local_steps is None or self.config.variant == "map":
-            return super().fewest_examples
-        return math.ceil(training.local_steps / 2) * training.examples_per_step
+    def training(self) -> TrainingTraits:
+        """Half of the steps are the encoder's, which is sent, unless both train together."""
+        together = self.config.variant == "map"
+        return TrainingTraits(sends_after="all steps" if together else "half of the steps")
 
     def silo(self) -> Mapping[str, SiloStep]:
         """h_k from w and its own last value, then w_k from w and h_k."""

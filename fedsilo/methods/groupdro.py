@@ -31,6 +31,7 @@ from fedsilo.methods.interface import (
 )
 from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State
+from fedsilo.methods.traits import TrainingTraits
 
 FIRST_LOSS = "first_loss"
 """Metric: the loss of a silo's first local step, before the model moved."""
@@ -97,14 +98,9 @@ class GroupDRO(OneModel):
     config: GroupDROConfig
 
     @property
-    def data_parallel(self) -> bool:
-        """Unless examples are mixed with others of their batch."""
-        return self.config.variant == "paper"
-
-    @property
-    def fewest_examples(self) -> int | None:
-        """The first loss is of one batch."""
-        return self.spec.training.examples_per_step
+    def training(self) -> TrainingTraits:
+        """The first loss is of one batch, and of a whole one where examples are mixed with others of theirs."""
+        return TrainingTraits(data_parallel=self.config.variant == "paper", sends_after="one batch")
 
     def check(self) -> list[tuple[str, object, str, str]]:
         """That the job weighs silos by nothing but their losses."""

@@ -33,6 +33,7 @@ from fedsilo.methods.interface import (
 from fedsilo.methods.method import Method
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import Scalar, State
+from fedsilo.methods.traits import TrainingTraits
 
 
 class LocalServer:
@@ -73,7 +74,7 @@ class LocalOnly(Method):
     personalises = True
     yields_model = False
     silos_need_initial = True
-    accepts_trainer = True
+    training = TrainingTraits(accepts_trainer=True)
 
     def steps(self) -> Mapping[str, Step]:
         """Silos send figures only."""

@@ -15,15 +15,16 @@ from fedsilo.methods.building_blocks.two_stages import (
     CITATION,
     SecondStage,
     TwoStageConfig,
-    fewest_examples,
     first_loss,
     personalise,
     stages,
+    traits_of,
 )
 from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.interface import Reply, ServerHalf, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
+from fedsilo.methods.traits import TrainingTraits
 
 RELEASED = SecondStage(part=0.1, rate=0.2)
 
@@ -47,14 +48,9 @@ class MAP(OneModel):
         return self.config.released
 
     @property
-    def fewest_examples(self) -> int | None:
-        """Those of the first stage, whose result is sent."""
-        return fewest_examples(self.spec.training, self.config)
-
-    @property
-    def data_parallel(self) -> bool:
-        """Unless it teaches by MMD, which is one of whole batches."""
-        return self.config.transfer != "mmd"
+    def training(self) -> TrainingTraits:
+        """Two stages."""
+        return traits_of(self.config)
 
     def server(self) -> ServerHalf[Sums]:
         """The averaging half, with Q."""

@@ -20,7 +20,6 @@ from fedsilo.api.job import FederatedJobSpec, ModelSpec
 from fedsilo.api.parameters import ParametersSpec
 from fedsilo.data.comparison import declared_schema
 from fedsilo.errors import MethodError
-from fedsilo.learning.local_steps import LocalSteps
 from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.methods.building_blocks.preprocessing import preparation_step
 from fedsilo.methods.building_blocks.score_sums import sums_payloads
@@ -43,6 +42,7 @@ from fedsilo.methods.reading import Mean, Sums, read_by
 from fedsilo.methods.schedule import schedule
 from fedsilo.methods.secure_sums import STEPS, is_summed, layout_of, masked_contract, message_contract
 from fedsilo.methods.state import Scalar
+from fedsilo.methods.traits import TrainingTraits
 from fedsilo.secure_aggregation.layout import Layout
 from fedsilo.secure_aggregation.messages import FEWEST_OF_TWO_SUMS, FEWEST_SILOS
 from fedsilo.tasks.registry import DEFAULT, metrics_of
@@ -62,9 +62,6 @@ class Method(ABC):
     :cvar at_aggregator: what the server half keeps between rounds, a phrase for people.
     :cvar in_silo: what the silo half keeps between rounds and never sends, likewise.
     :cvar uniform_variants: values of `config.variant` with which means are uniform where the job names no rule.
-    :cvar optimizers: names of `spec.training.optimizer` with which its silos' training has a meaning.
-    :cvar refuses_float16: why its silos cannot train with `spec.training.precision: float16`, which scales the loss, a
-        clause after the method's name; None where they can.
     :cvar whole_model: why every silo must send the whole model, a clause for people; None where the halves work with
         those tensors that `spec.model.parameters` shares. What a silo half replies is the whole model in any case.
     :cvar parameters: `spec.model.parameters` of a job that names none; None shares the whole model.
@@ -82,8 +79,6 @@ class Method(ABC):
     at_aggregator: ClassVar[str]
     in_silo: ClassVar[str]
     uniform_variants: ClassVar[frozenset[str]] = frozenset()
-    optimizers: ClassVar[frozenset[str]] = frozenset({"sgd", "adam", "adamw"})
-    refuses_float16: ClassVar[str | None] = None
     whole_model: ClassVar[str | None] = "its halves read and write the whole model"
     parameters: ClassVar[ParametersSpec | None] = None
     Config: ClassVar[type[BaseModel]]
@@ -149,11 +144,10 @@ class Method(ABC):
         """
         return {}
 
-    def local_steps(self, step: str) -> LocalSteps:
-        """Steps of training that a silo takes in a round of this step: what its silo half counts, and what is charged
-        where they are private. A silo half that trains by a plan with other steps has its declaration give those.
-        """
-        return LocalSteps.of(self.spec.training)
+    @property
+    def training(self) -> TrainingTraits:
+        """How its silos train; by default with a loss or steps of its own, by the job's plan."""
+        return TrainingTraits()
 
     @property
     def personalises(self) -> bool:
@@ -237,27 +231,9 @@ class Method(ABC):
         return False
 
     @property
-    def accepts_trainer(self) -> bool:
-        """Whether `spec.training.trainer` may take the place of its silos' training: that they train on the task's loss
-        alone, from the model that they are given, and send what comes of it.
-        """
-        return False
-
-    @property
     def fewest_examples(self) -> int | None:
-        """Fewest examples that an update of training may follow from in a silo that holds more; None where all count.
-
-        Each must be one of many in whatever a silo sends: see `_check_examples`, the silo's policy, and `fit`.
-        """
-        training = self.spec.training
-        return None if training.local_steps is None else training.local_steps * training.examples_per_step
-
-    @property
-    def data_parallel(self) -> bool:
-        """Whether several processes of a silo may share its batches: that its steps train by `fit` alone, whose losses
-        are means over examples and change nothing beside the model.
-        """
-        return True
+        """Fewest examples that an update of training may follow from in this job, see `training`."""
+        return self.training.fewest_examples(self.spec)
 
     @property
     def averaging(self) -> str:

@@ -13,6 +13,7 @@ from fedsilo.methods.building_blocks.mixing import MixupConfig, mixup_loss
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.state import State
+from fedsilo.methods.traits import TrainingTraits
 
 
 class Mixup(FedAvg):
@@ -24,7 +25,7 @@ class Mixup(FedAvg):
     needs_features = False
     Config = MixupConfig
     config: MixupConfig
-    data_parallel = False  # examples are mixed with others of their batch
+    training = TrainingTraits(data_parallel=False)  # examples are mixed with others of their batch
 
     def silo(self) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on mixtures."""

@@ -32,6 +32,7 @@ from fedsilo.methods.interface import (
 )
 from fedsilo.methods.reading import Mean, Sums, Updates
 from fedsilo.methods.state import State
+from fedsilo.methods.traits import SGD, TrainingTraits
 from fedsilo.tasks.interface import EVERY_TASK
 
 RULES: Mapping[str, ControlVariateRule] = {
@@ -73,7 +74,7 @@ class Scaffold(OneModel):
     )
     at_aggregator = "the model and the control variate c"
     in_silo = "its control variate c_k"
-    optimizers = frozenset({"sgd"})
+    training = TrainingTraits(SGD)
     whole_model = "a control variate belongs to every learned tensor"
     tasks = EVERY_TASK
     needs_features = False

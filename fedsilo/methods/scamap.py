@@ -19,10 +19,10 @@ from fedsilo.methods.building_blocks.two_stages import (
     CITATION,
     SecondStage,
     TwoStageConfig,
-    fewest_examples,
     first_loss,
     personalise,
     stages,
+    traits_of,
 )
 from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.interface import (
@@ -38,6 +38,7 @@ from fedsilo.methods.interface import (
 )
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
+from fedsilo.methods.traits import SGD, TrainingTraits
 
 RELEASED = SecondStage(part=0.2, rate=0.5)
 
@@ -73,7 +74,6 @@ class ScaMAP(OneModel):
     citation = CITATION
     at_aggregator = "the model and the control variate c"
     in_silo = "its private model, its control variate c_k and how many rounds it took part in"
-    optimizers = frozenset({"sgd"})
     Config = ScaMAPConfig
     default_averaging = "uniform"
     personalises = True
@@ -86,14 +86,9 @@ class ScaMAP(OneModel):
         return self.config.released
 
     @property
-    def fewest_examples(self) -> int | None:
-        """Those of the first stage, whose result is sent."""
-        return fewest_examples(self.spec.training, self.config)
-
-    @property
-    def data_parallel(self) -> bool:
-        """Unless it teaches by MMD, which is one of whole batches."""
-        return self.config.transfer != "mmd"
+    def training(self) -> TrainingTraits:
+        """Two stages, of which the first corrects gradients."""
+        return replace(traits_of(self.config), optimizers=SGD)
 
     def steps(self) -> Mapping[str, Step]:
         """The model and the number of steps of the first stage, from which the variate's change follows."""

@@ -25,6 +25,7 @@ from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.interface import MethodConfig, Reply, ServerHalf, SiloContext, SiloStep, SiloTask, Step
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
+from fedsilo.methods.traits import SGD, TrainingTraits
 
 SCALINGS: Mapping[str, Scaling] = {"paper": "mask", "released": "sole", "released-mask": "mask"}
 
@@ -59,7 +60,7 @@ class ScaRS(OneModel):
     citation = CITATION
     at_aggregator = "the model and the control variate c"
     in_silo = "its control variate c_k"
-    optimizers = frozenset({"sgd"})
+    training = TrainingTraits(SGD)
     whole_model = "a control variate belongs to every learned tensor"
     Config = ScaRSConfig
     default_averaging = "uniform"

@@ -13,12 +13,12 @@ from pydantic import Field
 
 from fedsilo.api.faults import ABSENT, Fault, Finding, ManifestFaults
 from fedsilo.api.job import FederatedJobSpec, MethodSpec, ModelSpec
-from fedsilo.learning.local_steps import LocalSteps
 from fedsilo.methods import registry
 from fedsilo.methods.interface import Exchange, MethodConfig, Phase, SiloStep, Step
 from fedsilo.methods.method import MechanismName, Method, PublicData
 from fedsilo.methods.reading import Mean, Sums, Updates
 from fedsilo.methods.state import Scalar
+from fedsilo.methods.traits import TrainingTraits
 from fedsilo.wire import ModelSignature
 
 AFTER = "spec.method.config.after"
@@ -105,9 +105,10 @@ class AfterAnother(Method):
         """Those of the method before."""
         return {} if self.of_existing else self.before.mechanisms
 
-    def local_steps(self, step: str) -> LocalSteps:
-        """Local steps of the method before, which alone trains in silos."""
-        return self.before.local_steps(step)
+    @property
+    def training(self) -> TrainingTraits:
+        """As in the method before, which alone trains in silos."""
+        return self.before.training
 
     @property
     def public_data(self) -> PublicData | None:
@@ -128,21 +129,6 @@ class AfterAnother(Method):
     def silos_need_initial(self) -> bool:
         """As the method before."""
         return self.before.silos_need_initial
-
-    @property
-    def data_parallel(self) -> bool:
-        """As the method before."""
-        return self.before.data_parallel
-
-    @property
-    def accepts_trainer(self) -> bool:
-        """As the method before."""
-        return self.before.accepts_trainer
-
-    @property
-    def fewest_examples(self) -> int | None:
-        """As the method before."""
-        return self.before.fewest_examples
 
     def dimensions(self, signature: ModelSignature, settings: Mapping[str, Scalar]) -> Mapping[str, int]:
         """Those of the method before."""

@@ -9,6 +9,7 @@ from fedsilo.methods.creff.config import BIAS, WEIGHT, CReFFConfig
 from fedsilo.methods.interface import LOSS, Payload, Phase, ServerHalf, SiloStep, Step
 from fedsilo.methods.method import Method
 from fedsilo.methods.reading import Sums
+from fedsilo.methods.traits import TrainingTraits
 
 
 class CReFF(Method):
@@ -24,7 +25,7 @@ class CReFF(Method):
     in_silo = "nothing"
     Config = CReFFConfig
     config: CReFFConfig
-    accepts_trainer = True
+    training = TrainingTraits(accepts_trainer=True)
 
     def steps(self) -> Mapping[str, Step]:
         """The model, and per class the mean gradient of the head."""

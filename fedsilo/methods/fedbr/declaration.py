@@ -10,6 +10,7 @@ from fedsilo.methods.fedbr.config import LAYERS, THETA, FedBRConfig
 from fedsilo.methods.interface import LOSS, Payload, ServerHalf, SiloStep, Step
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import Scalar
+from fedsilo.methods.traits import TrainingTraits
 from fedsilo.wire import ModelSignature
 
 
@@ -28,15 +29,15 @@ class FedBR(OneModel):
     Config = FedBRConfig
     default_averaging = "uniform"
     config: FedBRConfig
-    refuses_float16 = "whose adversary takes steps without the scale of the loss"
-    data_parallel = False  # its loss takes a step of its own, on an adversary that no other process has
 
     @property
-    def fewest_examples(self) -> int | None:
+    def training(self) -> TrainingTraits:
         """In the released code, where the job counts steps, the first round is a single one."""
-        training = self.spec.training
-        single = training.local_steps is not None and self.config.variant == "released"
-        return training.examples_per_step if single else super().fewest_examples
+        return TrainingTraits(
+            refuses_float16="whose adversary takes steps without the scale of the loss",
+            data_parallel=False,  # its loss takes a step of its own, on an adversary that no other process has
+            sends_after="one step" if self.config.variant == "released" else "all steps",
+        )
 
     def steps(self) -> Mapping[str, Step]:
         """The model, and the projection where there is a contrast."""

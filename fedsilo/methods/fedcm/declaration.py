@@ -10,6 +10,7 @@ from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.fedcm.config import BY_STEPS, FedCMConfig
 from fedsilo.methods.interface import ServerHalf, SiloStep, Step
 from fedsilo.methods.reading import Sums
+from fedsilo.methods.traits import SGD, TrainingTraits
 from fedsilo.tasks.interface import EVERY_TASK
 
 
@@ -22,7 +23,7 @@ class FedCM(OneModel):
         "J. Xu, S. Wang, L. Wang, A. C.-C. Yao. FedCM: Federated Learning with Client-level Momentum. 2021."
     )
     at_aggregator = "the model and the mean step of the last round"
-    optimizers = frozenset({"sgd"})
+    training = TrainingTraits(SGD)
     whole_model = "the direction of the last round is that of every learned tensor"
     tasks = EVERY_TASK
     needs_features = False

@@ -13,6 +13,7 @@ from fedsilo.methods.interface import LOSS, Payload, Phase, ServerHalf, SiloStep
 from fedsilo.methods.method import MechanismName, Method
 from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import Scalar
+from fedsilo.methods.traits import TrainingTraits
 from fedsilo.wire import ModelSignature
 
 RELEASED_BATCHES = 3
@@ -51,15 +52,18 @@ class Concatenation(Method):
 
         return {
             "train": PlainTraining(),
-            "classify": LinearProbe(self.local_steps("classify"), self._classifier_weight_decay),
+            "classify": LinearProbe(
+                self.training.local_steps(self.spec, "classify"), self._classifier_weight_decay
+            ),
         }
 
-    def local_steps(self, step: str) -> LocalSteps:
-        """The job's; of stage 3 in the released form at most three mini-batches, in one pass."""
-        steps = super().local_steps(step)
-        if step != "classify" or self.config.variant != "released":
-            return steps
-        return LocalSteps(steps.batch_size, max_steps=RELEASED_BATCHES)
+    @property
+    def training(self) -> TrainingTraits:
+        """Stage 3 has in the released form at most three mini-batches, in one pass."""
+        if self.config.variant != "released":
+            return TrainingTraits()
+        few = LocalSteps(self.spec.training.examples_per_step, max_steps=RELEASED_BATCHES)
+        return TrainingTraits(plans={"classify": few})
 
     @property
     def _classifier_weight_decay(self) -> float | None:

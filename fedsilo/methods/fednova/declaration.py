@@ -12,6 +12,7 @@ from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.fednova.config import BY_NORMALIZER, NORMALIZER, FedNovaConfig
 from fedsilo.methods.interface import LOSS, Metric, Payload, ServerHalf, SiloStep, Step
 from fedsilo.methods.reading import Mean, Sums, Updates
+from fedsilo.methods.traits import SGD, TrainingTraits
 from fedsilo.tasks.interface import EVERY_TASK
 from fedsilo.wire.combine import Averaged
 
@@ -26,7 +27,7 @@ class FedNova(OneModel):
         "Heterogeneous Federated Optimization. NeurIPS 2020."
     )
     at_aggregator = "the model, and its velocity where the server has momentum"
-    optimizers = frozenset({"sgd"})
+    training = TrainingTraits(SGD)
     tasks = EVERY_TASK
     needs_features = False
     Config = FedNovaConfig

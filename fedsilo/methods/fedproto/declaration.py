@@ -11,6 +11,7 @@ from fedsilo.methods.interface import LOSS, Payload, Phase, ServerHalf, SiloStep
 from fedsilo.methods.method import Method
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import Scalar
+from fedsilo.methods.traits import TrainingTraits
 from fedsilo.wire.combine import Added
 
 MEAN = Payload("class_means", "mean", ("feature",), per_class=True)
@@ -41,9 +42,9 @@ class FedProto(Method):
     config: FedProtoConfig
 
     @property
-    def data_parallel(self) -> bool:
-        """Unless the loss has means over the classes of whole batches."""
-        return self.config.variant == "paper"
+    def training(self) -> TrainingTraits:
+        """In MAP's code the loss has means over the classes of whole batches."""
+        return TrainingTraits(data_parallel=self.config.variant == "paper")
 
     def steps(self) -> Mapping[str, Step]:
         """The mean feature of each class; for means by counts also these."""

@@ -12,6 +12,7 @@ from fedsilo.methods.per_fedavg.config import PERSONALISE, PerFedAvgConfig
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.secure_sums import sums_may_differ
 from fedsilo.methods.state import State
+from fedsilo.methods.traits import SGD, TrainingTraits
 
 
 class PerFedAvgServer(OneModelServer):
@@ -32,18 +33,13 @@ class PerFedAvg(OneModel):
         "Model-Agnostic Meta-Learning Approach. NeurIPS 2020."
     )
     in_silo = "its own model"
-    optimizers = frozenset(("sgd",))
+    training = TrainingTraits(SGD, sends_after="one batch")  # the last exchange's loss is of one
     needs_features = False
     Config = PerFedAvgConfig
     uniform_variants = frozenset(("map",))
     personalises = True
     whole_model = "a silo's own model is a step from the whole model"
     config: PerFedAvgConfig
-
-    @property
-    def fewest_examples(self) -> int | None:
-        """The last exchange's loss is of one batch."""
-        return self.spec.training.examples_per_step
 
     def steps(self) -> Mapping[str, Step]:
         """Whole models in training, a loss afterwards."""

@@ -12,6 +12,7 @@ from fedsilo.methods.interface import Exchange, ServerContext, ServerHalf, SiloS
 from fedsilo.methods.pfedme.config import PFedMeConfig
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
+from fedsilo.methods.traits import SGD, TrainingTraits
 
 SEVERAL_STEPS = "whose silos take several steps on each batch"
 """Why a batch is neither one of several nor its loss scaled."""
@@ -44,14 +45,12 @@ class PFedMe(OneModel):
         "NeurIPS 2020."
     )
     in_silo = "its own model"
-    optimizers = frozenset(("sgd",))
     needs_features = False
     Config = PFedMeConfig
     uniform_variants = frozenset(("map",))
     personalises = True
     whole_model = "a silo's own model is drawn to the whole model"
-    refuses_float16 = SEVERAL_STEPS
-    data_parallel = False
+    training = TrainingTraits(SGD, refuses_float16=SEVERAL_STEPS, data_parallel=False)
     config: PFedMeConfig
 
     def server(self) -> ServerHalf[Sums]:

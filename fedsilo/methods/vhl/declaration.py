@@ -7,6 +7,7 @@ from functools import partial
 
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import SiloStep
+from fedsilo.methods.traits import TrainingTraits
 from fedsilo.methods.vhl.config import VHLConfig
 
 
@@ -23,7 +24,7 @@ class VHL(FedAvg):
     needs_features = True
     Config = VHLConfig
     config: VHLConfig
-    data_parallel = False  # the contrast is one of whole batches
+    training = TrainingTraits(data_parallel=False)  # the contrast is one of whole batches
 
     def silo(self) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on real and virtual examples and their alignment."""

@@ -179,10 +179,12 @@ def test_a_configuration_that_the_method_does_not_know_is_refused(config: dict[s
 def test_losses_of_whole_batches_are_computed_in_one_process() -> None:
     """A discrepancy of two shares of a batch is something else, and so are steps of each process by itself."""
     required = {"ccvr": {"after": {"name": "fedavg"}}}
-    alone = {name for name in registry.names() if not bound(name, config=required.get(name)).data_parallel}
+    alone = {
+        name for name in registry.names() if not bound(name, config=required.get(name)).training.data_parallel
+    }
     assert alone == {"fedbr", "fedmmd", "feddecorr", "mixup", "fedmix", "vhl", "pfedme"}
-    assert not bound("groupdro", config={"variant": "released"}).data_parallel
+    assert not bound("groupdro", config={"variant": "released"}).training.data_parallel
     for name in ("fedphp", "map", "scamap"):
-        assert not bound(name, config={"transfer": "mmd"}).data_parallel
-    assert not bound("fedproto", config={"variant": "map"}).data_parallel
-    assert not bound("ccvr", config={"after": {"name": "fedbr"}}).data_parallel
+        assert not bound(name, config={"transfer": "mmd"}).training.data_parallel
+    assert not bound("fedproto", config={"variant": "map"}).training.data_parallel
+    assert not bound("ccvr", config={"after": {"name": "fedbr"}}).training.data_parallel

@@ -1,0 +1,57 @@
+"""What a declaration says of its method beside its steps and its models: records whose defaults hold for most."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from fedsilo.api.job import FederatedJobSpec
+from fedsilo.learning.local_steps import LocalSteps
+
+SGD = frozenset(("sgd",))
+"""Optimisers of methods that reckon with steps along the gradient."""
+
+
+@dataclass(frozen=True)
+class TrainingTraits:
+    """How a method's silos train, for whoever checks a job, trains it or charges for it.
+
+    :param optimizers: names of `spec.training.optimizer` with which the training has a meaning.
+    :param refuses_float16: why silos cannot train with `spec.training.precision: float16`, which scales the loss, a
+        clause after the method's name; None where they can.
+    :param data_parallel: whether several processes of a silo may share its batches: that its steps train by `fit`
+        alone, whose losses are means over examples and change nothing beside the model.
+    :param accepts_trainer: whether `spec.training.trainer` may take the place of the training: that silos train on the
+        task's loss alone, from the model that they are given, and send what comes of it.
+    :param sends_after: the least that anything that a silo sends follows from: where a job counts steps, all of them,
+        half of them, rounded up, or one; `one batch` is the same in any job.
+    :param plans: step -> what is trained in it where that is another plan than the job's.
+    """
+
+    optimizers: frozenset[str] = frozenset(("sgd", "adam", "adamw"))
+    refuses_float16: str | None = None
+    data_parallel: bool = True
+    accepts_trainer: bool = False
+    sends_after: Literal["all steps", "half of the steps", "one step", "one batch"] = "all steps"
+    plans: Mapping[str, LocalSteps] = field(default_factory=dict)
+
+    def fewest_examples(self, spec: FederatedJobSpec) -> int | None:
+        """Fewest examples that an update of training may follow from in a silo that holds more; None where all count.
+
+        Each must be one of many in whatever a silo sends: see `check_training`, the silo's policy, and `fit`.
+        """
+        batch, steps = spec.training.examples_per_step, spec.training.local_steps
+        if self.sends_after == "one batch":
+            return batch
+        if steps is None:
+            return None
+        taken = {"all steps": steps, "half of the steps": math.ceil(steps / 2), "one step": 1}
+        return taken[self.sends_after] * batch
+
+    def local_steps(self, spec: FederatedJobSpec, step: str) -> LocalSteps:
+        """Steps of training that a silo takes in a round of this step: what its silo half counts, and what is charged
+        where they are private.
+        """
+        return self.plans.get(step) or LocalSteps.of(spec.training)
