@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         Step,
     )
     from fedsilo.methods.method import Method
+    from fedsilo.methods.models import JobModels, OwnModel, SharedModel
     from fedsilo.methods.reading import Mean, Sums, Updates
     from fedsilo.methods.state import State, Tree
     from fedsilo.methods.traits import TrainingTraits
@@ -85,6 +86,7 @@ __all__ = [
     "ImportNotAllowed",
     "JobFailed",
     "JobManifest",
+    "JobModels",
     "LearningTask",
     "ManifestInvalid",
     "Mean",
@@ -95,6 +97,7 @@ __all__ = [
     "Model",
     "OneModel",
     "OneModelServer",
+    "OwnModel",
     "Payload",
     "Phase",
     "PolicyRefused",
@@ -102,6 +105,7 @@ __all__ = [
     "Reply",
     "RunResult",
     "ServerContext",
+    "SharedModel",
     "SiloContext",
     "SiloFailed",
     "SiloStep",
@@ -180,6 +184,7 @@ _MODULES = {
     ),
     "fedsilo.methods.reading": ("Mean", "Sums", "Updates"),
     "fedsilo.methods.method": ("Method",),
+    "fedsilo.methods.models": ("JobModels", "OwnModel", "SharedModel"),
     "fedsilo.methods.building_blocks.local": ("train_model",),
     "fedsilo.methods.state": ("State", "Tree"),
     "fedsilo.methods.traits": ("TrainingTraits",),

@@ -174,7 +174,7 @@ def _public_data(method: Method | None) -> str:
 
 
 def _own_model(method: Method | None) -> Iterator[str]:
-    if method is not None and method.personalises:
+    if method is not None and method.models.personal is not None:
         yield "  A silo's own model never leaves it; the silo finds it as personal.safetensors in its storage."
         yield "  Its accuracy is reported as the silo's policy.personalAccuracy permits."
 
@@ -196,7 +196,7 @@ def _secured(method: Method) -> Method:
 def _steps(method: Method | None) -> Mapping[str, Step]:
     if method is None:
         return {EVALUATE: EVALUATION}
-    scoring = {EVALUATE: method.evaluation()} if method.makes_models else {}
+    scoring = {EVALUATE: method.evaluation()} if method.models.scored else {}
     return {**scoring, **method.steps()}
 
 
@@ -215,9 +215,9 @@ def _phases(method: Method | None) -> Iterator[str]:
         for phase in method.phases()
     ]
     yield textwrap.indent(columns(rows), "  ")
-    if not method.makes_models:
+    if not method.models.scored:
         return
-    always = method.personalises
+    always = method.models.personal is not None
     when = "after a round, always" if always else "after a round, in a job without evaluation.testDataset"
     yield f"  and an exchange of step evaluate {when}"
 

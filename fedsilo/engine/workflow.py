@@ -95,7 +95,7 @@ class Workflow:
         self._evaluation = evaluation
         self._sums = sums
         self._metrics = ChosenMetrics.of_job(context.spec)
-        if context.spec.evaluation.test_dataset is not None or not method.yields_model:
+        if context.spec.evaluation.test_dataset is not None or not method.models.shared.is_model:
             self._metrics = ChosenMetrics.of(None)  # those of the aggregator, not of the silos
         self._contracts: dict[tuple[str, tuple[tuple[str, int], ...]], Contract] = {}
         self.exchanges = method.exchanges()
@@ -166,7 +166,7 @@ class Workflow:
                 own = {silo: self._method.silo_settings(exchange, silo) for silo in assignments}
             require_one_broadcast(self._method.name, assignments, own)
         # With every task: a guard keeps the blobs of a task and of the one before it.
-        added = {INITIAL: INITIAL} if self._method.hands_out_initial else {}
+        added = {INITIAL: INITIAL} if self._method.models.hands_out_initial(self._method.spec) else {}
         added |= {PREPROCESSING: PREPROCESSING} if PREPROCESSING in state.trees else {}
         return offered, {
             silo: replace(given, trees={**given.trees, **added, **_trees(masking, silo)})
@@ -189,7 +189,7 @@ class Workflow:
         if exchange.phase.step != EVALUATE:
             with self._method_errors("assign"):
                 return state, self._half.assign(self._context, _of_method(state), exchange, silos)
-        if self.spec.evaluation.test_dataset is not None or not self._method.yields_model:
+        if self.spec.evaluation.test_dataset is not None or not self._method.models.shared.is_model:
             return state, dict.fromkeys(silos, Assignment())  # their own models only
         snapshot, parts = self.model(state), self._context.parts
         if parts is not None:  # silos have the others, or have them as a blob
@@ -335,7 +335,7 @@ class Workflow:
     def score(self, state: State, exchange: Exchange) -> dict[str, Any]:
         """Score of the new model for the record, where the aggregator scores it after this exchange."""
         due = is_evaluated(self.spec, exchange.round, self.rounds)
-        scored = self._method.yields_model and self._makes_state(exchange)
+        scored = self._method.models.shared.is_model and self._makes_state(exchange)
         if self._evaluation is None or not due or not scored:
             return {}
         snapshot = self.model(state)
@@ -398,13 +398,13 @@ class Workflow:
 
     def architecture(self, snapshot: Snapshot) -> ModelSpec:
         """Architecture of that model."""
-        return self._method.architecture(snapshot.settings)
+        return self._method.models.shared_architecture(self._method.spec, snapshot.settings)
 
     def description(self, state: State, snapshot: Snapshot) -> dict[str, Any]:
         """What `model.json` says beside the job's own fields."""
         numbers = self._preprocessing(state)
         with self._method_errors("report"):
-            report = dict(self._method.report(snapshot))
+            report = dict(self._method.models.shared.report(snapshot))
         return report if numbers is None else report | {PREPROCESSING: to_document(numbers)}
 
     def _preprocessing(self, state: State) -> Tree | None:

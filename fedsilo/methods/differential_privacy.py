@@ -173,7 +173,7 @@ def _check_examples(method: Method, private: DifferentialPrivacySpec) -> Iterato
 def _check_figures(method: Method) -> Iterator[Finding]:
     """What silos would tell of their examples beside the tensors that noise is added to."""
     spec = method.spec
-    if spec.evaluation.test_dataset is None and method.makes_models:
+    if spec.evaluation.test_dataset is None and method.models.scored:
         problem = (
             "is not set, and scores of silos on their own examples have no mechanism that makes them private"
         )
@@ -194,7 +194,7 @@ def _check_payloads(method: Method, private: DifferentialPrivacySpec) -> Iterato
         problem = f"has no mechanism for {' and '.join(without)}, which silos send in {method.name}"
         given = private.model_dump(mode="json", by_alias=True, exclude_none=True)
         yield FIELD, given, problem, "remove it, or use fedavg, fedconcat or ccvr"
-    elif method.personalises:
+    elif method.models.personal is not None:
         problem = f"covers what silos send, and in {method.name} also scores of silos' own models leave them"
         given = private.model_dump(mode="json", by_alias=True, exclude_none=True)
         yield FIELD, given, problem, "remove it, or use fedavg, fedconcat or ccvr"

@@ -7,7 +7,6 @@ Algorithm 1. The averaging weights are n_k / sum of n_k over the silos that took
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
 
 from fedsilo.methods.building_blocks.local import PlainTraining, train_model
 from fedsilo.methods.interface import (
@@ -24,6 +23,7 @@ from fedsilo.methods.interface import (
     Step,
 )
 from fedsilo.methods.method import MechanismName, Method
+from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Mean
 from fedsilo.methods.state import State
 from fedsilo.methods.traits import TrainingTraits
@@ -62,8 +62,12 @@ class OneModel(Method):
 
     at_aggregator = "the model"
     in_silo = "nothing"
-    whole_model: ClassVar[str | None] = None
     Config = MethodConfig
+
+    @property
+    def models(self) -> JobModels:
+        """One for all silos, which need not send all of it."""
+        return JobModels(SharedModel(whole=None))
 
     @property
     def mechanisms(self) -> Mapping[str, MechanismName]:

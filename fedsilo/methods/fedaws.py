@@ -13,6 +13,7 @@ from pydantic import Field
 
 from fedsilo.methods.fedavg import OneModel, OneModelServer
 from fedsilo.methods.interface import Exchange, MethodConfig, ServerContext, ServerHalf
+from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
 
@@ -76,7 +77,7 @@ class FedAwS(OneModel):
     name = "fedaws"
     title = "Averaging with spread class weights"
     citation = "F. X. Yu, A. S. Rawat, A. K. Menon, S. Kumar. Federated Learning with Only Positive Labels. ICML 2020."
-    whole_model = "the aggregator spreads the class weights"
+    models = JobModels(SharedModel(whole="the aggregator spreads the class weights"))
     tasks = frozenset(("classification",))
     tasks_reason = "it spreads the weights of classes"
     needs_features = True

@@ -16,11 +16,13 @@ from fedsilo.methods.building_blocks.inherited import (
     InheritedConfig,
     InheritingServer,
     inherit,
+    inherited_models,
     transfer_loss,
 )
 from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.interface import Reply, ServerHalf, SiloContext, SiloStep, SiloTask
+from fedsilo.methods.models import JobModels
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
 from fedsilo.methods.traits import TrainingTraits
@@ -53,14 +55,12 @@ class FedPHP(OneModel):
     )
     in_silo = "its private model and how many rounds it took part in"
     Config = FedPHPConfig
-    personalises = True
-    whole_model = "a silo inherits its private model from the whole model"
     config: FedPHPConfig
 
     @property
-    def silos_need_initial(self) -> bool:
-        """In the released code the initial model is the first teacher."""
-        return self.config.released
+    def models(self) -> JobModels:
+        """The common model, and the private ones."""
+        return inherited_models(self.config)
 
     @property
     def training(self) -> TrainingTraits:

@@ -21,6 +21,7 @@ from fedsilo.api.parameters import ParametersSpec
 from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import MethodConfig, Reply, SiloContext, SiloStep, SiloTask
+from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.state import State
 from fedsilo.methods.traits import TrainingTraits
 
@@ -52,7 +53,7 @@ class FedRep(FedAvg):
     )
     at_aggregator = "the encoder"
     in_silo = "its classifier"
-    parameters = ParametersSpec(local=("classifier.*",))
+    models = JobModels(SharedModel(whole=None, parameters=ParametersSpec(local=("classifier.*",))))
     tasks = frozenset(("classification", "multilabel", "regression"))
     tasks_reason = "a silo's own head is a linear layer on the one feature of each example"
     needs_features = True

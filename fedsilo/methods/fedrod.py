@@ -17,6 +17,7 @@ from pydantic import Field
 from fedsilo.methods.building_blocks.restricted_softmax import class_counts
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import PERSONAL, MethodConfig, Reply, SiloContext, SiloStep, SiloTask
+from fedsilo.methods.models import JobModels, OwnModel, SharedModel
 from fedsilo.methods.state import State, Tree
 
 if TYPE_CHECKING:
@@ -57,8 +58,9 @@ class FedROD(FedAvg):
     in_silo = "its private head and its own model"
     Config = FedRODConfig
     uniform_variants = frozenset(("map",))
-    personalises = True
-    whole_model = "a silo's own model is the whole model with another classifier"
+    models = JobModels(
+        SharedModel(whole="a silo's own model is the whole model with another classifier"), OwnModel()
+    )
     config: FedRODConfig
 
     def silo(self) -> Mapping[str, SiloStep]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar
 
 from fedsilo.api.job import ModelSpec
 from fedsilo.methods.building_blocks.local import train_model
@@ -31,8 +30,9 @@ from fedsilo.methods.interface import (
     Step,
 )
 from fedsilo.methods.method import Method
+from fedsilo.methods.models import JobModels, OwnModel, SharedModel
 from fedsilo.methods.reading import Sums
-from fedsilo.methods.state import Scalar, State
+from fedsilo.methods.state import State
 from fedsilo.methods.traits import TrainingTraits
 
 
@@ -68,12 +68,13 @@ class LocalOnly(Method):
     )
     at_aggregator = "nothing"
     in_silo = "its own model"
-    whole_model: ClassVar[str | None] = "nothing is shared"
     tasks_reason = "silos' own models are scored by accuracy"
     Config = MethodConfig
-    personalises = True
-    yields_model = False
-    silos_need_initial = True
+    models = JobModels(
+        SharedModel(is_model=False, whole="nothing is shared", architecture=ModelSpec(name="local")),
+        OwnModel(),
+        silos_need_initial=True,
+    )
     training = TrainingTraits(accepts_trainer=True)
 
     def steps(self) -> Mapping[str, Step]:
@@ -83,10 +84,6 @@ class LocalOnly(Method):
     def phases(self) -> tuple[Phase, ...]:
         """One phase of `spec.training.rounds` rounds, as in FedAvg."""
         return (Phase("train", self.spec.training.rounds, "train"),)
-
-    def architecture(self, settings: Mapping[str, Scalar]) -> ModelSpec:
-        """That of no network: there are no tensors."""
-        return ModelSpec(name=self.name)
 
     def server(self) -> ServerHalf[Sums]:
         """What keeps nothing."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fedsilo.methods.building_blocks.inherited import InheritingServer
+from fedsilo.methods.building_blocks.inherited import InheritingServer, inherited_models
 from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.building_blocks.two_stages import (
     CITATION,
@@ -22,6 +22,7 @@ from fedsilo.methods.building_blocks.two_stages import (
 )
 from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.interface import Reply, ServerHalf, SiloContext, SiloStep, SiloTask
+from fedsilo.methods.models import JobModels
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
 from fedsilo.methods.traits import TrainingTraits
@@ -38,14 +39,12 @@ class MAP(OneModel):
     in_silo = "its private model and how many rounds it took part in"
     Config = TwoStageConfig
     uniform_variants = frozenset(("paper", "complete"))
-    personalises = True
-    whole_model = "a silo inherits its private model from the whole model"
     config: TwoStageConfig
 
     @property
-    def silos_need_initial(self) -> bool:
-        """In the released code the initial model is the first teacher."""
-        return self.config.released
+    def models(self) -> JobModels:
+        """The common model, and the private ones."""
+        return inherited_models(self.config)
 
     @property
     def training(self) -> TrainingTraits:

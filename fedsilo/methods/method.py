@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel
 
 from fedsilo.api.faults import Finding
-from fedsilo.api.job import FederatedJobSpec, ModelSpec
+from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.parameters import ParametersSpec
 from fedsilo.data.comparison import declared_schema
 from fedsilo.errors import MethodError
@@ -35,9 +35,9 @@ from fedsilo.methods.interface import (
     Phase,
     ServerHalf,
     SiloStep,
-    Snapshot,
     Step,
 )
+from fedsilo.methods.models import JobModels
 from fedsilo.methods.reading import Mean, Sums, read_by
 from fedsilo.methods.schedule import schedule
 from fedsilo.methods.secure_sums import STEPS, is_summed, layout_of, masked_contract, message_contract
@@ -62,14 +62,11 @@ class Method(ABC):
     :cvar at_aggregator: what the server half keeps between rounds, a phrase for people.
     :cvar in_silo: what the silo half keeps between rounds and never sends, likewise.
     :cvar uniform_variants: values of `config.variant` with which means are uniform where the job names no rule.
-    :cvar whole_model: why every silo must send the whole model, a clause for people; None where the halves work with
-        those tensors that `spec.model.parameters` shares. What a silo half replies is the whole model in any case.
-    :cvar parameters: `spec.model.parameters` of a job that names none; None shares the whole model.
     :cvar Config: what `spec.method.config` may hold; annotate `config` with the same class.
     :cvar tasks: learning tasks that the method has a meaning for: names, and `own` for those of a job's own package.
     :cvar tasks_reason: why the others are refused, a phrase after "because".
     :cvar needs_features: whether the model must be an encoder with a classifier; otherwise any module will do.
-    :ivar spec: the job's specification, with the method's `parameters` where it names none.
+    :ivar spec: the job's specification, with the `parameters` of the method's models where it names none.
     :ivar config: the job's configuration of the method.
     """
 
@@ -79,8 +76,6 @@ class Method(ABC):
     at_aggregator: ClassVar[str]
     in_silo: ClassVar[str]
     uniform_variants: ClassVar[frozenset[str]] = frozenset()
-    whole_model: ClassVar[str | None] = "its halves read and write the whole model"
-    parameters: ClassVar[ParametersSpec | None] = None
     Config: ClassVar[type[BaseModel]]
     tasks: ClassVar[frozenset[str]] = frozenset(("classification",))
     tasks_reason: ClassVar[str] = "it is made for examples of exactly one class each"
@@ -96,8 +91,8 @@ class Method(ABC):
         cls.needs_features = cls.__dict__.get("needs_features", Method.needs_features)
 
     def __init__(self, spec: FederatedJobSpec, config: BaseModel) -> None:
-        self.spec = _with_parameters(spec, self.parameters)
-        self.config = config
+        self.spec, self.config = spec, config
+        self.spec = _with_parameters(spec, self.models.shared.parameters)
 
     @abstractmethod
     def steps(self) -> Mapping[str, Step]:
@@ -150,27 +145,9 @@ class Method(ABC):
         return TrainingTraits()
 
     @property
-    def personalises(self) -> bool:
-        """Whether silos come to hold models of their own, of `personal_architecture`, in the private tree `PERSONAL`.
-
-        The engine scores them in the silos and never asks for them.
-        """
-        return False
-
-    @property
-    def yields_model(self) -> bool:
-        """Whether the method ends in a model for all silos, which aggregator or silos score."""
-        return True
-
-    @property
-    def makes_models(self) -> bool:
-        """Whether there is anything to score, a model for all silos or models of their own."""
-        return self.yields_model or self.personalises
-
-    @property
-    def silos_need_initial(self) -> bool:
-        """Whether the silo half calls `SiloContext.initial_model`."""
-        return False
+    def models(self) -> JobModels:
+        """What it yields for all silos, and models of their own; by default one of the job's architecture for all."""
+        return JobModels()
 
     @property
     def public_data(self) -> PublicData | None:
@@ -180,18 +157,6 @@ class Method(ABC):
         """
         return None
 
-    @property
-    def hands_out_initial(self) -> bool:
-        """Whether tasks carry the initial weights, `INITIAL`: a silo that needs them may not be able to draw them."""
-        model = self.spec.model
-        return model.parameters is not None or (model.initial_weights is not None and self.silos_need_initial)
-
-    @property
-    def leaves_personal_models(self) -> bool:
-        """Whether each silo ends with a model of its own: the method's, or the shared one with its local tensors."""
-        parameters = self.spec.model.parameters
-        return self.personalises or bool(parameters and parameters.local)
-
     def dimensions(self, signature: ModelSignature, settings: Mapping[str, Scalar]) -> Mapping[str, int]:
         """Values of the symbolic dimensions; `classes` and `feature` (width of the classifier's input) always.
 
@@ -199,22 +164,6 @@ class Method(ABC):
             configuration sets, since they come from the aggregator.
         """
         return {"classes": signature.classes or self.spec.data.class_count, "feature": signature.feature}
-
-    def architecture(self, settings: Mapping[str, Scalar]) -> ModelSpec:
-        """Architecture of the model that the method yields; the job's own unless the method builds another.
-
-        :param settings: those of the snapshot.
-        """
-        return self.spec.model
-
-    @property
-    def personal_architecture(self) -> ModelSpec:
-        """Architecture of the silos' own models; the job's own unless the method builds another."""
-        return self.spec.model
-
-    def report(self, snapshot: Snapshot) -> Mapping[str, Any]:
-        """What `model.json` says of the result for people, as plain JSON values; by default nothing more."""
-        return {}
 
     def check(self) -> list[Finding]:
         """Faults of the job that the method alone can find; `checks` has those that follow from what it declares."""
@@ -260,11 +209,11 @@ class Method(ABC):
     def evaluation(self) -> Step:
         """What a silo may say of the models that it scores: the job's, and its own if the method makes one."""
         own: tuple[Metric, ...] = ()
-        if self.personalises:
+        if self.models.personal is not None:
             # By silo's name where single silos are seen.
             names = (PERSONAL_ACCURACY, *(() if self.spec.aggregation.secure else (NAMED_PERSONAL_ACCURACY,)))
             own = tuple(Metric(name, alike=True) for name in names)
-        if not self.yields_model:
+        if not self.models.shared.is_model:
             return Step(metrics=own)
         scores = (*map(Metric, metrics_of(self.spec.task)), *own)
         if self.spec.evaluation.test_dataset is not None:
@@ -289,7 +238,7 @@ class Method(ABC):
     def all_steps(self) -> Mapping[str, Step]:
         """The method's steps with the metrics of the job's own training, and that of the job's preprocessing."""
         steps = {name: self._with_trainer_metrics(step) for name, step in self.steps().items()}
-        if not self.makes_models or self.spec.data.preprocessing is None:
+        if not self.models.scored or self.spec.data.preprocessing is None:
             return steps
         return {PREPROCESSING: preparation_step(self.spec.data), **steps}
 
@@ -302,7 +251,8 @@ class Method(ABC):
 
     def exchanges(self) -> list[Exchange]:
         """All exchanges of the job, in order."""
-        return schedule(self.spec, self.phases(), self.personalises, self.yields_model)
+        models = self.models
+        return schedule(self.spec, self.phases(), models.personal is not None, models.shared.is_model)
 
     def contract(self, step: str, signature: ModelSignature, settings: Mapping[str, Scalar]) -> Contract:
         """What a silo may send in answer to a task of this step, tensor by tensor.

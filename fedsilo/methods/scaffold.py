@@ -30,6 +30,7 @@ from fedsilo.methods.interface import (
     SiloTask,
     Step,
 )
+from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Mean, Sums, Updates
 from fedsilo.methods.state import State
 from fedsilo.methods.traits import SGD, TrainingTraits
@@ -75,7 +76,7 @@ class Scaffold(OneModel):
     at_aggregator = "the model and the control variate c"
     in_silo = "its control variate c_k"
     training = TrainingTraits(SGD)
-    whole_model = "a control variate belongs to every learned tensor"
+    models = JobModels(SharedModel(whole="a control variate belongs to every learned tensor"))
     tasks = EVERY_TASK
     needs_features = False
     Config = ScaffoldConfig

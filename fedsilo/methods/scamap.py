@@ -13,7 +13,7 @@ from pydantic import Field
 
 from fedsilo.methods.building_blocks.control_variates import MAP_CODE, ControlVariateRule, train_controlled
 from fedsilo.methods.building_blocks.controlled_averaging import BY_STEPS, ControlledServer
-from fedsilo.methods.building_blocks.inherited import with_drawn_part
+from fedsilo.methods.building_blocks.inherited import inherited_models, with_drawn_part
 from fedsilo.methods.building_blocks.local_steps import stepping
 from fedsilo.methods.building_blocks.two_stages import (
     CITATION,
@@ -36,6 +36,7 @@ from fedsilo.methods.interface import (
     SiloTask,
     Step,
 )
+from fedsilo.methods.models import JobModels
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
 from fedsilo.methods.traits import SGD, TrainingTraits
@@ -76,14 +77,12 @@ class ScaMAP(OneModel):
     in_silo = "its private model, its control variate c_k and how many rounds it took part in"
     Config = ScaMAPConfig
     default_averaging = "uniform"
-    personalises = True
-    whole_model = "a silo inherits its private model from the whole model"
     config: ScaMAPConfig
 
     @property
-    def silos_need_initial(self) -> bool:
-        """In the released code the initial model is the first teacher."""
-        return self.config.released
+    def models(self) -> JobModels:
+        """The common model, and the private ones."""
+        return inherited_models(self.config)
 
     @property
     def training(self) -> TrainingTraits:

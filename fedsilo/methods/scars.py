@@ -23,6 +23,7 @@ from fedsilo.methods.building_blocks.restricted_softmax import (
 from fedsilo.methods.building_blocks.two_stages import CITATION
 from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.interface import MethodConfig, Reply, ServerHalf, SiloContext, SiloStep, SiloTask, Step
+from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
 from fedsilo.methods.traits import SGD, TrainingTraits
@@ -61,7 +62,7 @@ class ScaRS(OneModel):
     at_aggregator = "the model and the control variate c"
     in_silo = "its control variate c_k"
     training = TrainingTraits(SGD)
-    whole_model = "a control variate belongs to every learned tensor"
+    models = JobModels(SharedModel(whole="a control variate belongs to every learned tensor"))
     Config = ScaRSConfig
     default_averaging = "uniform"
     config: ScaRSConfig

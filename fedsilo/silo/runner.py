@@ -120,7 +120,11 @@ class TaskRunner:
 
     def _makes_personal(self, task: SiloTask) -> bool:
         """Whether the task's model, with the silo's own tensors, is the model that the silo has from now on."""
-        return task.step == EVALUATE and self.method.leaves_personal_models and "model" in task.trees
+        return (
+            task.step == EVALUATE
+            and self.method.models.left_in_silos(self.method.spec)
+            and "model" in task.trees
+        )
 
     def _run(self, context: LocalContext, task: SiloTask, private: State) -> Reply:
         step = self._steps.get(task.step)
@@ -156,7 +160,7 @@ class TaskRunner:
         if len(context.validation) == 0:
             return unscored(context, self._chosen) if "model" in task.trees else Reply()
         if "model" in task.trees:
-            architecture = self.method.architecture(task.settings)
+            architecture = self.method.models.shared_architecture(self.method.spec, task.settings)
             module = context.module(task.trees["model"], architecture)
             if self._chosen.any:
                 reply = scored(context, module, self._chosen)
@@ -168,9 +172,11 @@ class TaskRunner:
 
     def _personal(self, context: LocalContext, private: State) -> dict[str, float]:
         """The score of the silo's own model, where it has one."""
-        if not self.method.personalises or PERSONAL not in private.trees:
+        if self.method.models.personal is None or PERSONAL not in private.trees:
             return {}
-        model = context.module(private.tree(PERSONAL), self.method.personal_architecture)
+        model = context.module(
+            private.tree(PERSONAL), self.method.models.personal_architecture(self.method.spec)
+        )
         own = evaluate(model, context.validation)
         return {PERSONAL_ACCURACY: own.accuracy}
 

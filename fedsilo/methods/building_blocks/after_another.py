@@ -12,10 +12,11 @@ from dataclasses import replace
 from pydantic import Field
 
 from fedsilo.api.faults import ABSENT, Fault, Finding, ManifestFaults
-from fedsilo.api.job import FederatedJobSpec, MethodSpec, ModelSpec
+from fedsilo.api.job import FederatedJobSpec, MethodSpec
 from fedsilo.methods import registry
 from fedsilo.methods.interface import Exchange, MethodConfig, Phase, SiloStep, Step
 from fedsilo.methods.method import MechanismName, Method, PublicData
+from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Mean, Sums, Updates
 from fedsilo.methods.state import Scalar
 from fedsilo.methods.traits import TrainingTraits
@@ -51,13 +52,13 @@ class AfterAnother(Method):
 
         :raises ManifestFaults: when there is none of the name, it does not take the settings, or nothing may follow it.
         """
-        super().__init__(spec, config)
         try:
-            self.before = registry.bind(self.spec.model_copy(update={"method": config.after}))
+            self.before = registry.bind(spec.model_copy(update={"method": config.after}))
         except ManifestFaults as error:
             raise ManifestFaults(
                 replace(fault, path=_under_after(fault.path)) for fault in error.faults
             ) from error
+        super().__init__(spec, config)
         if (wrong := self._unfit()) is not None:
             raise ManifestFaults(
                 [Fault("", f"method {self.name}", f"{AFTER}.name", config.after.name, *wrong)]
@@ -65,11 +66,10 @@ class AfterAnother(Method):
 
     def _unfit(self) -> tuple[str, str] | None:
         """Why the method before cannot stand there, and the remedy."""
-        before = self.before
-        builds_another = type(before).architecture is not Method.architecture
-        if builds_another or not before.yields_model or before.parameters is not None:
+        yielded = self.before.models.shared
+        if yielded.architecture is not None or not yielded.is_model or yielded.parameters is not None:
             return "does not yield one model", "use fedavg or a method like it"
-        if self.name in names_of(before):
+        if self.name in names_of(self.before):
             return f"would come after {self.name} itself", f"name {self.name} once"
         return None
 
@@ -116,19 +116,9 @@ class AfterAnother(Method):
         return None if self.of_existing else self.before.public_data
 
     @property
-    def personalises(self) -> bool:
-        """As the method before."""
-        return self.before.personalises
-
-    @property
-    def personal_architecture(self) -> ModelSpec:
-        """As the method before."""
-        return self.before.personal_architecture
-
-    @property
-    def silos_need_initial(self) -> bool:
-        """As the method before."""
-        return self.before.silos_need_initial
+    def models(self) -> JobModels:
+        """As in the method before, and the model for all silos as this one has changed it, which needs all of it."""
+        return replace(self.before.models, shared=SharedModel())
 
     def dimensions(self, signature: ModelSignature, settings: Mapping[str, Scalar]) -> Mapping[str, int]:
         """Those of the method before."""

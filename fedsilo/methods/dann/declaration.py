@@ -9,6 +9,7 @@ from fedsilo.api.common import MAX_SILOS
 from fedsilo.methods.dann.config import DISCRIMINATOR, LAYERS, NUMBER, SILOS, DANNConfig
 from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.interface import LOSS, Exchange, Payload, ServerHalf, SiloStep, Step
+from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import Scalar
 from fedsilo.wire import ModelSignature
@@ -24,7 +25,7 @@ class DANN(OneModel):
         "Domain-Adversarial Training of Neural Networks. JMLR 2016."
     )
     at_aggregator = "the model and the discriminator"
-    whole_model = "its discriminator is trained against the whole encoder"
+    models = JobModels(SharedModel(whole="its discriminator is trained against the whole encoder"))
     needs_features = True
     Config = DANNConfig
     default_averaging = "uniform"

@@ -8,6 +8,7 @@ from functools import partial
 from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.fedbr.config import LAYERS, THETA, FedBRConfig
 from fedsilo.methods.interface import LOSS, Payload, ServerHalf, SiloStep, Step
+from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import Scalar
 from fedsilo.methods.traits import TrainingTraits
@@ -25,7 +26,7 @@ class FedBR(OneModel):
     )
     at_aggregator = "the model, the projection, and for mixtures the proxies: means of uniform noise"
     in_silo = "nothing; its pseudo-data follow from its examples and its seed"
-    whole_model = "its losses train encoder and classifier against each other"
+    models = JobModels(SharedModel(whole="its losses train encoder and classifier against each other"))
     Config = FedBRConfig
     default_averaging = "uniform"
     config: FedBRConfig

@@ -9,6 +9,7 @@ from fedsilo.methods.building_blocks.local_steps import stepping
 from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.fedcm.config import BY_STEPS, FedCMConfig
 from fedsilo.methods.interface import ServerHalf, SiloStep, Step
+from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.traits import SGD, TrainingTraits
 from fedsilo.tasks.interface import EVERY_TASK
@@ -24,7 +25,7 @@ class FedCM(OneModel):
     )
     at_aggregator = "the model and the mean step of the last round"
     training = TrainingTraits(SGD)
-    whole_model = "the direction of the last round is that of every learned tensor"
+    models = JobModels(SharedModel(whole="the direction of the last round is that of every learned tensor"))
     tasks = EVERY_TASK
     needs_features = False
     Config = FedCMConfig

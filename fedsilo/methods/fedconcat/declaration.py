@@ -11,6 +11,7 @@ from fedsilo.methods.building_blocks.local import PlainTraining
 from fedsilo.methods.fedconcat.config import NOISY, FedConcatConfig, StagesConfig
 from fedsilo.methods.interface import LOSS, Payload, Phase, ServerHalf, SiloStep, Step
 from fedsilo.methods.method import MechanismName, Method
+from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import Scalar
 from fedsilo.methods.traits import TrainingTraits
@@ -82,7 +83,12 @@ class Concatenation(Method):
         clusters = given if isinstance(given, int) and 1 <= given <= most else most
         return {**super().dimensions(signature, settings), "stacked": clusters * signature.feature}
 
-    def architecture(self, settings: Mapping[str, Scalar]) -> ModelSpec:
+    @property
+    def models(self) -> JobModels:
+        """One for all silos, of another architecture than the job's."""
+        return JobModels(SharedModel(architecture=self._concatenated))
+
+    def _concatenated(self, settings: Mapping[str, Scalar]) -> ModelSpec:
         """The job's encoder as often as there are clusters, side by side, and one classifier."""
         base = self.spec.model.model_dump(by_alias=True, mode="json", include={"name", "config"})
         return ModelSpec(name="concatenated", config={"encoders": settings["clusters"], "base": base})

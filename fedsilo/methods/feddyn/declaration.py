@@ -11,6 +11,7 @@ from fedsilo.methods.building_blocks.sizes import PHASE, SIZES, STEP, state_size
 from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.feddyn.config import FedDynConfig
 from fedsilo.methods.interface import Phase, ServerHalf, SiloStep, Step
+from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Mean, Sums, Updates
 from fedsilo.tasks.interface import EVERY_TASK
 
@@ -26,7 +27,7 @@ class FedDyn(OneModel):
     )
     at_aggregator = "the model and the mean of the silos' memories"
     in_silo = "its memory h_k, the sum of the changes that it made"
-    whole_model = "a silo's memory is of every learned tensor"
+    models = JobModels(SharedModel(whole="a silo's memory is of every learned tensor"))
     tasks = EVERY_TASK
     needs_features = False
     Config = FedDynConfig

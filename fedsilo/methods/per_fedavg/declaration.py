@@ -8,6 +8,7 @@ from functools import partial
 from fedsilo.api.faults import Finding
 from fedsilo.methods.fedavg import OneModel, OneModelServer
 from fedsilo.methods.interface import LOSS, Exchange, Phase, ServerContext, ServerHalf, SiloStep, Step
+from fedsilo.methods.models import JobModels, OwnModel, SharedModel
 from fedsilo.methods.per_fedavg.config import PERSONALISE, PerFedAvgConfig
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.secure_sums import sums_may_differ
@@ -37,8 +38,7 @@ class PerFedAvg(OneModel):
     needs_features = False
     Config = PerFedAvgConfig
     uniform_variants = frozenset(("map",))
-    personalises = True
-    whole_model = "a silo's own model is a step from the whole model"
+    models = JobModels(SharedModel(whole="a silo's own model is a step from the whole model"), OwnModel())
     config: PerFedAvgConfig
 
     def steps(self) -> Mapping[str, Step]:

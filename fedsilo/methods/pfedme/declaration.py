@@ -9,6 +9,7 @@ from functools import partial
 from fedsilo.methods.building_blocks.buffers import is_statistic
 from fedsilo.methods.fedavg import OneModel, OneModelServer
 from fedsilo.methods.interface import Exchange, ServerContext, ServerHalf, SiloStep
+from fedsilo.methods.models import JobModels, OwnModel, SharedModel
 from fedsilo.methods.pfedme.config import PFedMeConfig
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
@@ -48,8 +49,7 @@ class PFedMe(OneModel):
     needs_features = False
     Config = PFedMeConfig
     uniform_variants = frozenset(("map",))
-    personalises = True
-    whole_model = "a silo's own model is drawn to the whole model"
+    models = JobModels(SharedModel(whole="a silo's own model is drawn to the whole model"), OwnModel())
     training = TrainingTraits(SGD, refuses_float16=SEVERAL_STEPS, data_parallel=False)
     config: PFedMeConfig
 

@@ -12,6 +12,7 @@ from fedsilo.methods.building_blocks.weighted_loss import class_weighted_loss
 from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.interface import Reply, ServerHalf, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.method import PublicData
+from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.ratio_loss.config import WEIGHTS, RatioLossConfig
 from fedsilo.methods.ratio_loss.monitor import LARGEST
 from fedsilo.methods.reading import Sums
@@ -30,7 +31,7 @@ class RatioLoss(OneModel):
     at_aggregator = "the model and the weights of the classes"
     Config = RatioLossConfig
     config: RatioLossConfig
-    whole_model = "the aggregator trains copies of the model"
+    models = JobModels(SharedModel(whole="the aggregator trains copies of the model"))
     public_data: PublicData | None = "labelled examples"
 
     def server(self) -> ServerHalf[Sums]:

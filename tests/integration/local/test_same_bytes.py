@@ -60,7 +60,7 @@ def differing_in_what_they_declare() -> dict[str, tuple[str, Mapping[str, Any]]]
     for form, (name, config) in FORMS.items():
         method = registry.bind(spec_of(name, config))
         sent = method.steps(), method.phases()
-        found.setdefault(repr((name, *sent, method.personalises)), form)
+        found.setdefault(repr((name, *sent, method.models.personal is not None)), form)
     return {form: FORMS[form] for form in (*found.values(), *OWN_TASKS) if form not in OF_A_SECRET}
 
 
@@ -120,7 +120,7 @@ def test_workers_change_no_byte_and_only_methods_that_say_so_leave_models_of_the
 ) -> None:
     wanted = alike(in_one_process / form)
     assert alike(with_workers / form) == wanted
-    kept = registry.bind(spec_of(*JOBS[form])).leaves_personal_models
+    kept = (method := registry.bind(spec_of(*JOBS[form]))).models.left_in_silos(method.spec)
     files = [f"silos/{silo}/state/personal.{kind}" for silo in CLASSES for kind in ("json", "safetensors")]
     assert sorted(wanted["silos' own models"]) == (files if kept else [])
 

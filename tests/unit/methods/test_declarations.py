@@ -41,7 +41,7 @@ for name in registry.names():
     method = registry.bind(FederatedJobSpec.model_validate(document))
     for step in (*method.steps(), "evaluate"):
         method.contract(step, signature, {}).digest()
-    method.exchanges(), method.check(), method.averaging, method.personalises
+    method.exchanges(), method.check(), method.averaging, method.models
 heavy = {"torch", "torchvision", "sklearn", "scipy", "aiohttp", "kubernetes"}
 print(json.dumps([registry.names(), sorted(heavy & {module.partition(".")[0] for module in sys.modules})]))
 """

@@ -45,7 +45,7 @@ def covered() -> list[str]:
     found = []
     for form, (name, config) in FORMS.items():
         method = bound(name, 2, 3, config)
-        if method.mechanisms and not uncovered(method) and not method.personalises:
+        if method.mechanisms and not uncovered(method) and method.models.personal is None:
             found.append(form)
     return found
 
