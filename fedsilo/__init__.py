@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from fedsilo.methods.models import JobModels, OwnModel, SharedModel
     from fedsilo.methods.reading import Mean, Sums, Updates
     from fedsilo.methods.state import State, Tree
-    from fedsilo.methods.traits import TrainingTraits
+    from fedsilo.methods.traits import Kept, Tasks, TrainingTraits
     from fedsilo.tasks.interface import LearningTask
     from fedsilo.validation import load_manifest, validate
 
@@ -87,6 +87,7 @@ __all__ = [
     "JobFailed",
     "JobManifest",
     "JobModels",
+    "Kept",
     "LearningTask",
     "ManifestInvalid",
     "Mean",
@@ -115,6 +116,7 @@ __all__ = [
     "Step",
     "Sums",
     "SweepResult",
+    "Tasks",
     "TrainingBudget",
     "TrainingContext",
     "TrainingData",
@@ -187,7 +189,7 @@ _MODULES = {
     "fedsilo.methods.models": ("JobModels", "OwnModel", "SharedModel"),
     "fedsilo.methods.building_blocks.local": ("train_model",),
     "fedsilo.methods.state": ("State", "Tree"),
-    "fedsilo.methods.traits": ("TrainingTraits",),
+    "fedsilo.methods.traits": ("Kept", "Tasks", "TrainingTraits"),
     "fedsilo.tasks.interface": ("LearningTask",),
     "fedsilo.validation": ("load_manifest", "validate"),
 }

@@ -130,8 +130,8 @@ def describe(method: type[Method]) -> str:
         ["what of that differential privacy covers", *_privacy(bound)],
         [
             "what is kept between rounds",
-            f"  at the aggregator  {method.at_aggregator}",
-            f"  in the silo        {method.in_silo}",
+            f"  at the aggregator  {method.keeps.aggregator}",
+            f"  in the silo        {method.keeps.silo}",
             *_own_model(bound),
         ],
         ["data needed at the aggregator, besides a test set", f"  {_public_data(bound)}"],

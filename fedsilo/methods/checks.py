@@ -33,18 +33,18 @@ def check_task(method: Method) -> list[Finding]:
     """The fault of a learning task that the method has no meaning for, or of class weights that no loss would have."""
     task = method.spec.task or DEFAULT
     kind = kind_of(task)
-    if kind in method.tasks:
+    if kind in method.tasks.names:
         return _check_class_weights(method)
     if kind != OWN and kind not in TASKS:
         return []  # which has its own fault
-    able = [name for name in TASKS if name in method.tasks]
-    problem = f"has no meaning for method {method.name}, because {method.tasks_reason}"
+    able = [name for name in TASKS if name in method.tasks.names]
+    problem = f"has no meaning for method {method.name}, because {method.tasks.reason}"
     remedy = f"use {' or '.join(able)}, or another method such as fedavg"
     return [("spec.task.name", task.name, problem, remedy)]
 
 
 def _check_class_weights(method: Method) -> list[Finding]:
-    if not method.weighs_classes or method.learns_by_task:
+    if not method.weighs_classes or method.tasks.learned or len(method.tasks.names) > 1:
         return []
     problem = f"has no meaning for method {method.name}, which has a loss of its own"
     remedy = "remove it, or use another method such as fedavg"

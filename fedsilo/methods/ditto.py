@@ -20,6 +20,7 @@ from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import PERSONAL, MethodConfig, Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.models import JobModels, OwnModel, SharedModel
 from fedsilo.methods.state import State
+from fedsilo.methods.traits import Kept
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -67,7 +68,7 @@ class Ditto(FedAvg):
         "T. Li, S. Hu, A. Beirami, V. Smith. Ditto: Fair and Robust Federated Learning Through Personalization. "
         "ICML 2021."
     )
-    in_silo = "its own model v_k"
+    keeps = Kept(silo="its own model v_k")
     Config: ClassVar[type[MethodConfig]] = DittoConfig
     default_averaging = "uniform"
     models = JobModels(

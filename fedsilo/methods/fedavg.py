@@ -26,8 +26,7 @@ from fedsilo.methods.method import MechanismName, Method
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Mean
 from fedsilo.methods.state import State
-from fedsilo.methods.traits import TrainingTraits
-from fedsilo.tasks.interface import EVERY_TASK
+from fedsilo.methods.traits import EVERYTHING, Kept, TrainingTraits
 from fedsilo.tasks.registry import kind_of
 
 
@@ -60,8 +59,7 @@ class FedAvgServer(OneModelServer):
 class OneModel(Method):
     """The beginning of declarations in which silos train one model and send it, as in FedAvg."""
 
-    at_aggregator = "the model"
-    in_silo = "nothing"
+    keeps = Kept()
     Config = MethodConfig
 
     @property
@@ -102,8 +100,7 @@ class FedAvg(OneModel):
         "B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Agüera y Arcas. Communication-Efficient Learning of "
         "Deep Networks from Decentralized Data. AISTATS 2017."
     )
-    tasks = EVERY_TASK
-    needs_features = False
+    tasks = EVERYTHING
 
     def server(self) -> ServerHalf[Mean]:
         """The averaging half."""

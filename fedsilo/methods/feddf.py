@@ -18,6 +18,7 @@ from fedsilo.methods.method import PublicData
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State
+from fedsilo.methods.traits import Tasks
 
 if TYPE_CHECKING:
     from fedsilo.learning.distilling import Distillation
@@ -96,7 +97,7 @@ class FedDF(OneModel):
     )
     Config = FedDFConfig
     config: FedDFConfig
-    needs_features = False
+    tasks = Tasks(needs_features=False)
     models = JobModels(SharedModel(whole="the silos' models answer at the aggregator"))
     public_data: PublicData | None = "examples"
 

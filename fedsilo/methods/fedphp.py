@@ -25,7 +25,7 @@ from fedsilo.methods.interface import Reply, ServerHalf, SiloContext, SiloStep, 
 from fedsilo.methods.models import JobModels
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
-from fedsilo.methods.traits import TrainingTraits
+from fedsilo.methods.traits import Kept, TrainingTraits
 
 
 class FedPHPConfig(InheritedConfig):
@@ -53,7 +53,7 @@ class FedPHP(OneModel):
         "X.-C. Li, D.-C. Zhan, Y. Shao, B. Li, S. Song. FedPHP: Federated Personalization with Inherited Private "
         "Models. ECML-PKDD 2021."
     )
-    in_silo = "its private model and how many rounds it took part in"
+    keeps = Kept(silo="its private model and how many rounds it took part in")
     Config = FedPHPConfig
     config: FedPHPConfig
 

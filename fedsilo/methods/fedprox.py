@@ -31,8 +31,7 @@ from fedsilo.methods.interface import (
 )
 from fedsilo.methods.reading import Mean
 from fedsilo.methods.state import Scalar, State
-from fedsilo.methods.traits import TrainingTraits
-from fedsilo.tasks.interface import EVERY_TASK
+from fedsilo.methods.traits import EVERYTHING, TrainingTraits
 
 
 class FedProxConfig(MethodConfig):
@@ -81,8 +80,7 @@ class FedProx(FedAvg):
         "T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith. Federated Optimization in Heterogeneous "
         "Networks. MLSys 2020."
     )
-    tasks = EVERY_TASK
-    needs_features = False
+    tasks = EVERYTHING
     Config = FedProxConfig
     uniform_variants = frozenset(("released",))
     config: FedProxConfig

@@ -23,7 +23,7 @@ from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import MethodConfig, Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.state import State
-from fedsilo.methods.traits import TrainingTraits
+from fedsilo.methods.traits import ONE_FEATURE, Kept, Tasks, TrainingTraits
 
 if TYPE_CHECKING:
     from torch import nn
@@ -51,12 +51,9 @@ class FedRep(FedAvg):
         "L. Collins, H. Hassani, A. Mokhtari, S. Shakkottai. Exploiting Shared Representations for Personalized "
         "Federated Learning. ICML 2021."
     )
-    at_aggregator = "the encoder"
-    in_silo = "its classifier"
+    keeps = Kept("the encoder", "its classifier")
     models = JobModels(SharedModel(whole=None, parameters=ParametersSpec(local=("classifier.*",))))
-    tasks = frozenset(("classification", "multilabel", "regression"))
-    tasks_reason = "a silo's own head is a linear layer on the one feature of each example"
-    needs_features = True
+    tasks = Tasks(ONE_FEATURE, "a silo's own head is a linear layer on the one feature of each example")
     Config = FedRepConfig
     uniform_variants = frozenset(("map",))
     config: FedRepConfig

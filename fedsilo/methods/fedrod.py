@@ -19,6 +19,7 @@ from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import PERSONAL, MethodConfig, Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.models import JobModels, OwnModel, SharedModel
 from fedsilo.methods.state import State, Tree
+from fedsilo.methods.traits import Kept
 
 if TYPE_CHECKING:
     from torch import nn
@@ -55,7 +56,7 @@ class FedROD(FedAvg):
         "H.-Y. Chen, W.-L. Chao. On Bridging Generic and Personalized Federated Learning for Image Classification. "
         "ICLR 2022."
     )
-    in_silo = "its private head and its own model"
+    keeps = Kept(silo="its private head and its own model")
     Config = FedRODConfig
     uniform_variants = frozenset(("map",))
     models = JobModels(

@@ -17,6 +17,7 @@ from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import PERSONAL, MethodConfig, Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.models import JobModels, OwnModel, SharedModel
 from fedsilo.methods.state import State, Tree
+from fedsilo.methods.traits import Kept
 
 SHARED, PRIVATE = "shared.", "private."
 """What the names of the mixture's tensors begin with, beside those of its gate."""
@@ -40,7 +41,7 @@ class FLDA(FedAvg):
     citation = (
         "D. Peterson, P. Kanani, V. J. Marathe. Private Federated Learning with Domain Adaptation. 2019."
     )
-    in_silo = "its mixture: the common model as it trained it, its private model, and the gate"
+    keeps = Kept(silo="its mixture: the common model as it trained it, its private model, and the gate")
     Config = FLDAConfig
     uniform_variants = frozenset(("map",))
     config: FLDAConfig

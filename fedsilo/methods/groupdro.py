@@ -31,7 +31,7 @@ from fedsilo.methods.interface import (
 )
 from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State
-from fedsilo.methods.traits import TrainingTraits
+from fedsilo.methods.traits import Kept, Tasks, TrainingTraits
 
 FIRST_LOSS = "first_loss"
 """Metric: the loss of a silo's first local step, before the model moved."""
@@ -91,8 +91,8 @@ class GroupDRO(OneModel):
         "S. Sagawa, P. W. Koh, T. B. Hashimoto, P. Liang. Distributionally Robust Neural Networks for Group Shifts. "
         "ICLR 2020."
     )
-    at_aggregator = "the model and each silo's weight"
-    needs_features = False
+    keeps = Kept("the model and each silo's weight")
+    tasks = Tasks(needs_features=False)
     Config = GroupDROConfig
     default_averaging = "uniform"
     config: GroupDROConfig

@@ -33,7 +33,7 @@ from fedsilo.methods.method import Method
 from fedsilo.methods.models import JobModels, OwnModel, SharedModel
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
-from fedsilo.methods.traits import TrainingTraits
+from fedsilo.methods.traits import Kept, Tasks, TrainingTraits
 
 
 class LocalServer:
@@ -66,9 +66,8 @@ class LocalOnly(Method):
     citation = (
         "V. Smith, C.-K. Chiang, M. Sanjabi, A. Talwalkar. Federated Multi-Task Learning. NeurIPS 2017."
     )
-    at_aggregator = "nothing"
-    in_silo = "its own model"
-    tasks_reason = "silos' own models are scored by accuracy"
+    keeps = Kept("nothing", "its own model")
+    tasks = Tasks(reason="silos' own models are scored by accuracy")
     Config = MethodConfig
     models = JobModels(
         SharedModel(is_model=False, whole="nothing is shared", architecture=ModelSpec(name="local")),

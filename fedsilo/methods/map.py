@@ -25,7 +25,7 @@ from fedsilo.methods.interface import Reply, ServerHalf, SiloContext, SiloStep, 
 from fedsilo.methods.models import JobModels
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
-from fedsilo.methods.traits import TrainingTraits
+from fedsilo.methods.traits import Kept, TrainingTraits
 
 RELEASED = SecondStage(part=0.1, rate=0.2)
 
@@ -36,7 +36,7 @@ class MAP(OneModel):
     name = "map"
     title = "Aggregation by restricted softmax, personalisation by inherited private models"
     citation = CITATION
-    in_silo = "its private model and how many rounds it took part in"
+    keeps = Kept(silo="its private model and how many rounds it took part in")
     Config = TwoStageConfig
     uniform_variants = frozenset(("paper", "complete"))
     config: TwoStageConfig

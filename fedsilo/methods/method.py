@@ -42,7 +42,7 @@ from fedsilo.methods.reading import Mean, Sums, read_by
 from fedsilo.methods.schedule import schedule
 from fedsilo.methods.secure_sums import STEPS, is_summed, layout_of, masked_contract, message_contract
 from fedsilo.methods.state import Scalar
-from fedsilo.methods.traits import TrainingTraits
+from fedsilo.methods.traits import Kept, Tasks, TrainingTraits
 from fedsilo.secure_aggregation.layout import Layout
 from fedsilo.secure_aggregation.messages import FEWEST_OF_TWO_SUMS, FEWEST_SILOS
 from fedsilo.tasks.registry import DEFAULT, metrics_of
@@ -59,13 +59,10 @@ MechanismName = Literal["DP-SGD", "Gaussian"]
 class Method(ABC):
     """Base of all methods.
 
-    :cvar at_aggregator: what the server half keeps between rounds, a phrase for people.
-    :cvar in_silo: what the silo half keeps between rounds and never sends, likewise.
+    :cvar keeps: what the halves keep between rounds.
     :cvar uniform_variants: values of `config.variant` with which means are uniform where the job names no rule.
     :cvar Config: what `spec.method.config` may hold; annotate `config` with the same class.
-    :cvar tasks: learning tasks that the method has a meaning for: names, and `own` for those of a job's own package.
-    :cvar tasks_reason: why the others are refused, a phrase after "because".
-    :cvar needs_features: whether the model must be an encoder with a classifier; otherwise any module will do.
+    :cvar tasks: learning tasks that the method has a meaning for.
     :ivar spec: the job's specification, with the `parameters` of the method's models where it names none.
     :ivar config: the job's configuration of the method.
     """
@@ -73,13 +70,10 @@ class Method(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     citation: ClassVar[str]
-    at_aggregator: ClassVar[str]
-    in_silo: ClassVar[str]
+    keeps: ClassVar[Kept]
     uniform_variants: ClassVar[frozenset[str]] = frozenset()
     Config: ClassVar[type[BaseModel]]
-    tasks: ClassVar[frozenset[str]] = frozenset(("classification",))
-    tasks_reason: ClassVar[str] = "it is made for examples of exactly one class each"
-    needs_features: ClassVar[bool] = True
+    tasks: ClassVar[Tasks] = Tasks()
 
     spec: FederatedJobSpec
     config: BaseModel
@@ -88,7 +82,6 @@ class Method(ABC):
         """A subclass states its own tasks, or has the default: with another loss it means something else."""
         super().__init_subclass__()
         cls.tasks = cls.__dict__.get("tasks", Method.tasks)
-        cls.needs_features = cls.__dict__.get("needs_features", Method.needs_features)
 
     def __init__(self, spec: FederatedJobSpec, config: BaseModel) -> None:
         self.spec, self.config = spec, config
@@ -198,13 +191,6 @@ class Method(ABC):
     def weighs_classes(self) -> bool:
         """Whether the job has the learning task's loss weigh classes; of an own task that is its own business."""
         return (self.spec.task or DEFAULT).config.get("classWeights") is not None
-
-    @property
-    def learns_by_task(self) -> bool:
-        """Whether silos train by the learning task's loss, so that it may weigh classes: what is made for several tasks
-        takes theirs.
-        """
-        return len(self.tasks) > 1
 
     def evaluation(self) -> Step:
         """What a silo may say of the models that it scores: the job's, and its own if the method makes one."""

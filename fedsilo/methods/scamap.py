@@ -39,7 +39,7 @@ from fedsilo.methods.interface import (
 from fedsilo.methods.models import JobModels
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
-from fedsilo.methods.traits import SGD, TrainingTraits
+from fedsilo.methods.traits import SGD, Kept, TrainingTraits
 
 RELEASED = SecondStage(part=0.2, rate=0.5)
 
@@ -73,8 +73,10 @@ class ScaMAP(OneModel):
     name = "scamap"
     title = "MAP with control variates"
     citation = CITATION
-    at_aggregator = "the model and the control variate c"
-    in_silo = "its private model, its control variate c_k and how many rounds it took part in"
+    keeps = Kept(
+        "the model and the control variate c",
+        "its private model, its control variate c_k and how many rounds it took part in",
+    )
     Config = ScaMAPConfig
     default_averaging = "uniform"
     config: ScaMAPConfig

@@ -26,7 +26,7 @@ from fedsilo.methods.interface import MethodConfig, Reply, ServerHalf, SiloConte
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
-from fedsilo.methods.traits import SGD, TrainingTraits
+from fedsilo.methods.traits import SGD, Kept, TrainingTraits
 
 SCALINGS: Mapping[str, Scaling] = {"paper": "mask", "released": "sole", "released-mask": "mask"}
 
@@ -59,8 +59,7 @@ class ScaRS(OneModel):
     name = "scars"
     title = "Stochastic controlled averaging with restricted softmax"
     citation = CITATION
-    at_aggregator = "the model and the control variate c"
-    in_silo = "its control variate c_k"
+    keeps = Kept("the model and the control variate c", "its control variate c_k")
     training = TrainingTraits(SGD)
     models = JobModels(SharedModel(whole="a control variate belongs to every learned tensor"))
     Config = ScaRSConfig

@@ -9,9 +9,46 @@ from typing import Literal
 
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.learning.local_steps import LocalSteps
+from fedsilo.tasks.interface import EVERY_TASK
 
 SGD = frozenset(("sgd",))
 """Optimisers of methods that reckon with steps along the gradient."""
+
+
+ONE_FEATURE = frozenset(("classification", "multilabel", "regression"))
+"""Learning tasks in which an example has one feature, which the classifier reads."""
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """Learning tasks that a method has a meaning for; the default is of one with a loss of its own.
+
+    :param names: those of the tasks, and `own` for those of a job's own package.
+    :param reason: why the others are refused, a phrase after "because".
+    :param needs_features: whether the model must be an encoder with a classifier; otherwise any module will do.
+    :param learned: whether silos train by the task's loss, so that it may weigh classes; what is made for several
+        tasks always takes theirs.
+    """
+
+    names: frozenset[str] = frozenset(("classification",))
+    reason: str = "it is made for examples of exactly one class each"
+    needs_features: bool = True
+    learned: bool = False
+
+
+EVERYTHING = Tasks(EVERY_TASK, needs_features=False)
+"""Of methods that have a meaning for whatever has a loss."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a method's halves keep between rounds, phrases for people; the defaults are those of averaging.
+
+    :param silo: what the silo half keeps and never sends.
+    """
+
+    aggregator: str = "the model"
+    silo: str = "nothing"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from fedsilo.methods.creff.config import BIAS, WEIGHT, CReFFConfig
 from fedsilo.methods.interface import LOSS, Payload, Phase, ServerHalf, SiloStep, Step
 from fedsilo.methods.method import Method
 from fedsilo.methods.reading import Sums
-from fedsilo.methods.traits import TrainingTraits
+from fedsilo.methods.traits import Kept, TrainingTraits
 
 
 class CReFF(Method):
@@ -21,8 +21,7 @@ class CReFF(Method):
         "X. Shang, Y. Lu, G. Huang, H. Wang. Federated Learning on Heterogeneous and Long-Tailed Data via Classifier "
         "Re-Training with Federated Features. IJCAI 2022."
     )
-    at_aggregator = "the model, the re-trained classifier and the federated features"
-    in_silo = "nothing"
+    keeps = Kept("the model, the re-trained classifier and the federated features")
     Config = CReFFConfig
     config: CReFFConfig
     training = TrainingTraits(accepts_trainer=True)

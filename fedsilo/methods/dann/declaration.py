@@ -12,6 +12,7 @@ from fedsilo.methods.interface import LOSS, Exchange, Payload, ServerHalf, SiloS
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import Scalar
+from fedsilo.methods.traits import Kept
 from fedsilo.wire import ModelSignature
 
 
@@ -24,9 +25,8 @@ class DANN(OneModel):
         "Y. Ganin, E. Ustinova, H. Ajakan, P. Germain, H. Larochelle, F. Laviolette, M. Marchand, V. Lempitsky. "
         "Domain-Adversarial Training of Neural Networks. JMLR 2016."
     )
-    at_aggregator = "the model and the discriminator"
+    keeps = Kept("the model and the discriminator")
     models = JobModels(SharedModel(whole="its discriminator is trained against the whole encoder"))
-    needs_features = True
     Config = DANNConfig
     default_averaging = "uniform"
     config: DANNConfig

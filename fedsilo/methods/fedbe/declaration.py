@@ -8,6 +8,7 @@ from fedsilo.methods.interface import ServerHalf
 from fedsilo.methods.method import PublicData
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Updates
+from fedsilo.methods.traits import Tasks
 
 
 class FedBE(OneModel):
@@ -21,7 +22,7 @@ class FedBE(OneModel):
     )
     Config = FedBEConfig
     config: FedBEConfig
-    needs_features = False
+    tasks = Tasks(needs_features=False)
     models = JobModels(SharedModel(whole="the silos' models answer at the aggregator"))
     public_data: PublicData | None = "examples"
 

@@ -11,7 +11,7 @@ from fedsilo.methods.interface import LOSS, Payload, ServerHalf, SiloStep, Step
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import Scalar
-from fedsilo.methods.traits import TrainingTraits
+from fedsilo.methods.traits import Kept, TrainingTraits
 from fedsilo.wire import ModelSignature
 
 
@@ -24,8 +24,10 @@ class FedBR(OneModel):
         "Y. Guo, X. Tang, T. Lin. FedBR: Improving Federated Learning on Heterogeneous Data via Local Learning Bias "
         "Reduction. ICML 2023."
     )
-    at_aggregator = "the model, the projection, and for mixtures the proxies: means of uniform noise"
-    in_silo = "nothing; its pseudo-data follow from its examples and its seed"
+    keeps = Kept(
+        "the model, the projection, and for mixtures the proxies: means of uniform noise",
+        "nothing; its pseudo-data follow from its examples and its seed",
+    )
     models = JobModels(SharedModel(whole="its losses train encoder and classifier against each other"))
     Config = FedBRConfig
     default_averaging = "uniform"

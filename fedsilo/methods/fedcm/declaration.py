@@ -11,8 +11,7 @@ from fedsilo.methods.fedcm.config import BY_STEPS, FedCMConfig
 from fedsilo.methods.interface import ServerHalf, SiloStep, Step
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Sums
-from fedsilo.methods.traits import SGD, TrainingTraits
-from fedsilo.tasks.interface import EVERY_TASK
+from fedsilo.methods.traits import EVERYTHING, SGD, Kept, TrainingTraits
 
 
 class FedCM(OneModel):
@@ -23,11 +22,10 @@ class FedCM(OneModel):
     citation = (
         "J. Xu, S. Wang, L. Wang, A. C.-C. Yao. FedCM: Federated Learning with Client-level Momentum. 2021."
     )
-    at_aggregator = "the model and the mean step of the last round"
+    keeps = Kept("the model and the mean step of the last round")
     training = TrainingTraits(SGD)
     models = JobModels(SharedModel(whole="the direction of the last round is that of every learned tensor"))
-    tasks = EVERY_TASK
-    needs_features = False
+    tasks = EVERYTHING
     Config = FedCMConfig
     default_averaging = "uniform"
     config: FedCMConfig

@@ -14,7 +14,7 @@ from fedsilo.methods.method import MechanismName, Method
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import Scalar
-from fedsilo.methods.traits import TrainingTraits
+from fedsilo.methods.traits import Kept, TrainingTraits
 from fedsilo.wire import ModelSignature
 
 RELEASED_BATCHES = 3
@@ -39,8 +39,10 @@ class Concatenation(Method):
         "Y. Diao, Q. Li, B. He. Exploiting Label Skews in Federated Learning with Model Concatenation. "
         "AAAI 2024."
     )
-    at_aggregator = "a model per cluster, the large classifier, and which silo is in which cluster"
-    in_silo = "features of its examples under the fixed encoders, in stage 3"
+    keeps = Kept(
+        "a model per cluster, the large classifier, and which silo is in which cluster",
+        "features of its examples under the fixed encoders, in stage 3",
+    )
     config: StagesConfig
 
     def steps(self) -> Mapping[str, Step]:

@@ -13,7 +13,7 @@ from fedsilo.methods.feddyn.config import FedDynConfig
 from fedsilo.methods.interface import Phase, ServerHalf, SiloStep, Step
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Mean, Sums, Updates
-from fedsilo.tasks.interface import EVERY_TASK
+from fedsilo.methods.traits import EVERYTHING, Kept
 
 
 class FedDyn(OneModel):
@@ -25,11 +25,11 @@ class FedDyn(OneModel):
         "D. A. E. Acar, Y. Zhao, R. Matas Navarro, M. Mattina, P. N. Whatmough, V. Saligrama. Federated Learning Based "
         "on Dynamic Regularization. ICLR 2021."
     )
-    at_aggregator = "the model and the mean of the silos' memories"
-    in_silo = "its memory h_k, the sum of the changes that it made"
+    keeps = Kept(
+        "the model and the mean of the silos' memories", "its memory h_k, the sum of the changes that it made"
+    )
     models = JobModels(SharedModel(whole="a silo's memory is of every learned tensor"))
-    tasks = EVERY_TASK
-    needs_features = False
+    tasks = EVERYTHING
     Config = FedDynConfig
     default_averaging = "uniform"
     config: FedDynConfig

@@ -12,8 +12,7 @@ from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.fednova.config import BY_NORMALIZER, NORMALIZER, FedNovaConfig
 from fedsilo.methods.interface import LOSS, Metric, Payload, ServerHalf, SiloStep, Step
 from fedsilo.methods.reading import Mean, Sums, Updates
-from fedsilo.methods.traits import SGD, TrainingTraits
-from fedsilo.tasks.interface import EVERY_TASK
+from fedsilo.methods.traits import EVERYTHING, SGD, Kept, TrainingTraits
 from fedsilo.wire.combine import Averaged
 
 
@@ -26,10 +25,9 @@ class FedNova(OneModel):
         "J. Wang, Q. Liu, H. Liang, G. Joshi, H. V. Poor. Tackling the Objective Inconsistency Problem in "
         "Heterogeneous Federated Optimization. NeurIPS 2020."
     )
-    at_aggregator = "the model, and its velocity where the server has momentum"
+    keeps = Kept("the model, and its velocity where the server has momentum")
     training = TrainingTraits(SGD)
-    tasks = EVERY_TASK
-    needs_features = False
+    tasks = EVERYTHING
     Config = FedNovaConfig
     config: FedNovaConfig
 

@@ -11,7 +11,7 @@ from fedsilo.methods.interface import LOSS, Payload, Phase, ServerHalf, SiloStep
 from fedsilo.methods.method import Method
 from fedsilo.methods.models import JobModels, OwnModel, SharedModel
 from fedsilo.methods.reading import Sums
-from fedsilo.methods.traits import TrainingTraits
+from fedsilo.methods.traits import Kept, TrainingTraits
 from fedsilo.wire.combine import Added
 
 MEAN = Payload("class_means", "mean", ("feature",), per_class=True)
@@ -37,8 +37,7 @@ class FedProto(Method):
         "Y. Tan, G. Long, L. Liu, T. Zhou, Q. Lu, J. Jiang, C. Zhang. FedProto: Federated Prototype Learning across "
         "Heterogeneous Clients. AAAI 2022."
     )
-    at_aggregator = "the prototypes"
-    in_silo = "its own model"
+    keeps = Kept("the prototypes", "its own model")
     Config = FedProtoConfig
     models = JobModels(
         SharedModel(

@@ -13,7 +13,7 @@ from fedsilo.methods.per_fedavg.config import PERSONALISE, PerFedAvgConfig
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.secure_sums import sums_may_differ
 from fedsilo.methods.state import State
-from fedsilo.methods.traits import SGD, TrainingTraits
+from fedsilo.methods.traits import SGD, Kept, Tasks, TrainingTraits
 
 
 class PerFedAvgServer(OneModelServer):
@@ -33,9 +33,9 @@ class PerFedAvg(OneModel):
         "A. Fallah, A. Mokhtari, A. Ozdaglar. Personalized Federated Learning with Theoretical Guarantees: A "
         "Model-Agnostic Meta-Learning Approach. NeurIPS 2020."
     )
-    in_silo = "its own model"
+    keeps = Kept(silo="its own model")
     training = TrainingTraits(SGD, sends_after="one batch")  # the last exchange's loss is of one
-    needs_features = False
+    tasks = Tasks(needs_features=False)
     Config = PerFedAvgConfig
     uniform_variants = frozenset(("map",))
     models = JobModels(SharedModel(whole="a silo's own model is a step from the whole model"), OwnModel())

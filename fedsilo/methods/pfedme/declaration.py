@@ -13,7 +13,7 @@ from fedsilo.methods.models import JobModels, OwnModel, SharedModel
 from fedsilo.methods.pfedme.config import PFedMeConfig
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
-from fedsilo.methods.traits import SGD, TrainingTraits
+from fedsilo.methods.traits import SGD, Kept, Tasks, TrainingTraits
 
 SEVERAL_STEPS = "whose silos take several steps on each batch"
 """Why a batch is neither one of several nor its loss scaled."""
@@ -45,8 +45,8 @@ class PFedMe(OneModel):
         "C. T. Dinh, N. H. Tran, T. D. Nguyen. Personalized Federated Learning with Moreau Envelopes. "
         "NeurIPS 2020."
     )
-    in_silo = "its own model"
-    needs_features = False
+    keeps = Kept(silo="its own model")
+    tasks = Tasks(needs_features=False)
     Config = PFedMeConfig
     uniform_variants = frozenset(("map",))
     models = JobModels(SharedModel(whole="a silo's own model is drawn to the whole model"), OwnModel())

@@ -17,6 +17,7 @@ from fedsilo.methods.ratio_loss.config import WEIGHTS, RatioLossConfig
 from fedsilo.methods.ratio_loss.monitor import LARGEST
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
+from fedsilo.methods.traits import Kept
 
 ROUNDING = 1e-6
 """Part by which a weight in float32 may differ from what the configuration gives."""
@@ -28,7 +29,7 @@ class RatioLoss(OneModel):
     name = "ratio-loss"
     title = "Federated averaging with class weights monitored at the aggregator"
     citation = "L. Wang, S. Xu, X. Wang, Q. Zhu. Addressing Class Imbalance in Federated Learning. AAAI 2021."
-    at_aggregator = "the model and the weights of the classes"
+    keeps = Kept("the model and the weights of the classes")
     Config = RatioLossConfig
     config: RatioLossConfig
     models = JobModels(SharedModel(whole="the aggregator trains copies of the model"))

@@ -15,6 +15,7 @@ from fedsilo.methods.method import Method
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Mean, Sums, Updates
 from fedsilo.methods.statistics.config import StatisticsConfig
+from fedsilo.methods.traits import Kept, Tasks
 from fedsilo.tasks.interface import EVERY_TASK
 
 STEP = "statistics"
@@ -29,10 +30,8 @@ class Statistics(Method):
         "T. F. Chan, G. H. Golub, R. J. LeVeque. Updating Formulae and a Pairwise Algorithm for Computing Sample "
         "Variances. 1979."
     )
-    at_aggregator = "the statistics"
-    in_silo = "nothing"
-    tasks = EVERY_TASK - {"language"}
-    tasks_reason = "tokens are numbered, not measured"
+    keeps = Kept("the statistics")
+    tasks = Tasks(EVERY_TASK - {"language"}, "tokens are numbered, not measured")
     Config = StatisticsConfig
     config: StatisticsConfig
 

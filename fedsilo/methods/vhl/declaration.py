@@ -7,7 +7,7 @@ from functools import partial
 
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import SiloStep
-from fedsilo.methods.traits import TrainingTraits
+from fedsilo.methods.traits import Kept, TrainingTraits
 from fedsilo.methods.vhl.config import VHLConfig
 
 
@@ -20,8 +20,7 @@ class VHL(FedAvg):
         "Z. Tang, Y. Zhang, S. Shi, X. He, B. Han, X. Chu. Virtual Homogeneity Learning: Defending against Data "
         "Heterogeneity in Federated Learning. ICML 2022."
     )
-    in_silo = "nothing; virtual examples follow from the job's seed"
-    needs_features = True
+    keeps = Kept(silo="nothing; virtual examples follow from the job's seed")
     Config = VHLConfig
     config: VHLConfig
     training = TrainingTraits(data_parallel=False)  # the contrast is one of whole batches

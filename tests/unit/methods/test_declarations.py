@@ -66,8 +66,8 @@ def test_a_declaration_says_who_it_is_and_what_leaves_the_silo(name: str) -> Non
     assert declaration.name == name
     assert declaration.title
     assert declaration.citation
-    assert declaration.at_aggregator
-    assert declaration.in_silo
+    assert declaration.keeps.aggregator
+    assert declaration.keeps.silo
     for field, info in declaration.Config.model_fields.items():
         assert re.search(r"\[[^]]+\]", info.description or ""), (
             f"{field}: say in brackets where its default is from"
