@@ -66,12 +66,13 @@ if TYPE_CHECKING:
     from fedsilo.methods.models import JobModels, OwnModel, SharedModel
     from fedsilo.methods.reading import Mean, Sums, Updates
     from fedsilo.methods.state import State, Tree
-    from fedsilo.methods.traits import Kept, Tasks, TrainingTraits
+    from fedsilo.methods.traits import Averaging, Kept, Tasks, TrainingTraits
     from fedsilo.tasks.interface import LearningTask
     from fedsilo.validation import load_manifest, validate
 
 __all__ = [
     "Assignment",
+    "Averaging",
     "DataInvalid",
     "DeadlineExceeded",
     "Evaluation",
@@ -189,7 +190,7 @@ _MODULES = {
     "fedsilo.methods.models": ("JobModels", "OwnModel", "SharedModel"),
     "fedsilo.methods.building_blocks.local": ("train_model",),
     "fedsilo.methods.state": ("State", "Tree"),
-    "fedsilo.methods.traits": ("Kept", "Tasks", "TrainingTraits"),
+    "fedsilo.methods.traits": ("Averaging", "Kept", "Tasks", "TrainingTraits"),
     "fedsilo.tasks.interface": ("LearningTask",),
     "fedsilo.validation": ("load_manifest", "validate"),
 }

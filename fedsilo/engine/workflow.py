@@ -52,7 +52,7 @@ from fedsilo.methods.interface import (
     ServerHalf,
     Snapshot,
 )
-from fedsilo.methods.method import Method
+from fedsilo.methods.method import Method, averaging_of
 from fedsilo.methods.schedule import is_evaluated, participants
 from fedsilo.methods.secure_sums import (
     CONFIRMED,
@@ -326,7 +326,7 @@ class Workflow:
         with self._method_errors("aggregate"):
             context = replace(self._context, preprocessing=self._preprocessing(state))
             averaged = None if robust is None else partial(robust.mean, updates)
-            read = self._method.reads(updates, self._method.averaging, averaged)
+            read = self._method.reads(updates, averaging_of(self._method), averaged)
             after = self._half.aggregate(context, _of_method(state), exchange, read)
         kept = {name: state.trees[name] for name in OF_JOB if name in state.trees}
         after = after.with_trees(**kept)

@@ -6,12 +6,13 @@ from fedsilo.api.aggregation import MAX_SILOS, RuleSpec
 from fedsilo.api.faults import ABSENT, Finding
 from fedsilo.api.python_reference import PYTHON, python_reference
 from fedsilo.api.text import counted
+from fedsilo.methods.building_blocks.after_another import is_of_existing, trained_by
 from fedsilo.methods.differential_privacy import check_privacy
-from fedsilo.methods.method import Method
+from fedsilo.methods.method import Method, averaging_of
 from fedsilo.methods.reading import Mean
 from fedsilo.methods.secure_checks import check_secure
 from fedsilo.tasks.interface import OWN
-from fedsilo.tasks.registry import DEFAULT, TASKS, kind_of
+from fedsilo.tasks.registry import DEFAULT, TASKS, kind_of, weighs_classes
 
 UNWEIGHTED = frozenset({"median", "trimmed-mean", "krum", "multi-krum"})
 """Rules in which every silo counts as one; in the others it counts by its weight."""
@@ -44,7 +45,7 @@ def check_task(method: Method) -> list[Finding]:
 
 
 def _check_class_weights(method: Method) -> list[Finding]:
-    if not method.weighs_classes or method.tasks.learned or len(method.tasks.names) > 1:
+    if not weighs_classes(method.spec.task) or method.tasks.learned or len(method.tasks.names) > 1:
         return []
     problem = f"has no meaning for method {method.name}, which has a loss of its own"
     remedy = "remove it, or use another method such as fedavg"
@@ -53,15 +54,20 @@ def _check_class_weights(method: Method) -> list[Finding]:
 
 def check_training(method: Method) -> list[Finding]:
     """Faults of the job's training, of which the method is asked that trains the model."""
-    trained_by = method.trained_by
-    found = [*_check_rounds(trained_by), *_check_examples(trained_by), *_check_trainer(trained_by)]
-    if trained_by.of_existing:
-        return found  # no step is taken, of whatever kind
-    return [*found, *_check_optimizer(trained_by), *_check_precision(trained_by)]
+    trains = trained_by(method)
+    if is_of_existing(trains):  # no step is taken, of whatever kind
+        return [*_check_examples(trains), *_check_trainer(trains)]
+    return [
+        *_check_rounds(trains),
+        *_check_examples(trains),
+        *_check_trainer(trains),
+        *_check_optimizer(trains),
+        *_check_precision(trains),
+    ]
 
 
 def _check_rounds(method: Method) -> list[Finding]:
-    if method.spec.training.rounds or method.of_existing:
+    if method.spec.training.rounds:
         return []
     problem = f"is too small: {method.name} has nothing to do without training"
     return [("spec.training.rounds", 0, problem, "use 1 or more")]
@@ -112,7 +118,7 @@ def _check_precision(method: Method) -> list[Finding]:
 def check_public_data(method: Method) -> list[Finding]:
     """The fault of a job that names no public dataset where the method learns from one, or names it for nothing."""
     named, field = method.spec.aggregation.public_dataset, "spec.aggregation.publicDataset"
-    learns, name = method.public_data, method.trained_by.name
+    learns, name = method.public_data, trained_by(method).name
     if learns is not None and named is None:
         problem = f"is not set, and method {name} learns at the aggregator from public {learns}"
         return [(field, ABSENT, problem, "name one of spec.aggregator.datasets that is not the test set")]
@@ -164,7 +170,7 @@ def _check_weights(method: Method, rule: RuleSpec) -> list[Finding]:
     if rule.name in UNWEIGHTED:
         problem = f"has no meaning for {rule.name}, in which silos count alike: whoever lies may lie about his samples"
         return [(field, named, problem, "use uniform, or remove it")] if named == "samples" else []
-    if method.averaging == "uniform":
+    if averaging_of(method) == "uniform":
         return []
     problem = f"is by samples that silos state: in {rule.name} a silo that states enough of them outvotes all others"
     return [(field, named or ABSENT, problem, "write uniform")]

@@ -22,7 +22,7 @@ from fedsilo.methods.method import MechanismName, Method
 from fedsilo.methods.silo_privacy import FIELD, UpdatePrivacy, check_silo_privacy
 from fedsilo.privacy.accounting import epsilon_of, noise_multiplier_for
 from fedsilo.privacy.mechanism import MAX_TIMES, Mechanism
-from fedsilo.tasks.registry import kind_of
+from fedsilo.tasks.registry import kind_of, weighs_classes
 
 TASKS = frozenset({"classification", "multilabel", "regression"})
 """Learning tasks whose loss is a mean over examples of what each has by itself."""
@@ -153,7 +153,7 @@ def _check_examples(method: Method, private: DifferentialPrivacySpec) -> Iterato
     spec = method.spec
     training = spec.training
     task = "classification" if spec.task is None else kind_of(spec.task)
-    if task not in TASKS or method.weighs_classes:
+    if task not in TASKS or weighs_classes(spec.task):
         problem = (
             "has a loss that is no mean over examples, and differential privacy clips the gradient of each"
         )

@@ -20,7 +20,7 @@ from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import PERSONAL, MethodConfig, Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.models import JobModels, OwnModel, SharedModel
 from fedsilo.methods.state import State
-from fedsilo.methods.traits import Kept
+from fedsilo.methods.traits import Averaging, Kept
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -70,7 +70,7 @@ class Ditto(FedAvg):
     )
     keeps = Kept(silo="its own model v_k")
     Config: ClassVar[type[MethodConfig]] = DittoConfig
-    default_averaging = "uniform"
+    averaging = Averaging("uniform")
     models = JobModels(
         SharedModel(whole="a silo's own model is pulled towards the whole model"),
         OwnModel(),

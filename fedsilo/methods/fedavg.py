@@ -27,7 +27,7 @@ from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Mean
 from fedsilo.methods.state import State
 from fedsilo.methods.traits import EVERYTHING, Kept, TrainingTraits
-from fedsilo.tasks.registry import kind_of
+from fedsilo.tasks.registry import kind_of, weighs_classes
 
 
 class OneModelServer:
@@ -87,7 +87,7 @@ class OneModel(Method):
 
     def silo(self) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on the local loss, starting from w."""
-        plain = kind_of(self.spec.task) == "classification" and not self.weighs_classes
+        plain = kind_of(self.spec.task) == "classification" and not weighs_classes(self.spec.task)
         return {"train": PlainTraining() if plain else train_model}
 
 

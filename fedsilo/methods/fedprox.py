@@ -31,7 +31,7 @@ from fedsilo.methods.interface import (
 )
 from fedsilo.methods.reading import Mean
 from fedsilo.methods.state import Scalar, State
-from fedsilo.methods.traits import EVERYTHING, TrainingTraits
+from fedsilo.methods.traits import EVERYTHING, Averaging, TrainingTraits
 
 
 class FedProxConfig(MethodConfig):
@@ -82,7 +82,7 @@ class FedProx(FedAvg):
     )
     tasks = EVERYTHING
     Config = FedProxConfig
-    uniform_variants = frozenset(("released",))
+    averaging = Averaging(uniform_variants=("released",))
     config: FedProxConfig
 
     @property

@@ -23,7 +23,7 @@ from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import MethodConfig, Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.state import State
-from fedsilo.methods.traits import ONE_FEATURE, Kept, Tasks, TrainingTraits
+from fedsilo.methods.traits import ONE_FEATURE, Averaging, Kept, Tasks, TrainingTraits
 
 if TYPE_CHECKING:
     from torch import nn
@@ -55,7 +55,7 @@ class FedRep(FedAvg):
     models = JobModels(SharedModel(whole=None, parameters=ParametersSpec(local=("classifier.*",))))
     tasks = Tasks(ONE_FEATURE, "a silo's own head is a linear layer on the one feature of each example")
     Config = FedRepConfig
-    uniform_variants = frozenset(("map",))
+    averaging = Averaging(uniform_variants=("map",))
     config: FedRepConfig
 
     @property

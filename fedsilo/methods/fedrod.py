@@ -19,7 +19,7 @@ from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import PERSONAL, MethodConfig, Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.models import JobModels, OwnModel, SharedModel
 from fedsilo.methods.state import State, Tree
-from fedsilo.methods.traits import Kept
+from fedsilo.methods.traits import Averaging, Kept
 
 if TYPE_CHECKING:
     from torch import nn
@@ -58,7 +58,7 @@ class FedROD(FedAvg):
     )
     keeps = Kept(silo="its private head and its own model")
     Config = FedRODConfig
-    uniform_variants = frozenset(("map",))
+    averaging = Averaging(uniform_variants=("map",))
     models = JobModels(
         SharedModel(whole="a silo's own model is the whole model with another classifier"), OwnModel()
     )

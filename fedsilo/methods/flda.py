@@ -17,7 +17,7 @@ from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import PERSONAL, MethodConfig, Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.models import JobModels, OwnModel, SharedModel
 from fedsilo.methods.state import State, Tree
-from fedsilo.methods.traits import Kept
+from fedsilo.methods.traits import Averaging, Kept
 
 SHARED, PRIVATE = "shared.", "private."
 """What the names of the mixture's tensors begin with, beside those of its gate."""
@@ -43,7 +43,7 @@ class FLDA(FedAvg):
     )
     keeps = Kept(silo="its mixture: the common model as it trained it, its private model, and the gate")
     Config = FLDAConfig
-    uniform_variants = frozenset(("map",))
+    averaging = Averaging(uniform_variants=("map",))
     config: FLDAConfig
 
     @property

@@ -29,9 +29,10 @@ from fedsilo.methods.interface import (
     SiloTask,
     Step,
 )
+from fedsilo.methods.method import averaging_of
 from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State
-from fedsilo.methods.traits import Kept, Tasks, TrainingTraits
+from fedsilo.methods.traits import Averaging, Kept, Tasks, TrainingTraits
 
 FIRST_LOSS = "first_loss"
 """Metric: the loss of a silo's first local step, before the model moved."""
@@ -94,7 +95,7 @@ class GroupDRO(OneModel):
     keeps = Kept("the model and each silo's weight")
     tasks = Tasks(needs_features=False)
     Config = GroupDROConfig
-    default_averaging = "uniform"
+    averaging = Averaging("uniform")
     config: GroupDROConfig
 
     @property
@@ -104,10 +105,10 @@ class GroupDRO(OneModel):
 
     def check(self) -> list[tuple[str, object, str, str]]:
         """That the job weighs silos by nothing but their losses."""
-        if self.averaging == "uniform":
+        if averaging_of(self) == "uniform":
             return []
         problem = f"has no meaning in {self.name}, whose means weigh silos by their losses"
-        return [("spec.aggregation.weights", self.averaging, problem, "remove it, or write uniform")]
+        return [("spec.aggregation.weights", averaging_of(self), problem, "remove it, or write uniform")]
 
     def steps(self) -> Mapping[str, Step]:
         """The model and one loss more."""

@@ -25,7 +25,7 @@ from fedsilo.methods.interface import Reply, ServerHalf, SiloContext, SiloStep, 
 from fedsilo.methods.models import JobModels
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
-from fedsilo.methods.traits import Kept, TrainingTraits
+from fedsilo.methods.traits import Averaging, Kept, TrainingTraits
 
 RELEASED = SecondStage(part=0.1, rate=0.2)
 
@@ -38,7 +38,7 @@ class MAP(OneModel):
     citation = CITATION
     keeps = Kept(silo="its private model and how many rounds it took part in")
     Config = TwoStageConfig
-    uniform_variants = frozenset(("paper", "complete"))
+    averaging = Averaging(uniform_variants=("paper", "complete"))
     config: TwoStageConfig
 
     @property

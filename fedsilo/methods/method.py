@@ -42,10 +42,10 @@ from fedsilo.methods.reading import Mean, Sums, read_by
 from fedsilo.methods.schedule import schedule
 from fedsilo.methods.secure_sums import STEPS, is_summed, layout_of, masked_contract, message_contract
 from fedsilo.methods.state import Scalar
-from fedsilo.methods.traits import Kept, Tasks, TrainingTraits
+from fedsilo.methods.traits import Averaging, Kept, Tasks, TrainingTraits
 from fedsilo.secure_aggregation.layout import Layout
 from fedsilo.secure_aggregation.messages import FEWEST_OF_TWO_SUMS, FEWEST_SILOS
-from fedsilo.tasks.registry import DEFAULT, metrics_of
+from fedsilo.tasks.registry import metrics_of
 from fedsilo.wire import Contract, ModelSignature
 from fedsilo.wire.combine import Averaged
 
@@ -60,7 +60,6 @@ class Method(ABC):
     """Base of all methods.
 
     :cvar keeps: what the halves keep between rounds.
-    :cvar uniform_variants: values of `config.variant` with which means are uniform where the job names no rule.
     :cvar Config: what `spec.method.config` may hold; annotate `config` with the same class.
     :cvar tasks: learning tasks that the method has a meaning for.
     :ivar spec: the job's specification, with the `parameters` of the method's models where it names none.
@@ -71,7 +70,6 @@ class Method(ABC):
     title: ClassVar[str]
     citation: ClassVar[str]
     keeps: ClassVar[Kept]
-    uniform_variants: ClassVar[frozenset[str]] = frozenset()
     Config: ClassVar[type[BaseModel]]
     tasks: ClassVar[Tasks] = Tasks()
 
@@ -104,9 +102,9 @@ class Method(ABC):
         """The silo half: a function for each step."""
 
     @property
-    def default_averaging(self) -> str:
-        """Rule of averaging where the job names none: `samples`, or `uniform` in `uniform_variants`."""
-        return "uniform" if getattr(self.config, "variant", None) in self.uniform_variants else "samples"
+    def averaging(self) -> Averaging:
+        """The rule by which means weight silos where the job names none; by default by samples."""
+        return Averaging()
 
     @property
     def reads(self) -> type[Mean]:
@@ -163,34 +161,9 @@ class Method(ABC):
         return []
 
     @property
-    def trained_by(self) -> Method:
-        """The method that trains the model: this one, unless it comes after another."""
-        return self
-
-    @property
-    def of_existing(self) -> bool:
-        """Whether the job trains nothing, so that its initial weights are the model."""
-        return False
-
-    @property
     def fewest_examples(self) -> int | None:
         """Fewest examples that an update of training may follow from in this job, see `training`."""
         return self.training.fewest_examples(self.spec)
-
-    @property
-    def averaging(self) -> str:
-        """The job's rule of averaging: the one that it names, or else the method's own.
-
-        It is `uniform` with differential privacy, under which no silo says how many samples it has.
-        """
-        if self.spec.privacy.differential_privacy is not None:
-            return "uniform"
-        return self.spec.aggregation.weights or self.default_averaging
-
-    @property
-    def weighs_classes(self) -> bool:
-        """Whether the job has the learning task's loss weigh classes; of an own task that is its own business."""
-        return (self.spec.task or DEFAULT).config.get("classWeights") is not None
 
     def evaluation(self) -> Step:
         """What a silo may say of the models that it scores: the job's, and its own if the method makes one."""
@@ -270,7 +243,7 @@ class Method(ABC):
 
         :param summed: contract of an update by itself.
         """
-        return layout_of(self.spec, summed, self.averaging, self.step(step))
+        return layout_of(self.spec, summed, averaging_of(self), self.step(step))
 
     def silo_settings(self, exchange: Exchange, silo: str) -> Mapping[str, Scalar]:
         """Settings of a silo's task that are others than those of the other silos, as the job alone determines them.
@@ -293,6 +266,11 @@ class Method(ABC):
         if self.spec.data.class_names is None:
             return contract
         return replace(contract, schema=declared_schema(self.spec.data).digest())
+
+
+def averaging_of(method: Method) -> str:
+    """The job's rule of averaging, see `Averaging.of_job`."""
+    return method.averaging.of_job(method.spec, method.config)
 
 
 def _with_parameters(spec: FederatedJobSpec, parameters: ParametersSpec | None) -> FederatedJobSpec:

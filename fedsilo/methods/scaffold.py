@@ -33,7 +33,7 @@ from fedsilo.methods.interface import (
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Mean, Sums, Updates
 from fedsilo.methods.state import State
-from fedsilo.methods.traits import EVERYTHING, SGD, Kept, TrainingTraits
+from fedsilo.methods.traits import EVERYTHING, SGD, Averaging, Kept, TrainingTraits
 
 RULES: Mapping[str, ControlVariateRule] = {
     "paper": ControlVariateRule(),
@@ -77,7 +77,7 @@ class Scaffold(OneModel):
     models = JobModels(SharedModel(whole="a control variate belongs to every learned tensor"))
     tasks = EVERYTHING
     Config = ScaffoldConfig
-    uniform_variants = frozenset(("paper", "released", "feddyn"))
+    averaging = Averaging(uniform_variants=("paper", "released", "feddyn"))
     config: ScaffoldConfig
 
     def steps(self) -> Mapping[str, Step]:

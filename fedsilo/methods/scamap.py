@@ -39,7 +39,7 @@ from fedsilo.methods.interface import (
 from fedsilo.methods.models import JobModels
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
-from fedsilo.methods.traits import SGD, Kept, TrainingTraits
+from fedsilo.methods.traits import SGD, Averaging, Kept, TrainingTraits
 
 RELEASED = SecondStage(part=0.2, rate=0.5)
 
@@ -78,7 +78,7 @@ class ScaMAP(OneModel):
         "its private model, its control variate c_k and how many rounds it took part in",
     )
     Config = ScaMAPConfig
-    default_averaging = "uniform"
+    averaging = Averaging("uniform")
     config: ScaMAPConfig
 
     @property

@@ -26,7 +26,7 @@ from fedsilo.methods.interface import MethodConfig, Reply, ServerHalf, SiloConte
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
-from fedsilo.methods.traits import SGD, Kept, TrainingTraits
+from fedsilo.methods.traits import SGD, Averaging, Kept, TrainingTraits
 
 SCALINGS: Mapping[str, Scaling] = {"paper": "mask", "released": "sole", "released-mask": "mask"}
 
@@ -63,7 +63,7 @@ class ScaRS(OneModel):
     training = TrainingTraits(SGD)
     models = JobModels(SharedModel(whole="a control variate belongs to every learned tensor"))
     Config = ScaRSConfig
-    default_averaging = "uniform"
+    averaging = Averaging("uniform")
     config: ScaRSConfig
 
     def steps(self) -> Mapping[str, Step]:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from pydantic import BaseModel
+
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.learning.local_steps import LocalSteps
 from fedsilo.tasks.interface import EVERY_TASK
@@ -38,6 +40,33 @@ class Tasks:
 
 EVERYTHING = Tasks(EVERY_TASK, needs_features=False)
 """Of methods that have a meaning for whatever has a loss."""
+
+
+@dataclass(frozen=True)
+class Averaging:
+    """The rule by which means weight silos where a job names none: by their samples, or all alike.
+
+    :param uniform_variants: values of `config.variant` with which it is `uniform`, whatever `rule` says.
+    """
+
+    rule: Literal["samples", "uniform"] = "samples"
+    uniform_variants: tuple[str, ...] = ()
+
+    def by_default(self, config: BaseModel) -> str:
+        """The rule of a job that names none.
+
+        :param config: the job's configuration of the method.
+        """
+        return "uniform" if getattr(config, "variant", None) in self.uniform_variants else self.rule
+
+    def of_job(self, spec: FederatedJobSpec, config: BaseModel) -> str:
+        """The job's rule: the one that it names, or else the method's own.
+
+        It is `uniform` with differential privacy, under which no silo says how many samples it has.
+        """
+        if spec.privacy.differential_privacy is not None:
+            return "uniform"
+        return spec.aggregation.weights or self.by_default(config)
 
 
 @dataclass(frozen=True)

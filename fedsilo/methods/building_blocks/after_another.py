@@ -78,11 +78,6 @@ class AfterAnother(Method):
         """Whether nothing comes before: no round of training, so that the job's initial weights are the model."""
         return self.spec.training.rounds == 0 and not isinstance(self.before, AfterAnother)
 
-    @property
-    def trained_by(self) -> Method:
-        """As the method before, where there is one."""
-        return self if self.of_existing else self.before.trained_by
-
     def steps(self) -> Mapping[str, Step]:
         """Those of the method before."""
         return {} if self.of_existing else self.before.steps()
@@ -133,8 +128,8 @@ class AfterAnother(Method):
         faults = [(_under_after(fault[0]), *fault[1:]) for fault in self.before.check()]
         if self.of_existing:
             faults += self._check_existing()
-        rule = self.before.default_averaging
-        if rule != self.default_averaging and self.spec.aggregation.weights is None:
+        rule = self.before.averaging.by_default(self.before.config)
+        if rule != self.averaging.by_default(self.config) and self.spec.aggregation.weights is None:
             problem = f"is not set, and {self.before.name} averages by the rule {rule}"
             faults.append(("spec.aggregation.weights", ABSENT, problem, f"write {rule} here"))
         return faults
@@ -152,6 +147,18 @@ class AfterAnother(Method):
 def _under_after(path: str) -> str:
     """Where the job has that field of the method before."""
     return path.replace("spec.method", AFTER, 1)
+
+
+def trained_by(method: Method) -> Method:
+    """The method that trains the model: this one, unless it comes after another."""
+    while isinstance(method, AfterAnother) and not method.of_existing:
+        method = method.before
+    return method
+
+
+def is_of_existing(method: Method) -> bool:
+    """Whether the job trains nothing, so that its initial weights are the model."""
+    return isinstance(method, AfterAnother) and method.of_existing
 
 
 def names_of(method: Method) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from fedsilo.methods.interface import LOSS, Exchange, Payload, ServerHalf, SiloS
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import Scalar
-from fedsilo.methods.traits import Kept
+from fedsilo.methods.traits import Averaging, Kept
 from fedsilo.wire import ModelSignature
 
 
@@ -28,7 +28,7 @@ class DANN(OneModel):
     keeps = Kept("the model and the discriminator")
     models = JobModels(SharedModel(whole="its discriminator is trained against the whole encoder"))
     Config = DANNConfig
-    default_averaging = "uniform"
+    averaging = Averaging("uniform")
     config: DANNConfig
 
     def steps(self) -> Mapping[str, Step]:

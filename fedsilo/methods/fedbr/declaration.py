@@ -11,7 +11,7 @@ from fedsilo.methods.interface import LOSS, Payload, ServerHalf, SiloStep, Step
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import Scalar
-from fedsilo.methods.traits import Kept, TrainingTraits
+from fedsilo.methods.traits import Averaging, Kept, TrainingTraits
 from fedsilo.wire import ModelSignature
 
 
@@ -30,7 +30,7 @@ class FedBR(OneModel):
     )
     models = JobModels(SharedModel(whole="its losses train encoder and classifier against each other"))
     Config = FedBRConfig
-    default_averaging = "uniform"
+    averaging = Averaging("uniform")
     config: FedBRConfig
 
     @property

@@ -11,7 +11,7 @@ from fedsilo.methods.fedcm.config import BY_STEPS, FedCMConfig
 from fedsilo.methods.interface import ServerHalf, SiloStep, Step
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Sums
-from fedsilo.methods.traits import EVERYTHING, SGD, Kept, TrainingTraits
+from fedsilo.methods.traits import EVERYTHING, SGD, Averaging, Kept, TrainingTraits
 
 
 class FedCM(OneModel):
@@ -27,7 +27,7 @@ class FedCM(OneModel):
     models = JobModels(SharedModel(whole="the direction of the last round is that of every learned tensor"))
     tasks = EVERYTHING
     Config = FedCMConfig
-    default_averaging = "uniform"
+    averaging = Averaging("uniform")
     config: FedCMConfig
 
     def steps(self) -> Mapping[str, Step]:

@@ -11,9 +11,10 @@ from fedsilo.methods.building_blocks.sizes import PHASE, SIZES, STEP, state_size
 from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.feddyn.config import FedDynConfig
 from fedsilo.methods.interface import Phase, ServerHalf, SiloStep, Step
+from fedsilo.methods.method import averaging_of
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Mean, Sums, Updates
-from fedsilo.methods.traits import EVERYTHING, Kept
+from fedsilo.methods.traits import EVERYTHING, Averaging, Kept
 
 
 class FedDyn(OneModel):
@@ -31,7 +32,7 @@ class FedDyn(OneModel):
     models = JobModels(SharedModel(whole="a silo's memory is of every learned tensor"))
     tasks = EVERYTHING
     Config = FedDynConfig
-    default_averaging = "uniform"
+    averaging = Averaging("uniform")
     config: FedDynConfig
 
     @property
@@ -56,7 +57,7 @@ class FedDyn(OneModel):
     @property
     def reads(self) -> type[Mean]:
         """Sums, unless alpha depends on silos' sizes, or memories are averaged otherwise than models."""
-        alike = self.config.variant == "map" or self.averaging == "uniform"
+        alike = self.config.variant == "map" or averaging_of(self) == "uniform"
         return Sums if alike and not self.by_size else Updates
 
     def check(self) -> list[Finding]:

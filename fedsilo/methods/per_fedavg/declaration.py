@@ -13,7 +13,7 @@ from fedsilo.methods.per_fedavg.config import PERSONALISE, PerFedAvgConfig
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.secure_sums import sums_may_differ
 from fedsilo.methods.state import State
-from fedsilo.methods.traits import SGD, Kept, Tasks, TrainingTraits
+from fedsilo.methods.traits import SGD, Averaging, Kept, Tasks, TrainingTraits
 
 
 class PerFedAvgServer(OneModelServer):
@@ -37,7 +37,7 @@ class PerFedAvg(OneModel):
     training = TrainingTraits(SGD, sends_after="one batch")  # the last exchange's loss is of one
     tasks = Tasks(needs_features=False)
     Config = PerFedAvgConfig
-    uniform_variants = frozenset(("map",))
+    averaging = Averaging(uniform_variants=("map",))
     models = JobModels(SharedModel(whole="a silo's own model is a step from the whole model"), OwnModel())
     config: PerFedAvgConfig
 

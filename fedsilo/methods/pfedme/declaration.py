@@ -13,7 +13,7 @@ from fedsilo.methods.models import JobModels, OwnModel, SharedModel
 from fedsilo.methods.pfedme.config import PFedMeConfig
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
-from fedsilo.methods.traits import SGD, Kept, Tasks, TrainingTraits
+from fedsilo.methods.traits import SGD, Averaging, Kept, Tasks, TrainingTraits
 
 SEVERAL_STEPS = "whose silos take several steps on each batch"
 """Why a batch is neither one of several nor its loss scaled."""
@@ -48,7 +48,7 @@ class PFedMe(OneModel):
     keeps = Kept(silo="its own model")
     tasks = Tasks(needs_features=False)
     Config = PFedMeConfig
-    uniform_variants = frozenset(("map",))
+    averaging = Averaging(uniform_variants=("map",))
     models = JobModels(SharedModel(whole="a silo's own model is drawn to the whole model"), OwnModel())
     training = TrainingTraits(SGD, refuses_float16=SEVERAL_STEPS, data_parallel=False)
     config: PFedMeConfig

@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from fedsilo.api.common import Metadata
 from fedsilo.api.job import FederatedJob, FederatedJobSpec
 from fedsilo.methods import registry
+from fedsilo.methods.method import averaging_of
 from tests.federate import bound, job_spec, skewed
 from tests.integration.local.runs import PATIENCE, end, run, start
 from tests.unit.methods.forms import FORMS, ROUNDS
@@ -43,7 +44,7 @@ KEPT = {
 
 
 def spec_of(method: str, config: Mapping[str, Any]) -> FederatedJobSpec:
-    averaging = bound(config["after"]["name"] if "after" in config else method).averaging
+    averaging = averaging_of(bound(config["after"]["name"] if "after" in config else method))
     return job_spec(
         method,
         list(CLASSES),

@@ -15,6 +15,7 @@ import pytest
 from fedsilo.errors import FedsiloError, ManifestInvalid, MethodError
 from fedsilo.methods import registry
 from fedsilo.methods.interface import EVALUATE, LOSS, MethodConfig, Metric, Payload, Step
+from fedsilo.methods.method import averaging_of
 from fedsilo.wire import KINDS, ModelSignature, TensorSpec
 from fedsilo.wire.contract import METRIC_RANGE
 from tests.federate import bound, job_spec
@@ -76,8 +77,8 @@ def test_a_declaration_says_who_it_is_and_what_leaves_the_silo(name: str) -> Non
         str(field.alias): 1 for field in declaration.Config.model_fields.values() if field.is_required()
     }
     method = bound(name, config=required)
-    assert method.default_averaging in ("samples", "uniform")
-    assert method.averaging == method.default_averaging
+    assert method.averaging.by_default(method.config) in ("samples", "uniform")
+    assert averaging_of(method) == method.averaging.by_default(method.config)
     half = method.silo()
     for step, declared in method.steps().items():
         assert callable(half.get(step)), f"the silo half has no step {step}"

@@ -31,6 +31,7 @@ from fedsilo.learning.models import Model
 from fedsilo.methods import registry
 from fedsilo.methods.differential_privacy import check_privacy
 from fedsilo.methods.interface import EVALUATE, PREPROCESSING, Reply, SiloTask
+from fedsilo.methods.method import averaging_of
 from fedsilo.methods.state import State, Tree
 from fedsilo.silo.examples import require_listed
 from fedsilo.silo.handed_out import trainer_adds_noise
@@ -375,7 +376,7 @@ def test_what_is_announced_follows_from_no_example(unit: str) -> None:
 
 @pytest.mark.parametrize("unit", ["example", "person"])
 def test_no_silo_weighs_by_a_number_that_does_not_leave(unit: str) -> None:
-    assert registry.bind(spec_of("fedavg", unit, aggregation={"weights": None})).averaging == "uniform"
+    assert averaging_of(registry.bind(spec_of("fedavg", unit, aggregation={"weights": None}))) == "uniform"
     by_samples = spec_of("fedavg", unit, aggregation={"weights": "samples"})
     assert faults(by_samples) == {"spec.aggregation.weights"}
 
