@@ -1,4 +1,4 @@
-"""Declaration of Per-FedAvg, and its server half."""
+"""Declaration of Per-FedAvg: what silos send, and the exchange after training."""
 
 from __future__ import annotations
 
@@ -6,22 +6,13 @@ from collections.abc import Mapping
 from functools import partial
 
 from fedsilo.api.faults import Finding
-from fedsilo.methods.fedavg import OneModel, OneModelServer
-from fedsilo.methods.interface import LOSS, Exchange, Phase, ServerContext, ServerHalf, SiloStep, Step
+from fedsilo.methods.fedavg import OneModel
+from fedsilo.methods.interface import LOSS, Phase, ServerHalf, SiloStep, Step
 from fedsilo.methods.models import JobModels, OwnModel, SharedModel
 from fedsilo.methods.per_fedavg.config import PERSONALISE, PerFedAvgConfig
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.secure_sums import sums_may_differ
-from fedsilo.methods.state import State
 from fedsilo.methods.traits import SGD, Averaging, Kept, Tasks, TrainingTraits
-
-
-class PerFedAvgServer(OneModelServer):
-    """Averaging; the last exchange changes nothing. Tree: `model`."""
-
-    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, sums: Sums) -> State:
-        """The mean of the models, while there are any."""
-        return state if exchange.phase.step == PERSONALISE else state.with_trees(model=sums.mean("model"))
 
 
 class PerFedAvg(OneModel):
@@ -62,6 +53,8 @@ class PerFedAvg(OneModel):
 
     def server(self) -> ServerHalf[Sums]:
         """The averaging half, which ignores the last exchange."""
+        from fedsilo.methods.per_fedavg.server import PerFedAvgServer
+
         return PerFedAvgServer()
 
     def silo(self) -> Mapping[str, SiloStep]:

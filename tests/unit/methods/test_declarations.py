@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ import pytest
 from fedsilo.errors import FedsiloError, ManifestInvalid, MethodError
 from fedsilo.methods import registry
 from fedsilo.methods.interface import EVALUATE, LOSS, MethodConfig, Metric, Payload, Step
-from fedsilo.methods.method import averaging_of
+from fedsilo.methods.method import Method, averaging_of
 from fedsilo.wire import KINDS, ModelSignature, TensorSpec
 from fedsilo.wire.contract import METRIC_RANGE
 from tests.federate import bound, job_spec
@@ -83,6 +85,23 @@ def test_a_declaration_says_who_it_is_and_what_leaves_the_silo(name: str) -> Non
     for step, declared in method.steps().items():
         assert callable(half.get(step)), f"the silo half has no step {step}"
         assert {payload.kind for payload in declared.payloads} <= set(KINDS)
+
+
+FOLDERS = [
+    name for name in registry.names() if Path(inspect.getfile(registry.get(name))).name == "declaration.py"
+]
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_every_method_that_is_a_folder_has_the_same_files(name: str) -> None:
+    """Settings, declaration and halves each have theirs; a half of another method is where that has it."""
+    declaration = Path(inspect.getfile(registry.get(name)))
+    assert (declaration.parent / "config.py").is_file()
+    made = inspect.getmembers(sys.modules[registry.get(name).__module__], inspect.isclass)
+    here = [found for _, found in made if found.__module__ == registry.get(name).__module__]
+    assert all(issubclass(found, Method) for found in here)
+    half = Path(inspect.getfile(type(bound(name).server())))
+    assert half.name == "server.py" or half.parent != declaration.parent
 
 
 class Statistics(Diary):
