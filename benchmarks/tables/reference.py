@@ -127,7 +127,7 @@ def _another(history: list[Record], accuracy: float) -> Record:
 def own_models(manifest: JobManifest, simulation: Simulation, test: Examples) -> float:
     """Mean accuracy of the silos' own models on the test set."""
     spec = manifest.job.spec
-    architecture = registry.bind(spec).models.personal_architecture(spec)
+    architecture = registry.bind(spec).models.own_architecture(spec)
     network = build_module(architecture, spec.data, seed=0).to(test.features.device)
     found = []
     for private in simulation.private.values():

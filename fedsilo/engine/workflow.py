@@ -166,7 +166,7 @@ class Workflow:
                 own = {silo: self._method.silo_settings(exchange, silo) for silo in assignments}
             require_one_broadcast(self._method.name, assignments, own)
         # With every task: a guard keeps the blobs of a task and of the one before it.
-        added = {INITIAL: INITIAL} if self._method.models.hands_out_initial(self._method.spec) else {}
+        added = {INITIAL: INITIAL} if self._method.models.hand_out_initial(self._method.spec) else {}
         added |= {PREPROCESSING: PREPROCESSING} if PREPROCESSING in state.trees else {}
         return offered, {
             silo: replace(given, trees={**given.trees, **added, **_trees(masking, silo)})

@@ -55,15 +55,10 @@ def _check_class_weights(method: Method) -> list[Finding]:
 def check_training(method: Method) -> list[Finding]:
     """Faults of the job's training, of which the method is asked that trains the model."""
     trains = trained_by(method)
-    if is_of_existing(trains):  # no step is taken, of whatever kind
-        return [*_check_examples(trains), *_check_trainer(trains)]
-    return [
-        *_check_rounds(trains),
-        *_check_examples(trains),
-        *_check_trainer(trains),
-        *_check_optimizer(trains),
-        *_check_precision(trains),
-    ]
+    found = [*_check_examples(trains), *_check_trainer(trains)]
+    if is_of_existing(trains):
+        return found  # no step is taken, of whatever kind
+    return [*_check_rounds(trains), *found, *_check_optimizer(trains), *_check_precision(trains)]
 
 
 def _check_rounds(method: Method) -> list[Finding]:

@@ -57,7 +57,7 @@ class FLDA(FedAvg):
     def silo(self) -> Mapping[str, SiloStep]:
         """The mixture's cross-entropy trains w_k, the private model and the gate; only w_k is sent."""
         times = 1 if self.config.variant == "paper" else 2
-        architecture = self.models.personal_architecture(self.spec)
+        architecture = self.models.own_architecture(self.spec)
 
         def train(silo: SiloContext, task: SiloTask, private: State) -> Reply:
             from torch import Tensor, nn

@@ -269,8 +269,13 @@ class Method(ABC):
 
 
 def averaging_of(method: Method) -> str:
-    """The job's rule of averaging, see `Averaging.of_job`."""
-    return method.averaging.of_job(method.spec, method.config)
+    """The job's rule of averaging: the one that it names, or else the method's own.
+
+    It is `uniform` with differential privacy, under which no silo says how many samples it has.
+    """
+    if method.spec.privacy.differential_privacy is not None:
+        return "uniform"
+    return method.spec.aggregation.weights or method.averaging.by_default(method.config)
 
 
 def _with_parameters(spec: FederatedJobSpec, parameters: ParametersSpec | None) -> FederatedJobSpec:

@@ -12,10 +12,6 @@ from fedsilo.methods.interface import Snapshot
 from fedsilo.methods.state import Scalar
 
 
-def _nothing_more(snapshot: Snapshot) -> Mapping[str, Any]:
-    return {}
-
-
 @dataclass(frozen=True)
 class SharedModel:
     """What a method yields for all silos, the tensors of its snapshots.
@@ -32,7 +28,7 @@ class SharedModel:
     whole: str | None = "its halves read and write the whole model"
     parameters: ParametersSpec | None = None
     architecture: ModelSpec | Callable[[Mapping[str, Scalar]], ModelSpec] | None = None
-    report: Callable[[Snapshot], Mapping[str, Any]] = _nothing_more
+    report: Callable[[Snapshot], Mapping[str, Any]] = lambda snapshot: {}
 
 
 @dataclass(frozen=True)
@@ -70,16 +66,16 @@ class JobModels:
         found = self.shared.architecture
         return found(settings) if callable(found) else found or spec.model
 
-    def personal_architecture(self, spec: FederatedJobSpec) -> ModelSpec:
-        """Architecture of what silos end with, see `left_in_silos`."""
+    def own_architecture(self, spec: FederatedJobSpec) -> ModelSpec:
+        """Architecture of what silos end with, see `in_silos`."""
         return (self.personal and self.personal.architecture) or spec.model
 
-    def left_in_silos(self, spec: FederatedJobSpec) -> bool:
+    def in_silos(self, spec: FederatedJobSpec) -> bool:
         """Whether each silo ends with a model of its own: the method's, or the shared one with its local tensors."""
         parameters = spec.model.parameters
         return self.personal is not None or bool(parameters and parameters.local)
 
-    def hands_out_initial(self, spec: FederatedJobSpec) -> bool:
+    def hand_out_initial(self, spec: FederatedJobSpec) -> bool:
         """Whether tasks carry the initial weights, `INITIAL`: a silo that needs them may not be able to draw them."""
         model = spec.model
         return model.parameters is not None or (model.initial_weights is not None and self.silos_need_initial)

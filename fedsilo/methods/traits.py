@@ -59,15 +59,6 @@ class Averaging:
         """
         return "uniform" if getattr(config, "variant", None) in self.uniform_variants else self.rule
 
-    def of_job(self, spec: FederatedJobSpec, config: BaseModel) -> str:
-        """The job's rule: the one that it names, or else the method's own.
-
-        It is `uniform` with differential privacy, under which no silo says how many samples it has.
-        """
-        if spec.privacy.differential_privacy is not None:
-            return "uniform"
-        return spec.aggregation.weights or self.by_default(config)
-
 
 @dataclass(frozen=True)
 class Kept:

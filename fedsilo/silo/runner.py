@@ -121,9 +121,7 @@ class TaskRunner:
     def _makes_personal(self, task: SiloTask) -> bool:
         """Whether the task's model, with the silo's own tensors, is the model that the silo has from now on."""
         return (
-            task.step == EVALUATE
-            and self.method.models.left_in_silos(self.method.spec)
-            and "model" in task.trees
+            task.step == EVALUATE and self.method.models.in_silos(self.method.spec) and "model" in task.trees
         )
 
     def _run(self, context: LocalContext, task: SiloTask, private: State) -> Reply:
@@ -174,9 +172,7 @@ class TaskRunner:
         """The score of the silo's own model, where it has one."""
         if self.method.models.personal is None or PERSONAL not in private.trees:
             return {}
-        model = context.module(
-            private.tree(PERSONAL), self.method.models.personal_architecture(self.method.spec)
-        )
+        model = context.module(private.tree(PERSONAL), self.method.models.own_architecture(self.method.spec))
         own = evaluate(model, context.validation)
         return {PERSONAL_ACCURACY: own.accuracy}
 

@@ -87,13 +87,13 @@ class Concatenation(Method):
 
     @property
     def models(self) -> JobModels:
-        """One for all silos, of another architecture than the job's."""
-        return JobModels(SharedModel(architecture=self._concatenated))
-
-    def _concatenated(self, settings: Mapping[str, Scalar]) -> ModelSpec:
         """The job's encoder as often as there are clusters, side by side, and one classifier."""
         base = self.spec.model.model_dump(by_alias=True, mode="json", include={"name", "config"})
-        return ModelSpec(name="concatenated", config={"encoders": settings["clusters"], "base": base})
+
+        def concatenated(settings: Mapping[str, Scalar]) -> ModelSpec:
+            return ModelSpec(name="concatenated", config={"encoders": settings["clusters"], "base": base})
+
+        return JobModels(SharedModel(architecture=concatenated))
 
     def check(self) -> list[tuple[str, object, str, str]]:
         """Rounds that add up, and no more clusters than silos."""

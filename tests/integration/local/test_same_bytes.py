@@ -121,7 +121,7 @@ def test_workers_change_no_byte_and_only_methods_that_say_so_leave_models_of_the
 ) -> None:
     wanted = alike(in_one_process / form)
     assert alike(with_workers / form) == wanted
-    kept = (method := registry.bind(spec_of(*JOBS[form]))).models.left_in_silos(method.spec)
+    kept = (method := registry.bind(spec_of(*JOBS[form]))).models.in_silos(method.spec)
     files = [f"silos/{silo}/state/personal.{kind}" for silo in CLASSES for kind in ("json", "safetensors")]
     assert sorted(wanted["silos' own models"]) == (files if kept else [])
 

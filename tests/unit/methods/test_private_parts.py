@@ -234,7 +234,7 @@ def personal_accuracy(spec: FederatedJobSpec, fixture: str, silos: list[LocalSil
     """Mean over the clients' own test data, after their training."""
     npz, architecture = (
         reference_numbers.load(fixture),
-        registry.bind(spec).models.personal_architecture(spec),
+        registry.bind(spec).models.own_architecture(spec),
     )
     scores = []
     for k, (silo, runner) in enumerate(zip(silos, fixture_runners(spec, fixture).values(), strict=True)):
