@@ -63,13 +63,16 @@ if TYPE_CHECKING:
         Step,
     )
     from fedsilo.methods.method import Method
+    from fedsilo.methods.models import JobModels, OwnModel, SharedModel
     from fedsilo.methods.reading import Mean, Sums, Updates
     from fedsilo.methods.state import State, Tree
+    from fedsilo.methods.traits import Averaging, Kept, Tasks, TrainingTraits
     from fedsilo.tasks.interface import LearningTask
     from fedsilo.validation import load_manifest, validate
 
 __all__ = [
     "Assignment",
+    "Averaging",
     "DataInvalid",
     "DeadlineExceeded",
     "Evaluation",
@@ -84,6 +87,8 @@ __all__ = [
     "ImportNotAllowed",
     "JobFailed",
     "JobManifest",
+    "JobModels",
+    "Kept",
     "LearningTask",
     "ManifestInvalid",
     "Mean",
@@ -94,6 +99,7 @@ __all__ = [
     "Model",
     "OneModel",
     "OneModelServer",
+    "OwnModel",
     "Payload",
     "Phase",
     "PolicyRefused",
@@ -101,6 +107,7 @@ __all__ = [
     "Reply",
     "RunResult",
     "ServerContext",
+    "SharedModel",
     "SiloContext",
     "SiloFailed",
     "SiloStep",
@@ -110,10 +117,12 @@ __all__ = [
     "Step",
     "Sums",
     "SweepResult",
+    "Tasks",
     "TrainingBudget",
     "TrainingContext",
     "TrainingData",
     "TrainingOutcome",
+    "TrainingTraits",
     "Tree",
     "Updates",
     "WorkdirConflict",
@@ -178,8 +187,10 @@ _MODULES = {
     ),
     "fedsilo.methods.reading": ("Mean", "Sums", "Updates"),
     "fedsilo.methods.method": ("Method",),
+    "fedsilo.methods.models": ("JobModels", "OwnModel", "SharedModel"),
     "fedsilo.methods.building_blocks.local": ("train_model",),
     "fedsilo.methods.state": ("State", "Tree"),
+    "fedsilo.methods.traits": ("Averaging", "Kept", "Tasks", "TrainingTraits"),
     "fedsilo.tasks.interface": ("LearningTask",),
     "fedsilo.validation": ("load_manifest", "validate"),
 }

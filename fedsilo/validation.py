@@ -15,6 +15,7 @@ from fedsilo.api.allowed_imports import looking_at
 from fedsilo.api.contradictions import PUBLIC_DATASET, TEST_EXAMPLES
 from fedsilo.api.documents import WRITTEN, Contents, Document, documents_of
 from fedsilo.api.faults import ABSENT, Finding
+from fedsilo.api.job import FederatedJobSpec, MethodSpec
 from fedsilo.api.loading import Fault, JobManifest, ManifestFaults, read, understood
 from fedsilo.data.catalogue import check_dataset
 from fedsilo.data.same_examples import share_examples
@@ -146,9 +147,9 @@ def _parameter_findings(method: Method) -> Iterator[Finding]:
     """Parts of a model that the job's method cannot work with."""
     spec = method.spec
     parameters = spec.model.parameters
-    if parameters is not None and method.whole_model is not None:
-        problem = f"is not possible with method {method.name}: {method.whole_model}"
-        remedy = f"remove it, or use {', '.join(_methods_with_parameters())}"
+    if parameters is not None and (why := method.models.shared.whole) is not None:
+        problem = f"is not possible with method {method.name}: {why}"
+        remedy = f"remove it, or use {', '.join(_methods_with_parameters(spec))}"
         written = parameters.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         yield "spec.model.parameters", written, problem, remedy
     if parameters is not None and parameters.local and spec.evaluation.test_dataset is not None:
@@ -157,10 +158,11 @@ def _parameter_findings(method: Method) -> Iterator[Finding]:
         yield "spec.evaluation.testDataset", spec.evaluation.test_dataset, problem, remedy
 
 
-def _methods_with_parameters() -> Iterator[str]:
+def _methods_with_parameters(spec: FederatedJobSpec) -> Iterator[str]:
     for name in registry.names():
         with suppress(FedsiloError):  # a package of somebody else's that does not load
-            if registry.get(name).whole_model is None:
+            other = spec.model_copy(update={"method": MethodSpec(name=name)})
+            if registry.bind(other).models.shared.whole is None:
                 yield name
 
 

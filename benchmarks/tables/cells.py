@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.tables.datasets import DATASETS
 from benchmarks.tables.definition import Chosen, Layer, merged, over
-from fedsilo.api.job import FederatedJob
+from fedsilo.api.job import FederatedJob, FederatedJobSpec
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.silo import Silo
 from fedsilo.errors import FedsiloError
@@ -76,7 +76,7 @@ class Cell:
         if "public" in self.settings:
             spec = over(spec, {"aggregation": {"publicDataset": "public"}})
         spec["data"]["dataset"] = "images"
-        tested = {} if self._divides_the_model else {"testDataset": "test"}
+        tested = {} if self._divides_the_model(spec) else {"testDataset": "test"}
         spec["evaluation"] = {**tested, **spec.get("evaluation", {})}
         job = {"metadata": {"namespace": NAMESPACE, "name": "cell"}, "spec": spec}
         return [*silos, {"apiVersion": "fedsilo.io/v1alpha1", "kind": "FederatedJob", **job}]
@@ -102,10 +102,11 @@ class Cell:
     def _division(self) -> dict[str, Any]:
         return {"silos": self._count, "seed": self.seed, **self.settings["partition"]}
 
-    @property
-    def _divides_the_model(self) -> bool:
+    def _divides_the_model(self, spec: dict[str, Any]) -> bool:
         """Whether silos keep a part of the model, so that nobody else can score it."""
-        return self.method in registry.names() and registry.get(self.method).parameters is not None
+        if self.method not in registry.names():
+            return False
+        return registry.bind(FederatedJobSpec.model_validate(spec)).models.shared.parameters is not None
 
     def _at_aggregator(self, folder: Path) -> list[dict[str, Any]]:
         """The test images, and public ones where the row has some."""

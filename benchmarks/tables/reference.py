@@ -98,9 +98,9 @@ def scored(
     if settings.get("ownModels"):
         history = [*history, _another(history, own_models(manifest, simulation, test))]
     method = registry.bind(spec)
-    if method.parameters is not None:
+    if method.models.shared.parameters is not None:
         return [_of_own_models(line) for line in history], []
-    if not method.yields_model:
+    if not method.models.shared.is_model:
         return history, []
     assert simulation.result is not None
     path = simulation.result.path
@@ -127,7 +127,7 @@ def _another(history: list[Record], accuracy: float) -> Record:
 def own_models(manifest: JobManifest, simulation: Simulation, test: Examples) -> float:
     """Mean accuracy of the silos' own models on the test set."""
     spec = manifest.job.spec
-    architecture = registry.bind(spec).personal_architecture
+    architecture = registry.bind(spec).models.own_architecture(spec)
     network = build_module(architecture, spec.data, seed=0).to(test.features.device)
     found = []
     for private in simulation.private.values():

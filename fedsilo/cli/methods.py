@@ -131,8 +131,8 @@ def describe(method: type[Method]) -> str:
         ["what of that differential privacy covers", *_privacy(bound)],
         [
             "what is kept between rounds",
-            f"  at the aggregator  {method.at_aggregator}",
-            f"  in the silo        {method.in_silo}",
+            f"  at the aggregator  {method.keeps.aggregator}",
+            f"  in the silo        {method.keeps.silo}",
             *_own_model(bound),
         ],
         ["data needed at the aggregator, besides a test set", f"  {_public_data(bound)}"],
@@ -175,7 +175,7 @@ def _public_data(method: Method | None) -> str:
 
 
 def _own_model(method: Method | None) -> Iterator[str]:
-    if method is not None and method.personalises:
+    if method is not None and method.models.personal is not None:
         yield "  A silo's own model never leaves it; the silo finds it as personal.safetensors in its storage."
         yield "  Its accuracy is reported as the silo's policy.personalAccuracy permits."
 
@@ -216,9 +216,9 @@ def _phases(method: Method | None) -> Iterator[str]:
         for phase in method.phases()
     ]
     yield textwrap.indent(columns(rows), "  ")
-    if not method.makes_models:
+    if not method.models.scored:
         return
-    always = method.personalises
+    always = method.models.personal is not None
     when = "after a round, always" if always else "after a round, in a job without evaluation.testDataset"
     yield f"  and an exchange of step evaluate {when}"
 

@@ -40,7 +40,8 @@ def contract(spec: Mapping[str, Any], parameters: int | None) -> dict[str, Any]:
         }
         for phase in [*_preparation(steps), *phases]
     ]
-    by_silos = method.personalises or (method.yields_model and job.evaluation.test_dataset is None)
+    models = method.models
+    by_silos = models.personal is not None or (models.shared.is_model and job.evaluation.test_dataset is None)
     if by_silos:
         rows.append(
             {

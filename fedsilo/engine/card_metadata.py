@@ -34,9 +34,9 @@ def front_matter(method: Method, description: Mapping[str, Any]) -> str:
         "tags": ["federated-learning", method.name, f"fedsilo-task:{kind_of(spec.task)}"],
     }
     pipeline = pipeline_tag(spec)
-    if method.yields_model and pipeline is not None:
+    if method.models.shared.is_model and pipeline is not None:
         fields["pipeline_tag"] = pipeline
-    if method.yields_model and description["metrics"]:
+    if method.models.shared.is_model and description["metrics"]:
         fields["model-index"] = [_results(spec, description, pipeline)]
     text = yaml.dump(fields, Dumper=JsonDumper, sort_keys=False, allow_unicode=True, width=100)
     return f"---\n{text}---\n\n"

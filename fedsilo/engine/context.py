@@ -68,7 +68,7 @@ class JobContext(ServerContext):
             raise MethodError("spec.model.initialWeights: the file was not opened before the job's context")
         found = built_here(spec) if built is None else built
         whole, parts = found.signature, found.parts
-        if method.needs_features and not whole.feature:
+        if method.tasks.needs_features and not whole.feature:
             raise MethodError(
                 f"spec.model.name: {spec.model.name!r}: has no .encoder and .classifier, on whose feature method "
                 f"{method.name} works; give it those, or use another method"

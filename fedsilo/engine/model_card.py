@@ -108,7 +108,7 @@ def write_model_card(
 def model_card(sources: CardSources) -> str:
     """The card's text."""
     parts = [_summary(sources), data_section(sources.spec, sources.schemata, _samples(sources))]
-    if sources.method.makes_models:
+    if sources.method.models.scored:
         parts += [_metrics(sources), _classes(sources)]
     parts += [_making(sources), _rounds(sources), _provenance(sources), _use(sources), _limits(sources)]
     sections = ["\n".join(lines) for lines in parts if lines]
@@ -119,9 +119,9 @@ def _summary(sources: CardSources) -> list[str]:
     spec, method = sources.spec, sources.method
     rounds, silos = counted(len(sources.history), "round"), counted(len(sources.silos), "silo")
     what = escaped(method.title)
-    if method.yields_model:
+    if method.models.shared.is_model:
         what = f"Network `{sources.description['model']['name']}` for {escaped(task_name(spec))}"
-    elif method.personalises:
+    elif method.models.personal is not None:
         what = f"{what}: a network `{spec.model.name}` of each silo's own for {escaped(task_name(spec))}"
     made = f"made by federated learning in {rounds} from the data of {silos}, which stayed where they were."
     return [f"# {escaped(sources.description['job']['name'])}", "", f"{what}, {made}"]
@@ -140,7 +140,7 @@ def _metrics(sources: CardSources) -> list[str]:
     if evaluation.test_dataset is not None:
         where = f"the aggregator's test set `{evaluation.test_dataset}`"
     lines = ["## Metrics", ""]
-    if not sources.method.yields_model:
+    if not sources.method.models.shared.is_model:
         where = "each silo's own validation examples, its own model"
     if not metrics:
         return [*lines, "The model was not scored."]
@@ -173,7 +173,7 @@ def _figure(value: float | None) -> str:
 def _making(sources: CardSources) -> list[str]:
     method, spec = sources.method, sources.spec
     document = spec.model_dump(by_alias=True, mode="json", exclude_none=True)
-    sections = SHOWN_SECTIONS if method.makes_models else ("participation", "privacy")
+    sections = SHOWN_SECTIONS if method.models.scored else ("participation", "privacy")
     shown = {"method": document["method"], **{name: document[name] for name in sections if name in document}}
     paper = [escaped(method.citation), ""] if method.citation else []
     return ["## Method", "", f"{escaped(method.title)}.", "", *paper, *yaml_block(shown)]
@@ -214,10 +214,10 @@ def _provenance(sources: CardSources) -> list[str]:
 
 
 def _use(sources: CardSources) -> list[str]:
-    if sources.method.personalises and not sources.method.yields_model:
+    if sources.method.models.personal is not None and not sources.method.models.shared.is_model:
         found = "Each silo has its model as `personal.safetensors` with `personal.json` in its own storage;"
         return ["## Use", "", found, "`fedsilo.load_model` reads it there. No model leaves a silo."]
-    if not sources.method.yields_model:
+    if not sources.method.models.shared.is_model:
         return ["## Use", "", "`model.json` has the figures as a table, `model.safetensors` as tensors."]
     shape = ", ".join(map(str, sources.spec.data.input_shape))
     inputs = "raw values: the model's preprocessing is part of it" if _preprocessed(sources) else "values"
@@ -248,14 +248,14 @@ def _limit_lines(sources: CardSources) -> Iterator[str]:
     never = [escaped(sources.class_label(label)) for label, recall in enumerate(recalls) if recall == 0]
     if never:
         yield f"It finds no example at all of {', '.join(never[:MAX_CLASSES])}."
-    if sources.method.yields_model:
+    if sources.method.models.shared.is_model:
         if not recalls:
             yield "There is no recall by class here: a class that it never finds would not show."
         if spec.evaluation.test_dataset is None:
             yield "It was scored by the silos that trained it. Of data of other institutions nothing is known."
         else:
             yield f"Its scores hold for data like `{spec.evaluation.test_dataset}`."
-    elif sources.method.personalises:
+    elif sources.method.models.personal is not None:
         yield "Each model was scored by the silo that trained it. Of data of other institutions nothing is known."
     private = spec.privacy.differential_privacy
     if private is None:

@@ -69,7 +69,7 @@ def estimate_traffic(method: Method, silos: Sequence[str]) -> TrafficEstimate:
     phases: dict[tuple[str, str], PhaseTraffic] = {}
     up = down = 0
     with tempfile.TemporaryDirectory() as blobs:
-        rounds = _SyntheticRounds(workflow, context, Path(blobs), method.hands_out_initial)
+        rounds = _SyntheticRounds(workflow, context, Path(blobs), method.models.hand_out_initial(method.spec))
         before: PhaseTraffic | None = None
         for exchange, representative in zip(workflow.exchanges, _representatives(workflow), strict=True):
             phase = exchange.phase

@@ -23,7 +23,7 @@ from fedsilo.engine.result import Released
 from fedsilo.engine.round import OpenRound
 from fedsilo.errors import FedsiloError, MethodError
 from fedsilo.methods.interface import Exchange, ServerHalf, Snapshot
-from fedsilo.methods.method import Method
+from fedsilo.methods.method import Method, averaging_of
 from fedsilo.methods.schedule import participants
 from fedsilo.methods.state import Scalar, State, require_finite
 from fedsilo.transforms.plan import JobPlan
@@ -172,7 +172,7 @@ class Workflow:
 
     def _aggregated(self, received: Received) -> State:
         updates, before = received.updates, received.state
-        read = self._method.reads(updates, self._method.averaging, received.averaged)
+        read = self._method.reads(updates, averaging_of(self._method), received.averaged)
         seen = self.plan.of_method(before.with_trees(**received.saw))
         with self._method_errors("aggregate"):
             context = replace(self._context, prepared=lambda network: self._prepared(before, network))
@@ -241,12 +241,12 @@ class Workflow:
 
     def architecture(self, snapshot: Snapshot) -> ModelSpec:
         """Architecture of that model."""
-        return self._method.architecture(snapshot.settings)
+        return self._method.models.shared_architecture(self._method.spec, snapshot.settings)
 
     def description(self, state: State, snapshot: Snapshot) -> dict[str, Any]:
         """What `model.json` says beside the job's own fields."""
         with self._method_errors("report"):
-            report = dict(self._method.report(snapshot))
+            report = dict(self._method.models.shared.report(snapshot))
         for side in self._sides.values():
             report |= side.described(state)
         return report

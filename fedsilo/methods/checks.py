@@ -5,27 +5,28 @@ from __future__ import annotations
 from fedsilo.api.faults import ABSENT, Finding
 from fedsilo.api.python_reference import PYTHON, python_reference
 from fedsilo.api.text import counted
+from fedsilo.methods.building_blocks.after_another import is_of_existing, trained_by
 from fedsilo.methods.method import Method
 from fedsilo.tasks.interface import OWN
-from fedsilo.tasks.registry import DEFAULT, TASKS, kind_of
+from fedsilo.tasks.registry import DEFAULT, TASKS, kind_of, weighs_classes
 
 
 def check_task(method: Method) -> list[Finding]:
     """The fault of a learning task that the method has no meaning for, or of class weights that no loss would have."""
     task = method.spec.task or DEFAULT
     kind = kind_of(task)
-    if kind in method.tasks:
+    if kind in method.tasks.names:
         return _check_class_weights(method)
     if kind != OWN and kind not in TASKS:
         return []  # which has its own fault
-    able = [name for name in TASKS if name in method.tasks]
-    problem = f"has no meaning for method {method.name}, because {method.tasks_reason}"
+    able = [name for name in TASKS if name in method.tasks.names]
+    problem = f"has no meaning for method {method.name}, because {method.tasks.reason}"
     remedy = f"use {' or '.join(able)}, or another method such as fedavg"
     return [("spec.task.name", task.name, problem, remedy)]
 
 
 def _check_class_weights(method: Method) -> list[Finding]:
-    if not method.weighs_classes or method.learns_by_task:
+    if not weighs_classes(method.spec.task) or method.tasks.learned or len(method.tasks.names) > 1:
         return []
     problem = f"has no meaning for method {method.name}, which has a loss of its own"
     remedy = "remove it, or use another method such as fedavg"
@@ -34,25 +35,23 @@ def _check_class_weights(method: Method) -> list[Finding]:
 
 def check_training(method: Method) -> list[Finding]:
     """Faults of the job's training, of which the method is asked that trains the model."""
-    trained_by = method.trained_by
-    return [
-        *_check_rounds(trained_by),
-        *_check_examples(trained_by),
-        *_check_trainer(trained_by),
-        *_check_optimizer(trained_by),
-        *_check_precision(trained_by),
-    ]
+    trains = trained_by(method)
+    found = [*_check_examples(trains), *_check_trainer(trains)]
+    if is_of_existing(trains):
+        return found  # no step is taken, of whatever kind
+    return [*_check_rounds(trains), *found, *_check_optimizer(trains), *_check_precision(trains)]
 
 
 def _check_rounds(method: Method) -> list[Finding]:
-    if method.spec.training.rounds or method.of_existing:
+    if method.spec.training.rounds:
         return []
     problem = f"is too small: {method.name} has nothing to do without training"
     return [("spec.training.rounds", 0, problem, "use 1 or more")]
 
 
 def _check_examples(method: Method) -> list[Finding]:
-    fewest, minimum = method.fewest_examples, method.spec.privacy.min_samples_per_update
+    spec = method.spec
+    fewest, minimum = method.training.fewest_examples(spec), spec.privacy.min_samples_per_update
     if fewest is None or fewest >= minimum:
         return []
     problem = (
@@ -60,7 +59,7 @@ def _check_examples(method: Method) -> list[Finding]:
         f"{minimum}"
     )
     remedy = "use larger batches, or localEpochs or more localSteps where the job counts steps"
-    return [("spec.training.batchSize", method.spec.training.batch_size, problem, remedy)]
+    return [("spec.training.batchSize", spec.training.batch_size, problem, remedy)]
 
 
 def _check_trainer(method: Method) -> list[Finding]:
@@ -70,32 +69,32 @@ def _check_trainer(method: Method) -> list[Finding]:
     if not trainer.startswith(PYTHON) or python_reference(trainer) is None:
         remedy = "write python:package.module:function, for example python:hospital.training:train"
         return [(field, trainer, "does not name a Python function", remedy)]
-    if method.accepts_trainer:
+    if method.training.accepts_trainer:
         return []
     problem = f"has no meaning in {method.name}, whose silos train with a loss or steps of its own"
     return [(field, trainer, problem, "remove it, or use a method such as fedavg")]
 
 
 def _check_optimizer(method: Method) -> list[Finding]:
-    name = method.spec.training.optimizer.name
-    if name in method.optimizers:
+    name, able = method.spec.training.optimizer.name, method.training.optimizers
+    if name in able:
         return []
     problem = f"has no meaning in {method.name}, which reckons with steps along the gradient"
-    return [("spec.training.optimizer.name", name, problem, f"use {' or '.join(sorted(method.optimizers))}")]
+    return [("spec.training.optimizer.name", name, problem, f"use {' or '.join(sorted(able))}")]
 
 
 def _check_precision(method: Method) -> list[Finding]:
-    precision = method.spec.training.precision
-    if precision != "float16" or method.refuses_float16 is None:
+    precision, why = method.spec.training.precision, method.training.refuses_float16
+    if precision != "float16" or why is None:
         return []
-    problem = f"has no meaning in {method.name}, {method.refuses_float16}"
+    problem = f"has no meaning in {method.name}, {why}"
     return [("spec.training.precision", precision, problem, "use bfloat16 or float32")]
 
 
 def check_public_data(method: Method) -> list[Finding]:
     """The fault of a job that names no public dataset where the method learns from one, or names it for nothing."""
     named, field = method.spec.aggregation.public_dataset, "spec.aggregation.publicDataset"
-    learns, name = method.public_data, method.trained_by.name
+    learns, name = method.public_data, trained_by(method).name
     if learns is not None and named is None:
         problem = f"is not set, and method {name} learns at the aggregator from public {learns}"
         return [(field, ABSENT, problem, "name one of spec.aggregator.datasets that is not the test set")]

@@ -21,6 +21,7 @@ from fedsilo.methods.interface import (
     SiloTask,
     Snapshot,
 )
+from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
 
@@ -48,7 +49,7 @@ class ClsNorm(OneModel):
         "M. Luo, F. Chen, D. Hu, Y. Zhang, J. Liang, J. Feng. No Fear of Heterogeneity: Classifier Calibration for "
         "Federated Learning with Non-IID Data. NeurIPS 2021."
     )
-    whole_model = "the aggregator normalises the classifier"
+    models = JobModels(SharedModel(whole="the aggregator normalises the classifier"))
 
     def server(self) -> ServerHalf[Sums]:
         """The averaging half."""

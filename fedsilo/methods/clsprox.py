@@ -14,6 +14,7 @@ from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.building_blocks.proximal import proximal_loss
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import MethodConfig, Reply, SiloContext, SiloStep, SiloTask
+from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.state import State
 
 
@@ -32,7 +33,7 @@ class ClsProx(FedAvg):
         "M. Luo, F. Chen, D. Hu, Y. Zhang, J. Liang, J. Feng. No Fear of Heterogeneity: Classifier Calibration for "
         "Federated Learning with Non-IID Data. NeurIPS 2021."
     )
-    whole_model = "a silo's classifier is drawn towards the aggregator's"
+    models = JobModels(SharedModel(whole="a silo's classifier is drawn towards the aggregator's"))
     Config = ClsProxConfig
     config: ClsProxConfig
 

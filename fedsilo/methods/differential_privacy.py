@@ -35,7 +35,7 @@ def round_mechanisms(
     names = {method.mechanisms.get(payload.kind) for payload in method.steps().get(step, Step()).payloads}
     found: dict[MechanismName, Mechanism] = {}
     if "DP-SGD" in names:
-        steps = method.local_steps(step)
+        steps = method.training.local_steps(method.spec, step)
         found["DP-SGD"] = Mechanism(noise_multiplier, steps.batch_size / records, steps.number(records))
     if "Gaussian" in names:
         found["Gaussian"] = Mechanism(noise_multiplier)
@@ -124,7 +124,7 @@ def check_hidden(method: Method, batch_norm: str) -> Iterator[Finding]:
         remedy = "use a network with GroupNorm in its place, such as mnist_cnn, or without, such as lenet"
         yield "spec.model.name", method.spec.model.name, f"has BatchNorm, {batch_norm}", remedy
     spec = method.spec
-    if spec.evaluation.test_dataset is None and method.makes_models:
+    if spec.evaluation.test_dataset is None and method.models.scored:
         problem = (
             "is not set, and scores of silos on their own examples have no mechanism that makes them private"
         )

@@ -18,7 +18,9 @@ from fedsilo.methods.building_blocks.own_models import own_model
 from fedsilo.methods.building_blocks.proximal import Distance, proximal_loss
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import PERSONAL, MethodConfig, Reply, SiloContext, SiloStep, SiloTask
+from fedsilo.methods.models import JobModels, OwnModel, SharedModel
 from fedsilo.methods.state import State
+from fedsilo.methods.traits import Averaging, Kept
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -66,12 +68,14 @@ class Ditto(FedAvg):
         "T. Li, S. Hu, A. Beirami, V. Smith. Ditto: Fair and Robust Federated Learning Through Personalization. "
         "ICML 2021."
     )
-    in_silo = "its own model v_k"
+    keeps = Kept(silo="its own model v_k")
     Config: ClassVar[type[MethodConfig]] = DittoConfig
-    default_averaging = "uniform"
-    personalises = True
-    silos_need_initial = True
-    whole_model = "a silo's own model is pulled towards the whole model"
+    averaging = Averaging("uniform")
+    models = JobModels(
+        SharedModel(whole="a silo's own model is pulled towards the whole model"),
+        OwnModel(),
+        silos_need_initial=True,
+    )
     config: PullConfig
 
     def shared_loss(self, silo: SiloContext) -> Loss:

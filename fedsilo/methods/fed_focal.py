@@ -16,6 +16,7 @@ from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import MethodConfig, Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.state import State
+from fedsilo.methods.traits import Tasks
 
 if TYPE_CHECKING:
     from fedsilo.learning.training import Loss
@@ -41,7 +42,7 @@ class FedFocal(FedAvg):
         "D. Sarkar, A. Narang, S. Rai. Fed-Focal Loss for Imbalanced Data Classification in Federated Learning. "
         "arXiv 2020."
     )
-    needs_features = False
+    tasks = Tasks(needs_features=False)
     Config = FedFocalConfig
     config: FedFocalConfig
 

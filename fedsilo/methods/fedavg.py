@@ -7,7 +7,6 @@ Algorithm 1. The averaging weights are n_k / sum of n_k over the silos that took
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
 
 from fedsilo.methods.building_blocks.local import PlainTraining, train_model
 from fedsilo.methods.interface import (
@@ -24,10 +23,11 @@ from fedsilo.methods.interface import (
     Step,
 )
 from fedsilo.methods.method import MechanismName, Method
+from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Mean
 from fedsilo.methods.state import State
-from fedsilo.tasks.interface import EVERY_TASK
-from fedsilo.tasks.registry import kind_of
+from fedsilo.methods.traits import EVERYTHING, Kept, TrainingTraits
+from fedsilo.tasks.registry import kind_of, weighs_classes
 
 
 class OneModelServer:
@@ -59,20 +59,23 @@ class FedAvgServer(OneModelServer):
 class OneModel(Method):
     """The beginning of declarations in which silos train one model and send it, as in FedAvg."""
 
-    at_aggregator = "the model"
-    in_silo = "nothing"
-    whole_model: ClassVar[str | None] = None
+    keeps = Kept()
     Config = MethodConfig
+
+    @property
+    def models(self) -> JobModels:
+        """One for all silos, which need not send all of it."""
+        return JobModels(SharedModel(whole=None))
 
     @property
     def mechanisms(self) -> Mapping[str, MechanismName]:
         """Silos train plainly, likewise."""
-        return {"model": "DP-SGD"} if self.accepts_trainer else {}
+        return {"model": "DP-SGD"} if self.training.accepts_trainer else {}
 
     @property
-    def accepts_trainer(self) -> bool:
+    def training(self) -> TrainingTraits:
         """Silos train plainly, unless a method made from this one gives them another half."""
-        return type(self).silo is OneModel.silo
+        return TrainingTraits(accepts_trainer=type(self).silo is OneModel.silo)
 
     def steps(self) -> Mapping[str, Step]:
         """Silos send whole models."""
@@ -84,7 +87,7 @@ class OneModel(Method):
 
     def silo(self) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on the local loss, starting from w."""
-        plain = kind_of(self.spec.task) == "classification" and not self.weighs_classes
+        plain = kind_of(self.spec.task) == "classification" and not weighs_classes(self.spec.task)
         return {"train": PlainTraining() if plain else train_model}
 
 
@@ -97,8 +100,7 @@ class FedAvg(OneModel):
         "B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Agüera y Arcas. Communication-Efficient Learning of "
         "Deep Networks from Decentralized Data. AISTATS 2017."
     )
-    tasks = EVERY_TASK
-    needs_features = False
+    tasks = EVERYTHING
 
     def server(self) -> ServerHalf[Mean]:
         """The averaging half."""

@@ -16,7 +16,7 @@ from fedsilo.methods.fedavg import FedAvg, FedAvgServer
 from fedsilo.methods.interface import Exchange, MethodConfig, ServerContext, ServerHalf
 from fedsilo.methods.reading import Mean
 from fedsilo.methods.state import State
-from fedsilo.tasks.interface import EVERY_TASK
+from fedsilo.methods.traits import EVERYTHING, Kept
 
 
 class FedAvgMConfig(MethodConfig):
@@ -60,9 +60,8 @@ class FedAvgM(FedAvg):
         "T.-M. H. Hsu, H. Qi, M. Brown. Measuring the Effects of Non-Identical Data Distribution for Federated Visual "
         "Classification. 2019."
     )
-    at_aggregator = "the model and its velocity"
-    tasks = EVERY_TASK
-    needs_features = False
+    keeps = Kept("the model and its velocity")
+    tasks = EVERYTHING
     Config = FedAvgMConfig
     config: FedAvgMConfig
 

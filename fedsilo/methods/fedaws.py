@@ -13,8 +13,10 @@ from pydantic import Field
 
 from fedsilo.methods.fedavg import OneModel, OneModelServer
 from fedsilo.methods.interface import Exchange, MethodConfig, ServerContext, ServerHalf
+from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
+from fedsilo.methods.traits import Tasks
 
 WEIGHT = "classifier.weight"
 MOMENTUM = 0.9
@@ -76,12 +78,9 @@ class FedAwS(OneModel):
     name = "fedaws"
     title = "Averaging with spread class weights"
     citation = "F. X. Yu, A. S. Rawat, A. K. Menon, S. Kumar. Federated Learning with Only Positive Labels. ICML 2020."
-    whole_model = "the aggregator spreads the class weights"
-    tasks = frozenset(("classification",))
-    tasks_reason = "it spreads the weights of classes"
-    needs_features = True
+    models = JobModels(SharedModel(whole="the aggregator spreads the class weights"))
+    tasks = Tasks(reason="it spreads the weights of classes", learned=True)
     Config = FedAwSConfig
-    learns_by_task = True
     config: FedAwSConfig
 
     def server(self) -> ServerHalf[Sums]:

@@ -16,6 +16,7 @@ from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import MethodConfig, Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.state import State
+from fedsilo.methods.traits import ONE_FEATURE, Tasks, TrainingTraits
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,12 +54,10 @@ class FedDecorr(FedAvg):
         "Y. Shi, J. Liang, W. Zhang, V. Y. F. Tan, S. Bai. Towards Understanding and Mitigating Dimensional Collapse "
         "in Heterogeneous Federated Learning. ICLR 2023."
     )
-    tasks = frozenset(("classification", "multilabel", "regression"))
-    tasks_reason = "it decorrelates the dimensions of the one feature of each example"
-    needs_features = True
+    tasks = Tasks(ONE_FEATURE, "it decorrelates the dimensions of the one feature of each example")
     Config = FedDecorrConfig
     config: FedDecorrConfig
-    data_parallel = False  # correlations are those of whole batches
+    training = TrainingTraits(data_parallel=False)  # correlations are those of whole batches
 
     def silo(self) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on the task's loss and beta times the decorrelation."""

@@ -15,8 +15,10 @@ from pydantic import Field
 from fedsilo.methods.fedavg import OneModel, OneModelServer
 from fedsilo.methods.interface import Exchange, MethodConfig, ServerContext, ServerHalf
 from fedsilo.methods.method import PublicData
+from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State
+from fedsilo.methods.traits import Tasks
 
 if TYPE_CHECKING:
     from fedsilo.learning.distilling import Distillation
@@ -95,8 +97,8 @@ class FedDF(OneModel):
     )
     Config = FedDFConfig
     config: FedDFConfig
-    needs_features = False
-    whole_model = "the silos' models answer at the aggregator"
+    tasks = Tasks(needs_features=False)
+    models = JobModels(SharedModel(whole="the silos' models answer at the aggregator"))
     public_data: PublicData | None = "examples"
 
     def server(self) -> ServerHalf[Updates]:

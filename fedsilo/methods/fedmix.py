@@ -17,6 +17,7 @@ from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import MethodConfig, Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.state import State
+from fedsilo.methods.traits import Kept, TrainingTraits
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,12 +54,13 @@ class FedMix(FedAvg):
         "T. Yoon, S. Shin, S. J. Hwang, E. Yang. FedMix: Approximation of Mixup under Mean Augmented Federated "
         "Learning. ICLR 2021."
     )
-    in_silo = "nothing; its means follow from its examples and its seed"
-    needs_features = True
+    keeps = Kept(silo="nothing; its means follow from its examples and its seed")
     Config = FedMixConfig
     config: FedMixConfig
-    refuses_float16 = "whose loss has a gradient in it, which float16 would lose"
-    data_parallel = False  # means are drawn for whole batches
+    training = TrainingTraits(
+        refuses_float16="whose loss has a gradient in it, which float16 would lose",
+        data_parallel=False,  # means are drawn for whole batches
+    )
 
     def silo(self) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on the loss of examples and means."""

@@ -17,6 +17,7 @@ from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import MethodConfig, Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.state import State
+from fedsilo.methods.traits import ONE_FEATURE, Tasks, TrainingTraits
 
 if TYPE_CHECKING:
     from fedsilo.learning.training import Loss
@@ -40,12 +41,10 @@ class FedMMD(FedAvg):
     citation = (
         "X. Yao, C. Huang, L. Sun. Two-Stream Federated Learning: Reduce the Communication Costs. VCIP 2018."
     )
-    tasks = frozenset(("classification", "multilabel", "regression"))
-    tasks_reason = "it compares the one feature of each example with that of another model"
-    needs_features = True
+    tasks = Tasks(ONE_FEATURE, "it compares the one feature of each example with that of another model")
     Config = FedMMDConfig
     config: FedMMDConfig
-    data_parallel = False  # the discrepancy is one of whole batches
+    training = TrainingTraits(data_parallel=False)  # the discrepancy is one of whole batches
 
     def silo(self) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on the task's loss and lambda MMD^2."""

@@ -22,7 +22,7 @@ from fedsilo.methods.fedavg import FedAvg, FedAvgServer
 from fedsilo.methods.interface import Exchange, MethodConfig, ServerContext, ServerHalf
 from fedsilo.methods.reading import Mean
 from fedsilo.methods.state import State
-from fedsilo.tasks.interface import EVERY_TASK
+from fedsilo.methods.traits import EVERYTHING, Kept
 
 
 class FedOptConfig(MethodConfig):
@@ -102,9 +102,8 @@ class FedOpt(FedAvg):
         "S. J. Reddi, Z. Charles, M. Zaheer, Z. Garrett, K. Rush, J. Konečný, S. Kumar, H. B. McMahan. Adaptive "
         "Federated Optimization. ICLR 2021."
     )
-    at_aggregator = "the model and the moments of its change"
-    tasks = EVERY_TASK
-    needs_features = False
+    keeps = Kept("the model and the moments of its change")
+    tasks = EVERYTHING
     Config = FedOptConfig
     config: FedOptConfig
 

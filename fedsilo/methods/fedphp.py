@@ -16,13 +16,16 @@ from fedsilo.methods.building_blocks.inherited import (
     InheritedConfig,
     InheritingServer,
     inherit,
+    inherited_models,
     transfer_loss,
 )
 from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.interface import Reply, ServerHalf, SiloContext, SiloStep, SiloTask
+from fedsilo.methods.models import JobModels
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
+from fedsilo.methods.traits import Kept, TrainingTraits
 
 
 class FedPHPConfig(InheritedConfig):
@@ -50,21 +53,19 @@ class FedPHP(OneModel):
         "X.-C. Li, D.-C. Zhan, Y. Shao, B. Li, S. Song. FedPHP: Federated Personalization with Inherited Private "
         "Models. ECML-PKDD 2021."
     )
-    in_silo = "its private model and how many rounds it took part in"
+    keeps = Kept(silo="its private model and how many rounds it took part in")
     Config = FedPHPConfig
-    personalises = True
-    whole_model = "a silo inherits its private model from the whole model"
     config: FedPHPConfig
 
     @property
-    def silos_need_initial(self) -> bool:
-        """In the released code the initial model is the first teacher."""
-        return self.config.released
+    def models(self) -> JobModels:
+        """The common model, and the private ones."""
+        return inherited_models(self.config)
 
     @property
-    def data_parallel(self) -> bool:
-        """Unless it teaches by MMD, which is one of whole batches."""
-        return self.config.transfer != "mmd"
+    def training(self) -> TrainingTraits:
+        """MMD is one of whole batches."""
+        return TrainingTraits(data_parallel=self.config.transfer != "mmd")
 
     def server(self) -> ServerHalf[Sums]:
         """The averaging half, with Q."""

@@ -31,7 +31,7 @@ from fedsilo.methods.interface import (
 )
 from fedsilo.methods.reading import Mean
 from fedsilo.methods.state import Scalar, State
-from fedsilo.tasks.interface import EVERY_TASK
+from fedsilo.methods.traits import EVERYTHING, Averaging, TrainingTraits
 
 
 class FedProxConfig(MethodConfig):
@@ -80,18 +80,15 @@ class FedProx(FedAvg):
         "T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith. Federated Optimization in Heterogeneous "
         "Networks. MLSys 2020."
     )
-    tasks = EVERY_TASK
-    needs_features = False
+    tasks = EVERYTHING
     Config = FedProxConfig
-    uniform_variants = frozenset(("released",))
+    averaging = Averaging(uniform_variants=("released",))
     config: FedProxConfig
 
     @property
-    def fewest_examples(self) -> int | None:
+    def training(self) -> TrainingTraits:
         """A straggler may do one step."""
-        training = self.spec.training
-        straggling = training.local_steps is not None and self.config.stragglers > 0
-        return training.examples_per_step if straggling else super().fewest_examples
+        return TrainingTraits(sends_after="one step" if self.config.stragglers else "all steps")
 
     def check(self) -> list[Finding]:
         """Stragglers of a round that is of one piece."""

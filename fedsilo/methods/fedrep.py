@@ -21,7 +21,9 @@ from fedsilo.api.parameters import ParametersSpec
 from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import MethodConfig, Reply, SiloContext, SiloStep, SiloTask
+from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.state import State
+from fedsilo.methods.traits import ONE_FEATURE, Averaging, Kept, Tasks, TrainingTraits
 
 if TYPE_CHECKING:
     from torch import nn
@@ -49,23 +51,18 @@ class FedRep(FedAvg):
         "L. Collins, H. Hassani, A. Mokhtari, S. Shakkottai. Exploiting Shared Representations for Personalized "
         "Federated Learning. ICML 2021."
     )
-    at_aggregator = "the encoder"
-    in_silo = "its classifier"
-    parameters = ParametersSpec(local=("classifier.*",))
-    tasks = frozenset(("classification", "multilabel", "regression"))
-    tasks_reason = "a silo's own head is a linear layer on the one feature of each example"
-    needs_features = True
+    keeps = Kept("the encoder", "its classifier")
+    models = JobModels(SharedModel(whole=None, parameters=ParametersSpec(local=("classifier.*",))))
+    tasks = Tasks(ONE_FEATURE, "a silo's own head is a linear layer on the one feature of each example")
     Config = FedRepConfig
-    uniform_variants = frozenset(("map",))
+    averaging = Averaging(uniform_variants=("map",))
     config: FedRepConfig
 
     @property
-    def fewest_examples(self) -> int | None:
-        """Half of the steps are the encoder's, which is sent."""
-        training = self.spec.training
-        if training.local_steps is None or self.config.variant == "map":
-            return super().fewest_examples
-        return math.ceil(training.local_steps / 2) * training.examples_per_step
+    def training(self) -> TrainingTraits:
+        """Half of the steps are the encoder's, which is sent, unless both train together."""
+        together = self.config.variant == "map"
+        return TrainingTraits(sends_after="all steps" if together else "half of the steps")
 
     def silo(self) -> Mapping[str, SiloStep]:
         """h_k from w and its own last value, then w_k from w and h_k."""

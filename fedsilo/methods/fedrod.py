@@ -17,7 +17,9 @@ from pydantic import Field
 from fedsilo.methods.building_blocks.restricted_softmax import class_counts
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import PERSONAL, MethodConfig, Reply, SiloContext, SiloStep, SiloTask
+from fedsilo.methods.models import JobModels, OwnModel, SharedModel
 from fedsilo.methods.state import State, Tree
+from fedsilo.methods.traits import Averaging, Kept
 
 if TYPE_CHECKING:
     from torch import nn
@@ -54,11 +56,12 @@ class FedROD(FedAvg):
         "H.-Y. Chen, W.-L. Chao. On Bridging Generic and Personalized Federated Learning for Image Classification. "
         "ICLR 2022."
     )
-    in_silo = "its private head and its own model"
+    keeps = Kept(silo="its private head and its own model")
     Config = FedRODConfig
-    uniform_variants = frozenset(("map",))
-    personalises = True
-    whole_model = "a silo's own model is the whole model with another classifier"
+    averaging = Averaging(uniform_variants=("map",))
+    models = JobModels(
+        SharedModel(whole="a silo's own model is the whole model with another classifier"), OwnModel()
+    )
     config: FedRODConfig
 
     def silo(self) -> Mapping[str, SiloStep]:

@@ -15,7 +15,9 @@ from pydantic import Field
 from fedsilo.api.job import ModelSpec
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import PERSONAL, MethodConfig, Reply, SiloContext, SiloStep, SiloTask
+from fedsilo.methods.models import JobModels, OwnModel, SharedModel
 from fedsilo.methods.state import State, Tree
+from fedsilo.methods.traits import Averaging, Kept
 
 SHARED, PRIVATE = "shared.", "private."
 """What the names of the mixture's tensors begin with, beside those of its gate."""
@@ -39,23 +41,23 @@ class FLDA(FedAvg):
     citation = (
         "D. Peterson, P. Kanani, V. J. Marathe. Private Federated Learning with Domain Adaptation. 2019."
     )
-    in_silo = "its mixture: the common model as it trained it, its private model, and the gate"
+    keeps = Kept(silo="its mixture: the common model as it trained it, its private model, and the gate")
     Config = FLDAConfig
-    uniform_variants = frozenset(("map",))
-    personalises = True
-    whole_model = "a silo's private model is a whole one"
+    averaging = Averaging(uniform_variants=("map",))
     config: FLDAConfig
 
     @property
-    def personal_architecture(self) -> ModelSpec:
-        """Two models of the job's architecture and a gate between them."""
+    def models(self) -> JobModels:
+        """The common model, and silos' mixtures: two models of the job's architecture and a gate between them."""
         base = self.spec.model.model_dump(by_alias=True, mode="json", include={"name", "config"})
         mixes = "probabilities" if self.config.variant == "paper" else "logits"
-        return ModelSpec(name="gated", config={"base": base, "mixes": mixes})
+        mixture = ModelSpec(name="gated", config={"base": base, "mixes": mixes})
+        return JobModels(SharedModel(whole="a silo's private model is a whole one"), OwnModel(mixture))
 
     def silo(self) -> Mapping[str, SiloStep]:
         """The mixture's cross-entropy trains w_k, the private model and the gate; only w_k is sent."""
         times = 1 if self.config.variant == "paper" else 2
+        architecture = self.models.own_architecture(self.spec)
 
         def train(silo: SiloContext, task: SiloTask, private: State) -> Reply:
             from torch import Tensor, nn
@@ -67,7 +69,7 @@ class FLDA(FedAvg):
             def loss(mixture: nn.Module, features: Tensor, labels: Tensor) -> Tensor:
                 return times * functional.cross_entropy(mixture(features), labels)
 
-            mixture = silo.module(mixed(silo, task.trees["model"], private), self.personal_architecture)
+            mixture = silo.module(mixed(silo, task.trees["model"], private), architecture)
             report = fit(mixture, silo.train, silo.local_training(task), loss=loss)
             own = to_tree(mixture)
             sent = {name.removeprefix(SHARED): a for name, a in own.items() if name.startswith(SHARED)}

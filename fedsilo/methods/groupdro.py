@@ -29,8 +29,10 @@ from fedsilo.methods.interface import (
     SiloTask,
     Step,
 )
+from fedsilo.methods.method import averaging_of
 from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State
+from fedsilo.methods.traits import Averaging, Kept, Tasks, TrainingTraits
 
 FIRST_LOSS = "first_loss"
 """Metric: the loss of a silo's first local step, before the model moved."""
@@ -90,28 +92,23 @@ class GroupDRO(OneModel):
         "S. Sagawa, P. W. Koh, T. B. Hashimoto, P. Liang. Distributionally Robust Neural Networks for Group Shifts. "
         "ICLR 2020."
     )
-    at_aggregator = "the model and each silo's weight"
-    needs_features = False
+    keeps = Kept("the model and each silo's weight")
+    tasks = Tasks(needs_features=False)
     Config = GroupDROConfig
-    default_averaging = "uniform"
+    averaging = Averaging("uniform")
     config: GroupDROConfig
 
     @property
-    def data_parallel(self) -> bool:
-        """Unless examples are mixed with others of their batch."""
-        return self.config.variant == "paper"
-
-    @property
-    def fewest_examples(self) -> int | None:
-        """The first loss is of one batch."""
-        return self.spec.training.examples_per_step
+    def training(self) -> TrainingTraits:
+        """The first loss is of one batch, and of a whole one where examples are mixed with others of theirs."""
+        return TrainingTraits(data_parallel=self.config.variant == "paper", sends_after="one batch")
 
     def check(self) -> list[tuple[str, object, str, str]]:
         """That the job weighs silos by nothing but their losses."""
-        if self.averaging == "uniform":
+        if averaging_of(self) == "uniform":
             return []
         problem = f"has no meaning in {self.name}, whose means weigh silos by their losses"
-        return [("spec.aggregation.weights", self.averaging, problem, "remove it, or write uniform")]
+        return [("spec.aggregation.weights", averaging_of(self), problem, "remove it, or write uniform")]
 
     def steps(self) -> Mapping[str, Step]:
         """The model and one loss more."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar
 
 from fedsilo.api.job import ModelSpec
 from fedsilo.methods.building_blocks.local import train_model
@@ -31,8 +30,10 @@ from fedsilo.methods.interface import (
     Step,
 )
 from fedsilo.methods.method import Method
+from fedsilo.methods.models import JobModels, OwnModel, SharedModel
 from fedsilo.methods.reading import Sums
-from fedsilo.methods.state import Scalar, State
+from fedsilo.methods.state import State
+from fedsilo.methods.traits import Kept, Tasks, TrainingTraits
 
 
 class LocalServer:
@@ -65,15 +66,15 @@ class LocalOnly(Method):
     citation = (
         "V. Smith, C.-K. Chiang, M. Sanjabi, A. Talwalkar. Federated Multi-Task Learning. NeurIPS 2017."
     )
-    at_aggregator = "nothing"
-    in_silo = "its own model"
-    whole_model: ClassVar[str | None] = "nothing is shared"
-    tasks_reason = "silos' own models are scored by accuracy"
+    keeps = Kept("nothing", "its own model")
+    tasks = Tasks(reason="silos' own models are scored by accuracy")
     Config = MethodConfig
-    personalises = True
-    yields_model = False
-    silos_need_initial = True
-    accepts_trainer = True
+    models = JobModels(
+        SharedModel(is_model=False, whole="nothing is shared", architecture=ModelSpec(name="local")),
+        OwnModel(),
+        silos_need_initial=True,
+    )
+    training = TrainingTraits(accepts_trainer=True)
 
     def steps(self) -> Mapping[str, Step]:
         """Silos send figures only."""
@@ -82,10 +83,6 @@ class LocalOnly(Method):
     def phases(self) -> tuple[Phase, ...]:
         """One phase of `spec.training.rounds` rounds, as in FedAvg."""
         return (Phase("train", self.spec.training.rounds, "train"),)
-
-    def architecture(self, settings: Mapping[str, Scalar]) -> ModelSpec:
-        """That of no network: there are no tensors."""
-        return ModelSpec(name=self.name)
 
     def server(self) -> ServerHalf[Sums]:
         """What keeps nothing."""

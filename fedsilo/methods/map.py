@@ -9,21 +9,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fedsilo.methods.building_blocks.inherited import InheritingServer
+from fedsilo.methods.building_blocks.inherited import InheritingServer, inherited_models
 from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.building_blocks.two_stages import (
     CITATION,
     SecondStage,
     TwoStageConfig,
-    fewest_examples,
     first_loss,
     personalise,
     stages,
+    traits_of,
 )
 from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.interface import Reply, ServerHalf, SiloContext, SiloStep, SiloTask
+from fedsilo.methods.models import JobModels
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
+from fedsilo.methods.traits import Averaging, Kept, TrainingTraits
 
 RELEASED = SecondStage(part=0.1, rate=0.2)
 
@@ -34,27 +36,20 @@ class MAP(OneModel):
     name = "map"
     title = "Aggregation by restricted softmax, personalisation by inherited private models"
     citation = CITATION
-    in_silo = "its private model and how many rounds it took part in"
+    keeps = Kept(silo="its private model and how many rounds it took part in")
     Config = TwoStageConfig
-    uniform_variants = frozenset(("paper", "complete"))
-    personalises = True
-    whole_model = "a silo inherits its private model from the whole model"
+    averaging = Averaging(uniform_variants=("paper", "complete"))
     config: TwoStageConfig
 
     @property
-    def silos_need_initial(self) -> bool:
-        """In the released code the initial model is the first teacher."""
-        return self.config.released
+    def models(self) -> JobModels:
+        """The common model, and the private ones."""
+        return inherited_models(self.config)
 
     @property
-    def fewest_examples(self) -> int | None:
-        """Those of the first stage, whose result is sent."""
-        return fewest_examples(self.spec.training, self.config)
-
-    @property
-    def data_parallel(self) -> bool:
-        """Unless it teaches by MMD, which is one of whole batches."""
-        return self.config.transfer != "mmd"
+    def training(self) -> TrainingTraits:
+        """Two stages."""
+        return traits_of(self.config)
 
     def server(self) -> ServerHalf[Sums]:
         """The averaging half, with Q."""

@@ -15,20 +15,19 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel
 
 from fedsilo.api.faults import Finding
-from fedsilo.api.job import FederatedJobSpec, ModelSpec
+from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.parameters import ParametersSpec
-from fedsilo.learning.local_steps import LocalSteps
 from fedsilo.methods.interface import (
     Exchange,
     Phase,
     ServerHalf,
     SiloStep,
-    Snapshot,
     Step,
 )
+from fedsilo.methods.models import JobModels
 from fedsilo.methods.reading import Mean, Sums, read_by
 from fedsilo.methods.state import Scalar
-from fedsilo.tasks.registry import DEFAULT
+from fedsilo.methods.traits import Averaging, Kept, Tasks, TrainingTraits
 from fedsilo.wire import ModelSignature
 
 PublicData = Literal["examples", "labelled examples"]
@@ -41,37 +40,19 @@ MechanismName = Literal["DP-SGD", "Gaussian"]
 class Method(ABC):
     """Base of all methods.
 
-    :cvar at_aggregator: what the server half keeps between rounds, a phrase for people.
-    :cvar in_silo: what the silo half keeps between rounds and never sends, likewise.
-    :cvar uniform_variants: values of `config.variant` with which means are uniform where the job names no rule.
-    :cvar optimizers: names of `spec.training.optimizer` with which its silos' training has a meaning.
-    :cvar refuses_float16: why its silos cannot train with `spec.training.precision: float16`, which scales the loss, a
-        clause after the method's name; None where they can.
-    :cvar whole_model: why every silo must send the whole model, a clause for people; None where the halves work with
-        those tensors that `spec.model.parameters` shares. What a silo half replies is the whole model in any case.
-    :cvar parameters: `spec.model.parameters` of a job that names none; None shares the whole model.
+    :cvar keeps: what the halves keep between rounds.
     :cvar Config: what `spec.method.config` may hold; annotate `config` with the same class.
-    :cvar tasks: learning tasks that the method has a meaning for: names, and `own` for those of a job's own package.
-    :cvar tasks_reason: why the others are refused, a phrase after "because".
-    :cvar needs_features: whether the model must be an encoder with a classifier; otherwise any module will do.
-    :ivar spec: the job's specification, with the method's `parameters` where it names none.
+    :cvar tasks: learning tasks that the method has a meaning for.
+    :ivar spec: the job's specification, with the `parameters` of the method's models where it names none.
     :ivar config: the job's configuration of the method.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     citation: ClassVar[str]
-    at_aggregator: ClassVar[str]
-    in_silo: ClassVar[str]
-    uniform_variants: ClassVar[frozenset[str]] = frozenset()
-    optimizers: ClassVar[frozenset[str]] = frozenset({"sgd", "adam", "adamw"})
-    refuses_float16: ClassVar[str | None] = None
-    whole_model: ClassVar[str | None] = "its halves read and write the whole model"
-    parameters: ClassVar[ParametersSpec | None] = None
+    keeps: ClassVar[Kept]
     Config: ClassVar[type[BaseModel]]
-    tasks: ClassVar[frozenset[str]] = frozenset(("classification",))
-    tasks_reason: ClassVar[str] = "it is made for examples of exactly one class each"
-    needs_features: ClassVar[bool] = True
+    tasks: ClassVar[Tasks] = Tasks()
 
     spec: FederatedJobSpec
     config: BaseModel
@@ -80,11 +61,10 @@ class Method(ABC):
         """A subclass states its own tasks, or has the default: with another loss it means something else."""
         super().__init_subclass__()
         cls.tasks = cls.__dict__.get("tasks", Method.tasks)
-        cls.needs_features = cls.__dict__.get("needs_features", Method.needs_features)
 
     def __init__(self, spec: FederatedJobSpec, config: BaseModel) -> None:
-        self.spec = _with_parameters(spec, self.parameters)
-        self.config = config
+        self.spec, self.config = spec, config
+        self.spec = _with_parameters(spec, self.models.shared.parameters)
 
     @abstractmethod
     def steps(self) -> Mapping[str, Step]:
@@ -103,9 +83,9 @@ class Method(ABC):
         """The silo half: a function for each step."""
 
     @property
-    def default_averaging(self) -> str:
-        """Rule of averaging where the job names none: `samples`, or `uniform` in `uniform_variants`."""
-        return "uniform" if getattr(self.config, "variant", None) in self.uniform_variants else "samples"
+    def averaging(self) -> Averaging:
+        """The rule by which means weight silos where the job names none; by default by samples."""
+        return Averaging()
 
     @property
     def reads(self) -> type[Mean]:
@@ -131,34 +111,15 @@ class Method(ABC):
         """
         return {}
 
-    def local_steps(self, step: str) -> LocalSteps:
-        """Steps of training that a silo takes in a round of this step: what its silo half counts, and what is charged
-        where they are private. A silo half that trains by a plan with other steps has its declaration give those.
-        """
-        return LocalSteps.of(self.spec.training)
+    @property
+    def training(self) -> TrainingTraits:
+        """How its silos train; by default with a loss or steps of its own, by the job's plan."""
+        return TrainingTraits()
 
     @property
-    def personalises(self) -> bool:
-        """Whether silos come to hold models of their own, of `personal_architecture`, in the private tree `PERSONAL`.
-
-        The engine scores them in the silos and never asks for them.
-        """
-        return False
-
-    @property
-    def yields_model(self) -> bool:
-        """Whether the method ends in a model for all silos, which aggregator or silos score."""
-        return True
-
-    @property
-    def makes_models(self) -> bool:
-        """Whether there is anything to score, a model for all silos or models of their own."""
-        return self.yields_model or self.personalises
-
-    @property
-    def silos_need_initial(self) -> bool:
-        """Whether the silo half calls `SiloContext.initial_model`."""
-        return False
+    def models(self) -> JobModels:
+        """What it yields for all silos, and models of their own; by default one of the job's architecture for all."""
+        return JobModels()
 
     @property
     def public_data(self) -> PublicData | None:
@@ -168,18 +129,6 @@ class Method(ABC):
         """
         return None
 
-    @property
-    def hands_out_initial(self) -> bool:
-        """Whether tasks carry the initial weights, `INITIAL`: a silo that needs them may not be able to draw them."""
-        model = self.spec.model
-        return model.parameters is not None or (model.initial_weights is not None and self.silos_need_initial)
-
-    @property
-    def leaves_personal_models(self) -> bool:
-        """Whether each silo ends with a model of its own: the method's, or the shared one with its local tensors."""
-        parameters = self.spec.model.parameters
-        return self.personalises or bool(parameters and parameters.local)
-
     def dimensions(self, signature: ModelSignature, settings: Mapping[str, Scalar]) -> Mapping[str, int]:
         """Values of the symbolic dimensions; `classes` and `feature` (width of the classifier's input) always.
 
@@ -188,80 +137,14 @@ class Method(ABC):
         """
         return {"classes": signature.classes or self.spec.data.class_count, "feature": signature.feature}
 
-    def architecture(self, settings: Mapping[str, Scalar]) -> ModelSpec:
-        """Architecture of the model that the method yields; the job's own unless the method builds another.
-
-        :param settings: those of the snapshot.
-        """
-        return self.spec.model
-
-    @property
-    def personal_architecture(self) -> ModelSpec:
-        """Architecture of the silos' own models; the job's own unless the method builds another."""
-        return self.spec.model
-
-    def report(self, snapshot: Snapshot) -> Mapping[str, Any]:
-        """What `model.json` says of the result for people, as plain JSON values; by default nothing more."""
-        return {}
-
     def check(self) -> list[Finding]:
         """Faults of the job that the method alone can find; `checks` has those that follow from what it declares."""
         return []
 
     @property
-    def trained_by(self) -> Method:
-        """The method that trains the model: this one, unless it comes after another."""
-        return self
-
-    @property
-    def of_existing(self) -> bool:
-        """Whether the job trains nothing, so that its initial weights are the model."""
-        return False
-
-    @property
-    def accepts_trainer(self) -> bool:
-        """Whether `spec.training.trainer` may take the place of its silos' training: that they train on the task's loss
-        alone, from the model that they are given, and send what comes of it.
-        """
-        return False
-
-    @property
     def fewest_examples(self) -> int | None:
-        """Fewest examples that an update of training may follow from in a silo that holds more; None where all count.
-
-        Each must be one of many in whatever a silo sends: see `_check_examples`, the silo's policy, and `fit`.
-        """
-        training = self.spec.training
-        return None if training.local_steps is None else training.local_steps * training.examples_per_step
-
-    @property
-    def data_parallel(self) -> bool:
-        """Whether several processes of a silo may share its batches: that its steps train by `fit` alone, whose losses
-        are means over examples and change nothing beside the model.
-        """
-        return True
-
-    @property
-    def averaging(self) -> str:
-        """The job's rule of averaging: the one that it names, or else the method's own.
-
-        It is `uniform` with differential privacy, under which no silo says how many samples it has.
-        """
-        if self.spec.privacy.differential_privacy is not None:
-            return "uniform"
-        return self.spec.aggregation.weights or self.default_averaging
-
-    @property
-    def weighs_classes(self) -> bool:
-        """Whether the job has the learning task's loss weigh classes; of an own task that is its own business."""
-        return (self.spec.task or DEFAULT).config.get("classWeights") is not None
-
-    @property
-    def learns_by_task(self) -> bool:
-        """Whether silos train by the learning task's loss, so that it may weigh classes: what is made for several tasks
-        takes theirs.
-        """
-        return len(self.tasks) > 1
+        """Fewest examples that an update of training may follow from in this job, see `training`."""
+        return self.training.fewest_examples(self.spec)
 
     def silo_settings(self, exchange: Exchange, silo: str) -> Mapping[str, Scalar]:
         """Settings of a silo's task that are others than those of the other silos, as the job alone determines them.
@@ -273,6 +156,16 @@ class Method(ABC):
         :param silo: reference `namespace/name`.
         """
         return {}
+
+
+def averaging_of(method: Method) -> str:
+    """The job's rule of averaging: the one that it names, or else the method's own.
+
+    It is `uniform` with differential privacy, under which no silo says how many samples it has.
+    """
+    if method.spec.privacy.differential_privacy is not None:
+        return "uniform"
+    return method.spec.aggregation.weights or method.averaging.by_default(method.config)
 
 
 def _with_parameters(spec: FederatedJobSpec, parameters: ParametersSpec | None) -> FederatedJobSpec:

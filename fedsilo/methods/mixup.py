@@ -13,6 +13,7 @@ from fedsilo.methods.building_blocks.mixing import MixupConfig, mixup_loss
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.state import State
+from fedsilo.methods.traits import Tasks, TrainingTraits
 
 
 class Mixup(FedAvg):
@@ -21,10 +22,10 @@ class Mixup(FedAvg):
     name = "mixup"
     title = "Federated averaging with mixed examples"
     citation = "H. Zhang, M. Cisse, Y. N. Dauphin, D. Lopez-Paz. mixup: Beyond Empirical Risk Minimization. ICLR 2018."
-    needs_features = False
+    tasks = Tasks(needs_features=False)
     Config = MixupConfig
     config: MixupConfig
-    data_parallel = False  # examples are mixed with others of their batch
+    training = TrainingTraits(data_parallel=False)  # examples are mixed with others of their batch
 
     def silo(self) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on mixtures."""

@@ -19,6 +19,7 @@ from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import MethodConfig, Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.state import State
+from fedsilo.methods.traits import ONE_FEATURE, Kept, Tasks
 
 if TYPE_CHECKING:
     from fedsilo.learning.training import Loss
@@ -53,10 +54,8 @@ class Moon(FedAvg):
     name = "moon"
     title = "Model-contrastive federated learning"
     citation = "Q. Li, B. He, D. Song. Model-Contrastive Federated Learning. CVPR 2021."
-    in_silo = "the model of its last training, or of as many as previousModels says"
-    tasks = frozenset(("classification", "multilabel", "regression"))
-    tasks_reason = "it draws the one feature of each example towards those of other models"
-    needs_features = True
+    keeps = Kept(silo="the model of its last training, or of as many as previousModels says")
+    tasks = Tasks(ONE_FEATURE, "it draws the one feature of each example towards those of other models")
     Config = MoonConfig
     config: MoonConfig
 

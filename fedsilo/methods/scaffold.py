@@ -30,9 +30,10 @@ from fedsilo.methods.interface import (
     SiloTask,
     Step,
 )
+from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Mean, Sums, Updates
 from fedsilo.methods.state import State
-from fedsilo.tasks.interface import EVERY_TASK
+from fedsilo.methods.traits import EVERYTHING, SGD, Averaging, Kept, TrainingTraits
 
 RULES: Mapping[str, ControlVariateRule] = {
     "paper": ControlVariateRule(),
@@ -71,14 +72,12 @@ class Scaffold(OneModel):
         "S. P. Karimireddy, S. Kale, M. Mohri, S. J. Reddi, S. U. Stich, A. T. Suresh. SCAFFOLD: Stochastic Controlled "
         "Averaging for Federated Learning. ICML 2020."
     )
-    at_aggregator = "the model and the control variate c"
-    in_silo = "its control variate c_k"
-    optimizers = frozenset({"sgd"})
-    whole_model = "a control variate belongs to every learned tensor"
-    tasks = EVERY_TASK
-    needs_features = False
+    keeps = Kept("the model and the control variate c", "its control variate c_k")
+    training = TrainingTraits(SGD)
+    models = JobModels(SharedModel(whole="a control variate belongs to every learned tensor"))
+    tasks = EVERYTHING
     Config = ScaffoldConfig
-    uniform_variants = frozenset(("paper", "released", "feddyn"))
+    averaging = Averaging(uniform_variants=("paper", "released", "feddyn"))
     config: ScaffoldConfig
 
     def steps(self) -> Mapping[str, Step]:

@@ -13,16 +13,16 @@ from pydantic import Field
 
 from fedsilo.methods.building_blocks.control_variates import MAP_CODE, ControlVariateRule, train_controlled
 from fedsilo.methods.building_blocks.controlled_averaging import BY_STEPS, ControlledServer
-from fedsilo.methods.building_blocks.inherited import with_drawn_part
+from fedsilo.methods.building_blocks.inherited import inherited_models, with_drawn_part
 from fedsilo.methods.building_blocks.local_steps import stepping
 from fedsilo.methods.building_blocks.two_stages import (
     CITATION,
     SecondStage,
     TwoStageConfig,
-    fewest_examples,
     first_loss,
     personalise,
     stages,
+    traits_of,
 )
 from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.interface import (
@@ -36,8 +36,10 @@ from fedsilo.methods.interface import (
     SiloTask,
     Step,
 )
+from fedsilo.methods.models import JobModels
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
+from fedsilo.methods.traits import SGD, Averaging, Kept, TrainingTraits
 
 RELEASED = SecondStage(part=0.2, rate=0.5)
 
@@ -71,29 +73,23 @@ class ScaMAP(OneModel):
     name = "scamap"
     title = "MAP with control variates"
     citation = CITATION
-    at_aggregator = "the model and the control variate c"
-    in_silo = "its private model, its control variate c_k and how many rounds it took part in"
-    optimizers = frozenset({"sgd"})
+    keeps = Kept(
+        "the model and the control variate c",
+        "its private model, its control variate c_k and how many rounds it took part in",
+    )
     Config = ScaMAPConfig
-    default_averaging = "uniform"
-    personalises = True
-    whole_model = "a silo inherits its private model from the whole model"
+    averaging = Averaging("uniform")
     config: ScaMAPConfig
 
     @property
-    def silos_need_initial(self) -> bool:
-        """In the released code the initial model is the first teacher."""
-        return self.config.released
+    def models(self) -> JobModels:
+        """The common model, and the private ones."""
+        return inherited_models(self.config)
 
     @property
-    def fewest_examples(self) -> int | None:
-        """Those of the first stage, whose result is sent."""
-        return fewest_examples(self.spec.training, self.config)
-
-    @property
-    def data_parallel(self) -> bool:
-        """Unless it teaches by MMD, which is one of whole batches."""
-        return self.config.transfer != "mmd"
+    def training(self) -> TrainingTraits:
+        """Two stages, of which the first corrects gradients."""
+        return replace(traits_of(self.config), optimizers=SGD)
 
     def steps(self) -> Mapping[str, Step]:
         """The model and the number of steps of the first stage, from which the variate's change follows."""

@@ -23,8 +23,10 @@ from fedsilo.methods.building_blocks.restricted_softmax import (
 from fedsilo.methods.building_blocks.two_stages import CITATION
 from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.interface import MethodConfig, Reply, ServerHalf, SiloContext, SiloStep, SiloTask, Step
+from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
+from fedsilo.methods.traits import SGD, Averaging, Kept, TrainingTraits
 
 SCALINGS: Mapping[str, Scaling] = {"paper": "mask", "released": "sole", "released-mask": "mask"}
 
@@ -57,12 +59,11 @@ class ScaRS(OneModel):
     name = "scars"
     title = "Stochastic controlled averaging with restricted softmax"
     citation = CITATION
-    at_aggregator = "the model and the control variate c"
-    in_silo = "its control variate c_k"
-    optimizers = frozenset({"sgd"})
-    whole_model = "a control variate belongs to every learned tensor"
+    keeps = Kept("the model and the control variate c", "its control variate c_k")
+    training = TrainingTraits(SGD)
+    models = JobModels(SharedModel(whole="a control variate belongs to every learned tensor"))
     Config = ScaRSConfig
-    default_averaging = "uniform"
+    averaging = Averaging("uniform")
     config: ScaRSConfig
 
     def steps(self) -> Mapping[str, Step]:

@@ -13,8 +13,8 @@ from fedsilo.methods.method import Method
 
 def check_selection(method: Method) -> Iterator[Finding]:
     """Faults of `spec.evaluation.best`, `checkpoints`, `patience`, and of metrics where no model is for all silos."""
-    evaluation = method.spec.evaluation
-    if evaluation.metrics and method.personalises and not method.yields_model:
+    evaluation, models = method.spec.evaluation, method.models
+    if evaluation.metrics and models.personal is not None and not models.shared.is_model:
         problem = f"are of a model for all silos, and {method.name} yields none"
         yield (
             "spec.evaluation.metrics",
@@ -22,9 +22,9 @@ def check_selection(method: Method) -> Iterator[Finding]:
             problem,
             f"remove them: {PERSONAL_ACCURACY} is always reported",
         )
-    names = reported(method.spec) if method.yields_model else ()
+    names = reported(method.spec) if models.shared.is_model else ()
     if evaluation.best is not None and names is not None:
-        known = (*names, *([PERSONAL_ACCURACY] if method.personalises else []))
+        known = (*names, *([PERSONAL_ACCURACY] if models.personal is not None else []))
         metric = evaluation.best.metric
         if metric not in known:
             problem = "is no figure that this job's evaluations report"

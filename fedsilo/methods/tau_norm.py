@@ -30,6 +30,7 @@ from fedsilo.methods.interface import (
 )
 from fedsilo.methods.reading import Mean
 from fedsilo.methods.state import State
+from fedsilo.methods.traits import Kept
 
 Read = TypeVar("Read", bound=Mean)
 
@@ -92,8 +93,7 @@ class TauNorm(AfterAnother):
         "B. Kang, S. Xie, M. Rohrbach, Z. Yan, A. Gordo, J. Feng, Y. Kalantidis. Decoupling Representation and "
         "Classifier for Long-Tailed Recognition. ICLR 2020."
     )
-    at_aggregator = "what the method before keeps"
-    in_silo = "what the method before keeps"
+    keeps = Kept("what the method before keeps", "what the method before keeps")
     Config = TauNormConfig
     config: TauNormConfig
 

@@ -46,7 +46,7 @@ class PersonalModel:
         A full disk is only logged: the next task tries again.
         """
         tree = private.trees.get(PERSONAL)
-        if tree is None or not self.method.leaves_personal_models:
+        if tree is None or not self.method.models.in_silos(self.method.spec):
             return
         try:
             self._write(tree, _preprocessing(private))
@@ -96,7 +96,7 @@ class PersonalModel:
     def _description(self, digest: str, described: Mapping[str, object]) -> dict[str, object]:
         spec = self.method.spec
         return {
-            "model": self.method.personal_architecture.described(),
+            "model": self.method.models.own_architecture(spec).described(),
             "data": spec.data.model_dump(by_alias=True, mode="json", exclude_none=True),
             "method": spec.method.model_dump(by_alias=True, mode="json"),
             "silo": self.silo,

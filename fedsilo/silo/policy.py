@@ -36,7 +36,7 @@ class Departure:
     :param kinds: payload kinds.
     :param size: bytes of tensors, as far as they are known.
     :param round: that it is an answer in; None where a job as a whole is asked about.
-    :param examples: fewest that an update of training may follow from, `Method.fewest_examples`.
+    :param examples: fewest that an update of training may follow from, `TrainingTraits.fewest_examples`.
     """
 
     kinds: Collection[str]
@@ -100,7 +100,7 @@ def declared(spec: FederatedJobSpec) -> Departure | None:
         known = [
             [p for p in step.payloads if p.kind != "model" or not spec.upload.is_encoded] for step in steps
         ]
-        examples = method.fewest_examples
+        examples = method.training.fewest_examples(spec)
         sizes = [sum(_least(payload, spec.data.class_count) for payload in payloads) for payloads in known]
     except FedsiloError:
         raise

@@ -34,6 +34,11 @@ def kind_of(spec: LearningTaskSpec | None) -> str:
     return OWN if name.startswith(PYTHON) else name
 
 
+def weighs_classes(spec: LearningTaskSpec | None) -> bool:
+    """Whether the job has the task's loss weigh classes; of an own task that is its own business."""
+    return (spec or DEFAULT).config.get("classWeights") is not None
+
+
 def metrics_of(spec: LearningTaskSpec | None) -> tuple[str, ...]:
     """What a silo may say of a model that it scores, unless the job asks for more: default metrics and the loss.
 

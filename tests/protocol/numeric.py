@@ -24,6 +24,7 @@ from fedsilo.methods.interface import (
 from fedsilo.methods.method import Method
 from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State, Tree
+from fedsilo.methods.traits import Kept
 
 KIND = "averaged_gradients"
 
@@ -32,7 +33,7 @@ class Chain(Method):
     """Each silo sends a link from its private state to the next one: the token before and the token after."""
 
     name, title, citation = "chain", "Chain", ""
-    at_aggregator, in_silo = "each silo's last link", "its last token"
+    keeps = Kept("each silo's last link", "its last token")
     Config = MethodConfig
 
     def steps(self) -> Mapping[str, Step]:

@@ -156,7 +156,7 @@ def _payloads(spec: FederatedJobSpec) -> list[str]:
         return [f"  not known here: method {name} is not installed; the guard holds to policy.payloadKinds"]
     lines = [f"  {kind}: {describe_kind(kind).meaning}" for kind in departure.kinds]
     lines.append("  metrics: single numbers, such as accuracy and loss on the silo's data")
-    if registry.bind(spec).personalises:
+    if registry.bind(spec).models.personal is not None:
         lines.append("  of the silo's own model: its accuracy at most, as policy.personalAccuracy says")
     return lines
 

@@ -12,13 +12,14 @@ from dataclasses import replace
 from pydantic import Field
 
 from fedsilo.api.faults import ABSENT, Fault, Finding, ManifestFaults
-from fedsilo.api.job import FederatedJobSpec, MethodSpec, ModelSpec
-from fedsilo.learning.local_steps import LocalSteps
+from fedsilo.api.job import FederatedJobSpec, MethodSpec
 from fedsilo.methods import registry
 from fedsilo.methods.interface import Exchange, MethodConfig, Phase, SiloStep, Step
 from fedsilo.methods.method import MechanismName, Method, PublicData
+from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Mean, Sums, Updates
 from fedsilo.methods.state import Scalar
+from fedsilo.methods.traits import TrainingTraits
 from fedsilo.wire import ModelSignature
 
 AFTER = "spec.method.config.after"
@@ -51,13 +52,13 @@ class AfterAnother(Method):
 
         :raises ManifestFaults: when there is none of the name, it does not take the settings, or nothing may follow it.
         """
-        super().__init__(spec, config)
         try:
-            self.before = registry.bind(self.spec.model_copy(update={"method": config.after}))
+            self.before = registry.bind(spec.model_copy(update={"method": config.after}))
         except ManifestFaults as error:
             raise ManifestFaults(
                 replace(fault, path=_under_after(fault.path)) for fault in error.faults
             ) from error
+        super().__init__(spec, config)
         if (wrong := self._unfit()) is not None:
             raise ManifestFaults(
                 [Fault("", f"method {self.name}", f"{AFTER}.name", config.after.name, *wrong)]
@@ -65,11 +66,10 @@ class AfterAnother(Method):
 
     def _unfit(self) -> tuple[str, str] | None:
         """Why the method before cannot stand there, and the remedy."""
-        before = self.before
-        builds_another = type(before).architecture is not Method.architecture
-        if builds_another or not before.yields_model or before.parameters is not None:
+        yielded = self.before.models.shared
+        if yielded.architecture is not None or not yielded.is_model or yielded.parameters is not None:
             return "does not yield one model", "use fedavg or a method like it"
-        if self.name in names_of(before):
+        if self.name in names_of(self.before):
             return f"would come after {self.name} itself", f"name {self.name} once"
         return None
 
@@ -77,11 +77,6 @@ class AfterAnother(Method):
     def of_existing(self) -> bool:
         """Whether nothing comes before: no round of training, so that the job's initial weights are the model."""
         return self.spec.training.rounds == 0 and not isinstance(self.before, AfterAnother)
-
-    @property
-    def trained_by(self) -> Method:
-        """As the method before, where there is one."""
-        return self if self.of_existing else self.before.trained_by
 
     def steps(self) -> Mapping[str, Step]:
         """Those of the method before."""
@@ -105,9 +100,10 @@ class AfterAnother(Method):
         """Those of the method before."""
         return {} if self.of_existing else self.before.mechanisms
 
-    def local_steps(self, step: str) -> LocalSteps:
-        """Local steps of the method before, which alone trains in silos."""
-        return self.before.local_steps(step)
+    @property
+    def training(self) -> TrainingTraits:
+        """As in the method before, which alone trains in silos."""
+        return self.before.training
 
     @property
     def public_data(self) -> PublicData | None:
@@ -115,34 +111,9 @@ class AfterAnother(Method):
         return None if self.of_existing else self.before.public_data
 
     @property
-    def personalises(self) -> bool:
-        """As the method before."""
-        return self.before.personalises
-
-    @property
-    def personal_architecture(self) -> ModelSpec:
-        """As the method before."""
-        return self.before.personal_architecture
-
-    @property
-    def silos_need_initial(self) -> bool:
-        """As the method before."""
-        return self.before.silos_need_initial
-
-    @property
-    def data_parallel(self) -> bool:
-        """As the method before."""
-        return self.before.data_parallel
-
-    @property
-    def accepts_trainer(self) -> bool:
-        """As the method before."""
-        return self.before.accepts_trainer
-
-    @property
-    def fewest_examples(self) -> int | None:
-        """As the method before."""
-        return self.before.fewest_examples
+    def models(self) -> JobModels:
+        """As in the method before, and the model for all silos as this one has changed it, which needs all of it."""
+        return replace(self.before.models, shared=SharedModel())
 
     def dimensions(self, signature: ModelSignature, settings: Mapping[str, Scalar]) -> Mapping[str, int]:
         """Those of the method before."""
@@ -157,8 +128,8 @@ class AfterAnother(Method):
         faults = [(_under_after(fault[0]), *fault[1:]) for fault in self.before.check()]
         if self.of_existing:
             faults += self._check_existing()
-        rule = self.before.default_averaging
-        if rule != self.default_averaging and self.spec.aggregation.weights is None:
+        rule = self.before.averaging.by_default(self.before.config)
+        if rule != self.averaging.by_default(self.config) and self.spec.aggregation.weights is None:
             problem = f"is not set, and {self.before.name} averages by the rule {rule}"
             faults.append(("spec.aggregation.weights", ABSENT, problem, f"write {rule} here"))
         return faults
@@ -176,6 +147,18 @@ class AfterAnother(Method):
 def _under_after(path: str) -> str:
     """Where the job has that field of the method before."""
     return path.replace("spec.method", AFTER, 1)
+
+
+def trained_by(method: Method) -> Method:
+    """The method that trains the model: this one, unless it comes after another."""
+    while isinstance(method, AfterAnother) and not method.of_existing:
+        method = method.before
+    return method
+
+
+def is_of_existing(method: Method) -> bool:
+    """Whether the job trains nothing, so that its initial weights are the model."""
+    return isinstance(method, AfterAnother) and method.of_existing
 
 
 def names_of(method: Method) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from fedsilo.methods.interface import (
     SiloContext,
     SiloTask,
 )
+from fedsilo.methods.models import JobModels, OwnModel, SharedModel
 from fedsilo.methods.state import State, Tree
 
 if TYPE_CHECKING:
@@ -65,6 +66,12 @@ class InheritedConfig(MethodConfig):
     def released(self) -> bool:
         """Whether private models are those of the released code."""
         return False
+
+
+def inherited_models(config: InheritedConfig) -> JobModels:
+    """The common model, and the private ones; in the released code the initial model is the first teacher."""
+    shared = SharedModel(whole="a silo inherits its private model from the whole model")
+    return JobModels(shared, OwnModel(), silos_need_initial=config.released)
 
 
 class InheritingServer(FedAvgServer):

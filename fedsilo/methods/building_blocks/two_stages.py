@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from pydantic import Field
 
-from fedsilo.api.training import TrainingSpec
 from fedsilo.methods.building_blocks.inherited import InheritedConfig, inherit, transfer_loss
 from fedsilo.methods.building_blocks.restricted_softmax import (
     Scaling,
@@ -24,6 +23,7 @@ from fedsilo.methods.building_blocks.restricted_softmax import (
 )
 from fedsilo.methods.interface import PERSONAL, SiloContext, SiloTask
 from fedsilo.methods.state import State
+from fedsilo.methods.traits import TrainingTraits
 
 if TYPE_CHECKING:
     from fedsilo.learning.training import LocalTraining, Loss
@@ -82,12 +82,12 @@ class SecondStage:
     rate: float
 
 
-def fewest_examples(training: TrainingSpec, config: TwoStageConfig) -> int | None:
-    """Fewest examples that w_k may follow from where the job counts steps: those of the first stage alone."""
-    if training.local_steps is None:
-        return None
-    steps = training.local_steps if config.released else math.ceil(training.local_steps / 2)
-    return steps * training.examples_per_step
+def traits_of(config: TwoStageConfig) -> TrainingTraits:
+    """How silos train: what is sent follows from the first stage alone, and MMD is one of whole batches."""
+    return TrainingTraits(
+        data_parallel=config.transfer != "mmd",
+        sends_after="all steps" if config.released else "half of the steps",
+    )
 
 
 def first_loss(silo: SiloContext, config: TwoStageConfig) -> Loss:

@@ -12,6 +12,7 @@ from fedsilo.methods.ccvr.config import COVARIANCE, MOMENT, STATISTICS, CCVRConf
 from fedsilo.methods.interface import Payload, Phase, ServerHalf, SiloStep, Step
 from fedsilo.methods.method import MechanismName
 from fedsilo.methods.reading import Mean, Updates
+from fedsilo.methods.traits import Kept
 from fedsilo.wire.combine import Added, CountedMean
 
 
@@ -24,8 +25,7 @@ class CCVR(AfterAnother):
         "M. Luo, F. Chen, D. Hu, Y. Zhang, J. Liang, J. Feng. No Fear of Heterogeneity: Classifier Calibration for "
         "Federated Learning with Non-IID Data. NeurIPS 2021."
     )
-    at_aggregator = "what the method before keeps, and the calibrated model"
-    in_silo = "what the method before keeps"
+    keeps = Kept("what the method before keeps, and the calibrated model", "what the method before keeps")
     Config = CCVRConfig
     config: CCVRConfig
 

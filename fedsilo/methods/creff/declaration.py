@@ -9,6 +9,7 @@ from fedsilo.methods.creff.config import BIAS, WEIGHT, CReFFConfig
 from fedsilo.methods.interface import LOSS, Payload, Phase, ServerHalf, SiloStep, Step
 from fedsilo.methods.method import Method
 from fedsilo.methods.reading import Sums
+from fedsilo.methods.traits import Kept, TrainingTraits
 
 
 class CReFF(Method):
@@ -20,11 +21,10 @@ class CReFF(Method):
         "X. Shang, Y. Lu, G. Huang, H. Wang. Federated Learning on Heterogeneous and Long-Tailed Data via Classifier "
         "Re-Training with Federated Features. IJCAI 2022."
     )
-    at_aggregator = "the model, the re-trained classifier and the federated features"
-    in_silo = "nothing"
+    keeps = Kept("the model, the re-trained classifier and the federated features")
     Config = CReFFConfig
     config: CReFFConfig
-    accepts_trainer = True
+    training = TrainingTraits(accepts_trainer=True)
 
     def steps(self) -> Mapping[str, Step]:
         """The model, and per class the mean gradient of the head."""

@@ -9,8 +9,10 @@ from fedsilo.api.common import MAX_SILOS
 from fedsilo.methods.dann.config import DISCRIMINATOR, LAYERS, NUMBER, SILOS, DANNConfig
 from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.interface import LOSS, Exchange, Payload, ServerHalf, SiloStep, Step
+from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import Scalar
+from fedsilo.methods.traits import Averaging, Kept
 from fedsilo.wire import ModelSignature
 
 
@@ -23,11 +25,10 @@ class DANN(OneModel):
         "Y. Ganin, E. Ustinova, H. Ajakan, P. Germain, H. Larochelle, F. Laviolette, M. Marchand, V. Lempitsky. "
         "Domain-Adversarial Training of Neural Networks. JMLR 2016."
     )
-    at_aggregator = "the model and the discriminator"
-    whole_model = "its discriminator is trained against the whole encoder"
-    needs_features = True
+    keeps = Kept("the model and the discriminator")
+    models = JobModels(SharedModel(whole="its discriminator is trained against the whole encoder"))
     Config = DANNConfig
-    default_averaging = "uniform"
+    averaging = Averaging("uniform")
     config: DANNConfig
 
     def steps(self) -> Mapping[str, Step]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fedsilo.methods.building_blocks.classifiers import initialised
 from fedsilo.methods.dann.config import DISCRIMINATOR, NUMBER, SILOS, DANNConfig
-from fedsilo.methods.dann.silo import discriminator
+from fedsilo.methods.dann.discriminator import discriminator
 from fedsilo.methods.fedavg import OneModelServer
 from fedsilo.methods.interface import Assignment, Exchange, ServerContext
 from fedsilo.methods.reading import Sums

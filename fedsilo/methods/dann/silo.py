@@ -16,15 +16,9 @@ from fedsilo.learning.models import Model, load_tree, to_tree
 from fedsilo.learning.training import fit
 from fedsilo.methods.building_blocks.settings import whole_number
 from fedsilo.methods.dann.config import DISCRIMINATOR, NUMBER, SILOS, DANNConfig
+from fedsilo.methods.dann.discriminator import discriminator
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
 from fedsilo.methods.state import State
-
-
-def discriminator(width: int, hidden: int, silos: int) -> nn.Sequential:
-    """D: d -> hidden -> hidden -> silos with ReLU, PyTorch's initial weights."""
-    return nn.Sequential(
-        nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, silos)
-    )
 
 
 class AdversarialLoss:

@@ -6,7 +6,9 @@ from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.fedbe.config import FedBEConfig
 from fedsilo.methods.interface import ServerHalf
 from fedsilo.methods.method import PublicData
+from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Updates
+from fedsilo.methods.traits import Tasks
 
 
 class FedBE(OneModel):
@@ -20,8 +22,8 @@ class FedBE(OneModel):
     )
     Config = FedBEConfig
     config: FedBEConfig
-    needs_features = False
-    whole_model = "the silos' models answer at the aggregator"
+    tasks = Tasks(needs_features=False)
+    models = JobModels(SharedModel(whole="the silos' models answer at the aggregator"))
     public_data: PublicData | None = "examples"
 
     def server(self) -> ServerHalf[Updates]:

@@ -8,8 +8,10 @@ from functools import partial
 from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.fedbr.config import LAYERS, THETA, FedBRConfig
 from fedsilo.methods.interface import LOSS, Payload, ServerHalf, SiloStep, Step
+from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import Scalar
+from fedsilo.methods.traits import Averaging, Kept, TrainingTraits
 from fedsilo.wire import ModelSignature
 
 
@@ -22,21 +24,23 @@ class FedBR(OneModel):
         "Y. Guo, X. Tang, T. Lin. FedBR: Improving Federated Learning on Heterogeneous Data via Local Learning Bias "
         "Reduction. ICML 2023."
     )
-    at_aggregator = "the model, the projection, and for mixtures the proxies: means of uniform noise"
-    in_silo = "nothing; its pseudo-data follow from its examples and its seed"
-    whole_model = "its losses train encoder and classifier against each other"
+    keeps = Kept(
+        "the model, the projection, and for mixtures the proxies: means of uniform noise",
+        "nothing; its pseudo-data follow from its examples and its seed",
+    )
+    models = JobModels(SharedModel(whole="its losses train encoder and classifier against each other"))
     Config = FedBRConfig
-    default_averaging = "uniform"
+    averaging = Averaging("uniform")
     config: FedBRConfig
-    refuses_float16 = "whose adversary takes steps without the scale of the loss"
-    data_parallel = False  # its loss takes a step of its own, on an adversary that no other process has
 
     @property
-    def fewest_examples(self) -> int | None:
+    def training(self) -> TrainingTraits:
         """In the released code, where the job counts steps, the first round is a single one."""
-        training = self.spec.training
-        single = training.local_steps is not None and self.config.variant == "released"
-        return training.examples_per_step if single else super().fewest_examples
+        return TrainingTraits(
+            refuses_float16="whose adversary takes steps without the scale of the loss",
+            data_parallel=False,  # its loss takes a step of its own, on an adversary that no other process has
+            sends_after="one step" if self.config.variant == "released" else "all steps",
+        )
 
     def steps(self) -> Mapping[str, Step]:
         """The model, and the projection where there is a contrast."""

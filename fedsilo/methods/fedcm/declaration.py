@@ -9,8 +9,9 @@ from fedsilo.methods.building_blocks.local_steps import stepping
 from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.fedcm.config import BY_STEPS, FedCMConfig
 from fedsilo.methods.interface import ServerHalf, SiloStep, Step
+from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Sums
-from fedsilo.tasks.interface import EVERY_TASK
+from fedsilo.methods.traits import EVERYTHING, SGD, Averaging, Kept, TrainingTraits
 
 
 class FedCM(OneModel):
@@ -21,13 +22,12 @@ class FedCM(OneModel):
     citation = (
         "J. Xu, S. Wang, L. Wang, A. C.-C. Yao. FedCM: Federated Learning with Client-level Momentum. 2021."
     )
-    at_aggregator = "the model and the mean step of the last round"
-    optimizers = frozenset({"sgd"})
-    whole_model = "the direction of the last round is that of every learned tensor"
-    tasks = EVERY_TASK
-    needs_features = False
+    keeps = Kept("the model and the mean step of the last round")
+    training = TrainingTraits(SGD)
+    models = JobModels(SharedModel(whole="the direction of the last round is that of every learned tensor"))
+    tasks = EVERYTHING
     Config = FedCMConfig
-    default_averaging = "uniform"
+    averaging = Averaging("uniform")
     config: FedCMConfig
 
     def steps(self) -> Mapping[str, Step]:

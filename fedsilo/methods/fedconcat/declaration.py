@@ -11,8 +11,10 @@ from fedsilo.methods.building_blocks.local import PlainTraining
 from fedsilo.methods.fedconcat.config import NOISY, FedConcatConfig, StagesConfig
 from fedsilo.methods.interface import LOSS, Payload, Phase, ServerHalf, SiloStep, Step
 from fedsilo.methods.method import MechanismName, Method
+from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import Scalar
+from fedsilo.methods.traits import Kept, TrainingTraits
 from fedsilo.wire import ModelSignature
 
 RELEASED_BATCHES = 3
@@ -37,8 +39,10 @@ class Concatenation(Method):
         "Y. Diao, Q. Li, B. He. Exploiting Label Skews in Federated Learning with Model Concatenation. "
         "AAAI 2024."
     )
-    at_aggregator = "a model per cluster, the large classifier, and which silo is in which cluster"
-    in_silo = "features of its examples under the fixed encoders, in stage 3"
+    keeps = Kept(
+        "a model per cluster, the large classifier, and which silo is in which cluster",
+        "features of its examples under the fixed encoders, in stage 3",
+    )
     config: StagesConfig
 
     def steps(self) -> Mapping[str, Step]:
@@ -51,15 +55,18 @@ class Concatenation(Method):
 
         return {
             "train": PlainTraining(),
-            "classify": LinearProbe(self.local_steps("classify"), self._classifier_weight_decay),
+            "classify": LinearProbe(
+                self.training.local_steps(self.spec, "classify"), self._classifier_weight_decay
+            ),
         }
 
-    def local_steps(self, step: str) -> LocalSteps:
-        """The job's; of stage 3 in the released form at most three mini-batches, in one pass."""
-        steps = super().local_steps(step)
-        if step != "classify" or self.config.variant != "released":
-            return steps
-        return LocalSteps(steps.batch_size, max_steps=RELEASED_BATCHES)
+    @property
+    def training(self) -> TrainingTraits:
+        """Stage 3 has in the released form at most three mini-batches, in one pass."""
+        if self.config.variant != "released":
+            return TrainingTraits()
+        few = LocalSteps(self.spec.training.examples_per_step, max_steps=RELEASED_BATCHES)
+        return TrainingTraits(plans={"classify": few})
 
     @property
     def _classifier_weight_decay(self) -> float | None:
@@ -78,10 +85,15 @@ class Concatenation(Method):
         clusters = given if isinstance(given, int) and 1 <= given <= most else most
         return {**super().dimensions(signature, settings), "stacked": clusters * signature.feature}
 
-    def architecture(self, settings: Mapping[str, Scalar]) -> ModelSpec:
+    @property
+    def models(self) -> JobModels:
         """The job's encoder as often as there are clusters, side by side, and one classifier."""
         base = self.spec.model.model_dump(by_alias=True, mode="json", include={"name", "config"})
-        return ModelSpec(name="concatenated", config={"encoders": settings["clusters"], "base": base})
+
+        def concatenated(settings: Mapping[str, Scalar]) -> ModelSpec:
+            return ModelSpec(name="concatenated", config={"encoders": settings["clusters"], "base": base})
+
+        return JobModels(SharedModel(architecture=concatenated))
 
     def check(self) -> list[tuple[str, object, str, str]]:
         """Rounds that add up, and no more clusters than silos."""

@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
-from fedsilo.methods.fedconcat.config import StagesConfig
 from fedsilo.methods.fedconcat.declaration import Concatenation
+from fedsilo.methods.fedconcat_id.config import FedConcatIDConfig
 from fedsilo.methods.interface import Phase, ServerHalf
 from fedsilo.methods.reading import Updates
-
-
-class FedConcatIDConfig(StagesConfig):
-    """The same as FedConcat's, and from how much a label distribution is inferred."""
-
-    probes: int = Field(
-        default=10_000,
-        ge=1,
-        description="Random inputs r from which a silo's label distribution is inferred [released code].",
-    )
 
 
 class FedConcatID(Concatenation):

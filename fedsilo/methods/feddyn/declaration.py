@@ -11,8 +11,10 @@ from fedsilo.methods.building_blocks.sizes import PHASE, SIZES, STEP, state_size
 from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.feddyn.config import FedDynConfig
 from fedsilo.methods.interface import Phase, ServerHalf, SiloStep, Step
+from fedsilo.methods.method import averaging_of
+from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Mean, Sums, Updates
-from fedsilo.tasks.interface import EVERY_TASK
+from fedsilo.methods.traits import EVERYTHING, Averaging, Kept
 
 
 class FedDyn(OneModel):
@@ -24,13 +26,13 @@ class FedDyn(OneModel):
         "D. A. E. Acar, Y. Zhao, R. Matas Navarro, M. Mattina, P. N. Whatmough, V. Saligrama. Federated Learning Based "
         "on Dynamic Regularization. ICLR 2021."
     )
-    at_aggregator = "the model and the mean of the silos' memories"
-    in_silo = "its memory h_k, the sum of the changes that it made"
-    whole_model = "a silo's memory is of every learned tensor"
-    tasks = EVERY_TASK
-    needs_features = False
+    keeps = Kept(
+        "the model and the mean of the silos' memories", "its memory h_k, the sum of the changes that it made"
+    )
+    models = JobModels(SharedModel(whole="a silo's memory is of every learned tensor"))
+    tasks = EVERYTHING
     Config = FedDynConfig
-    default_averaging = "uniform"
+    averaging = Averaging("uniform")
     config: FedDynConfig
 
     @property
@@ -55,7 +57,7 @@ class FedDyn(OneModel):
     @property
     def reads(self) -> type[Mean]:
         """Sums, unless alpha depends on silos' sizes, or memories are averaged otherwise than models."""
-        alike = self.config.variant == "map" or self.averaging == "uniform"
+        alike = self.config.variant == "map" or averaging_of(self) == "uniform"
         return Sums if alike and not self.by_size else Updates
 
     def check(self) -> list[Finding]:

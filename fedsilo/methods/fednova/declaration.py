@@ -11,8 +11,9 @@ from fedsilo.methods.building_blocks.local_steps import STEPS, limits_of_steps
 from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.fednova.config import BY_NORMALIZER, NORMALIZER, FedNovaConfig
 from fedsilo.methods.interface import LOSS, Metric, Payload, ServerHalf, SiloStep, Step
+from fedsilo.methods.method import averaging_of
 from fedsilo.methods.reading import Mean, Sums, Updates
-from fedsilo.tasks.interface import EVERY_TASK
+from fedsilo.methods.traits import EVERYTHING, SGD, Kept, TrainingTraits
 from fedsilo.wire.combine import Averaged
 
 
@@ -25,10 +26,9 @@ class FedNova(OneModel):
         "J. Wang, Q. Liu, H. Liang, G. Joshi, H. V. Poor. Tackling the Objective Inconsistency Problem in "
         "Heterogeneous Federated Optimization. NeurIPS 2020."
     )
-    at_aggregator = "the model, and its velocity where the server has momentum"
-    optimizers = frozenset({"sgd"})
-    tasks = EVERY_TASK
-    needs_features = False
+    keeps = Kept("the model, and its velocity where the server has momentum")
+    training = TrainingTraits(SGD)
+    tasks = EVERYTHING
     Config = FedNovaConfig
     config: FedNovaConfig
 
@@ -42,7 +42,7 @@ class FedNova(OneModel):
     @property
     def reads(self) -> type[Mean]:
         """Sums where models are averaged by samples, as figures are: tau_eff is a mean by the same weights."""
-        return Sums if self.averaging == "samples" else Updates
+        return Sums if averaging_of(self) == "samples" else Updates
 
     def check(self) -> list[tuple[str, object, str, str]]:
         """That a step does not lead past the given model, and that a round's gradients are its own."""
@@ -56,7 +56,7 @@ class FedNova(OneModel):
             faults.append(("spec.training.optimizer.state", "keep", problem, "remove it"))
         if self.spec.aggregation.secure and self.reads is Updates:
             problem = "averages models otherwise than sums average figures, which is by samples"
-            faults.append(("spec.aggregation.weights", self.averaging, problem, "write samples"))
+            faults.append(("spec.aggregation.weights", averaging_of(self), problem, "write samples"))
         return faults
 
     def server(self) -> ServerHalf[Any]:

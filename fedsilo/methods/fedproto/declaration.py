@@ -9,8 +9,9 @@ from fedsilo.api.job import ModelSpec
 from fedsilo.methods.fedproto.config import FedProtoConfig
 from fedsilo.methods.interface import LOSS, Payload, Phase, ServerHalf, SiloStep, Snapshot, Step
 from fedsilo.methods.method import Method
+from fedsilo.methods.models import JobModels, OwnModel, SharedModel
 from fedsilo.methods.reading import Sums
-from fedsilo.methods.state import Scalar
+from fedsilo.methods.traits import Kept, TrainingTraits
 from fedsilo.wire.combine import Added
 
 MEAN = Payload("class_means", "mean", ("feature",), per_class=True)
@@ -22,6 +23,11 @@ BY_COUNT = (
 """The count of a class and that many times its mean: of both, the sums over silos give the mean by counts."""
 
 
+def classes_with_prototypes(snapshot: Snapshot) -> Mapping[str, Any]:
+    """What is said of the result: the classes that have a prototype."""
+    return {"prototypes": sorted(int(name.rpartition("/")[2]) for name in snapshot.tree)}
+
+
 class FedProto(Method):
     """Declaration of FedProto."""
 
@@ -31,19 +37,24 @@ class FedProto(Method):
         "Y. Tan, G. Long, L. Liu, T. Zhou, Q. Lu, J. Jiang, C. Zhang. FedProto: Federated Prototype Learning across "
         "Heterogeneous Clients. AAAI 2022."
     )
-    at_aggregator = "the prototypes"
-    in_silo = "its own model"
-    whole_model = "no part of a model is shared"
+    keeps = Kept("the prototypes", "its own model")
     Config = FedProtoConfig
-    personalises = True
-    yields_model = False
-    silos_need_initial = True
+    models = JobModels(
+        SharedModel(
+            is_model=False,
+            whole="no part of a model is shared",
+            architecture=ModelSpec(name="prototypes"),
+            report=classes_with_prototypes,
+        ),
+        OwnModel(),
+        silos_need_initial=True,
+    )
     config: FedProtoConfig
 
     @property
-    def data_parallel(self) -> bool:
-        """Unless the loss has means over the classes of whole batches."""
-        return self.config.variant == "paper"
+    def training(self) -> TrainingTraits:
+        """In MAP's code the loss has means over the classes of whole batches."""
+        return TrainingTraits(data_parallel=self.config.variant == "paper")
 
     def steps(self) -> Mapping[str, Step]:
         """The mean feature of each class; for means by counts also these."""
@@ -52,14 +63,6 @@ class FedProto(Method):
     def phases(self) -> tuple[Phase, ...]:
         """One phase of `spec.training.rounds` rounds."""
         return (Phase("train", self.spec.training.rounds, "train"),)
-
-    def architecture(self, settings: Mapping[str, Scalar]) -> ModelSpec:
-        """That of no network: the tensors are prototypes."""
-        return ModelSpec(name="prototypes")
-
-    def report(self, snapshot: Snapshot) -> Mapping[str, Any]:
-        """The classes that have a prototype."""
-        return {"prototypes": sorted(int(name.rpartition("/")[2]) for name in snapshot.tree)}
 
     def server(self) -> ServerHalf[Sums]:
         """What averages the prototypes."""

@@ -1,4 +1,4 @@
-"""Declaration of Per-FedAvg, and its server half."""
+"""Declaration of Per-FedAvg: what silos send, and the exchange after training."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from functools import partial
 from fedsilo.api.faults import Finding
 from fedsilo.methods.fedavg import OneModel, OneModelServer
 from fedsilo.methods.interface import LOSS, Exchange, Phase, ServerContext, ServerHalf, SiloStep, Step
+from fedsilo.methods.models import JobModels, OwnModel, SharedModel
 from fedsilo.methods.per_fedavg.config import PERSONALISE, PerFedAvgConfig
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.schedule import answers_may_differ
 from fedsilo.methods.state import State
+from fedsilo.methods.traits import SGD, Averaging, Kept, Tasks, TrainingTraits
 
 
 class PerFedAvgServer(OneModelServer):
@@ -31,19 +33,13 @@ class PerFedAvg(OneModel):
         "A. Fallah, A. Mokhtari, A. Ozdaglar. Personalized Federated Learning with Theoretical Guarantees: A "
         "Model-Agnostic Meta-Learning Approach. NeurIPS 2020."
     )
-    in_silo = "its own model"
-    optimizers = frozenset(("sgd",))
-    needs_features = False
+    keeps = Kept(silo="its own model")
+    training = TrainingTraits(SGD, sends_after="one batch")  # the last exchange's loss is of one
+    tasks = Tasks(needs_features=False)
     Config = PerFedAvgConfig
-    uniform_variants = frozenset(("map",))
-    personalises = True
-    whole_model = "a silo's own model is a step from the whole model"
+    averaging = Averaging(uniform_variants=("map",))
+    models = JobModels(SharedModel(whole="a silo's own model is a step from the whole model"), OwnModel())
     config: PerFedAvgConfig
-
-    @property
-    def fewest_examples(self) -> int | None:
-        """The last exchange's loss is of one batch."""
-        return self.spec.training.examples_per_step
 
     def steps(self) -> Mapping[str, Step]:
         """Whole models in training, a loss afterwards."""
@@ -66,6 +62,8 @@ class PerFedAvg(OneModel):
 
     def server(self) -> ServerHalf[Sums]:
         """The averaging half, which ignores the last exchange."""
+        from fedsilo.methods.per_fedavg.server import PerFedAvgServer
+
         return PerFedAvgServer()
 
     def silo(self) -> Mapping[str, SiloStep]:

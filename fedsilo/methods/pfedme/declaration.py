@@ -1,37 +1,19 @@
-"""Declaration of pFedMe, and its server half."""
+"""Declaration of pFedMe: what a job may not ask of its silos."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 
-from fedsilo.methods.building_blocks.buffers import is_statistic
-from fedsilo.methods.fedavg import OneModel, OneModelServer
-from fedsilo.methods.interface import Exchange, ServerContext, ServerHalf, SiloStep
+from fedsilo.methods.fedavg import OneModel
+from fedsilo.methods.interface import ServerHalf, SiloStep
+from fedsilo.methods.models import JobModels, OwnModel, SharedModel
 from fedsilo.methods.pfedme.config import PFedMeConfig
 from fedsilo.methods.reading import Sums
-from fedsilo.methods.state import State
+from fedsilo.methods.traits import SGD, Averaging, Kept, Tasks, TrainingTraits
 
 SEVERAL_STEPS = "whose silos take several steps on each batch"
 """Why a batch is neither one of several nor its loss scaled."""
-
-
-@dataclass(frozen=True)
-class PFedMeServer(OneModelServer):
-    """w <- (1 - beta) w + beta times the mean of w_k. Tree: `model`."""
-
-    config: PFedMeConfig
-
-    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, sums: Sums) -> State:
-        """The mean itself where beta is 1, and of BatchNorm's statistics always."""
-        old, mean, beta = state.tree("model"), sums.mean("model"), self.config.beta
-        if beta != 1:
-            mean = {
-                name: w if is_statistic(name) else ((1 - beta) * old[name] + beta * w).astype(w.dtype)
-                for name, w in mean.items()
-            }
-        return state.with_trees(model=mean)
 
 
 class PFedMe(OneModel):
@@ -43,19 +25,18 @@ class PFedMe(OneModel):
         "C. T. Dinh, N. H. Tran, T. D. Nguyen. Personalized Federated Learning with Moreau Envelopes. "
         "NeurIPS 2020."
     )
-    in_silo = "its own model"
-    optimizers = frozenset(("sgd",))
-    needs_features = False
+    keeps = Kept(silo="its own model")
+    tasks = Tasks(needs_features=False)
     Config = PFedMeConfig
-    uniform_variants = frozenset(("map",))
-    personalises = True
-    whole_model = "a silo's own model is drawn to the whole model"
-    refuses_float16 = SEVERAL_STEPS
-    data_parallel = False
+    averaging = Averaging(uniform_variants=("map",))
+    models = JobModels(SharedModel(whole="a silo's own model is drawn to the whole model"), OwnModel())
+    training = TrainingTraits(SGD, refuses_float16=SEVERAL_STEPS, data_parallel=False)
     config: PFedMeConfig
 
     def server(self) -> ServerHalf[Sums]:
         """The averaging half, with beta."""
+        from fedsilo.methods.pfedme.server import PFedMeServer
+
         return PFedMeServer(self.config)
 
     def silo(self) -> Mapping[str, SiloStep]:

@@ -1,24 +1,17 @@
-"""Declaration of Ratio Loss: the silo half."""
+"""Declaration of Ratio Loss: what the aggregator reads."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
-import numpy as np
-
-from fedsilo.errors import MethodError
-from fedsilo.methods.building_blocks.local import train_model
-from fedsilo.methods.building_blocks.weighted_loss import class_weighted_loss
 from fedsilo.methods.fedavg import OneModel
-from fedsilo.methods.interface import Reply, ServerHalf, SiloContext, SiloStep, SiloTask
+from fedsilo.methods.interface import ServerHalf, SiloStep
 from fedsilo.methods.method import PublicData
-from fedsilo.methods.ratio_loss.config import WEIGHTS, RatioLossConfig
-from fedsilo.methods.ratio_loss.monitor import LARGEST
+from fedsilo.methods.models import JobModels, SharedModel
+from fedsilo.methods.ratio_loss.config import RatioLossConfig
 from fedsilo.methods.reading import Sums
-from fedsilo.methods.state import State
-
-ROUNDING = 1e-6
-"""Part by which a weight in float32 may differ from what the configuration gives."""
+from fedsilo.methods.traits import Kept
 
 
 class RatioLoss(OneModel):
@@ -27,10 +20,10 @@ class RatioLoss(OneModel):
     name = "ratio-loss"
     title = "Federated averaging with class weights monitored at the aggregator"
     citation = "L. Wang, S. Xu, X. Wang, Q. Zhu. Addressing Class Imbalance in Federated Learning. AAAI 2021."
-    at_aggregator = "the model and the weights of the classes"
+    keeps = Kept("the model and the weights of the classes")
     Config = RatioLossConfig
     config: RatioLossConfig
-    whole_model = "the aggregator trains copies of the model"
+    models = JobModels(SharedModel(whole="the aggregator trains copies of the model"))
     public_data: PublicData | None = "labelled examples"
 
     def server(self) -> ServerHalf[Sums]:
@@ -40,32 +33,7 @@ class RatioLoss(OneModel):
         return RatioLossServer(self.config)
 
     def silo(self) -> Mapping[str, SiloStep]:
-        """w_k <- E epochs of SGD on the cross-entropy, in which an example weighs what its class weighs."""
+        """Training by those weights."""
+        from fedsilo.methods.ratio_loss.silo import train
 
-        def train(silo: SiloContext, task: SiloTask, private: State) -> Reply:
-            weights = weights_of(task, silo.signature.classes, self.config)
-            return train_model(silo, task, private, loss=class_weighted_loss(weights))
-
-        return {"train": train}
-
-
-def weights_of(task: SiloTask, classes: int, config: RatioLossConfig) -> np.ndarray:
-    """a, (C,), as the task hands it out.
-
-    Its range is the method's own: with weights of 0 but for one class, what a silo sends would be of that class alone.
-
-    :raises MethodError: it is not of the job's classes, or a weight is one that no ratio gives.
-    """
-    tree = task.trees.get(WEIGHTS, {})
-    weights = tree.get(WEIGHTS, np.empty(0))
-    least, most = min(1.0, config.alpha), max(1.0, config.alpha + config.beta * LARGEST)
-    if weights.shape != (classes,) or weights.dtype != np.float32:
-        problem = f"are {weights.dtype} of shape {list(weights.shape)}, not float32 of [{classes}]"
-    elif not ((least * (1 - ROUNDING) <= weights) & (weights <= most * (1 + ROUNDING))).all():
-        problem = f"from {weights.min():g} to {weights.max():g} are not from {least:g} to {most:g}"
-    else:
-        return weights
-    raise MethodError(
-        f"task tree {WEIGHTS}: the weights of the classes {problem}, as spec.method.config has them; run the "
-        "aggregator and the silos in one version"
-    )
+        return {"train": partial(train, config=self.config)}

@@ -12,9 +12,10 @@ from fedsilo.methods.building_blocks.feature_statistics import payloads
 from fedsilo.methods.building_blocks.statistics_of_silos import of_all, of_each
 from fedsilo.methods.interface import Phase, ServerHalf, SiloStep, Snapshot, Step
 from fedsilo.methods.method import Method
+from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Mean, Sums, Updates
-from fedsilo.methods.state import Scalar
 from fedsilo.methods.statistics.config import StatisticsConfig
+from fedsilo.methods.traits import Kept, Tasks
 from fedsilo.tasks.interface import EVERY_TASK
 
 STEP = "statistics"
@@ -29,17 +30,16 @@ class Statistics(Method):
         "T. F. Chan, G. H. Golub, R. J. LeVeque. Updating Formulae and a Pairwise Algorithm for Computing Sample "
         "Variances. 1979."
     )
-    at_aggregator = "the statistics"
-    in_silo = "nothing"
-    tasks = EVERY_TASK - {"language"}
-    tasks_reason = "tokens are numbered, not measured"
+    keeps = Kept("the statistics")
+    tasks = Tasks(EVERY_TASK - {"language"}, "tokens are numbered, not measured")
     Config = StatisticsConfig
     config: StatisticsConfig
 
     @property
-    def yields_model(self) -> bool:
-        """There is nothing to score."""
-        return False
+    def models(self) -> JobModels:
+        """None: the tensors are statistics, of no network."""
+        found = SharedModel(is_model=False, architecture=ModelSpec(name=STEP), report=self._lines)
+        return JobModels(found)
 
     def steps(self) -> Mapping[str, Step]:
         """Silos send statistics, and no figure."""
@@ -48,10 +48,6 @@ class Statistics(Method):
     def phases(self) -> tuple[Phase, ...]:
         """All silos are asked once, whatever `spec.training.rounds`."""
         return (Phase(STEP, 1, STEP, everyone=True),)
-
-    def architecture(self, settings: Mapping[str, Scalar]) -> ModelSpec:
-        """That of no network: the tensors are statistics."""
-        return ModelSpec(name=STEP)
 
     def server(self) -> ServerHalf[Any]:
         """What adds the statistics."""
@@ -70,7 +66,7 @@ class Statistics(Method):
 
         return {STEP: state_statistics(self.config)}
 
-    def report(self, snapshot: Snapshot) -> Mapping[str, Any]:
+    def _lines(self, snapshot: Snapshot) -> Mapping[str, Any]:
         """A line for each feature; no mean where there is no value."""
         tree = snapshot.tree
         lines: list[dict[str, Any]] = []

@@ -7,6 +7,7 @@ from functools import partial
 
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import SiloStep
+from fedsilo.methods.traits import Kept, TrainingTraits
 from fedsilo.methods.vhl.config import VHLConfig
 
 
@@ -19,11 +20,10 @@ class VHL(FedAvg):
         "Z. Tang, Y. Zhang, S. Shi, X. He, B. Han, X. Chu. Virtual Homogeneity Learning: Defending against Data "
         "Heterogeneity in Federated Learning. ICML 2022."
     )
-    in_silo = "nothing; virtual examples follow from the job's seed"
-    needs_features = True
+    keeps = Kept(silo="nothing; virtual examples follow from the job's seed")
     Config = VHLConfig
     config: VHLConfig
-    data_parallel = False  # the contrast is one of whole batches
+    training = TrainingTraits(data_parallel=False)  # the contrast is one of whole batches
 
     def silo(self) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on real and virtual examples and their alignment."""

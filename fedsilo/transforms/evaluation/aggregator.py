@@ -19,7 +19,7 @@ class Scoring(AggregatorSide):
 
     def __init__(self, method: Method, place: Aggregator) -> None:
         self._method, self._spec, self._place = method, method.spec, place
-        self._by_silos = self._method.yields_model and self._spec.evaluation.test_dataset is None
+        self._by_silos = self._method.models.shared.is_model and self._spec.evaluation.test_dataset is None
         # Those of the silos, not of the aggregator.
         self._metrics = ChosenMetrics.of_job(self._spec) if self._by_silos else ChosenMetrics.of(None)
 
@@ -38,7 +38,7 @@ class Scoring(AggregatorSide):
     def scored(self, state: State, exchange: Exchange, history_ends: int) -> Mapping[str, Any]:
         """Scores on the aggregator's test set, after rounds that are evaluated."""
         due = is_evaluated(self._spec, exchange.round, history_ends)
-        if self._place.evaluation is None or not due or not self._method.yields_model:
+        if self._place.evaluation is None or not due or not self._method.models.shared.is_model:
             return {}
         scores: Mapping[str, Any] = self._place.evaluation.score(self._place.trained(state)).record()
         return scores

@@ -28,7 +28,7 @@ class FederatedEvaluation(Transform):
     @classmethod
     def of(cls, method: Method) -> Self | None:
         """The transform of a job in which there is anything to score."""
-        return cls(method) if method.makes_models else None
+        return cls(method) if method.models.scored else None
 
     def steps(self) -> Mapping[str, Step]:
         """What a silo may say of the models that it scores: the job's, and its own if the method makes one."""
@@ -37,11 +37,11 @@ class FederatedEvaluation(Transform):
     def _step(self) -> Step:
         method, spec = self.method, self.spec
         own: tuple[Metric, ...] = ()
-        if method.personalises:
+        if method.models.personal is not None:
             # By silo's name where single silos are seen.
             names = (PERSONAL_ACCURACY, *(() if spec.aggregation.secure else (NAMED_PERSONAL_ACCURACY,)))
             own = tuple(Metric(name, alike=True) for name in names)
-        if not method.yields_model:
+        if not method.models.shared.is_model:
             return Step(metrics=own)
         scores = (*map(Metric, metrics_of(spec.task)), *own)
         if spec.evaluation.test_dataset is not None:
@@ -55,7 +55,9 @@ class FederatedEvaluation(Transform):
     def by_silos(self) -> bool:
         """Whether silos score: their own models, which nobody else can, or the model where nobody else does."""
         method = self.method
-        return method.personalises or (method.yields_model and self.spec.evaluation.test_dataset is None)
+        return method.models.personal is not None or (
+            method.models.shared.is_model and self.spec.evaluation.test_dataset is None
+        )
 
     def plan(self, exchanges: list[Exchange]) -> list[Exchange]:
         """One exchange more after each round that is evaluated."""

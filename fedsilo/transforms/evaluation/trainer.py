@@ -34,7 +34,7 @@ class ScoresOfSilo(TrainerSide):
         if len(context.validation) == 0:
             return unscored(context, self._chosen) if "model" in trees else Reply()
         if "model" in trees:
-            architecture = self._method.architecture(work.task.settings)
+            architecture = self._method.models.shared_architecture(self._method.spec, work.task.settings)
             module = context.module(trees["model"], architecture)
             if self._chosen.any:
                 reply = scored(context, module, self._chosen)
@@ -47,7 +47,9 @@ class ScoresOfSilo(TrainerSide):
 
     def _personal(self, context: Any, private: State) -> dict[str, float]:
         """The score of the silo's own model, where it has one."""
-        if not self._method.personalises or PERSONAL not in private.trees:
+        if self._method.models.personal is None or PERSONAL not in private.trees:
             return {}
-        model = context.module(private.tree(PERSONAL), self._method.personal_architecture)
+        model = context.module(
+            private.tree(PERSONAL), self._method.models.own_architecture(self._method.spec)
+        )
         return {PERSONAL_ACCURACY: evaluate(model, context.validation).accuracy}

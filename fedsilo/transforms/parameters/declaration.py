@@ -30,7 +30,7 @@ class ModelParts(Transform):
         """The initial weights, and the whole model."""
         from fedsilo.transforms.parameters.aggregator import InitialWeights
 
-        return InitialWeights(place.context, self.method.hands_out_initial)
+        return InitialWeights(place.context, self.method.models.hand_out_initial(self.method.spec))
 
     def in_trainer(self) -> TrainerSide:
         """The division of what a silo half replies."""

@@ -55,4 +55,4 @@ class PartsOfReply(TrainerSide):
     def _makes_personal(self, work: Work) -> bool:
         """Whether the task's model, with the silo's own tensors, is the model that the silo has from now on."""
         scored = work.task.step == EVALUATE and "model" in work.task.trees
-        return scored and self._method.leaves_personal_models
+        return scored and self._method.models.in_silos(self._method.spec)

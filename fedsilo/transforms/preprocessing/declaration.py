@@ -17,7 +17,7 @@ class CommonPreprocessing(Transform):
     @classmethod
     def of(cls, method: Method) -> Self | None:
         """The transform of a job with `spec.data.preprocessing`, in which there is a model to prepare values for."""
-        asked = method.makes_models and method.spec.data.preprocessing is not None
+        asked = method.models.scored and method.spec.data.preprocessing is not None
         return cls(method) if asked else None
 
     def owns(self, name: str) -> bool:

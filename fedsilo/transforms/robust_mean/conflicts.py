@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedsilo.api.aggregation import MAX_SILOS, RuleSpec
 from fedsilo.api.faults import ABSENT, Finding
-from fedsilo.methods.method import Method
+from fedsilo.methods.method import Method, averaging_of
 from fedsilo.methods.reading import Mean
 
 UNWEIGHTED = frozenset({"median", "trimmed-mean", "krum", "multi-krum"})
@@ -53,7 +53,7 @@ def _check_weights(method: Method, rule: RuleSpec) -> list[Finding]:
     if rule.name in UNWEIGHTED:
         problem = f"has no meaning for {rule.name}, in which silos count alike: whoever lies may lie about his samples"
         return [(field, named, problem, "use uniform, or remove it")] if named == "samples" else []
-    if method.averaging == "uniform":
+    if averaging_of(method) == "uniform":
         return []
     problem = f"is by samples that silos state: in {rule.name} a silo that states enough of them outvotes all others"
     return [(field, named or ABSENT, problem, "write uniform")]

@@ -15,7 +15,7 @@ from fedsilo.api.job import FederatedJobSpec
 from fedsilo.canonical import canonical_json
 from fedsilo.errors import MethodError
 from fedsilo.methods.interface import INITIAL, PREPROCESSING, Assignment, Exchange
-from fedsilo.methods.method import Method
+from fedsilo.methods.method import Method, averaging_of
 from fedsilo.methods.schedule import answers_may_differ
 from fedsilo.methods.state import Scalar
 from fedsilo.payload_kinds import SECURE_AGGREGATION
@@ -153,7 +153,7 @@ def layout_of(method: Method, contract: Contract) -> Layout:
 
     :param contract: of an update by itself.
     """
-    rule: Weights = "uniform" if method.averaging == "uniform" else "samples"
+    rule: Weights = "uniform" if averaging_of(method) == "uniform" else "samples"
     return Layout(contract, len(method.spec.silos.refs), rule)
 
 

@@ -8,7 +8,7 @@ from fedsilo.api.differential_privacy import DifferentialPrivacySpec
 from fedsilo.api.faults import ABSENT, Finding
 from fedsilo.methods.differential_privacy import FIELD, check_hidden, uncovered
 from fedsilo.methods.method import Method
-from fedsilo.tasks.registry import kind_of
+from fedsilo.tasks.registry import kind_of, weighs_classes
 
 TASKS = frozenset({"classification", "multilabel", "regression"})
 """Learning tasks whose loss is a mean over examples of what each has by itself."""
@@ -20,7 +20,7 @@ def check_examples(method: Method, private: DifferentialPrivacySpec) -> Iterator
     spec = method.spec
     training = spec.training
     task = "classification" if spec.task is None else kind_of(spec.task)
-    if task not in TASKS or method.weighs_classes:
+    if task not in TASKS or weighs_classes(method.spec.task):
         problem = (
             "has a loss that is no mean over examples, and differential privacy clips the gradient of each"
         )
@@ -45,7 +45,7 @@ def _check_payloads(method: Method, private: DifferentialPrivacySpec) -> Iterato
         problem = f"has no mechanism for {' and '.join(without)}, which silos send in {method.name}"
         given = private.model_dump(mode="json", by_alias=True, exclude_none=True)
         yield FIELD, given, problem, "remove it, or use fedavg, fedconcat or ccvr"
-    elif method.personalises:
+    elif method.models.personal is not None:
         problem = f"covers what silos send, and in {method.name} also scores of silos' own models leave them"
         given = private.model_dump(mode="json", by_alias=True, exclude_none=True)
         yield FIELD, given, problem, "remove it, or use fedavg, fedconcat or ccvr"

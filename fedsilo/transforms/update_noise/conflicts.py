@@ -40,7 +40,7 @@ def uncovered_silo(method: Method) -> str | None:
     """Why the noise of updates does not cover the method, a clause after its name; None where it does."""
     if method.reads is not Mean:
         return "whose aggregate is not just one mean of the silos' models"
-    if method.personalises:
+    if method.models.personal is not None:
         return "in which scores of silos' own models leave them too"
     if needed := sorted({metric for step in method.steps().values() for metric in step.required}):
         return f"which needs {', '.join(needed)} of every silo"

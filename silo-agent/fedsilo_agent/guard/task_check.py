@@ -176,7 +176,7 @@ class TaskCheck:
     @cached_property
     def _fewest_examples(self) -> int | None:
         try:
-            return self._method.fewest_examples
+            return self._method.training.fewest_examples(self._method.spec)
         except Exception as error:
             raise self._declaration_failed(error) from error
 

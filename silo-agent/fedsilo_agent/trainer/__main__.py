@@ -191,7 +191,7 @@ def _process_count(method: Method, silo: Silo) -> int:
     from fedsilo.learning.devices import process_count
 
     count = process_count(method.spec.training.device, silo.spec.agent)
-    if count > 1 and not method.data_parallel:
+    if count > 1 and not method.training.data_parallel:
         log.info("method %s trains in one process of %d", method.name, count)
         return 1
     return count

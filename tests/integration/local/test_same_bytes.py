@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from fedsilo.api.common import Metadata
 from fedsilo.api.job import FederatedJob, FederatedJobSpec
 from fedsilo.methods import registry
+from fedsilo.methods.method import averaging_of
 from tests.federate import bound, job_spec, skewed
 from tests.integration.local.runs import PATIENCE, end, run, start
 from tests.unit.methods.forms import FORMS, ROUNDS
@@ -43,7 +44,7 @@ KEPT = {
 
 
 def spec_of(method: str, config: Mapping[str, Any]) -> FederatedJobSpec:
-    averaging = bound(config["after"]["name"] if "after" in config else method).averaging
+    averaging = averaging_of(bound(config["after"]["name"] if "after" in config else method))
     return job_spec(
         method,
         list(CLASSES),
@@ -60,7 +61,7 @@ def differing_in_what_they_declare() -> dict[str, tuple[str, Mapping[str, Any]]]
     for form, (name, config) in FORMS.items():
         method = registry.bind(spec_of(name, config))
         sent = method.steps(), method.phases()
-        found.setdefault(repr((name, *sent, method.personalises)), form)
+        found.setdefault(repr((name, *sent, method.models.personal is not None)), form)
     return {form: FORMS[form] for form in (*found.values(), *OWN_TASKS) if form not in OF_A_SECRET}
 
 
@@ -120,7 +121,7 @@ def test_workers_change_no_byte_and_only_methods_that_say_so_leave_models_of_the
 ) -> None:
     wanted = alike(in_one_process / form)
     assert alike(with_workers / form) == wanted
-    kept = registry.bind(spec_of(*JOBS[form])).leaves_personal_models
+    kept = (method := registry.bind(spec_of(*JOBS[form]))).models.in_silos(method.spec)
     files = [f"silos/{silo}/state/personal.{kind}" for silo in CLASSES for kind in ("json", "safetensors")]
     assert sorted(wanted["silos' own models"]) == (files if kept else [])
 

@@ -31,6 +31,7 @@ from fedsilo.methods.interface import (
 from fedsilo.methods.method import Method
 from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State
+from fedsilo.methods.traits import Kept
 
 
 class MedianConfig(MethodConfig):
@@ -90,8 +91,7 @@ class Median(Method):
         "D. Yin, Y. Chen, K. Ramchandran, P. Bartlett. Byzantine-Robust Distributed Learning: Towards Optimal "
         "Statistical Rates. ICML 2018."
     )
-    at_aggregator = "the model"
-    in_silo = "how often the silo has taken part"
+    keeps = Kept(silo="how often the silo has taken part")
     Config = MedianConfig
     config: MedianConfig
 

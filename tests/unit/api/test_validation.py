@@ -12,6 +12,7 @@ from fedsilo.api.loading import ManifestFaults, load
 from fedsilo.errors import MethodError
 from fedsilo.methods import registry
 from fedsilo.validation import load_manifest, registry_faults, validate
+from tests.federate import bound
 from tests.unit.api.bad_manifests import LAST_REF, Edit
 from tests.unit.api.manifests import GOOD, edited
 
@@ -86,7 +87,7 @@ def test_what_the_method_itself_checks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_parts_of_a_model_that_the_method_needs_whole() -> None:
     parts = ("config: {padding: 2}", "config: {padding: 2}, parameters: {frozen: ['encoder.*']}")
-    able = [name for name in registry.names() if registry.get(name).whole_model is None]
+    able = [name for name in registry.names() if bound(name).models.shared.whole is None]
     assert lines(("name: fedavg", "name: scaffold"), parts) == [
         f'{JOB}spec.model.parameters: {{"frozen": ["encoder.*"]}}: is not possible with method scaffold: a control '
         f"variate belongs to every learned tensor; remove it, or use {', '.join(able)}"

@@ -27,6 +27,7 @@ from fedsilo.methods.interface import (
 from fedsilo.methods.method import Method
 from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State, Tree
+from fedsilo.methods.traits import Kept
 from tests.federate import references
 
 
@@ -77,7 +78,7 @@ class Diary(Method):
     """Each silo counts its own rounds in private state, and gets a tree and a setting of its own."""
 
     name, title, citation = "diary", "Diary", ""
-    at_aggregator, in_silo = "what each silo wrote last", "how often it wrote"
+    keeps = Kept("what each silo wrote last", "how often it wrote")
     Config = MethodConfig
 
     def steps(self) -> Mapping[str, Step]:

@@ -13,6 +13,7 @@ from scipy.optimize import minimize
 
 from fedsilo.api.aggregation import RuleSpec
 from fedsilo.errors import MethodError, QuorumLost
+from fedsilo.methods.method import averaging_of
 from fedsilo.methods.reading import Mean
 from fedsilo.methods.registry import names
 from fedsilo.methods.state import Tree
@@ -253,7 +254,9 @@ def test_a_rule_in_which_a_stated_sample_count_could_outvote_all_others_asks_for
 
 @pytest.mark.parametrize("rule", WEIGHING, ids=["geometric-median", "norm-clipping"])
 def test_a_rule_asks_for_nothing_where_the_method_counts_silos_alike_by_itself(rule: dict[str, Any]) -> None:
-    alike = [name for name in names() if (job := bound(name)).reads is Mean and job.averaging == "uniform"]
+    alike = [
+        name for name in names() if (job := bound(name)).reads is Mean and averaging_of(job) == "uniform"
+    ]
     assert alike
     for method in alike:
         assert faults(method, 5, rule) == "", method

@@ -20,7 +20,8 @@ from fedsilo.learning.models import Model, to_tree
 from fedsilo.learning.optimizers import OptimizerState
 from fedsilo.learning.training import LocalTraining, TrainingReport, fit
 from fedsilo.methods.dann.config import DANNConfig
-from fedsilo.methods.dann.silo import AdversarialLoss, discriminator
+from fedsilo.methods.dann.discriminator import discriminator
+from fedsilo.methods.dann.silo import AdversarialLoss
 from fedsilo.tasks.registry import bind
 
 Result = tuple[Mapping[str, np.ndarray], TrainingReport, OptimizerState]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fedsilo.methods import registry
+from fedsilo.methods.method import averaging_of
 from tests.federate import bound, federate, job_spec, model_of, runners, skewed
 
 BEFORE = [
@@ -31,7 +32,7 @@ BEFORE = [
 @pytest.mark.parametrize("name", BEFORE)
 def test_ccvr_follows(tmp_path: Path, name: str) -> None:
     classes_of = {"a": [0, 1], "b": [1, 2]}
-    config, weights = {"after": {"name": name}}, bound(name).averaging
+    config, weights = {"after": {"name": name}}, averaging_of(bound(name))
     spec = job_spec("ccvr", list(classes_of), 2, method={"config": config}, aggregation={"weights": weights})
     assert registry.bind(spec).check() == []
     engine = federate(tmp_path, spec, runners(spec, skewed(tmp_path, classes_of), tmp_path))

@@ -24,6 +24,7 @@ from fedsilo.methods.ccvr.virtual import virtual_features
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import Payload, Step
 from fedsilo.methods.state import Tree
+from fedsilo.methods.traits import Averaging
 from fedsilo.transforms.plan import JobPlan
 from fedsilo.wire import ModelSignature
 from tests import reference_numbers
@@ -247,7 +248,7 @@ def test_the_calibration_has_an_optimizer_of_its_own(tmp_path: Path) -> None:
 class Wide(FedAvg):
     """A method with a dimension of its own, averaged uniformly."""
 
-    name, default_averaging = "wide", "uniform"
+    name, averaging = "wide", Averaging("uniform")
 
     def steps(self) -> Mapping[str, Step]:
         return {"train": Step((Payload("averaged_gradients", "more", ("twice",)),))}

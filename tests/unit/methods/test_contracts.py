@@ -53,7 +53,7 @@ def test_every_update_has_the_blocks_of_the_contract(tmp_path: Path, form: str) 
         engine.settle()
     assert engine.failure is None
     method = registry.bind(spec)
-    assert steps == {*method.steps(), *((EVALUATE,) if method.makes_models else ())}
+    assert steps == {*method.steps(), *((EVALUATE,) if method.models.scored else ())}
 
 
 @pytest.mark.parametrize("upload", [{"encoding": "int8"}, {"compression": "zstd"}])

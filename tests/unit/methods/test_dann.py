@@ -15,7 +15,8 @@ from torch.nn import functional
 from fedsilo.errors import MethodError
 from fedsilo.learning.models import Model
 from fedsilo.methods.dann.config import DISCRIMINATOR, DANNConfig
-from fedsilo.methods.dann.silo import AdversarialLoss, discriminator
+from fedsilo.methods.dann.discriminator import discriminator
+from fedsilo.methods.dann.silo import AdversarialLoss
 from fedsilo.methods.interface import SiloTask
 from fedsilo.methods.state import State, Tree
 from tests import reference_numbers

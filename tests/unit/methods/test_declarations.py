@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ import pytest
 from fedsilo.errors import FedsiloError, ManifestInvalid, MethodError
 from fedsilo.methods import registry
 from fedsilo.methods.interface import EVALUATE, LOSS, MethodConfig, Metric, Payload, Step
+from fedsilo.methods.method import Method, averaging_of
 from fedsilo.transforms.plan import JobPlan
 from fedsilo.wire import KINDS, ModelSignature, TensorSpec
 from fedsilo.wire.contract import METRIC_RANGE
@@ -43,7 +46,7 @@ for name in registry.names():
     method = registry.bind(FederatedJobSpec.model_validate(document))
     for step in JobPlan(method).steps:
         JobPlan(method).contract(step, signature, {}).digest()
-    JobPlan(method).exchanges, method.check(), method.averaging, method.personalises
+    JobPlan(method).exchanges, method.check(), averaging_of(method), method.models.personal is not None
 heavy = {"torch", "torchvision", "sklearn", "scipy", "aiohttp", "kubernetes"}
 print(json.dumps([registry.names(), sorted(heavy & {module.partition(".")[0] for module in sys.modules})]))
 """
@@ -68,8 +71,8 @@ def test_a_declaration_says_who_it_is_and_what_leaves_the_silo(name: str) -> Non
     assert declaration.name == name
     assert declaration.title
     assert declaration.citation
-    assert declaration.at_aggregator
-    assert declaration.in_silo
+    assert declaration.keeps.aggregator
+    assert declaration.keeps.silo
     for field, info in declaration.Config.model_fields.items():
         assert re.search(r"\[[^]]+\]", info.description or ""), (
             f"{field}: say in brackets where its default is from"
@@ -78,12 +81,29 @@ def test_a_declaration_says_who_it_is_and_what_leaves_the_silo(name: str) -> Non
         str(field.alias): 1 for field in declaration.Config.model_fields.values() if field.is_required()
     }
     method = bound(name, config=required)
-    assert method.default_averaging in ("samples", "uniform")
-    assert method.averaging == method.default_averaging
+    assert method.averaging.by_default(method.config) in ("samples", "uniform")
+    assert averaging_of(method) == method.averaging.by_default(method.config)
     half = method.silo()
     for step, declared in method.steps().items():
         assert callable(half.get(step)), f"the silo half has no step {step}"
         assert {payload.kind for payload in declared.payloads} <= set(KINDS)
+
+
+FOLDERS = [
+    name for name in registry.names() if Path(inspect.getfile(registry.get(name))).name == "declaration.py"
+]
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_every_method_that_is_a_folder_has_the_same_files(name: str) -> None:
+    """Settings, declaration and halves each have theirs; a half of another method is where that has it."""
+    declaration = Path(inspect.getfile(registry.get(name)))
+    assert (declaration.parent / "config.py").is_file()
+    made = inspect.getmembers(sys.modules[registry.get(name).__module__], inspect.isclass)
+    here = [found for _, found in made if found.__module__ == registry.get(name).__module__]
+    assert all(issubclass(found, Method) for found in here)
+    half = Path(inspect.getfile(type(bound(name).server())))
+    assert half.name == "server.py" or half.parent != declaration.parent
 
 
 class Statistics(Diary):
@@ -184,10 +204,12 @@ def test_a_configuration_that_the_method_does_not_know_is_refused(config: dict[s
 def test_losses_of_whole_batches_are_computed_in_one_process() -> None:
     """A discrepancy of two shares of a batch is something else, and so are steps of each process by itself."""
     required = {"ccvr": {"after": {"name": "fedavg"}}}
-    alone = {name for name in registry.names() if not bound(name, config=required.get(name)).data_parallel}
+    alone = {
+        name for name in registry.names() if not bound(name, config=required.get(name)).training.data_parallel
+    }
     assert alone == {"fedbr", "fedmmd", "feddecorr", "mixup", "fedmix", "vhl", "pfedme"}
-    assert not bound("groupdro", config={"variant": "released"}).data_parallel
+    assert not bound("groupdro", config={"variant": "released"}).training.data_parallel
     for name in ("fedphp", "map", "scamap"):
-        assert not bound(name, config={"transfer": "mmd"}).data_parallel
-    assert not bound("fedproto", config={"variant": "map"}).data_parallel
-    assert not bound("ccvr", config={"after": {"name": "fedbr"}}).data_parallel
+        assert not bound(name, config={"transfer": "mmd"}).training.data_parallel
+    assert not bound("fedproto", config={"variant": "map"}).training.data_parallel
+    assert not bound("ccvr", config={"after": {"name": "fedbr"}}).training.data_parallel

@@ -12,6 +12,7 @@ from torch import nn
 from fedsilo.learning.models import Model
 from fedsilo.methods import registry
 from fedsilo.methods.interface import PERSONAL, Reply, SiloTask
+from fedsilo.methods.method import averaging_of
 from fedsilo.methods.state import State, Tree
 from tests import reference_numbers
 from tests.federate import federate, job_spec, runners, silo_of_file, skewed
@@ -129,4 +130,4 @@ def test_the_restriction_is_of_the_common_model_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", ["ditto", "dittors"])
 def test_both_models_begin_with_the_jobs_weights_and_are_averaged_alike(method: str) -> None:
     bound = registry.bind(job_spec(method, 2))
-    assert bound.silos_need_initial and bound.averaging == "uniform" and bound.personalises
+    assert bound.models.silos_need_initial and averaging_of(bound) == "uniform" and bound.models.personal

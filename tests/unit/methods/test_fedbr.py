@@ -19,6 +19,7 @@ from fedsilo.methods.fedbr.config import THETA
 from fedsilo.methods.fedbr.loss import BiasReducedLoss, Terms, projection
 from fedsilo.methods.fedbr.silo import local_means, local_mixtures
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
+from fedsilo.methods.method import averaging_of
 from fedsilo.methods.state import State, Tree
 from fedsilo.wire import ModelSignature
 from tests import reference_numbers
@@ -107,7 +108,7 @@ def test_the_mean_is_the_released_codes_uniform_one() -> None:
     sent = {f"silos/s{k}": {"model": {"w": npz["w0"] - npz[f"d{k}"]}} for k in range(2)}
     method = bound("fedbr", config={"contrastWeight": 0})
     job, half = server_context(method.spec, ModelSignature((), 4, 5)), method.server()
-    updates = answers(sent, {"silos/s0": 1, "silos/s1": 10}, method.averaging)
+    updates = answers(sent, {"silos/s0": 1, "silos/s1": 10}, averaging_of(method))
     state = half.aggregate(job, State({"model": {"w": npz["w0"]}}), ROUND, updates)
     assert_close(state.tree("model"), {"w": npz["w1"]})
 

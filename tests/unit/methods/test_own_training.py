@@ -16,6 +16,7 @@ from fedsilo.local.baseline import train_locally
 from fedsilo.methods import registry
 from fedsilo.methods.checks import check_training
 from fedsilo.methods.interface import EVALUATE
+from fedsilo.methods.traits import TrainingTraits
 from fedsilo.simulation.execution import Execution
 from fedsilo.simulation.simulate import simulate
 from fedsilo.transforms.plan import JobPlan
@@ -172,7 +173,7 @@ def test_a_method_that_brings_a_loss_is_not_overruled(tmp_path: Path) -> None:
     with pytest.raises(ManifestInvalid, match="has no meaning in fedprox, whose silos train with a loss"):
         runners(spec, skewed(tmp_path, {"a": [0, 1]}), tmp_path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedsilo.methods.fedprox.FedProx.accepts_trainer", True)
+        patch.setattr("fedsilo.methods.fedprox.FedProx.training", TrainingTraits(accepts_trainer=True))
         answering = runners(spec, skewed(tmp_path, {"a": [0, 1]}), tmp_path)
     with pytest.raises(SiloFailed, match="has no meaning in fedprox, whose silos train with a loss"):
         federate(tmp_path / "job", spec, answering)

@@ -30,6 +30,7 @@ from fedsilo.errors import DataInvalid
 from fedsilo.learning.models import Model
 from fedsilo.methods import registry
 from fedsilo.methods.interface import EVALUATE, PREPROCESSING, Reply, SiloTask
+from fedsilo.methods.method import averaging_of
 from fedsilo.methods.state import State, Tree
 from fedsilo.silo.examples import require_listed
 from fedsilo.silo.runner import TaskRunner
@@ -376,7 +377,7 @@ def test_what_is_announced_follows_from_no_example(unit: str) -> None:
 
 @pytest.mark.parametrize("unit", ["example", "person"])
 def test_no_silo_weighs_by_a_number_that_does_not_leave(unit: str) -> None:
-    assert registry.bind(spec_of("fedavg", unit, aggregation={"weights": None})).averaging == "uniform"
+    assert averaging_of(registry.bind(spec_of("fedavg", unit, aggregation={"weights": None}))) == "uniform"
     by_samples = spec_of("fedavg", unit, aggregation={"weights": "samples"})
     assert faults(by_samples) == {"spec.aggregation.weights"}
 

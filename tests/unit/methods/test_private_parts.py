@@ -232,7 +232,10 @@ def test_the_silos_own_models_score_as_maps_code_logged(tmp_path: Path, method: 
 
 def personal_accuracy(spec: FederatedJobSpec, fixture: str, silos: list[LocalSilo]) -> float:
     """Mean over the clients' own test data, after their training."""
-    npz, architecture = reference_numbers.load(fixture), registry.bind(spec).personal_architecture
+    npz, architecture = (
+        reference_numbers.load(fixture),
+        registry.bind(spec).models.own_architecture(spec),
+    )
     scores = []
     for k, (silo, runner) in enumerate(zip(silos, fixture_runners(spec, fixture).values(), strict=True)):
         own = runner.context.module(silo.private.tree(PERSONAL), architecture)

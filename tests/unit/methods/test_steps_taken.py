@@ -20,6 +20,7 @@ from fedsilo.methods.differential_privacy import job_mechanisms, uncovered
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.state import State
+from fedsilo.methods.traits import TrainingTraits
 from fedsilo.silo.runner import TaskRunner
 from tests.federate import bound, federate, job_spec, runners, skewed
 from tests.unit.methods.forms import FORMS, form_spec
@@ -44,7 +45,7 @@ def covered() -> list[str]:
     found = []
     for form, (name, config) in FORMS.items():
         method = bound(name, 2, 3, config)
-        if method.mechanisms and not uncovered(method) and not method.personalises:
+        if method.mechanisms and not uncovered(method) and method.models.personal is None:
             found.append(form)
     return found
 
@@ -110,15 +111,17 @@ class MoreSteps(FedAvg):
         return {"train": train}
 
     @property
-    def accepts_trainer(self) -> bool:
-        return True
+    def training(self) -> TrainingTraits:
+        return TrainingTraits(accepts_trainer=True)
 
 
 class Declared(MoreSteps):
     """Trains by the plan that it declares."""
 
-    def local_steps(self, step: str) -> LocalSteps:
-        return replace(super().local_steps(step), max_steps=4, min_steps=4)
+    @property
+    def training(self) -> TrainingTraits:
+        taken = replace(LocalSteps.of(self.spec.training), max_steps=4, min_steps=4)
+        return replace(super().training, plans={"train": taken})
 
 
 class Undeclared(FedAvg):

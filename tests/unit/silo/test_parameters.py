@@ -31,6 +31,7 @@ from fedsilo.wire import open_blob, open_task
 from tests.federate import (
     TASK_KEY,
     LocalSilo,
+    bound,
     drive,
     federate,
     job_spec,
@@ -165,7 +166,7 @@ def test_a_silo_begins_with_its_own_tensors_of_its_last_accepted_answer(tmp_path
     assert after_second != second
 
 
-WITH_PARTS = [name for name in registry.names() if registry.get(name).whole_model is None]
+WITH_PARTS = [name for name in registry.names() if bound(name).models.shared.whole is None]
 
 
 @pytest.mark.parametrize("method", WITH_PARTS)
@@ -181,7 +182,7 @@ def test_every_method_that_says_it_can_have_parts_has_them(tmp_path: Path, metho
 
 def test_the_others_say_why_not() -> None:
     assert {"fedavg", "fedprox", "fedrs", "fedlc", "moon"} <= set(WITH_PARTS)
-    assert all(registry.get(name).whole_model for name in set(registry.names()) - set(WITH_PARTS))
+    assert all(bound(name).models.shared.whole for name in set(registry.names()) - set(WITH_PARTS))
 
 
 def test_a_killed_aggregator_and_silo_go_on_with_the_same_bytes(tmp_path: Path) -> None:

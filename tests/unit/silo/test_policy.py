@@ -102,7 +102,12 @@ def test_an_update_that_may_follow_from_a_handful_of_examples_is_refused_by_cont
         method, job = registry.bind(spec), frozen(spec)
         contract = JobPlan(method).contract("train", SIGNATURE, {})
         found = objections(rules, job, declared(spec), NOW)
-        assert objections(rules, job, Departure.of(contract, 1, method.fewest_examples), NOW) == found
+        assert (
+            objections(
+                rules, job, Departure.of(contract, 1, method.training.fewest_examples(method.spec)), NOW
+            )
+            == found
+        )
         return found
 
     assert asked(silo(), localSteps=2, batchSize=2) == [

@@ -1,0 +1,17 @@
+"""Settings of FedConcat-ID."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from fedsilo.methods.fedconcat.config import StagesConfig
+
+
+class FedConcatIDConfig(StagesConfig):
+    """The same as FedConcat's, and from how much a label distribution is inferred."""
+
+    probes: int = Field(
+        default=10_000,
+        ge=1,
+        description="Random inputs r from which a silo's label distribution is inferred [released code].",
+    )
