@@ -6,22 +6,13 @@ from collections.abc import Mapping
 from functools import partial
 
 from fedsilo.api.faults import Finding
-from fedsilo.methods.fedavg import OneModel, OneModelServer
-from fedsilo.methods.interface import LOSS, Exchange, Phase, ServerContext, ServerHalf, SiloStep, Step
+from fedsilo.methods.fedavg import OneModel
+from fedsilo.methods.interface import LOSS, Phase, ServerHalf, SiloStep, Step
 from fedsilo.methods.models import JobModels, OwnModel, SharedModel
 from fedsilo.methods.per_fedavg.config import PERSONALISE, PerFedAvgConfig
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.schedule import answers_may_differ
-from fedsilo.methods.state import State
 from fedsilo.methods.traits import SGD, Averaging, Kept, Tasks, TrainingTraits
-
-
-class PerFedAvgServer(OneModelServer):
-    """Averaging; the last exchange changes nothing. Tree: `model`."""
-
-    def aggregate(self, job: ServerContext, state: State, exchange: Exchange, sums: Sums) -> State:
-        """The mean of the models, while there are any."""
-        return state if exchange.phase.step == PERSONALISE else state.with_trees(model=sums.mean("model"))
 
 
 class PerFedAvg(OneModel):

@@ -34,6 +34,7 @@ EVERYTHING_WITHOUT_TORCH = """
 import json, sys
 from fedsilo.methods import registry
 from fedsilo.api.job import FederatedJobSpec
+from fedsilo.methods.method import averaging_of
 from fedsilo.transforms.plan import JobPlan
 from fedsilo.wire import ModelSignature, TensorSpec
 
@@ -46,7 +47,7 @@ for name in registry.names():
     method = registry.bind(FederatedJobSpec.model_validate(document))
     for step in JobPlan(method).steps:
         JobPlan(method).contract(step, signature, {}).digest()
-    JobPlan(method).exchanges, method.check(), averaging_of(method), method.models.personal is not None
+    JobPlan(method).exchanges, method.check(), averaging_of(method), method.models
 heavy = {"torch", "torchvision", "sklearn", "scipy", "aiohttp", "kubernetes"}
 print(json.dumps([registry.names(), sorted(heavy & {module.partition(".")[0] for module in sys.modules})]))
 """
