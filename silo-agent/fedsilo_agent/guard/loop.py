@@ -27,6 +27,8 @@ from fedsilo.silo.announcement import Schema, announced_schema
 from fedsilo.silo.drop import REPLY
 from fedsilo.silo.handed_out import trainer_adds_noise
 from fedsilo.silo.ledger_head import LedgerHead
+from fedsilo.silo.private_update import MODEL, UpdateNoise
+from fedsilo.silo.release import ReleaseRules
 from fedsilo.silo.secret import Secret
 from fedsilo.silo.volume import Volume
 from fedsilo.silo.waking import Changes
@@ -37,6 +39,7 @@ from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.charging import Charging
 from fedsilo_agent.guard.client import AggregatorClient
 from fedsilo_agent.guard.disclosure import Disclosure
+from fedsilo_agent.guard.dropped_reply import DroppedReply, require_undamaged
 from fedsilo_agent.guard.exchanges import (
     initial_weights_of,
     require_new_model,
@@ -45,22 +48,14 @@ from fedsilo_agent.guard.exchanges import (
     require_same_records,
 )
 from fedsilo_agent.guard.inbox import Inbox
-from fedsilo_agent.guard.inspection import (
-    Announcement,
-    SignedUpdate,
-    read_announcement,
-    read_failure,
-    require_undamaged,
-    sign_reply,
-    sign_vector,
-)
+from fedsilo_agent.guard.inspection import Announcement, read_announcement, read_failure
 from fedsilo_agent.guard.outbox import Outbox
 from fedsilo_agent.guard.report import ReceiptsReport
+from fedsilo_agent.guard.signing import SignedUpdate, sign_reply, sign_vector
 from fedsilo_agent.guard.sum_secrets import Rows, SumSecrets, is_step
 from fedsilo_agent.guard.task_check import TaskCheck
 from fedsilo_agent.guard.task_source import TaskSource, VerifiedTask
 from fedsilo_agent.guard.text import bounded
-from fedsilo_agent.guard.update_noise import UpdateNoise
 
 log = logging.getLogger("fedsilo.guard")
 
@@ -176,8 +171,8 @@ class Guard:
                     await asyncio.to_thread(self._charging.require_whole, self._audit.record.ledger)
                     found = os.path.lexists(self._volume.drop / task.task / REPLY)
                     await self._inbox.put(task, self._audit.record.acknowledged_before(task.task))
-                    drop = await self._wait_for_drop(task, contract.summed or contract, found)
-                    await uninterrupted(asyncio.to_thread(self._sign, verified, contract, drop, rows))
+                    await self._wait_for_drop(task, contract.summed or contract, found)
+                    await uninterrupted(asyncio.to_thread(self._sign, verified, contract, rows))
             await self._outbox.send(verified.asked)
         except PolicyRefused as refusal:
             log.error("refused: %s", one_line(bounded(str(refusal))))
@@ -258,8 +253,8 @@ class Guard:
             self._raise_failure(self._volume.drop / "failed.json")
             await waiting.change()
 
-    async def _wait_for_drop(self, task: Task, contract: Contract, found: bool) -> Path:
-        """The drop of a task, once it is complete.
+    async def _wait_for_drop(self, task: Task, contract: Contract, found: bool) -> None:
+        """Return when the drop of a task is complete.
 
         :param found: whether it was before the trainer was given the task: a power cut may have torn it.
         """
@@ -271,7 +266,6 @@ class Guard:
             self._raise_failure(drop / "failed.json")
             self._raise_failure(self._volume.drop / "failed.json")
             await waiting.change()
-        return drop
 
     async def _check_found(self, drop: Path, contract: Contract) -> None:
         """Return when a drop that was there already holds, or is gone: a trainer that starts removes a damaged one."""
@@ -292,30 +286,32 @@ class Guard:
         if os.path.lexists(path):
             raise TrainerFailed(*read_failure(path))
 
-    def _sign(self, verified: VerifiedTask, contract: Contract, drop: Path, rows: Rows) -> None:
+    def _sign(self, verified: VerifiedTask, contract: Contract, rows: Rows) -> None:
         # The policy may have changed, and time has passed, since the trainer was given the task.
         self._require_permitted(verified, contract)
         # It may leave only once the log has it.
         path = self._outbox.path(verified.task.task)
         if contract.summed is None:
-            self._add(verified, self._sign_reply(verified, contract, drop, path))
+            self._add(verified, self._sign_reply(verified, contract, path))
             return
         task, plain = verified.task, path.with_suffix(".plain")
         try:
-            update = self._sign_reply(verified, contract.summed, drop, plain)
-            layout, sent = self._check.layout(task.step, contract.summed), self._inbox.path(task, "model")
+            update = self._sign_reply(verified, contract.summed, plain)
+            layout, sent = self._check.layout(task.step, contract.summed), self._inbox.path(task, MODEL)
             vector = self._sums.mask(task, rows, layout, plain, sent)
         finally:
             unlink(plain, missing_ok=True)
-        masked = sign_vector(vector, path, task, verified.digest, contract, self._key)
+        masked = sign_vector(vector, path, verified, contract, self._key)
         self._add(verified, replace(masked, mechanisms=update.mechanisms, records=update.records))
 
-    def _sign_reply(self, verified: VerifiedTask, contract: Contract, drop: Path, path: Path) -> SignedUpdate:
-        task, limits, noise = verified.task, self._check.limits, self._noise()
-        compared = trainer_adds_noise(self._check.agent.spec.job.spec)
-        blobs = self._volume.blobs if compared else None
-        plan = partial(self._plan, task)
-        return sign_reply(drop, path, task, verified.digest, contract, limits, self._key, noise, blobs, plan)
+    def _sign_reply(self, verified: VerifiedTask, contract: Contract, path: Path) -> SignedUpdate:
+        task, volume = verified.task, self._volume
+        privacy = self._check.update_privacy
+        noise = None if privacy is None else UpdateNoise(privacy, self._secret, task.phase, task.round)
+        compares = trainer_adds_noise(self._check.agent.spec.job.spec)
+        rules = ReleaseRules(self._check.limits, partial(self._plan, task), noise, compares)
+        reply = DroppedReply(volume.drop / task.task, task, contract, volume.blobs, volume.outbox)
+        return sign_reply(reply, path, verified, rules, self._key)
 
     def _plan(self, task: Task, samples: int) -> tuple[Mechanism, ...]:
         """What the reply of a task must have gone through, in a silo that counts as many samples as before."""
@@ -327,41 +323,37 @@ class Guard:
     def _sign_message(self, verified: VerifiedTask, contract: Contract, rows: Rows) -> None:
         content = np.frombuffer(self._sums.message(verified.task, rows), np.uint8)
         path = self._outbox.path(verified.task.task)
-        self._add(verified, sign_vector(content, path, verified.task, verified.digest, contract, self._key))
+        self._add(verified, sign_vector(content, path, verified, contract, self._key))
 
-    def _add(self, verified: VerifiedTask, update: SignedUpdate) -> None:
+    def _add(self, verified: VerifiedTask, signed: SignedUpdate) -> None:
         """Charge the ledger with an update, and put on record that it departs."""
-        task, path = verified.task, self._outbox.path(verified.task.task)
+        task, path, leaving = verified.task, self._outbox.path(verified.task.task), signed.leaving
         charged: LedgerHead | None = None
         try:
-            require_same_answer(task, update.digest, self._audit.record.answered)
+            require_same_answer(task, signed.update, self._audit.record.answered)
             if not is_step(task):  # nothing of the silo's data is in the messages of a sum
-                charged = self._charging.charge(update, self._audit.record.ledger)
+                known = self._audit.record.ledger
+                charged = self._charging.charge(signed.update, signed.mechanisms, known)
         except (FedsiloError, OSError):
             unlink(path)
             raise
         initial, model = initial_weights_of(task), self._check.model_of_sum(task)
         self._outbox.add(
             task.task,
-            update.digest,
+            signed.update,
             taskDigest=verified.digest.hex(),
             round=task.round,
             phase=task.phase,
             step=task.step,
-            bytes=update.bytes,
-            samples=update.samples,
-            metrics=dict(update.metrics),
-            kinds={kind: dict(count) for kind, count in update.kinds.items()},
+            bytes=path.stat().st_size,
+            samples=leaving.samples,
+            metrics=leaving.metrics,
+            kinds=leaving.kinds,
             **({} if initial is None else {"initialWeights": initial}),
             **({} if model is None else {"model": model}),
-            **({} if update.records is None else {"records": update.records}),
+            **({} if signed.records is None else {"records": signed.records}),
             **({} if charged is None else {"ledger": charged.to_dict()}),
         )
-
-    def _noise(self) -> UpdateNoise | None:
-        """What makes updates private, where the job has the guard do so."""
-        privacy = self._check.update_privacy
-        return None if privacy is None else UpdateNoise(privacy, self._secret, self._volume.blobs)
 
     async def _finish(self, last: Mapping[str, Any]) -> None:
         """Tell the trainer that the job is over.

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fedsilo.errors import PolicyRefused
-from fedsilo_agent.guard.inspection import require_undamaged
+from fedsilo_agent.guard.dropped_reply import require_undamaged
 from fedsilo_agent.guard.present_policy import PresentPolicy
 from tests.unit.agent.scene import TASK, Scene
 
