@@ -46,7 +46,7 @@ class Budgeted(Scene):
         self.mechanisms: tuple[Mechanism, ...] = (Mechanism(2.0),)
         plain = signing.sign_reply
         monkeypatch.setattr(
-            "fedsilo_agent.guard.loop.sign_reply",
+            "fedsilo_agent.guard.answering.sign_reply",
             lambda *given: replace(plain(*given), mechanisms=self.mechanisms),
         )
         made = Charging.__init__
@@ -207,7 +207,7 @@ class Private(Budgeted):
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         signed = signing.sign_reply
         super().__init__(root, monkeypatch)
-        monkeypatch.setattr("fedsilo_agent.guard.loop.sign_reply", signed)
+        monkeypatch.setattr("fedsilo_agent.guard.answering.sign_reply", signed)
         written = self.check.agent.spec.job.spec.model_dump(mode="json", by_alias=True, exclude_none=True)
         self.take(FederatedJobSpec.model_validate(written | PRIVATE))
 
