@@ -4,8 +4,8 @@
     engine = federate(tmp_path / "job", spec, runners(spec, silos, tmp_path))
     model_of(engine), engine.history()
 
-The silo's side is the agent's own: its mailbox keeps private state until an answer is acknowledged, and its guard's
-inspection copies, checks and signs what the method answered.
+The silo's side is the agent's own: its mailbox keeps private state until an answer is acknowledged, and its guard
+copies, checks and signs what the method answered.
 """
 
 from __future__ import annotations
@@ -39,13 +39,17 @@ from fedsilo.methods.method import Method
 from fedsilo.methods.state import State, Tree
 from fedsilo.silo.context import open_context
 from fedsilo.silo.policy import ReplyLimits
+from fedsilo.silo.release import ReleaseRules
 from fedsilo.silo.runner import TaskRunner
 from fedsilo.silo.secret import Secret
 from fedsilo.silo.volume import Volume
+from fedsilo.transforms.training_noise.handed_out import trainer_adds_noise
+from fedsilo.transforms.update_noise.clipped import UpdateNoise
 from fedsilo.transforms.update_noise.privacy import UpdatePrivacy
 from fedsilo.wire import KINDS, Contract, SigningKey, Task, UpdateChecker, open_blob, open_task, task_digest
-from fedsilo_agent.guard.inspection import sign_reply
-from fedsilo_agent.guard.update_noise import UpdateNoise
+from fedsilo_agent.guard.dropped_reply import DroppedReply
+from fedsilo_agent.guard.signing import sign_reply
+from fedsilo_agent.guard.task_source import VerifiedTask
 from fedsilo_agent.trainer.mailbox import Mailbox
 from tests.public_examples import with_public_data
 
@@ -214,34 +218,30 @@ class LocalSilo:
         self._mailbox.deliver(task.task, reply, private)
         update = self._volume.outbox / f"{task.task}.update"
         drop = self._volume.drop / task.task
-        noise, blobs = self._noise(task, engine)
-        limits = self._limits if self._figures else replace(self._limits, figures=False)
-        method = getattr(self._runner, "method", None)
-        plan = None if method is None else partial(planned_mechanisms, method, task.step)
-        sign_reply(drop, update, task, task_digest(sealed), contract, limits, self.key, noise, blobs, plan)
+        answer = DroppedReply(drop, task, contract, self._volume.blobs, self._volume.outbox)
+        verified = VerifiedTask(task, task_digest(sealed))
+        sign_reply(answer, update, verified, self._rules(task, engine), self.key)
         return update
 
-    @property
-    def _spec(self) -> FederatedJobSpec | None:
+    def _rules(self, task: Task, engine: RoundEngine) -> ReleaseRules:
+        """What its guard does to a reply, whose inbox has the job's model if tensors are compared with it."""
         method = getattr(self._runner, "method", None)
-        return None if method is None else method.spec
-
-    @property
-    def _figures(self) -> bool:
-        return self._spec is None or self._spec.privacy.differential_privacy is None
-
-    def _noise(self, task: Task, engine: RoundEngine) -> tuple[UpdateNoise | None, Path | None]:
-        """What its guard does to tensors on the way, or compares them with: from the job's model in its inbox."""
-        if self._spec is None or self._figures:
-            return None, None
+        if method is None:
+            return ReleaseRules(self._limits, lambda _: ())
+        plan = partial(planned_mechanisms, method, task.step)
+        if method.spec.privacy.differential_privacy is None:
+            return ReleaseRules(self._limits, plan)
         for link in task.blobs:
             path = engine.blob(link.digest)
             assert path is not None
             shutil.copyfile(path, self._volume.blobs / link.digest)
-        privacy = UpdatePrivacy.of_job(self._spec)
-        if privacy is None:
-            return None, self._volume.blobs
-        return UpdateNoise(privacy, self._secret, self._volume.blobs), None
+        privacy = UpdatePrivacy.of_job(method.spec)
+        noise = (
+            None if privacy is None else UpdateNoise(privacy, self._secret.generator, task.phase, task.round)
+        )
+        return ReleaseRules(
+            replace(self._limits, figures=False), plan, noise, trainer_adds_noise(method.spec)
+        )
 
 
 def _as_seen_by_the_method(task: Task, engine: RoundEngine) -> SiloTask:

@@ -38,6 +38,7 @@ from fedsilo.wire import (
     write_blob,
     write_tensors,
 )
+from fedsilo_agent.guard.guarded_job import GuardedJob
 from fedsilo_agent.guard.loop import Guard
 from fedsilo_agent.guard.task_check import TaskCheck
 from tests.integration.service.client import signature_of
@@ -239,7 +240,7 @@ class Guards:
         )
         self.keys[silo] = SigningKey.load(volume.guard / "key.pem")
         client: Any = self.links[silo]
-        return Guard(TaskCheck(agent, own), volume, self.keys[silo], client)
+        return Guard(GuardedJob(TaskCheck(agent, own), volume, self.keys[silo], client))
 
     def _volume(self, silo: str) -> Volume:
         return self.site.workdir.volume(silo.rpartition("/")[2])

@@ -141,11 +141,6 @@ class Method(ABC):
         """Faults of the job that the method alone can find; `checks` has those that follow from what it declares."""
         return []
 
-    @property
-    def fewest_examples(self) -> int | None:
-        """Fewest examples that an update of training may follow from in this job, see `training`."""
-        return self.training.fewest_examples(self.spec)
-
     def silo_settings(self, exchange: Exchange, silo: str) -> Mapping[str, Scalar]:
         """Settings of a silo's task that are others than those of the other silos, as the job alone determines them.
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 
 from torch import nn
 
@@ -14,37 +15,30 @@ from fedsilo.api.job import ModelSpec
 from fedsilo.api.silo import Silo
 from fedsilo.data.numbering import SchemaMismatch
 from fedsilo.data.schema import Schema
-from fedsilo.encodings.check import require_decodable
-from fedsilo.errors import DataInvalid, FedsiloError, PolicyRefused, Problem
+from fedsilo.errors import DataInvalid, FedsiloError
 from fedsilo.learning.models import signature
 from fedsilo.learning.parameters import parts_of
+from fedsilo.methods.differential_privacy import planned_mechanisms
 from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.method import Method
-from fedsilo.methods.state import State, Tree, as_stored
+from fedsilo.methods.state import State, Tree
 from fedsilo.readiness.announce import unreadable
 from fedsilo.readiness.announced import AnnouncedFinding
 from fedsilo.silo import policy
 from fedsilo.silo.announcement import finding_rules
 from fedsilo.silo.context import LocalContext
-from fedsilo.silo.reply import (
-    ReplyMetadata,
-    released_blocks,
-    reply_document,
-    require_enough_examples,
-    require_enough_values,
-)
+from fedsilo.silo.release import ReleaseRules, release
 from fedsilo.silo.runner import TaskRunner
 from fedsilo.silo.secret import Secret
 from fedsilo.silo.withholding import vouched_schema, withholds_texts
 from fedsilo.simulation.data import SharedData
+from fedsilo.simulation.in_memory import ReplyInMemory, new_copy
 from fedsilo.simulation.networks import Networks
 from fedsilo.tasks.registry import bind
 from fedsilo.transforms.conflicts import update_privacy
-from fedsilo.transforms.training_noise.handed_out import exact_tensors, require_handed_out, trainer_adds_noise
-from fedsilo.transforms.update_noise.clipped import MODEL, private_tree, purpose
-from fedsilo.transforms.update_noise.privacy import UpdatePrivacy
+from fedsilo.transforms.training_noise.handed_out import trainer_adds_noise
+from fedsilo.transforms.update_noise.clipped import UpdateNoise
 from fedsilo.wire import Contract
-from fedsilo.wire.tensors import require_finite, spec_of
 
 log = logging.getLogger("fedsilo.simulation")
 
@@ -122,11 +116,11 @@ class SimulatedSilo:
         self._silo = silo
         self._job = job
         self._limits = policy.ReplyLimits.of(job.spec, silo)
-        self._fewest_examples: int | None = None
-        self._privacy: UpdatePrivacy | None = None
-        if not isinstance(runner, SimulatedFailure):
-            self._fewest_examples = runner.method.fewest_examples
-            self._privacy = update_privacy(runner.method)
+        self._method = None if isinstance(runner, SimulatedFailure) else runner.method
+        self._fewest_examples = (
+            None if self._method is None else self._method.training.fewest_examples(self._method.spec)
+        )
+        self._privacy = None if self._method is None else update_privacy(self._method)
         self._secret = Secret()
         self._admitted: list[Contract] = []
         rules = silo.spec.policy
@@ -167,7 +161,7 @@ class SimulatedSilo:
         """What contract and policy allow of a reply, which is computed only where the policy admits the contract."""
         try:
             self._require_permitted(task)
-            return self._checked(task, compute())
+            return self._released(task, compute())
         except (Exception, SystemExit) as error:
             return failure_of(error, task.id)
 
@@ -182,54 +176,24 @@ class SimulatedSilo:
         policy.require(self._silo, self._job, departure, datetime.now(UTC), task.sent)
         self._admitted.append(task.contract)
 
-    def _checked(self, task: SimulatedTask, reply: Reply) -> SimulatedUpdate:
+    def _released(self, task: SimulatedTask, reply: Reply) -> SimulatedUpdate:
         """The reply as an update.
 
         :raises PolicyRefused: naming the block and what is wrong with it.
         """
-        metadata, contract = ReplyMetadata.parse(reply_document(reply)), task.contract
-        try:
-            tensors = {name: as_stored(array) for name, array in reply.tensors.items()}
-            found = {name: spec_of(name, array) for name, array in tensors.items()}
-            blocks = released_blocks(contract, found, metadata.support, self._limits.min_samples_per_class)
-            limits = self._limits
-            require_enough_values(blocks, tensors.__getitem__, limits.min_values_per_feature)
-            require_enough_examples(
-                blocks, tensors.__getitem__, limits.min_samples_per_class, limits.min_samples_per_feature
-            )
-            samples, metrics = limits.samples(metadata.samples), limits.metrics(metadata.metrics)
-            if self._privacy is not None:
-                tensors = self._private(self._privacy, task.task, tensors, [block.name for block in blocks])
-            elif trainer_adds_noise(self._job.spec):
-                given = task.task.trees.get(MODEL, {})
-                require_handed_out(exact_tensors(contract), tensors.__getitem__, given)
-            contract.check(blocks, metrics, samples)
-            require_finite({block.name: tensors[block.name] for block in blocks})
-            require_decodable(
-                contract,
-                lambda name, first, count: tensors[name].reshape(-1)[first : first + count],
-                lambda name: tensors[name].size,
-            )
-        except Problem as problem:
-            text = f"task {task.id}: the trainer's reply breaks the contract: {problem}"
-            raise PolicyRefused(text) from problem
-        kinds = {
-            kind: {block.name: tensors[block.name] for block in blocks if block.kind == kind}
-            for kind in contract.kinds()
-        }
+        answer, contract = ReplyInMemory(reply, task.task), task.contract
+        found = release(task.id, contract, answer, self._rules(task.task), partial(new_copy, contract))
         private = None if reply.private is None else reply.private.in_memory()
-        return SimulatedUpdate(samples, metrics, kinds, private)
+        return SimulatedUpdate(found.leaving.samples, found.leaving.metrics, found.update, private)
 
-    def _private(self, privacy: UpdatePrivacy, task: SiloTask, tensors: Tree, names: Sequence[str]) -> Tree:
-        """The tensors of an update, clipped and with noise.
-
-        :raises PolicyRefused: when they are not a change of the task's model.
-        """
-        if not names:
-            return tensors
-        base = task.trees.get(MODEL, {})
-        random = self._secret.generator(*purpose(task.phase, task.round, tensors, base))
-        return private_tree(names, tensors, base, privacy, random)
+    def _rules(self, task: SiloTask) -> ReleaseRules:
+        assert self._method is not None, "without its method a silo answers nothing"
+        plan = partial(planned_mechanisms, self._method, task.step)
+        privacy = self._privacy
+        noise = (
+            None if privacy is None else UpdateNoise(privacy, self._secret.generator, task.phase, task.round)
+        )
+        return ReleaseRules(self._limits, plan, noise, trainer_adds_noise(self._job.spec))
 
 
 def open_silos(

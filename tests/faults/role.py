@@ -21,7 +21,7 @@ PAUSES = {
     "fedsilo.files.full_disk": {"FULL_DISK_SECONDS": 0.1},
     "fedsilo_aggregator.rounds": {"FULL_DISK_SECONDS": 0.1, "TICK_SECONDS": 0.05},
     "fedsilo_agent.guard.client": {"FIRST_RETRY_SECONDS": 0.02, "LAST_RETRY_SECONDS": 0.1},
-    "fedsilo_agent.guard.loop": {"REPAIR_SECONDS": 5.0},
+    "fedsilo_agent.guard.drops": {"REPAIR_SECONDS": 5.0},
     "fedsilo_agent.trainer.inbox": {"REPAIR_SECONDS": 5.0},
 }
 """Shorter pauses than in earnest: thousands of runs wait for them, and none of them decides anything."""

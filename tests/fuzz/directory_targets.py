@@ -34,6 +34,7 @@ from fedsilo.silo.audit_chain import AuditBroken
 from fedsilo.silo.private_state import PrivateStates
 from fedsilo.silo.volume import Volume
 from fedsilo_agent.guard.audit import AuditLog
+from fedsilo_agent.guard.guarded_job import GuardedJob
 from fedsilo_agent.guard.loop import Guard
 from fedsilo_agent.trainer import inbox as trainer_inbox
 from fedsilo_agent.trainer.loop import Trainer
@@ -151,7 +152,9 @@ class Silo:
         aggregator.tasks = self._scene.tasks()
         client: Any = aggregator
         trainer = asyncio.create_task(_train(volume))
-        guard = asyncio.create_task(Guard(self._scene.check, volume, self._scene.key, client).run())
+        guard = asyncio.create_task(
+            Guard(GuardedJob(self._scene.check, volume, self._scene.key, client)).run()
+        )
         try:
             async with asyncio.timeout(3):
                 await asyncio.wait({trainer, guard}, return_when=asyncio.FIRST_EXCEPTION)

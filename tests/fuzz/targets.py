@@ -54,8 +54,9 @@ from fedsilo.wire import (
 from fedsilo.wire.envelope import SIGNATURE_HEAD, read_bin_head, split_envelope
 from fedsilo.wire.fields import pack
 from fedsilo.wire.header import decode_header
+from fedsilo_agent.guard.announced import read_announcement
 from fedsilo_agent.guard.audit import AuditLog, verify
-from fedsilo_agent.guard.inspection import read_announcement, read_failure
+from fedsilo_agent.guard.drops import read_failure
 from fedsilo_aggregator.request_fields import failure_report
 from tests.fuzz import provenance
 from tests.fuzz.data_files import data_files

@@ -23,6 +23,7 @@ from fedsilo.silo.personal import PersonalModel
 from fedsilo.silo.volume import Volume
 from fedsilo.transforms.plan import JobPlan
 from fedsilo_agent.guard.client import AggregatorClient, Peer
+from fedsilo_agent.guard.guarded_job import GuardedJob
 from fedsilo_agent.guard.loop import Guard
 from fedsilo_agent.guard.task_check import TaskCheck
 from fedsilo_agent.guard.task_source import decline
@@ -169,7 +170,7 @@ async def _guard(process: Process, name: str, check: TaskCheck, volume: Volume) 
         client = await AggregatorClient(peer).__aenter__()
     try:
         try:
-            guard = Guard(check, volume, key, client)
+            guard = Guard(GuardedJob(check, volume, key, client))
         except AuditBroken as broken:
             await decline(client, check, broken)
             raise

@@ -23,7 +23,7 @@ CLASSES_ELSEWHERE = (
     "fedsilo.local.child_processes",
     "fedsilo.api.faults",
     "fedsilo_agent.guard.audit",
-    "fedsilo_agent.guard.loop",
+    "fedsilo_agent.guard.drops",
     "fedsilo_agent.trainer.ranks",
     "fedsilo_operator.cluster.interface",
     "fedsilo_operator.rejections",

@@ -7,12 +7,12 @@ with what it has in memory. In pieces, of which few are in double precision at a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from fedsilo.errors import PolicyRefused, Problem
-from fedsilo.methods.state import Tree
 from fedsilo.privacy.clipping import change, clip_factor, pieces
 from fedsilo.transforms.update_noise.privacy import UpdatePrivacy
 
@@ -80,18 +80,22 @@ def private_pieces(
             yield name, (old.astype(np.float64) + factor * change(new, old) + noise).astype(old.dtype)
 
 
-def private_tree(
-    names: Sequence[str],
-    model: Mapping[str, np.ndarray],
-    base: Mapping[str, np.ndarray],
-    privacy: UpdatePrivacy,
-    random: np.random.Generator,
-) -> Tree:
-    """The same as whole tensors; arguments and errors as `private_pieces`."""
-    found: dict[str, list[np.ndarray]] = {name: [] for name in names}
-    for name, piece in private_pieces(names, model, base, privacy, random):
-        found[name].append(piece)
-    return {
-        name: np.concatenate(found[name] or [base[name].reshape(-1)]).reshape(base[name].shape)
-        for name in names
-    }
+@dataclass(frozen=True)
+class UpdateNoise:
+    """What makes one update private.
+
+    :param drawn: purpose -> random numbers of a secret that nobody but the silo's guard reads.
+    :param phase: and `round`: the update's exchange.
+    """
+
+    privacy: UpdatePrivacy
+    drawn: Callable[..., np.random.Generator]
+    phase: str
+    round: int
+
+    def pieces(
+        self, names: Sequence[str], model: Mapping[str, np.ndarray], base: Mapping[str, np.ndarray]
+    ) -> Iterator[tuple[str, np.ndarray]]:
+        """The update's tensors, of noise of its own; arguments and errors as `private_pieces`."""
+        random = self.drawn(*purpose(self.phase, self.round, model, base))
+        return private_pieces(names, model, base, self.privacy, random)

@@ -22,6 +22,7 @@ from fedsilo.process import Arguments, exit_on_sigterm, exit_with_parent, run_un
 from fedsilo.silo.audit_chain import AuditBroken
 from fedsilo.silo.volume import Volume
 from fedsilo_agent.guard.client import AggregatorClient, Peer
+from fedsilo_agent.guard.guarded_job import GuardedJob
 from fedsilo_agent.guard.loop import Guard
 from fedsilo_agent.guard.metrics import exposition
 from fedsilo_agent.guard.own_key import signing_key
@@ -92,7 +93,7 @@ def _run(args: argparse.Namespace, report: ReceiptsReport) -> None:
             probing(exposition(agent, volume, client), args.metrics_port),
         ):
             try:
-                guard = Guard(check, volume, key, client, report, args.ledgers)
+                guard = Guard(GuardedJob(check, volume, key, client, report, args.ledgers))
             except AuditBroken as broken:
                 await decline(client, check, broken)
                 raise

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from fedsilo.api.silo_policy import PrivacyBudget
 from fedsilo.errors import FedsiloError, PolicyRefused
+from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.silo.budget_figures import stated_ledger
 from fedsilo.silo.ledger_head import LedgerHead
 from fedsilo.silo.privacy_account import Budget, Charge, PrivacyAccount
 from fedsilo.silo.privacy_ledger import PrivacyLedger
 from fedsilo.wire.problems import one_line
-from fedsilo_agent.guard.inspection import SignedUpdate
 from fedsilo_agent.guard.report import ReceiptsReport
 from fedsilo_agent.guard.task_check import TaskCheck
 
@@ -29,9 +29,13 @@ class Charging:
     def __init__(self, check: TaskCheck, ledgers: Path | None, report: ReceiptsReport | None = None) -> None:
         self._check, self._ledgers, self._report = check, ledgers, report
 
-    def charge(self, update: SignedUpdate, known: LedgerHead | None = None) -> LedgerHead | None:
+    def charge(
+        self, update: str, mechanisms: tuple[Mechanism, ...], known: LedgerHead | None = None
+    ) -> LedgerHead | None:
         """Put an update on record before it leaves, once; how far the ledger has come then, None without a budget.
 
+        :param update: its digest.
+        :param mechanisms: that it went through.
         :param known: how far it had come with the charge before, by the guard's own audit log.
         :raises PolicyRefused: when it would exceed the budget, or nothing says what may be learned from it.
         :raises AuditBroken: when the ledger was changed, or has lost what the audit log knows of.
@@ -47,13 +51,13 @@ class Charging:
                 f"policy.privacyBudget: dataset {dataset}: this guard has no ledger to keep it in; start it with "
                 "--ledgers"
             )
-        if not update.mechanisms:
+        if not mechanisms:
             raise PolicyRefused(
                 f"policy.privacyBudget: dataset {dataset}: the trainer names no mechanism that the update went "
                 "through, so that anything might be learned from it; use a method that differential privacy covers"
             )
         ledger, now = self._ledger(stated, self._ledgers, known), self._check.clock()
-        ledger.charge(Charge(f"{job.namespace}/{job.name}", job.uid, update.digest, update.mechanisms), now)
+        ledger.charge(Charge(f"{job.namespace}/{job.name}", job.uid, update, mechanisms), now)
         account = ledger.account(now)
         self._state(dataset, account)
         return LedgerHead(dataset, account.lines, account.hash)

@@ -1,118 +1,60 @@
-"""The guard's work: fetch a task, let the trainer answer it, check and sign the answer, send it until it is durable."""
+"""The guard's work: fetch a task, let the trainer answer it, have the answer signed, send it until it is durable.
+
+What a task is answered with, and what goes on record with it, is the matter of `Answering`; what the trainer says and
+drops, of `Announced` and `Drops`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
-import json
 import logging
-import os
-import time
 from collections.abc import Mapping
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from fedsilo.errors import FedsiloError, FileDamaged, PolicyRefused, Problem
-from fedsilo.files.durable import unlink
+from fedsilo.errors import FedsiloError, PolicyRefused, Problem
 from fedsilo.files.full_disk import done_when_there_is_space
 from fedsilo.http.threads import uninterrupted
 from fedsilo.logs import concerning
-from fedsilo.privacy.mechanism import Mechanism
-from fedsilo.silo.announcement import Schema, announced_schema
-from fedsilo.silo.drop import REPLY
-from fedsilo.silo.ledger_head import LedgerHead
-from fedsilo.silo.secret import Secret
-from fedsilo.silo.volume import Volume
-from fedsilo.silo.waking import Changes
-from fedsilo.transforms.training_noise.handed_out import trainer_adds_noise
-from fedsilo.wire import FINISH, Contract, ModelSignature, SigningKey, Task
+from fedsilo.wire import FINISH, Contract, Task
 from fedsilo.wire.problems import one_line
-from fedsilo_agent.guard.agreement import Agreement
+from fedsilo_agent.guard.announced import Announced
+from fedsilo_agent.guard.answering import Answering
 from fedsilo_agent.guard.audit import AuditLog
-from fedsilo_agent.guard.charging import Charging
-from fedsilo_agent.guard.client import AggregatorClient
 from fedsilo_agent.guard.disclosure import Disclosure
-from fedsilo_agent.guard.exchanges import (
-    initial_weights_of,
-    require_new_model,
-    require_same_answer,
-    require_same_initial_weights,
-    require_same_records,
-)
+from fedsilo_agent.guard.drops import Drops
+from fedsilo_agent.guard.guarded_job import GuardedJob
 from fedsilo_agent.guard.inbox import Inbox
-from fedsilo_agent.guard.inspection import (
-    Announcement,
-    SignedUpdate,
-    read_announcement,
-    read_failure,
-    require_undamaged,
-    sign_reply,
-    sign_vector,
-)
 from fedsilo_agent.guard.outbox import Outbox
-from fedsilo_agent.guard.report import ReceiptsReport
-from fedsilo_agent.guard.sum_secrets import Rows, SumSecrets, is_step
-from fedsilo_agent.guard.task_check import TaskCheck
 from fedsilo_agent.guard.task_source import TaskSource, VerifiedTask
 from fedsilo_agent.guard.text import bounded
-from fedsilo_agent.guard.update_noise import UpdateNoise
 
 log = logging.getLogger("fedsilo.guard")
-
-REPAIR_SECONDS = 60.0
-"""Time that a trainer gets to replace a damaged file, which it does when it starts again."""
 
 OUTBOX_SECONDS = 3.0
 """Time to settle an update that was on its way when the job ended; the aggregator may be gone already."""
 
 
-class TrainerFailed(FedsiloError):
-    """The trainer reported that it cannot answer."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-
-
 class Guard:
     """One silo's guard for one job, over the shared volume.
 
-    :param report: what is said outside of what left.
-    :param ledgers: the institution's directory of what was learned of its datasets, over all jobs.
     :raises AuditBroken: when the audit log was changed.
     """
 
-    def __init__(
-        self,
-        check: TaskCheck,
-        volume: Volume,
-        key: SigningKey,
-        client: AggregatorClient,
-        report: ReceiptsReport | None = None,
-        ledgers: Path | None = None,
-    ) -> None:
-        self._check = check
-        self._charging = Charging(check, ledgers, report)
-        self._volume = volume
-        self._key = key
-        self._audit = AuditLog(volume.audit, report)
+    def __init__(self, job: GuardedJob) -> None:
+        check, client, volume = job.check, job.client, job.volume
+        self._audit = AuditLog(volume.audit, job.report)
         self._tasks = TaskSource(client, check, self._audit)
         self._inbox = Inbox(volume, client)
         self._disclosure = Disclosure(check, client, self._audit)
         self._outbox = Outbox(volume.outbox, client, self._audit, self._disclosure)
-        self._sums = SumSecrets(volume.sums, check, key, client)
-        self._agreement = Agreement(check, client, self._audit)
-        self._changes = Changes()
-        self._secret = Secret(volume.guard_secret)
+        self._drops = Drops(volume.drop)
+        self._announced = Announced(check, self._drops, client, self._audit)
+        self._answering = Answering(job, self._audit, self._inbox, self._outbox)
 
     async def run(self) -> None:
         """Answer tasks until the job ends."""
-        await asyncio.to_thread(self._charging.begin, self._audit.record.ledger)
+        await self._answering.begin()
         self._outbox.clear_unfinished()
         await asyncio.to_thread(self._inbox.take_back, self._outbox.holds)
         last = self._inbox.last()
@@ -166,202 +108,26 @@ class Guard:
         try:
             if not self._outbox.holds(task.task):
                 # A task that is refused never reaches the trainer.
-                self._check.require_covered()
-                contract = await self._contract(task)
-                self._require_permitted(verified, contract)
-                rows = await self._sums.fetch(task)
-                if is_step(task):
-                    await uninterrupted(asyncio.to_thread(self._sign_message, verified, contract, rows))
-                else:
-                    await asyncio.to_thread(self._charging.require_whole, self._audit.record.ledger)
-                    found = os.path.lexists(self._volume.drop / task.task / REPLY)
-                    await self._inbox.put(task, self._audit.record.acknowledged_before(task.task))
-                    drop = await self._wait_for_drop(task, contract.summed or contract, found)
-                    await uninterrupted(asyncio.to_thread(self._sign, verified, contract, drop, rows))
+                contract = await self._announced.contract(task)
+                answer = await self._answering.prepare(verified, contract)
+                if answer.dropped is not None:
+                    await self._have_trained(task, answer.dropped)
+                await uninterrupted(asyncio.to_thread(answer.sign))
             await self._outbox.send(verified.asked)
         except PolicyRefused as refusal:
             log.error("refused: %s", one_line(bounded(str(refusal))))
             await self._disclosure.report("refused", verified.asked, refusal)
         except Problem as problem:
-            await self._outbox.drop(verified.asked, problem, **self._agreement.facts(problem))
+            await self._outbox.drop(verified.asked, problem, **self._announced.facts(problem))
         except FedsiloError as error:
             log.error("task %s: %s: %s", task.task, error.reason, one_line(bounded(str(error))))
             await self._disclosure.report("failed", verified.asked, error)
 
-    def _require_permitted(self, verified: VerifiedTask, contract: Contract) -> None:
-        """Check that this may leave, by the silo's policy as it is now and by what has left before."""
-        task, record = verified.task, self._audit.record
-        self._check.require_permitted(task, contract, record.sent_before(verified.asked.key))
-        self._check.schedule.require_due(task, verified.digest.hex(), record.answered, record.reported)
-        if is_step(task):
-            return
-        require_same_initial_weights(task, record.initial_weights)
-        if (model := self._check.model_of_sum(task)) is not None:
-            require_new_model(task, model, record.answered)
-
-    async def _contract(self, task: Task) -> Contract:
-        announcement, schema = await self._announced_data()
-        try:
-            signature = ModelSignature.from_dict(announcement.signature)
-        except Problem as problem:
-            raise PolicyRefused(f"signature.json: {problem}") from problem
-        self._require_as_before(signature, announcement, schema)
-        contract = self._check.contract(task, signature, schema)
-        await self._agreement.reach(schema, announcement.findings)
-        return contract
-
-    async def _announced_data(self) -> tuple[Announcement, Schema | None]:
-        """What the trainer announces, and the schema in it; that its data cannot be used is told beforehand."""
-        waiting = self._changes.waiting(self._volume.drop)
-        while True:
-            announcement = await self._announced()
-            schema = announced_schema(announcement.schema)
-            if announcement.signature is not None or (schema is None and announcement.findings is None):
-                return announcement, schema
-            # The aggregator names this silo's faults beside those of the others.
-            await self._agreement.reach(schema, announcement.findings)
-            self._raise_failure(self._volume.drop / "failed.json")
-            await waiting.change()  # a trainer that was started again reads the data anew
-
-    def _require_as_before(
-        self, signature: ModelSignature, announcement: Announcement, schema: Schema | None
-    ) -> None:
-        """Record what the trainer announces first, and hold it to that; names can be mended until something has left.
-
-        :raises PolicyRefused: when it is another model, or data of other names.
-        """
-        record, digest = self._audit.record, _digest(signature)
-        named = {} if schema is None else {"schema": schema.digest()}
-        renamed = record.schema not in (None, named.get("schema"))
-        if digest == record.signature and renamed and record.answered:
-            raise PolicyRefused(
-                "signature.json: the trainer's data are not named as they were before round 1"
-            )
-        if record.signature is None or (digest == record.signature and renamed):
-            tensors, isolation = len(signature.tensors), announcement.isolation[:200]
-            self._audit.write("signature", tensors=tensors, digest=digest, isolation=isolation, **named)
-        elif digest != record.signature:
-            raise PolicyRefused(
-                "signature.json: the trainer's model is not the one that it had before round 1"
-            )
-
-    async def _announced(self) -> Announcement:
-        """What the trainer says before round 1, once it does; what is damaged is replaced when a trainer starts."""
-        path, repair = self._volume.drop / "signature.json", _Repair()
-        waiting = self._changes.waiting(self._volume.drop)
-        while True:
-            try:
-                if path.exists():
-                    return read_announcement(path)
-            except FileDamaged as damage:
-                repair.await_or_raise(damage)
-            self._raise_failure(self._volume.drop / "failed.json")
-            await waiting.change()
-
-    async def _wait_for_drop(self, task: Task, contract: Contract, found: bool) -> Path:
-        """The drop of a task, once it is complete.
-
-        :param found: whether it was before the trainer was given the task: a power cut may have torn it.
-        """
-        drop = self._volume.drop / task.task
-        if found:
-            await self._check_found(drop, contract)
-        waiting = self._changes.waiting(self._volume.drop, drop)
-        while not os.path.lexists(drop / REPLY):
-            self._raise_failure(drop / "failed.json")
-            self._raise_failure(self._volume.drop / "failed.json")
-            await waiting.change()
-        return drop
-
-    async def _check_found(self, drop: Path, contract: Contract) -> None:
-        """Return when a drop that was there already holds, or is gone: a trainer that starts removes a damaged one."""
-        waiting, repair = self._changes.waiting(self._volume.drop, drop), _Repair()
-        while os.path.lexists(drop / REPLY):
-            try:
-                await asyncio.to_thread(require_undamaged, drop, contract)
-                return
-            except FileDamaged as damage:
-                repair.await_or_raise(damage)
-            except PolicyRefused:
-                if os.path.lexists(drop / REPLY):
-                    raise
-            await waiting.change()
-
-    @staticmethod
-    def _raise_failure(path: Path) -> None:
-        if os.path.lexists(path):
-            raise TrainerFailed(*read_failure(path))
-
-    def _sign(self, verified: VerifiedTask, contract: Contract, drop: Path, rows: Rows) -> None:
-        # The policy may have changed, and time has passed, since the trainer was given the task.
-        self._require_permitted(verified, contract)
-        # It may leave only once the log has it.
-        path = self._outbox.path(verified.task.task)
-        if contract.summed is None:
-            self._add(verified, self._sign_reply(verified, contract, drop, path))
-            return
-        task, plain = verified.task, path.with_suffix(".plain")
-        try:
-            update = self._sign_reply(verified, contract.summed, drop, plain)
-            layout, sent = self._check.layout(contract.summed), self._inbox.path(task, "model")
-            vector = self._sums.mask(task, rows, layout, plain, sent)
-        finally:
-            unlink(plain, missing_ok=True)
-        masked = sign_vector(vector, path, task, verified.digest, contract, self._key)
-        self._add(verified, replace(masked, mechanisms=update.mechanisms, records=update.records))
-
-    def _sign_reply(self, verified: VerifiedTask, contract: Contract, drop: Path, path: Path) -> SignedUpdate:
-        task, limits, noise = verified.task, self._check.limits, self._noise()
-        compared = trainer_adds_noise(self._check.agent.spec.job.spec)
-        blobs = self._volume.blobs if compared else None
-        plan = partial(self._plan, task)
-        return sign_reply(drop, path, task, verified.digest, contract, limits, self._key, noise, blobs, plan)
-
-    def _plan(self, task: Task, samples: int) -> tuple[Mechanism, ...]:
-        """What the reply of a task must have gone through, in a silo that counts as many samples as before."""
-        planned = self._check.planned_mechanisms(task.step, samples)
-        if planned:
-            require_same_records(task, samples, self._audit.record.records)
-        return planned
-
-    def _sign_message(self, verified: VerifiedTask, contract: Contract, rows: Rows) -> None:
-        content = np.frombuffer(self._sums.message(verified.task, rows), np.uint8)
-        path = self._outbox.path(verified.task.task)
-        self._add(verified, sign_vector(content, path, verified.task, verified.digest, contract, self._key))
-
-    def _add(self, verified: VerifiedTask, update: SignedUpdate) -> None:
-        """Charge the ledger with an update, and put on record that it departs."""
-        task, path = verified.task, self._outbox.path(verified.task.task)
-        charged: LedgerHead | None = None
-        try:
-            require_same_answer(task, update.digest, self._audit.record.answered)
-            if not is_step(task):  # nothing of the silo's data is in the messages of a sum
-                charged = self._charging.charge(update, self._audit.record.ledger)
-        except (FedsiloError, OSError):
-            unlink(path)
-            raise
-        initial, model = initial_weights_of(task), self._check.model_of_sum(task)
-        self._outbox.add(
-            task.task,
-            update.digest,
-            taskDigest=verified.digest.hex(),
-            round=task.round,
-            phase=task.phase,
-            step=task.step,
-            bytes=update.bytes,
-            samples=update.samples,
-            metrics=dict(update.metrics),
-            kinds={kind: dict(count) for kind, count in update.kinds.items()},
-            **({} if initial is None else {"initialWeights": initial}),
-            **({} if model is None else {"model": model}),
-            **({} if update.records is None else {"records": update.records}),
-            **({} if charged is None else {"ledger": charged.to_dict()}),
-        )
-
-    def _noise(self) -> UpdateNoise | None:
-        """What makes updates private, where the job has the guard do so."""
-        privacy = self._check.update_privacy
-        return None if privacy is None else UpdateNoise(privacy, self._secret, self._volume.blobs)
+    async def _have_trained(self, task: Task, contract: Contract) -> None:
+        """Give a task to the trainer, and return when its drop is complete."""
+        found = self._drops.is_complete(task.task)
+        await self._inbox.put(task, self._audit.record.acknowledged_before(task.task))
+        await self._drops.complete(task.task, contract, found)
 
     async def _finish(self, last: Mapping[str, Any]) -> None:
         """Tell the trainer that the job is over.
@@ -381,29 +147,6 @@ class Guard:
                 self._audit.write("finished", succeeded=bool(last["settings"].get("succeeded")))
 
         await done_when_there_is_space(record)
-
-
-class _Repair:
-    """The time that the trainer gets to replace a damaged file."""
-
-    def __init__(self) -> None:
-        self._until: float | None = None
-
-    def await_or_raise(self, damage: FileDamaged) -> None:
-        """Log the damage the first time.
-
-        :raises FileDamaged: the damage itself, when the time is over.
-        """
-        now = time.monotonic()
-        if self._until is None:
-            log.warning("%s; waiting for the trainer to replace it", damage)
-            self._until = now + REPAIR_SECONDS
-        elif now >= self._until:
-            raise damage
-
-
-def _digest(signature: ModelSignature) -> str:
-    return hashlib.sha256(json.dumps(signature.to_dict(), sort_keys=True).encode()).hexdigest()
 
 
 async def _cancel(work: asyncio.Task[Any]) -> None:

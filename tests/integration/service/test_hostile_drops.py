@@ -16,8 +16,11 @@ import pytest
 
 from fedsilo.errors import PolicyRefused
 from fedsilo.silo.policy import ReplyLimits
-from fedsilo.wire import Contract, ExpectedBlock, SigningKey, Tree, write_tensors
-from fedsilo_agent.guard.inspection import sign_reply
+from fedsilo.silo.release import ReleaseRules
+from fedsilo.wire import Contract, ExpectedBlock, SigningKey, Task, Tree, write_tensors
+from fedsilo_agent.guard.dropped_reply import DroppedReply
+from fedsilo_agent.guard.signing import SignedUpdate, sign_reply
+from fedsilo_agent.guard.task_source import VerifiedTask
 from tests.integration.service.client import contents_of, header_of
 from tests.integration.service.scripted import FULL, TREE, ScriptedAggregator
 from tests.integration.service.site import until
@@ -214,6 +217,12 @@ def per_class(drop: Path, labels: list[int], support: dict[str, Any]) -> None:
     ScriptedAggregator.complete(drop, support=support)
 
 
+def signed(root: Path, task: Task) -> SignedUpdate:
+    reply = DroppedReply(root / "drop", task, COUNTS, root / "blobs", root)
+    rules = ReleaseRules(ReplyLimits(5), lambda _: ())
+    return sign_reply(reply, root / "update", VerifiedTask(task, bytes(32)), rules, SigningKey.generate())
+
+
 @pytest.mark.parametrize(
     "support",
     [{"mean/0": 9, "mean/1": 4}, {"mean/0": 9}, {}, {"mean/0": 9, "mean/1": -5}],
@@ -224,30 +233,13 @@ def test_statistics_of_a_class_with_too_few_samples_do_not_leave(
 ) -> None:
     per_class(tmp_path / "drop", [0, 1], support)
     with pytest.raises(PolicyRefused, match="minSamplesPerClass 5"):
-        sign_reply(
-            tmp_path / "drop",
-            tmp_path / "update",
-            silo.task("r1"),
-            bytes(32),
-            COUNTS,
-            ReplyLimits(5),
-            SigningKey.generate(),
-        )
+        signed(tmp_path, silo.task("r1"))
     assert [path.name for path in tmp_path.iterdir()] == ["drop"]
 
 
 def test_a_class_that_is_left_out_needs_no_support(silo: ScriptedAggregator, tmp_path: Path) -> None:
     per_class(tmp_path / "drop", [0, 2], {"mean/0": 5, "mean/2": 7})
-    leaving = sign_reply(
-        tmp_path / "drop",
-        tmp_path / "update",
-        silo.task("r1"),
-        bytes(32),
-        COUNTS,
-        ReplyLimits(5),
-        SigningKey.generate(),
-    )
-    assert leaving.kinds == {"class_means": {"blocks": 2, "bytes": 48}}
+    assert signed(tmp_path, silo.task("r1")).leaving.kinds == {"class_means": {"blocks": 2, "bytes": 48}}
     names = [block.name for block in header_of((tmp_path / "update").read_bytes()).blocks]
     assert names == ["mean/0", "mean/2"], "and the support itself stays in the silo"
     assert b"support" not in (tmp_path / "update").read_bytes()

@@ -16,6 +16,7 @@ from fedsilo.errors import Problem
 from fedsilo.local.outcome import clear_outcome, is_dismissed
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import FINISH, BlobLink, SigningKey, Task, Tree, seal_task, write_blob, write_tensors
+from fedsilo_agent.guard.guarded_job import GuardedJob
 from fedsilo_agent.guard.loop import Guard
 from fedsilo_agent.guard.task_check import TaskCheck
 from tests.integration.service.client import contract_of, said_of, signature_of
@@ -144,7 +145,7 @@ class Scene:
         self.aggregator.tasks = self.tasks()
         client: Any = self.aggregator
         async with asyncio.timeout(60):
-            await Guard(self.check, self.volume, self.key, client).run()
+            await Guard(GuardedJob(self.check, self.volume, self.key, client)).run()
 
     def tasks(self) -> list[Task]:
         """The one task, and the end of the job."""
@@ -158,4 +159,4 @@ class Scene:
 
 def guard_of(scene: Scene) -> Guard:
     client: Any = scene.aggregator
-    return Guard(scene.check, scene.volume, scene.key, client)
+    return Guard(GuardedJob(scene.check, scene.volume, scene.key, client))

@@ -21,7 +21,7 @@ from fedsilo.silo.audit_chain import AuditBroken
 from fedsilo.silo.privacy_account import Budget, Charge
 from fedsilo.silo.privacy_ledger import PrivacyLedger
 from fedsilo.transforms.plan import JobPlan
-from fedsilo_agent.guard import inspection
+from fedsilo_agent.guard import signing
 from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.charging import Charging
 from fedsilo_agent.guard.outbox import Outbox
@@ -45,9 +45,9 @@ class Budgeted(Scene):
         budget = PrivacyBudget(dataset="digits", epsilon=epsilon, delta=1e-3)
         monkeypatch.setattr(TaskCheck, "budget", property(lambda _: budget))
         self.mechanisms: tuple[Mechanism, ...] = (Mechanism(2.0),)
-        plain = inspection.sign_reply
+        plain = signing.sign_reply
         monkeypatch.setattr(
-            "fedsilo_agent.guard.loop.sign_reply",
+            "fedsilo_agent.guard.answering.sign_reply",
             lambda *given: replace(plain(*given), mechanisms=self.mechanisms),
         )
         made = Charging.__init__
@@ -206,9 +206,9 @@ class Private(Budgeted):
     """A scene whose job has differential privacy, and whose trainer says in `reply.json` what it has done."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        signed = inspection.sign_reply
+        signed = signing.sign_reply
         super().__init__(root, monkeypatch)
-        monkeypatch.setattr("fedsilo_agent.guard.loop.sign_reply", signed)
+        monkeypatch.setattr("fedsilo_agent.guard.answering.sign_reply", signed)
         written = self.check.agent.spec.job.spec.model_dump(mode="json", by_alias=True, exclude_none=True)
         self.take(FederatedJobSpec.model_validate(written | PRIVATE))
 

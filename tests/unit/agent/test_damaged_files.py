@@ -14,8 +14,9 @@ from fedsilo.files.json_files import write_with_digest
 from fedsilo.silo.drop import write_drop
 from fedsilo.silo.waking import ChangeWait
 from fedsilo.wire import signed_part
-from fedsilo_agent.guard import loop
-from fedsilo_agent.guard.inspection import Announcement
+from fedsilo_agent.guard import drops
+from fedsilo_agent.guard.announced import Announcement
+from fedsilo_agent.guard.drops import Drops
 from tests.integration.service.scripted import TREE
 from tests.unit.agent.scene import TASK, Scene, guard_of
 from tests.unit.wire.examples import write
@@ -116,7 +117,7 @@ async def test_a_blob_that_holds_is_not_fetched_again(killed: Scene) -> None:
 async def test_a_drop_that_a_restart_finds_damaged_is_not_signed(
     name: str, killed: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "REPAIR_SECONDS", 0.0)
+    monkeypatch.setattr(drops, "REPAIR_SECONDS", 0.0)
     killed.update.unlink()
     drop = killed.volume.drop / TASK
     write_drop(drop, TREE, REPLY, durable=False)
@@ -139,7 +140,9 @@ async def test_a_damaged_signature_is_not_judged_until_the_trainer_has_replaced_
 
     with monkeypatch.context() as waiting:
         waiting.setattr(ChangeWait, "change", replaced)
-        assert await guard_of(scene)._announced() == Announcement(document["signature"], "none", None)
+        assert await guard_of(scene)._announced.announcement() == Announcement(
+            document["signature"], "none", None
+        )
     assert f"{path}: damaged" in caplog.text
 
 
@@ -149,7 +152,7 @@ async def test_a_signature_that_stays_damaged_is_an_error_that_names_it(
     path = scene.volume.drop / "signature.json"
     write_with_digest(path, json.loads(path.read_text()))
     flip(path, 40)
-    monkeypatch.setattr(loop, "REPAIR_SECONDS", 0.0)
+    monkeypatch.setattr(drops, "REPAIR_SECONDS", 0.0)
     await scene.run()
     reason, message = scene.aggregator.failures[TASK]
     assert reason == "FileDamaged"
@@ -168,6 +171,6 @@ async def test_a_damaged_drop_is_not_judged_until_the_trainer_has_done_the_task_
 
     with monkeypatch.context() as waiting:
         waiting.setattr(ChangeWait, "change", repaired)
-        await guard_of(scene)._check_found(drop, scene.contract)
+        await Drops(scene.volume.drop).check_found(TASK, scene.contract)
     assert not drop.exists()
     assert f"{TASK}/reply.json: damaged" in caplog.text

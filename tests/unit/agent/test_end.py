@@ -14,6 +14,7 @@ from fedsilo.local.outcome import is_dismissed
 from fedsilo.wire import FINISH
 from fedsilo_agent.guard import task_source
 from fedsilo_agent.guard.audit import AuditLog
+from fedsilo_agent.guard.guarded_job import GuardedJob
 from fedsilo_agent.guard.loop import Guard
 from tests.unit.agent.scene import Scene
 
@@ -70,7 +71,7 @@ async def test_a_guard_that_is_started_once_more_after_the_end_asks_nobody(scene
     await scene.run()
     scene.aggregator.tasks = []
     client: Any = None
-    await Guard(scene.check, scene.volume, scene.key, client).run()
+    await Guard(GuardedJob(scene.check, scene.volume, scene.key, client)).run()
     assert scene.events() == ["signature", "departure", "acknowledged", "finished"]
 
 
@@ -90,5 +91,5 @@ async def test_a_guard_that_dies_before_the_end_is_on_record_records_it(
             await scene.run()
     assert "finished" not in scene.events()
     client: Any = None
-    await Guard(scene.check, scene.volume, scene.key, client).run()
+    await Guard(GuardedJob(scene.check, scene.volume, scene.key, client)).run()
     assert scene.events() == ["signature", "departure", "acknowledged", "finished"]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fedsilo.files import durable, full_disk
-from fedsilo_agent.guard import audit, inbox, loop
+from fedsilo_agent.guard import answering, audit, inbox
 from tests.unit.agent.scene import TASK, Scene
 
 
@@ -30,7 +30,7 @@ def full_once(write: Callable[..., Any]) -> Callable[..., Any]:
 
 @pytest.mark.parametrize(
     ("module", "name"),
-    [(audit, "append_durably"), (loop, "sign_reply"), (inbox, "write_with_digest")],
+    [(audit, "append_durably"), (answering, "sign_reply"), (inbox, "write_with_digest")],
     ids=["audit log", "update", "inbox"],
 )
 async def test_a_full_disk_is_waited_out(

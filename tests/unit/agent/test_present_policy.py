@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fedsilo.errors import PolicyRefused
-from fedsilo_agent.guard.inspection import require_undamaged
+from fedsilo_agent.guard.dropped_reply import require_undamaged
 from fedsilo_agent.guard.present_policy import PresentPolicy
 from tests.unit.agent.scene import TASK, Scene
 
@@ -96,7 +96,7 @@ def between_task_and_signature(monkeypatch: pytest.MonkeyPatch, change: Callable
         change()
         require_undamaged(*arguments)
 
-    monkeypatch.setattr("fedsilo_agent.guard.loop.require_undamaged", changed)
+    monkeypatch.setattr("fedsilo_agent.guard.drops.require_undamaged", changed)
 
 
 async def test_the_policy_is_read_again_right_before_the_signature(

@@ -114,7 +114,7 @@ async def test_names_do_not_change_once_they_were_announced(scene: Scene) -> Non
     announce(scene, {"classes": ["dog", "cat", "parrot"]})
     guard = guard_of(scene)
     with pytest.raises(PolicyRefused, match="the trainer's data are not named as they were before round 1"):
-        await guard._contract(Task(**scene.honest))
+        await guard._announced.contract(Task(**scene.honest))
 
 
 def test_a_guard_derives_the_names_of_the_job_itself(scene: Scene) -> None:

@@ -12,8 +12,10 @@ import pytest
 
 from fedsilo.errors import FedsiloError, FileDamaged, PolicyRefused
 from fedsilo.silo.policy import ReplyLimits
+from fedsilo.silo.release import ReleaseRules
 from fedsilo.silo.secret import Secret
 from fedsilo.silo.volume import Volume
+from fedsilo.transforms.update_noise.clipped import UpdateNoise
 from fedsilo.transforms.update_noise.privacy import UpdatePrivacy
 from fedsilo.wire import (
     BlobLink,
@@ -26,8 +28,9 @@ from fedsilo.wire import (
     write_blob,
     write_tensors,
 )
-from fedsilo_agent.guard.inspection import SignedUpdate, sign_reply
-from fedsilo_agent.guard.update_noise import UpdateNoise
+from fedsilo_agent.guard.dropped_reply import DroppedReply
+from fedsilo_agent.guard.signing import SignedUpdate, sign_reply
+from fedsilo_agent.guard.task_source import VerifiedTask
 
 BASE: Tree = {
     "w": np.linspace(-1, 1, 300_001, dtype=np.float32),
@@ -81,9 +84,11 @@ class Silo:
 
     def sign(self, contract: Contract = CONTRACT) -> SignedUpdate:
         """As a guard does that was just started."""
-        noise = UpdateNoise(PRIVACY, Secret(self.volume.guard_secret), self.volume.blobs)
-        drop = self.volume.drop / "r1"
-        return sign_reply(drop, self.path, self.task, bytes(32), contract, ReplyLimits(5), KEY, noise)
+        volume, task = self.volume, self.task
+        noise = UpdateNoise(PRIVACY, Secret(volume.guard_secret).generator, task.phase, task.round)
+        rules = ReleaseRules(ReplyLimits(5, figures=False), lambda _: (), noise)
+        reply = DroppedReply(volume.drop / "r1", task, contract, volume.blobs, volume.outbox)
+        return sign_reply(reply, self.path, VerifiedTask(task, bytes(32)), rules, KEY)
 
     @property
     def path(self) -> Path:
@@ -97,7 +102,11 @@ class Silo:
 def test_an_update_is_the_clipped_change_with_noise_and_tells_no_figures(tmp_path: Path) -> None:
     silo = Silo.at(tmp_path)
     signed = silo.sign()
-    assert (signed.samples, signed.metrics, signed.mechanisms) == (0, {}, (PRIVACY.of_one_example,))
+    assert (signed.leaving.samples, signed.leaving.metrics, signed.mechanisms) == (
+        0,
+        {},
+        (PRIVACY.of_one_example,),
+    )
     with open_update(silo.path) as update:
         assert (update.header.samples, update.header.metrics) == (0, {})
         assert update.names("model") == list(BASE)
@@ -110,7 +119,7 @@ def test_a_guard_that_was_started_again_gives_the_same_bytes(tmp_path: Path) -> 
     silo = Silo.at(tmp_path)
     first, content = silo.sign(), silo.path.read_bytes()
     silo.path.unlink()
-    assert silo.sign().digest == first.digest
+    assert silo.sign().update == first.update
     assert silo.path.read_bytes() == content
     assert stat.S_IMODE(silo.volume.guard_secret.stat().st_mode) == 0o600
     assert silo.volume.guard_secret.parent == silo.volume.guard

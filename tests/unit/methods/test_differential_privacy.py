@@ -204,7 +204,7 @@ class Noting:
     """A silo whose replies are noted."""
 
     def __init__(self, runner: TaskRunner) -> None:
-        self.runner, self.replies = runner, list[Reply]()
+        self.runner, self.method, self.replies = runner, runner.method, list[Reply]()
 
     def run(self, task: SiloTask, private: State) -> Reply:
         self.replies.append(self.runner.run(task, private))

@@ -9,7 +9,7 @@ from fedsilo.errors import PolicyRefused
 from fedsilo.methods.state import Tree
 from fedsilo.privacy import clipping
 from fedsilo.privacy.clipping import clip_factor
-from fedsilo.transforms.update_noise.clipped import private_tree, purpose, require_change
+from fedsilo.transforms.update_noise.clipped import private_pieces, purpose, require_change
 from fedsilo.transforms.update_noise.privacy import UpdatePrivacy
 
 BASE: Tree = {
@@ -26,7 +26,11 @@ def moved(by: float) -> Tree:
 
 
 def released(model: Tree, privacy: UpdatePrivacy, seed: int = 0) -> Tree:
-    return private_tree(list(BASE), model, BASE, privacy, np.random.default_rng(seed))
+    found: dict[str, list[np.ndarray]] = {name: [] for name in BASE}
+    for name, piece in private_pieces(list(BASE), model, BASE, privacy, np.random.default_rng(seed)):
+        found[name].append(piece)
+    empty = np.empty(0, np.float32)
+    return {name: np.concatenate([empty, *found[name]]).reshape(BASE[name].shape) for name in BASE}
 
 
 def change(tree: Tree) -> np.ndarray:

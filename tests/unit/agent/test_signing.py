@@ -14,6 +14,7 @@ from fedsilo.errors import PolicyRefused
 from fedsilo.files import durable
 from fedsilo.files.durable import DiskStep
 from fedsilo.silo.policy import ReplyLimits
+from fedsilo.silo.release import ReleaseRules
 from fedsilo.wire import (
     Contract,
     ExpectedBlock,
@@ -25,7 +26,9 @@ from fedsilo.wire import (
     write_tensors,
 )
 from fedsilo.wire.tensors import BlockContent
-from fedsilo_agent.guard.inspection import SignedUpdate, sign_reply
+from fedsilo_agent.guard.dropped_reply import DroppedReply
+from fedsilo_agent.guard.signing import SignedUpdate, sign_reply
+from fedsilo_agent.guard.task_source import VerifiedTask
 from tests.segments import segments_of
 
 TREE: Tree = {
@@ -48,8 +51,10 @@ def sign(root: Path, tree: Tree, contract: Contract, limits: ReplyLimits) -> Sig
     (root / "drop" / "reply.json").write_text(json.dumps({"samples": 3, "metrics": {}, "support": {}}))
     digest = bytes.fromhex(contract.digest())
     task = Task("job", "silos/s", "r1", 1, "train", "train", bytes(32), digest, (), {})
+    reply = DroppedReply(root / "drop", task, contract, root / "blobs", root / "outbox")
+    rules = ReleaseRules(limits, lambda _: ())
     update = root / "outbox" / "update"
-    return sign_reply(root / "drop", update, task, bytes(32), contract, limits, SigningKey.generate())
+    return sign_reply(reply, update, VerifiedTask(task, bytes(32)), rules, SigningKey.generate())
 
 
 def test_a_drop_becomes_an_update_by_one_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,8 +70,7 @@ def test_a_drop_becomes_an_update_by_one_copy(tmp_path: Path, monkeypatch: pytes
     signed = sign(tmp_path, TREE, CONTRACT, ReplyLimits(1))
     assert steps == ["create", "sync", "rename"]
     path = tmp_path / "outbox" / "update"
-    assert signed.digest == stored_digest(path)
-    assert signed.bytes == path.stat().st_size
+    assert signed.update == stored_digest(path)
     with open_update(path) as update:
         assert update.names("model") == list(TREE)
         for name, array in TREE.items():
@@ -91,7 +95,7 @@ def test_a_drop_that_changes_while_it_is_copied_is_signed_as_it_was_copied(
     contract = Contract((ExpectedBlock("model", "w", source.shape, "float32"),))
     signed = sign(tmp_path, {"w": source}, contract, ReplyLimits(1))
     path = tmp_path / "outbox" / "update"
-    assert signed.digest == stored_digest(path)
+    assert signed.update == stored_digest(path)
     with open_update(path) as update:
         assert update.tensor("w")[[0, -1]].tolist() == [0, 1]
 
@@ -101,8 +105,8 @@ def test_a_large_tensor_leaves_in_segments(tmp_path: Path) -> None:
     with segments_of(3 << 18):
         signed = sign(tmp_path, TREE, CONTRACT, ReplyLimits(1))
         path = tmp_path / "outbox" / "update"
-        assert signed.digest == stored_digest(path)
-        assert signed.kinds == {"model": {"blocks": 4, "bytes": sum(a.nbytes for a in TREE.values())}}
+        assert signed.update == stored_digest(path)
+        assert signed.leaving.kinds == {"model": {"blocks": 4, "bytes": sum(a.nbytes for a in TREE.values())}}
         with open_update(path) as update:
             assert [entry.name for entry in update.header.blocks] == ["w"] * 4 + ["steps", "half", "none"]
             for name, array in TREE.items():

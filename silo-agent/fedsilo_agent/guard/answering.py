@@ -1,0 +1,159 @@
+"""How a task is answered, by its kind, with the trainer's drop or without it, and what goes on record with that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from fedsilo.errors import FedsiloError
+from fedsilo.files.durable import unlink
+from fedsilo.privacy.mechanism import Mechanism
+from fedsilo.silo.ledger_head import LedgerHead
+from fedsilo.silo.release import ReleaseRules
+from fedsilo.silo.secret import Secret
+from fedsilo.transforms.training_noise.handed_out import trainer_adds_noise
+from fedsilo.transforms.update_noise.clipped import MODEL, UpdateNoise
+from fedsilo.wire import Contract, Task
+from fedsilo_agent.guard.audit import AuditLog
+from fedsilo_agent.guard.charging import Charging
+from fedsilo_agent.guard.dropped_reply import DroppedReply
+from fedsilo_agent.guard.exchanges import (
+    initial_weights_of,
+    require_new_model,
+    require_same_answer,
+    require_same_initial_weights,
+    require_same_records,
+)
+from fedsilo_agent.guard.guarded_job import GuardedJob
+from fedsilo_agent.guard.inbox import Inbox
+from fedsilo_agent.guard.outbox import Outbox
+from fedsilo_agent.guard.signing import SignedUpdate, sign_reply, sign_vector
+from fedsilo_agent.guard.sum_secrets import Rows, SumSecrets, is_step
+from fedsilo_agent.guard.task_source import VerifiedTask
+
+
+@dataclass(frozen=True)
+class PreparedAnswer:
+    """What may be answered to a task.
+
+    :param dropped: what may leave of the trainer's drop, which must be complete first; None where no trainer is asked.
+    :param sign: puts a signed update into the outbox, and on record.
+    """
+
+    dropped: Contract | None
+    sign: Callable[[], None]
+
+
+class Answering:
+    """The answers of one silo's guard in one job."""
+
+    def __init__(self, job: GuardedJob, audit: AuditLog, inbox: Inbox, outbox: Outbox) -> None:
+        self._check, self._volume, self._key = job.check, job.volume, job.key
+        self._audit, self._inbox, self._outbox = audit, inbox, outbox
+        self._charging = Charging(job.check, job.ledgers, job.report)
+        self._sums = SumSecrets(job.volume.sums, job.check, job.key, job.client)
+        self._secret = Secret(job.volume.guard_secret)
+
+    async def begin(self) -> None:
+        """Do what has to be done when a guard starts."""
+        await asyncio.to_thread(self._charging.begin, self._audit.record.ledger)
+
+    async def prepare(self, verified: VerifiedTask, contract: Contract) -> PreparedAnswer:
+        """Fetch what the guard needs to answer a task, before the trainer is asked.
+
+        :raises PolicyRefused: when it may not be answered.
+        :raises Problem: when something cannot be had.
+        """
+        self._require_permitted(verified, contract)
+        rows = await self._sums.fetch(verified.task)
+        if is_step(verified.task):
+            return PreparedAnswer(None, partial(self._sign_message, verified, contract, rows))
+        await asyncio.to_thread(self._charging.require_whole, self._audit.record.ledger)
+        return PreparedAnswer(contract.summed or contract, partial(self._sign, verified, contract, rows))
+
+    def _require_permitted(self, verified: VerifiedTask, contract: Contract) -> None:
+        """Check that this may leave, by the silo's policy as it is now and by what has left before."""
+        task, record = verified.task, self._audit.record
+        self._check.require_permitted(task, contract, record.sent_before(verified.asked.key))
+        self._check.schedule.require_due(task, verified.digest.hex(), record.answered, record.reported)
+        if is_step(task):
+            return
+        require_same_initial_weights(task, record.initial_weights)
+        if (model := self._check.model_of_sum(task)) is not None:
+            require_new_model(task, model, record.answered)
+
+    def _sign(self, verified: VerifiedTask, contract: Contract, rows: Rows) -> None:
+        # The policy may have changed, and time has passed, since the trainer was given the task.
+        self._require_permitted(verified, contract)
+        # It may leave only once the log has it.
+        path = self._outbox.path(verified.task.task)
+        if contract.summed is None:
+            self._add(verified, self._sign_reply(verified, contract, path))
+            return
+        task, plain = verified.task, path.with_suffix(".plain")
+        try:
+            update = self._sign_reply(verified, contract.summed, plain)
+            layout, sent = self._check.layout(contract.summed), self._inbox.path(task, MODEL)
+            vector = self._sums.mask(task, rows, layout, plain, sent)
+        finally:
+            unlink(plain, missing_ok=True)
+        masked = sign_vector(vector, path, verified, contract, self._key)
+        self._add(verified, replace(masked, mechanisms=update.mechanisms, records=update.records))
+
+    def _sign_reply(self, verified: VerifiedTask, contract: Contract, path: Path) -> SignedUpdate:
+        task, volume = verified.task, self._volume
+        privacy = self._check.update_privacy
+        noise = (
+            None if privacy is None else UpdateNoise(privacy, self._secret.generator, task.phase, task.round)
+        )
+        compares = trainer_adds_noise(self._check.agent.spec.job.spec)
+        rules = ReleaseRules(self._check.limits, partial(self._plan, task), noise, compares)
+        reply = DroppedReply(volume.drop / task.task, task, contract, volume.blobs, volume.outbox)
+        return sign_reply(reply, path, verified, rules, self._key)
+
+    def _plan(self, task: Task, samples: int) -> tuple[Mechanism, ...]:
+        """What the reply of a task must have gone through, in a silo that counts as many samples as before."""
+        planned = self._check.planned_mechanisms(task.step, samples)
+        if planned:
+            require_same_records(task, samples, self._audit.record.records)
+        return planned
+
+    def _sign_message(self, verified: VerifiedTask, contract: Contract, rows: Rows) -> None:
+        content = np.frombuffer(self._sums.message(verified.task, rows), np.uint8)
+        path = self._outbox.path(verified.task.task)
+        self._add(verified, sign_vector(content, path, verified, contract, self._key))
+
+    def _add(self, verified: VerifiedTask, signed: SignedUpdate) -> None:
+        """Charge the ledger with an update, and put on record that it departs."""
+        task, path, leaving = verified.task, self._outbox.path(verified.task.task), signed.leaving
+        charged: LedgerHead | None = None
+        try:
+            require_same_answer(task, signed.update, self._audit.record.answered)
+            if not is_step(task):  # nothing of the silo's data is in the messages of a sum
+                known = self._audit.record.ledger
+                charged = self._charging.charge(signed.update, signed.mechanisms, known)
+        except (FedsiloError, OSError):
+            unlink(path)
+            raise
+        initial, model = initial_weights_of(task), self._check.model_of_sum(task)
+        self._outbox.add(
+            task.task,
+            signed.update,
+            taskDigest=verified.digest.hex(),
+            round=task.round,
+            phase=task.phase,
+            step=task.step,
+            bytes=path.stat().st_size,
+            samples=leaving.samples,
+            metrics=leaving.metrics,
+            kinds=leaving.kinds,
+            **({} if initial is None else {"initialWeights": initial}),
+            **({} if model is None else {"model": model}),
+            **({} if signed.records is None else {"records": signed.records}),
+            **({} if charged is None else {"ledger": charged.to_dict()}),
+        )
