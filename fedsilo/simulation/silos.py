@@ -116,11 +116,9 @@ class SimulatedSilo:
         self._silo = silo
         self._job = job
         self._limits = policy.ReplyLimits.of(job.spec, silo)
-        self._method = None if isinstance(runner, SimulatedFailure) else runner.method
-        self._fewest_examples = (
-            None if self._method is None else self._method.training.fewest_examples(self._method.spec)
-        )
-        self._privacy = None if self._method is None else update_privacy(self._method)
+        self._method = method = None if isinstance(runner, SimulatedFailure) else runner.method
+        self._fewest_examples = None if method is None else method.training.fewest_examples(method.spec)
+        self._privacy = None if method is None else update_privacy(method)
         self._secret = Secret()
         self._admitted: list[Contract] = []
         rules = silo.spec.policy
