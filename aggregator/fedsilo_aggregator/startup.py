@@ -27,7 +27,7 @@ from fedsilo.learning.lazy_torch import is_torch_imported, prepare_numerics
 from fedsilo.methods import registry
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import StoredTree
-from fedsilo.transforms.secure_sum.protocol import SecureSums
+from fedsilo.transforms.transform import Signers
 from fedsilo.wire import SigningKey
 from fedsilo_aggregator.config import AggregatorConfig
 
@@ -99,8 +99,7 @@ def open_engine(config: AggregatorConfig, directory: Path, task_key: Path, data_
     drawn = directory / DRAWN_WEIGHTS
     public = PublicDataset.of(method, data_root)
     context = when_there_is_space(lambda: _context(method, silos, initial, drawn, public))
-    sums = SecureSums(job.metadata.uid, config.keys()) if spec.aggregation.secure else None
-    workflow = Workflow(method, context, evaluation, sums)
+    workflow = Workflow(method, context, evaluation, Signers(job.metadata.uid, config.keys()))
     identity = JobIdentity(job.metadata.uid, job.metadata.name, spec_digest(spec), silos)
     key = SigningKey.load(task_key)
     engine = when_there_is_space(

@@ -23,7 +23,7 @@ def write_ending(
 ) -> Result:
     """Write all of it; doing so again gives the same bytes."""
     directory, identity, chain = store.directory, sealer.identity, store.provenance
-    released = workflow.released(progress.state, store.history())
+    released = workflow.model.released(progress.state, store.history())
     result = write_result(directory, released, workflow.spec, identity)
     end = ChainEnd(identity.uid, progress.position + 1, bytes.fromhex(chain.last or FIRST))
     write_provenance(directory, result.sha256, chain.path, end, sealer.key)

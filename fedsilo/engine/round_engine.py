@@ -297,7 +297,7 @@ class RoundEngine:
         complete = self._workflow.is_last_of_round(self._progress.position)
         if complete:
             history = [*self._store.history(), record]
-            state = self._stored(self._workflow.selected(state, history))
+            state = self._stored(self._workflow.model.selected(state, history))
         progress = JobProgress(position, state, {} if complete else record)
         lines = self._provenance(current, stored, state)
         self._progress = self._store.commit(progress, record if complete else None, lines)

@@ -6,67 +6,70 @@ directory, a simulation in memory, and the traffic estimate with synthetic updat
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedsilo.api.job import FederatedJobSpec, ModelSpec
+from fedsilo.api.job import FederatedJobSpec
 from fedsilo.data.schema import Schema
+from fedsilo.engine.bound_half import BoundHalf
 from fedsilo.engine.context import JobContext
+from fedsilo.engine.job_model import JobModel
 from fedsilo.engine.record import Record
 from fedsilo.engine.result import Released
 from fedsilo.engine.round import OpenRound
-from fedsilo.errors import FedsiloError, MethodError
-from fedsilo.methods.interface import Exchange, ServerHalf, Snapshot
-from fedsilo.methods.method import Method, averaging_of
+from fedsilo.methods.interface import Exchange
+from fedsilo.methods.method import Method
 from fedsilo.methods.schedule import participants
-from fedsilo.methods.state import Scalar, State, require_finite
+from fedsilo.methods.state import Scalar, State
 from fedsilo.transforms.plan import JobPlan
-from fedsilo.transforms.transform import Aggregator, AggregatorSide, Broadcast, Received, Unfinished
+from fedsilo.transforms.transform import Aggregator, AggregatorSide, Broadcast, Received, Signers, Unfinished
 from fedsilo.updates.figures import mean_metrics, public_metrics
 from fedsilo.updates.folded import FoldedUpdates
 from fedsilo.wire import Contract
 
 if TYPE_CHECKING:
-    from torch import nn
-
-log = logging.getLogger("fedsilo.engine")
+    from fedsilo.engine.scoring import GlobalEvaluation
 
 
 class Workflow:
     """One job's exchanges, and the method's server half that runs them.
 
-    :param evaluation: the test set, where the aggregator holds one.
-    :param sums: what it has to know of silos whose updates it sees summed; without, sums are made in the open, in one
-        exchange.
+    :param test_set: where the aggregator holds one.
+    :param signers: whose updates come; None where one process has all of them, so that nothing is hidden from it.
+    :ivar model: of the job.
     :ivar exchanges: all of them, in order.
     :ivar rounds: number of the last round.
     """
 
-    def __init__(self, method: Method, context: JobContext, evaluation: Any = None, sums: Any = None) -> None:
+    def __init__(
+        self,
+        method: Method,
+        context: JobContext,
+        test_set: GlobalEvaluation | None = None,
+        signers: Signers | None = None,
+    ) -> None:
         self.plan = JobPlan(method)
         self._method = method
-        self._half: ServerHalf[Any] = method.server()
+        self._half = BoundHalf(self.plan, context)
         self._context = context
-        self._evaluation = evaluation
+        self._test_set = test_set
         self._contracts: dict[tuple[str, tuple[tuple[str, int], ...]], Contract] = {}
-        self._openly = sums is None
+        self._openly = signers is None
         place = Aggregator(
             context,
             self.contract,
-            self._model,
-            self.trained,
+            self._half.model,
+            lambda state: self.model.network(state),
             self._again,
-            self._own_settings,
-            evaluation,
-            sums,
+            self._half.own_settings,
+            test_set,
+            signers,
         )
         self._sides = {each: each.at_aggregator(place) for each in self.plan.transforms}
+        self.model = JobModel(method, self._half, tuple(self._sides.values()))
         self.exchanges = [each for each in self.plan.exchanges if each.of is None or not self._openly]
         self.rounds = self.exchanges[-1].round
         self._last_steps = {exchange.of or exchange: exchange for exchange in self.exchanges}
@@ -84,7 +87,7 @@ class Workflow:
     @property
     def test_schema(self) -> Schema | None:
         """Names and types of the test set, where the aggregator holds one."""
-        return None if self._evaluation is None else self._evaluation.schema
+        return None if self._test_set is None else self._test_set.schema
 
     @property
     def parameters(self) -> int:
@@ -96,8 +99,7 @@ class Workflow:
 
         :raises MethodError: when the method's server half fails, here and below.
         """
-        with self._method_errors("start"):
-            state = self._half.start(self._context)
+        state = self._half.start()
         for side in self._sides.values():
             state = side.start(state)
         return state
@@ -130,9 +132,7 @@ class Workflow:
         if owner is not None:
             broadcast = self._sides[owner].assign(state, exchange, silos)
         else:
-            with self._method_errors("assign"):
-                own = self.plan.of_method(state)
-                broadcast = Broadcast(state, self._half.assign(self._context, own, exchange, silos))
+            broadcast = Broadcast(state, self._half.assign(state, exchange, silos))
         for side in self._outside(exchange):
             broadcast = side.send(exchange, broadcast)
         return broadcast
@@ -164,24 +164,12 @@ class Workflow:
     def aggregated(self, state: State, exchange: Exchange, updates: FoldedUpdates) -> State:
         """State after an exchange with updates that have passed all transforms."""
         nothing = Broadcast(state, {})
-        received, owner = (
-            Received(state, exchange, updates, lambda: nothing),
-            self.plan.owner(exchange.phase.step),
-        )
+        received = Received(state, exchange, updates, lambda: nothing)
+        owner = self.plan.owner(exchange.phase.step)
         return self._aggregated(received) if owner is None else self._sides[owner].fold(received)
 
     def _aggregated(self, received: Received) -> State:
-        updates, before = received.updates, received.state
-        read = self._method.reads(updates, averaging_of(self._method), received.averaged)
-        seen = self.plan.of_method(before.with_trees(**received.saw))
-        with self._method_errors("aggregate"):
-            context = replace(self._context, prepared=lambda network: self._prepared(before, network))
-            after = self._half.aggregate(context, seen, received.exchange, read)
-        # A tree that the method has left alone is what it was, and not what silos saw of it.
-        alone = [name for name, tree in received.saw.items() if after.trees.get(name) is tree]
-        after = after.with_trees(**{name: before.trees[name] for name in alone if name in before.trees})
-        require_finite(before, after)
-        return self.plan.with_method(before, after)
+        return self._half.aggregate(received, partial(self.model.prepared, received.state))
 
     def score(self, state: State, exchange: Exchange) -> dict[str, Any]:
         """Score of the new model for the record, where the aggregator scores it after this exchange."""
@@ -193,63 +181,17 @@ class Workflow:
             scores |= side.scored(state, whole, self.rounds)
         return scores
 
-    def model(self, state: State) -> Snapshot:
-        """The model as it would be used now."""
-        snapshot = self._model(state)
-        for side in self._sides.values():
-            snapshot = side.model(state, snapshot)
-        return snapshot
-
-    def trained(self, state: State) -> nn.Module:
-        """The network of the model as it would be used now, on the CPU."""
-        from fedsilo.engine.scoring import network
-
-        snapshot = self.model(state)
-        return self._prepared(state, network(self.spec, snapshot.tree, self.architecture(snapshot)))
-
-    def selected(self, state: State, history: Sequence[Record]) -> State:
-        """State after a complete round."""
-        for side in self._sides.values():
-            state = side.completed(state, history, partial(self.model, state))
-        return state
-
-    def released(self, state: State, history: Sequence[Record]) -> Released:
-        """The model that the job ends with."""
-        for side in self._sides.values():
-            snapshot, number = side.released(state, history)
-            if number is not None:
-                return self._released(state, snapshot or self.model(state), history, number)
-        return self._released(state, self.model(state), history, None)
-
     def checkpoint(self, position: int, state: State, history: Sequence[Record]) -> Released | None:
         """The model to be kept by the way, where one is due after so many complete exchanges."""
         every = self.spec.evaluation.checkpoints
         if every is None or position == 0 or not self.is_last_of_round(position - 1):
             return None
         number = self.exchanges[position - 1].round
-        return self._released(state, self.model(state), history, number) if number % every == 0 else None
-
-    def _released(
-        self, state: State, snapshot: Snapshot, history: Sequence[Record], number: int | None
-    ) -> Released:
-        described = self.description(state, snapshot)
-        return Released(snapshot.tree, self.architecture(snapshot), described, history, number)
+        return self.model.last(state, history, number) if number % every == 0 else None
 
     def is_over(self, position: int, history: Sequence[Record]) -> bool:
         """Whether nothing follows: all exchanges are complete, or those that follow are not needed any more."""
         return position == len(self.exchanges) or any(side.is_over(history) for side in self._sides.values())
-
-    def architecture(self, snapshot: Snapshot) -> ModelSpec:
-        """Architecture of that model."""
-        return self._method.models.shared_architecture(self._method.spec, snapshot.settings)
-
-    def description(self, state: State, snapshot: Snapshot) -> dict[str, Any]:
-        """What `model.json` says beside the job's own fields."""
-        with self._method_errors("report"):
-            report = dict(self._method.models.shared.report(snapshot))
-        for side in self._sides.values():
-            report |= side.described(state)
-        return report
 
     def is_last_of_round(self, position: int) -> bool:
         """Whether the exchange at this place completes its round."""
@@ -259,30 +201,5 @@ class Workflow:
     def _outside(self, exchange: Exchange) -> list[AggregatorSide]:
         return [self._sides[each] for each in self.plan.outside(exchange.phase.step)]
 
-    def _model(self, state: State) -> Snapshot:
-        with self._method_errors("model"):
-            return self._half.model(self._context, self.plan.of_method(state))
-
-    def _prepared(self, state: State, network: nn.Module) -> nn.Module:
-        for side in self._sides.values():
-            network = side.network(state, network)
-        return network
-
     def _again(self, state: State, exchange: Exchange, silos: Sequence[str]) -> Callable[[], Broadcast]:
         return lambda: self.assign(state, exchange, silos)
-
-    def _own_settings(self, exchange: Exchange, silo: str) -> Mapping[str, Scalar]:
-        with self._method_errors("silo_settings"):
-            return self._method.silo_settings(exchange, silo)
-
-    @contextmanager
-    def _method_errors(self, function: str) -> Iterator[None]:
-        """Report any error of the method, which may be a third party's, as a `MethodError`."""
-        try:
-            yield
-        except (FedsiloError, OSError):
-            raise
-        except Exception as error:
-            log.exception("%s of method %s", function, self._method.name)
-            text = f"{function} of method {self._method.name} failed: {type(error).__name__}: {error}"
-            raise MethodError(text) from error

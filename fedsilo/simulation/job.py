@@ -144,12 +144,12 @@ class Simulation:
             if self._workflow.is_last_of_round(position - 1):
                 self._complete(record)
                 record = {}
-                state = self._workflow.selected(state, self._history).in_memory()
+                state = self._workflow.model.selected(state, self._history).in_memory()
                 self._write_checkpoint(position, state)
                 self.progress = self._reached(position, state)
             yield
         self.current = None
-        released = self._workflow.released(state, self._history)
+        released = self._workflow.model.released(state, self._history)
         self._writing(lambda: self._write_result(released))
 
     def _begin(self, begun: Progress) -> State:

@@ -12,18 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from fedsilo.api.faults import Finding
 from fedsilo.methods.interface import Assignment, Exchange, Reply, SiloTask, Snapshot, Step
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import Scalar, State, Tree
 from fedsilo.updates.folded import FoldedUpdates
-from fedsilo.wire import Contract, ModelSignature
+from fedsilo.wire import Contract, ModelSignature, VerifyKey
 
 if TYPE_CHECKING:
     import numpy as np
     from torch import nn
+
+    from fedsilo.learning.metrics.confusion import Figures
 
 History = Sequence[Mapping[str, Any]]
 """Records of the complete rounds."""
@@ -151,6 +153,25 @@ class Unfinished:
 
 
 @dataclass(frozen=True)
+class Signers:
+    """Who answers an aggregator whose silos are places of their own.
+
+    :param job: uid of the job.
+    :param keys: silo -> the key that signs for it, in the job's order.
+    """
+
+    job: str
+    keys: Mapping[str, VerifyKey]
+
+
+class TestSet(Protocol):
+    """A test set that an aggregator holds."""
+
+    def score(self, network: nn.Module) -> Figures:
+        """Scores of a network on it."""
+
+
+@dataclass(frozen=True)
 class Aggregator:
     """What the aggregator of a job has beside its state.
 
@@ -160,8 +181,8 @@ class Aggregator:
     :param trained: state -> the network as it would be used.
     :param assigned_again: (state, exchange, silos) -> what computes the exchange's broadcast once more.
     :param own_settings: (exchange, silo) -> settings in which the silo's task differs from those of the others.
-    :param evaluation: the test set, where it holds one.
-    :param sums: what it has to know of the silos to sum masked updates; None where updates are summed in the open.
+    :param test_set: where it holds one.
+    :param signers: None where one process has the updates of all silos, so that nothing is hidden from it.
     """
 
     context: Any
@@ -170,8 +191,8 @@ class Aggregator:
     trained: Callable[[State], nn.Module]
     assigned_again: Callable[[State, Exchange, Sequence[str]], Callable[[], Broadcast]]
     own_settings: Callable[[Exchange, str], Mapping[str, Scalar]]
-    evaluation: Any = None
-    sums: Any = None
+    test_set: TestSet | None = None
+    signers: Signers | None = None
 
     @property
     def signature(self) -> ModelSignature:

@@ -24,7 +24,7 @@ from fedsilo.learning.devices import prepare_torch
 from fedsilo.methods.interface import Assignment
 from fedsilo.methods.state import State, StoredTree
 from fedsilo.transforms.best_model.selection import best_snapshot, with_best
-from fedsilo.transforms.secure_sum.protocol import SecureSums
+from fedsilo.transforms.transform import Signers
 from fedsilo.updates.folded import StoredUpdates
 from fedsilo.verification.chain import AGAIN, VerifiedChain, VerifiedExchange
 from fedsilo.verification.job import VerifiedJob
@@ -52,8 +52,7 @@ def replay(place: Place, chain: VerifiedChain, data: Path | None = None) -> None
     prepare_torch(job.spec.training.threads)
     public = public_dataset(place, job, data)
     context = JobContext.of(job.method, tuple(job.silos), _initial(place, job), public=public)
-    sums = SecureSums(job.uid, job.silos) if job.spec.aggregation.secure else None
-    workflow = Workflow(job.method, context, sums=sums)
+    workflow = Workflow(job.method, context, signers=Signers(job.uid, job.silos))
     with tempfile.TemporaryDirectory(prefix="fedsilo-replay-") as folder:
         blobs = Path(folder)
         state = workflow.stored(workflow.start(), blobs)
@@ -61,7 +60,7 @@ def replay(place: Place, chain: VerifiedChain, data: Path | None = None) -> None
         for found in chain.exchanges:
             state = _Replayed(job, workflow, found, place.kept).fold(state, blobs)
             _drop_all_but(state, blobs)
-        snapshot = best_snapshot(state) or workflow.model(state)
+        snapshot = best_snapshot(state) or workflow.model.snapshot(state)
         model = write_tensors(snapshot.tree, blobs / "model.safetensors")
         if model.digest != chain.model:
             raise ProvenanceInvalid(
@@ -119,7 +118,7 @@ class _Replayed:
         """
         if self._workflow.spec.evaluation.best is None or not self._found.completes_round:
             return after
-        best = with_best(after, self._found.exchange.round, self._workflow.model(after))
+        best = with_best(after, self._found.exchange.round, self._workflow.model.snapshot(after))
         best = self._workflow.stored(best, blobs)
         return best if digests_of(best) == self._found.line.state else after
 

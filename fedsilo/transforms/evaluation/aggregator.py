@@ -38,7 +38,7 @@ class Scoring(AggregatorSide):
     def scored(self, state: State, exchange: Exchange, history_ends: int) -> Mapping[str, Any]:
         """Scores on the aggregator's test set, after rounds that are evaluated."""
         due = is_evaluated(self._spec, exchange.round, history_ends)
-        if self._place.evaluation is None or not due or not self._method.models.shared.is_model:
+        test_set = self._place.test_set
+        if test_set is None or not due or not self._method.models.shared.is_model:
             return {}
-        scores: Mapping[str, Any] = self._place.evaluation.score(self._place.trained(state)).record()
-        return scores
+        return test_set.score(self._place.trained(state)).record()

@@ -58,7 +58,8 @@ class MaskedSums(_Sums):
 
     def __init__(self, method: Method, place: Aggregator) -> None:
         super().__init__(method, place)
-        self._sums: SecureSums = place.sums
+        assert place.signers is not None, "else sums are open"
+        self._sums = SecureSums(place.signers.job, place.signers.keys)
 
     def asked(self, state: State, exchange: Exchange, silos: Sequence[str]) -> Sequence[str]:
         """Those that have answered the step before."""

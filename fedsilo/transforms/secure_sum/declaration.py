@@ -53,4 +53,4 @@ class SecureSum(Transform):
         """The protocol; or the same sums in the open, where there is nobody to hide anything from."""
         from fedsilo.transforms.secure_sum.aggregator import MaskedSums, OpenSums
 
-        return OpenSums(self.method, place) if place.sums is None else MaskedSums(self.method, place)
+        return OpenSums(self.method, place) if place.signers is None else MaskedSums(self.method, place)

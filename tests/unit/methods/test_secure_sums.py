@@ -27,7 +27,7 @@ from fedsilo.secure_aggregation.plausibility import implausible
 from fedsilo.simulation.simulate import simulate
 from fedsilo.transforms.secure_sum.protocol import SecureSums
 from fedsilo.transforms.secure_sum.steps import CONFIRMED
-from fedsilo.transforms.transform import Broadcast
+from fedsilo.transforms.transform import Broadcast, Signers
 from fedsilo.updates.held import InMemoryUpdates
 from fedsilo.wire import open_blob
 from fedsilo_operator.workloads.aggregator import PERMANENT_EXIT_CODES
@@ -197,8 +197,8 @@ def test_a_sum_that_does_not_hold_ends_the_job_for_good(
     """The updates are stored: started again, the aggregator would fold the same bytes to the same refusal."""
     spec = job_spec("fedavg", 3, aggregation={"secure": True})
     method, silos = registry.bind(spec), references(spec)
-    sums = SecureSums("uid", {silo: silo_key(silo).verify_key for silo in silos})
-    workflow = Workflow(method, JobContext.of(method, silos), sums=sums)
+    signers = Signers("uid", {silo: silo_key(silo).verify_key for silo in silos})
+    workflow = Workflow(method, JobContext.of(method, silos), signers=signers)
 
     def refused(*_: Any) -> Any:
         raise implausible("samples", 1e30, 3, 0.0, 3.0)

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from fedsilo.api.allowed_imports import looking_at
+from fedsilo.engine.bound_half import BoundHalf
 from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FileDamaged, ImportNotAllowed, JobFailed, ManifestInvalid, ProvenanceInvalid
 from fedsilo.methods import registry
@@ -149,14 +150,14 @@ def test_another_task_than_the_methods_is_named(tmp_path: Path, monkeypatch: pyt
 def test_a_model_that_is_not_the_last_states_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = Workflow._model
+    honest = BoundHalf.model
 
-    def lie(self: Workflow, state: State) -> Snapshot:
+    def lie(self: BoundHalf, state: State) -> Snapshot:
         snapshot = honest(self, state)
         return Snapshot(changed(dict(snapshot.tree)), snapshot.settings)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Workflow, "_model", lie)
+        patch.setattr(BoundHalf, "model", lie)
         spec = job_spec("fedavg", 2, aggregator={"keepUpdates": True})
         federate(tmp_path, spec, synthetic_runners(spec))
     directory = tmp_path / "aggregator"
