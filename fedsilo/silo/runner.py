@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from fedsilo.errors import ManifestInvalid, MethodError
 from fedsilo.learning.own_training import import_trainer
@@ -63,7 +64,7 @@ class TaskRunner:
 
         :raises Problem: when it is not what the job says.
         """
-        contract = self._plan.contract(task.step, self.context.signature, task.settings)
+        contract = partial(self._plan.contract, task.step, self.context.signature, task.settings)
         work = Work(self.context, task, private, contract, self._plan.owns)
         for side in reversed(self._outside(task.step)):
             work = side.unpack(work)

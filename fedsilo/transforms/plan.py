@@ -33,6 +33,7 @@ class JobPlan:
     def __init__(self, method: Method) -> None:
         self.method, self.spec = method, method.spec
         self.transforms = transforms_of(method)
+        self._owners: dict[str, Transform | None] = {}
 
     @classmethod
     def of(cls, spec: FederatedJobSpec) -> JobPlan:
@@ -41,10 +42,10 @@ class JobPlan:
 
     def owner(self, step: str) -> Transform | None:
         """The transform whose exchange a step is of; None where it is the method's."""
-        if step in self.method.steps():
-            return None
-        own = (each for each in self.transforms if step in each.steps() or each.message(step) is not None)
-        return next(own, None)
+        if step not in self._owners:
+            own = (each for each in self.transforms if step in each.steps() or each.message(step) is not None)
+            self._owners[step] = None if step in self.method.steps() else next(own, None)
+        return self._owners[step]
 
     def outside(self, step: str) -> Sequence[Transform]:
         """The transforms that an exchange of this step passes, from the method outward."""

@@ -137,7 +137,7 @@ class Received:
         return self.saw[tree] if tree in self.saw else self.state.tree(tree)
 
     def recording(self, figures: Callable[[], Mapping[str, Any]]) -> Received:
-        """The same with more figures of the record."""
+        """What has come, with more figures of the record."""
         before = self.figures
         return replace(self, figures=lambda: {**before(), **figures()})
 
@@ -271,14 +271,14 @@ class Work:
     :param context: the silo half's.
     :param task: with all its trees.
     :param private: the silo's state before the task, whole.
-    :param contract: what may come back.
+    :param contract: says what may come back; computed where it is asked for.
     :param owns: whether a tree of a task is a transform's.
     """
 
     context: Any
     task: SiloTask
     private: State
-    contract: Contract
+    contract: Callable[[], Contract]
     owns: Callable[[str], bool]
 
     @property

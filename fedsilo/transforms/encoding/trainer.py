@@ -51,7 +51,7 @@ class EncodedReply(TrainerSide):
         """
         if self._download is None:
             return work
-        shapes = learned_tensors(work.context.signature, work.contract)
+        shapes = learned_tensors(work.context.signature, work.contract())
         own = {name: decoded_tree(tree, shapes, self._download) for name, tree in work.own_trees.items()}
         return replace(work, task=replace(work.task, trees={**work.task.trees, **own}))
 
@@ -63,7 +63,7 @@ class EncodedReply(TrainerSide):
         if not self._upload.is_encoded:
             return reply
         task = replace(work.task, trees=work.own_trees)
-        return encoded(reply, task, work.private, work.contract, self._upload.feeds_errors_back)
+        return encoded(reply, task, work.private, work.contract(), self._upload.feeds_errors_back)
 
 
 def encoded(reply: Reply, task: SiloTask, private: State, contract: Contract, feedback: bool) -> Reply:

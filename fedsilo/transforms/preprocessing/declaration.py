@@ -25,7 +25,7 @@ class CommonPreprocessing(Transform):
         return name == PREPROCESSING
 
     def keeps(self, name: str) -> bool:
-        """The same beside a silo's own model, which takes raw values."""
+        """The numbers beside a silo's own model, which takes raw values."""
         return name == PREPROCESSING
 
     def steps(self) -> Mapping[str, Step]:
