@@ -47,14 +47,14 @@ class BoundHalf:
 
         :param prepared: a network -> the network as it takes raw values.
         """
-        before = received.state
-        seen = self._plan.of_method(before.with_trees(**received.saw))
+        before, saw = received.state, received.saw()
+        seen = self._plan.of_method(before.with_trees(**saw))
         with self._errors("aggregate"):
             read = self._method.reads(received.updates, averaging_of(self._method), received.averaged)
             context = replace(self._context, prepared=prepared)
             after = self._half.aggregate(context, seen, received.exchange, read)
         # A tree that the method has left alone is what it was, and not what silos saw of it.
-        alone = [name for name, tree in received.saw.items() if after.trees.get(name) is tree]
+        alone = [name for name, tree in saw.items() if after.trees.get(name) is tree]
         after = after.with_trees(**{name: before.trees[name] for name in alone if name in before.trees})
         require_finite(before, after)
         return self._plan.with_method(before, after)

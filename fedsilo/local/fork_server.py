@@ -52,6 +52,8 @@ PRELOADED = (
     "fedsilo.silo.context",
     "fedsilo.silo.personal",
     "fedsilo.silo.runner",
+    "fedsilo.transforms.evaluation.aggregator",
+    "fedsilo.transforms.evaluation.trainer",
     "fedsilo_aggregator.http",
     "fedsilo_aggregator.metrics",
     "fedsilo_aggregator.rounds",

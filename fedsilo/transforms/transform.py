@@ -119,7 +119,7 @@ class Received:
 
     :param state: before the exchange.
     :param broadcast: what the silos were handed, computed when it is asked for.
-    :param saw: trees of the state that silos saw otherwise than they are, as they saw them.
+    :param saw: gives the trees of the state that silos saw otherwise than they are, as they saw them.
     :param averaged: (kind, shares by silo) -> what takes the place of a weighted sum; None where nothing does.
     :param figures: of the round's record beside those of the updates, once these are folded.
     """
@@ -128,13 +128,14 @@ class Received:
     exchange: Exchange
     updates: FoldedUpdates
     broadcast: Callable[[], Broadcast]
-    saw: Mapping[str, Tree] = field(default_factory=dict)
+    saw: Callable[[], Mapping[str, Tree]] = dict
     averaged: Callable[[str, Mapping[str, float]], Tree] | None = None
     figures: Callable[[], Mapping[str, Any]] = dict
 
     def sent(self, tree: str) -> Tree:
         """A tree as the silos trained from it."""
-        return self.saw[tree] if tree in self.saw else self.state.tree(tree)
+        saw = self.saw()
+        return saw[tree] if tree in saw else self.state.tree(tree)
 
     def recording(self, figures: Callable[[], Mapping[str, Any]]) -> Received:
         """What has come, with more figures of the record."""
@@ -244,10 +245,10 @@ class AggregatorSide:
         """What `model.json` says of it."""
         return {}
 
-    def scored(self, state: State, exchange: Exchange, history_ends: int) -> Mapping[str, Any]:
+    def scored(self, state: State, exchange: Exchange, rounds: int) -> Mapping[str, Any]:
         """Figures of the new model for the record.
 
-        :param history_ends: number of the last round.
+        :param rounds: number of the job's last round.
         """
         return {}
 

@@ -3,7 +3,7 @@
 Every element is summed over the silos in the order of the job's references, so that the sum is the same bytes
 whatever order the updates arrived in and however many threads add. What is read of a file lies in small buffers, so
 that peak memory does not grow with the number of silos. Whether a sum is finite is checked on the method's new state,
-in `workflow.py`.
+in `fedsilo.methods.state`.
 """
 
 from __future__ import annotations

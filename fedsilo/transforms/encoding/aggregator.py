@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
@@ -42,26 +43,35 @@ class EncodedBroadcast(AggregatorSide):
 
     def receive(self, received: Received) -> Received:
         """Updates with whole tensors, and the trees that silos saw otherwise than they are."""
-        if not self._upload and not self._lossy:
+        exchange, broadcast = received.exchange, received.broadcast
+        # A model takes time and memory: it is decoded once, where somebody asks for it.
+        handed_out = cache(lambda: self._handed_out(exchange, broadcast()))
+        if self._lossy:
+            received = replace(received, saw=lambda: handed_out()[0])
+        if not self._upload or not self._sent_as_parts(exchange, broadcast()):
             return received
-        whole, tasks = self._handed_out(received.exchange, received.broadcast())
-        saw = {tree.removeprefix(PREFIX): found for tree, found in whole.items()} if self._lossy else {}
-        updates = DecodedUpdates(received.updates, tasks) if self._upload else received.updates
-        return replace(received, updates=updates, saw=saw)
+        return replace(received, updates=DecodedUpdates(received.updates, handed_out()[1]))
+
+    def _sent_as_parts(self, exchange: Exchange, broadcast: Broadcast) -> bool:
+        return any(self._contract(exchange, given).encoded for given in broadcast.assignments.values())
 
     def _handed_out(
         self, exchange: Exchange, broadcast: Broadcast
     ) -> tuple[Mapping[str, Tree], Mapping[str, AnsweredTask]]:
-        """The trees that silos were given, as they decoded them, and silo -> what it answers."""
+        """The trees that silos were given, as they saw them, and silo -> what it answers."""
         whole: dict[str, Tree] = {}
         tasks: dict[str, AnsweredTask] = {}
         for silo, given in broadcast.assignments.items():
             shapes = self._learned(exchange, given)
-            for tree in set(given.trees.values()) - whole.keys():
-                found = broadcast.state.tree(tree)
-                whole[tree] = decoded_tree(found, shapes, self._download) if self._download else found
+            plain = {name: tree.removeprefix(PREFIX) for name, tree in given.trees.items()}
+            for tree in set(plain.values()) - whole.keys():
+                if self._lossy and self._download:
+                    found = broadcast.state.tree(PREFIX + tree)
+                    whole[tree] = decoded_tree(found, shapes, self._download)
+                else:  # what is only compressed on its way silos see as it was before
+                    whole[tree] = broadcast.state.tree(tree)
             trees: Mapping[str, Mapping[str, np.ndarray]] = {
-                name: whole[tree] for name, tree in given.trees.items()
+                name: whole[tree] for name, tree in plain.items()
             }
             tasks[silo] = AnsweredTask(self._contract(exchange, given), trees)
         return whole, tasks

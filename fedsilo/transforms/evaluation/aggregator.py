@@ -35,9 +35,9 @@ class Scoring(AggregatorSide):
         """What the silos' scores say together."""
         return evaluation_record(received.updates, self._metrics, self._spec.data.class_count)
 
-    def scored(self, state: State, exchange: Exchange, history_ends: int) -> Mapping[str, Any]:
+    def scored(self, state: State, exchange: Exchange, rounds: int) -> Mapping[str, Any]:
         """Scores on the aggregator's test set, after rounds that are evaluated."""
-        due = is_evaluated(self._spec, exchange.round, history_ends)
+        due = is_evaluated(self._spec, exchange.round, rounds)
         test_set = self._place.test_set
         if test_set is None or not due or not self._method.models.shared.is_model:
             return {}

@@ -22,7 +22,7 @@ class KeptOptimizerState(Transform):
         return name.startswith(PREFIX)
 
     def in_trainer(self) -> TrainerSide:
-        """What takes the state out of the private state before a step, and puts it back after."""
+        """What has training go on with the state, and keeps what comes of it."""
         from fedsilo.transforms.optimizer_state.trainer import OptimizerStateOfPhase
 
         return OptimizerStateOfPhase()

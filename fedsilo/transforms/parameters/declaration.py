@@ -14,7 +14,7 @@ class ModelParts(Transform):
 
     @classmethod
     def of(cls, method: Method) -> Self | None:
-        """The transform of a job whose model has parts, or whose initial weights silos cannot draw."""
+        """The transform of a job whose model has parts, or begins with a file."""
         model = method.spec.model
         return cls(method) if model.parameters is not None or model.initial_weights is not None else None
 

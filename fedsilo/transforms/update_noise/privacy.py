@@ -1,4 +1,4 @@
-"""What a job's differential privacy of whole silos comes to: noise of each update, epsilon, and what it cannot cover.
+"""What a job's differential privacy of whole silos comes to: noise of each update, and epsilon.
 
 A silo's change is its model less the round's. The guard clips it to the norm C and adds its part of the noise, so that
 the sum over as many silos as a round needs has the deviation sigma C. One silo that is there or not changes the sum by

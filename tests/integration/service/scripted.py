@@ -155,7 +155,8 @@ class ScriptedAggregator:
 
     def audit(self) -> list[dict[str, Any]]:
         path = self.volume.audit / "log.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("\n")]  # the last may be on its way
 
     def events(self, task: str) -> list[str]:
         """What the audit log says of a task."""
