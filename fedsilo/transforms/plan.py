@@ -95,7 +95,7 @@ class JobPlan:
         if self.spec.data.class_names is not None:
             contract = replace(contract, schema=declared_schema(self.spec.data).digest())
         for transform in self.outside(step):
-            contract = transform.contract(step, contract)
+            contract = transform.contract(contract)
         return contract
 
     def owns(self, name: str) -> bool:

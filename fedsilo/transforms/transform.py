@@ -65,8 +65,8 @@ class Transform:
         """The job's exchanges with its own among them."""
         return exchanges
 
-    def contract(self, step: str, contract: Contract) -> Contract:
-        """What may come back for a task of this step, with what the transform makes of it."""
+    def contract(self, contract: Contract) -> Contract:
+        """What may come back for a task, as the transform has it sent."""
         return contract
 
     def conflicts(self, exchanges: Sequence[Exchange]) -> Iterator[Finding]:
@@ -214,8 +214,8 @@ class AggregatorSide:
         return silos
 
     def assign(self, state: State, exchange: Exchange, silos: Sequence[str]) -> Broadcast:
-        """What the silos are handed in an exchange of its own."""
-        raise NotImplementedError
+        """What the silos are handed in an exchange of its own; every transform that has such exchanges says it."""
+        raise NotImplementedError(f"{type(self).__name__} has no exchange of its own")
 
     def send(self, exchange: Exchange, broadcast: Broadcast) -> Broadcast:
         """A broadcast on its way out."""
@@ -292,8 +292,8 @@ class TrainerSide:
     """What a transform does in the trainer."""
 
     def answer(self, work: Work) -> Reply:
-        """The reply to a step of its own."""
-        raise NotImplementedError
+        """The reply to a step of its own; every transform with steps that trainers answer has it."""
+        raise NotImplementedError(f"{type(self).__name__} has no step of its own")
 
     def unpack(self, work: Work) -> Work:
         """A task on its way in."""

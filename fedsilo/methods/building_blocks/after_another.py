@@ -102,7 +102,7 @@ class AfterAnother(Method):
 
     @property
     def training(self) -> TrainingTraits:
-        """As in the method before, which alone trains in silos."""
+        """How silos train in the method before, since nothing else is trained there."""
         return self.before.training
 
     @property
@@ -112,7 +112,7 @@ class AfterAnother(Method):
 
     @property
     def models(self) -> JobModels:
-        """As in the method before, and the model for all silos as this one has changed it, which needs all of it."""
+        """The silos' own models of the method before, and the model for all, of which this one changes all parts."""
         return replace(self.before.models, shared=SharedModel())
 
     def dimensions(self, signature: ModelSignature, settings: Mapping[str, Scalar]) -> Mapping[str, int]:

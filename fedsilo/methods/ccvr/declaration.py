@@ -46,8 +46,8 @@ class CCVR(AfterAnother):
 
     @property
     def reads(self) -> type[Mean]:
-        """As the method before, and single silos' statistics unless they are moments, which can be added: to merge a
-        covariance about the mean is more exact than sums of squares.
+        """Single silos' statistics, unless they are moments, which can be added: to merge a covariance about the mean
+        is more exact than sums of squares. With moments, what the method before reads.
         """
         return super().reads if self._summed else Updates
 

@@ -8,7 +8,7 @@ from fedsilo.methods.fedconcat.config import StagesConfig
 
 
 class FedConcatIDConfig(StagesConfig):
-    """The same as FedConcat's, and from how much a label distribution is inferred."""
+    """Settings of FedConcat's stages, and from how much a label distribution is inferred."""
 
     probes: int = Field(
         default=10_000,

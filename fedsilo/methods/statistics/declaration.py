@@ -37,7 +37,7 @@ class Statistics(Method):
 
     @property
     def models(self) -> JobModels:
-        """None: the tensors are statistics, of no network."""
+        """No model: the tensors that come of the job are statistics."""
         found = SharedModel(is_model=False, architecture=ModelSpec(name=STEP), report=self._lines)
         return JobModels(found)
 

@@ -29,7 +29,7 @@ class TensorEncoding(Transform):
         """What updates have left out so far."""
         return name.startswith(PREFIX)
 
-    def contract(self, step: str, contract: Contract) -> Contract:
+    def contract(self, contract: Contract) -> Contract:
         """The contract in which the model's learned tensors are sent as the job says."""
         return with_encoding(contract, self.spec.upload, learned_names(contract))
 

@@ -41,7 +41,7 @@ class SecureSum(Transform):
         """The steps of a sum in the place of each exchange."""
         return [step for exchange in exchanges for step in secured(exchange)]
 
-    def contract(self, step: str, contract: Contract) -> Contract:
+    def contract(self, contract: Contract) -> Contract:
         """The masked vector in the place of an update."""
         return masked_contract(layout_of(self.method, contract))
 
