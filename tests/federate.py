@@ -14,7 +14,6 @@ import hashlib
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -33,7 +32,6 @@ from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FedsiloError
 from fedsilo.learning.devices import prepare_torch
 from fedsilo.methods import registry
-from fedsilo.methods.differential_privacy import planned_mechanisms
 from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import State, Tree
@@ -43,9 +41,8 @@ from fedsilo.silo.release import ReleaseRules
 from fedsilo.silo.runner import TaskRunner
 from fedsilo.silo.secret import Secret
 from fedsilo.silo.volume import Volume
-from fedsilo.transforms.training_noise.handed_out import trainer_adds_noise
-from fedsilo.transforms.update_noise.clipped import UpdateNoise
-from fedsilo.transforms.update_noise.privacy import UpdatePrivacy
+from fedsilo.transforms.guard import GuardPlace
+from fedsilo.transforms.plan import JobPlan
 from fedsilo.wire import KINDS, Contract, SigningKey, Task, UpdateChecker, open_blob, open_task, task_digest
 from fedsilo_agent.guard.dropped_reply import DroppedReply
 from fedsilo_agent.guard.signing import sign_reply
@@ -227,21 +224,16 @@ class LocalSilo:
         """What its guard does to a reply, whose inbox has the job's model if tensors are compared with it."""
         method = getattr(self._runner, "method", None)
         if method is None:
-            return ReleaseRules(self._limits, lambda _: ())
-        plan = partial(planned_mechanisms, method, task.step)
+            return ReleaseRules(self._limits)
+        place = GuardPlace(self.reference, self._secret.generator)
+        sides = [transform.in_guard(place) for transform in JobPlan(method).transforms]
         if method.spec.privacy.differential_privacy is None:
-            return ReleaseRules(self._limits, plan)
+            return ReleaseRules(self._limits, sides)
         for link in task.blobs:
             path = engine.blob(link.digest)
             assert path is not None
             shutil.copyfile(path, self._volume.blobs / link.digest)
-        privacy = UpdatePrivacy.of_job(method.spec)
-        noise = (
-            None if privacy is None else UpdateNoise(privacy, self._secret.generator, task.phase, task.round)
-        )
-        return ReleaseRules(
-            replace(self._limits, figures=False), plan, noise, trainer_adds_noise(method.spec)
-        )
+        return ReleaseRules(replace(self._limits, figures=False), sides)
 
 
 def _as_seen_by_the_method(task: Task, engine: RoundEngine) -> SiloTask:

@@ -161,7 +161,9 @@ def _privacy(method: Method | None) -> Iterator[str]:
     if missing := uncovered(method):
         yield f"  not all: {comma_separated(missing)} has no mechanism, so that a job which asks for it is refused"
     else:
-        yield from (f"  {kind}: {MECHANISMS[mechanism]}" for kind, mechanism in method.mechanisms.items())
+        yield from (
+            f"  {kind}: {MECHANISMS[mechanism]}" for kind, mechanism in method.training.mechanisms.items()
+        )
     if why := uncovered_silo(method):
         yield f"  unit silo: not in a method {why}"
     else:

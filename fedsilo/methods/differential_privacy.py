@@ -17,7 +17,8 @@ from fedsilo.api.faults import ABSENT, Finding
 from fedsilo.errors import DataInvalid
 from fedsilo.learning.catalogue import ARCHITECTURES
 from fedsilo.methods.interface import Step
-from fedsilo.methods.method import MechanismName, Method
+from fedsilo.methods.method import Method
+from fedsilo.methods.traits import MechanismName
 from fedsilo.privacy.accounting import epsilon_of, noise_multiplier_for
 from fedsilo.privacy.mechanism import MAX_TIMES, Mechanism
 
@@ -32,7 +33,9 @@ def round_mechanisms(
     A silo half takes from here how many private steps it takes, of which batches and with how much noise, so that
     whatever is charged and whatever is done are one plan.
     """
-    names = {method.mechanisms.get(payload.kind) for payload in method.steps().get(step, Step()).payloads}
+    names = {
+        method.training.mechanisms.get(payload.kind) for payload in method.steps().get(step, Step()).payloads
+    }
     found: dict[MechanismName, Mechanism] = {}
     if "DP-SGD" in names:
         steps = method.training.local_steps(method.spec, step)
@@ -141,7 +144,7 @@ def check_hidden(method: Method, batch_norm: str) -> Iterator[Finding]:
 
 def uncovered(method: Method) -> list[str]:
     """What silos send in the method that has no mechanism: payload kinds, and metrics that the aggregator needs."""
-    covered: dict[str, MechanismName] = dict(method.mechanisms)
+    covered: dict[str, MechanismName] = dict(method.training.mechanisms)
     steps = method.steps().values()
     kinds = {payload.kind for step in steps for payload in step.payloads} - covered.keys()
     metrics = {metric for step in steps for metric in step.required}

@@ -22,11 +22,11 @@ from fedsilo.methods.interface import (
     Snapshot,
     Step,
 )
-from fedsilo.methods.method import MechanismName, Method
+from fedsilo.methods.method import Method
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Mean
 from fedsilo.methods.state import State
-from fedsilo.methods.traits import EVERYTHING, Kept, TrainingTraits
+from fedsilo.methods.traits import EVERYTHING, PLAIN, Kept, TrainingTraits
 from fedsilo.tasks.registry import kind_of, weighs_classes
 
 
@@ -68,14 +68,9 @@ class OneModel(Method):
         return JobModels(SharedModel(whole=None))
 
     @property
-    def mechanisms(self) -> Mapping[str, MechanismName]:
-        """Silos train plainly, likewise."""
-        return {"model": "DP-SGD"} if self.training.accepts_trainer else {}
-
-    @property
     def training(self) -> TrainingTraits:
         """Silos train plainly, unless a method made from this one gives them another half."""
-        return TrainingTraits(accepts_trainer=type(self).silo is OneModel.silo)
+        return PLAIN if type(self).silo is OneModel.silo else TrainingTraits()
 
     def steps(self) -> Mapping[str, Step]:
         """Silos send whole models."""

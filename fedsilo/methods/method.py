@@ -9,7 +9,8 @@ computes is imported inside `server` and `silo`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel
@@ -17,6 +18,7 @@ from pydantic import BaseModel
 from fedsilo.api.faults import Finding
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.parameters import ParametersSpec
+from fedsilo.errors import FedsiloError, MethodError
 from fedsilo.methods.interface import (
     Exchange,
     Phase,
@@ -32,9 +34,6 @@ from fedsilo.wire import ModelSignature
 
 PublicData = Literal["examples", "labelled examples"]
 """What is read of a public dataset; of `examples` the labels, if there are any, are not."""
-
-MechanismName = Literal["DP-SGD", "Gaussian"]
-"""What keeps a payload private: clipped gradients of sampled examples with noise in every step, or noise on sums."""
 
 
 class Method(ABC):
@@ -102,16 +101,6 @@ class Method(ABC):
         return {payload.kind for step in self.steps().values() for payload in step.payloads}
 
     @property
-    def mechanisms(self) -> Mapping[str, MechanismName]:
-        """Payload kinds -> what keeps them private where the job has `spec.privacy.differentialPrivacy`; the others
-        have nothing that does, so that such a job is refused.
-
-        A method that names one has its silo half go through it, and its replies name in `Reply.noised` the tensors that
-        did: `train_model` does, and `building_blocks/private_steps`. All other tensors must be as they were handed out.
-        """
-        return {}
-
-    @property
     def training(self) -> TrainingTraits:
         """How its silos train; by default with a loss or steps of its own, by the job's plan."""
         return TrainingTraits()
@@ -151,6 +140,22 @@ class Method(ABC):
         :param silo: reference `namespace/name`.
         """
         return {}
+
+
+@contextmanager
+def declaring(method: Method) -> Iterator[None]:
+    """A block that asks a method's declaration, which may be a third party's: whatever it raises is reported.
+
+    :raises MethodError: in place of an error that is not one of fedsilo's.
+    """
+    try:
+        yield
+    except FedsiloError:
+        raise
+    except Exception as error:
+        raise MethodError(
+            f"the declaration of method {method.name} failed: {type(error).__name__}: {error}"
+        ) from error
 
 
 def averaging_of(method: Method) -> str:

@@ -13,6 +13,9 @@ from fedsilo.api.job import FederatedJobSpec
 from fedsilo.learning.local_steps import LocalSteps
 from fedsilo.tasks.interface import EVERY_TASK
 
+MechanismName = Literal["DP-SGD", "Gaussian"]
+"""What keeps a payload private: clipped gradients of sampled examples with noise in every step, or noise on sums."""
+
 SGD = frozenset(("sgd",))
 """Optimisers of methods that reckon with steps along the gradient."""
 
@@ -85,6 +88,10 @@ class TrainingTraits:
     :param sends_after: the least that anything that a silo sends follows from: where a job counts steps, all of them,
         half of them, rounded up, or one; `one batch` is the same in any job.
     :param plans: step -> what is trained in it where that is another plan than the job's.
+    :param mechanisms: payload kinds -> what keeps them private where the job has `spec.privacy.differentialPrivacy`;
+        the others have nothing that does, so that such a job is refused. A method that names one has its silo half go
+        through it, and its replies name in `Reply.noised` the tensors that did: `train_model` does, and
+        `building_blocks/private_steps`. All other tensors must be as they were handed out.
     """
 
     optimizers: frozenset[str] = frozenset(("sgd", "adam", "adamw"))
@@ -93,6 +100,7 @@ class TrainingTraits:
     accepts_trainer: bool = False
     sends_after: Literal["all steps", "half of the steps", "one step", "one batch"] = "all steps"
     plans: Mapping[str, LocalSteps] = field(default_factory=dict)
+    mechanisms: Mapping[str, MechanismName] = field(default_factory=dict)
 
     def fewest_examples(self, spec: FederatedJobSpec) -> int | None:
         """Fewest examples that an update of training may follow from in a silo that holds more; None where all count.
@@ -112,3 +120,7 @@ class TrainingTraits:
         where they are private.
         """
         return self.plans.get(step) or LocalSteps.of(spec.training)
+
+
+PLAIN = TrainingTraits(accepts_trainer=True, mechanisms={"model": "DP-SGD"})
+"""Of methods whose silos train on the task's loss alone, and send the model."""

@@ -6,9 +6,10 @@ once, into a copy of the silo's own, and what is checked is what leaves: that co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
@@ -24,45 +25,26 @@ from fedsilo.silo.reply import (
     require_enough_values,
     require_planned,
 )
-from fedsilo.transforms.training_noise.handed_out import exact_tensors, require_handed_out
-from fedsilo.transforms.update_noise.clipped import UpdateNoise
+from fedsilo.transforms.guard import Answered, GuardedReply, GuardSide, PassingTensors, Tensors
 from fedsilo.wire import Contract
-from fedsilo.wire.tensors import TensorSpec, spec_of
+from fedsilo.wire.tensors import TensorSpec
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-
-Tensors = Mapping[str, np.ndarray]
-Pieces = Iterator[tuple[str, memoryview]]
-"""Names of tensors, each with its next bytes, which are whole items and hold until the next piece is asked for."""
-
-Plan = Callable[[int], tuple[Mechanism, ...]]
-"""Samples of the silo -> the mechanisms that a reply must have gone through."""
 
 
 @dataclass(frozen=True)
 class ReleaseRules:
     """What a silo asks of the reply to a task, and does to it.
 
-    :param noise: what is done to its tensors on the way, where the silo itself adds noise.
-    :param compares: whether what nobody can add noise to must be as the task handed it out: the trainer adds it.
+    :param sides: of the job's transforms, from the method outward.
+    :param require_records: raises `PolicyRefused` where the noise of a plan follows from another number of examples,
+        or persons, than before.
     """
 
     limits: ReplyLimits
-    plan: Plan
-    noise: UpdateNoise | None = None
-    compares: bool = False
-
-
-class PassingTensors(Protocol):
-    """Tensors that can be read once."""
-
-    @property
-    def specs(self) -> Mapping[str, TensorSpec]:
-        """What they look like, by name."""
-
-    def pieces(self) -> Pieces:
-        """All of them, in any order."""
+    sides: Sequence[GuardSide] = ()
+    require_records: Callable[[int], None] = lambda _: None
 
 
 class TrainerReply(Protocol):
@@ -139,61 +121,54 @@ class Release(Generic[T]):
 
 
 def release(
-    task: str, contract: Contract, reply: TrainerReply, rules: ReleaseRules, new_copy: NewCopy[T]
+    answered: Answered, contract: Contract, reply: TrainerReply, rules: ReleaseRules, new_copy: NewCopy[T]
 ) -> Release[T]:
     """Copy a reply piece by piece, each byte once, and let go of the copy if all of it may leave.
 
-    :param task: its name, for messages.
     :raises PolicyRefused: naming the block and what is wrong with it.
     """
-    stated = reply.metadata()
-    mechanisms = rules.plan(stated.samples)
-    require_planned(stated.mechanisms, mechanisms, stated.samples)
+    task, stated = answered.task, reply.metadata()
+    mechanisms = _planned(answered.step, stated, rules)
     records = stated.samples if mechanisms else None
     limits = rules.limits
+    guarded = GuardedReply(answered, contract, reply.kept, partial(_model, task, reply))
+    altered = (found for side in rules.sides if (found := side.passing(guarded)) is not None)
     try:
-        with _on_the_way(task, reply, rules.noise) as (specs, pieces):
+        with next(altered, None) or reply.passing() as passing:
+            specs = passing.specs
             blocks = released_blocks(contract, specs, stated.support, limits.min_samples_per_class)
             samples, metrics = limits.samples(stated.samples), limits.metrics(stated.metrics)
             contract.check(blocks, metrics, samples)
             leaving = Leaving(tuple((block.kind, specs[block.name]) for block in blocks), samples, metrics)
             with new_copy(leaving) as own:
-                for name, piece in pieces([block.name for block in blocks]):
+                for name, piece in passing.pieces():
                     own.write(name, piece)
                 require_enough_values(blocks, own.read, limits.min_values_per_feature)
                 require_enough_examples(
                     blocks, own.read, limits.min_samples_per_class, limits.min_samples_per_feature
                 )
                 require_decodable(contract, own.read_items, lambda name: specs[name].size)
-                if rules.compares and (exact := exact_tensors(contract)):
-                    with _model(task, reply) as given:
-                        require_handed_out(exact, own.read, given)
+                for side in rules.sides:
+                    side.require(guarded, own.read)
                 update = own.publish()
     except Problem as problem:
         raise PolicyRefused(f"task {task}: the trainer's reply breaks the contract: {problem}") from problem
-    if rules.noise is not None:
-        mechanisms = (rules.noise.privacy.of_one_example,) if blocks else ()
+    undergone = tuple(filter(None, (side.undergone() for side in rules.sides)))
+    if undergone:
+        mechanisms = undergone if blocks else ()
     return Release(leaving, update, mechanisms, records)
 
 
-@contextmanager
-def _on_the_way(
-    task: str, reply: TrainerReply, noise: UpdateNoise | None
-) -> Iterator[tuple[Mapping[str, TensorSpec], Callable[[Sequence[str]], Pieces]]]:
-    """Specs of the reply's tensors, and what gives the bytes that leave of the tensors with these names."""
-    if noise is None:
-        with reply.passing() as passing:
-            yield passing.specs, lambda _: passing.pieces()
-        return
-    with reply.kept() as kept:
+def _planned(step: str, stated: ReplyMetadata, rules: ReleaseRules) -> tuple[Mechanism, ...]:
+    """The mechanisms that a reply has gone through by the job's plan.
 
-        def noised(names: Sequence[str]) -> Pieces:
-            if names:
-                with _model(task, reply) as base:
-                    for name, piece in noise.pieces(names, kept, base):
-                        yield name, piece.data.cast("B")
-
-        yield {name: spec_of(name, array) for name, array in kept.items()}, noised
+    :raises PolicyRefused: when it states others, or the plan is for another number of examples.
+    """
+    planned = tuple(each for side in rules.sides for each in side.planned(step, stated.samples))
+    if planned:
+        rules.require_records(stated.samples)
+    require_planned(stated.mechanisms, planned, stated.samples)
+    return planned
 
 
 @contextmanager

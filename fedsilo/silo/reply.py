@@ -16,7 +16,7 @@ import numpy as np
 
 from fedsilo.errors import PolicyRefused, Problem
 from fedsilo.methods.interface import CALIBRATION, CONFUSION, TARGETS, Reply
-from fedsilo.methods.method import MechanismName
+from fedsilo.methods.traits import MechanismName
 from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.wire import Contract, ExpectedBlock
 from fedsilo.wire.tensors import TensorSpec

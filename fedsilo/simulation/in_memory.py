@@ -11,7 +11,7 @@ from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.state import Tree, as_stored
 from fedsilo.silo.release import Leaving
 from fedsilo.silo.reply import ReplyMetadata, reply_document
-from fedsilo.transforms.update_noise.clipped import MODEL
+from fedsilo.transforms.guard import MODEL
 from fedsilo.wire import DTYPES, Contract
 from fedsilo.wire.tensors import TensorSpec, raw_bytes, require_finite, spec_of
 

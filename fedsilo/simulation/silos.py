@@ -18,7 +18,6 @@ from fedsilo.data.schema import Schema
 from fedsilo.errors import DataInvalid, FedsiloError
 from fedsilo.learning.models import signature
 from fedsilo.learning.parameters import parts_of
-from fedsilo.methods.differential_privacy import planned_mechanisms
 from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import State, Tree
@@ -35,9 +34,9 @@ from fedsilo.simulation.data import SharedData
 from fedsilo.simulation.in_memory import ReplyInMemory, new_copy
 from fedsilo.simulation.networks import Networks
 from fedsilo.tasks.registry import bind
-from fedsilo.transforms.conflicts import update_privacy
-from fedsilo.transforms.training_noise.handed_out import trainer_adds_noise
-from fedsilo.transforms.update_noise.clipped import UpdateNoise
+from fedsilo.transforms.conflicts import require_consistent
+from fedsilo.transforms.guard import Answered, GuardPlace, GuardSide
+from fedsilo.transforms.plan import JobPlan
 from fedsilo.wire import Contract
 
 log = logging.getLogger("fedsilo.simulation")
@@ -118,8 +117,7 @@ class SimulatedSilo:
         self._limits = policy.ReplyLimits.of(job.spec, silo)
         self._method = method = None if isinstance(runner, SimulatedFailure) else runner.method
         self._fewest_examples = None if method is None else method.training.fewest_examples(method.spec)
-        self._privacy = None if method is None else update_privacy(method)
-        self._secret = Secret()
+        self._sides = () if method is None else _guard_sides(method, silo)
         self._admitted: list[Contract] = []
         rules = silo.spec.policy
         passing = (rules.not_before, rules.not_after, rules.max_bytes_per_job, rules.max_answered_rounds)
@@ -179,19 +177,22 @@ class SimulatedSilo:
 
         :raises PolicyRefused: naming the block and what is wrong with it.
         """
-        answer, contract = ReplyInMemory(reply, task.task), task.contract
-        found = release(task.id, contract, answer, self._rules(task.task), partial(new_copy, contract))
+        answer, contract, asked = ReplyInMemory(reply, task.task), task.contract, task.task
+        answered = Answered(task.id, asked.step, asked.phase, asked.round)
+        rules = ReleaseRules(self._limits, self._sides)
+        found = release(answered, contract, answer, rules, partial(new_copy, contract))
         private = None if reply.private is None else reply.private.in_memory()
         return SimulatedUpdate(found.leaving.samples, found.leaving.metrics, found.update, private)
 
-    def _rules(self, task: SiloTask) -> ReleaseRules:
-        assert self._method is not None, "without its method a silo answers nothing"
-        plan = partial(planned_mechanisms, self._method, task.step)
-        privacy = self._privacy
-        noise = (
-            None if privacy is None else UpdateNoise(privacy, self._secret.generator, task.phase, task.round)
-        )
-        return ReleaseRules(self._limits, plan, noise, trainer_adds_noise(self._job.spec))
+
+def _guard_sides(method: Method, silo: Silo) -> tuple[GuardSide, ...]:
+    """What the job's transforms do before a reply leaves the silo.
+
+    :raises ManifestInvalid: when the job asks for what does not go together.
+    """
+    plan, place = JobPlan(method), GuardPlace(str(silo), Secret().generator)
+    require_consistent(plan)
+    return tuple(transform.in_guard(place) for transform in plan.transforms)
 
 
 def open_silos(

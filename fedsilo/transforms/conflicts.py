@@ -7,9 +7,6 @@ from fedsilo.errors import ManifestInvalid
 from fedsilo.methods.checks import check_public_data, check_task, check_training
 from fedsilo.methods.method import Method
 from fedsilo.transforms.plan import JobPlan
-from fedsilo.transforms.training_noise.declaration import TrainingNoise
-from fedsilo.transforms.update_noise.declaration import GuardNoise
-from fedsilo.transforms.update_noise.privacy import UpdatePrivacy
 
 
 def check_job(method: Method) -> list[Finding]:
@@ -21,14 +18,11 @@ def check_job(method: Method) -> list[Finding]:
     return found
 
 
-def update_privacy(method: Method) -> UpdatePrivacy | None:
-    """What is done to an update of a job with `unit: silo` before it leaves; None of another job.
+def require_consistent(plan: JobPlan) -> None:
+    """Return if all transforms of a job go with its method and with each other, of which validation tells.
 
-    :raises ManifestInvalid: when the job's differential privacy, of whatever unit, does not cover all that it has silos
-        send, of which validation tells.
+    :raises ManifestInvalid: naming the field of the first that does not.
     """
-    for kind in (TrainingNoise, GuardNoise):
-        if (transform := kind.of(method)) is not None:
-            for path, value, problem, remedy in transform.conflicts(()):
-                raise ManifestInvalid(f"{path}: {value!r}: {problem}; {remedy}")
-    return UpdatePrivacy.of_job(method.spec)
+    for transform in plan.transforms:
+        for path, value, problem, remedy in transform.conflicts(plan.exchanges):
+            raise ManifestInvalid(f"{path}: {value!r}: {problem}; {remedy}")

@@ -47,6 +47,15 @@ class JobPlan:
             self._owners[step] = None if step in self.method.steps() else next(own, None)
         return self._owners[step]
 
+    def speaker(self, step: str) -> Transform | None:
+        """The transform for which a guard answers a task of this step by itself; None where the trainer does."""
+        owner = self.owner(step)
+        return None if owner is None or owner.message(step) is None else owner
+
+    def is_for_guards(self, tree: str) -> bool:
+        """Whether a tree of a task is for guards alone."""
+        return any(each.is_for_guards(tree) for each in self.transforms)
+
     def outside(self, step: str) -> Sequence[Transform]:
         """The transforms that an exchange of this step passes, from the method outward."""
         owner = self.owner(step)

@@ -1,8 +1,8 @@
 """A transform: one feature of a job, between what its method does and what goes over the wire.
 
 A job has those of `order.py` that its specification asks for. A broadcast passes them from the method outward, an
-update in reverse. Each has a declaration, which needs no torch, and up to two sides that compute: one at the
-aggregator, one in the trainer. Every verb does nothing by default.
+update in reverse. Each has a declaration, which needs no torch, and up to three sides that compute: at the aggregator,
+in the trainer, and in the guard (`fedsilo.transforms.guard`). Every verb does nothing by default.
 
 What a transform keeps lies beside the method's own trees and values, under names that it owns: in the job's state, in a
 silo's private state, and in a task. Nobody else sees them.
@@ -18,6 +18,7 @@ from fedsilo.api.faults import Finding
 from fedsilo.methods.interface import Assignment, Exchange, Reply, SiloTask, Snapshot, Step
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import Scalar, State, Tree
+from fedsilo.transforms.guard import GuardPlace, GuardSide
 from fedsilo.updates.folded import FoldedUpdates
 from fedsilo.wire import Contract, ModelSignature, VerifyKey
 
@@ -53,6 +54,10 @@ class Transform:
         """Whether a tree or value of a silo's private state is its own."""
         return False
 
+    def is_for_guards(self, tree: str) -> bool:
+        """Whether a tree of a task is for guards alone, which send each other messages."""
+        return False
+
     def steps(self) -> Mapping[str, Step]:
         """Steps of exchanges of its own."""
         return {}
@@ -83,6 +88,10 @@ class Transform:
     def in_trainer(self) -> TrainerSide:
         """What it does in the trainer."""
         return TrainerSide()
+
+    def in_guard(self, place: GuardPlace) -> GuardSide:
+        """What it does in a silo's guard."""
+        return GuardSide()
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from fedsilo.api.faults import ABSENT, Fault, Finding, ManifestFaults
 from fedsilo.api.job import FederatedJobSpec, MethodSpec
 from fedsilo.methods import registry
 from fedsilo.methods.interface import Exchange, MethodConfig, Phase, SiloStep, Step
-from fedsilo.methods.method import MechanismName, Method, PublicData
+from fedsilo.methods.method import Method, PublicData
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Mean, Sums, Updates
 from fedsilo.methods.state import Scalar
@@ -96,14 +96,9 @@ class AfterAnother(Method):
         return Updates if not self.of_existing and self.before.reads is Updates else Sums
 
     @property
-    def mechanisms(self) -> Mapping[str, MechanismName]:
-        """Those of the method before."""
-        return {} if self.of_existing else self.before.mechanisms
-
-    @property
     def training(self) -> TrainingTraits:
         """How silos train in the method before, since nothing else is trained there."""
-        return self.before.training
+        return replace(self.before.training, mechanisms={}) if self.of_existing else self.before.training
 
     @property
     def public_data(self) -> PublicData | None:

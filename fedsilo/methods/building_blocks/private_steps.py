@@ -11,7 +11,7 @@ import numpy as np
 from fedsilo.api.differential_privacy import DifferentialPrivacySpec
 from fedsilo.errors import MethodError
 from fedsilo.methods.interface import SiloContext, SiloTask
-from fedsilo.methods.method import MechanismName
+from fedsilo.methods.traits import MechanismName
 from fedsilo.privacy.mechanism import Mechanism
 
 if TYPE_CHECKING:

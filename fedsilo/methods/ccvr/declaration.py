@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -10,9 +11,8 @@ from fedsilo.methods.building_blocks.after_another import AfterAnother
 from fedsilo.methods.building_blocks.statistics_of_silos import of_all, of_each
 from fedsilo.methods.ccvr.config import COVARIANCE, MOMENT, STATISTICS, CCVRConfig, Covariance
 from fedsilo.methods.interface import Payload, Phase, ServerHalf, SiloStep, Step
-from fedsilo.methods.method import MechanismName
 from fedsilo.methods.reading import Mean, Updates
-from fedsilo.methods.traits import Kept
+from fedsilo.methods.traits import Kept, TrainingTraits
 from fedsilo.wire.combine import Added, CountedMean
 
 
@@ -62,10 +62,10 @@ class CCVR(AfterAnother):
         return {**super().silo(), STATISTICS: partial(disclose, covariance=self.config.covariance)}
 
     @property
-    def mechanisms(self) -> Mapping[str, MechanismName]:
-        """Those of the method before, and noise on the sums that the statistics are made of."""
-        kinds = {payload.kind for payload in self._statistics()}
-        return {**super().mechanisms, **dict.fromkeys(sorted(kinds), "Gaussian")}
+    def training(self) -> TrainingTraits:
+        """As in the method before, and noise on the sums that the statistics are made of."""
+        traits, kinds = super().training, {payload.kind for payload in self._statistics()}
+        return replace(traits, mechanisms={**traits.mechanisms, **dict.fromkeys(sorted(kinds), "Gaussian")})
 
     def check(self) -> list[tuple[str, object, str, str]]:
         """What holds of the method before, and no power of negative features."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 from fedsilo.api.job import ModelSpec
@@ -10,11 +11,11 @@ from fedsilo.learning.local_steps import LocalSteps
 from fedsilo.methods.building_blocks.local import PlainTraining
 from fedsilo.methods.fedconcat.config import NOISY, FedConcatConfig, StagesConfig
 from fedsilo.methods.interface import LOSS, Payload, Phase, ServerHalf, SiloStep, Step
-from fedsilo.methods.method import MechanismName, Method
+from fedsilo.methods.method import Method
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import Scalar
-from fedsilo.methods.traits import Kept, TrainingTraits
+from fedsilo.methods.traits import PLAIN, Kept, TrainingTraits
 from fedsilo.wire import ModelSignature
 
 RELEASED_BATCHES = 3
@@ -62,21 +63,17 @@ class Concatenation(Method):
 
     @property
     def training(self) -> TrainingTraits:
-        """Stage 3 has in the released form at most three mini-batches, in one pass."""
+        """Both stages train plainly; stage 3 has in the released form at most three mini-batches, in one pass."""
+        plain = replace(PLAIN, accepts_trainer=False)
         if self.config.variant != "released":
-            return TrainingTraits()
+            return plain
         few = LocalSteps(self.spec.training.examples_per_step, max_steps=RELEASED_BATCHES)
-        return TrainingTraits(plans={"classify": few})
+        return replace(plain, plans={"classify": few})
 
     @property
     def _classifier_weight_decay(self) -> float | None:
         given, released = self.config.classifier_weight_decay, self.config.variant == "released"
         return RELEASED_WEIGHT_DECAY if given is None and released else given
-
-    @property
-    def mechanisms(self) -> Mapping[str, MechanismName]:
-        """Both stages train plainly."""
-        return {"model": "DP-SGD"}
 
     def dimensions(self, signature: ModelSignature, settings: Mapping[str, Scalar]) -> Mapping[str, int]:
         """`stacked` = K d, the width of the concatenated features; K is in the task, and at most the job's."""
@@ -124,9 +121,12 @@ class FedConcat(Concatenation):
         return {"distribution": Step((counts if self.config.epsilon is None else noisy,)), **super().steps()}
 
     @property
-    def mechanisms(self) -> Mapping[str, MechanismName]:
-        """That of the stages, and noise on the counts; the paper's on the distribution is not accounted."""
-        return {**super().mechanisms, **({"class_counts": "Gaussian"} if self.config.epsilon is None else {})}
+    def training(self) -> TrainingTraits:
+        """The stages, and noise on the counts; the paper's on the distribution is not accounted."""
+        traits = super().training
+        if self.config.epsilon is not None:
+            return traits
+        return replace(traits, mechanisms={**traits.mechanisms, "class_counts": "Gaussian"})
 
     def phases(self) -> tuple[Phase, ...]:
         """One exchange of counts, then T_e and T_c rounds."""

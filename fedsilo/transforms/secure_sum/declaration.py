@@ -8,6 +8,7 @@ from typing import Self
 from fedsilo.api.faults import Finding
 from fedsilo.methods.interface import Exchange
 from fedsilo.methods.method import Method
+from fedsilo.transforms.guard import GuardPlace, GuardSide
 from fedsilo.transforms.secure_sum.conflicts import check_secure
 from fedsilo.transforms.secure_sum.steps import (
     PREFIX,
@@ -33,6 +34,10 @@ class SecureSum(Transform):
         """Messages between silos, and the sum."""
         return name.startswith(PREFIX)
 
+    def is_for_guards(self, tree: str) -> bool:
+        """Messages between silos."""
+        return tree.startswith(PREFIX)
+
     def message(self, step: str) -> Contract | None:
         """A guard's message in one of the protocol's steps."""
         return message_contract(self.spec, step) if step in STEPS else None
@@ -54,3 +59,9 @@ class SecureSum(Transform):
         from fedsilo.transforms.secure_sum.aggregator import MaskedSums, OpenSums
 
         return OpenSums(self.method, place) if place.signers is None else MaskedSums(self.method, place)
+
+    def in_guard(self, place: GuardPlace) -> GuardSide:
+        """The silo's part of the protocol; nothing where there is nobody to hide anything from."""
+        from fedsilo.transforms.secure_sum.guard import SumSecrets
+
+        return GuardSide() if place.identity is None else SumSecrets(self.method, place.silo, place.identity)

@@ -11,6 +11,7 @@ from typing import Self
 from fedsilo.api.faults import Finding
 from fedsilo.methods.interface import Exchange
 from fedsilo.methods.method import Method
+from fedsilo.transforms.guard import GuardPlace, GuardSide
 from fedsilo.transforms.training_noise.conflicts import check_examples
 from fedsilo.transforms.training_noise.handed_out import trainer_adds_noise
 from fedsilo.transforms.transform import TrainerSide, Transform
@@ -35,3 +36,9 @@ class TrainingNoise(Transform):
         from fedsilo.transforms.training_noise.trainer import NoisedOrHandedOut
 
         return NoisedOrHandedOut()
+
+    def in_guard(self, place: GuardPlace) -> GuardSide:
+        """The comparison with the job's plan."""
+        from fedsilo.transforms.training_noise.guard import PlannedNoise
+
+        return PlannedNoise(self.method)

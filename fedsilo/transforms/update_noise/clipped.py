@@ -7,17 +7,13 @@ with what it has in memory. In pieces, of which few are in double precision at a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from fedsilo.errors import PolicyRefused, Problem
 from fedsilo.privacy.clipping import change, clip_factor, pieces
 from fedsilo.transforms.update_noise.privacy import UpdatePrivacy
-
-MODEL = "model"
-"""The tree of a task from which a silo's change is counted."""
 
 
 def require_change(model: Mapping[str, np.ndarray], base: Mapping[str, np.ndarray]) -> None:
@@ -78,24 +74,3 @@ def private_pieces(
         for new, old in zip(pieces(model[name]), pieces(base[name]), strict=True):
             noise = random.normal(0, privacy.deviation, old.size)
             yield name, (old.astype(np.float64) + factor * change(new, old) + noise).astype(old.dtype)
-
-
-@dataclass(frozen=True)
-class UpdateNoise:
-    """What makes one update private.
-
-    :param drawn: purpose -> random numbers of a secret that nobody but the silo's guard reads.
-    :param phase: and `round`: the update's exchange.
-    """
-
-    privacy: UpdatePrivacy
-    drawn: Callable[..., np.random.Generator]
-    phase: str
-    round: int
-
-    def pieces(
-        self, names: Sequence[str], model: Mapping[str, np.ndarray], base: Mapping[str, np.ndarray]
-    ) -> Iterator[tuple[str, np.ndarray]]:
-        """The update's tensors, of noise of its own; arguments and errors as `private_pieces`."""
-        random = self.drawn(*purpose(self.phase, self.round, model, base))
-        return private_pieces(names, model, base, self.privacy, random)

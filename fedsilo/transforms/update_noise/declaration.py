@@ -8,8 +8,10 @@ from typing import Self
 from fedsilo.api.faults import Finding
 from fedsilo.methods.interface import Exchange
 from fedsilo.methods.method import Method
+from fedsilo.transforms.guard import GuardPlace, GuardSide
 from fedsilo.transforms.transform import Transform
 from fedsilo.transforms.update_noise.conflicts import check_silo_privacy
+from fedsilo.transforms.update_noise.privacy import UpdatePrivacy
 
 
 class GuardNoise(Transform):
@@ -24,3 +26,11 @@ class GuardNoise(Transform):
     def conflicts(self, exchanges: Sequence[Exchange]) -> Iterator[Finding]:
         """What the noise does not cover."""
         return check_silo_privacy(self.method)
+
+    def in_guard(self, place: GuardPlace) -> GuardSide:
+        """Clipping and noise."""
+        from fedsilo.transforms.update_noise.guard import ClippedAndNoised
+
+        privacy = UpdatePrivacy.of_job(self.spec)
+        assert privacy is not None, "else there is no such transform"
+        return ClippedAndNoised(privacy, place.drawn)

@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
 
 from fedsilo.errors import FedsiloError
 from fedsilo.files.durable import unlink
-from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.silo.ledger_head import LedgerHead
 from fedsilo.silo.release import ReleaseRules
-from fedsilo.silo.secret import Secret
-from fedsilo.transforms.training_noise.handed_out import trainer_adds_noise
-from fedsilo.transforms.update_noise.clipped import MODEL, UpdateNoise
+from fedsilo.transforms.guard import MODEL, GuardSide, Messages
+from fedsilo.transforms.transform import Transform
 from fedsilo.wire import Contract, Task
 from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.charging import Charging
@@ -31,9 +29,9 @@ from fedsilo_agent.guard.exchanges import (
 )
 from fedsilo_agent.guard.guarded_job import GuardedJob
 from fedsilo_agent.guard.inbox import Inbox
+from fedsilo_agent.guard.messages import MessageInbox
 from fedsilo_agent.guard.outbox import Outbox
 from fedsilo_agent.guard.signing import SignedUpdate, sign_reply, sign_vector
-from fedsilo_agent.guard.sum_secrets import Rows, SumSecrets, is_step
 from fedsilo_agent.guard.task_source import VerifiedTask
 
 
@@ -56,8 +54,7 @@ class Answering:
         self._check, self._volume, self._key = job.check, job.volume, job.key
         self._audit, self._inbox, self._outbox = audit, inbox, outbox
         self._charging = Charging(job.check, job.ledgers, job.report)
-        self._sums = SumSecrets(job.volume.sums, job.check, job.key, job.client)
-        self._secret = Secret(job.volume.guard_secret)
+        self._messages = MessageInbox(job.volume.sums, job.check, job.client)
 
     async def begin(self) -> None:
         """Do what has to be done when a guard starts."""
@@ -70,24 +67,39 @@ class Answering:
         :raises Problem: when something cannot be had.
         """
         self._require_permitted(verified, contract)
-        rows = await self._sums.fetch(verified.task)
-        if is_step(verified.task):
-            return PreparedAnswer(None, partial(self._sign_message, verified, contract, rows))
+        messages = await self._messages.fetch(verified.task)
+        if (speaker := self._speaker(verified.task)) is not None:
+            return PreparedAnswer(None, partial(self._sign_message, verified, contract, speaker, messages))
         await asyncio.to_thread(self._charging.require_whole, self._audit.record.ledger)
-        return PreparedAnswer(contract.summed or contract, partial(self._sign, verified, contract, rows))
+        return PreparedAnswer(contract.summed or contract, partial(self._sign, verified, contract, messages))
+
+    @cached_property
+    def _sides(self) -> dict[Transform, GuardSide]:
+        """The job's transforms, from the method outward, with what they do here."""
+        place = self._check.guard_place(self._volume, self._key)
+        return {transform: transform.in_guard(place) for transform in self._check.plan.transforms}
+
+    def _speaker(self, task: Task) -> GuardSide | None:
+        """What answers a task without the trainer; None where the trainer does."""
+        speaker = self._check.plan.speaker(task.step)
+        return None if speaker is None else self._sides[speaker]
+
+    def _answered_once(self, task: Task) -> str | None:
+        """Digest of what a task hands out, if no other task that hands out the same may be answered."""
+        return next((found for side in self._sides.values() if (found := side.answered_once(task))), None)
 
     def _require_permitted(self, verified: VerifiedTask, contract: Contract) -> None:
         """Check that this may leave, by the silo's policy as it is now and by what has left before."""
         task, record = verified.task, self._audit.record
         self._check.require_permitted(task, contract, record.sent_before(verified.asked.key))
         self._check.schedule.require_due(task, verified.digest.hex(), record.answered, record.reported)
-        if is_step(task):
+        if self._check.plan.speaker(task.step) is not None:
             return
         require_same_initial_weights(task, record.initial_weights)
-        if (model := self._check.model_of_sum(task)) is not None:
+        if (model := self._answered_once(task)) is not None:
             require_new_model(task, model, record.answered)
 
-    def _sign(self, verified: VerifiedTask, contract: Contract, rows: Rows) -> None:
+    def _sign(self, verified: VerifiedTask, contract: Contract, messages: Messages) -> None:
         # The policy may have changed, and time has passed, since the trainer was given the task.
         self._require_permitted(verified, contract)
         # It may leave only once the log has it.
@@ -97,34 +109,28 @@ class Answering:
             return
         task, plain = verified.task, path.with_suffix(".plain")
         try:
-            update = self._sign_reply(verified, contract.summed, plain)
-            layout, sent = self._check.layout(contract.summed), self._inbox.path(task, MODEL)
-            vector = self._sums.mask(task, rows, layout, plain, sent)
+            update, model = self._sign_reply(verified, contract.summed, plain), self._inbox.path(task, MODEL)
+            sealed = (
+                side.sealed(task, messages, contract.summed, plain, model) for side in self._sides.values()
+            )
+            vector = next(found for found in sealed if found is not None)
         finally:
             unlink(plain, missing_ok=True)
-        masked = sign_vector(vector, path, verified, contract, self._key)
-        self._add(verified, replace(masked, mechanisms=update.mechanisms, records=update.records))
+        signed = sign_vector(vector, path, verified, contract, self._key)
+        self._add(verified, replace(signed, mechanisms=update.mechanisms, records=update.records))
 
     def _sign_reply(self, verified: VerifiedTask, contract: Contract, path: Path) -> SignedUpdate:
-        task, volume = verified.task, self._volume
-        privacy = self._check.update_privacy
-        noise = (
-            None if privacy is None else UpdateNoise(privacy, self._secret.generator, task.phase, task.round)
-        )
-        compares = trainer_adds_noise(self._check.agent.spec.job.spec)
-        rules = ReleaseRules(self._check.limits, partial(self._plan, task), noise, compares)
+        task, volume, sides = verified.task, self._volume, tuple(self._sides.values())
+        same_records = partial(require_same_records, task, first=self._audit.record.records)
         reply = DroppedReply(volume.drop / task.task, task, contract, volume.blobs, volume.outbox)
-        return sign_reply(reply, path, verified, rules, self._key)
+        return sign_reply(
+            reply, path, verified, ReleaseRules(self._check.limits, sides, same_records), self._key
+        )
 
-    def _plan(self, task: Task, samples: int) -> tuple[Mechanism, ...]:
-        """What the reply of a task must have gone through, in a silo that counts as many samples as before."""
-        planned = self._check.planned_mechanisms(task.step, samples)
-        if planned:
-            require_same_records(task, samples, self._audit.record.records)
-        return planned
-
-    def _sign_message(self, verified: VerifiedTask, contract: Contract, rows: Rows) -> None:
-        content = np.frombuffer(self._sums.message(verified.task, rows), np.uint8)
+    def _sign_message(
+        self, verified: VerifiedTask, contract: Contract, speaker: GuardSide, messages: Messages
+    ) -> None:
+        content = np.frombuffer(speaker.message(verified.task, messages), np.uint8)
         path = self._outbox.path(verified.task.task)
         self._add(verified, sign_vector(content, path, verified, contract, self._key))
 
@@ -134,13 +140,15 @@ class Answering:
         charged: LedgerHead | None = None
         try:
             require_same_answer(task, signed.update, self._audit.record.answered)
-            if not is_step(task):  # nothing of the silo's data is in the messages of a sum
+            if (
+                self._check.plan.speaker(task.step) is None
+            ):  # nothing of the silo's data is in guards' messages
                 known = self._audit.record.ledger
                 charged = self._charging.charge(signed.update, signed.mechanisms, known)
         except (FedsiloError, OSError):
             unlink(path)
             raise
-        initial, model = initial_weights_of(task), self._check.model_of_sum(task)
+        initial, model = initial_weights_of(task), self._answered_once(task)
         self._outbox.add(
             task.task,
             signed.update,

@@ -22,7 +22,7 @@ from fedsilo.files.digests import algorithm_of, file_digest
 from fedsilo.silo.drop import REPLY, TENSORS, damaged_file
 from fedsilo.silo.reply import ReplyMetadata
 from fedsilo.silo.trainer_files import read_object, trainer_file
-from fedsilo.transforms.update_noise.clipped import MODEL
+from fedsilo.transforms.guard import MODEL
 from fedsilo.wire import BlobReader, Contract, MappedTensors, Task
 from fedsilo.wire.blob import MAX_BLOB_HEADER_BYTES, map_blob
 

@@ -19,9 +19,9 @@ from fedsilo.errors import FileDamaged, PolicyRefused
 from fedsilo.files.durable import remove, require_content, unlink
 from fedsilo.files.json_files import Fields, read_with_digest, write_with_digest
 from fedsilo.silo.volume import Volume
-from fedsilo.transforms.secure_sum.steps import PREFIX
 from fedsilo.wire import BlobLink, Task
 from fedsilo_agent.guard.client import AggregatorClient
+from fedsilo_agent.guard.task_check import TaskCheck
 
 log = logging.getLogger("fedsilo.guard")
 
@@ -34,9 +34,10 @@ _FIELDS: Fields = {"task": str, "step": str, "settings": dict}
 class Inbox:
     """The guard's side of the volume's inbox."""
 
-    def __init__(self, volume: Volume, client: AggregatorClient) -> None:
+    def __init__(self, volume: Volume, client: AggregatorClient, check: TaskCheck) -> None:
         self._volume = volume
         self._client = client
+        self._check = check
         self._handed_over: set[str] = set()
         self._checked: set[str] = set()
 
@@ -48,7 +49,7 @@ class Inbox:
         :raises Problem: when a blob cannot be had.
         :raises OSError: when there is no space now.
         """
-        digests = {link.digest for link in _of_trainer(task)}
+        digests = {link.digest for link in self._of_trainer(task)}
         # The task before counts too: an evaluation between two rounds must not make both fetch the same encoders.
         for path in self._volume.blobs.iterdir():
             if path.name.removeprefix(".").removesuffix(".part") not in digests | self._handed_over:
@@ -68,7 +69,7 @@ class Inbox:
             "step": task.step,
             "phase": task.phase,
             "round": task.round,
-            "trees": {link.name: link.digest for link in _of_trainer(task)},
+            "trees": {link.name: link.digest for link in self._of_trainer(task)},
             "settings": dict(task.settings),
             "acknowledged": acknowledged,
         }
@@ -107,7 +108,11 @@ class Inbox:
         return self._volume.blobs / link.digest
 
     def _missing(self, task: Task) -> list[BlobLink]:
-        return [link for link in _of_trainer(task) if not self._is_whole(link.digest)]
+        return [link for link in self._of_trainer(task) if not self._is_whole(link.digest)]
+
+    def _of_trainer(self, task: Task) -> list[BlobLink]:
+        """The task's blobs without messages of other silos, which only the guard reads."""
+        return [link for link in task.blobs if not self._check.plan.is_for_guards(link.name)]
 
     def _is_whole(self, digest: str) -> bool:
         """Whether a blob is here; a damaged one is removed."""
@@ -135,8 +140,3 @@ class Inbox:
                 f"{os.strerror(errno.ENOSPC)}: task {task.task} needs {needed} bytes, {usage.free} are free"
             )
             raise OSError(errno.ENOSPC, text)
-
-
-def _of_trainer(task: Task) -> list[BlobLink]:
-    """The task's blobs without messages of other silos, which only the guard reads."""
-    return [link for link in task.blobs if not link.name.startswith(PREFIX)]

@@ -45,7 +45,7 @@ class Guard:
         check, client, volume = job.check, job.client, job.volume
         self._audit = AuditLog(volume.audit, job.report)
         self._tasks = TaskSource(client, check, self._audit)
-        self._inbox = Inbox(volume, client)
+        self._inbox = Inbox(volume, client, check)
         self._disclosure = Disclosure(check, client, self._audit)
         self._outbox = Outbox(volume.outbox, client, self._audit, self._disclosure)
         self._drops = Drops(volume.drop)

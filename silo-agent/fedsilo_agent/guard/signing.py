@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fedsilo.silo.release import Leaving, Release, ReleaseRules, release
+from fedsilo.transforms.guard import Answered
 from fedsilo.wire import Contract, SigningKey, UpdateHeader, UpdateWriter, lay_out, new_update
 from fedsilo.wire.tensors import raw_bytes, spec_of
 from fedsilo_agent.guard.dropped_reply import DroppedReply
@@ -26,7 +27,9 @@ def sign_reply(
     :raises PolicyRefused: naming the block and what is wrong with it.
     """
     new_copy = partial(_update, path, verified, reply.contract, key)
-    return release(verified.task.task, reply.contract, reply, rules, new_copy)
+    task = verified.task
+    answered = Answered(task.task, task.step, task.phase, task.round)
+    return release(answered, reply.contract, reply, rules, new_copy)
 
 
 def sign_vector(

@@ -17,33 +17,22 @@ from fedsilo.api.digest import spec_digest
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.silo import Silo
 from fedsilo.api.silo_policy import PrivacyBudget
-from fedsilo.errors import FedsiloError, MethodError, PolicyRefused, Problem
+from fedsilo.errors import FedsiloError, PolicyRefused, Problem
 from fedsilo.files.digests import short
 from fedsilo.methods import registry
-from fedsilo.methods.differential_privacy import planned_mechanisms
-from fedsilo.methods.method import Method
-from fedsilo.methods.schedule import answers_may_differ, exchange_id, participants
-from fedsilo.privacy.mechanism import Mechanism
+from fedsilo.methods.method import Method, declaring
 from fedsilo.readiness.announced import FindingRules
-from fedsilo.secure_aggregation.layout import Layout
-from fedsilo.secure_aggregation.messages import SumContext
 from fedsilo.silo import policy
 from fedsilo.silo.announcement import Schema, finding_rules, require_declared
 from fedsilo.silo.members import member_keys
+from fedsilo.silo.secret import Secret
+from fedsilo.silo.volume import Volume
 from fedsilo.silo.withholding import vouched_schema, withholds_texts
 from fedsilo.tasks.interface import OWN
 from fedsilo.tasks.registry import bind, kind_of
-from fedsilo.transforms.conflicts import update_privacy
+from fedsilo.transforms.conflicts import require_consistent
+from fedsilo.transforms.guard import GuardIdentity, GuardPlace
 from fedsilo.transforms.plan import JobPlan
-from fedsilo.transforms.secure_sum.steps import (
-    broadcast_digest,
-    fewest_summed,
-    is_summed,
-    layout_of,
-    model_digest,
-    sum_context,
-)
-from fedsilo.transforms.update_noise.privacy import UpdatePrivacy
 from fedsilo.wire import Contract, ModelSignature, SigningKey, Task, VerifyKey, open_task, require_algorithm
 from fedsilo_agent.guard.exchanges import ExchangeKey, Schedule, initial_weights_of
 from fedsilo_agent.guard.present_policy import PresentPolicy
@@ -146,39 +135,33 @@ class TaskCheck:
             return schema
         return vouched_schema(schema, self.agent.spec.job.spec, self.silo)
 
-    @cached_property
-    def update_privacy(self) -> UpdatePrivacy | None:
-        """What is done to an update's tensors before it leaves; None where the job does not ask for it.
+    def require_consistent(self) -> None:
+        """Check that the job asks for nothing that does not go together, before anything is said.
 
-        :raises ManifestInvalid: when the job's differential privacy would not cover all that leaves.
+        :raises ManifestInvalid: naming the field.
+        :raises MethodError: when a third party's declaration fails.
         """
-        return update_privacy(self._method)
-
-    def require_covered(self) -> None:
-        """Check that the job's differential privacy, if any, covers all that it has silos say, before any is said.
-
-        :raises ManifestInvalid: naming the field that nothing covers.
-        """
-        _ = self.update_privacy
+        with declaring(self.method):
+            require_consistent(self.plan)
 
     @cached_property
     def _spec_digest(self) -> str:
         return spec_digest(self.agent.spec.job.spec)
 
     @cached_property
-    def _method(self) -> Method:
+    def method(self) -> Method:
+        """The job's method."""
         return registry.bind(self.agent.spec.job.spec)
 
     @cached_property
-    def _plan(self) -> JobPlan:
-        return JobPlan(self._method)
+    def plan(self) -> JobPlan:
+        """What the job does."""
+        return JobPlan(self.method)
 
     @cached_property
     def _fewest_examples(self) -> int | None:
-        try:
-            return self._method.training.fewest_examples(self._method.spec)
-        except Exception as error:
-            raise self._declaration_failed(error) from error
+        with declaring(self.method):
+            return self.method.training.fewest_examples(self.method.spec)
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -186,12 +169,8 @@ class TaskCheck:
 
         :raises MethodError: when a third party's declaration fails.
         """
-        try:
-            return Schedule(self._plan.exchanges)
-        except FedsiloError:
-            raise
-        except Exception as error:
-            raise self._declaration_failed(error) from error
+        with declaring(self.method):
+            return Schedule(self.plan.exchanges)
 
     def open(self, sealed: bytes) -> Task:
         """Open a task that the job's aggregator really gave to this silo.
@@ -234,32 +213,18 @@ class TaskCheck:
         """
         require_declared(self.agent.spec.job.spec.data, schema)
         _check_signature(signature, self.agent.spec.job.spec)
-        method = self._method
-        try:
-            contract = self._plan.contract(task.step, signature, task.settings)
-        except FedsiloError as error:
-            raise PolicyRefused(f"task {task.task}: {error}") from error
-        except Exception as error:
-            raise self._declaration_failed(error) from error
+        method = self.method
+        with declaring(method):
+            try:
+                contract = self.plan.contract(task.step, signature, task.settings)
+            except FedsiloError as error:
+                raise PolicyRefused(f"task {task.task}: {error}") from error
         if bytes.fromhex(contract.digest()) != task.contract:
             raise PolicyRefused(
                 f"task {task.task}: its contract {task.contract.hex()[:12]} is not {contract.digest()[:12]}, which "
                 f"this silo derived for step {task.step!r} of method {method.name}; nothing is sent"
             )
         return contract
-
-    def planned_mechanisms(self, step: str, samples: int) -> tuple[Mechanism, ...]:
-        """What the trainer's reply of a step must have gone through; nothing where the trainer adds no noise.
-
-        :param samples: of the silo, as the reply has them.
-        :raises PolicyRefused: when the job has no plan for so many.
-        """
-        try:
-            return planned_mechanisms(self._method, step, samples)
-        except FedsiloError as error:
-            raise PolicyRefused(f"reply: samples {samples}: {error}") from error
-        except Exception as error:
-            raise self._declaration_failed(error) from error
 
     def require_permitted(self, task: Task, contract: Contract, sent: policy.Sent) -> None:
         """Check that the silo's policy permits the answer now.
@@ -272,66 +237,19 @@ class TaskCheck:
         for silo in self._silos():
             policy.require(silo, self.agent.spec.job, departure, now, sent)
 
-    def sum_context(self, task: Task, key: SigningKey) -> SumContext:
-        """What the sum is of that a task is a step of: the silos of the round with the keys that this agent holds.
+    def guard_place(self, volume: Volume, key: SigningKey) -> GuardPlace:
+        """What the job's transforms have in this guard.
 
         :param key: with which this silo signs.
-        :raises PolicyRefused: the agent does not say whose keys count, or has another key of this silo.
         """
-        job, keys = self.agent.spec.job, member_keys(self.agent.spec)
-        if keys.get(self.reference) != key.verify_key:
-            raise PolicyRefused(
-                f"spec.trust.members: has another key of {self.reference} than it signs with; nothing is sent"
-            )
-        exchange = self.schedule.exchange_of(task)
-        whole = exchange.of or exchange
-        drawn = participants(job.spec, whole, tuple(keys))
-        try:
-            fewest = fewest_summed(self._method)
-            return sum_context(job.spec, job.uid, exchange_id(whole), drawn, keys, fewest)
-        except Problem as problem:
-            raise PolicyRefused(str(problem)) from problem
-
-    def model_of_sum(self, task: Task) -> str | None:
-        """Digest of the model that a task hands out, of which no second sum may be; None where that does no harm."""
-        spec = self.agent.spec.job.spec
-        return model_digest(task) if is_summed(spec, task.step) and answers_may_differ(spec) else None
-
-    def broadcast(self, task: Task) -> bytes:
-        """SHA-256 of what a task of a sum hands out to all silos alike.
-
-        :raises PolicyRefused: settings that are this silo's own are not those that follow from the job.
-        :raises MethodError: when a third party's declaration fails.
-        """
-        exchange = self.schedule.exchange_of(task)
-        try:
-            own = self._method.silo_settings(exchange, self.reference)
-        except FedsiloError:
-            raise
-        except Exception as error:
-            raise self._declaration_failed(error) from error
-        for name, value in own.items():
-            if (given := task.settings.get(name)) != value:
-                raise PolicyRefused(
-                    f"task {task.task}: setting {name} is {given!r}; the job says {value!r} for this silo; nothing is "
-                    "sent"
-                )
-        return broadcast_digest(task, own)
-
-    def layout(self, summed: Contract) -> Layout:
-        """The vector in which updates that keep this contract are summed."""
-        return layout_of(self._method, summed)
+        members, exchange_of = member_keys(self.agent.spec), self.schedule.exchange_of
+        own = GuardIdentity(self.agent.spec.job.uid, key, members, exchange_of, volume.sums)
+        return GuardPlace(self.reference, Secret(volume.guard_secret).generator, own)
 
     def _silos(self) -> Iterator[Silo]:
         yield self.silo
         if self.present is not None:
             yield self.present.read()
-
-    def _declaration_failed(self, error: Exception) -> MethodError:
-        """A third party's declaration: whatever it raises is reported, and the guard goes on."""
-        return MethodError(
-            f"the declaration of method {self._method.name} failed: {type(error).__name__}: {error}"
-        )
 
 
 def _check_signature(signature: ModelSignature, spec: FederatedJobSpec) -> None:

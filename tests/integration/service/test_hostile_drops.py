@@ -219,7 +219,7 @@ def per_class(drop: Path, labels: list[int], support: dict[str, Any]) -> None:
 
 def signed(root: Path, task: Task) -> SignedUpdate:
     reply = DroppedReply(root / "drop", task, COUNTS, root / "blobs", root)
-    rules = ReleaseRules(ReplyLimits(5), lambda _: ())
+    rules = ReleaseRules(ReplyLimits(5))
     return sign_reply(reply, root / "update", VerifiedTask(task, bytes(32)), rules, SigningKey.generate())
 
 

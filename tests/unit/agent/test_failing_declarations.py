@@ -9,7 +9,8 @@ import pytest
 
 from fedsilo.errors import MethodError, PolicyRefused
 from fedsilo.methods.method import Method
-from fedsilo.wire import Task
+from fedsilo.transforms.secure_sum.guard import SumSecrets
+from fedsilo.wire import SigningKey, Task
 from tests.unit.agent.scene import Scene
 
 
@@ -32,6 +33,9 @@ def test_settings_that_cannot_be_derived_are_the_methods_fault(
         raise raised
 
     scene = Scene(tmp_path)
+    identity = scene.check.guard_place(scene.volume, SigningKey.generate()).identity
+    assert identity is not None
+    sums = SumSecrets(scene.check.method, scene.check.reference, identity)
     monkeypatch.setattr(Method, "silo_settings", failing)
     with pytest.raises(error, match=message):
-        scene.check.broadcast(Task(**scene.honest))
+        sums.broadcast(Task(**scene.honest))

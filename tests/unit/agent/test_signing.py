@@ -52,7 +52,7 @@ def sign(root: Path, tree: Tree, contract: Contract, limits: ReplyLimits) -> Sig
     digest = bytes.fromhex(contract.digest())
     task = Task("job", "silos/s", "r1", 1, "train", "train", bytes(32), digest, (), {})
     reply = DroppedReply(root / "drop", task, contract, root / "blobs", root / "outbox")
-    rules = ReleaseRules(limits, lambda _: ())
+    rules = ReleaseRules(limits)
     update = root / "outbox" / "update"
     return sign_reply(reply, update, VerifiedTask(task, bytes(32)), rules, SigningKey.generate())
 

@@ -15,7 +15,7 @@ from fedsilo.silo.policy import ReplyLimits
 from fedsilo.silo.release import ReleaseRules
 from fedsilo.silo.secret import Secret
 from fedsilo.silo.volume import Volume
-from fedsilo.transforms.update_noise.clipped import UpdateNoise
+from fedsilo.transforms.update_noise.guard import ClippedAndNoised
 from fedsilo.transforms.update_noise.privacy import UpdatePrivacy
 from fedsilo.wire import (
     BlobLink,
@@ -85,8 +85,8 @@ class Silo:
     def sign(self, contract: Contract = CONTRACT) -> SignedUpdate:
         """As a guard does that was just started."""
         volume, task = self.volume, self.task
-        noise = UpdateNoise(PRIVACY, Secret(volume.guard_secret).generator, task.phase, task.round)
-        rules = ReleaseRules(ReplyLimits(5, figures=False), lambda _: (), noise)
+        side = ClippedAndNoised(PRIVACY, Secret(volume.guard_secret).generator)
+        rules = ReleaseRules(ReplyLimits(5, figures=False), (side,))
         reply = DroppedReply(volume.drop / "r1", task, contract, volume.blobs, volume.outbox)
         return sign_reply(reply, self.path, VerifiedTask(task, bytes(32)), rules, KEY)
 

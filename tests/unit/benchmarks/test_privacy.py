@@ -96,7 +96,7 @@ def test_there_is_a_configuration_of_every_method_with_mechanisms() -> None:
     assert len(epsilons.CONFIGURATIONS) >= 10
     for name in registry.names():
         method = bound(name)
-        if method.mechanisms and not uncovered(method) and method.models.personal is None:
+        if method.training.mechanisms and not uncovered(method) and method.models.personal is None:
             assert name in names | {"feddf", "fedbe"}, name
 
 

@@ -187,7 +187,7 @@ def test_a_private_job_of_each_covered_method_has_no_fault() -> None:
 
 
 def test_a_method_is_covered_only_if_its_silos_train_plainly() -> None:
-    covered = {name for name in names() if bound(name).mechanisms.get("model") == "DP-SGD"}
+    covered = {name for name in names() if bound(name).training.mechanisms.get("model") == "DP-SGD"}
     assert covered >= {
         "fedavg",
         "fedavgm",

@@ -16,8 +16,8 @@ from fedsilo.methods.method import Method
 from fedsilo.methods.registry import names
 from fedsilo.privacy.accounting import epsilon_of
 from fedsilo.privacy.mechanism import Mechanism
-from fedsilo.transforms.conflicts import check_job
-from fedsilo.transforms.conflicts import update_privacy as update_privacy_of
+from fedsilo.transforms.conflicts import check_job, require_consistent
+from fedsilo.transforms.plan import JobPlan
 from fedsilo.transforms.update_noise.conflicts import uncovered_silo
 from fedsilo.transforms.update_noise.privacy import UpdatePrivacy
 from tests.federate import bound, job_spec
@@ -96,11 +96,11 @@ def test_methods_that_are_covered_send_models_in_their_rounds_and_nothing_else()
 
 
 def test_a_guard_takes_nothing_of_a_job_that_validation_refuses() -> None:
-    assert update_privacy_of(private()) == update_privacy()
-    assert update_privacy_of(bound("fedavg", 2)) is None
+    require_consistent(JobPlan(private()))
+    require_consistent(JobPlan(bound("fedavg", 2)))
     for job in (private("scaffold"), private(aggregation={}), private(data={"check": "report"})):
         with pytest.raises(ManifestInvalid, match="; "):
-            update_privacy_of(job)
+            require_consistent(JobPlan(job))
 
 
 REFUSED: list[tuple[str, Mapping[str, Any], str]] = [

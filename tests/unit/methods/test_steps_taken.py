@@ -20,7 +20,7 @@ from fedsilo.methods.differential_privacy import job_mechanisms, uncovered
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.state import State
-from fedsilo.methods.traits import TrainingTraits
+from fedsilo.methods.traits import PLAIN, TrainingTraits
 from fedsilo.silo.runner import TaskRunner
 from tests.federate import bound, federate, job_spec, runners, skewed
 from tests.unit.methods.forms import FORMS, form_spec
@@ -45,7 +45,7 @@ def covered() -> list[str]:
     found = []
     for form, (name, config) in FORMS.items():
         method = bound(name, 2, 3, config)
-        if method.mechanisms and not uncovered(method) and method.models.personal is None:
+        if method.training.mechanisms and not uncovered(method) and method.models.personal is None:
             found.append(form)
     return found
 
@@ -112,7 +112,7 @@ class MoreSteps(FedAvg):
 
     @property
     def training(self) -> TrainingTraits:
-        return TrainingTraits(accepts_trainer=True)
+        return PLAIN
 
 
 class Declared(MoreSteps):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,9 @@ from fedsilo.silo.release import Leaving, Release, ReleaseRules, release
 from fedsilo.silo.reply import reply_document
 from fedsilo.silo.secret import Secret
 from fedsilo.simulation.in_memory import ReplyInMemory, new_copy
-from fedsilo.transforms.update_noise.clipped import UpdateNoise
+from fedsilo.transforms.guard import Answered, GuardedReply, GuardSide
+from fedsilo.transforms.training_noise.guard import PlannedNoise
+from fedsilo.transforms.update_noise.guard import ClippedAndNoised
 from fedsilo.transforms.update_noise.privacy import UpdatePrivacy
 from fedsilo.wire import BlobLink, Contract, ExpectedBlock, SigningKey, Task, Tree, open_update, write_blob
 from fedsilo_agent.guard.dropped_reply import DroppedReply
@@ -65,9 +67,24 @@ TARGETS = Contract(
 CONFUSION = Contract(blocks("confusion", {"confusion/0": np.zeros(4, np.int64)}, label=0))
 PLAIN = Contract(blocks("model", {"w": np.zeros(8, np.float32)}))
 TOP = with_encoding(PLAIN, UploadSpec(encoding="topk", fraction=0.25), frozenset({"w"}))
+ANSWERED = Answered("r1", "train", "train", 1)
 LIMITS = ReplyLimits(5, min_values_per_feature=5, min_samples_per_feature=5)
 PRIVACY = UpdatePrivacy(2.0, 1.0, 4, 3)
 PLANNED = (Mechanism(2.0, 0.25, 8),)
+
+
+class Planned(PlannedNoise):
+    """A guard's side of a job with this plan, for which no method is needed."""
+
+    def __init__(self, plan: tuple[Mechanism, ...], compares: bool) -> None:
+        self._mechanisms, self._compares = plan, compares
+
+    def planned(self, step: str, samples: int) -> tuple[Mechanism, ...]:
+        return self._mechanisms
+
+    def require(self, reply: GuardedReply, tensor: Callable[[str], np.ndarray]) -> None:
+        if self._compares:
+            super().require(reply, tensor)
 
 
 @dataclass(frozen=True)
@@ -88,9 +105,12 @@ class Case:
     given: Tree | None = field(default_factory=lambda: MODEL)
 
     def rules(self, secret: Path) -> ReleaseRules:
-        privacy = self.privacy
-        noise = None if privacy is None else UpdateNoise(privacy, Secret(secret).generator, "train", 1)
-        return ReleaseRules(self.limits, lambda _: self.planned, noise, self.compares)
+        sides: list[GuardSide] = []
+        if self.planned or self.compares:
+            sides.append(Planned(self.planned, self.compares))
+        if self.privacy is not None:
+            sides.append(ClippedAndNoised(self.privacy, Secret(secret).generator))
+        return ReleaseRules(self.limits, sides)
 
 
 def model(samples: int = 9, metrics: Mapping[str, float] | None = None, **changed: Any) -> Reply:
@@ -246,7 +266,7 @@ def in_memory(case: Case, secret: Path) -> Left:
     """By the simulation's way."""
     task = SiloTask("train", "train", 1, 1, 1, {} if case.given is None else {"model": case.given}, {})
     reply, copied = ReplyInMemory(case.reply, task), partial(new_copy, case.contract)
-    found = release("r1", case.contract, reply, case.rules(secret), copied)
+    found = release(ANSWERED, case.contract, reply, case.rules(secret), copied)
     return Left.of(found, found.update)
 
 
@@ -267,10 +287,10 @@ def test_files_and_memory_let_go_of_the_same(case: Case, tmp_path: Path) -> None
 def test_what_leaves_of_memory_is_no_copy_of_it() -> None:
     case = CASES["a model"]
     found = release(
-        "r1",
+        ANSWERED,
         CONTRACT,
         ReplyInMemory(case.reply, SiloTask("train", "train", 1, 1, 1, {}, {})),
-        ReleaseRules(LIMITS, lambda _: ()),
+        ReleaseRules(LIMITS),
         partial(new_copy, CONTRACT),
     )
     assert np.shares_memory(found.update["model"]["w"], MODEL["w"])
