@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
 
 def summary(federation: JobManifest) -> str:
     """The job at a glance: who trains what, for how long, and how many must answer."""
-    from fedsilo.transforms.secure_sum.steps import sums_text
+    from fedsilo.transforms.plan import JobPlan
 
     spec = federation.job.spec
     silos = len(federation.silos)
@@ -60,10 +60,7 @@ def summary(federation: JobManifest) -> str:
         else "0: nothing is trained",
         "quorum": f"{quorum} within {spec.participation.round_deadline}",
     }
-    if spec.privacy.differential_privacy is not None:
-        rows["privacy"] = str(spec.privacy.differential_privacy)
-    if spec.aggregation.secure:
-        rows["sums"] = sums_text(spec)
+    rows |= JobPlan.of(spec).describe()
     lines = [f"  {name:<8}{value}" for name, value in rows.items()]
     lines += [f"  {'warning':<8}{text}" for text in _warnings(federation)]
     lines += [f"  {'python':<8}{line}" for line in map(_found, _own_code(federation))]

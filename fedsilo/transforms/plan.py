@@ -40,6 +40,10 @@ class JobPlan:
         """The plan of a job's specification."""
         return cls(registry.bind(spec))
 
+    def describe(self) -> Mapping[str, str]:
+        """What the transforms say for people who write the job or decide on it."""
+        return {name: text for transform in self.transforms for name, text in transform.describe().items()}
+
     def owner(self, step: str) -> Transform | None:
         """The transform whose exchange a step is of; None where it is the method's."""
         if step not in self._owners:

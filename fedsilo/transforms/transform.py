@@ -81,6 +81,10 @@ class Transform:
         """
         return iter(())
 
+    def describe(self) -> Mapping[str, str]:
+        """Name -> text, for people who write the job or decide on it."""
+        return {}
+
     def at_aggregator(self, place: Aggregator) -> AggregatorSide:
         """What it does at the aggregator."""
         return AggregatorSide()

@@ -15,7 +15,6 @@ READERS = {
     "preprocessing": {"fedsilo.local.baseline"},
     "secure_sum": {
         "fedsilo.cli.cluster.offer",
-        "fedsilo.cli.validate",
         "fedsilo.verification.chain",
         "fedsilo_agent.guard.audit",
     },

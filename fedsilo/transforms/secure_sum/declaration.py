@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Self
 
 from fedsilo.api.faults import Finding
@@ -17,6 +17,7 @@ from fedsilo.transforms.secure_sum.steps import (
     masked_contract,
     message_contract,
     secured,
+    sums_text,
 )
 from fedsilo.transforms.transform import Aggregator, AggregatorSide, Transform
 from fedsilo.wire import Contract
@@ -53,6 +54,10 @@ class SecureSum(Transform):
     def conflicts(self, exchanges: Sequence[Exchange]) -> Iterator[Finding]:
         """What sums cannot give."""
         return check_secure(self.method, any(exchange.phase.everyone for exchange in exchanges))
+
+    def describe(self) -> Mapping[str, str]:
+        """Over which silos the sums are."""
+        return {"sums": sums_text(self.spec)}
 
     def at_aggregator(self, place: Aggregator) -> AggregatorSide:
         """The protocol; or the same sums in the open, where there is nobody to hide anything from."""

@@ -5,7 +5,7 @@ The noise itself is part of training (`fedsilo.methods.building_blocks.private_s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Self
 
 from fedsilo.api.faults import Finding
@@ -36,6 +36,10 @@ class TrainingNoise(Transform):
         from fedsilo.transforms.training_noise.trainer import NoisedOrHandedOut
 
         return NoisedOrHandedOut()
+
+    def describe(self) -> Mapping[str, str]:
+        """Unit, epsilon and delta."""
+        return {"privacy": str(self.spec.privacy.differential_privacy)}
 
     def in_guard(self, place: GuardPlace) -> GuardSide:
         """The comparison with the job's plan."""

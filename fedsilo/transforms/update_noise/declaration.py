@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Self
 
 from fedsilo.api.faults import Finding
@@ -26,6 +26,10 @@ class GuardNoise(Transform):
     def conflicts(self, exchanges: Sequence[Exchange]) -> Iterator[Finding]:
         """What the noise does not cover."""
         return check_silo_privacy(self.method)
+
+    def describe(self) -> Mapping[str, str]:
+        """Unit, epsilon and delta."""
+        return {"privacy": str(self.spec.privacy.differential_privacy)}
 
     def in_guard(self, place: GuardPlace) -> GuardSide:
         """Clipping and noise."""
