@@ -107,7 +107,7 @@ class Method(ABC):
         have nothing that does, so that such a job is refused.
 
         A method that names one has its silo half go through it, and its replies name in `Reply.noised` the tensors that
-        did: `train_model` does, and `building_blocks/private_steps`. All other tensors must be as they were handed out.
+        did: `train_model` does, and `SiloContext.class_moments`. All other tensors must be as they were handed out.
         """
         return {}
 
