@@ -1,34 +1,38 @@
-"""Faults of a job: what its method is not made for, and what does not go with one of its transforms."""
+"""What goes with what in a job: faults that its method finds, and what does not go with one of its transforms.
+
+Whoever refuses a job asks here, so that validation, operator, guards and simulation refuse the same in the same words.
+"""
 
 from __future__ import annotations
 
-from fedsilo.api.faults import Finding
+from collections.abc import Iterator
+
+from fedsilo.api.faults import Fault, Finding
 from fedsilo.errors import ManifestInvalid
-from fedsilo.methods.checks import check_public_data, check_task, check_training
+from fedsilo.methods.checks import check_checkpoints, check_public_data, check_task, check_training
 from fedsilo.methods.method import Method
 from fedsilo.transforms.plan import JobPlan
-from fedsilo.transforms.training_noise.declaration import TrainingNoise
-from fedsilo.transforms.update_noise.declaration import GuardNoise
 from fedsilo.transforms.update_noise.privacy import UpdatePrivacy
 
 
 def check_job(method: Method) -> list[Finding]:
-    """Faults of learning task, training, public data, and of everything that a transform does."""
+    """Faults of learning task, training, public data and checkpoints, and features that do not go together."""
+    of_method = (*check_task(method), *check_training(method), *check_public_data(method))
+    return [*of_method, *check_checkpoints(method), *conflicts_of(method)]
+
+
+def conflicts_of(method: Method) -> Iterator[Finding]:
+    """Features of a job that do not go together, or not with its method: of one transform after another, in order."""
     plan = JobPlan(method)
-    found = [*check_task(method), *check_training(method), *check_public_data(method)]
     for transform in plan.transforms:
-        found += transform.conflicts(plan.exchanges)
-    return found
+        yield from transform.conflicts(plan.exchanges)
 
 
 def update_privacy(method: Method) -> UpdatePrivacy | None:
     """What is done to an update of a job with `unit: silo` before it leaves; None of another job.
 
-    :raises ManifestInvalid: when the job's differential privacy, of whatever unit, does not cover all that it has silos
-        send, of which validation tells.
+    :raises ManifestInvalid: when features of the job do not go together, of which validation tells.
     """
-    for kind in (TrainingNoise, GuardNoise):
-        if (transform := kind.of(method)) is not None:
-            for path, value, problem, remedy in transform.conflicts(()):
-                raise ManifestInvalid(f"{path}: {value!r}: {problem}; {remedy}")
+    for finding in conflicts_of(method):
+        raise ManifestInvalid(Fault("", "", *finding).line())
     return UpdatePrivacy.of_job(method.spec)

@@ -46,7 +46,7 @@ class Announced:
         """What may leave in answer to a task, once the aggregator agrees to what was announced.
 
         :raises PolicyRefused: when trainer or task are not what they should be.
-        :raises ManifestInvalid: when the job's differential privacy does not cover all that leaves; nothing is said.
+        :raises ManifestInvalid: when features of the job do not go together; nothing is said.
         :raises TrainerFailed: when it cannot train.
         :raises Problem: when the aggregator does not agree.
         """

@@ -150,14 +150,22 @@ class TaskCheck:
     def update_privacy(self) -> UpdatePrivacy | None:
         """What is done to an update's tensors before it leaves; None where the job does not ask for it.
 
-        :raises ManifestInvalid: when the job's differential privacy would not cover all that leaves.
+        :raises ManifestInvalid: when features of the job do not go together: when its differential privacy would not
+            cover all that leaves, for one.
+        :raises MethodError: when a third party's declaration fails.
         """
-        return update_privacy(self._method)
+        try:
+            return update_privacy(self._method)
+        except FedsiloError:
+            raise
+        except Exception as error:
+            raise self._declaration_failed(error) from error
 
     def require_covered(self) -> None:
-        """Check that the job's differential privacy, if any, covers all that it has silos say, before any is said.
+        """Check, before any is said, that features of the job go together: that its differential privacy, if any,
+        covers all that it has silos say, for one.
 
-        :raises ManifestInvalid: naming the field that nothing covers.
+        :raises ManifestInvalid: naming the field at fault.
         """
         _ = self.update_privacy
 
