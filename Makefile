@@ -50,9 +50,10 @@ lock: setup  ## resolve the dependencies anew into constraints.txt
 vectors: setup  ## write the wire format's test vectors anew
 	@$(BIN)/python -m tests.vectors.make
 
-reference: setup  ## write the generated parts of docs/manifests.md, docs/methods.md and docs/images anew
+reference: setup  ## write the generated parts of docs/manifests.md, methods.md, combinations.md and images anew
 	@$(BIN)/python -m fedsilo.api.reference docs/manifests.md
 	@$(BIN)/python -m fedsilo.cli.method_pages docs/methods.md
+	@$(BIN)/python -m fedsilo.cli.combination_pages docs/combinations.md
 	@$(BIN)/python -m hack.connections docs/images/connections.svg
 
 crds: setup  ## write manifests/crds/ anew

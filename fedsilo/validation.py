@@ -6,7 +6,6 @@ Still free of torch, so that the command line, the operator and an admission che
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,7 @@ from typing import Any
 from fedsilo.api.allowed_imports import looking_at
 from fedsilo.api.contradictions import PUBLIC_DATASET, TEST_EXAMPLES
 from fedsilo.api.documents import WRITTEN, Contents, Document, documents_of
-from fedsilo.api.faults import ABSENT, Finding
-from fedsilo.api.job import FederatedJobSpec, MethodSpec
+from fedsilo.api.faults import ABSENT
 from fedsilo.api.loading import Fault, JobManifest, ManifestFaults, read, understood
 from fedsilo.data.catalogue import check_dataset
 from fedsilo.data.same_examples import share_examples
@@ -23,10 +21,7 @@ from fedsilo.errors import FedsiloError, ImportNotAllowed
 from fedsilo.learning.catalogue import check_model
 from fedsilo.learning.metrics.chosen import check_metrics
 from fedsilo.methods import registry
-from fedsilo.methods.method import Method
-from fedsilo.methods.selection import check_selection
 from fedsilo.tasks.interface import OWN
-from fedsilo.tasks.language import Language
 from fedsilo.tasks.registry import bind, check_task, kind_of
 from fedsilo.tasks.segmentation import Segmentation
 from fedsilo.transforms.conflicts import check_job
@@ -79,7 +74,6 @@ def registry_faults(federation: JobManifest) -> list[Fault]:
     return [
         *_method_faults(federation),
         *_task_faults(federation),
-        *_preprocessing_faults(federation),
         *_model_faults(federation),
         *_metric_faults(federation),
         *_dataset_faults(federation),
@@ -113,7 +107,7 @@ def _method_faults(federation: JobManifest) -> Iterator[Fault]:
         problem = f"cannot be used ({error})"
         yield federation.fault(job, "spec.method.name", job.spec.method.name, problem, remedy)
         return
-    found = check_job(method), _parameter_findings(method), method.check(), check_selection(method)
+    found = check_job(method), method.check()
     for fault in chain.from_iterable(found):
         yield federation.fault(job, *fault)
 
@@ -141,37 +135,6 @@ def _task_faults(federation: JobManifest) -> Iterator[Fault]:
             )
             where = f"spec.datasets[{position}].partition.scheme"
             yield federation.fault(silo, where, dataset.partition.scheme, problem, "use iid")
-
-
-def _parameter_findings(method: Method) -> Iterator[Finding]:
-    """Parts of a model that the job's method cannot work with."""
-    spec = method.spec
-    parameters = spec.model.parameters
-    if parameters is not None and (why := method.models.shared.whole) is not None:
-        problem = f"is not possible with method {method.name}: {why}"
-        remedy = f"remove it, or use {', '.join(_methods_with_parameters(spec))}"
-        written = parameters.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-        yield "spec.model.parameters", written, problem, remedy
-    if parameters is not None and parameters.local and spec.evaluation.test_dataset is not None:
-        problem = "scores a model without the silos' local tensors, which the aggregator does not have"
-        remedy = "remove it: silos then score the model with their own, on their validation examples"
-        yield "spec.evaluation.testDataset", spec.evaluation.test_dataset, problem, remedy
-
-
-def _methods_with_parameters(spec: FederatedJobSpec) -> Iterator[str]:
-    for name in registry.names():
-        with suppress(FedsiloError):  # a package of somebody else's that does not load
-            other = spec.model_copy(update={"method": MethodSpec(name=name)})
-            if registry.bind(other).models.shared.whole is None:
-                yield name
-
-
-def _preprocessing_faults(federation: JobManifest) -> Iterator[Fault]:
-    spec = federation.job.spec
-    if spec.data.preprocessing is not None and kind_of(spec.task) == Language.name:
-        problem = "is of measured values, and the learning task reads tokens"
-        given = spec.data.preprocessing.model_dump(by_alias=True)
-        yield federation.fault(federation.job, "spec.data.preprocessing", given, problem, "remove it")
 
 
 def _model_faults(federation: JobManifest) -> Iterator[Fault]:

@@ -102,3 +102,12 @@ def check_public_data(method: Method) -> list[Finding]:
         problem = f"has no meaning for method {name}, which reads no data at the aggregator"
         return [(field, named, problem, "remove it, or use another method, such as feddf")]
     return []
+
+
+def check_checkpoints(method: Method) -> list[Finding]:
+    """The fault of checkpoints further apart than the job is long."""
+    wanted, rounds = method.spec.evaluation.checkpoints, sum(phase.rounds for phase in method.phases())
+    if wanted is None or wanted <= rounds:
+        return []
+    problem = f"is more than the {rounds} rounds, so that no checkpoint would be kept"
+    return [("spec.evaluation.checkpoints", wanted, problem, f"use {rounds} or less, or remove it")]

@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -52,7 +51,9 @@ class FedRep(FedAvg):
         "Federated Learning. ICML 2021."
     )
     keeps = Kept("the encoder", "its classifier")
-    models = JobModels(SharedModel(whole=None, parameters=ParametersSpec(local=("classifier.*",))))
+    models = JobModels(
+        SharedModel(whole=None, own_classifier=True, parameters=ParametersSpec(local=("classifier.*",)))
+    )
     tasks = Tasks(ONE_FEATURE, "a silo's own head is a linear layer on the one feature of each example")
     Config = FedRepConfig
     averaging = Averaging(uniform_variants=("map",))
@@ -69,17 +70,6 @@ class FedRep(FedAvg):
         if self.config.variant == "map":
             return {"train": train_model}
         return {"train": partial(train_in_turn, biases_decay=self.config.variant == "paper")}
-
-    def check(self) -> list[tuple[str, object, str, str]]:
-        """A job that divides its model keeps the classifier local."""
-        parameters = self.spec.model.parameters
-        local = parameters.local if parameters is not None else ()
-        if any(fnmatchcase("classifier.weight", pattern) for pattern in local):
-            return []
-        problem = "does not name the classifier, which every silo has for itself in fedrep"
-        return [
-            ("spec.model.parameters.local", list(local), problem, "add classifier.*, or leave parameters out")
-        ]
 
 
 def train_in_turn(silo: SiloContext, task: SiloTask, private: State, *, biases_decay: bool) -> Reply:

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
 from fedsilo.api.job import FederatedJobSpec, ModelSpec
+from fedsilo.methods.moments import ClassMoments, Spread
 from fedsilo.methods.reading import Mean
 from fedsilo.methods.state import Scalar, State, Tree
 from fedsilo.privacy.mechanism import Mechanism
@@ -277,6 +278,19 @@ class SiloContext(ABC):
     @abstractmethod
     def local_training(self, task: SiloTask) -> LocalTraining:
         """The job's local training for this round: rate of the schedule, seed of silo and round."""
+
+    @abstractmethod
+    def class_moments(
+        self, task: SiloTask, features: np.ndarray | None = None, spread: Spread | None = None
+    ) -> ClassMoments:
+        """Counts and moments of the classes of the training examples, as they may leave the silo.
+
+        A class below the minimum is left out. They have noise where the job asks for it, and it is then the noisy count
+        that is below the minimum or not.
+
+        :param features: (n, d) of the training examples, in their order; None counts them only.
+        :param spread: what of it is told beside the mean; none by default.
+        """
 
     @abstractmethod
     def own_training(

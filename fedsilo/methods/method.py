@@ -130,6 +130,10 @@ class Method(ABC):
         """Faults of the job that the method alone can find; `checks` has those that follow from what it declares."""
         return []
 
+    def check_sums(self) -> list[Finding]:
+        """Faults of a job in which nobody sees more than sums over silos, that the method alone can find."""
+        return []
+
     def silo_settings(self, exchange: Exchange, silo: str) -> Mapping[str, Scalar]:
         """Settings of a silo's task that are others than those of the other silos, as the job alone determines them.
 

@@ -19,6 +19,7 @@ class SharedModel:
     :param is_model: whether they are a model, which aggregator or silos score.
     :param whole: why every silo must send the whole model, a clause for people; None where the halves work with those
         tensors that `spec.model.parameters` shares. What a silo half replies is the whole model in any case.
+    :param own_classifier: whether every silo has the classifier for itself, so that a job's parts must name it local.
     :param parameters: `spec.model.parameters` of a job that names none; None shares the whole model.
     :param architecture: that of the snapshots, or what tells it from a snapshot's settings; None is the job's own.
     :param report: what `model.json` says of a snapshot for people, as plain JSON values.
@@ -26,6 +27,7 @@ class SharedModel:
 
     is_model: bool = True
     whole: str | None = "its halves read and write the whole model"
+    own_classifier: bool = False
     parameters: ParametersSpec | None = None
     architecture: ModelSpec | Callable[[Mapping[str, Scalar]], ModelSpec] | None = None
     report: Callable[[Snapshot], Mapping[str, Any]] = lambda snapshot: {}

@@ -81,6 +81,7 @@ class TrainingTraits:
     :param optimizers: names of `spec.training.optimizer` with which the training has a meaning.
     :param refuses_float16: why silos cannot train with `spec.training.precision: float16`, which scales the loss, a
         clause after the method's name; None where they can.
+    :param refuses_kept_state: why silos cannot go on with the optimiser's state of their last round, likewise.
     :param data_parallel: whether several processes of a silo may share its batches: that its steps train by `fit`
         alone, whose losses are means over examples and change nothing beside the model.
     :param accepts_trainer: whether `spec.training.trainer` may take the place of the training: that silos train on the
@@ -91,11 +92,12 @@ class TrainingTraits:
     :param mechanisms: payload kinds -> what keeps them private where the job has `spec.privacy.differentialPrivacy`;
         the others have nothing that does, so that such a job is refused. A method that names one has its silo half go
         through it, and its replies name in `Reply.noised` the tensors that did: `train_model` does, and
-        `building_blocks/private_steps`. All other tensors must be as they were handed out.
+        `SiloContext.class_moments`. All other tensors must be as they were handed out.
     """
 
     optimizers: frozenset[str] = frozenset(("sgd", "adam", "adamw"))
     refuses_float16: str | None = None
+    refuses_kept_state: str | None = None
     data_parallel: bool = True
     accepts_trainer: bool = False
     sends_after: Literal["all steps", "half of the steps", "one step", "one batch"] = "all steps"

@@ -38,7 +38,9 @@ from fedsilo.learning.parameters import Parts, freeze, parts_of
 from fedsilo.learning.preprocessing import Preprocessing
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.learning.training import LocalTraining
+from fedsilo.methods.building_blocks.class_moments import class_moments
 from fedsilo.methods.interface import SiloContext, SiloTask
+from fedsilo.methods.moments import ClassMoments, Spread
 from fedsilo.methods.state import Tree
 from fedsilo.readiness.announced import AnnouncedFinding
 from fedsilo.silo.examples import read_examples
@@ -184,6 +186,12 @@ class LocalContext(SiloContext):
             group=self.group,
             min_examples=self.min_samples_per_update,
         )
+
+    def class_moments(
+        self, task: SiloTask, features: np.ndarray | None = None, spread: Spread | None = None
+    ) -> ClassMoments:
+        """Counts and moments of the classes of the training examples, as they may leave the silo."""
+        return class_moments(self, task, features, spread)
 
     def own_training(
         self, task: SiloTask, model: nn.Module, state: Mapping[str, np.ndarray]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -35,8 +35,9 @@ from fedsilo.simulation.in_memory import ReplyInMemory, new_copy
 from fedsilo.simulation.networks import Networks
 from fedsilo.tasks.registry import bind
 from fedsilo.transforms.conflicts import require_consistent
-from fedsilo.transforms.guard import Answered, GuardPlace, GuardSide
+from fedsilo.transforms.guard import Answered, GuardPlace
 from fedsilo.transforms.plan import JobPlan
+from fedsilo.transforms.transform import Transform
 from fedsilo.wire import Contract
 
 log = logging.getLogger("fedsilo.simulation")
@@ -108,16 +109,24 @@ class SimulatedSilo:
     """One silo of one job.
 
     :param runner: what answers its tasks, or why nothing does.
+    :param transforms: of the job.
     """
 
-    def __init__(self, silo: Silo, job: FrozenJob, runner: TaskRunner | SimulatedFailure) -> None:
+    def __init__(
+        self,
+        silo: Silo,
+        job: FrozenJob,
+        runner: TaskRunner | SimulatedFailure,
+        transforms: Sequence[Transform] = (),
+    ) -> None:
         self.runner = runner
         self._silo = silo
         self._job = job
         self._limits = policy.ReplyLimits.of(job.spec, silo)
         self._method = method = None if isinstance(runner, SimulatedFailure) else runner.method
         self._fewest_examples = None if method is None else method.training.fewest_examples(method.spec)
-        self._sides = () if method is None else _guard_sides(method, silo)
+        place = GuardPlace(str(silo), Secret().generator)
+        self._sides = [transform.in_guard(place) for transform in transforms]
         self._admitted: list[Contract] = []
         rules = silo.spec.policy
         passing = (rules.not_before, rules.not_after, rules.max_bytes_per_job, rules.max_answered_rounds)
@@ -185,23 +194,16 @@ class SimulatedSilo:
         return SimulatedUpdate(found.leaving.samples, found.leaving.metrics, found.update, private)
 
 
-def _guard_sides(method: Method, silo: Silo) -> tuple[GuardSide, ...]:
-    """What the job's transforms do before a reply leaves the silo.
-
-    :raises ManifestInvalid: when the job asks for what does not go together.
-    """
-    plan, place = JobPlan(method), GuardPlace(str(silo), Secret().generator)
-    require_consistent(plan)
-    return tuple(transform.in_guard(place) for transform in plan.transforms)
-
-
 def open_silos(
     silos: Iterable[Silo], job: FrozenJob, method: Method, data: SharedData
 ) -> dict[str, SimulatedSilo]:
     """Every silo with its examples, by reference; one whose data are wrong fails its tasks.
 
     :param method: bound to the job.
+    :raises ManifestInvalid: when features of the job do not go together.
     """
+    require_consistent(method)  # once: it looks at all exchanges
+    transforms = JobPlan(method).transforms
     networks = Networks(job.spec.data, job.spec.task)
     network = networks.new(job.spec.model)
     whole = signature(network, bind(job.spec.task, job.spec.data))
@@ -237,7 +239,7 @@ def open_silos(
         tried = tried or len(train) > 0
         return made
 
-    return {str(silo): SimulatedSilo(silo, job, runner(silo)) for silo in silos}
+    return {str(silo): SimulatedSilo(silo, job, runner(silo), transforms) for silo in silos}
 
 
 def failure_of(error: BaseException, task: str) -> SimulatedFailure:

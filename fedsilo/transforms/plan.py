@@ -89,9 +89,9 @@ class JobPlan:
         try:
             return self.steps[name]
         except KeyError:
-            declared = sorted(self.method.steps())
+            known = sorted(self.steps)
             raise MethodError(
-                f"method {self.method.name} declares no step {name!r}; it declares {declared}"
+                f"method {self.method.name} declares no step {name!r}; the job has {known}"
             ) from None
 
     def contract(self, step: str, signature: ModelSignature, settings: Mapping[str, Scalar]) -> Contract:

@@ -129,6 +129,10 @@ class AfterAnother(Method):
             faults.append(("spec.aggregation.weights", ABSENT, problem, f"write {rule} here"))
         return faults
 
+    def check_sums(self) -> list[Finding]:
+        """Those of the method before."""
+        return [(_under_after(fault[0]), *fault[1:]) for fault in self.before.check_sums()]
+
     def _check_existing(self) -> Iterator[Finding]:
         if self.spec.model.initial_weights is None:
             problem = f"leaves {self.name} a model that nobody has trained"

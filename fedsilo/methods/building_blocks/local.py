@@ -15,7 +15,9 @@ OWN_STATE = "trainer"
 
 if TYPE_CHECKING:
     import numpy as np
+    from torch import nn
 
+    from fedsilo.learning.examples import Examples
     from fedsilo.learning.training import LocalTraining, Loss
 
 
@@ -36,9 +38,6 @@ def train_model(
     :param plan: what `fit` does; the job's local training by default.
     :raises MethodError: when the job brings its own training, and the method a loss.
     """
-    from fedsilo.learning.models import to_tree
-    from fedsilo.learning.training import fit
-
     if silo.spec.training.trainer is not None:
         if loss is not None or plan is not None:
             raise MethodError(
@@ -47,14 +46,27 @@ def train_model(
             )
         return _trained_by_the_job(silo, task, private)
     model = silo.module(task.trees["model"])
+    plan = plan or silo.local_training(task)
+    return reply_of_training(silo, task, model, silo.train, plan, loss or silo.loss())
+
+
+def reply_of_training(
+    silo: SiloContext, task: SiloTask, model: nn.Module, examples: Examples, plan: LocalTraining, loss: Loss
+) -> Reply:
+    """The model after training, in place, and its loss; clipped and with noise where the job asks for that.
+
+    :param examples: the silo's training examples, or others of the same records.
+    """
+    from fedsilo.learning.models import to_tree
+    from fedsilo.learning.training import fit
+
     if privacy_of(silo) is not None:
-        plan = plan or silo.local_training(task)
-        _, mechanisms = fit_privately(silo, task, model, silo.train, plan, loss or silo.loss())
+        _, mechanisms = fit_privately(silo, task, model, examples, plan, loss)
         # Without its loss, which follows from the examples without noise.
         noised = noised_by_training(model)
         return Reply(to_tree(model), samples=silo.train.records, mechanisms=mechanisms, noised=noised)
-    report = fit(model, silo.train, plan or silo.local_training(task), loss=loss or silo.loss())
-    return Reply(to_tree(model), samples=len(silo.train), metrics={"loss": report.loss})
+    report = fit(model, examples, plan, loss=loss)
+    return Reply(to_tree(model), samples=len(examples), metrics={"loss": report.loss})
 
 
 def _trained_by_the_job(silo: SiloContext, task: SiloTask, private: State) -> Reply:

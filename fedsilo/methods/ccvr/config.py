@@ -7,11 +7,13 @@ from typing import Literal
 from pydantic import Field
 
 from fedsilo.methods.building_blocks.after_another import AfterConfig
+from fedsilo.methods.moments import SpreadKind
 
 STATISTICS = "statistics"
 """Step in which the silos disclose statistics of their features."""
 
-COVARIANCE, MOMENT = "covariance", "moment"
+COVARIANCE: SpreadKind = "covariance"
+MOMENT: SpreadKind = "moment"
 """Blocks of an update: `<name>/<class>`, the unbiased covariance of the class's features, or the mean of their squares
 and products."""
 

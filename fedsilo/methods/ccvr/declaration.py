@@ -11,6 +11,7 @@ from fedsilo.methods.building_blocks.after_another import AfterAnother
 from fedsilo.methods.building_blocks.statistics_of_silos import of_all, of_each
 from fedsilo.methods.ccvr.config import COVARIANCE, MOMENT, STATISTICS, CCVRConfig, Covariance
 from fedsilo.methods.interface import Payload, Phase, ServerHalf, SiloStep, Step
+from fedsilo.methods.moments import Spread
 from fedsilo.methods.reading import Mean, Updates
 from fedsilo.methods.traits import Kept, TrainingTraits
 from fedsilo.wire.combine import Added, CountedMean
@@ -59,7 +60,9 @@ class CCVR(AfterAnother):
         """The steps of the method before, and the statistics under the trained model."""
         from fedsilo.methods.ccvr.silo import disclose
 
-        return {**super().silo(), STATISTICS: partial(disclose, covariance=self.config.covariance)}
+        covariance, kind = self.config.covariance, MOMENT if self._summed else COVARIANCE
+        spread = None if covariance == "none" else Spread(kind, diagonal=covariance == "diagonal")
+        return {**super().silo(), STATISTICS: partial(disclose, spread=spread)}
 
     @property
     def training(self) -> TrainingTraits:

@@ -6,36 +6,19 @@ import logging
 
 import numpy as np
 
-from fedsilo.methods.building_blocks.private_steps import noisy_counts, privacy_of
+from fedsilo.methods.building_blocks.class_moments import reply_of_moments
 from fedsilo.methods.fedconcat.config import NOISY
 from fedsilo.methods.interface import Reply, ServerContext, SiloContext, SiloTask
 from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State
-from fedsilo.privacy.mechanism import Mechanism
 
 log = logging.getLogger("fedsilo.methods")
 
 
 def disclose(silo: SiloContext, task: SiloTask, private: State) -> Reply:
-    """Samples of each class, as one block per class; a class below the minimum is left out.
-
-    With differential privacy they have noise, and it is the noisy count that is below the minimum or not.
-    """
+    """Samples of each class, as one block per class; a class below the minimum is left out."""
     del private
-    counts, mechanisms = _counts(silo), tuple[Mechanism, ...]()
-    if privacy_of(silo) is not None:
-        counts, mechanisms = noisy_counts(silo, task)
-    disclosed = {
-        label: int(count) for label, count in enumerate(counts) if count >= silo.min_samples_per_class
-    }
-    tensors = {f"count/{label}": np.array(count, np.int64) for label, count in disclosed.items()}
-    return Reply(
-        tensors=tensors,
-        samples=silo.train.records,
-        support={f"count/{label}": count for label, count in disclosed.items()},
-        mechanisms=mechanisms,
-        noised=frozenset(tensors) if mechanisms else frozenset(),
-    )
+    return reply_of_moments(silo.class_moments(task), lambda of: {"count": np.array(of.count, np.int64)})
 
 
 def disclose_noisy(silo: SiloContext, task: SiloTask, private: State, *, epsilon: float) -> Reply:

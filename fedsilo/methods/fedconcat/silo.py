@@ -13,9 +13,9 @@ import torch
 from fedsilo.learning.evaluation import features_of
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.local_steps import LocalSteps
-from fedsilo.learning.models import Model, load_tree, to_tree
-from fedsilo.learning.training import LocalTraining, cross_entropy_loss, fit
-from fedsilo.methods.building_blocks.private_steps import fit_privately, noised_by_training, privacy_of
+from fedsilo.learning.models import Model, load_tree
+from fedsilo.learning.training import LocalTraining, cross_entropy_loss
+from fedsilo.methods.building_blocks.local import reply_of_training
 from fedsilo.methods.fedconcat.cluster_models import trees
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
 from fedsilo.methods.state import State
@@ -46,12 +46,8 @@ class LinearProbe:
         load_tree(model, task.trees["classifier"])
         plan = replace(self.plan(silo.local_training(task)), augmentation=None)  # of images, not of features
         examples = Examples(features, silo.train.labels, persons=silo.train.persons)
-        if privacy_of(silo) is not None:
-            _, mechanisms = fit_privately(silo, task, model.to(device), examples, plan, cross_entropy_loss)
-            noised, records = noised_by_training(model), silo.train.records
-            return Reply(to_tree(model), records, private=private, mechanisms=mechanisms, noised=noised)
-        report = fit(model.to(device), examples, plan)
-        return Reply(to_tree(model), len(silo.train), {"loss": report.loss}, private=private)
+        reply = reply_of_training(silo, task, model.to(device), examples, plan, cross_entropy_loss)
+        return replace(reply, private=private)
 
     def plan(self, plan: LocalTraining) -> LocalTraining:
         """The job's local training with this stage's steps and weight decay."""

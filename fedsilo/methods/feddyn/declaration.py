@@ -60,13 +60,13 @@ class FedDyn(OneModel):
         alike = self.config.variant == "map" or averaging_of(self) == "uniform"
         return Sums if alike and not self.by_size else Updates
 
-    def check(self) -> list[Finding]:
+    def check_sums(self) -> list[Finding]:
         """Sums are of silos that count alike."""
         weights = self.spec.aggregation.weights
-        if not self.spec.aggregation.secure or self.reads is Sums or self.by_size:
-            return super().check()
+        if self.reads is Sums or self.by_size:
+            return super().check_sums()
         problem = "averages models otherwise than feddyn averages memories, which sums do not give"
-        return [*super().check(), ("spec.aggregation.weights", weights, problem, "write uniform")]
+        return [*super().check_sums(), ("spec.aggregation.weights", weights, problem, "write uniform")]
 
     def silo(self) -> Mapping[str, SiloStep]:
         """Training on the regularised loss, and the new memory."""

@@ -27,10 +27,17 @@ class FedNova(OneModel):
         "Heterogeneous Federated Optimization. NeurIPS 2020."
     )
     keeps = Kept("the model, and its velocity where the server has momentum")
-    training = TrainingTraits(SGD)
     tasks = EVERYTHING
     Config = FedNovaConfig
     config: FedNovaConfig
+
+    @property
+    def training(self) -> TrainingTraits:
+        """Steps along the gradient; momentum would carry those of earlier rounds into a_k."""
+        momentum = self.spec.training.optimizer.momentum
+        return TrainingTraits(
+            SGD, refuses_kept_state="whose a_k counts the gradients of one round" if momentum else None
+        )
 
     def steps(self) -> Mapping[str, Step]:
         """The model, tau_k and a_k, from which d_k follows."""
@@ -45,19 +52,21 @@ class FedNova(OneModel):
         return Sums if averaging_of(self) == "samples" else Updates
 
     def check(self) -> list[tuple[str, object, str, str]]:
-        """That a step does not lead past the given model, and that a round's gradients are its own."""
+        """That a step does not lead past the given model."""
         faults: list[tuple[str, object, str, str]] = []
         optimizer, mu = self.spec.training.optimizer, self.config.mu
         if mu * optimizer.learning_rate >= 1:
             problem = f"times learning rate {optimizer.learning_rate:g} is 1 or more: steps overshoot"
             faults.append(("spec.method.config.mu", mu, problem, "lower one of them"))
-        if optimizer.state == "keep" and optimizer.momentum:
-            problem = f"has no meaning in {self.name}, whose a_k counts the gradients of one round"
-            faults.append(("spec.training.optimizer.state", "keep", problem, "remove it"))
-        if self.spec.aggregation.secure and self.reads is Updates:
-            problem = "averages models otherwise than sums average figures, which is by samples"
-            faults.append(("spec.aggregation.weights", averaging_of(self), problem, "write samples"))
         return faults
+
+    def check_sums(self) -> list[tuple[str, object, str, str]]:
+        """Sums are of silos that count by their samples."""
+        if self.reads is Sums:
+            return super().check_sums()
+        problem = "averages models otherwise than sums average figures, which is by samples"
+        fault = ("spec.aggregation.weights", averaging_of(self), problem, "write samples")
+        return [*super().check_sums(), fault]
 
     def server(self) -> ServerHalf[Any]:
         """The normalised average."""

@@ -40,16 +40,16 @@ class PerFedAvg(OneModel):
         """The training, and one exchange with all silos."""
         return (*super().phases(), Phase(PERSONALISE, 1, PERSONALISE, everyone=True))
 
-    def check(self) -> list[Finding]:
+    def check_sums(self) -> list[Finding]:
         """Sums over fewer silos, of which the last two that score a model are of the same one."""
-        if not self.spec.aggregation.secure or not answers_may_differ(self.spec):
-            return super().check()
+        if not answers_may_differ(self.spec):
+            return super().check_sums()
         problem = (
             "is not possible where sums may be over fewer than all silos: per-fedavg has the last model scored twice, "
             "and two sums over other silos show what one has sent"
         )
         remedy = "remove spec.participation.minSilos and fraction, so that all silos must answer"
-        return [*super().check(), ("spec.aggregation.secure", True, problem, remedy)]
+        return [*super().check_sums(), ("spec.aggregation.secure", True, problem, remedy)]
 
     def server(self) -> ServerHalf[Sums]:
         """The averaging half, which ignores the last exchange."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Self
 
+from fedsilo.api.faults import Finding
+from fedsilo.methods.interface import Exchange
 from fedsilo.methods.method import Method
+from fedsilo.transforms.best_model.conflicts import check_choice
 from fedsilo.transforms.best_model.selection import BEST
 from fedsilo.transforms.transform import Aggregator, AggregatorSide, Transform
 
@@ -20,6 +24,10 @@ class BestModel(Transform):
     def owns(self, name: str) -> bool:
         """The tree, and the value beside it."""
         return name == BEST
+
+    def conflicts(self, exchanges: Sequence[Exchange]) -> Iterator[Finding]:
+        """A metric that is not reported, or an end too early."""
+        return check_choice(self.method)
 
     def at_aggregator(self, place: Aggregator) -> AggregatorSide:
         """The selection."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Self
 
+from fedsilo.api.faults import Finding
 from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.methods.interface import (
     EVALUATE,
@@ -18,6 +19,7 @@ from fedsilo.methods.interface import (
 from fedsilo.methods.method import Method
 from fedsilo.methods.schedule import is_evaluated
 from fedsilo.tasks.registry import metrics_of
+from fedsilo.transforms.evaluation.conflicts import check_metrics_of_method
 from fedsilo.transforms.evaluation.sums import sums_payloads
 from fedsilo.transforms.transform import Aggregator, AggregatorSide, TrainerSide, Transform
 
@@ -70,6 +72,10 @@ class FederatedEvaluation(Transform):
                 scoring = Phase(EVALUATE, rounds, EVALUATE, everyone=True)
                 found.append(Exchange(scoring, exchange.round, exchange.round, rounds))
         return found
+
+    def conflicts(self, exchanges: Sequence[Exchange]) -> Iterator[Finding]:
+        """Metrics of a model that there is none of."""
+        return check_metrics_of_method(self.method)
 
     def at_aggregator(self, place: Aggregator) -> AggregatorSide:
         """What hands out the model to score, and puts scores together."""

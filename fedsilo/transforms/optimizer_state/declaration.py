@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Self
 
+from fedsilo.api.faults import Finding
+from fedsilo.methods.interface import Exchange
 from fedsilo.methods.method import Method
+from fedsilo.transforms.optimizer_state.conflicts import check_kept_state
 from fedsilo.transforms.optimizer_state.names import PREFIX
 from fedsilo.transforms.transform import TrainerSide, Transform
 
@@ -20,6 +24,10 @@ class KeptOptimizerState(Transform):
     def keeps(self, name: str) -> bool:
         """Moments, and the steps that they are of."""
         return name.startswith(PREFIX)
+
+    def conflicts(self, exchanges: Sequence[Exchange]) -> Iterator[Finding]:
+        """A method whose training begins anew in each round."""
+        return check_kept_state(self.method)
 
     def in_trainer(self) -> TrainerSide:
         """What has training go on with the state, and keeps what comes of it."""

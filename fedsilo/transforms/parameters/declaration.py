@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Self
 
-from fedsilo.methods.interface import INITIAL, LOCAL, PERSONAL
+from fedsilo.api.faults import Finding
+from fedsilo.methods.interface import INITIAL, LOCAL, PERSONAL, Exchange
 from fedsilo.methods.method import Method
+from fedsilo.transforms.parameters.conflicts import check_parts
 from fedsilo.transforms.transform import Aggregator, AggregatorSide, TrainerSide, Transform
 
 
@@ -25,6 +28,10 @@ class ModelParts(Transform):
     def keeps(self, name: str) -> bool:
         """The silo's local tensors, and the whole model that comes of them; without parts that is the method's."""
         return self.spec.model.parameters is not None and name in (LOCAL, PERSONAL)
+
+    def conflicts(self, exchanges: Sequence[Exchange]) -> Iterator[Finding]:
+        """A method or an evaluation that needs the whole model."""
+        return check_parts(self.method)
 
     def at_aggregator(self, place: Aggregator) -> AggregatorSide:
         """The initial weights, and the whole model."""

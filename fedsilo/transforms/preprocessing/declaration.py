@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Self
 
+from fedsilo.api.faults import Finding
 from fedsilo.methods.building_blocks.feature_statistics import payloads
 from fedsilo.methods.interface import PREPROCESSING, Exchange, Phase, Step
 from fedsilo.methods.method import Method
+from fedsilo.transforms.preprocessing.conflicts import check_values
 from fedsilo.transforms.transform import Aggregator, AggregatorSide, TrainerSide, Transform
 
 
@@ -35,6 +37,10 @@ class CommonPreprocessing(Transform):
     def plan(self, exchanges: list[Exchange]) -> list[Exchange]:
         """One exchange with all silos before round 1."""
         return [Exchange(Phase(PREPROCESSING, 1, PREPROCESSING, everyone=True), 1, 1, 1), *exchanges]
+
+    def conflicts(self, exchanges: Sequence[Exchange]) -> Iterator[Finding]:
+        """A learning task that reads no measured values."""
+        return check_values(self.method)
 
     def at_aggregator(self, place: Aggregator) -> AggregatorSide:
         """What makes numbers of the statistics."""

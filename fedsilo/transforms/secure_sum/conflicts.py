@@ -27,6 +27,7 @@ def check_secure(method: Method, everyone: bool) -> Iterator[Finding]:
     if not spec.aggregation.secure:
         return
     yield from _check_method(method)
+    yield from method.check_sums()
     yield from _check_silos(method, everyone)
     yield from _check_rule(spec)
     if spec.upload.is_encoded:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from fedsilo.api.differential_privacy import DifferentialPrivacySpec
 from fedsilo.api.faults import ABSENT, Finding
-from fedsilo.methods.differential_privacy import FIELD, check_hidden, uncovered
+from fedsilo.methods.differential_privacy import FIELD, uncovered
 from fedsilo.methods.method import Method
 from fedsilo.tasks.registry import kind_of, weighs_classes
+from fedsilo.transforms.beside_noise import check_hidden
 
 TASKS = frozenset({"classification", "multilabel", "regression"})
 """Learning tasks whose loss is a mean over examples of what each has by itself."""

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from fedsilo.api.faults import ABSENT, Finding
 from fedsilo.api.job import FederatedJobSpec
-from fedsilo.methods.differential_privacy import FIELD, check_hidden
+from fedsilo.methods.differential_privacy import FIELD
 from fedsilo.methods.method import Method
 from fedsilo.methods.reading import Mean
+from fedsilo.transforms.beside_noise import check_hidden
 
 REMEDY = "use fedavg or a method like it, or another unit"
 

@@ -142,7 +142,7 @@ class TaskCheck:
         :raises MethodError: when a third party's declaration fails.
         """
         with declaring(self.method):
-            require_consistent(self.plan)
+            require_consistent(self.method)
 
     @cached_property
     def _spec_digest(self) -> str:

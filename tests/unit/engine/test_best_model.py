@@ -15,8 +15,8 @@ from fedsilo.api.evaluation import EvaluationSpec
 from fedsilo.engine.status import StatusSource
 from fedsilo.errors import ProvenanceInvalid
 from fedsilo.methods.interface import Reply, SiloTask
-from fedsilo.methods.selection import check_selection
 from fedsilo.methods.state import State
+from fedsilo.transforms.conflicts import check_job
 from tests.federate import TASK_KEY, bound, drive, federate, job_spec, local_silos, open_engine
 from tests.unit.engine.synthetic import SyntheticRunner
 from tests.unit.engine.test_store import at_every_flush_below
@@ -169,14 +169,14 @@ def released(directory: Path) -> dict[str, bytes]:
 def test_what_cannot_be_chosen_is_refused(
     evaluation: dict[str, Any], method: str, said: tuple[str, Any, str, str]
 ) -> None:
-    (found,) = check_selection(bound(method, evaluation=evaluation))
+    (found,) = check_job(bound(method, evaluation=evaluation))
     assert found[:2] == said[:2]
     assert found[2].startswith(said[2])
     assert found[3].startswith(said[3])
 
 
 def test_a_silos_own_model_can_be_what_counts() -> None:
-    assert not list(check_selection(bound("map", evaluation={"best": {"metric": "personal_accuracy"}})))
+    assert not list(check_job(bound("map", evaluation={"best": {"metric": "personal_accuracy"}})))
 
 
 @pytest.mark.parametrize(

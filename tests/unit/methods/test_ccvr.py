@@ -15,14 +15,15 @@ from hypothesis import strategies as st
 from fedsilo.api.faults import ManifestFaults
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.methods import registry
+from fedsilo.methods.building_blocks.class_moments import spread_of
 from fedsilo.methods.ccvr import server as ccvr_server
 from fedsilo.methods.ccvr.config import CCVRConfig, Covariance
 from fedsilo.methods.ccvr.server import calibrate
-from fedsilo.methods.ccvr.silo import local_covariance
 from fedsilo.methods.ccvr.statistics import Pooled, gaussian_features
 from fedsilo.methods.ccvr.virtual import virtual_features
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import Payload, Step
+from fedsilo.methods.moments import Spread
 from fedsilo.methods.state import Tree
 from fedsilo.methods.traits import Averaging
 from fedsilo.transforms.plan import JobPlan
@@ -37,7 +38,9 @@ def pool_of(parts: list[np.ndarray], covariance: Covariance = "full") -> Pooled:
     width = parts[0].shape[1]
     pooled = Pooled(0, np.zeros(width), np.zeros((width, width) if covariance == "full" else width))
     for part in parts:
-        pooled.merge(len(part), part.mean(axis=0), local_covariance(part, covariance))
+        pooled.merge(
+            len(part), part.mean(axis=0), spread_of(part, Spread("covariance", covariance == "diagonal"))
+        )
     return pooled
 
 
@@ -60,7 +63,7 @@ def test_local_statistics_are_unbiased_and_zero_for_one_sample() -> None:
         if key.startswith("cov_unbiased/"):
             client, label = key.split("/")[1:]
             part = npz[f"z{client}"][npz[f"y{client}"] == int(label)]
-            np.testing.assert_allclose(local_covariance(part, "full"), npz[key], rtol=1e-8, atol=1e-10)
+            np.testing.assert_allclose(spread_of(part, Spread("covariance")), npz[key], rtol=1e-8, atol=1e-10)
 
 
 def test_what_silos_disclose_and_the_aggregator_pools_are_the_recorded_statistics(

@@ -134,9 +134,13 @@ def test_every_method_has_the_evaluation_and_no_step_that_it_does_not_declare() 
     diary = Diary(job_spec("fedavg", 2), MethodConfig())
     assert JobPlan(diary).step(EVALUATE) == Step(metrics=(Metric("accuracy"), LOSS))
     with pytest.raises(
-        MethodError, match=r"method diary declares no step 'steal'; it declares \['read', 'write'\]"
+        MethodError,
+        match=r"method diary declares no step 'steal'; the job has \['evaluate', 'read', 'write'\]",
     ):
         JobPlan(diary).step("steal")
+    prepared = job_spec("fedavg", 2, data={"preprocessing": {"standardise": True}})
+    with pytest.raises(MethodError, match=r"the job has \['evaluate', 'preprocessing', 'read', 'write'\]"):
+        JobPlan(Diary(prepared, MethodConfig())).step("steal")
 
 
 class Percentages(Diary):

@@ -16,6 +16,7 @@ from fedsilo.methods.fednova.silo import normalizer, released_normalizer
 from fedsilo.methods.interface import SiloContext
 from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State, Tree
+from fedsilo.transforms.conflicts import conflicts_of
 from fedsilo.transforms.plan import JobPlan
 from fedsilo.wire import ModelSignature
 from tests import reference_numbers
@@ -167,7 +168,8 @@ def test_no_silo_that_trains_as_the_job_says_is_refused(nesterov: bool, momentum
 
 def test_jobs_whose_steps_overshoot_or_whose_momentum_is_older_than_the_round_are_refused() -> None:
     training = {"rounds": 1, "optimizer": {"learningRate": 0.1, "state": "keep"}}
-    faults = bound("fednova", config={"mu": 10}, training=training).check()
+    job = bound("fednova", config={"mu": 10}, training=training)
+    faults = [*job.check(), *conflicts_of(job)]
     assert [fault[0] for fault in faults] == ["spec.method.config.mu", "spec.training.optimizer.state"]
     assert bound("fednova", config={"mu": 9.9}, training={"optimizer": {"learningRate": 0.1}}).check() == []
 

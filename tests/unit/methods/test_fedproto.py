@@ -13,8 +13,8 @@ import pytest
 from fedsilo.api.faults import ManifestFaults
 from fedsilo.learning.evaluation import features_of
 from fedsilo.methods.interface import PERSONAL, Reply, SiloTask
-from fedsilo.methods.selection import check_selection
 from fedsilo.methods.state import State, Tree
+from fedsilo.transforms.conflicts import check_job
 from fedsilo.wire import ModelSignature
 from tests import reference_numbers
 from tests.federate import bound, federate, job_spec, runners, silo_of_file, skewed
@@ -185,8 +185,8 @@ def test_without_weight_silos_train_alone(tmp_path: Path) -> None:
 def test_there_is_no_common_model_to_choose_or_to_calibrate(method: str) -> None:
     for metric, faults in (("accuracy", 1), ("personal_accuracy", 0)):
         found = bound(method, evaluation={"every": 1, "best": {"metric": metric}})
-        assert len(list(check_selection(found))) == faults
-    (fault,) = check_selection(bound(method, evaluation={"metrics": ["recall"]}))
+        assert len(list(check_job(found))) == faults
+    (fault,) = check_job(bound(method, evaluation={"metrics": ["recall"]}))
     assert fault[0] == "spec.evaluation.metrics" and f"{method} yields none" in fault[2]
     with pytest.raises(ManifestFaults, match=rf'after\.name: "{method}": does not yield one model; '):
         bound("ccvr", config={"after": {"name": method}})

@@ -26,6 +26,7 @@ from fedsilo.methods.interface import LOCAL, PERSONAL, Reply, SiloTask
 from fedsilo.methods.state import State, Tree
 from fedsilo.silo.context import LocalContext
 from fedsilo.silo.personal import PersonalModel
+from fedsilo.transforms.conflicts import conflicts_of
 from fedsilo.validation import registry_faults
 from tests import reference_numbers
 from tests.federate import (
@@ -308,8 +309,8 @@ def test_fedreps_classifiers_never_leave_and_a_test_set_is_refused(tmp_path: Pat
 
 def test_fedrep_keeps_what_a_job_says_of_its_model_if_the_classifier_is_local() -> None:
     model = {"parameters": {"frozen": ["encoder.0.*"], "local": ["classifier.*"]}}
-    assert bound("fedrep", model=model).check() == []
-    (fault,) = bound("fedrep", model={"parameters": {"frozen": ["encoder.*"]}}).check()
+    assert list(conflicts_of(bound("fedrep", model=model))) == []
+    (fault,) = conflicts_of(bound("fedrep", model={"parameters": {"frozen": ["encoder.*"]}}))
     assert fault[0] == "spec.model.parameters.local"
 
 

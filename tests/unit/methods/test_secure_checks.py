@@ -97,7 +97,7 @@ def test_what_sums_cannot_give_is_refused(sections: dict[str, Any], line: str) -
 )
 def test_weights_by_which_sums_are_not_enough_are_named(name: str, weights: str, told: str) -> None:
     job = bound(name, 4, 3, {}, **TEST_SET, aggregation={"secure": True, "weights": weights})
-    (fault,) = [fault for fault in job.check() if fault[0] == "spec.aggregation.weights"]
+    (fault,) = [fault for fault in check_job(job) if fault[0] == "spec.aggregation.weights"]
     assert fault[1] == weights and told in fault[2]
     assert fault[3] == ("write samples" if weights == "uniform" else "write uniform")
     assert not bound(name, 4, 3, {}, **TEST_SET, aggregation={"weights": weights}).check()

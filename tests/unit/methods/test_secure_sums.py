@@ -25,6 +25,7 @@ from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State, Tree
 from fedsilo.secure_aggregation.plausibility import implausible
 from fedsilo.simulation.simulate import simulate
+from fedsilo.transforms.conflicts import conflicts_of
 from fedsilo.transforms.secure_sum.protocol import SecureSums
 from fedsilo.transforms.secure_sum.steps import CONFIRMED
 from fedsilo.transforms.transform import Broadcast, Signers
@@ -222,7 +223,7 @@ def test_a_sum_that_does_not_hold_ends_the_job_for_good(
 
 def test_per_fedavg_has_no_sums_over_fewer_than_all_silos(tmp_path: Path) -> None:
     spec = secured(form_manifest(tmp_path, "per-fedavg", LABELS)).job.spec
-    assert not registry.bind(spec).check()
+    assert not list(conflicts_of(registry.bind(spec)))
     fewer = spec.model_copy(update={"participation": spec.participation.model_copy(update={"min_silos": 2})})
-    (fault,) = registry.bind(fewer).check()
+    (fault,) = [found for found in conflicts_of(registry.bind(fewer)) if found[1] is True]
     assert fault[0] == "spec.aggregation.secure" and "per-fedavg has the last model scored twice" in fault[2]

@@ -17,7 +17,6 @@ from fedsilo.methods.registry import names
 from fedsilo.privacy.accounting import epsilon_of
 from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.transforms.conflicts import check_job, require_consistent
-from fedsilo.transforms.plan import JobPlan
 from fedsilo.transforms.update_noise.conflicts import uncovered_silo
 from fedsilo.transforms.update_noise.privacy import UpdatePrivacy
 from tests.federate import bound, job_spec
@@ -96,11 +95,11 @@ def test_methods_that_are_covered_send_models_in_their_rounds_and_nothing_else()
 
 
 def test_a_guard_takes_nothing_of_a_job_that_validation_refuses() -> None:
-    require_consistent(JobPlan(private()))
-    require_consistent(JobPlan(bound("fedavg", 2)))
+    require_consistent(private())
+    require_consistent(bound("fedavg", 2))
     for job in (private("scaffold"), private(aggregation={}), private(data={"check": "report"})):
         with pytest.raises(ManifestInvalid, match="; "):
-            require_consistent(JobPlan(job))
+            require_consistent(job)
 
 
 REFUSED: list[tuple[str, Mapping[str, Any], str]] = [

@@ -1,0 +1,50 @@
+"""The page of what goes with what says what is said of jobs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedsilo.cli.combination_pages import MARKER, main, tables
+from fedsilo.cli.combinations import FEATURES, Feature, are_one_field, method_of, refusals
+from fedsilo.methods import registry
+from fedsilo.transforms.order import ORDER
+from tests.paths import ROOT
+
+PAGE = ROOT / "docs" / "combinations.md"
+NAMED = {feature.name: feature for feature in FEATURES}
+
+
+def test_page_is_not_stale() -> None:
+    assert PAGE.read_text().partition(MARKER)[2] == "\n" + tables(), (
+        "docs/combinations.md is stale: run make reference"
+    )
+
+
+def test_rewriting_keeps_what_people_wrote(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"# By hand\n\n{MARKER}\nold tables\n")
+    assert main([str(page)]) == 0
+    assert page.read_text() == f"# By hand\n\n{MARKER}\n{tables()}"
+
+
+@pytest.mark.parametrize("feature", FEATURES, ids=NAMED)
+def test_a_feature_goes_by_itself(feature: Feature) -> None:
+    assert refusals(feature) == []
+
+
+def test_a_method_goes_by_itself() -> None:
+    for name in registry.names():
+        assert refusals(method=name) == [], name
+
+
+def test_every_transform_is_among_the_features() -> None:
+    found = {type(each) for feature in FEATURES for kind in ORDER if (each := kind.of(method_of(feature)))}
+    assert found == set(ORDER)
+
+
+def test_values_of_one_field_are_no_pair() -> None:
+    assert are_one_field(NAMED["noise for each example"], NAMED["noise for each silo"])
+    assert are_one_field(NAMED["clipped changes"], NAMED["another robust rule"])
+    assert not are_one_field(NAMED["sums only"], NAMED["weights by samples"])
