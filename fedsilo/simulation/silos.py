@@ -38,6 +38,7 @@ from fedsilo.tasks.registry import bind
 from fedsilo.transforms.conflicts import update_privacy
 from fedsilo.transforms.training_noise.handed_out import trainer_adds_noise
 from fedsilo.transforms.update_noise.clipped import UpdateNoise
+from fedsilo.transforms.update_noise.privacy import UpdatePrivacy
 from fedsilo.wire import Contract
 
 log = logging.getLogger("fedsilo.simulation")
@@ -109,16 +110,23 @@ class SimulatedSilo:
     """One silo of one job.
 
     :param runner: what answers its tasks, or why nothing does.
+    :param privacy: what is done to its updates before they leave; None where the job does not ask for it.
     """
 
-    def __init__(self, silo: Silo, job: FrozenJob, runner: TaskRunner | SimulatedFailure) -> None:
+    def __init__(
+        self,
+        silo: Silo,
+        job: FrozenJob,
+        runner: TaskRunner | SimulatedFailure,
+        privacy: UpdatePrivacy | None,
+    ) -> None:
         self.runner = runner
         self._silo = silo
         self._job = job
         self._limits = policy.ReplyLimits.of(job.spec, silo)
         self._method = method = None if isinstance(runner, SimulatedFailure) else runner.method
         self._fewest_examples = None if method is None else method.training.fewest_examples(method.spec)
-        self._privacy = None if method is None else update_privacy(method)
+        self._privacy = privacy
         self._secret = Secret()
         self._admitted: list[Contract] = []
         rules = silo.spec.policy
@@ -200,7 +208,9 @@ def open_silos(
     """Every silo with its examples, by reference; one whose data are wrong fails its tasks.
 
     :param method: bound to the job.
+    :raises ManifestInvalid: as a guard refuses the job, see `update_privacy`.
     """
+    privacy = update_privacy(method)  # once: it looks at all exchanges
     networks = Networks(job.spec.data, job.spec.task)
     network = networks.new(job.spec.model)
     whole = signature(network, bind(job.spec.task, job.spec.data))
@@ -236,7 +246,7 @@ def open_silos(
         tried = tried or len(train) > 0
         return made
 
-    return {str(silo): SimulatedSilo(silo, job, runner(silo)) for silo in silos}
+    return {str(silo): SimulatedSilo(silo, job, runner(silo), privacy) for silo in silos}
 
 
 def failure_of(error: BaseException, task: str) -> SimulatedFailure:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from fedsilo.api.faults import Finding
+from fedsilo.api.faults import Fault, Finding
 from fedsilo.errors import ManifestInvalid
 from fedsilo.methods.checks import check_public_data, check_task, check_training
 from fedsilo.methods.method import Method
 from fedsilo.transforms.plan import JobPlan
-from fedsilo.transforms.training_noise.declaration import TrainingNoise
-from fedsilo.transforms.update_noise.declaration import GuardNoise
 from fedsilo.transforms.update_noise.privacy import UpdatePrivacy
 
 
@@ -24,11 +22,11 @@ def check_job(method: Method) -> list[Finding]:
 def update_privacy(method: Method) -> UpdatePrivacy | None:
     """What is done to an update of a job with `unit: silo` before it leaves; None of another job.
 
-    :raises ManifestInvalid: when the job's differential privacy, of whatever unit, does not cover all that it has silos
-        send, of which validation tells.
+    :raises ManifestInvalid: when transforms of the job do not go together, or its differential privacy, of whatever
+        unit, does not cover all that it has silos send; in the words of validation.
     """
-    for kind in (TrainingNoise, GuardNoise):
-        if (transform := kind.of(method)) is not None:
-            for path, value, problem, remedy in transform.conflicts(()):
-                raise ManifestInvalid(f"{path}: {value!r}: {problem}; {remedy}")
+    plan = JobPlan(method)
+    for transform in plan.transforms:
+        for finding in transform.conflicts(plan.exchanges):
+            raise ManifestInvalid(Fault("", "", *finding).line())
     return UpdatePrivacy.of_job(method.spec)

@@ -25,7 +25,6 @@ READERS = {
     "training_noise": {
         "fedsilo.silo.release",
         "fedsilo.simulation.silos",
-        "fedsilo.transforms.conflicts",
         "fedsilo_agent.guard.answering",
     },
     "update_noise": {

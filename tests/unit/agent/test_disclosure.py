@@ -28,7 +28,16 @@ SCORED: dict[str, Any] = {
 """By the aggregator: no score of a silo's has noise."""
 
 PROTECTED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "secure sums": ({"aggregation": {"secure": True}}, {}),
+    "secure sums": (
+        {
+            "aggregation": {"secure": True},
+            "participation": {"minSilos": 3},
+            "silos": {
+                "refs": [{"namespace": f"silo-{name}", "name": name} for name in ("north", "south", "east")]
+            },
+        },
+        {},
+    ),
     "the privacy of a silo": (
         {
             "privacy": {"differentialPrivacy": {"unit": "silo", "maxUpdateNorm": 1.0, **PRIVATE}},

@@ -34,7 +34,12 @@ from fedsilo_operator.workloads.aggregator import PERMANENT_EXIT_CODES
 from tests.federate import job_spec, references, silo_key
 from tests.unit.methods.forms import FORMS, form_manifest, form_spec
 
-LABELS = {"a": np.repeat([0, 1], 8), "b": np.repeat([2, 3], 6), "c": np.repeat([0, 1, 2], 4)}
+LABELS = {
+    "a": np.repeat([0, 1], 8),
+    "b": np.repeat([2, 3], 6),
+    "c": np.repeat([0, 1, 2], 4),
+    "d": np.repeat([1, 3], 5),
+}
 
 
 def changed(manifest: JobManifest, **sections: Any) -> JobManifest:
@@ -107,7 +112,9 @@ def test_norm_clipping_is_of_models_and_not_of_scores(tmp_path: Path) -> None:
     spec = manifest.job.spec
     manifest = changed(
         manifest,
-        aggregation=spec.aggregation.model_copy(update={"rule": RuleSpec(name="norm-clipping", norm=0.5)}),
+        aggregation=spec.aggregation.model_copy(
+            update={"rule": RuleSpec(name="norm-clipping", norm=0.5), "weights": "uniform"}
+        ),
         evaluation=spec.evaluation.model_copy(update={"metrics": ("recall",)}),
         data=spec.data.model_copy(
             update={"preprocessing": PreprocessingSpec(standardise=True), "validation_fraction": 0.25}

@@ -179,7 +179,12 @@ RULES: tuple[dict[str, Any], ...] = (
 
 @pytest.mark.parametrize("rule", RULES, ids=[rule["name"] for rule in RULES])
 def test_rules_in_place_of_the_mean_and_what_they_keep(tmp_path: Path, rule: dict[str, Any]) -> None:
-    found = both(tmp_path, 5, aggregation={"rule": rule}, communication={"upload": {"encoding": "bfloat16"}})
+    found = both(
+        tmp_path,
+        5,
+        aggregation={"rule": rule, "weights": "uniform"},
+        communication={"upload": {"encoding": "bfloat16"}},
+    )
     last = found.history()[-1]["kept"]
     assert last.keys() == found.history()[-1]["samples"].keys()
     assert all(0 <= part <= 1 for part in last.values())
