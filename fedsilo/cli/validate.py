@@ -60,6 +60,8 @@ def summary(federation: JobManifest) -> str:
         else "0: nothing is trained",
         "quorum": f"{quorum} within {spec.participation.round_deadline}",
     }
+    if spec.transforms:
+        rows["sends"] = f"what {comma_separated([each.name for each in spec.transforms])} makes of models"
     if spec.privacy.differential_privacy is not None:
         rows["privacy"] = str(spec.privacy.differential_privacy)
     if spec.aggregation.secure:

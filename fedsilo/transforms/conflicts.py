@@ -7,6 +7,7 @@ from fedsilo.errors import ManifestInvalid
 from fedsilo.methods.checks import check_public_data, check_task, check_training
 from fedsilo.methods.method import Method
 from fedsilo.transforms.plan import JobPlan
+from fedsilo.transforms.third_party.declaration import ThirdPartyTransforms
 from fedsilo.transforms.training_noise.declaration import TrainingNoise
 from fedsilo.transforms.update_noise.declaration import GuardNoise
 from fedsilo.transforms.update_noise.privacy import UpdatePrivacy
@@ -25,9 +26,10 @@ def update_privacy(method: Method) -> UpdatePrivacy | None:
     """What is done to an update of a job with `unit: silo` before it leaves; None of another job.
 
     :raises ManifestInvalid: when the job's differential privacy, of whatever unit, does not cover all that it has silos
-        send, of which validation tells.
+        send, or it has a transform of another package that is not installed or not made for it, of which validation
+        tells.
     """
-    for kind in (TrainingNoise, GuardNoise):
+    for kind in (TrainingNoise, GuardNoise, ThirdPartyTransforms):
         if (transform := kind.of(method)) is not None:
             for path, value, problem, remedy in transform.conflicts(()):
                 raise ManifestInvalid(f"{path}: {value!r}: {problem}; {remedy}")
