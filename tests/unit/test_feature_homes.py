@@ -24,6 +24,7 @@ READERS = {
     },
     "third_party": {
         "fedsilo",
+        "fedsilo.dashboard.contract",
         "fedsilo.silo.policy",
         "fedsilo.transforms.conflicts",
         "fedsilo.validation",
