@@ -68,7 +68,9 @@ if TYPE_CHECKING:
     from fedsilo.methods.state import State, Tree
     from fedsilo.methods.traits import Averaging, Kept, Tasks, TrainingTraits
     from fedsilo.tasks.interface import LearningTask
+    from fedsilo.transforms.third_party.interface import TransformConfig, UpdateTransform
     from fedsilo.validation import load_manifest, validate
+    from fedsilo.wire.tensors import TensorSpec
 
 __all__ = [
     "Assignment",
@@ -118,12 +120,15 @@ __all__ = [
     "Sums",
     "SweepResult",
     "Tasks",
+    "TensorSpec",
     "TrainingBudget",
     "TrainingContext",
     "TrainingData",
     "TrainingOutcome",
     "TrainingTraits",
+    "TransformConfig",
     "Tree",
+    "UpdateTransform",
     "Updates",
     "WorkdirConflict",
     "__version__",
@@ -192,7 +197,9 @@ _MODULES = {
     "fedsilo.methods.state": ("State", "Tree"),
     "fedsilo.methods.traits": ("Averaging", "Kept", "Tasks", "TrainingTraits"),
     "fedsilo.tasks.interface": ("LearningTask",),
+    "fedsilo.transforms.third_party.interface": ("TransformConfig", "UpdateTransform"),
     "fedsilo.validation": ("load_manifest", "validate"),
+    "fedsilo.wire.tensors": ("TensorSpec",),
 }
 """Module -> the public names that it holds."""
 

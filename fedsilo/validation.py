@@ -25,6 +25,7 @@ from fedsilo.tasks.interface import OWN
 from fedsilo.tasks.registry import bind, check_task, kind_of
 from fedsilo.tasks.segmentation import Segmentation
 from fedsilo.transforms.conflicts import check_job
+from fedsilo.transforms.third_party.registry import bind_one
 
 Source = Path | str | Sequence[Mapping[str, Any]]
 """A file, or the documents of one as mappings."""
@@ -107,9 +108,28 @@ def _method_faults(federation: JobManifest) -> Iterator[Fault]:
         problem = f"cannot be used ({error})"
         yield federation.fault(job, "spec.method.name", job.spec.method.name, problem, remedy)
         return
+    faults = list(_transform_faults(federation))
+    yield from faults
+    if faults:  # those of everything else follow without them
+        method = registry.bind(job.spec.model_copy(update={"transforms": None}))
     found = check_job(method), method.check()
     for fault in chain.from_iterable(found):
         yield federation.fault(job, *fault)
+
+
+def _transform_faults(federation: JobManifest) -> Iterator[Fault]:
+    """Transforms that are not installed, cannot be used or do not take their settings."""
+    job = federation.job
+    for place, asked in enumerate(job.spec.transforms or ()):
+        try:
+            bind_one(place, asked)
+        except ManifestFaults as error:
+            yield from (federation.fault(job, f.path, f.value, f.problem, f.remedy) for f in error.faults)
+        except ImportNotAllowed:
+            raise
+        except FedsiloError as error:
+            path, remedy = f"spec.transforms[{place}].name", "reinstall or remove the package that offers it"
+            yield federation.fault(job, path, asked.name, f"cannot be used ({error})", remedy)
 
 
 def _task_faults(federation: JobManifest) -> Iterator[Fault]:

@@ -40,6 +40,7 @@ from fedsilo.api.parameters import InitialWeightsSpec, ParametersSpec
 from fedsilo.api.quorum import quorum
 from fedsilo.api.silo import Resources
 from fedsilo.api.training import TrainingSpec
+from fedsilo.api.transforms import Transforms
 from fedsilo.files.digests import SHA256
 
 
@@ -222,6 +223,10 @@ class FederatedJobSpec(Fields):
     )
     communication: CommunicationSpec | None = Field(
         default=None, description="In how many bytes tensors travel; as they are when null."
+    )
+    transforms: Transforms | None = Field(
+        default=None,
+        description="Transforms of other packages that an update passes in this order; none when null.",
     )
     evaluation: EvaluationSpec = Field(
         default=EvaluationSpec(), description="When and on what the model is scored."

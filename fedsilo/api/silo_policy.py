@@ -77,6 +77,9 @@ class SiloPolicy(Fields):
     methods: tuple[Reference, ...] | None = Field(
         default=None, max_length=100, description="Methods; any when null."
     )
+    transforms: tuple[Reference, ...] | None = Field(
+        default=None, max_length=100, description="Transforms of other packages that may run; none when null."
+    )
     payload_kinds: tuple[PayloadKind, ...] = Field(
         default=DEFAULT_KINDS, max_length=16, description="What may leave the silo."
     )

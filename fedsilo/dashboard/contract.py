@@ -12,10 +12,11 @@ from fedsilo.errors import FedsiloError
 from fedsilo.methods.interface import EVALUATE, PREPROCESSING, Payload, Phase, Step
 from fedsilo.payload_kinds import count_samples, describe_kind
 from fedsilo.transforms.plan import JobPlan
+from fedsilo.transforms.third_party.registry import names
 
 
 def contract(spec: Mapping[str, Any], parameters: int | None) -> dict[str, Any]:
-    """What the job receives, as text; where the method is not installed, only why that is unknown.
+    """What the job receives, as text; where the method or a transform is not installed, only why that is unknown.
 
     :param parameters: numbers in the job's model, once its aggregator has said so.
     """
@@ -25,8 +26,11 @@ def contract(spec: Mapping[str, Any], parameters: int | None) -> dict[str, Any]:
         method, phases = plan.method, plan.method.phases()
         steps = {name: step for name, step in plan.steps.items() if name != EVALUATE}
     except (FedsiloError, ValidationError):
-        name = (spec.get("method") or {}).get("name", "of this job")
-        return {"unknown": f"The method {name} is not installed here, so what it receives cannot be told."}
+        what = f"method {(spec.get('method') or {}).get('name', 'of this job')}"
+        asked = [transform.get("name") for transform in spec.get("transforms") or ()]
+        if absent := [name for name in asked if name not in names()]:
+            what = f"transform {absent[0]}"
+        return {"unknown": f"The {what} is not installed here, so what it receives cannot be told."}
     evaluation = plan.steps.get(EVALUATE, Step())
     declared = {**steps, EVALUATE: evaluation}
     received = {name: list(_payloads(step, job, parameters)) for name, step in declared.items()}

@@ -17,12 +17,14 @@ from fedsilo.wire import DTYPES, Contract, UpdateBlocks, open_update
 def require_decodable(
     contract: Contract, read: Callable[[str, int, int], np.ndarray], size: Callable[[str], int]
 ) -> None:
-    """Return if finite numbers come of every encoded tensor.
+    """Return if finite numbers come of every encoded tensor, and of what a transform has sent.
 
     :param read: elements of a block, which the contract allows: its name, the first element, how many.
     :param size: how many elements a block has.
     :raises Problem: `not-finite` or `malformed`, naming the block.
     """
+    if contract.decodable is not None:
+        contract.decodable(lambda name: read(name, 0, size(name)))
     encoding = encoding_in(contract)
     if encoding is None:
         return
@@ -36,7 +38,7 @@ def require_decodable_update(contract: Contract, path: Path) -> None:
 
     :raises Problem: likewise.
     """
-    if contract.encoded:
+    if contract.encoded or contract.decodable is not None:
         with open_update(path) as update:
             require_decodable(
                 contract, partial(_read_block, update), lambda name: prod(update.entry(name).shape)

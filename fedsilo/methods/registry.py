@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -34,10 +36,15 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
 @cache
 def _entry_points() -> dict[str, EntryPoint]:
-    points = [point for point in entry_points(group=GROUP) if _NAME.fullmatch(point.name)]
+    return by_name(entry_points(group=GROUP))
+
+
+def by_name(points: Iterable[EntryPoint]) -> dict[str, EntryPoint]:
+    """The entry points of a group that documents can name."""
+    found = [point for point in points if _NAME.fullmatch(point.name)]
     # One that cannot be imported takes no name from one that can, and none takes that of a built-in method.
-    points.sort(key=lambda point: ((found := _reference(point)) is not None, _is_built_in(found)))
-    return {point.name: point for point in points}
+    found.sort(key=lambda point: ((known := _reference(point)) is not None, _is_built_in(known)))
+    return {point.name: point for point in found}
 
 
 def _reference(point: EntryPoint) -> tuple[str, str] | None:
@@ -70,26 +77,36 @@ def get(name: str) -> type[Method]:
         close = difflib.get_close_matches(name, names(), n=1)
         hint = f"did you mean {close[0]}? " if close else ""
         raise ManifestInvalid(f"method {name!r} is not known; {hint}known methods: {', '.join(names())}")
+    declaration: type[Method] = loaded(point, "method", f"spec.method.name: {name!r}", Method)
+    return declaration
+
+
+def loaded(point: EntryPoint, what: str, subject: str, base: type[object]) -> type[Any]:
+    """The class that an entry point names.
+
+    :param what: it is, as messages have it.
+    :param subject: what names it, as messages begin that ask for permission.
+    :param base: of what it is a subclass, without anything abstract.
+    :raises ImportNotAllowed: a third party's, named by a document that is only looked at, and allowed by nobody.
+    :raises MethodError: when it has another form, does not load or is no such class.
+    """
+    where = f"{what} {point.name!r}: entry point"
     reference = _reference(point)
     if reference is None:
         raise MethodError(
-            f"method {name!r}: entry point {point.value!r} names no class; whoever offers it must write "
-            "package.module:Class"
+            f"{where} {point.value!r} names no class; whoever offers it must write package.module:Class"
         )
     if not _is_built_in(reference):
-        require_allowed(*reference, f"spec.method.name: {name!r}", origin_of(":".join(reference)))
+        require_allowed(*reference, subject, origin_of(":".join(reference)))
     try:
         declaration = point.load()
     except (Exception, SystemExit) as error:
-        raise MethodError(
-            f"method {name!r}: entry point {point.value} does not load: {first_line(error)}"
-        ) from error
-    if not (isinstance(declaration, type) and issubclass(declaration, Method)):
-        raise MethodError(
-            f"method {name!r}: entry point {point.value} is a {type(declaration).__name__}, not a Method"
-        )
-    if missing := sorted(declaration.__abstractmethods__):
-        raise MethodError(f"method {name!r}: entry point {point.value} does not define {', '.join(missing)}")
+        raise MethodError(f"{where} {point.value} does not load: {first_line(error)}") from error
+    if not (isinstance(declaration, type) and issubclass(declaration, base)):
+        raise MethodError(f"{where} {point.value} is a {type(declaration).__name__}, not a {base.__name__}")
+    missing: frozenset[str] = getattr(declaration, "__abstractmethods__", frozenset())
+    if missing:
+        raise MethodError(f"{where} {point.value} does not define {', '.join(sorted(missing))}")
     return declaration
 
 

@@ -86,8 +86,8 @@ def admission_note(agent: SiloAgent, silo: Silo) -> str:
         text += f" It answers in {counted(rules.max_answered_rounds, 'round')} at most."
     if rules.not_after is not None:
         text += f" Nothing leaves after {rules.not_after}."
-    if policy.declared(spec) is None:
-        text += f" Method {spec.method.name} is not known here: the guard decides what it may send."
+    if (what := policy.unknown(spec)) is not None:
+        text += f" {what[0].upper()}{what[1:]} is not known here: the guard decides what it may send."
     return text
 
 

@@ -25,6 +25,7 @@ from fedsilo.methods.interface import NAMED_PERSONAL_ACCURACY, PERSONAL_ACCURACY
 from fedsilo.payload_kinds import SECURE_AGGREGATION
 from fedsilo.silo.budget_figures import SpentSoFar, stated_epsilon
 from fedsilo.transforms.plan import JobPlan
+from fedsilo.transforms.third_party.registry import missing
 from fedsilo.wire import Contract
 from fedsilo.wire.tensors import TensorSpec
 
@@ -82,7 +83,7 @@ NOTHING = Sent()
 
 
 def declared(spec: FederatedJobSpec) -> Departure | None:
-    """What the job's method may ask for in any step; None where no installed package knows the method.
+    """What the job's method may ask for in any step; None where no installed package has the method, or a transform.
 
     The size is a lower bound for the largest step: the tensors of the model, and dimensions that follow from them,
     are known only when a trainer has built it.
@@ -90,16 +91,15 @@ def declared(spec: FederatedJobSpec) -> Departure | None:
     :raises ManifestInvalid: when the method does not take its configuration.
     :raises MethodError: when a third party's declaration fails.
     """
-    if spec.method.name not in registry.names():
+    if unknown(spec) is not None:
         return None
     method = registry.bind(spec)
     try:
         steps = tuple(JobPlan(method).steps.values())
         kinds = {payload.kind for step in steps for payload in step.payloads}
-        # How few bytes an encoding makes of a model's tensors, the guard sees in the contract.
-        known = [
-            [p for p in step.payloads if p.kind != "model" or not spec.upload.is_encoded] for step in steps
-        ]
+        # How few bytes an encoding or a transform makes of a model's tensors, the guard sees in the contract.
+        as_they_are = not (spec.upload.is_encoded or spec.transforms)
+        known = [[p for p in step.payloads if p.kind != "model" or as_they_are] for step in steps]
         examples = method.training.fewest_examples(spec)
         sizes = [sum(_least(payload, spec.data.class_count) for payload in payloads) for payloads in known]
     except FedsiloError:
@@ -108,6 +108,14 @@ def declared(spec: FederatedJobSpec) -> Departure | None:
         text = f"the declaration of method {method.name} failed: {type(error).__name__}: {error}"
         raise MethodError(text) from error
     return Departure(sorted(kinds), max(sizes, default=0), examples=examples)
+
+
+def unknown(spec: FederatedJobSpec) -> str | None:
+    """What the job names that no installed package has: `method mystery`, `transform sign`; None where all is here."""
+    if spec.method.name not in registry.names():
+        return f"method {spec.method.name}"
+    absent = [f"transform {name}" for name in missing(spec)]
+    return comma_separated(absent) if absent else None
 
 
 def _least(payload: Payload, classes: int) -> int:
@@ -250,6 +258,7 @@ def _against_job(policy: SiloPolicy, job: FrozenJob) -> Iterator[str]:
     if policy.methods is not None and method not in policy.methods:
         remedy = choose(policy.methods, "spec.method.name")
         yield f"policy.methods allows {comma_separated(policy.methods)}, not {method}; {remedy}"
+    yield from _against_transforms(policy, job.spec)
     if policy.job_namespaces is not None and job.namespace not in policy.job_namespaces:
         remedy = choose(policy.job_namespaces, "metadata.namespace")
         yield f"policy.jobNamespaces allows {comma_separated(policy.job_namespaces)}, not {job.namespace}; {remedy}"
@@ -263,6 +272,14 @@ def _against_job(policy: SiloPolicy, job: FrozenJob) -> Iterator[str]:
             "to allow fewer"
         )
         yield f"policy.minSilos is {policy.min_silos}, a round of the job needs the answers of {least}; {remedy}"
+
+
+def _against_transforms(policy: SiloPolicy, spec: FederatedJobSpec) -> Iterator[str]:
+    """Code of other packages that changes what leaves: none runs that the institution has not named."""
+    allowed = policy.transforms or ()
+    if refused := [asked.name for asked in spec.transforms or () if asked.name not in allowed]:
+        remedy = choose(allowed, "spec.transforms")
+        yield f"policy.transforms allows {comma_separated(allowed)}, not {comma_separated(refused)}; {remedy}"
 
 
 def _against_budget(policy: SiloPolicy, job: FrozenJob) -> Iterator[str]:

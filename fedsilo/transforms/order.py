@@ -2,6 +2,10 @@
 
 An exchange passes those outside of its owner: a round of training all of them, silos' scores those after the
 evaluation, and the messages of a secure sum none.
+
+Those of other packages come after all that needs a method's own tensors, so that methods, private state and parts of
+models know nothing of them, and after the noise of training, so that all they are given is private already; and before
+whatever writes, noises or masks what really leaves, of which they can take nothing back.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from fedsilo.transforms.parameters.declaration import ModelParts
 from fedsilo.transforms.preprocessing.declaration import CommonPreprocessing
 from fedsilo.transforms.robust_mean.declaration import RobustAggregation
 from fedsilo.transforms.secure_sum.declaration import SecureSum
+from fedsilo.transforms.third_party.declaration import ThirdPartyTransforms
 from fedsilo.transforms.training_noise.declaration import TrainingNoise
 from fedsilo.transforms.transform import Transform
 from fedsilo.transforms.update_noise.declaration import GuardNoise
@@ -27,6 +32,7 @@ ORDER: tuple[type[Transform], ...] = (
     ModelParts,
     CommonPreprocessing,
     TrainingNoise,
+    ThirdPartyTransforms,
     TensorEncoding,
     GuardNoise,
     SecureSum,

@@ -32,10 +32,12 @@ class FoldedUpdates(ABC):
 
     :ivar silos: whose updates count, in the order of the job's references.
     :cvar together: whether it is one update, of all silos together.
+    :cvar most_open: updates that are open at once while they are summed.
     """
 
     silos: tuple[str, ...]
     together: ClassVar[bool] = False
+    most_open: ClassVar[int] = MAX_OPEN_FILES
 
     @property
     def count(self) -> int:
@@ -92,9 +94,9 @@ class FoldedUpdates(ABC):
         """
         silos = [silo for silo in self.silos if silo in weights]
         sums: dict[str, Sum] = {}
-        for first in range(0, len(silos), MAX_OPEN_FILES):
+        for first in range(0, len(silos), self.most_open):
             with ExitStack() as files:
-                for silo in silos[first : first + MAX_OPEN_FILES]:
+                for silo in silos[first : first + self.most_open]:
                     for name, tensor in files.enter_context(self.opened(silo, kind)).items():
                         if name not in sums:
                             sums[name] = Sum(name, tensor.shape, tensor.dtype)

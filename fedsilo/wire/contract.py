@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+
 from fedsilo.errors import MethodError, Problem
 from fedsilo.files.digests import SHA256
 from fedsilo.payload_kinds import BLOCK_KINDS
@@ -137,6 +139,9 @@ class Contract:
     :param encoding: how tensors were made into parts, as documents say it; None where all are sent as they are.
     :param encoded: those tensors.
     :param algorithm: the hash of every block's digest, one of `fedsilo.files.digests.ALGORITHMS`.
+    :param decoded: what comes of the blocks, where a transform of another package has others sent.
+    :param decodable: (reads a block by its name, flat) -> nothing, where it does come of them; else raises `Problem`.
+        Both are no part of the digest: they say what the blocks mean.
     :param summed: what goes, masked, into the one block of this contract, where only sums over silos may be seen.
     :raises MethodError: when a name is declared twice or cannot be a metric's.
     """
@@ -152,6 +157,8 @@ class Contract:
     limits: Limits | None = field(default=None, compare=False)
     samples: tuple[int, int] = ANY_SAMPLES
     alike: frozenset[str] = frozenset()
+    decoded: Contract | None = None
+    decodable: Callable[[Callable[[str], np.ndarray]], None] | None = field(default=None, compare=False)
     summed: Contract | None = None
 
     def __post_init__(self) -> None:
@@ -180,6 +187,8 @@ class Contract:
     @property
     def tensors(self) -> tuple[ExpectedBlock, ...]:
         """The blocks with what comes of parts in their place."""
+        if self.decoded is not None:
+            return self.decoded.tensors
         own = {encoded.parts[-1]: encoded.tensor for encoded in self.encoded}
         inner = {name for encoded in self.encoded for name in encoded.parts[:-1]}
         return tuple(own.get(block.name, block) for block in self.blocks if block.name not in inner)

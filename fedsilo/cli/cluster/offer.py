@@ -13,7 +13,7 @@ from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.observed import Object, condition, reference, status_of
 from fedsilo.api.proposal import propose
 from fedsilo.api.silo_policy import Verdict
-from fedsilo.api.text import counted
+from fedsilo.api.text import comma_separated, counted
 from fedsilo.cli.cluster.text import plain
 from fedsilo.errors import FedsiloError, ManifestInvalid, PolicyRefused
 from fedsilo.methods import registry
@@ -85,6 +85,11 @@ def describe(agent: Object, spec: FederatedJobSpec, proposal: Proposal | None) -
         "job": f"{job['namespace']}/{job['name']}, uid {job['uid']}",
         "silo": f"{agent['metadata']['namespace']}/{silo['name']}",
         "method": _method(spec),
+        **(
+            {"transforms": comma_separated([each.name for each in spec.transforms])}
+            if spec.transforms
+            else {}
+        ),
         "model": f"{spec.model.name} on dataset {spec.data.dataset} ({shape}, {spec.learned})",
         "rounds": f"{spec.training.rounds}, with {_local_training(spec)} in each"
         if spec.training.rounds
@@ -152,8 +157,9 @@ def _payloads(spec: FederatedJobSpec) -> list[str]:
     except FedsiloError as error:
         return [f"  cannot be told: {plain(error)}"]
     if departure is None:
-        name = spec.method.name
-        return [f"  not known here: method {name} is not installed; the guard holds to policy.payloadKinds"]
+        return [
+            f"  not known here: {policy.unknown(spec)} is not installed; the guard holds to policy.payloadKinds"
+        ]
     lines = [f"  {kind}: {describe_kind(kind).meaning}" for kind in departure.kinds]
     lines.append("  metrics: single numbers, such as accuracy and loss on the silo's data")
     if registry.bind(spec).models.personal is not None:

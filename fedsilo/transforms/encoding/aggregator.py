@@ -46,6 +46,8 @@ class EncodedBroadcast(AggregatorSide):
         exchange, broadcast = received.exchange, received.broadcast
         # A model takes time and memory: it is decoded once, where somebody asks for it.
         handed_out = cache(lambda: self._handed_out(exchange, broadcast()))
+        if self._download is not None:
+            received = replace(received, broadcast=lambda: _plain(broadcast()))
         if self._lossy:
             received = replace(received, saw=lambda: handed_out()[0])
         if not self._upload or not self._sent_as_parts(exchange, broadcast()):
@@ -81,3 +83,12 @@ class EncodedBroadcast(AggregatorSide):
 
     def _contract(self, exchange: Exchange, given: Assignment) -> Contract:
         return self._place.contract(exchange.phase.step, given.settings)
+
+
+def _plain(broadcast: Broadcast) -> Broadcast:
+    """The broadcast as it was before it was encoded."""
+    given = {
+        silo: replace(each, trees={name: tree.removeprefix(PREFIX) for name, tree in each.trees.items()})
+        for silo, each in broadcast.assignments.items()
+    }
+    return replace(broadcast, assignments=given)

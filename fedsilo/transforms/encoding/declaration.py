@@ -6,8 +6,8 @@ from typing import Self
 
 from fedsilo.encodings.registry import with_encoding
 from fedsilo.methods.method import Method
-from fedsilo.transforms.encoding.learned import learned_names
 from fedsilo.transforms.encoding.names import PREFIX
+from fedsilo.transforms.learned import learned_names
 from fedsilo.transforms.transform import Aggregator, AggregatorSide, TrainerSide, Transform
 from fedsilo.wire import Contract
 

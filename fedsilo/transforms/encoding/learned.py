@@ -1,30 +1,13 @@
-"""Which tensors of a model may lose precision on their way."""
+"""What a task hands out as the job says."""
 
 from __future__ import annotations
 
-from fedsilo.methods.building_blocks.buffers import is_statistic
+from fedsilo.transforms.learned import is_learned, learned_names
 from fedsilo.wire import Contract, ModelSignature
 
 
 def learned_tensors(signature: ModelSignature, contract: Contract) -> dict[str, tuple[int, ...]]:
     """Names and shapes of the tensors that a task of this contract hands out as the job says."""
-    own = {t.name: t.shape for t in signature.tensors if _is_learned(t.name, t.dtype)}
+    own = {t.name: t.shape for t in signature.tensors if is_learned(t.name, t.dtype)}
     learned = learned_names(contract)
     return own | {block.name: block.shape for block in contract.tensors if block.name in learned}
-
-
-def learned_names(contract: Contract) -> frozenset[str]:
-    """Tensors of the model that every update has; one of a class may be left out, and is held to its examples."""
-    return frozenset(
-        block.name
-        for block in contract.tensors
-        if block.kind == "model" and block.label is None and _is_learned(block.name, block.dtype)
-    )
-
-
-def _is_learned(name: str, dtype: str) -> bool:
-    """Whether a tensor of a model may lose precision on its way.
-
-    BatchNorm's statistics may not: a variance that is off by an error of others could become negative.
-    """
-    return dtype == "float32" and not is_statistic(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from pydantic import ValidationError
@@ -12,11 +13,16 @@ from fedsilo.api.job import FederatedJob
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.messages import faults_of
 from fedsilo.api.observed import Object
+from fedsilo.api.text import comma_separated
 from fedsilo.methods import registry
+from fedsilo.transforms.third_party import registry as transforms
 from fedsilo.validation import registry_faults
 from fedsilo_operator.objects import FEDERATED_JOB
 
 METHOD = "spec.method.name"
+
+INSTALLED = re.compile(r"spec\.method\.name|spec\.transforms\[\d+\]\.name")
+"""Fields of which another image may know what this operator does not."""
 
 
 @dataclass(frozen=True)
@@ -55,16 +61,22 @@ def faults(job: FederatedJob) -> list[Fault]:
     """Faults that only a change of the spec could mend; those of a Silo are for its admission to find."""
     federation = JobManifest("", job, ())
     found = registry_faults(federation) + [federation.fault(job, *finding) for finding in contradictions(job)]
-    return [fault for fault in found if fault.path != METHOD]
+    return [fault for fault in found if not INSTALLED.fullmatch(fault.path)]
 
 
 def is_known(job: FederatedJob) -> bool:
-    """Whether this operator has the job's method; another image may have one that it lacks."""
-    return not any(fault.path == METHOD for fault in registry_faults(JobManifest("", job, ())))
+    """Whether this operator has the job's method and transforms; another image may have what it lacks."""
+    return not any(INSTALLED.fullmatch(fault.path) for fault in registry_faults(JobManifest("", job, ())))
 
 
 def unverified(job: FederatedJob) -> str:
-    """What a person should know about a method that the operator does not have."""
+    """What a person should know about a method, or transforms, that the operator does not have."""
+    if job.spec.method.name in registry.names() and (others := transforms.missing(job.spec)):
+        return (
+            f"Of spec.transforms, {comma_separated(others)} is not installed in this operator. The images of"
+            " aggregator, guards and trainers decide whether it can run; if that is not meant, correct spec.transforms"
+            " in a new job."
+        )
     name = job.spec.method.name
     known = ", ".join(registry.names())
     return (

@@ -22,6 +22,10 @@ from tests.paths import ROOT
 from tests.terminal import Terminal
 from tests.unit.test_public_surface import imported
 
+# Nothing is fetched, and the environment of the tests stays as it is.
+OPTIONS = "--offline --no-cache --no-deps --no-build-isolation --target own"
+UV = f"{sys.executable} -m uv pip install --python {sys.executable} {OPTIONS}"
+
 NOTEBOOK = ROOT / "docs" / "guides" / "from-a-notebook.ipynb"
 
 
@@ -48,16 +52,31 @@ def test_a_method_of_ones_own_is_installed_and_compared(terminal: Terminal) -> N
     _shorten(terminal.folder, fraction=0.5)
     shutil.copytree(example, terminal.folder / "examples" / "own-method")  # building leaves files there
     install, describe, sweep = terminal.commands
-    # Nothing is fetched, and the environment of the tests stays as it is.
-    options = "--offline --no-cache --no-deps --no-build-isolation --target own"
-    uv = f"{sys.executable} -m uv pip install --python {sys.executable} {options}"
-    terminal.type(install, {"pip install": uv})
+    terminal.type(install, {"pip install": UV})
     terminal.environment["PYTHONPATH"] = "own"
     assert terminal.type(describe).startswith("clipped: Averaging of clipped changes")
     said = terminal.type(sweep).splitlines()
     assert [line.split()[1:3] for line in said[-3:-1]] == [['"fedavg"}', "3"], ['"clipped"}', "3"]]
     first, other = (line.split()[3:6] for line in said[-3:-1])
     assert first != other, "a round of FedAvg clips nothing"
+
+
+@runs("docs/guides/own-transform.md")
+def test_a_transform_of_ones_own_is_installed_and_run_in_every_way(terminal: Terminal) -> None:
+    page, example = "docs/guides/own-transform.md", ROOT / "examples" / "own-transform"
+    assert blocks(page, "python") == [(example / "signs.py").read_text()]
+    assert blocks(page, "toml")[0] in (example / "pyproject.toml").read_text()
+    (terminal.folder / "examples").unlink()
+    shutil.copytree(example, terminal.folder / "examples" / "own-transform")  # building leaves files there
+    install, describe, simulate, run, verify = terminal.commands
+    terminal.type(install, {"pip install": UV})
+    also = [terminal.environment["PYTHONPATH"]] if "PYTHONPATH" in terminal.environment else []
+    terminal.environment["PYTHONPATH"] = os.pathsep.join([str(terminal.folder / "own"), *also])
+    rows = [line.split() for line in terminal.type(describe).splitlines()]
+    assert [row[3] for row in rows if row[:2] == ["train", "train"]] == ["618"]
+    digests = [terminal.type(command).splitlines()[-1] for command in (simulate, run)]
+    assert digests[0] == digests[1]
+    assert "replayed: " in terminal.type(verify)
 
 
 def _shorten(folder: Path, fraction: float = 0.1) -> None:

@@ -193,6 +193,13 @@ def test_what_is_decided_on_is_described() -> None:
     assert "\n\n".join(shown) == GOLDEN.read_text().rstrip("\n")
 
 
+def test_what_transforms_leave_of_a_model_is_named_and_not_invented() -> None:
+    asked = agent("north", spec={"transforms": [{"name": "signs"}]})
+    text = describe(asked, frozen_spec(asked), None)
+    assert "\ntransforms  signs\n" in text
+    assert "not known here: transform signs is not installed; the guard holds to policy.payloadKinds" in text
+
+
 def with_members(key: str = "A") -> dict[str, Any]:
     """A job in which silos know each other's keys."""
     found = agent("north", spec={"aggregation": {"secure": True}})

@@ -206,6 +206,9 @@ def test_a_job_with_secure_aggregation_receives_sums() -> None:
 def test_what_an_unknown_method_receives_is_not_invented() -> None:
     for spec in (SPEC | {"method": {"name": "elsewhere"}}, {"method": {"name": "elsewhere"}}, {}):
         assert contract(spec, 5).keys() == {"unknown"}
+    assert contract(SPEC | {"transforms": [{"name": "signs"}]}, 5) == {
+        "unknown": "The transform signs is not installed here, so what it receives cannot be told."
+    }
 
 
 words = st.text(max_size=20)

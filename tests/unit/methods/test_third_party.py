@@ -13,6 +13,7 @@ import pytest
 
 from fedsilo.cli.main import main
 from fedsilo.methods import registry
+from tests.installed import install
 from tests.paths import ROOT
 
 PLUGIN = ROOT / "tests" / "plugins" / "fedsilo_median"
@@ -24,33 +25,7 @@ MANIFEST = ROOT / "tests" / "plugins" / "median.yaml"
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder into which the package was installed, without any network."""
-    folder = tmp_path_factory.mktemp("packages")
-    source = folder / "source"
-    source.mkdir()
-    for path in PLUGIN.iterdir():  # a copy, since building leaves files beside the source
-        if path.is_file():
-            (source / path.name).write_bytes(path.read_bytes())
-    command = [
-        sys.executable,
-        "-m",
-        "uv",
-        "pip",
-        "install",
-        "--quiet",
-        "--offline",
-        "--no-cache",
-        "--no-deps",
-    ]
-    command += [
-        "--no-build-isolation",
-        "--python",
-        sys.executable,
-        "--target",
-        str(folder / "site"),
-        str(source),
-    ]
-    subprocess.run(command, check=True, timeout=120)
-    return folder / "site"
+    return install(PLUGIN, tmp_path_factory.mktemp("packages"))
 
 
 @pytest.fixture

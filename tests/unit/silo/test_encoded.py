@@ -15,8 +15,8 @@ from fedsilo.errors import MethodError, PolicyRefused, Problem
 from fedsilo.learning.models import build_model, signature
 from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.state import State, Tree
-from fedsilo.transforms.encoding.learned import learned_names
 from fedsilo.transforms.encoding.trainer import PHASE, RESIDUAL, encoded
+from fedsilo.transforms.learned import learned_names
 from fedsilo.transforms.plan import JobPlan
 from fedsilo.wire import Contract, ExpectedBlock, open_update
 from tests.federate import bound, job_spec, local_silos, model_of, open_engine, runners, skewed

@@ -218,6 +218,14 @@ def test_an_unknown_method_is_for_the_aggregator_to_judge() -> None:
     assert harness.phase() == "Starting"
 
 
+def test_a_transform_that_the_operator_lacks_is_for_the_images_of_the_job_to_judge() -> None:
+    harness = JobHarness(manifest(transforms=[{"name": "signs"}])).started()
+    status, reason, message = harness.condition("Accepted") or ("", "", "")
+    assert (status, reason) == ("Unknown", "Unverified")
+    assert message.startswith("Of spec.transforms, signs is not installed in this operator. ")
+    assert harness.phase() == "Starting"
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

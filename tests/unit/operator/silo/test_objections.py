@@ -298,6 +298,10 @@ def test_every_field_of_a_proposal_is_in_its_digest(name: str) -> None:
             (job(method={"name": "mystery"}),),
             "Method mystery is not known here: the guard decides what it may send.",
         ),
+        (
+            (job(transforms=[{"name": "mystery"}]),),
+            "Transform mystery is not known here: the guard decides what it may send.",
+        ),
     ],
 )
 def test_an_admission_states_what_holds(edits: tuple[Edit, ...], words: str) -> None:

@@ -1,0 +1,26 @@
+"""Calls of code of another package, whose errors are its author's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+
+from fedsilo.errors import FedsiloError, MethodError
+
+T = TypeVar("T")
+
+
+def called(transform: str, verb: str, call: Callable[[], T]) -> T:
+    """What code of a package returns.
+
+    :raises MethodError: when it fails.
+    """
+    try:
+        with np.errstate(all="ignore"):  # of numbers of which whoever checks them says that they are none
+            return call()
+    except FedsiloError:
+        raise
+    except Exception as error:
+        raise MethodError(f"transform {transform}: {verb} failed: {type(error).__name__}: {error}") from error

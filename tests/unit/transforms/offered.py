@@ -1,0 +1,108 @@
+"""Transforms as packages offer them, good ones and others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.metadata import EntryPoint
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from fedsilo.transforms.third_party import registry
+from fedsilo.transforms.third_party.interface import Beside, TransformConfig, UpdateTransform
+from fedsilo.wire import TensorSpec
+
+Tree = dict[str, np.ndarray]
+Tensors = Mapping[str, np.ndarray]
+
+
+class Halves(UpdateTransform):
+    """Sends the change of each tensor in half precision."""
+
+    name = "halves"
+    title = "Half precision"
+
+    def sends(self, model: Sequence[TensorSpec]) -> Sequence[TensorSpec]:
+        return [TensorSpec(spec.name, spec.shape, "float16") for spec in model]
+
+    def encode(self, model: Tensors, base: Tensors, kept: Tensors) -> tuple[Tree, Tree]:
+        return {name: np.asarray(model[name] - base[name], np.float16) for name in model}, {}
+
+    def decode(self, sent: Tensors, base: Tensors) -> Tree:
+        return {name: base[name] + sent[name] for name in base}
+
+
+class Damped(Halves):
+    """Sends a model that has changed by half as much, as a model."""
+
+    name = "damped"
+
+    def sends(self, model: Sequence[TensorSpec]) -> Sequence[TensorSpec]:
+        return model
+
+    def encode(self, model: Tensors, base: Tensors, kept: Tensors) -> tuple[Tree, Tree]:
+        return {name: base[name] + (model[name] - base[name]) / 2 for name in model}, {}
+
+    def decode(self, sent: Tensors, base: Tensors) -> Tree:
+        return dict(sent)
+
+
+class MadeForMore(Halves):
+    """Says that it goes with all that a transform can go with."""
+
+    name = "for-more"
+    goes_with: ClassVar[frozenset[Beside]] = frozenset(
+        {"spec.aggregation.rule", "spec.privacy.differentialPrivacy"}
+    )
+
+
+class Keeping(Halves):
+    """Adds what rounding leaves out to the next update."""
+
+    name = "keeping"
+
+    def encode(self, model: Tensors, base: Tensors, kept: Tensors) -> tuple[Tree, Tree]:
+        wanted = {name: model[name] - base[name] + kept.get(name, np.float32(0)) for name in model}
+        sent = {name: np.asarray(change, np.float16) for name, change in wanted.items()}
+        return sent, {name: wanted[name] - sent[name] for name in sent}
+
+
+class Misnamed(Halves):
+    """Has another name than its entry point."""
+
+    name = "other"
+
+
+class WithSettings(Halves):
+    """Has a setting without a default."""
+
+    class Config(TransformConfig):
+        size: int
+
+    name = "with-settings"
+
+
+class Unfinished(UpdateTransform):
+    """Defines nothing."""
+
+
+OFFERED = {
+    "halves": "Halves",
+    "damped": "Damped",
+    "for-more": "MadeForMore",
+    "keeping": "Keeping",
+    "misnamed": "Misnamed",
+    "with-settings": "WithSettings",
+    "unfinished": "Unfinished",
+    "no-transform": "Tree",
+    "absent": "Absent",
+}
+
+
+def offer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have them found, as if their packages were installed, and one whose name no manifest can have."""
+    points = [EntryPoint(name, f"{__name__}:{value}", registry.GROUP) for name, value in OFFERED.items()]
+    points.append(EntryPoint("a b", "nonsense", registry.GROUP))
+    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+    monkeypatch.setattr(registry, "_entry_points", registry._entry_points.__wrapped__)
