@@ -24,7 +24,7 @@ from typing import Any
 
 from fedsilo.engine.committed_lines import CommittedLines
 from fedsilo.errors import FileDamaged, WorkdirConflict
-from fedsilo.files.durable import RESTORE, make_own_directory, remove, require_content
+from fedsilo.files.durable import RESTORE, make_own_directory, remove, require_content, sync_directory
 from fedsilo.files.json_files import Fields, read_with_digest, write_with_digest
 from fedsilo.methods.state import State
 
@@ -92,6 +92,8 @@ class JobStore:
         """
         for directory in (self.blobs, self._open):
             make_own_directory(directory)
+        # An earlier process may have died between a rename and this: what is read here counts from now on.
+        sync_directory(self.directory)
         identity = {"job": job, "specDigest": digest}
         path = self.directory / "job.json"
         found = read_with_digest(path, fields={"job": str, "specDigest": str})

@@ -25,7 +25,15 @@ from fedsilo.methods.method import Method
 from fedsilo.methods.schedule import participants
 from fedsilo.methods.state import Scalar, State
 from fedsilo.transforms.plan import JobPlan
-from fedsilo.transforms.transform import Aggregator, AggregatorSide, Broadcast, Received, Signers, Unfinished
+from fedsilo.transforms.transform import (
+    Aggregator,
+    AggregatorSide,
+    Broadcast,
+    Received,
+    Signers,
+    Unfinished,
+    acting,
+)
 from fedsilo.updates.figures import mean_metrics, public_metrics
 from fedsilo.updates.folded import FoldedUpdates
 from fedsilo.wire import Contract
@@ -133,7 +141,7 @@ class Workflow:
             broadcast = self._sides[owner].assign(state, exchange, silos)
         else:
             broadcast = Broadcast(state, self._half.assign(state, exchange, silos))
-        for side in self._outside(exchange):
+        for side in self._outside(exchange, "send"):
             broadcast = side.send(exchange, broadcast)
         return broadcast
 
@@ -145,7 +153,7 @@ class Workflow:
         :param broadcast: what `assign` gave for the exchange.
         """
         received, whole = Received(state, exchange, updates, lambda: broadcast), exchange.of or exchange
-        for side in reversed(self._outside(whole)):
+        for side in reversed(self._outside(whole, "receive")):
             passed = side.receive(received)
             if isinstance(passed, Unfinished):
                 return passed.state, {}
@@ -198,8 +206,10 @@ class Workflow:
         after = position + 1
         return after == len(self.exchanges) or self.exchanges[after].round != self.exchanges[position].round
 
-    def _outside(self, exchange: Exchange) -> list[AggregatorSide]:
-        return [self._sides[each] for each in self.plan.outside(exchange.phase.step)]
+    def _outside(self, exchange: Exchange, verb: str) -> list[AggregatorSide]:
+        """Those of the transforms that an exchange passes which have this to do at the aggregator."""
+        sides = [self._sides[each] for each in self.plan.outside(exchange.phase.step)]
+        return acting(sides, AggregatorSide, verb)
 
     def _again(self, state: State, exchange: Exchange, silos: Sequence[str]) -> Callable[[], Broadcast]:
         return lambda: self.assign(state, exchange, silos)

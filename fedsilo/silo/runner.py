@@ -14,7 +14,7 @@ from fedsilo.methods.method import Method
 from fedsilo.methods.state import State
 from fedsilo.silo.context import LocalContext
 from fedsilo.transforms.plan import JobPlan
-from fedsilo.transforms.transform import TrainerSide, Work
+from fedsilo.transforms.transform import TrainerSide, Work, acting
 
 
 class TaskRunner:
@@ -66,7 +66,7 @@ class TaskRunner:
         """
         contract = partial(self._plan.contract, task.step, self.context.signature, task.settings)
         work = Work(self.context, task, private, contract, self._plan.owns)
-        for side in reversed(self._outside(task.step)):
+        for side in reversed(self._outside(task.step, "unpack")):
             work = side.unpack(work)
         return work
 
@@ -77,7 +77,7 @@ class TaskRunner:
         """
         if reply.private is not None:
             reply = replace(reply, private=self._plan.with_kept(work.private, reply.private))
-        for side in self._outside(work.task.step):
+        for side in self._outside(work.task.step, "pack"):
             reply = side.pack(work, reply)
         return reply
 
@@ -97,5 +97,6 @@ class TaskRunner:
             raise MethodError(f"step {work.task.step!r} of method {name} returned no Reply")
         return reply
 
-    def _outside(self, step: str) -> list[TrainerSide]:
-        return [self._sides[each] for each in self._plan.outside(step)]
+    def _outside(self, step: str, verb: str) -> list[TrainerSide]:
+        """Those of the transforms that a step passes which have this to do in a trainer."""
+        return acting([self._sides[each] for each in self._plan.outside(step)], TrainerSide, verb)

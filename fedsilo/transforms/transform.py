@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from fedsilo.api.faults import Finding
 from fedsilo.methods.interface import Assignment, Exchange, Reply, SiloTask, Snapshot, Step
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from fedsilo.learning.metrics.confusion import Figures
+
+Side = TypeVar("Side")
 
 History = Sequence[Mapping[str, Any]]
 """Records of the complete rounds."""
@@ -315,3 +317,11 @@ class TrainerSide:
     def pack(self, work: Work, reply: Reply) -> Reply:
         """A reply on its way out; its private state is what the silo keeps, of which the transform sets its own."""
         return reply
+
+
+def acting(sides: Sequence[Side], kind: type[Side], verb: str) -> list[Side]:
+    """The sides that do something in a verb, so that a job pays for nothing else.
+
+    :param kind: whose verb does nothing.
+    """
+    return [side for side in sides if getattr(type(side), verb) is not getattr(kind, verb)]

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from fedsilo.errors import FedsiloError
-from fedsilo.files.durable import unlink
+from fedsilo.files.durable import sync_directory, unlink
 from fedsilo.silo.ledger_head import LedgerHead
 from fedsilo.silo.release import ReleaseRules
 from fedsilo.transforms.guard import MODEL, GuardSide, Messages
@@ -58,6 +58,11 @@ class Answering:
 
     async def begin(self) -> None:
         """Do what has to be done when a guard starts."""
+        for directory in (self._volume.guard, self._volume.sums):
+            if directory.is_dir():
+                sync_directory(
+                    directory
+                )  # an earlier guard may have died between the rename of a secret and this
         await asyncio.to_thread(self._charging.begin, self._audit.record.ledger)
 
     async def prepare(self, verified: VerifiedTask, contract: Contract) -> PreparedAnswer:

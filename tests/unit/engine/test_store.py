@@ -50,6 +50,29 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     return outcome(federate(tmp_path_factory.mktemp("undisturbed"), SPEC, synthetic_runners(SPEC)))
 
 
+def test_what_a_restart_finds_is_on_the_disk_before_anything_follows_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that died after a rename has not flushed the folder; a power cut would take the rename back."""
+    silos = local_silos(tmp_path / "silos", synthetic_runners(SPEC))
+    engine = open_engine(tmp_path / "aggregator", SPEC)
+    task = engine.task(silos[0].reference)
+    assert task is not None
+    silos[0].answer(engine)
+    assert engine.current is not None
+    steps: list[tuple[str, str]] = []
+
+    def note(step: DiskStep, perform: Callable[[], None]) -> None:
+        steps.append((step.operation, str(step.path.relative_to(tmp_path / "aggregator"))))
+        perform()
+
+    monkeypatch.setattr(durable, "intercept", note)
+    again = open_engine(tmp_path / "aggregator", SPEC)
+    assert again.current is not None
+    assert steps[0] == ("sync-directory", ".")
+    assert ("sync-directory", str(again.current.directory.relative_to(tmp_path / "aggregator"))) in steps
+
+
 def test_killed_at_any_flush_the_job_ends_with_the_same_bytes(tmp_path: Path, undisturbed: Outcome) -> None:
     directory, copies = tmp_path / "aggregator", list[Path]()
 

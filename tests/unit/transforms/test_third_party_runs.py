@@ -39,6 +39,8 @@ JOBS: dict[str, dict[str, Any]] = {
     "statistics of batches, and parts of a model": {
         "transforms": ["halves"],
         "model": CONVOLUTIONS | {"parameters": {"local": ["*running_*", "*.num_batches_tracked"]}},
+        "evaluation": {"testDataset": None},
+        "data": {"validationFraction": 0.2},
     },
     "statistics of batches that are shared": {"transforms": ["keeping"], "model": CONVOLUTIONS},
     "a method with states of its own": {"transforms": ["halves"], "method": {"name": "feddyn"}},
