@@ -51,13 +51,13 @@ vectors: setup  ## write the wire format's test vectors anew
 	@$(BIN)/python -m tests.vectors.make
 
 reference: setup  ## write the generated parts of docs/manifests.md, methods.md, combinations.md and images anew
-	@$(BIN)/python -m fedsilo.api.reference docs/manifests.md
-	@$(BIN)/python -m fedsilo.cli.method_pages docs/methods.md
-	@$(BIN)/python -m fedsilo.cli.combination_pages docs/combinations.md
+	@$(BIN)/python -m hack.reference docs/manifests.md
+	@$(BIN)/python -m hack.method_pages docs/methods.md
+	@$(BIN)/python -m hack.combination_pages docs/combinations.md
 	@$(BIN)/python -m hack.connections docs/images/connections.svg
 
 crds: setup  ## write manifests/crds/ anew
-	@$(BIN)/python -m fedsilo.api.crds manifests/crds/
+	@$(BIN)/python -m hack.crds manifests/crds/
 
 charts: setup  ## write anew what the charts share with manifests/ and models, and their READMEs
 	@$(BIN)/python -m charts.generate

@@ -14,8 +14,8 @@ from pydantic import BaseModel, ValidationError
 
 from fedsilo.api.allowed_imports import looking_at, running
 from fedsilo.api.job import FederatedJobSpec
-from fedsilo.api.reference import type_text
 from fedsilo.api.text import comma_separated, counted
+from fedsilo.api.type_text import type_text
 from fedsilo.cli.allow_import import add_allow_import
 from fedsilo.cli.columns import columns
 from fedsilo.errors import FedsiloError, ImportNotAllowed, ManifestInvalid

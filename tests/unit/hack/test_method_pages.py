@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedsilo.cli.method_pages import MARKER, main, sections
 from fedsilo.methods import registry
+from hack.method_pages import MARKER, main, sections
 from tests.paths import ROOT
 
 PAGE = ROOT / "docs" / "methods.md"

@@ -1,6 +1,6 @@
 """The generated part of docs/methods.md: what `fedsilo methods NAME` prints about every built-in method.
 
-python -m fedsilo.cli.method_pages docs/methods.md
+python -m hack.method_pages docs/methods.md
 """
 
 from __future__ import annotations

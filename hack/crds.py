@@ -1,4 +1,4 @@
-"""The CustomResourceDefinitions, made from the models: `python -m fedsilo.api.crds manifests/crds/`.
+"""The CustomResourceDefinitions, made from the models: `python -m hack.crds manifests/crds/`.
 
 The models give the schemas; what is written here is what `kubectl get` shows.
 """
@@ -16,11 +16,11 @@ from pydantic import BaseModel
 from fedsilo.api.agent import SiloAgent, SiloAgentStatus
 from fedsilo.api.common import API_VERSION, Metadata
 from fedsilo.api.job import FederatedJob
-from fedsilo.api.rules import name_rules
 from fedsilo.api.silo import Silo
 from fedsilo.api.silo_status import SiloStatus
 from fedsilo.api.status import FederatedJobStatus
-from fedsilo.api.structural import Schema, structural, without_defaults
+from hack.crd_rules import name_rules
+from hack.crd_schemas import Schema, structural, without_defaults
 
 HEADER: Final = "# Written by `make crds` from fedsilo.api; not by hand.\n"
 GROUP, VERSION = API_VERSION.split("/")

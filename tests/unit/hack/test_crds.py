@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from fedsilo.api.crds import RESOURCES, Resource, definition, files, main
 from fedsilo.api.job import ParticipationSpec
-from fedsilo.api.rules import RULES, SAMPLED, choice
-from fedsilo.api.structural import structural
 from fedsilo.api.training import TrainingSpec
+from hack.crd_rules import RULES, SAMPLED, choice
+from hack.crd_schemas import structural
+from hack.crds import RESOURCES, Resource, definition, files, main
 from tests.paths import ROOT
 from tests.unit.api.manifests import DIGITS
 

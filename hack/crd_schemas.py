@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from fedsilo.api.rules import PATTERN_RULES, RULES, choice, key_length
+from hack.crd_rules import PATTERN_RULES, RULES, choice, key_length
 
 Schema = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""Tables of every field, made from the models: `python -m fedsilo.api.reference docs/manifests.md`.
+"""Tables of every field, made from the models: `python -m hack.reference docs/manifests.md`.
 
 Everything in that page after the marker is written here, so that the page cannot say what the models do not.
 """
@@ -14,16 +14,14 @@ from typing import Any
 from pydantic import BaseModel
 
 from fedsilo.api.agent import SiloAgent, SiloAgentStatus
-from fedsilo.api.common import DURATION, FORMATS, QUANTITY, TIME
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.silo import Silo
 from fedsilo.api.status import FederatedJobStatus
+from fedsilo.api.type_text import type_text
 
-MARKER = "<!-- Below this line: python -m fedsilo.api.reference docs/manifests.md -->"
+MARKER = "<!-- Below this line: python -m hack.reference docs/manifests.md -->"
 
 _KINDS: tuple[type[BaseModel], ...] = (FederatedJob, FederatedJobStatus, Silo, SiloAgent, SiloAgentStatus)
-_PATTERN_TEXTS = FORMATS | {DURATION: "duration such as `1h30m`", QUANTITY: "amount such as `10Gi`"}
-_PATTERN_TEXTS |= {TIME: "time (RFC 3339) such as `2026-07-01T00:00:00Z`"}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -78,52 +76,6 @@ def _default(content: dict[str, Any]) -> str:
     if default is None and "default" not in content:
         return "`{}`"  # the only factories are those of empty mappings
     return f"`{json.dumps(default)}`"
-
-
-def type_text(content: dict[str, Any]) -> str:
-    """What may stand in a field, from its JSON schema, in Markdown."""
-    if content.get("pattern") in _PATTERN_TEXTS:
-        return _PATTERN_TEXTS[content["pattern"]]
-    if "x-type" in content:
-        return str(content["x-type"])
-    if "anyOf" in content:
-        return " or ".join(type_text(choice) for choice in content["anyOf"])
-    if "$ref" in content:
-        name = content["$ref"].rpartition("/")[2]
-        return f"[{name}](#{name.lower()})"
-    if "const" in content or "enum" in content:
-        return ", ".join(f"`{choice}`" for choice in content.get("enum", [content.get("const")]))
-    match content["type"]:
-        case "array":
-            length = _between(content, "minItems", "maxItems")
-            return f"list{' of ' if length else ''}{length}: {type_text(content['items'])}"
-        case "object":
-            values = content.get("additionalProperties")
-            return f"mapping to {type_text(values)}" if isinstance(values, dict) else "mapping"
-        case "integer" | "number" as number:
-            bounds = (_between(content, "minimum", "maximum"), *_strictly(content))
-            return " ".join((number, *(bound for bound in bounds if bound)))
-        case "string":
-            length = _between(content, "minLength", "maxLength")
-            return f"string of {length} characters" if length else "string"
-        case other:
-            return str(other)
-
-
-def _between(content: dict[str, Any], low: str, high: str) -> str:
-    least, most = (content.get(low), content.get(high))
-    if least is not None and most is not None:
-        return f"{least:.16g} to {most:.16g}"
-    if least is not None:
-        return f"at least {least:.16g}"
-    return f"at most {most:.16g}" if most is not None else ""
-
-
-def _strictly(content: dict[str, Any]) -> Iterator[str]:
-    if "exclusiveMinimum" in content:
-        yield f"above {content['exclusiveMinimum']:g}"
-    if "exclusiveMaximum" in content:
-        yield f"below {content['exclusiveMaximum']:g}"
 
 
 if __name__ == "__main__":

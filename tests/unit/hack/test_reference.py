@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedsilo.api.reference import MARKER, main, tables
+from hack.reference import MARKER, main, tables
 from tests.paths import ROOT
 
 PAGE = ROOT / "docs" / "manifests.md"
 
 
 def test_page_is_not_stale() -> None:
-    command = "python -m fedsilo.api.reference docs/manifests.md"
+    command = "python -m hack.reference docs/manifests.md"
     assert PAGE.read_text().partition(MARKER)[2] == "\n" + tables(), (
         f"docs/manifests.md is stale: run {command}"
     )
