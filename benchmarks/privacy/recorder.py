@@ -17,7 +17,7 @@ import numpy as np
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from dp_accounting.pld import PLDAccountant
 
-from fedsilo.learning.poisson_sampling import PoissonSampling
+from fedsilo.learning.private_training import PoissonSampling
 from fedsilo.silo.secret import Secret
 
 GRID = 5e-5

@@ -1,8 +1,10 @@
 """Local training by DP-SGD: each example's gradient is clipped, and the sum of a sample of them gets noise.
 
 Abadi et al., "Deep Learning with Differential Privacy", CCS 2016, Algorithm 1. A batch is a Poisson sample: every
-example, or person with one example, is in it with probability B / n, independently of all others. What the optimiser
-does with the noisy gradient (momentum, weight decay, clipping) reveals nothing more.
+example, or person with one example, is in it with probability B / n, independently of all others. Of a person in
+the batch one example is drawn, each with the same probability, so that the person adds one gradient to the step,
+however many examples there are. What the optimiser does with the noisy gradient (momentum, weight decay, clipping)
+reveals nothing more.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import torch
@@ -19,7 +22,6 @@ from fedsilo.errors import MethodError
 from fedsilo.learning.divergence import require_finite
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.gradients import Loss
-from fedsilo.learning.poisson_sampling import PoissonSampling
 from fedsilo.learning.single_gradients import TRIED, SingleGradients, clipped_sum
 from fedsilo.learning.training import LocalTraining, TrainingReport, optimizer_of, seeded, steps_of
 from fedsilo.privacy.mechanism import Mechanism
@@ -112,3 +114,39 @@ def _set_noisy(
     for parameter, total in zip(trained, sums, strict=True):
         noise = torch.as_tensor(np.asarray(privacy.random.normal(0, privacy.deviation, total.shape)))
         parameter.grad = ((total.double() + noise.to(total.device)) / batch).to(parameter.dtype)
+
+
+@dataclass(frozen=True)
+class PoissonSampling:
+    """The records of some examples.
+
+    :param order: (n,): places of the examples, those of one record after the other.
+    :param starts: (records,): where in `order` each record begins.
+    :param sizes: (records,): how many examples each has.
+    """
+
+    order: np.ndarray
+    starts: np.ndarray
+    sizes: np.ndarray
+
+    @classmethod
+    def of(cls, examples: Examples) -> Self:
+        """Persons where the examples have them, otherwise the examples themselves."""
+        if examples.persons is None:
+            places = np.arange(len(examples))
+            return cls(places, places, np.ones_like(places))
+        _, starts, sizes = np.unique(np.sort(examples.persons), return_index=True, return_counts=True)
+        return cls(np.argsort(examples.persons, kind="stable"), starts, sizes)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def draw(self, sampling: float, random: np.random.Generator) -> np.ndarray:
+        """Places of a batch's examples.
+
+        :param sampling: probability with which a record is in it.
+        """
+        records = np.flatnonzero(random.random(len(self)) < sampling)
+        if len(self) == len(self.order):
+            return np.asarray(self.order[records])
+        return np.asarray(self.order[self.starts[records] + random.integers(0, self.sizes[records])])

@@ -2,22 +2,25 @@
 
 Everything that the aggregator computed is computed again from the specification and the updates: the first state, what
 each silo was to be asked, the contract of each update, each fold, and the file of the model. Sums depend on hardware
-and build (docs/architecture.md, Determinism): a difference that nobody made shows on another kind of machine.
+and build (docs/architecture.md, Determinism): a difference that nobody made shows on another kind of machine. The
+files of a public dataset lie where a person says, whatever the document names.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from fedsilo.api.messages import shown
 from fedsilo.engine.context import JobContext
 from fedsilo.engine.exchange import check_update
 from fedsilo.engine.provenance import StateDigests, digests_of, update_files
+from fedsilo.engine.public_dataset import PublicDataset
 from fedsilo.engine.workflow import Workflow
-from fedsilo.errors import FileDamaged, JobFailed, Problem, ProvenanceInvalid
+from fedsilo.errors import FileDamaged, JobFailed, ManifestInvalid, Problem, ProvenanceInvalid
 from fedsilo.files.digests import short
 from fedsilo.files.durable import require_content
 from fedsilo.learning.devices import prepare_torch
@@ -30,7 +33,6 @@ from fedsilo.verification.chain import AGAIN, VerifiedChain, VerifiedExchange
 from fedsilo.verification.job import VerifiedJob
 from fedsilo.verification.lines import names_of_updates
 from fedsilo.verification.place import Place
-from fedsilo.verification.public_files import public_dataset
 from fedsilo.wire import BlobRef, Expected, write_tensors
 
 OTHER_MACHINE = (
@@ -183,3 +185,54 @@ def _drop_all_but(state: State, blobs: Path) -> None:
     for path in blobs.iterdir():
         if path.name not in keep:
             path.unlink()
+
+
+OPTION = "--data"
+
+WITHOUT_FILES = ("sklearn:", "python:")
+"""How loaders begin that read what is installed, or run code that a person has allowed."""
+
+
+def public_dataset(place: Place, job: VerifiedJob, folder: Path | None) -> PublicDataset | None:
+    """The public dataset of a job, read from files below a folder; None where its method reads none.
+
+    :raises ManifestInvalid: when the specification has no such dataset, names a place outside of the folder, or a
+        download, or no folder is given.
+    """
+    if job.method.public_data is None:
+        return None
+    name = job.spec.aggregation.public_dataset
+    what = f"{place.provenance}: spec.aggregation.publicDataset: {'null' if name is None else name}"
+    held = next((dataset for dataset in job.spec.aggregator.datasets if dataset.name == name), None)
+    if held is None:
+        raise ManifestInvalid(
+            f"{what}: is not among spec.aggregator.datasets, and method {job.method.name} learns from it; no such job "
+            "can have run: ask whoever handed the chain over"
+        )
+    if held.loader.startswith(WITHOUT_FILES):
+        return PublicDataset.of(job.method, Path())
+    if folder is None:
+        raise ManifestInvalid(
+            f"{what}: is read from files; name the directory that they lie in with {OPTION} DIR"
+        )
+    if held.config.get("download"):
+        raise ManifestInvalid(f"{what}: would be downloaded; a document alone lets nothing be fetched")
+    root = folder.resolve()
+    for text in _texts(held.config):
+        if "\0" in text or not (root / text).resolve().is_relative_to(root):
+            raise ManifestInvalid(
+                f"{what}: {text!r}: lies outside of {folder}; name the directory with all its files with {OPTION}"
+            )
+    return PublicDataset.of(job.method, root)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in a configuration, for any of them may be a path."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner)

@@ -11,7 +11,7 @@ import pytest
 
 from fedsilo.api.faults import Fault
 from fedsilo.api.job import FederatedJobSpec
-from fedsilo.cli.combinations import FEATURES, Feature, are_one_field, method_of, refusals, sections_of
+from hack.combinations import FEATURES, Feature, are_one_field, method_of, refusals, sections_of
 from fedsilo.errors import ManifestInvalid
 from fedsilo.methods import registry
 from fedsilo.transforms.conflicts import conflicts_of

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedsilo.api.rules import RULES, Rule
+from hack.crd_rules import RULES, Rule
 from fedsilo.validation import validate
 from tests.unit.operator.job.objects import manifest
 

@@ -11,8 +11,7 @@ from torch import nn
 
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import Model
-from fedsilo.learning.poisson_sampling import PoissonSampling
-from fedsilo.learning.private_training import ExamplePrivacy, fit_privately
+from fedsilo.learning.private_training import ExamplePrivacy, PoissonSampling, fit_privately
 from fedsilo.learning.training import LocalTraining, cross_entropy_loss
 from fedsilo.privacy.mechanism import Mechanism
 

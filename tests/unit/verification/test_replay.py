@@ -24,8 +24,7 @@ from fedsilo.methods.state import State, Tree
 from fedsilo.transforms.transform import Broadcast, Received
 from fedsilo.verification.chain import verify
 from fedsilo.verification.place import find
-from fedsilo.verification.public_files import public_dataset
-from fedsilo.verification.replay import replay
+from fedsilo.verification.replay import public_dataset, replay
 from tests.federate import federate, job_spec, runners, skewed
 from tests.public_examples import balanced
 from tests.unit.engine.synthetic import synthetic_runners

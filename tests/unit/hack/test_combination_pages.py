@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fedsilo.cli.combination_pages import MARKER, main, tables
-from fedsilo.cli.combinations import FEATURES, Feature, are_one_field, method_of, refusals
+from hack.combination_pages import MARKER, main, tables
+from hack.combinations import FEATURES, Feature, are_one_field, method_of, refusals
 from fedsilo.methods import registry
 from fedsilo.transforms.order import ORDER
 from fedsilo.transforms.third_party.declaration import ThirdPartyTransforms

@@ -1,6 +1,6 @@
 """The generated part of docs/combinations.md: what is refused of small jobs that have two features, and why.
 
-python -m fedsilo.cli.combination_pages docs/combinations.md
+python -m hack.combination_pages docs/combinations.md
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from string import ascii_uppercase
 
 from fedsilo.api.faults import Finding
-from fedsilo.cli.combinations import FEATURES, are_one_field, refusals
+from hack.combinations import FEATURES, are_one_field, refusals
 from fedsilo.methods import registry
 
 MARKER = "<!-- Below this line: `make reference`. -->"
