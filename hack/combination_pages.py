@@ -12,8 +12,8 @@ from pathlib import Path
 from string import ascii_uppercase
 
 from fedsilo.api.faults import Finding
-from hack.combinations import FEATURES, are_one_field, refusals
 from fedsilo.methods import registry
+from hack.combinations import FEATURES, are_one_field, refusals
 
 MARKER = "<!-- Below this line: `make reference`. -->"
 

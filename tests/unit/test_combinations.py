@@ -11,13 +11,13 @@ import pytest
 
 from fedsilo.api.faults import Fault
 from fedsilo.api.job import FederatedJobSpec
-from hack.combinations import FEATURES, Feature, are_one_field, method_of, refusals, sections_of
 from fedsilo.errors import ManifestInvalid
 from fedsilo.methods import registry
 from fedsilo.transforms.conflicts import conflicts_of
 from fedsilo.transforms.order import ORDER
 from fedsilo.transforms.plan import JobPlan
 from fedsilo.validation import validate
+from hack.combinations import FEATURES, Feature, are_one_field, method_of, refusals, sections_of
 from tests.unit.agent.scene import Scene
 from tests.unit.operator.job.harness import JobHarness
 from tests.unit.operator.job.objects import JOB_REF, manifest

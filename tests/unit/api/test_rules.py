@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hack.crd_rules import RULES, Rule
 from fedsilo.validation import validate
+from hack.crd_rules import RULES, Rule
 from tests.unit.operator.job.objects import manifest
 
 HELD = {"datasets": [{"name": "held", "loader": "sklearn:digits"}]}

@@ -16,6 +16,8 @@ import pytest
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.engine.store import JobProgress, JobStore
 from fedsilo.errors import WorkdirConflict
+from fedsilo.files import durable
+from fedsilo.files.durable import DiskStep
 from fedsilo.methods.state import State
 from tests.federate import drive, federate, job_spec, local_silos, open_engine
 from tests.unit.engine.synthetic import synthetic_runners

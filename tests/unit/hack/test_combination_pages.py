@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from hack.combination_pages import MARKER, main, tables
-from hack.combinations import FEATURES, Feature, are_one_field, method_of, refusals
 from fedsilo.methods import registry
 from fedsilo.transforms.order import ORDER
 from fedsilo.transforms.third_party.declaration import ThirdPartyTransforms
+from hack.combination_pages import MARKER, main, tables
+from hack.combinations import FEATURES, Feature, are_one_field, method_of, refusals
 from tests.paths import ROOT
 
 PAGE = ROOT / "docs" / "combinations.md"
