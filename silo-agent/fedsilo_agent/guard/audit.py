@@ -2,8 +2,9 @@
 
 Each line carries the digest of the line before it and its own, so that no line can be changed, dropped or inserted
 without breaking the chain. Rewriting everything after a line, or cutting the end off, leaves a chain that
-holds: keep the last digest somewhere else from time to time, as the guard's own log does. A line is on the disk before
-what it describes leaves the silo.
+holds: keep the last digest somewhere else from time to time, as the guard's own log does. What is cut off of the lines
+that were there when the trainer was given its last task is noticed. A line is on the disk before what it describes
+leaves the silo.
 
 The log is also the guard's memory: after a restart it tells what was acknowledged last, which model the trainer
 announced, which initial weights it was handed, and which bytes were signed. No other file has to be trusted for that.
@@ -226,6 +227,11 @@ class AuditLog:
         self._lock = threading.Lock()
         if report is not None:
             report.publish()
+
+    @property
+    def lines(self) -> int:
+        """How many lines it has."""
+        return self._sequence
 
     def write(self, event: str, **facts: Any) -> None:
         """Append one of `EVENTS` durably; from any thread.

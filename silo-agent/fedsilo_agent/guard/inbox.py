@@ -18,8 +18,10 @@ from typing import Any
 from fedsilo.errors import FileDamaged, PolicyRefused
 from fedsilo.files.durable import remove, require_content, unlink
 from fedsilo.files.json_files import Fields, read_with_digest, write_with_digest
+from fedsilo.silo.audit_chain import AuditBroken
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import BlobLink, Task
+from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.client import AggregatorClient
 from fedsilo_agent.guard.task_check import TaskCheck
 
@@ -27,6 +29,9 @@ log = logging.getLogger("fedsilo.guard")
 
 MAX_VOLUME_SHARE = 0.9
 """Part of the volume's free space that a task's blobs may take: the aggregator must not fill the silo's disk."""
+
+AUDIT_LINES = "auditLines"
+"""Field of a task's file: lines of the audit log when the task was given to the trainer."""
 
 _FIELDS: Fields = {"task": str, "step": str, "settings": dict}
 
@@ -41,10 +46,11 @@ class Inbox:
         self._handed_over: set[str] = set()
         self._checked: set[str] = set()
 
-    async def put(self, task: Task, acknowledged: str | None) -> None:
+    async def put(self, task: Task, acknowledged: str | None, audit_lines: int) -> None:
         """Fetch the task's blobs and give it to the trainer.
 
         :param acknowledged: the last task whose update the aggregator has.
+        :param audit_lines: that the audit log has by now.
         :raises PolicyRefused: when its blobs are too large for the volume.
         :raises Problem: when a blob cannot be had.
         :raises OSError: when there is no space now.
@@ -60,7 +66,7 @@ class Inbox:
         for link in missing:
             await self._client.download(link, self._path(link))
             self._checked.add(link.digest)
-        self.write(self.document(task, acknowledged))
+        self.write({**self.document(task, acknowledged), AUDIT_LINES: audit_lines})
 
     def document(self, task: Task, acknowledged: str | None) -> dict[str, Any]:
         """A task as the trainer is told it."""
@@ -84,6 +90,18 @@ class Inbox:
             return read_with_digest(self._volume.task, fields=_FIELDS)
         except FileDamaged:
             return None
+
+    def require_whole(self, audit: AuditLog) -> None:
+        """Check that the audit log has what it had when the last task was given to the trainer.
+
+        :raises AuditBroken: when it has fewer lines.
+        """
+        last = self.last() or {}
+        if audit.lines < (given := last.get(AUDIT_LINES, 0)):
+            raise AuditBroken(
+                f"{audit.path}: has {audit.lines} lines, and had {given} when task {last['task']} was given to the "
+                "trainer; restore it from a backup"
+            )
 
     def take_back(self, is_answered: Callable[[str], bool]) -> None:
         """Withdraw a task that an earlier process gave, if its answer is here, or what it handed out is not whole.

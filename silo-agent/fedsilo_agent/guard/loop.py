@@ -24,7 +24,7 @@ from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.disclosure import Disclosure
 from fedsilo_agent.guard.drops import Drops
 from fedsilo_agent.guard.guarded_job import GuardedJob
-from fedsilo_agent.guard.inbox import Inbox
+from fedsilo_agent.guard.inbox import AUDIT_LINES, Inbox
 from fedsilo_agent.guard.outbox import Outbox
 from fedsilo_agent.guard.task_source import TaskSource, VerifiedTask
 from fedsilo_agent.guard.text import bounded
@@ -46,6 +46,7 @@ class Guard:
         self._audit = AuditLog(volume.audit, job.report)
         self._tasks = TaskSource(client, check, self._audit)
         self._inbox = Inbox(volume, client, check)
+        self._inbox.require_whole(self._audit)
         self._disclosure = Disclosure(check, client, self._audit)
         self._outbox = Outbox(volume.outbox, client, self._audit, self._disclosure)
         self._drops = Drops(volume.drop)
@@ -126,7 +127,8 @@ class Guard:
     async def _have_trained(self, task: Task, contract: Contract) -> None:
         """Give a task to the trainer, and return when its drop is complete."""
         found = self._drops.is_complete(task.task)
-        await self._inbox.put(task, self._audit.record.acknowledged_before(task.task))
+        acknowledged = self._audit.record.acknowledged_before(task.task)
+        await self._inbox.put(task, acknowledged, self._audit.lines)
         await self._drops.complete(task.task, contract, found)
 
     async def _finish(self, last: Mapping[str, Any]) -> None:
@@ -142,7 +144,7 @@ class Guard:
         async def record() -> None:
             self._outbox.record()
             acknowledged = self._audit.record.acknowledged_before(last["task"])
-            self._inbox.write({**last, "acknowledged": acknowledged})
+            self._inbox.write({**last, "acknowledged": acknowledged, AUDIT_LINES: self._audit.lines})
             if not self._audit.record.finished:
                 self._audit.write("finished", succeeded=bool(last["settings"].get("succeeded")))
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fedsilo.errors import Problem
 from fedsilo.files.json_files import read_json
+from fedsilo.silo.audit_chain import AuditBroken
+from fedsilo_agent.guard.guarded_job import GuardedJob
+from fedsilo_agent.guard.loop import Guard
 from tests.unit.agent.scene import TASK, Scene
 
 
@@ -63,3 +68,18 @@ async def test_the_trainer_learns_what_was_acknowledged_from_the_audit_log(kille
     assert names == {"agent.json", "silo.json", "key.pem", "outbox"}, (
         "no second record that could say otherwise"
     )
+
+
+@pytest.mark.parametrize("left", [0, 1, 2])
+async def test_a_log_that_has_lost_lines_since_the_last_task_is_no_log(scene: Scene, left: int) -> None:
+    """Its chain holds, and a guard that went on from it would answer from another private state."""
+    await scene.run()
+    log = scene.volume.audit / "log.jsonl"
+    lines = log.read_text().splitlines(keepends=True)
+    assert len(lines) > 3
+    log.write_text("".join(lines[:left]))
+    client: Any = scene.aggregator
+    with pytest.raises(
+        AuditBroken, match=f"log.jsonl: has {left} lines, and had .*; restore it from a backup"
+    ):
+        Guard(GuardedJob(scene.check, scene.volume, scene.key, client))
