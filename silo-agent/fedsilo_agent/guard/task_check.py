@@ -141,6 +141,11 @@ class TaskCheck:
         :raises ManifestInvalid: naming the field.
         :raises MethodError: when a third party's declaration fails.
         """
+        _ = self._consistent
+
+    @cached_property
+    def _consistent(self) -> None:
+        """Asked once where all goes together: every task asks, and the answer looks at all exchanges."""
         with declaring(self.method):
             require_consistent(self.method)
 
