@@ -70,11 +70,15 @@ if TYPE_CHECKING:
     from fedsilo.tasks.interface import LearningTask
     from fedsilo.transforms.third_party.interface import TransformConfig, UpdateTransform
     from fedsilo.validation import load_manifest, validate
+    from fedsilo.wire.combine import Added, Averaged, CountedMean, Quotient, SquaredDeviations
     from fedsilo.wire.tensors import TensorSpec
 
 __all__ = [
+    "Added",
     "Assignment",
+    "Averaged",
     "Averaging",
+    "CountedMean",
     "DataInvalid",
     "DeadlineExceeded",
     "Evaluation",
@@ -106,6 +110,7 @@ __all__ = [
     "Phase",
     "PolicyRefused",
     "QuorumLost",
+    "Quotient",
     "Reply",
     "RunResult",
     "ServerContext",
@@ -115,6 +120,7 @@ __all__ = [
     "SiloStep",
     "SiloTask",
     "Snapshot",
+    "SquaredDeviations",
     "State",
     "Step",
     "Sums",
@@ -199,6 +205,7 @@ _MODULES = {
     "fedsilo.tasks.interface": ("LearningTask",),
     "fedsilo.transforms.third_party.interface": ("TransformConfig", "UpdateTransform"),
     "fedsilo.validation": ("load_manifest", "validate"),
+    "fedsilo.wire.combine": ("Added", "Averaged", "CountedMean", "Quotient", "SquaredDeviations"),
     "fedsilo.wire.tensors": ("TensorSpec",),
 }
 """Module -> the public names that it holds."""

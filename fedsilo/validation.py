@@ -6,7 +6,6 @@ Still free of torch, so that the command line, the operator and an admission che
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,16 @@ from fedsilo.api.faults import ABSENT
 from fedsilo.api.loading import Fault, JobManifest, ManifestFaults, read, understood
 from fedsilo.data.catalogue import check_dataset
 from fedsilo.data.same_examples import share_examples
-from fedsilo.errors import FedsiloError, ImportNotAllowed
+from fedsilo.errors import FedsiloError, ImportNotAllowed, MethodError
 from fedsilo.learning.catalogue import check_model
 from fedsilo.learning.metrics.chosen import check_metrics
 from fedsilo.methods import registry
+from fedsilo.methods.method import declaring
 from fedsilo.tasks.interface import OWN
 from fedsilo.tasks.registry import bind, check_task, kind_of
 from fedsilo.tasks.segmentation import Segmentation
 from fedsilo.transforms.conflicts import check_job
+from fedsilo.transforms.plan import JobPlan
 from fedsilo.transforms.third_party.registry import bind_one
 
 Source = Path | str | Sequence[Mapping[str, Any]]
@@ -112,8 +113,18 @@ def _method_faults(federation: JobManifest) -> Iterator[Fault]:
     yield from faults
     if faults:  # those of everything else follow without them
         method = registry.bind(job.spec.model_copy(update={"transforms": None}))
-    found = check_job(method), method.check()
-    for fault in chain.from_iterable(found):
+    try:
+        with declaring(method):
+            found = [*check_job(method), *method.check()]
+            plan = JobPlan(method)
+            _ = plan.exchanges, plan.steps
+    except MethodError as error:
+        remedy = "mend or remove the package that offers it"
+        yield federation.fault(
+            job, "spec.method.name", job.spec.method.name, f"cannot be used: {error}", remedy
+        )
+        return
+    for fault in found:
         yield federation.fault(job, *fault)
 
 

@@ -53,6 +53,11 @@ class BoundHalf:
             read = self._method.reads(received.updates, averaging_of(self._method), received.averaged)
             context = replace(self._context, prepared=prepared)
             after = self._half.aggregate(context, seen, received.exchange, read)
+            if not isinstance(after, State):
+                raise MethodError(
+                    f"aggregate of method {self._method.name} returned {type(after).__name__}; return the State after "
+                    "the exchange"
+                )
         # A tree that the method has left alone is what it was, and not what silos saw of it.
         alone = [name for name, tree in saw.items() if after.trees.get(name) is tree]
         after = after.with_trees(**{name: before.trees[name] for name in alone if name in before.trees})

@@ -28,6 +28,7 @@ from fedsilo.engine.store import JobIdentity, JobProgress, JobStore
 from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FedsiloError, FileDamaged, Problem
 from fedsilo.freed_memory import release_free_memory
+from fedsilo.methods.method import written_spec
 from fedsilo.methods.schedule import exchange_id, is_task_of, task_id
 from fedsilo.methods.state import State
 from fedsilo.readiness.announced import AnnouncedFinding
@@ -341,9 +342,10 @@ class RoundEngine:
     ) -> list[str]:
         """The exchange's lines of the provenance."""
         begun, key = self._progress.state, self._sealer.key.verify_key
+        written = written_spec(self._workflow.method)
         return new_lines(
             self._store.provenance.last,
-            lambda: job_line(self.identity, self._workflow.spec, key, self._silo_keys, begun),
+            lambda: job_line(self.identity, written, key, self._silo_keys, begun),
             exchange_id(current.exchange),
             {silo: task.sealed for silo, task in current.tasks.items()},
             {silo: update.signed for silo, update in stored.items()},

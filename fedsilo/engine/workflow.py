@@ -21,7 +21,7 @@ from fedsilo.engine.record import Record
 from fedsilo.engine.result import Released
 from fedsilo.engine.round import OpenRound
 from fedsilo.methods.interface import Exchange
-from fedsilo.methods.method import Method
+from fedsilo.methods.method import Method, declaring
 from fedsilo.methods.schedule import participants
 from fedsilo.methods.state import Scalar, State
 from fedsilo.transforms.plan import JobPlan
@@ -128,10 +128,11 @@ class Workflow:
     def contract(self, step: str, settings: Mapping[str, Scalar]) -> Contract:
         """What may come back for a task of this step."""
         signature = self._context.signature
-        key = step, tuple(sorted(self._method.dimensions(signature, settings).items()))
-        if key not in self._contracts:
-            contract = self.plan.contract(step, signature, settings)
-            self._contracts[key] = (contract.summed if self._openly else None) or contract
+        with declaring(self._method):
+            key = step, tuple(sorted(self._method.dimensions(signature, settings).items()))
+            if key not in self._contracts:
+                contract = self.plan.contract(step, signature, settings)
+                self._contracts[key] = (contract.summed if self._openly else None) or contract
         return self._contracts[key]
 
     def assign(self, state: State, exchange: Exchange, silos: Sequence[str]) -> Broadcast:

@@ -62,7 +62,7 @@ class Method(ABC):
         cls.tasks = cls.__dict__.get("tasks", Method.tasks)
 
     def __init__(self, spec: FederatedJobSpec, config: BaseModel) -> None:
-        self.spec, self.config = spec, config
+        self.spec, self.config, self._written = spec, config, spec
         self.spec = _with_parameters(spec, self.models.shared.parameters)
 
     @abstractmethod
@@ -160,6 +160,11 @@ def declaring(method: Method) -> Iterator[None]:
         raise MethodError(
             f"the declaration of method {method.name} failed: {type(error).__name__}: {error}"
         ) from error
+
+
+def written_spec(method: Method) -> FederatedJobSpec:
+    """The job's specification as it was written, without the parameters that its method adds: what is digested."""
+    return method._written
 
 
 def averaging_of(method: Method) -> str:

@@ -116,9 +116,12 @@ def released_blocks(
     for block in expected:
         block.check(found[block.name])
         if block.label is not None and support.get(block.name, 0) < min_samples:
+            remedy = "the method must leave it out"
+            if block.name not in support:
+                remedy += ", or state in Reply.support on how many samples it stands, which it does not"
             raise PolicyRefused(
                 f"block {block.name}: class {block.label} stands on {support.get(block.name, 0):g} samples, "
-                f"fewer than minSamplesPerClass {min_samples}; the method must leave it out"
+                f"fewer than minSamplesPerClass {min_samples}; {remedy}"
             )
     return expected
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
+
 from fedsilo.errors import ManifestInvalid, MethodError
 from fedsilo.learning.own_training import import_trainer
 from fedsilo.methods.building_blocks.private_steps import require_examples_apart
@@ -15,6 +17,7 @@ from fedsilo.methods.state import State
 from fedsilo.silo.context import LocalContext
 from fedsilo.transforms.plan import JobPlan
 from fedsilo.transforms.transform import TrainerSide, Work, acting
+from fedsilo.wire import DTYPES
 
 
 class TaskRunner:
@@ -95,8 +98,29 @@ class TaskRunner:
         reply = step(work.context, *self.asked(work))
         if not isinstance(reply, Reply):
             raise MethodError(f"step {work.task.step!r} of method {name} returned no Reply")
+        if reply.private is not None:
+            _require_state(f"step {work.task.step!r} of method {name}", reply.private)
         return reply
 
     def _outside(self, step: str, verb: str) -> list[TrainerSide]:
         """Those of the transforms that a step passes which have this to do in a trainer."""
         return acting([self._sides[each] for each in self._plan.outside(step)], TrainerSide, verb)
+
+
+def _require_state(where: str, private: object) -> None:
+    """Check what a silo half keeps, before anybody reads it.
+
+    :raises MethodError: when it is no state, or has other things than arrays in its trees.
+    """
+    if not isinstance(private, State):
+        raise MethodError(f"{where}: Reply.private is a {type(private).__name__}; keep a State, or None")
+    for name, tree in private.trees.items():
+        for tensor, array in (
+            tree.items() if isinstance(tree, dict) else ()
+        ):  # others are those that it was given
+            if not isinstance(array, np.ndarray) or array.dtype.name not in DTYPES:
+                kind = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
+                raise MethodError(
+                    f"{where}: {name}/{tensor} of Reply.private is {kind}; keep NumPy arrays of numbers in "
+                    "State.trees, and numbers, texts and lists in State.values"
+                )

@@ -16,8 +16,9 @@ def check_transform(spec: FederatedJobSpec, place: int, transform: UpdateTransfo
     """What does not go with the transform at one place of the list."""
     where, private = f"{FIELD}[{place}]", spec.privacy.differential_privacy
 
-    def refused(problem: str, field: str) -> Finding:
-        return where, transform.name, problem, f"remove it, or remove {field}"
+    def refused(problem: str, field: str, may: bool = False) -> Finding:
+        by_author = "; its author may list that in goes_with" if may else ""
+        return where, transform.name, problem, f"remove it, or remove {field}{by_author}"
 
     if spec.aggregation.secure:
         problem = "has other tensors sent than a model's, and secure aggregation adds models up as they are"
@@ -34,7 +35,7 @@ def check_transform(spec: FederatedJobSpec, place: int, transform: UpdateTransfo
         problem = (
             "comes after the noise of differential privacy, and does not say that it adds nothing of the data"
         )
-        yield refused(problem, PRIVACY)
+        yield refused(problem, PRIVACY, may=True)
     if spec.aggregation.rule is not None and RULE not in transform.goes_with:
         problem = "does not say that models of single silos come of what it has sent, which a rule compares"
-        yield refused(problem, RULE)
+        yield refused(problem, RULE, may=True)

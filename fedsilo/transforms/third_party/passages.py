@@ -14,7 +14,7 @@ from fedsilo.transforms.learned import learned_names
 from fedsilo.transforms.third_party.calls import called
 from fedsilo.transforms.third_party.interface import UpdateTransform
 from fedsilo.transforms.third_party.registry import FIELD
-from fedsilo.wire import Contract, ExpectedBlock, TensorSpec
+from fedsilo.wire import DTYPES, Contract, ExpectedBlock, TensorSpec
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,10 @@ class Passage:
         ):
             raise MethodError(f"transform {name}: encode returned no pair of what is sent and what is kept")
         sent, left = found
-        return require_form(name, "encode", sent, self.sent), left
+        tensors = require_form(name, "encode", sent, self.sent)
+        if broken := [key for key, array in tensors.items() if not np.isfinite(array).all()]:
+            raise MethodError(f"transform {name}: encode makes NaN or infinity of {broken[0]}")
+        return tensors, _require_kept(name, left)
 
     def decode(self, sent: Tree, base: Tree) -> Tree:
         """The model that comes of what was sent.
@@ -67,7 +70,8 @@ def passages_of(transforms: Sequence[UpdateTransform], contract: Contract) -> tu
         if not left:
             before = passages[-1].transform.name
             raise MethodError(
-                f"{FIELD}: {transform.name}: is after {before}, which leaves no tensor of the model as it is"
+                f"{FIELD}: {transform.name}: is after {before}, which leaves no tensor of the model as it is; put it "
+                "before, or remove it"
             )
         model = tuple(left.values())
         sent = called(transform.name, "sends", partial(_sent, transform, model))
@@ -161,3 +165,17 @@ def _of(model: Sequence[TensorSpec], base: Tree) -> Tree:
     for array in found.values():
         array.flags.writeable = False
     return found
+
+
+def _require_kept(name: str, left: Tree) -> Tree:
+    """What a transform keeps in the silo, if it can be kept.
+
+    :raises MethodError: naming a value that is no array of numbers.
+    """
+    for key, array in left.items():
+        if not isinstance(array, np.ndarray) or array.dtype.name not in DTYPES:
+            kind = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
+            raise MethodError(
+                f"transform {name}: encode keeps {key!r} as {kind}; keep NumPy arrays of the types that sends may name"
+            )
+    return left

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fedsilo.api.digest import canonical_digest, spec_digest
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.engine.store import JobProgress, JobStore
 from fedsilo.engine.workflow import Workflow
@@ -156,3 +158,11 @@ def test_values_that_json_cannot_say_are_the_methods_fault(
     monkeypatch.setattr(Workflow, "_aggregated", aggregate)
     with pytest.raises(MethodError, match="values hold what JSON cannot say"):
         federate(tmp_path, SPEC, synthetic_runners(SPEC))
+
+
+def test_the_specification_of_a_chain_is_the_one_that_was_written(tmp_path: Path) -> None:
+    """Its digest is the job's, also where the method adds the parts of a model that it divides."""
+    spec = job_spec("fedrep", 2)
+    federate(tmp_path, spec, synthetic_runners(spec))
+    first = (tmp_path / "aggregator" / "provenance.jsonl").read_text().splitlines()[0]
+    assert canonical_digest(json.loads(first)["spec"]) == spec_digest(spec)
