@@ -205,7 +205,7 @@ class JobStore:
 
     def _drop_leftovers(self, keep: set[str]) -> None:
         """Drop what a crash has left: unfinished files, and blobs that nothing counts."""
-        for path in self.directory.glob(".*.tmp"):
+        for path in (*self.directory.glob(".*.tmp"), *self.directory.glob("*/.*.tmp")):
             remove(path)
         self._drop_blobs_except(keep)
 
