@@ -63,7 +63,7 @@ def test_a_defect_is_found(name: str) -> None:
 def test_a_silo_that_misses_its_task_after_a_restart_gets_it_again() -> None:
     """Its accepted update was damaged, and the response that asks for it once more is lost."""
     slow = Message("south", 3, Mishap("response", "late", seconds=60.0))
-    damage = Crash("aggregator", 62, damage=Damage("flip", 4, 80))
+    damage = Crash("aggregator", 63, damage=Damage("flip", 4, 80))
     world = run(Plan(faults=(slow, damage, Message("north", 9, Mishap("response", "cut")))))
     assert world.network.happened["response cut"] == 1
     assert world.damaged("aggregator", "open/r00001-train/r00001-train-north.update")
