@@ -85,7 +85,9 @@ class OpenExchange:
         :param keys: silo -> the key that signs its updates.
         :raises FileDamaged: when failures or serving time cannot be read.
         """
-        if any(self.directory.iterdir()):  # what is found counts, though its rename may have been the last step
+        if any(
+            self.directory.iterdir()
+        ):  # what is found counts, though its rename may have been the last step
             sync_directory(self.directory)
         self._failures = self._read_failures()
         for silo, task in self.tasks.items():

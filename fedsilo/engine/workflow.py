@@ -208,7 +208,7 @@ class Workflow:
         return after == len(self.exchanges) or self.exchanges[after].round != self.exchanges[position].round
 
     def _outside(self, exchange: Exchange, verb: str) -> list[AggregatorSide]:
-        """Those of the transforms that an exchange passes which have this to do at the aggregator."""
+        """The transforms that an exchange passes which have this to do at the aggregator."""
         sides = [self._sides[each] for each in self.plan.outside(exchange.phase.step)]
         return acting(sides, AggregatorSide, verb)
 

@@ -125,4 +125,4 @@ class TrainingTraits:
 
 
 PLAIN = TrainingTraits(accepts_trainer=True, mechanisms={"model": "DP-SGD"})
-"""Of methods whose silos train on the task's loss alone, and send the model."""
+"""Traits of methods whose silos train on the task's loss alone, and send the model."""

@@ -103,7 +103,7 @@ class TaskRunner:
         return reply
 
     def _outside(self, step: str, verb: str) -> list[TrainerSide]:
-        """Those of the transforms that a step passes which have this to do in a trainer."""
+        """The transforms that a step passes which have this to do in a trainer."""
         return acting([self._sides[each] for each in self._plan.outside(step)], TrainerSide, verb)
 
 
