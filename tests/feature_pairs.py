@@ -86,7 +86,7 @@ def job_with(chosen: Iterable[str]) -> FederatedJob:
 
 
 def document_with(chosen: Iterable[str]) -> dict[str, Any]:
-    """The same as a person writes it: four silos, two rounds, a network of two layers."""
+    """A job with these features, as a person writes it: four silos, two rounds, a network of two layers."""
     chosen = set(chosen)
     spec: dict[str, Any] = {
         "method": {"name": "fedavg"},

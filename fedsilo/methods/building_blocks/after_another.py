@@ -79,11 +79,11 @@ class AfterAnother(Method):
         return self.spec.training.rounds == 0 and not isinstance(self.before, AfterAnother)
 
     def steps(self) -> Mapping[str, Step]:
-        """Those of the method before."""
+        """The steps of the method before."""
         return {} if self.of_existing else self.before.steps()
 
     def phases(self) -> tuple[Phase, ...]:
-        """Those of the method before."""
+        """The phases of the method before."""
         return () if self.of_existing else self.before.phases()
 
     def silo(self) -> Mapping[str, SiloStep]:
@@ -111,7 +111,7 @@ class AfterAnother(Method):
         return replace(self.before.models, shared=SharedModel())
 
     def dimensions(self, signature: ModelSignature, settings: Mapping[str, Scalar]) -> Mapping[str, int]:
-        """Those of the method before."""
+        """Dimensions of the method before."""
         return self.before.dimensions(signature, settings)
 
     def silo_settings(self, exchange: Exchange, silo: str) -> Mapping[str, Scalar]:
@@ -130,7 +130,7 @@ class AfterAnother(Method):
         return faults
 
     def check_sums(self) -> list[Finding]:
-        """Those of the method before."""
+        """What of the method before has no meaning with sums over silos alone."""
         return [(_under_after(fault[0]), *fault[1:]) for fault in self.before.check_sums()]
 
     def _check_existing(self) -> Iterator[Finding]:

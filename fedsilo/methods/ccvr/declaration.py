@@ -66,7 +66,7 @@ class CCVR(AfterAnother):
 
     @property
     def training(self) -> TrainingTraits:
-        """As in the method before, and noise on the sums that the statistics are made of."""
+        """The training of the method before, and noise on the sums that the statistics are made of."""
         traits, kinds = super().training, {payload.kind for payload in self._statistics()}
         return replace(traits, mechanisms={**traits.mechanisms, **dict.fromkeys(sorted(kinds), "Gaussian")})
 

@@ -13,7 +13,7 @@ from fedsilo_agent.guard.client import AggregatorClient
 from fedsilo_agent.guard.task_check import TaskCheck
 
 MAX_MESSAGE_BYTES = 1 << 20
-"""Of what a task of a step hands out in one tree; 256 silos' messages have 45 kB."""
+"""Bytes that one tree of a step's task may hand out; 256 silos' messages have 45 kB."""
 
 
 class MessageInbox:
