@@ -299,8 +299,13 @@ def remove(path: Path) -> None:
 
 
 def make_directory(directory: Path) -> None:
-    """Return when the directory, and those above it, are there and on disk."""
+    """Return when the directory, and those above it, are there and on disk.
+
+    Whoever made an empty one may have died before its name was on disk.
+    """
     if directory.is_dir():
+        if not any(directory.iterdir()) and os.access(directory.parent, os.R_OK | os.W_OK):
+            sync_directory(directory.parent)
         return
     make_directory(directory.parent)
     _perform("make-directory", directory, lambda: directory.mkdir(exist_ok=True))

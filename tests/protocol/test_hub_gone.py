@@ -17,7 +17,7 @@ HOUR = 3600.0
 
 METHOD = "phases"
 
-WITHIN_AN_UPDATE, AFTER_AN_UPDATE = 31, 35
+WITHIN_AN_UPDATE, AFTER_AN_UPDATE = 32, 36
 """Durable steps of the aggregator: a part of the first update of a round is there, and all of it."""
 
 

@@ -158,9 +158,11 @@ class World:
         if process.dead:
             raise Died
         party = process.party
+        disk = self.disks[party.split()[0]]
+        if not step.path.is_relative_to(disk.root):  # the entry of the disk itself
+            return perform()
         self.steps[party] += 1
         fault = self._faults.get((party, self.steps[party]))
-        disk = self.disks[party.split()[0]]
         if isinstance(fault, FullDisk):
             self._fill(party, disk, fault)
         if isinstance(fault, Crash) and fault.before:

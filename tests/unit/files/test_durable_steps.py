@@ -137,11 +137,20 @@ def test_new_directories_are_on_the_disk_with_those_above(tmp_path: Path, steps:
     durable.make_directory(tmp_path / "a" / "b")
     durable.make_directory(tmp_path / "a" / "b")
     assert steps == [
+        DiskStep("sync-directory", tmp_path.parent),
         DiskStep("make-directory", tmp_path / "a"),
         DiskStep("sync-directory", tmp_path),
         DiskStep("make-directory", tmp_path / "a" / "b"),
         DiskStep("sync-directory", tmp_path / "a"),
+        DiskStep("sync-directory", tmp_path / "a"),
     ]
+
+
+def test_a_directory_with_content_is_on_the_disk_already(tmp_path: Path, steps: list[DiskStep]) -> None:
+    durable.make_directory(tmp_path)
+    (tmp_path / "file").touch()
+    durable.make_directory(tmp_path)
+    assert steps == [DiskStep("sync-directory", tmp_path.parent)]
 
 
 def test_every_other_verb_is_a_step(tmp_path: Path, steps: list[DiskStep]) -> None:

@@ -83,6 +83,17 @@ def test_the_first_line_of_a_log_outlives_its_guard_and_a_power_cut(disk: Disk) 
     assert AuditLog(disk.volume / "audit").record == again.record
 
 
+def test_a_directory_whose_maker_died_outlives_a_power_cut(disk: Disk) -> None:
+    directory = disk.volume / "a" / "b"
+    for _ in range(2):
+        disk.failing = {"sync-directory": Killed()}
+        with pytest.raises(Killed):
+            durable.make_directory(directory)
+    durable.make_directory(directory)
+    disk.cut_power()
+    assert directory.is_dir()
+
+
 async def test_an_update_that_is_sent_outlives_a_power_cut(disk: Disk) -> None:
     """Whether it was acknowledged is asked again, where the line that says so is lost."""
     directory = disk.volume / "outbox"
