@@ -1,13 +1,14 @@
 """Seconds of a round with a large model: eight silos, 100 MB in either direction for each.
 
     python -m benchmarks.rounds
-    python -m benchmarks.rounds --against ../before    # also another checkout's, by turns, and the ratio
+    python -m benchmarks.rounds --against ../before    # also another checkout's, by turns, and the ratios
+    python -m benchmarks.rounds --megabytes 10 --silos 4
 
 Every round is that of `fedsilo run`: the real aggregator, guards and trainers, HTTPS and files. A trainer takes one
 step on eight samples, so that what is counted is delivery, checks, signing, upload and the fold. A round is the time
 between two lines of the aggregator's history; the first one of a run, in which its processes start, does not count.
-CPU seconds are those that the run's processes have used in that time. Run it on a machine that does nothing else, on
-Linux.
+CPU seconds are those that the run's processes have used in that time, memory is the sum of the processes' peaks of
+resident memory. Run it on a machine that does nothing else, on Linux.
 
 The other checkout needs a `.venv` of its own. Both run the same job, a run of each after the other, so that a machine
 that becomes slower or faster meanwhile does so for both.
@@ -39,34 +40,47 @@ MODULE = "rounds"
 """This file's name among the modules of a run: it is copied, so that no checkout imports another's packages."""
 
 CLASSES = 10
-WIDTHS = (1000, 12500, 500, 10000, 100)
-"""About 25 million weights, 100 MB; half of them in the first layer."""
+INPUTS = 1000
+
+WIDTHS = {100: (INPUTS, 12500, 500, 10000, 100), 10: (INPUTS, 1250, 500, 1000, 100)}
+"""Layers of a model by its megabytes: about 25 and about 2.5 million weights, half of them in the first layer."""
 
 POLL_SECONDS = 0.01
 
 
-def network(input_shape: tuple[int, ...], classes: int) -> SimpleNamespace:
-    """The model."""
+def network_100(input_shape: tuple[int, ...], classes: int) -> SimpleNamespace:
+    """A model of 100 MB."""
+    del input_shape
+    return _network(WIDTHS[100], classes)
+
+
+def network_10(input_shape: tuple[int, ...], classes: int) -> SimpleNamespace:
+    """A model of 10 MB."""
+    del input_shape
+    return _network(WIDTHS[10], classes)
+
+
+def _network(widths: Sequence[int], classes: int) -> SimpleNamespace:
     from torch import nn
 
-    del input_shape
-    layers = [nn.Linear(here, there) for here, there in pairwise(WIDTHS)]
-    return SimpleNamespace(encoder=nn.Sequential(*layers), classifier=nn.Linear(WIDTHS[-1], classes))
+    layers = [nn.Linear(here, there) for here, there in pairwise(widths)]
+    return SimpleNamespace(encoder=nn.Sequential(*layers), classifier=nn.Linear(widths[-1], classes))
 
 
 def examples() -> tuple[Any, Any]:
     """A few samples."""
     import numpy as np
 
-    return np.ones((8, WIDTHS[0]), np.float32), np.arange(8) % CLASSES
+    return np.ones((8, INPUTS), np.float32), np.arange(8) % CLASSES
 
 
 @dataclass(frozen=True)
 class Round:
-    """What one round took: seconds, and CPU seconds of all processes of the run."""
+    """What one round took of all processes of the run: seconds, CPU seconds, and megabytes of memory at its end."""
 
     seconds: float
     cpu: float
+    megabytes: float
 
 
 @dataclass(frozen=True)
@@ -76,12 +90,14 @@ class Checkout:
     root: Path
     python: Path
 
-    def run(self, silos: int, rounds: int) -> list[Round]:
+    def run(self, silos: int, rounds: int, megabytes: int) -> list[Round]:
         """Run the job once; all rounds but the first."""
         with tempfile.TemporaryDirectory(prefix="fedsilo-rounds-") as folder:
             directory = Path(folder)
             shutil.copyfile(__file__, directory / f"{MODULE}.py")
-            (directory / "job.yaml").write_text(yaml.safe_dump_all(documents(silos, rounds), sort_keys=False))
+            (directory / "job.yaml").write_text(
+                yaml.safe_dump_all(documents(silos, rounds, megabytes), sort_keys=False)
+            )
             command = [str(self.python), "-m", "fedsilo.cli.main", "run", "--json"]
             command += ["-f", str(directory / "job.yaml"), "--workdir", str(directory / "run")]
             with (directory / "out").open("w") as output:
@@ -115,7 +131,7 @@ def _watch(process: subprocess.Popen[bytes], run: Path) -> list[Round]:
         moment, cpu = time.monotonic(), _cpu_seconds(run)
         if ended is not None:
             used = sum(seconds - ended[1].get(pid, 0.0) for pid, seconds in cpu.items())
-            found.append(Round(moment - ended[0], used))
+            found.append(Round(moment - ended[0], used, _peak_megabytes(run)))
         ended, lines = (moment, cpu), now
     return found
 
@@ -137,7 +153,19 @@ def _cpu_seconds(run: Path) -> dict[int, float]:
     return found
 
 
-def documents(silos: int, rounds: int) -> list[dict[str, Any]]:
+def _peak_megabytes(run: Path) -> float:
+    """Sum of the processes' largest resident memory so far; proc(5), VmHWM."""
+    kilobytes = 0
+    for pid in json.loads((run / "processes.json").read_text()).values():
+        with suppress(FileNotFoundError, ProcessLookupError):
+            status = Path(f"/proc/{pid}/status").read_text()
+            kilobytes += sum(
+                int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")
+            )
+    return kilobytes / 1024
+
+
+def documents(silos: int, rounds: int, megabytes: int) -> list[dict[str, Any]]:
     """The job and its silos."""
     api = "fedsilo.io/v1alpha1"
     data = {"loader": f"python:{MODULE}:examples"}
@@ -152,8 +180,8 @@ def documents(silos: int, rounds: int) -> list[dict[str, Any]]:
     ]
     spec = {
         "method": {"name": "fedavg"},
-        "model": {"name": f"python:{MODULE}:network"},
-        "data": {"dataset": "data", "classes": CLASSES, "inputShape": [WIDTHS[0]]},
+        "model": {"name": f"python:{MODULE}:network_{megabytes}"},
+        "data": {"dataset": "data", "classes": CLASSES, "inputShape": [INPUTS]},
         "training": {"rounds": rounds, "localEpochs": 1, "batchSize": 8, "device": "cpu"},
         "silos": {"refs": [member["metadata"] for member in members]},
         "aggregator": {"datasets": [{"name": "test", **data}]},
@@ -167,18 +195,22 @@ def row(name: str, rounds: Sequence[Round]) -> str:
     """A line of the page's table."""
     seconds = [round.seconds for round in rounds]
     cpu = statistics.median(round.cpu for round in rounds)
-    quickest, slowest = min(seconds), max(seconds)
-    return f"| {name} | {len(rounds)} | {statistics.median(seconds):.2f} | {quickest:.2f} | {slowest:.2f} | {cpu:.2f} |"
+    spread = f"{min(seconds):.2f} | {max(seconds):.2f}"
+    memory = max(round.megabytes for round in rounds)
+    return (
+        f"| {name} | {len(rounds)} | {statistics.median(seconds):.2f} | {spread} | {cpu:.2f} | {memory:.0f} |"
+    )
 
 
 def ratio(here: Sequence[Round], there: Sequence[Round]) -> str:
     """How the medians compare."""
-    seconds, cpu = (
+    seconds, cpu, memory = (
         statistics.median(getattr(round, of) for round in here)
         / statistics.median(getattr(round, of) for round in there)
-        for of in ("seconds", "cpu")
+        for of in ("seconds", "cpu", "megabytes")
     )
-    return f"this checkout / the other: {seconds:.3f} of the time, {cpu:.3f} of the CPU seconds"
+    figures = f"{seconds:.3f} of the time, {cpu:.3f} of the CPU seconds, {memory:.3f} of the memory"
+    return f"this checkout / the other: {figures}"
 
 
 def main() -> None:
@@ -188,6 +220,7 @@ def main() -> None:
     )
     parser.add_argument("--against", type=Path, metavar="DIR", help="another checkout, with its .venv")
     parser.add_argument("--silos", type=int, default=8)
+    parser.add_argument("--megabytes", type=int, choices=sorted(WIDTHS), default=100, help="of the model")
     parser.add_argument("--rounds", type=int, default=5, help="of a run, with the first one")
     parser.add_argument("--runs", type=int, default=3, help="of each checkout")
     args = parser.parse_args()
@@ -199,11 +232,12 @@ def main() -> None:
     for number in range(args.runs):
         # The one that began last time is second now: neither always finds the caches that the other left.
         for name in sorted(checkouts, reverse=number % 2 == 1):
-            found[name] += checkouts[name].run(args.silos, args.rounds)
+            found[name] += checkouts[name].run(args.silos, args.rounds, args.megabytes)
             print(
                 row(f"run {number + 1}, {name}", found[name][1 - args.rounds :]), file=sys.stderr, flush=True
             )
-    print("| checkout | rounds | median, s | quickest | slowest | CPU, s |\n|---|---|---|---|---|---|")
+    print("| checkout | rounds | median, s | quickest | slowest | CPU, s | memory, MB |")
+    print("|---|---|---|---|---|---|---|")
     for name, rounds in found.items():
         print(row(name, rounds))
     if len(found) == 2:
