@@ -51,8 +51,6 @@ if TYPE_CHECKING:
         Assignment,
         Exchange,
         MethodConfig,
-        Metric,
-        Payload,
         Phase,
         Reply,
         ServerContext,
@@ -60,12 +58,12 @@ if TYPE_CHECKING:
         SiloStep,
         SiloTask,
         Snapshot,
-        Step,
     )
     from fedsilo.methods.method import Method
     from fedsilo.methods.models import JobModels, OwnModel, SharedModel
     from fedsilo.methods.reading import Mean, Sums, Updates
     from fedsilo.methods.state import State, Tree
+    from fedsilo.methods.step import Metric, Payload, Step
     from fedsilo.methods.traits import Averaging, Kept, Tasks, TrainingTraits
     from fedsilo.tasks.interface import LearningTask
     from fedsilo.transforms.third_party.interface import TransformConfig, UpdateTransform
@@ -185,8 +183,6 @@ _MODULES = {
         "Assignment",
         "Exchange",
         "MethodConfig",
-        "Metric",
-        "Payload",
         "Phase",
         "Reply",
         "ServerContext",
@@ -194,7 +190,6 @@ _MODULES = {
         "SiloStep",
         "SiloTask",
         "Snapshot",
-        "Step",
     ),
     "fedsilo.methods.reading": ("Mean", "Sums", "Updates"),
     "fedsilo.methods.method": ("Method",),
@@ -202,6 +197,7 @@ _MODULES = {
     "fedsilo.methods.building_blocks.local": ("train_model",),
     "fedsilo.methods.state": ("State", "Tree"),
     "fedsilo.methods.traits": ("Averaging", "Kept", "Tasks", "TrainingTraits"),
+    "fedsilo.methods.step": ("Metric", "Payload", "Step"),
     "fedsilo.tasks.interface": ("LearningTask",),
     "fedsilo.transforms.third_party.interface": ("TransformConfig", "UpdateTransform"),
     "fedsilo.validation": ("load_manifest", "validate"),

@@ -21,9 +21,10 @@ from fedsilo.cli.columns import columns
 from fedsilo.errors import FedsiloError, ImportNotAllowed, ManifestInvalid
 from fedsilo.methods import registry
 from fedsilo.methods.differential_privacy import uncovered
-from fedsilo.methods.interface import EVALUATE, EVALUATION, Payload, Step
+from fedsilo.methods.interface import EVALUATE
 from fedsilo.methods.method import Method
 from fedsilo.methods.reading import Mean, Sums, Updates
+from fedsilo.methods.step import EVALUATION, Payload, Step
 from fedsilo.payload_kinds import count_samples
 from fedsilo.transforms.plan import JobPlan
 from fedsilo.transforms.update_noise.conflicts import uncovered_silo

@@ -9,7 +9,8 @@ from pydantic import ValidationError
 
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.errors import FedsiloError
-from fedsilo.methods.interface import EVALUATE, PREPROCESSING, Payload, Phase, Step
+from fedsilo.methods.interface import EVALUATE, PREPROCESSING, Phase
+from fedsilo.methods.step import Payload, Step
 from fedsilo.payload_kinds import count_samples, describe_kind
 from fedsilo.transforms.plan import JobPlan
 from fedsilo.transforms.third_party.registry import names

@@ -50,7 +50,9 @@ class BoundHalf:
         before, saw = received.state, received.saw()
         seen = self._plan.of_method(before.with_trees(**saw))
         with self._errors("aggregate"):
-            read = self._method.reads(received.updates, averaging_of(self._method), received.averaged)
+            step = self._method.steps()[received.exchange.phase.step]
+            rule = averaging_of(self._method)
+            read = self._method.reads(received.updates, rule, step.payloads, received.averaged)
             context = replace(self._context, prepared=prepared)
             after = self._half.aggregate(context, seen, received.exchange, read)
             if not isinstance(after, State):

@@ -19,7 +19,7 @@ from fedsilo.api.figures import SMALLER_IS_BETTER, main_score, shown
 from fedsilo.api.text import counted, severities, size
 from fedsilo.engine.record import counted_silos
 from fedsilo.local.progress import RunOutcome, RunProgress
-from fedsilo.methods.interface import PERSONAL_ACCURACY
+from fedsilo.methods.step import PERSONAL_ACCURACY
 from fedsilo.silo.personal import TENSORS as PERSONAL_TENSORS
 
 STYLES: Mapping[str, str] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from fedsilo.errors import MethodError
-from fedsilo.methods.interface import Payload, Step
+from fedsilo.methods.step import Payload, Step
 from fedsilo.payload_kinds import KINDS
 from fedsilo.wire import Contract, ExpectedBlock, ModelSignature
 from fedsilo.wire.combine import CountedMean

@@ -13,8 +13,8 @@ from dataclasses import replace
 from functools import cache
 
 from fedsilo.errors import DataInvalid
-from fedsilo.methods.interface import Step
 from fedsilo.methods.method import Method
+from fedsilo.methods.step import Step
 from fedsilo.methods.traits import MechanismName
 from fedsilo.privacy.accounting import epsilon_of, noise_multiplier_for
 from fedsilo.privacy.mechanism import MAX_TIMES, Mechanism

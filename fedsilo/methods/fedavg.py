@@ -10,22 +10,20 @@ from collections.abc import Mapping, Sequence
 
 from fedsilo.methods.building_blocks.local import PlainTraining, train_model
 from fedsilo.methods.interface import (
-    LOSS,
     Assignment,
     Exchange,
     MethodConfig,
-    Payload,
     Phase,
     ServerContext,
     ServerHalf,
     SiloStep,
     Snapshot,
-    Step,
 )
 from fedsilo.methods.method import Method
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Mean
 from fedsilo.methods.state import State
+from fedsilo.methods.step import LOSS, Payload, Step
 from fedsilo.methods.traits import EVERYTHING, PLAIN, Kept, TrainingTraits
 from fedsilo.tasks.registry import kind_of, weighs_classes
 

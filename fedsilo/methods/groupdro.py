@@ -17,21 +17,18 @@ from pydantic import Field
 from fedsilo.methods.building_blocks.mixing import MixupConfig, mixup_loss
 from fedsilo.methods.fedavg import OneModel, OneModelServer
 from fedsilo.methods.interface import (
-    LOSS,
     Exchange,
-    Metric,
-    Payload,
     Reply,
     ServerContext,
     ServerHalf,
     SiloContext,
     SiloStep,
     SiloTask,
-    Step,
 )
 from fedsilo.methods.method import averaging_of
 from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State
+from fedsilo.methods.step import LOSS, Metric, Payload, Step
 from fedsilo.methods.traits import Averaging, Kept, Tasks, TrainingTraits
 
 FIRST_LOSS = "first_loss"

@@ -14,7 +14,6 @@ from fedsilo.api.job import ModelSpec
 from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.building_blocks.own_models import own_model
 from fedsilo.methods.interface import (
-    LOSS,
     PERSONAL,
     Assignment,
     Exchange,
@@ -27,12 +26,12 @@ from fedsilo.methods.interface import (
     SiloStep,
     SiloTask,
     Snapshot,
-    Step,
 )
 from fedsilo.methods.method import Method
 from fedsilo.methods.models import JobModels, OwnModel, SharedModel
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
+from fedsilo.methods.step import LOSS, Step
 from fedsilo.methods.traits import Kept, Tasks, TrainingTraits
 
 

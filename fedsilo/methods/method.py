@@ -19,16 +19,11 @@ from fedsilo.api.faults import Finding
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.parameters import ParametersSpec
 from fedsilo.errors import FedsiloError, MethodError
-from fedsilo.methods.interface import (
-    Exchange,
-    Phase,
-    ServerHalf,
-    SiloStep,
-    Step,
-)
+from fedsilo.methods.interface import Exchange, Phase, ServerHalf, SiloStep
 from fedsilo.methods.models import JobModels
 from fedsilo.methods.reading import Mean, Sums, read_by
 from fedsilo.methods.state import Scalar
+from fedsilo.methods.step import Step
 from fedsilo.methods.traits import Averaging, Kept, Tasks, TrainingTraits
 from fedsilo.wire import ModelSignature
 

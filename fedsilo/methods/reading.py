@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, get_args, get_type_hints
 
-import numpy as np
-
 from fedsilo.errors import MethodError
 from fedsilo.methods.state import Tree
+from fedsilo.methods.step import Payload
 from fedsilo.wire.combine import Quotient
 
 
@@ -44,6 +43,9 @@ class AcceptedUpdates(Protocol):
     def weighted_sum(self, kind: str, weights: Mapping[str, float]) -> Tree:
         """Sum over silos of weight times each tensor of that kind."""
 
+    def combined(self, payloads: Sequence[Payload], rule: str) -> Tree:
+        """See `Sums.combined`; the payloads are all of one kind."""
+
     def quotient(self, over: Quotient, rule: str, scale: float, distance: float) -> tuple[Tree, float]:
         """See `Sums.quotient`."""
 
@@ -55,6 +57,7 @@ class Mean:
     """The mean of what silos sent in a round.
 
     :param rule: of averaging, `samples` or `uniform`.
+    :param payloads: what silos send in the step.
     :param averaged: (kind, shares by silo) -> what takes the place of the weighted sum, where the job has a rule.
     """
 
@@ -62,9 +65,10 @@ class Mean:
         self,
         updates: AcceptedUpdates,
         rule: str,
+        payloads: Sequence[Payload],
         averaged: Callable[[str, Mapping[str, float]], Tree] | None = None,
     ) -> None:
-        self._updates, self._rule = updates, rule
+        self._updates, self._rule, self._payloads = updates, rule, payloads
         self._averaged = averaged or updates.weighted_sum
 
     def __getattr__(self, name: str) -> Any:
@@ -84,9 +88,31 @@ class Mean:
     def mean(self, kind: str) -> Tree:
         """Average of a kind of tensor over the silos that answered, by the job's rule.
 
-        Where only a sum is seen, each tensor as its payload says it is combined.
+        :raises MethodError: a payload of that kind is of classes, or says that it is combined otherwise.
         """
+        self._require_averaged(kind)
         return self._averaged(kind, self._shares())
+
+    def _require_averaged(self, kind: str) -> None:
+        for payload in self._of(kind):
+            if not payload.averaged_by_rule:
+                why = (
+                    "is of classes"
+                    if payload.per_class
+                    else f"is combined as {type(payload.combine).__name__}"
+                )
+                raise MethodError(f"mean of {kind}: payload {payload.name} {why}; read combined({kind!r})")
+
+    def _of(self, kind: str) -> list[Payload]:
+        """What silos send of a kind.
+
+        :raises MethodError: nothing of that kind.
+        """
+        found = [payload for payload in self._payloads if payload.kind == kind]
+        if not found:
+            kinds = ", ".join(dict.fromkeys(payload.kind for payload in self._payloads)) or "none"
+            raise MethodError(f"no payload of the step is of kind {kind!r}; read one of {kinds}")
+        return found
 
     def _shares(self, silos: Sequence[str] | None = None, weights: str | None = None) -> dict[str, float]:
         chosen = self._updates.silos if silos is None else silos
@@ -96,15 +122,14 @@ class Mean:
 class Sums(Mean):
     """Sums over all silos that answered in a round, in which no silo needs to be seen by itself."""
 
-    def totals(self, kind: str) -> Tree:
-        """Sum of each tensor over the silos that sent it."""
-        return self._updates.weighted_sum(kind, dict.fromkeys(self._updates.silos, 1.0))
+    def combined(self, kind: str) -> Tree:
+        """A kind of tensor over the silos that sent it, each as its payload says it is combined.
 
-    def class_means(self, kind: str) -> Tree:
-        """Mean of each tensor of a class over the silos that sent it, each alike."""
-        names = [name for silo in self._updates.silos for name in self._updates.names(silo, kind)]
-        found = self.totals(kind)
-        return {name: np.asarray(total / names.count(name), total.dtype) for name, total in found.items()}
+        By default a mean: by the job's rule, and of a class over the silos that sent that class, each alike. See
+        `fedsilo.wire.combine` for others. A block that no silo sent is missing; where only a sum is seen, one that is
+        added is zeros.
+        """
+        return self._updates.combined(self._of(kind), self._rule)
 
     def quotient(self, over: Quotient, scale: float = 1.0, distance: float = 1.0) -> tuple[Tree, float]:
         """The sum over silos of v_k times each tensor of its model, and the sum of v_k = scale p_k / (m_k distance).
@@ -147,7 +172,8 @@ class Updates(Sums):
         return self._shares(silos, weights)
 
     def mean(self, kind: str, silos: Sequence[str] | None = None, weights: str | None = None) -> Tree:
-        """Average of a kind of tensor with these shares."""
+        """Average of a kind of tensor with these shares; see `Mean.mean`."""
+        self._require_averaged(kind)
         return self._averaged(kind, self._shares(silos, weights))
 
     def weighted_sum(self, kind: str, weights: Mapping[str, float]) -> Tree:

@@ -20,19 +20,11 @@ from fedsilo.methods.building_blocks.controlled_averaging import (
 from fedsilo.methods.building_blocks.local_steps import stepping
 from fedsilo.methods.building_blocks.sizes import PHASE, SIZES, STEP, state_size
 from fedsilo.methods.fedavg import OneModel
-from fedsilo.methods.interface import (
-    MethodConfig,
-    Phase,
-    Reply,
-    ServerHalf,
-    SiloContext,
-    SiloStep,
-    SiloTask,
-    Step,
-)
+from fedsilo.methods.interface import MethodConfig, Phase, Reply, ServerHalf, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Mean, Sums, Updates
 from fedsilo.methods.state import State
+from fedsilo.methods.step import Step
 from fedsilo.methods.traits import EVERYTHING, SGD, Averaging, Kept, TrainingTraits
 
 RULES: Mapping[str, ControlVariateRule] = {

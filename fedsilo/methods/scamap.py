@@ -34,11 +34,11 @@ from fedsilo.methods.interface import (
     SiloContext,
     SiloStep,
     SiloTask,
-    Step,
 )
 from fedsilo.methods.models import JobModels
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
+from fedsilo.methods.step import Step
 from fedsilo.methods.traits import SGD, Averaging, Kept, TrainingTraits
 
 RELEASED = SecondStage(part=0.2, rate=0.5)

@@ -22,10 +22,11 @@ from fedsilo.methods.building_blocks.restricted_softmax import (
 )
 from fedsilo.methods.building_blocks.two_stages import CITATION
 from fedsilo.methods.fedavg import OneModel
-from fedsilo.methods.interface import MethodConfig, Reply, ServerHalf, SiloContext, SiloStep, SiloTask, Step
+from fedsilo.methods.interface import MethodConfig, Reply, ServerHalf, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
+from fedsilo.methods.step import Step
 from fedsilo.methods.traits import SGD, Averaging, Kept, TrainingTraits
 
 SCALINGS: Mapping[str, Scaling] = {"paper": "mask", "released": "sole", "released-mask": "mask"}

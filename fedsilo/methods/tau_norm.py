@@ -26,10 +26,10 @@ from fedsilo.methods.interface import (
     SiloStep,
     SiloTask,
     Snapshot,
-    Step,
 )
 from fedsilo.methods.reading import Mean
 from fedsilo.methods.state import State
+from fedsilo.methods.step import Step
 from fedsilo.methods.traits import Kept
 
 Read = TypeVar("Read", bound=Mean)

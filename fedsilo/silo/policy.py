@@ -21,7 +21,7 @@ from fedsilo.api.text import comma_separated, counted
 from fedsilo.errors import FedsiloError, MethodError, PolicyRefused
 from fedsilo.methods import registry
 from fedsilo.methods.building_blocks.feature_statistics import KIND
-from fedsilo.methods.interface import NAMED_PERSONAL_ACCURACY, PERSONAL_ACCURACY, Payload
+from fedsilo.methods.step import NAMED_PERSONAL_ACCURACY, PERSONAL_ACCURACY, Payload
 from fedsilo.payload_kinds import SECURE_AGGREGATION
 from fedsilo.silo.budget_figures import SpentSoFar, stated_epsilon
 from fedsilo.transforms.plan import JobPlan

@@ -15,7 +15,8 @@ from typing import Any, get_args
 import numpy as np
 
 from fedsilo.errors import PolicyRefused, Problem
-from fedsilo.methods.interface import CALIBRATION, CONFUSION, TARGETS, Reply
+from fedsilo.methods.interface import Reply
+from fedsilo.methods.step import CALIBRATION, CONFUSION, TARGETS
 from fedsilo.methods.traits import MechanismName
 from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.wire import Contract, ExpectedBlock

@@ -14,10 +14,11 @@ from fedsilo.data.comparison import declared_schema
 from fedsilo.errors import MethodError
 from fedsilo.methods import registry
 from fedsilo.methods.contract import contract_of
-from fedsilo.methods.interface import LOSS, Exchange, Metric, Step
+from fedsilo.methods.interface import Exchange
 from fedsilo.methods.method import Method
 from fedsilo.methods.schedule import rounds_of
 from fedsilo.methods.state import Scalar, State
+from fedsilo.methods.step import LOSS, Metric, Step
 from fedsilo.transforms.order import transforms_of
 from fedsilo.transforms.transform import Transform
 from fedsilo.wire import Contract, ModelSignature

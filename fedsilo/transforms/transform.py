@@ -15,9 +15,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from fedsilo.api.faults import Finding
-from fedsilo.methods.interface import Assignment, Exchange, Reply, SiloTask, Snapshot, Step
+from fedsilo.methods.interface import Assignment, Exchange, Reply, SiloTask, Snapshot
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import Scalar, State, Tree
+from fedsilo.methods.step import Step
 from fedsilo.transforms.guard import GuardPlace, GuardSide
 from fedsilo.updates.folded import FoldedUpdates
 from fedsilo.wire import Contract, ModelSignature, VerifyKey

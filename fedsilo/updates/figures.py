@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fedsilo.methods.interface import NAMED_PERSONAL_ACCURACY, PERSONAL_ACCURACY
 from fedsilo.methods.reading import mean_weights
+from fedsilo.methods.step import NAMED_PERSONAL_ACCURACY, PERSONAL_ACCURACY
 from fedsilo.updates.folded import FoldedUpdates
 
 

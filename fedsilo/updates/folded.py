@@ -9,7 +9,7 @@ in `fedsilo.methods.state`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import ClassVar
@@ -18,7 +18,9 @@ import numpy as np
 
 from fedsilo.methods.reading import mean_weights
 from fedsilo.methods.state import Tree
+from fedsilo.methods.step import Payload
 from fedsilo.secure_aggregation.parts import OverSilos
+from fedsilo.updates.combination import combined
 from fedsilo.updates.summation import FlatTensor, StoredTensor, Sum, add_included
 from fedsilo.wire import UpdateHeader, open_update
 from fedsilo.wire.combine import Quotient
@@ -63,6 +65,10 @@ class FoldedUpdates(ABC):
     @abstractmethod
     def tensors(self, silo: str, kind: str) -> Tree:
         """One silo's tensors of that kind, copied."""
+
+    def combined(self, payloads: Sequence[Payload], rule: str) -> Tree:
+        """See `fedsilo.methods.reading.Sums.combined`."""
+        return combined(self, payloads, rule)
 
     def quotient(self, over: Quotient, rule: str, scale: float, distance: float) -> tuple[Tree, float]:
         """See `fedsilo.methods.reading.Sums.quotient`; `rule` is that of averaging, for p_k."""

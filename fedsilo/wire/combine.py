@@ -1,7 +1,7 @@
-"""How the blocks of several silos become one where only sums over silos are seen.
+"""How the blocks of several silos become one, in a plain job and where only sums over silos are seen.
 
-A contract says it of each block. It is no part of the contract's digest: it says what is made of a block, not what
-leaves a silo.
+A payload says it, and a contract of each block. It is no part of the contract's digest: it says what is made of a
+block, not what leaves a silo.
 """
 
 from __future__ import annotations

@@ -160,7 +160,8 @@ class World:
         party = process.party
         disk = self.disks[party.split()[0]]
         if not step.path.is_relative_to(disk.root):  # the entry of the disk itself
-            return perform()
+            perform()
+            return
         self.steps[party] += 1
         fault = self._faults.get((party, self.steps[party]))
         if isinstance(fault, FullDisk):

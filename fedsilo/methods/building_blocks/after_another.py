@@ -14,11 +14,12 @@ from pydantic import Field
 from fedsilo.api.faults import ABSENT, Fault, Finding, ManifestFaults
 from fedsilo.api.job import FederatedJobSpec, MethodSpec
 from fedsilo.methods import registry
-from fedsilo.methods.interface import Exchange, MethodConfig, Phase, SiloStep, Step
+from fedsilo.methods.interface import Exchange, MethodConfig, Phase, SiloStep
 from fedsilo.methods.method import Method, PublicData
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Mean, Sums, Updates
 from fedsilo.methods.state import Scalar
+from fedsilo.methods.step import Step
 from fedsilo.methods.traits import TrainingTraits
 from fedsilo.wire import ModelSignature
 

@@ -16,8 +16,9 @@ import numpy as np
 from fedsilo.api.data import DataSpec
 from fedsilo.data.statistics import FeatureStatistics, histogram, merged
 from fedsilo.errors import MethodError
-from fedsilo.methods.interface import Payload, Reply, SiloContext
+from fedsilo.methods.interface import Reply, SiloContext
 from fedsilo.methods.state import Tree
+from fedsilo.methods.step import Payload
 from fedsilo.wire.combine import Added, CountedMean, SquaredDeviations
 
 if TYPE_CHECKING:

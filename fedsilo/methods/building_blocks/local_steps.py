@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from functools import partial
 
 from fedsilo.api.training import TrainingSpec
-from fedsilo.methods.interface import LOSS, Exchange, Metric, Payload, ServerContext, Step
+from fedsilo.methods.interface import Exchange, ServerContext
 from fedsilo.methods.reading import Updates
+from fedsilo.methods.step import LOSS, Metric, Payload, Step
 from fedsilo.wire.combine import Averaged, Quotient
 
 STEPS = "steps"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from fedsilo.api.common import MAX_SILOS
 from fedsilo.methods.building_blocks.settings import number
-from fedsilo.methods.interface import Phase, Reply, SiloContext, SiloTask, Step
+from fedsilo.methods.interface import Phase, Reply, SiloContext, SiloTask
 from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State
+from fedsilo.methods.step import Step
 
 SIZES = "sizes"
 """Name of the step, and of its phase."""

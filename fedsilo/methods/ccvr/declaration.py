@@ -10,9 +10,10 @@ from typing import Any
 from fedsilo.methods.building_blocks.after_another import AfterAnother
 from fedsilo.methods.building_blocks.statistics_of_silos import of_all, of_each
 from fedsilo.methods.ccvr.config import COVARIANCE, MOMENT, STATISTICS, CCVRConfig, Covariance
-from fedsilo.methods.interface import Payload, Phase, ServerHalf, SiloStep, Step
+from fedsilo.methods.interface import Phase, ServerHalf, SiloStep
 from fedsilo.methods.moments import Spread
 from fedsilo.methods.reading import Mean, Updates
+from fedsilo.methods.step import Payload, Step
 from fedsilo.methods.traits import Kept, TrainingTraits
 from fedsilo.wire.combine import Added, CountedMean
 

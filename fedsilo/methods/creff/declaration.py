@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from fedsilo.api.faults import Finding
 from fedsilo.methods.creff.config import BIAS, WEIGHT, CReFFConfig
-from fedsilo.methods.interface import LOSS, Payload, Phase, ServerHalf, SiloStep, Step
+from fedsilo.methods.interface import Phase, ServerHalf, SiloStep
 from fedsilo.methods.method import Method
 from fedsilo.methods.reading import Sums
+from fedsilo.methods.step import LOSS, Payload, Step
 from fedsilo.methods.traits import Kept, TrainingTraits
 
 

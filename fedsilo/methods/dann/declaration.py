@@ -8,10 +8,11 @@ from functools import partial
 from fedsilo.api.common import MAX_SILOS
 from fedsilo.methods.dann.config import DISCRIMINATOR, LAYERS, NUMBER, SILOS, DANNConfig
 from fedsilo.methods.fedavg import OneModel
-from fedsilo.methods.interface import LOSS, Exchange, Payload, ServerHalf, SiloStep, Step
+from fedsilo.methods.interface import Exchange, ServerHalf, SiloStep
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import Scalar
+from fedsilo.methods.step import LOSS, Payload, Step
 from fedsilo.methods.traits import Averaging, Kept
 from fedsilo.wire import ModelSignature
 

@@ -7,10 +7,11 @@ from functools import partial
 
 from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.fedbr.config import LAYERS, THETA, FedBRConfig
-from fedsilo.methods.interface import LOSS, Payload, ServerHalf, SiloStep, Step
+from fedsilo.methods.interface import ServerHalf, SiloStep
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import Scalar
+from fedsilo.methods.step import LOSS, Payload, Step
 from fedsilo.methods.traits import Averaging, Kept, TrainingTraits
 from fedsilo.wire import ModelSignature
 

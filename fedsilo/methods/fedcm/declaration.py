@@ -8,9 +8,10 @@ from functools import partial
 from fedsilo.methods.building_blocks.local_steps import stepping
 from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.fedcm.config import BY_STEPS, FedCMConfig
-from fedsilo.methods.interface import ServerHalf, SiloStep, Step
+from fedsilo.methods.interface import ServerHalf, SiloStep
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Sums
+from fedsilo.methods.step import Step
 from fedsilo.methods.traits import EVERYTHING, SGD, Averaging, Kept, TrainingTraits
 
 

@@ -10,11 +10,12 @@ from fedsilo.api.job import ModelSpec
 from fedsilo.learning.local_steps import LocalSteps
 from fedsilo.methods.building_blocks.local import PlainTraining
 from fedsilo.methods.fedconcat.config import NOISY, FedConcatConfig, StagesConfig
-from fedsilo.methods.interface import LOSS, Payload, Phase, ServerHalf, SiloStep, Step
+from fedsilo.methods.interface import Phase, ServerHalf, SiloStep
 from fedsilo.methods.method import Method
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import Scalar
+from fedsilo.methods.step import LOSS, Payload, Step
 from fedsilo.methods.traits import PLAIN, Kept, TrainingTraits
 from fedsilo.wire import ModelSignature
 

@@ -10,10 +10,11 @@ from fedsilo.api.faults import Finding
 from fedsilo.methods.building_blocks.sizes import PHASE, SIZES, STEP, state_size
 from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.feddyn.config import FedDynConfig
-from fedsilo.methods.interface import Phase, ServerHalf, SiloStep, Step
+from fedsilo.methods.interface import Phase, ServerHalf, SiloStep
 from fedsilo.methods.method import averaging_of
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Mean, Sums, Updates
+from fedsilo.methods.step import Step
 from fedsilo.methods.traits import EVERYTHING, Averaging, Kept
 
 

@@ -10,9 +10,10 @@ from fedsilo.api.training import TrainingSpec
 from fedsilo.methods.building_blocks.local_steps import STEPS, limits_of_steps
 from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.fednova.config import BY_NORMALIZER, NORMALIZER, FedNovaConfig
-from fedsilo.methods.interface import LOSS, Metric, Payload, ServerHalf, SiloStep, Step
+from fedsilo.methods.interface import ServerHalf, SiloStep
 from fedsilo.methods.method import averaging_of
 from fedsilo.methods.reading import Mean, Sums, Updates
+from fedsilo.methods.step import LOSS, Metric, Payload, Step
 from fedsilo.methods.traits import EVERYTHING, SGD, Kept, TrainingTraits
 from fedsilo.wire.combine import Averaged
 

@@ -7,10 +7,11 @@ from typing import Any
 
 from fedsilo.api.job import ModelSpec
 from fedsilo.methods.fedproto.config import FedProtoConfig
-from fedsilo.methods.interface import LOSS, Payload, Phase, ServerHalf, SiloStep, Snapshot, Step
+from fedsilo.methods.interface import Phase, ServerHalf, SiloStep, Snapshot
 from fedsilo.methods.method import Method
 from fedsilo.methods.models import JobModels, OwnModel, SharedModel
 from fedsilo.methods.reading import Sums
+from fedsilo.methods.step import LOSS, Payload, Step
 from fedsilo.methods.traits import Kept, TrainingTraits
 from fedsilo.wire.combine import Added
 

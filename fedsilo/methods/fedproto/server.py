@@ -51,9 +51,9 @@ class FedProtoServer:
     def _means(self, sums: Sums) -> dict[int, np.ndarray]:
         """Class -> mean over the silos that told of it, each alike; in MAP's code by their counts, eq. 6."""
         if self.config.variant == "paper":
-            means = sums.class_means("class_means")
+            means = sums.combined("class_means")
             return {int(name.rpartition("/")[2]): mean for name, mean in means.items()}
-        totals = sums.totals("class_means")
+        totals = sums.combined("class_means")
         counts = {
             name.rpartition("/")[2]: int(total) for name, total in totals.items() if name.startswith("count/")
         }

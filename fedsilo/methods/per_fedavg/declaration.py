@@ -7,11 +7,12 @@ from functools import partial
 
 from fedsilo.api.faults import Finding
 from fedsilo.methods.fedavg import OneModel
-from fedsilo.methods.interface import LOSS, Phase, ServerHalf, SiloStep, Step
+from fedsilo.methods.interface import Phase, ServerHalf, SiloStep
 from fedsilo.methods.models import JobModels, OwnModel, SharedModel
 from fedsilo.methods.per_fedavg.config import PERSONALISE, PerFedAvgConfig
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.schedule import answers_may_differ
+from fedsilo.methods.step import LOSS, Step
 from fedsilo.methods.traits import SGD, Averaging, Kept, Tasks, TrainingTraits
 
 

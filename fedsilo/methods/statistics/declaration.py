@@ -10,11 +10,12 @@ from fedsilo.api.faults import Finding
 from fedsilo.api.job import ModelSpec
 from fedsilo.methods.building_blocks.feature_statistics import payloads
 from fedsilo.methods.building_blocks.statistics_of_silos import of_all, of_each
-from fedsilo.methods.interface import Phase, ServerHalf, SiloStep, Snapshot, Step
+from fedsilo.methods.interface import Phase, ServerHalf, SiloStep, Snapshot
 from fedsilo.methods.method import Method
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Mean, Sums, Updates
 from fedsilo.methods.statistics.config import StatisticsConfig
+from fedsilo.methods.step import Step
 from fedsilo.methods.traits import Kept, Tasks
 from fedsilo.tasks.interface import EVERY_TASK
 

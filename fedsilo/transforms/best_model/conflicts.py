@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from fedsilo.api.faults import Finding
 from fedsilo.api.messages import closest_or
 from fedsilo.learning.metrics.chosen import reported
-from fedsilo.methods.interface import PERSONAL_ACCURACY
 from fedsilo.methods.method import Method
+from fedsilo.methods.step import PERSONAL_ACCURACY
 
 
 def check_choice(method: Method) -> Iterator[Finding]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fedsilo.api.faults import Finding
-from fedsilo.methods.interface import PERSONAL_ACCURACY
 from fedsilo.methods.method import Method
+from fedsilo.methods.step import PERSONAL_ACCURACY
 
 
 def check_metrics_of_method(method: Method) -> Iterator[Finding]:

@@ -7,17 +7,10 @@ from typing import Self
 
 from fedsilo.api.faults import Finding
 from fedsilo.learning.metrics.chosen import ChosenMetrics
-from fedsilo.methods.interface import (
-    EVALUATE,
-    NAMED_PERSONAL_ACCURACY,
-    PERSONAL_ACCURACY,
-    Exchange,
-    Metric,
-    Phase,
-    Step,
-)
+from fedsilo.methods.interface import EVALUATE, Exchange, Phase
 from fedsilo.methods.method import Method
 from fedsilo.methods.schedule import is_evaluated
+from fedsilo.methods.step import NAMED_PERSONAL_ACCURACY, PERSONAL_ACCURACY, Metric, Step
 from fedsilo.tasks.registry import metrics_of
 from fedsilo.transforms.evaluation.conflicts import check_metrics_of_method
 from fedsilo.transforms.evaluation.sums import sums_payloads

@@ -20,8 +20,8 @@ from fedsilo.learning.metrics.chosen import LOG_LIKELIHOOD, TOKENS, ChosenMetric
 from fedsilo.learning.metrics.confusion import LABEL_OUTCOMES, Figures
 from fedsilo.learning.metrics.sums import BIN_ROWS, ScoreSums
 from fedsilo.methods.building_blocks.feature_statistics import KIND
-from fedsilo.methods.interface import CALIBRATION, CONFUSION, TARGETS
 from fedsilo.methods.state import Tree
+from fedsilo.methods.step import CALIBRATION, CONFUSION, TARGETS
 from fedsilo.transforms.evaluation.sums import statistics_in
 from fedsilo.updates.figures import mean_metrics, personal_accuracy
 from fedsilo.updates.folded import FoldedUpdates

@@ -13,7 +13,8 @@ from fedsilo.learning.examples import Examples
 from fedsilo.learning.metrics.batches import no_sums
 from fedsilo.learning.metrics.chosen import LOG_LIKELIHOOD, TOKENS, ChosenMetrics
 from fedsilo.learning.metrics.scores import Scores
-from fedsilo.methods.interface import CONFUSION, Reply, SiloContext
+from fedsilo.methods.interface import Reply, SiloContext
+from fedsilo.methods.step import CONFUSION
 from fedsilo.tasks.interface import LearningTask
 from fedsilo.tasks.places import UNSCORED
 from fedsilo.tasks.registry import metrics_of

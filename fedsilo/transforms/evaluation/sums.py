@@ -17,8 +17,8 @@ from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.learning.metrics.confusion import LABEL_OUTCOMES
 from fedsilo.learning.metrics.sums import BIN_ROWS, ScoreSums
 from fedsilo.methods.building_blocks.feature_statistics import statistics_payloads
-from fedsilo.methods.interface import CALIBRATION, CONFUSION, TARGETS, Payload
 from fedsilo.methods.state import Tree
+from fedsilo.methods.step import CALIBRATION, CONFUSION, TARGETS, Payload
 from fedsilo.tasks.registry import bind
 from fedsilo.wire.combine import Added
 

@@ -8,9 +8,10 @@ from typing import Any
 from fedsilo.learning.evaluation import evaluate
 from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.learning.metrics.scores import require_metrics
-from fedsilo.methods.interface import PERSONAL, PERSONAL_ACCURACY, Reply
+from fedsilo.methods.interface import PERSONAL, Reply
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import State
+from fedsilo.methods.step import PERSONAL_ACCURACY
 from fedsilo.transforms.evaluation.scores import declared_scores, scored, unscored
 from fedsilo.transforms.transform import TrainerSide, Work
 

@@ -7,8 +7,9 @@ from typing import Self
 
 from fedsilo.api.faults import Finding
 from fedsilo.methods.building_blocks.feature_statistics import payloads
-from fedsilo.methods.interface import PREPROCESSING, Exchange, Phase, Step
+from fedsilo.methods.interface import PREPROCESSING, Exchange, Phase
 from fedsilo.methods.method import Method
+from fedsilo.methods.step import Step
 from fedsilo.transforms.preprocessing.conflicts import check_values
 from fedsilo.transforms.transform import Aggregator, AggregatorSide, TrainerSide, Transform
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from fedsilo.api.aggregation import RuleSpec
 from fedsilo.errors import MethodError
 from fedsilo.methods.state import Tree
+from fedsilo.methods.step import Payload
 from fedsilo.secure_aggregation.aggregator_side import add_masked
 from fedsilo.secure_aggregation.clipping import Tensor, clipped
 from fedsilo.secure_aggregation.layout import Layout
@@ -57,6 +58,11 @@ class SummedUpdates(InMemoryUpdates):
     def over_silos(self, *metrics: str) -> OverSilos | None:
         """Mean and spread of a metric over the silos that state it; of its names such a job has one."""
         return next((self._summed.alike[name] for name in metrics if name in self._summed.alike), None)
+
+    def combined(self, payloads: Sequence[Payload], rule: str) -> Tree:
+        """See `fedsilo.methods.reading.Sums.combined`: so they have been summed."""
+        del rule
+        return self.tensors(TOGETHER, payloads[0].kind)
 
     def quotient(self, over: Quotient, rule: str, scale: float, distance: float) -> tuple[Tree, float]:
         """See `fedsilo.methods.reading.Sums.quotient`.

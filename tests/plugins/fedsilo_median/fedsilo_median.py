@@ -17,8 +17,6 @@ from fedsilo.methods.interface import (
     Assignment,
     Exchange,
     MethodConfig,
-    Metric,
-    Payload,
     Phase,
     Reply,
     ServerContext,
@@ -26,11 +24,11 @@ from fedsilo.methods.interface import (
     SiloStep,
     SiloTask,
     Snapshot,
-    Step,
 )
 from fedsilo.methods.method import Method
 from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State
+from fedsilo.methods.step import Metric, Payload, Step
 from fedsilo.methods.traits import Kept
 
 

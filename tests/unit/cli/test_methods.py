@@ -16,8 +16,9 @@ from fedsilo.cli.methods import describe
 from fedsilo.errors import MethodError
 from fedsilo.methods import registry
 from fedsilo.methods.fedavg import FedAvg
-from fedsilo.methods.interface import LOSS, MethodConfig, Payload, Phase, Step
+from fedsilo.methods.interface import MethodConfig, Phase
 from fedsilo.methods.method import Method
+from fedsilo.methods.step import LOSS, Payload, Step
 
 
 class StatisticsConfig(MethodConfig):

@@ -14,19 +14,17 @@ from fedsilo.methods.interface import (
     Assignment,
     Exchange,
     MethodConfig,
-    Metric,
-    Payload,
     Phase,
     Reply,
     ServerContext,
     SiloStep,
     SiloTask,
     Snapshot,
-    Step,
 )
 from fedsilo.methods.method import Method
 from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State, Tree
+from fedsilo.methods.step import Metric, Payload, Step
 from fedsilo.methods.traits import Kept
 from tests.federate import references
 

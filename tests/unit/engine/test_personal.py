@@ -16,7 +16,8 @@ from fedsilo.api.silo_policy import PersonalAccuracy, SiloPolicy
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.engine.scoring import GlobalEvaluation
 from fedsilo.engine.status import StatusSource
-from fedsilo.methods.interface import EVALUATE, NAMED_PERSONAL_ACCURACY, PERSONAL, PERSONAL_ACCURACY
+from fedsilo.methods.interface import EVALUATE, PERSONAL
+from fedsilo.methods.step import NAMED_PERSONAL_ACCURACY, PERSONAL_ACCURACY
 from fedsilo.silo.policy import ReplyLimits
 from fedsilo.silo.runner import TaskRunner
 from fedsilo.transforms.secure_sum.summed import OneUpdate

@@ -5,7 +5,7 @@ A test names a fixture and what of the manifest differs; everything else is the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from fedsilo.learning.training import Loss
 from fedsilo.methods.interface import Exchange, Phase, Reply, ServerContext, SiloContext, SiloTask
 from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State, Tree
+from fedsilo.methods.step import Payload
 from fedsilo.silo.runner import TaskRunner
 from fedsilo.simulation.silos import SimulatedUpdate
 from fedsilo.updates.held import InMemoryUpdates
@@ -43,6 +44,9 @@ from tests.reference_numbers import Numbers
 from tests.reference_numbers.networks import harness_model
 
 CLIENTS = 4
+
+MODEL = (Payload("model"),)
+"""What silos send in most steps."""
 
 
 def network(input_shape: tuple[int, ...], classes: int, fixture: str) -> Model:
@@ -88,6 +92,7 @@ def answers(
     sent: Mapping[str, Mapping[str, Tree]],
     samples: Mapping[str, int] | None = None,
     rule: str = "samples",
+    payloads: Sequence[Payload] = MODEL,
     **metrics: float,
 ) -> Updates:
     """Updates as the server half reads them, summed as in every job.
@@ -95,8 +100,9 @@ def answers(
     :param sent: silo -> payload kind -> tensors.
     :param samples: of each silo; 1 by default.
     :param rule: of averaging.
+    :param payloads: of the step.
     """
-    return Updates(accepted(sent, samples, **metrics), rule)
+    return Updates(accepted(sent, samples, **metrics), rule, payloads)
 
 
 def accepted(

@@ -22,9 +22,9 @@ from fedsilo.methods.ccvr.server import calibrate
 from fedsilo.methods.ccvr.statistics import Pooled, gaussian_features
 from fedsilo.methods.ccvr.virtual import virtual_features
 from fedsilo.methods.fedavg import FedAvg
-from fedsilo.methods.interface import Payload, Step
 from fedsilo.methods.moments import Spread
 from fedsilo.methods.state import Tree
+from fedsilo.methods.step import Payload, Step
 from fedsilo.methods.traits import Averaging
 from fedsilo.transforms.plan import JobPlan
 from fedsilo.wire import ModelSignature

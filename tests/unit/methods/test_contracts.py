@@ -11,7 +11,8 @@ import pytest
 from fedsilo.api.communication import UploadSpec
 from fedsilo.encodings.registry import with_encoding
 from fedsilo.methods import registry
-from fedsilo.methods.interface import EVALUATE, NAMED_PERSONAL_ACCURACY
+from fedsilo.methods.interface import EVALUATE
+from fedsilo.methods.step import NAMED_PERSONAL_ACCURACY
 from fedsilo.transforms.learned import learned_names
 from fedsilo.wire import Contract, ExpectedBlock, UpdateBlocks, open_task, open_update
 from tests.federate import TASK_KEY, local_silos, open_engine

@@ -71,6 +71,10 @@ def test_what_a_silo_sends_are_the_recorded_class_means(tmp_path: Path, variant:
     }
 
 
+PAYLOADS = bound("creff", config={"variant": "released"}).steps()["train"].payloads
+"""What silos send in the released form, which is also all that the printed one has them send."""
+
+
 def aggregated(
     config: dict[str, Any],
     features: np.ndarray,
@@ -86,7 +90,7 @@ def aggregated(
     job = server_context(spec, ModelSignature(bias, classes, width))
     trees = {"model": sent["silos/c0"]["model"], "head": head, "features": {"features": features}}
     half = CReFFServer(CReFFConfig.model_validate(settings))
-    return half.aggregate(job, State(trees), ROUND, answers(sent, samples))
+    return half.aggregate(job, State(trees), ROUND, answers(sent, samples, payloads=PAYLOADS))
 
 
 NO_MODEL: Tree = {"w": np.zeros(1, np.float32)}
@@ -203,7 +207,7 @@ def test_a_classs_gradient_is_the_plain_mean_over_the_silos_that_sent_it() -> No
     first = {"gradient.weight/0": np.full((2, 3), 1.0), "gradient.weight/1": np.full((2, 3), 5.0)}
     second = {"gradient.weight/0": np.full((2, 3), 3.0)}
     sent = {"silos/a": {"averaged_gradients": first}, "silos/b": {"averaged_gradients": second}}
-    updates = answers(sent, {"silos/a": 1, "silos/b": 9})
+    updates = answers(sent, {"silos/a": 1, "silos/b": 9}, payloads=PAYLOADS)
     found = mean_gradients(updates, released=False)
     assert {label: float(gradient.weight[0, 0]) for label, gradient in found.items()} == {0: 2.0, 1: 5.0}
     assert mean_gradients(updates, released=True) == {}, "the released form needs the bias's gradient too"

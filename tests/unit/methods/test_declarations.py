@@ -16,8 +16,9 @@ import pytest
 
 from fedsilo.errors import FedsiloError, ManifestInvalid, MethodError
 from fedsilo.methods import registry
-from fedsilo.methods.interface import EVALUATE, LOSS, MethodConfig, Metric, Payload, Step
+from fedsilo.methods.interface import EVALUATE, MethodConfig
 from fedsilo.methods.method import Method, averaging_of
+from fedsilo.methods.step import LOSS, Metric, Payload, Step
 from fedsilo.transforms.plan import JobPlan
 from fedsilo.wire import KINDS, ModelSignature, TensorSpec
 from fedsilo.wire.contract import METRIC_RANGE

@@ -18,6 +18,7 @@ from tests import reference_numbers
 from tests.federate import bound, runners, silo_of_file
 from tests.reference_numbers.networks import fixture_tree
 from tests.unit.methods.harness import (
+    MODEL,
     ROUND,
     accepted,
     assert_close,
@@ -113,7 +114,7 @@ def test_the_direction_is_the_mean_step_of_the_round_at_its_rate() -> None:
         object.__setattr__(update, "metrics", {"steps": steps})
     state = State({"model": w, "direction": {"w": np.zeros(2)}})
     state = method.server().aggregate(
-        job, state, replace(ROUND, phase_round=2, phase_rounds=3), Updates(updates, "samples")
+        job, state, replace(ROUND, phase_round=2, phase_rounds=3), Updates(updates, "samples", MODEL)
     )
     rate = 0.5 * 2 / 5
     expected = 0.75 * (w["w"] - ys[0]["w"]) / (2 * rate) + 0.25 * (w["w"] - ys[1]["w"]) / (4 * rate)

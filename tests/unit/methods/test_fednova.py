@@ -23,6 +23,7 @@ from tests import reference_numbers
 from tests.federate import bound, federate, job_spec, model_of, runners, skewed
 from tests.reference_numbers.networks import fixture_tree
 from tests.unit.methods.harness import (
+    MODEL,
     ROUND,
     Point,
     accepted,
@@ -137,7 +138,9 @@ def test_silos_with_more_steps_do_not_count_for_more() -> None:
     updates = accepted({silo: {"model": {"w": w - rate * a[silo] * g}} for silo, g in gradients.items()})
     for silo, update in updates._updates.items():
         object.__setattr__(update, "metrics", {"steps": 2.0, "normalizer": a[silo]})
-    state = method.server().aggregate(job, State({"model": {"w": w}}), ROUND, Updates(updates, "samples"))
+    state = method.server().aggregate(
+        job, State({"model": {"w": w}}), ROUND, Updates(updates, "samples", MODEL)
+    )
     effective = (a["silos/s0"] + a["silos/s1"]) / 2
     np.testing.assert_allclose(state.tree("model")["w"], w - rate * effective * 0.5, rtol=1e-6)
 

@@ -60,7 +60,8 @@ def test_a_silos_training_is_that_of_the_authors_code() -> None:
 def folded(variant: str, sent: dict[str, Tree], start: State | None = None) -> State:
     method = bound("fedproto", len(sent), config={"variant": variant})
     job = server_context(method.spec, ModelSignature((), 4, 3))
-    updates = answers({silo: {"class_means": tree} for silo, tree in sent.items()})
+    told = {silo: {"class_means": tree} for silo, tree in sent.items()}
+    updates = answers(told, payloads=method.steps()["train"].payloads)
     return method.server().aggregate(job, start or State(), ROUND, updates)
 
 

@@ -23,7 +23,7 @@ from fedsilo.updates.held import InMemoryUpdates
 from fedsilo.wire import ModelSignature
 from tests import reference_numbers
 from tests.federate import bound, federate, job_spec, model_of, runners, skewed
-from tests.unit.methods.harness import ROUND, server_context
+from tests.unit.methods.harness import MODEL, ROUND, server_context
 
 SILOS = ("silos/s0", "silos/s1", "silos/s2")
 
@@ -34,7 +34,7 @@ def answered(losses: dict[str, float]) -> Updates:
     held = {
         silo: SimulatedUpdate(1, {FIRST_LOSS: losses[silo]}, blocks, None) for silo, blocks in sent.items()
     }
-    return Updates(InMemoryUpdates(held), "uniform")
+    return Updates(InMemoryUpdates(held), "uniform", MODEL)
 
 
 def test_weights_and_means_are_those_of_the_released_code() -> None:

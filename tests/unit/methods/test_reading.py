@@ -12,17 +12,10 @@ import pytest
 from fedsilo.errors import MethodError
 from fedsilo.methods import registry
 from fedsilo.methods.fedavg import FedAvg, OneModel, OneModelServer
-from fedsilo.methods.interface import (
-    LOSS,
-    Exchange,
-    MethodConfig,
-    Payload,
-    ServerContext,
-    ServerHalf,
-    Step,
-)
+from fedsilo.methods.interface import Exchange, MethodConfig, ServerContext, ServerHalf
 from fedsilo.methods.reading import Mean, Sums, Updates
 from fedsilo.methods.state import State, Tree
+from fedsilo.methods.step import LOSS, Payload, Step
 from fedsilo.simulation.simulate import simulate
 from tests.federate import job_spec
 from tests.unit.engine.synthetic import Diary
