@@ -16,7 +16,7 @@ from fedsilo.errors import DataInvalid
 from fedsilo.methods.method import Method
 from fedsilo.methods.step import Step
 from fedsilo.methods.traits import MechanismName
-from fedsilo.privacy.accounting import epsilon_of, noise_multiplier_for
+from fedsilo.privacy.accounting import noise_multiplier_for
 from fedsilo.privacy.mechanism import MAX_TIMES, Mechanism
 
 FIELD = "spec.privacy.differentialPrivacy"
@@ -104,14 +104,6 @@ def _noise_multiplier(epsilon: float, delta: float, parts: tuple[tuple[float, in
         raise DataInvalid(
             f"{FIELD}.epsilon: {error}; use a larger epsilon, fewer rounds or more data"
         ) from error
-
-
-def job_epsilon(method: Method, records: int) -> float:
-    """Epsilon of the whole job for a silo with so many records; errors as `noise_multiplier`."""
-    private = method.spec.privacy.differential_privacy
-    assert private is not None, "asked for only where the job has it"
-    noise = noise_multiplier(method, records)
-    return epsilon_of(job_mechanisms(method, records, noise), private.delta)
 
 
 def uncovered(method: Method) -> list[str]:

@@ -66,10 +66,6 @@ class UpdatePrivacy:
         parts = self.quorum if self.summed else 1
         return Mechanism(math.sqrt(parts) * self.deviation / (2 * self.max_norm))
 
-    def silo_epsilon(self, delta: float) -> float:
-        """Epsilon of the whole job for a silo as a whole, of whoever sees sums only."""
-        return gaussian_epsilon(self.noise_multiplier, self.rounds, delta)
-
     def example_epsilon(self, delta: float) -> float:
         """Epsilon of the whole job for one example, of whoever learns the most; what a budget is charged."""
         return gaussian_epsilon(self.of_one_example.noise_multiplier, self.rounds, delta)

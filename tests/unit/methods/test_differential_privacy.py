@@ -16,7 +16,6 @@ from dp_accounting.pld import PLDAccountant
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.errors import DataInvalid, FedsiloError
 from fedsilo.methods.differential_privacy import (
-    job_epsilon,
     job_mechanisms,
     noise_multiplier,
     planned_mechanisms,
@@ -71,7 +70,7 @@ def test_epsilon_agrees_with_opacus_and_dp_accounting(
     training = {"batchSize": batch, "localEpochs": epochs}
     method = private(rounds=rounds, training=training, noiseMultiplier=noise, delta=delta)
     steps = rounds * epochs * -(-examples // batch)
-    ours = job_epsilon(method, examples)
+    ours = epsilon_of(job_mechanisms(method, examples, noise), delta)
 
     event = SelfComposedDpEvent(PoissonSampledDpEvent(batch / examples, GaussianDpEvent(noise)), steps)
     assert ours == pytest.approx(PLDAccountant().compose(event).get_epsilon(delta), rel=0.01)
