@@ -43,8 +43,8 @@ class AcceptedUpdates(Protocol):
     def weighted_sum(self, kind: str, weights: Mapping[str, float]) -> Tree:
         """Sum over silos of weight times each tensor of that kind."""
 
-    def combined(self, payloads: Sequence[Payload], rule: str) -> Tree:
-        """See `Sums.combined`; the payloads are all of one kind."""
+    def combine(self, payloads: Sequence[Payload], rule: str) -> Tree:
+        """See `Sums.combine`; the payloads are all of one kind."""
 
     def quotient(self, over: Quotient, rule: str, scale: float, distance: float) -> tuple[Tree, float]:
         """See `Sums.quotient`."""
@@ -101,7 +101,7 @@ class Mean:
                     if payload.per_class
                     else f"is combined as {type(payload.combine).__name__}"
                 )
-                raise MethodError(f"mean of {kind}: payload {payload.name} {why}; read combined({kind!r})")
+                raise MethodError(f"mean of {kind}: payload {payload.name} {why}; read combine({kind!r})")
 
     def _of(self, kind: str) -> list[Payload]:
         """What silos send of a kind.
@@ -122,14 +122,14 @@ class Mean:
 class Sums(Mean):
     """Sums over all silos that answered in a round, in which no silo needs to be seen by itself."""
 
-    def combined(self, kind: str) -> Tree:
+    def combine(self, kind: str) -> Tree:
         """A kind of tensor over the silos that sent it, each as its payload says it is combined.
 
         By default a mean: by the job's rule, and of a class over the silos that sent that class, each alike. See
         `fedsilo.wire.combine` for others. A block that no silo sent is missing; where only a sum is seen, one that is
         added is zeros.
         """
-        return self._updates.combined(self._of(kind), self._rule)
+        return self._updates.combine(self._of(kind), self._rule)
 
     def quotient(self, over: Quotient, scale: float = 1.0, distance: float = 1.0) -> tuple[Tree, float]:
         """The sum over silos of v_k times each tensor of its model, and the sum of v_k = scale p_k / (m_k distance).

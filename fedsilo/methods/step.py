@@ -25,7 +25,7 @@ class Payload:
     :param name: block name, or None for every tensor of the job's model under its own name.
     :param shape: numbers and names of dimensions, see `Method.dimensions`.
     :param per_class: one block `name/<class>` per class, left out where the silo holds too few samples.
-    :param combine: how silos' blocks become one, see `reading.Sums.combined`; what it names are payloads, of the same
+    :param combine: how silos' blocks become one, see `reading.Sums.combine`; what it names are payloads, of the same
         class where there is one block per class.
     """
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fedsilo.updates.folded import FoldedUpdates
 
 
-def combined(updates: FoldedUpdates, payloads: Sequence[Payload], rule: str) -> Tree:
+def combine_blocks(updates: FoldedUpdates, payloads: Sequence[Payload], rule: str) -> Tree:
     """The blocks of one payload kind over all silos that sent them.
 
     :param payloads: all of the step's that are of that kind.

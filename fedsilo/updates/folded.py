@@ -20,7 +20,7 @@ from fedsilo.methods.reading import mean_weights
 from fedsilo.methods.state import Tree
 from fedsilo.methods.step import Payload
 from fedsilo.secure_aggregation.parts import OverSilos
-from fedsilo.updates.combination import combined
+from fedsilo.updates.combination import combine_blocks
 from fedsilo.updates.summation import FlatTensor, StoredTensor, Sum, add_included
 from fedsilo.wire import UpdateHeader, open_update
 from fedsilo.wire.combine import Quotient
@@ -66,9 +66,9 @@ class FoldedUpdates(ABC):
     def tensors(self, silo: str, kind: str) -> Tree:
         """One silo's tensors of that kind, copied."""
 
-    def combined(self, payloads: Sequence[Payload], rule: str) -> Tree:
-        """See `fedsilo.methods.reading.Sums.combined`."""
-        return combined(self, payloads, rule)
+    def combine(self, payloads: Sequence[Payload], rule: str) -> Tree:
+        """See `fedsilo.methods.reading.Sums.combine`."""
+        return combine_blocks(self, payloads, rule)
 
     def quotient(self, over: Quotient, rule: str, scale: float, distance: float) -> tuple[Tree, float]:
         """See `fedsilo.methods.reading.Sums.quotient`; `rule` is that of averaging, for p_k."""

@@ -16,4 +16,4 @@ def of_each(updates: Updates, *kinds: str) -> Iterator[tuple[str, Tree]]:
 
 def of_all(sums: Sums, *kinds: str) -> Iterator[tuple[str, Tree]]:
     """The tensors of these kinds of all silos, in place of one silo's: each as its payload says it is combined."""
-    yield "all silos", {name: array for kind in kinds for name, array in sums.combined(kind).items()}
+    yield "all silos", {name: array for kind in kinds for name, array in sums.combine(kind).items()}

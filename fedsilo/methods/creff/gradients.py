@@ -47,7 +47,7 @@ def mean_gradients(sums: Sums, released: bool) -> dict[int, Gradient]:
 
     The bias's is zero where silos do not send it; a class of which one of the two is missing is left out.
     """
-    means = sums.combined("averaged_gradients")
+    means = sums.combine("averaged_gradients")
     found = {}
     for label in sorted({int(name.rpartition("/")[2]) for name in means}):
         weight, bias = means.get(f"{WEIGHT}/{label}"), means.get(f"{BIAS}/{label}")

@@ -51,9 +51,9 @@ class FedProtoServer:
     def _means(self, sums: Sums) -> dict[int, np.ndarray]:
         """Class -> mean over the silos that told of it, each alike; in MAP's code by their counts, eq. 6."""
         if self.config.variant == "paper":
-            means = sums.combined("class_means")
+            means = sums.combine("class_means")
             return {int(name.rpartition("/")[2]): mean for name, mean in means.items()}
-        totals = sums.combined("class_means")
+        totals = sums.combine("class_means")
         counts = {
             name.rpartition("/")[2]: int(total) for name, total in totals.items() if name.startswith("count/")
         }

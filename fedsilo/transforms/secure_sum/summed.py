@@ -59,8 +59,8 @@ class SummedUpdates(InMemoryUpdates):
         """Mean and spread of a metric over the silos that state it; of its names such a job has one."""
         return next((self._summed.alike[name] for name in metrics if name in self._summed.alike), None)
 
-    def combined(self, payloads: Sequence[Payload], rule: str) -> Tree:
-        """See `fedsilo.methods.reading.Sums.combined`: so they have been summed."""
+    def combine(self, payloads: Sequence[Payload], rule: str) -> Tree:
+        """See `fedsilo.methods.reading.Sums.combine`: so they have been summed."""
         del rule
         return self.tensors(TOGETHER, payloads[0].kind)
 

@@ -68,7 +68,7 @@ def test_a_plain_job_and_a_sum_read_the_same(silos: int, seed: int, rule: str) -
     layout = Layout(CONTRACT, silos, "samples" if rule == "samples" else "uniform")
     summed = summed_openly(plain, layout, None, dict)
     for kind in ("model", "class_means", "feature_statistics"):
-        here, there = (Sums(updates, rule, STEP.payloads).combined(kind) for updates in (plain, summed))
+        here, there = (Sums(updates, rule, STEP.payloads).combine(kind) for updates in (plain, summed))
         assert all(not there[name].any() for name in there.keys() - here.keys()), "a sum of nothing is zeros"
         for name, tensor in here.items():
             assert tensor.dtype == there[name].dtype, name
@@ -83,7 +83,7 @@ def test_deviations_about_a_large_mean_keep_their_digits() -> None:
             for k, part in enumerate(values)
         }
     )
-    found = Sums(plain, "samples", STEP.payloads).combined("feature_statistics")
+    found = Sums(plain, "samples", STEP.payloads).combine("feature_statistics")
     together = values.reshape(-1, 2)
     np.testing.assert_allclose(found["m2"], ((together - together.mean(0)) ** 2).sum(0), rtol=1e-8)
 
@@ -97,10 +97,10 @@ def moments(values: np.ndarray) -> Tree:
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("class_means", "mean of class_means: payload count is of classes; read combined('class_means')"),
+        ("class_means", "mean of class_means: payload count is of classes; read combine('class_means')"),
         (
             "feature_statistics",
-            "mean of feature_statistics: payload n is combined as Added; read combined('feature_statistics')",
+            "mean of feature_statistics: payload n is combined as Added; read combine('feature_statistics')",
         ),
         (
             "class_counts",
@@ -119,4 +119,4 @@ def test_a_mean_without_its_counts_names_the_silo() -> None:
     sent = update(np.random.default_rng(1))
     del sent.blocks["feature_statistics"]["n"]
     with pytest.raises(MethodError, match=r"silo silos/s0: block n: is missing, which counts for mean"):
-        Sums(InMemoryUpdates({"silos/s0": sent}), "samples", STEP.payloads).combined("feature_statistics")
+        Sums(InMemoryUpdates({"silos/s0": sent}), "samples", STEP.payloads).combine("feature_statistics")
