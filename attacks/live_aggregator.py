@@ -5,6 +5,8 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
+from typing_extensions import override
+
 from attacks.honest_silo import Asked
 from attacks.live_service import LiveService
 from attacks.programs import NotRefused
@@ -42,8 +44,8 @@ class LiveAggregator(LiveService):
         asked = Asked(self.site.port, ca, self.site.uid, self.other.silo, key, path)
         super().__init__(asked, folder)
 
+    @override
     def close(self) -> None:
-        """End all processes."""
         super().close()
         self.process.kill()
 
@@ -108,20 +110,20 @@ class LiveAggregator(LiveService):
     # --- What a service has of its own.
 
     @property
+    @override
     def pid(self) -> int:
-        """See `LiveService`."""
         return self.process.pid
 
+    @override
     def proof(self, method: str, path: str) -> str:
-        """See `LiveService`."""
         return self.silo.proof(method, path)
 
+    @override
     def connect(self) -> ssl.SSLSocket:
-        """See `LiveService`."""
         return self.silo.socket()
 
+    @override
     def defects(self) -> str:
-        """See `LiveService`."""
         if not self.process.running:
             return "the aggregator has ended"
         return "a traceback in the aggregator's log" if "Traceback" in self.site.log() else ""

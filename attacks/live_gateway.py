@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 from attacks.honest_silo import Asked
 from attacks.live_service import LiveService
 from attacks.programs import NotRefused
@@ -96,8 +98,8 @@ class LiveGateway(LiveService):
         )
         super().__init__(asked, folder)
 
+    @override
     def close(self) -> None:
-        """End all processes."""
         super().close()
         self.process.stop()
         self.aggregator.close()
@@ -118,6 +120,7 @@ class LiveGateway(LiveService):
         """Path to which a silo uploads."""
         return f"/v1/jobs/{JOB}/updates/t"
 
+    @override
     def proof(self, method: str, path: str, body: bytes | None = None, **given: Any) -> str:
         """A proof of the attacker, unless other things are given."""
         asked = {"job": JOB if path.startswith("/v1/jobs/") else self.process.hub, "sender": ATTACKER}
@@ -127,12 +130,12 @@ class LiveGateway(LiveService):
         )
 
     @property
+    @override
     def pid(self) -> int:
-        """See `LiveService`."""
         return self.process.process.pid
 
+    @override
     def connect(self) -> ssl.SSLSocket:
-        """See `LiveService`."""
         made = socket.create_connection(("127.0.0.1", self.process.port), timeout=30)
         return self._tls.wrap_socket(made, server_hostname="127.0.0.1")
 
@@ -163,8 +166,8 @@ class LiveGateway(LiveService):
             raise NotRefused("an honest upload is refused")
         time.sleep(PAUSE_SECONDS)
 
+    @override
     def defects(self) -> str:
-        """See `LiveService`."""
         if self.process.process.poll() is not None:
             return "the gateway has ended"
         return "a traceback in the gateway's log" if "Traceback" in self.process.log.read_text() else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torch import Tensor, nn
+from typing_extensions import override
 
 
 class LeNet5(nn.Module):
@@ -25,8 +26,8 @@ class LeNet5(nn.Module):
         )
         self.classifier = nn.Linear(84, classes)
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
-        """Logits."""
         logits: Tensor = self.classifier(self.encoder(x))
         return logits
 
@@ -44,8 +45,8 @@ class Perceptron(nn.Module):
         self.encoder = nn.Sequential(nn.Linear(numbers, 32), nn.ReLU())
         self.classifier = nn.Linear(32, classes)
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
-        """Logits."""
         logits: Tensor = self.classifier(self.encoder(x))
         return logits
 

@@ -30,6 +30,8 @@ from __future__ import annotations
 import errno
 import re
 
+from typing_extensions import override
+
 STORAGE_ERRNOS = frozenset(
     {errno.EIO, errno.EROFS, errno.ESTALE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENXIO}
 )
@@ -57,6 +59,7 @@ class FedsiloError(Exception):
     exit_code = 1
     reason = "InternalError"
 
+    @override
     def __str__(self) -> str:
         """The whole text, with all values."""
         return self.marked.replace(_QUOTE, "").replace(_END, "")
@@ -144,6 +147,7 @@ class UnfitFile(FileDamaged, OSError):
     """
 
     @property
+    @override
     def marked(self) -> str:
         """File, what is wrong with it, and what to do."""
         return f"{self.filename}: {self.strerror}; put a plain file of fedsilo's there"

@@ -17,6 +17,8 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Literal, TextIO
 
+from typing_extensions import override
+
 Format = Literal["text", "json"]
 
 FACTS = ("namespace", "job", "silo", "round")
@@ -85,6 +87,7 @@ class JsonLines(logging.Formatter):
     `time` is RFC 3339 in UTC; `error` is the traceback of an exception, if there is one.
     """
 
+    @override
     def format(self, record: logging.LogRecord) -> str:
         """The line, without its end."""
         known = {**_process, **_task.get()}

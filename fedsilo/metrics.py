@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+from typing_extensions import override
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -88,8 +89,8 @@ class Exposition(Collector):
         """
         return bytes(generate_latest(self._registry))
 
+    @override
     def collect(self) -> Iterator[Metric]:
-        """See `prometheus_client`."""
         families = {series: _family(series) for series in self._declared}
         for series, labels, value in self._read():
             _add(families[series], labels, value)

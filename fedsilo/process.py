@@ -17,6 +17,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn
 
+from typing_extensions import override
+
 from fedsilo.errors import FedsiloError, ManifestInvalid, StorageFailed
 
 log = logging.getLogger("fedsilo")
@@ -40,6 +42,7 @@ TEMPORARY_BYTES = "FEDSILO_TEMPORARY_BYTES"
 class Arguments(argparse.ArgumentParser):
     """The command line of a process; a wrong one is an error like any other, so that it is reported alike."""
 
+    @override
     def error(self, message: str) -> NoReturn:
         """Show the usage and raise.
 

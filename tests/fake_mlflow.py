@@ -15,6 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from typing_extensions import override
+
 PREFIX = "/api/2.0/mlflow/"
 ARTEFACTS = "/api/2.0/mlflow-artifacts/artifacts/"
 
@@ -186,6 +188,7 @@ def serving(server: FakeMlflow) -> Iterator[FakeMlflow]:
             self.end_headers()
             self.wfile.write(content)
 
+        @override
         def log_message(self, *_: object) -> None: ...
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:

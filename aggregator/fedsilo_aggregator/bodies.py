@@ -9,6 +9,7 @@ from io import FileIO
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
+from typing_extensions import override
 
 from fedsilo.http.large_body import body_pieces, file_pieces
 
@@ -61,8 +62,8 @@ class FileBody(web.StreamResponse):
         if part is not None:
             self.headers["Content-Range"] = f"bytes {self._begin}-{self._end - 1}/{size}"
 
+    @override
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
-        """Send it."""
         with self._file as file:
             writer = await super().prepare(request)
             end = self._begin if request.method == "HEAD" else self._end

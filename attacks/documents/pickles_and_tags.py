@@ -12,6 +12,7 @@ import pickle
 from pathlib import Path
 
 import numpy as np
+from typing_extensions import override
 
 from attacks.handed_over import LOAD_MODEL, MODEL, HandedOver
 
@@ -28,6 +29,7 @@ class _Planted:
     def __init__(self, code: str) -> None:
         self._code = code
 
+    @override
     def __reduce__(self) -> tuple[object, ...]:
         return exec, (self._code,)
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from typing_extensions import override
+
 Size = Literal["full", "quick", "reduced"]
 """How much is measured: in eight minutes, in three, or in seconds on a CPU, only to see that everything runs."""
 
@@ -74,6 +76,7 @@ class Goal:
         assert isinstance(value, float | int), f"{self.figure}: a goal is of a number"
         return (self.least is None or value >= self.least) and (self.most is None or value <= self.most)
 
+    @override
     def __str__(self) -> str:
         bounds = [
             f"{word} {bound:g}"

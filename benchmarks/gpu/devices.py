@@ -9,6 +9,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 CPU = "cpu"
 CUDA = "cuda"
 
@@ -39,6 +41,7 @@ class Device:
     memory: int = 0
     cuda: str = ""
 
+    @override
     def __str__(self) -> str:
         gigabytes = f", {self.memory / 2**30:.0f} GiB" if self.memory else ""
         return f"{self.name}{gigabytes}"

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
+from typing_extensions import override
 
 Raw = tuple[np.ndarray, np.ndarray]
 """Images, uint8, and their classes."""
@@ -157,6 +158,7 @@ def _idx(root: Path, name: str) -> np.ndarray:
 
 
 class _Arrays(pickle.Unpickler):
+    @override
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in SAFE:
             raise pickle.UnpicklingError(f"it names {module}.{name}, which no CIFAR file does")

@@ -21,6 +21,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 Request = Callable[..., AbstractAsyncContextManager[Any]]
 
 ACKNOWLEDGEMENTS = "acknowledgements"
@@ -189,6 +191,7 @@ class _Stepped(Awaitable[Any]):
     def __init__(self, coroutine: Coroutine[Any, Any, Any], spent: list[float]) -> None:
         self._coroutine, self._spent = coroutine, spent
 
+    @override
     def __await__(self) -> Generator[Any, Any, Any]:
         error: BaseException | None = None
         while True:

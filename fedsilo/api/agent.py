@@ -10,6 +10,7 @@ import hashlib
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
+from typing_extensions import override
 
 from fedsilo.api.budgets import StatedLedger
 from fedsilo.api.common import (
@@ -210,5 +211,6 @@ class SiloAgent(Fields):
         default_factory=dict, description="Written by the silo controller; not read here."
     )
 
+    @override
     def __str__(self) -> str:
         return f"{self.metadata.namespace}/{self.metadata.name}"

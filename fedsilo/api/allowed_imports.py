@@ -16,6 +16,8 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
+from typing_extensions import override
+
 from fedsilo.api.python_reference import PYTHON, is_dotted, python_reference
 from fedsilo.errors import ImportNotAllowed, ManifestInvalid
 
@@ -126,6 +128,7 @@ def require_allowed(module: str, attribute: str, subject: str, origin: str | Non
 class _CurrentDirectory(MetaPathFinder):
     """Finds what a person has allowed, and nothing else, in the current directory, after everywhere else."""
 
+    @override
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: object = None
     ) -> ModuleSpec | None:

@@ -28,6 +28,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError, core_schema
+from typing_extensions import override
 
 API_VERSION: Final = "fedsilo.io/v1alpha1"
 
@@ -234,6 +235,7 @@ class Duration(Notation):
         return hours * 3600 + minutes * 60 + seconds
 
     @classmethod
+    @override
     def parse(cls, given: Any) -> Self:
         """Refuse what is no duration, and a duration of zero."""
         duration = cls(given) if isinstance(given, str) else cls()
@@ -255,6 +257,7 @@ class Time(Notation):
         return datetime.fromisoformat(self)
 
     @classmethod
+    @override
     def parse(cls, given: Any) -> Self:
         """Refuse what is no moment."""
         try:
@@ -291,6 +294,7 @@ class Quantity(Notation):
         return ceil(Decimal(found[1]) * _FACTORS[found[2]]) if found else 0
 
     @classmethod
+    @override
     def parse(cls, given: Any) -> Self:
         """Refuse what is no amount."""
         text = str(given) if isinstance(given, int | str) and not isinstance(given, bool) else ""
@@ -330,6 +334,7 @@ class ObjectRef(Fields):
     namespace: Label = Field(default="default", description="Namespace of the object.")
     name: ResourceName = Field(description="Name of the object.")
 
+    @override
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
+from typing_extensions import override
 
 from fedsilo.api.common import Fields, Number, check_one_of, wrong
 from fedsilo.api.faults import ABSENT
@@ -73,6 +74,7 @@ class DifferentialPrivacySpec(Fields):
         """Whether it is of examples or persons, whose noise the trainer adds; that of a whole silo is the guard's."""
         return self.unit != "silo"
 
+    @override
     def __str__(self) -> str:
         at = f"at delta {self.delta:g} for each {self.unit}, over the whole job"
         if self.epsilon is not None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from typing_extensions import override
 from yaml.constructor import ConstructorError
 
 from fedsilo.api.faults import ABSENT, Fault
@@ -46,6 +47,7 @@ class Document:
         kind = self.content.get("kind")
         return kind if isinstance(kind, str) else ""
 
+    @override
     def __str__(self) -> str:
         metadata = self.content.get("metadata")
         name = metadata.get("name") if isinstance(metadata, dict) else None

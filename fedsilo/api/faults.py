@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from typing_extensions import override
+
 from fedsilo.errors import ManifestInvalid
 
 _WIDTH = 60
@@ -54,6 +56,7 @@ class Fault:
         place = ": ".join(part for part in (self.file, self.document, self.path, value) if part)
         return " ".join(f"{place}: {self.problem}; {self.remedy}".split("\n"))
 
+    @override
     def __str__(self) -> str:
         return self.line()
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 
 import yaml
 from pydantic import Field, StringConstraints, ValidationError, model_validator
+from typing_extensions import override
 
 from fedsilo.api.common import API_VERSION, CHECKSUM, TOKEN, Fields, QualifiedName, Time, wrong
 from fedsilo.api.digest import canonical_digest
@@ -78,8 +79,8 @@ class SiloInvitation(Fields):
 class _Readable(JsonDumper):
     """Writes text of several lines as such: a certificate as every tool shows it."""
 
+    @override
     def represent_str(self, text: str) -> yaml.ScalarNode:
-        """A text."""
         return self.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
 
 

@@ -7,6 +7,7 @@ from math import ceil
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
+from typing_extensions import override
 
 from fedsilo.api.aggregation import AggregationSpec
 from fedsilo.api.common import (
@@ -310,5 +311,6 @@ class FederatedJob(Fields):
         default_factory=dict, description="Written by operator and aggregator; not read here."
     )
 
+    @override
     def __str__(self) -> str:
         return f"{self.metadata.namespace}/{self.metadata.name}"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
+from typing_extensions import override
 
 from fedsilo.api.faults import ABSENT
 
@@ -76,10 +77,12 @@ class JsonLoader(yaml.SafeLoader):
         self.collected: list[Collected] = []
         self._fetched = 0
 
+    @override
     def get_mark(self) -> Any:
         """Where the reader is."""
         return Mark(self.line, self.column)
 
+    @override
     def fetch_more_tokens(self) -> None:
         """Read on, up to the limit.
 
@@ -91,6 +94,7 @@ class JsonLoader(yaml.SafeLoader):
             raise TooLarge(problem, "write a smaller file")
         super().fetch_more_tokens()
 
+    @override
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         """The value of a node.
 
@@ -113,6 +117,7 @@ class JsonLoader(yaml.SafeLoader):
             )
             raise UnfitValue(node, problem, remedy) from error
 
+    @override
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """A mapping whose keys are strings; a key that is none, or is given twice, is collected."""
         seen: set[str] = set()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
+from typing_extensions import override
 
 from fedsilo.api.common import (
     API_VERSION,
@@ -151,5 +152,6 @@ class Silo(Fields):
         """The dataset of that name, if the silo has one."""
         return next((dataset for dataset in self.spec.datasets if dataset.name == name), None)
 
+    @override
     def __str__(self) -> str:
         return f"{self.metadata.namespace}/{self.metadata.name}"

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 
+from typing_extensions import override
+
 
 class CommandsHelp(argparse.HelpFormatter):
     """Every command on a line with what it does: argparse forgets that commands are indented once more than options."""
 
+    @override
     def add_argument(self, action: argparse.Action) -> None:
         """Take the width of one argument, or of a list of commands, into account."""
         super().add_argument(action)

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
+from typing_extensions import override
+
 from fedsilo.cli.help_text import CommandsHelp
 from fedsilo.errors import FedsiloError, ManifestInvalid, StorageFailed
 from fedsilo.files.durable import is_disk_full
@@ -103,6 +105,7 @@ def _run(args: argparse.Namespace) -> int:
 class _ShowVersion(argparse.Action):
     """Prints the version, for which the installed packages are read only then."""
 
+    @override
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         print(version())
         parser.exit()

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
+from typing_extensions import override
+
 from fedsilo.api.data import DataSpec
 from fedsilo.api.text import comma_separated, listed
 from fedsilo.data.schema import Schema, TableColumn
@@ -45,6 +47,7 @@ class SchemaFault:
     problem: str
     remedy: str
 
+    @override
     def __str__(self) -> str:
         return f"{self.place} {self.problem}; {self.remedy}"
 

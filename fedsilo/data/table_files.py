@@ -19,6 +19,7 @@ from typing import IO, Any, Self
 import pyarrow
 import pyarrow.csv
 import pyarrow.parquet
+from typing_extensions import override
 
 from fedsilo.api.text import first_line
 from fedsilo.data.table_configuration import CsvConfig, ParquetConfig
@@ -158,12 +159,12 @@ class _Text(io.RawIOBase):
         self._decoder = codecs.getincrementaldecoder("utf-8" if self._passed_on else encoding)()
         self._converted = b""
 
+    @override
     def readable(self) -> bool:
-        """It is."""
         return True
 
+    @override
     def read(self, size: int = -1) -> memoryview:
-        """As many bytes as there are, at most `size`; they may end inside of a character."""
         content = b""
         if not self._faults:
             try:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from fedsilo.encodings.encoding import Encoding, Parts, ReadPart, SentParts, chunks, not_finite
 from fedsilo.wire.tensors import TensorSpec
@@ -17,23 +18,24 @@ class Float32(Encoding):
 
     name: ClassVar[str] = "float32"
 
+    @override
     def parts(self, tensor: TensorSpec) -> tuple[TensorSpec, ...]:
-        """One part."""
         return (tensor,)
 
+    @override
     def encode(self, values: np.ndarray) -> tuple[np.ndarray, ...]:
-        """The same numbers."""
         return (np.asarray(values, np.float32),)
 
+    @override
     def decode(self, parts: Parts, shape: tuple[int, ...]) -> np.ndarray:
-        """A copy."""
         return np.array(parts[0], np.float32).reshape(shape)
 
+    @override
     def piece(self, read: ReadPart, size: int, first: int, count: int) -> np.ndarray:
-        """Number by number."""
         del size
         return read(0, first, count)
 
+    @override
     def check(self, tensor: TensorSpec, sent: SentParts) -> None:
         """No NaN, no infinity."""
         for numbers in chunks(sent.read, 0, tensor.size):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from fedsilo.encodings.encoding import Encoding, Parts, ReadPart, SentParts, chunks, not_finite
 from fedsilo.wire.tensors import TensorSpec
@@ -20,24 +21,26 @@ class Float16(Encoding):
 
     name: ClassVar[str] = "float16"
 
+    @override
     def parts(self, tensor: TensorSpec) -> tuple[TensorSpec, ...]:
-        """One part."""
         return (TensorSpec(tensor.name, tensor.shape, "float16"),)
 
+    @override
     def encode(self, values: np.ndarray) -> tuple[np.ndarray, ...]:
         """Rounded by the processor or NumPy as IEEE 754 says."""
         with np.errstate(over="ignore"):
             return (np.asarray(values).astype(np.float16, order="C"),)
 
+    @override
     def decode(self, parts: Parts, shape: tuple[int, ...]) -> np.ndarray:
-        """Exact."""
         return parts[0].astype(np.float32).reshape(shape)
 
+    @override
     def piece(self, read: ReadPart, size: int, first: int, count: int) -> np.ndarray:
-        """Number by number."""
         del size
         return self.decode([read(0, first, count)], (count,))
 
+    @override
     def check(self, tensor: TensorSpec, sent: SentParts) -> None:
         """No NaN, no infinity."""
         for numbers in chunks(sent.read, 0, tensor.size):
@@ -51,10 +54,11 @@ class BFloat16(Encoding):
 
     name: ClassVar[str] = "bfloat16"
 
+    @override
     def parts(self, tensor: TensorSpec) -> tuple[TensorSpec, ...]:
-        """One part."""
         return (TensorSpec(tensor.name, tensor.shape, "uint16"),)
 
+    @override
     def encode(self, values: np.ndarray) -> tuple[np.ndarray, ...]:
         """By integers: half of the lower part is added, less one where the upper part is even, and the rest cut off."""
         numbers = np.array(values, np.float32)
@@ -67,16 +71,18 @@ class BFloat16(Encoding):
         upper[np.isnan(numbers.reshape(-1))] = _QUIET_NAN
         return (upper.reshape(numbers.shape),)
 
+    @override
     def decode(self, parts: Parts, shape: tuple[int, ...]) -> np.ndarray:
         """Exact: the lower half is 0."""
         bits = parts[0].reshape(-1).astype(np.uint32) << np.uint32(16)
         return bits.view(np.float32).reshape(shape)
 
+    @override
     def piece(self, read: ReadPart, size: int, first: int, count: int) -> np.ndarray:
-        """Number by number."""
         del size
         return self.decode([read(0, first, count)], (count,))
 
+    @override
     def check(self, tensor: TensorSpec, sent: SentParts) -> None:
         """No NaN, no infinity: not all bits of the exponent are set."""
         for bits in chunks(sent.read, 0, tensor.size):

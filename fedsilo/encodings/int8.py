@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from fedsilo.encodings.encoding import Encoding, Parts, ReadPart, SentParts, chunks, not_finite, part
 from fedsilo.errors import Problem
@@ -35,14 +36,15 @@ class Int8(Encoding):
     name: ClassVar[str] = "int8"
     block: int = 256
 
+    @override
     def parts(self, tensor: TensorSpec) -> tuple[TensorSpec, ...]:
-        """Scales and q."""
         count = -(-tensor.size // self.block)
         return (
             part(tensor, "scales", (count,), "float32"),
             TensorSpec(tensor.name, tensor.shape, "int8"),
         )
 
+    @override
     def encode(self, values: np.ndarray) -> tuple[np.ndarray, ...]:
         """Rounded to nearest, ties to even."""
         flat = np.ascontiguousarray(values, np.float32).reshape(-1)
@@ -58,8 +60,8 @@ class Int8(Encoding):
         whole = blocks.reshape(-1)[: flat.size].astype(np.int8)
         return scales, whole.reshape(values.shape)
 
+    @override
     def decode(self, parts: Parts, shape: tuple[int, ...]) -> np.ndarray:
-        """s q, exact."""
         scales, whole = parts
         flat = whole.reshape(-1).astype(np.float32)
         full = flat.size // self.block
@@ -68,6 +70,7 @@ class Int8(Encoding):
             flat[full * self.block :] *= scales[full]
         return flat.reshape(shape)
 
+    @override
     def piece(self, read: ReadPart, size: int, first: int, count: int) -> np.ndarray:
         """From the beginning of the block that the first number is in."""
         del size
@@ -75,6 +78,7 @@ class Int8(Encoding):
         scales = read(0, first // self.block, -(-(before + count) // self.block))
         return self.decode([scales, read(1, first - before, before + count)], (before + count,))[before:]
 
+    @override
     def check(self, tensor: TensorSpec, sent: SentParts) -> None:
         """Scales are finite and not negative, whatever they multiply; no q is -128."""
         for found in chunks(sent.read, 0, -(-tensor.size // self.block)):

@@ -12,6 +12,7 @@ from math import ceil
 from typing import ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from fedsilo.encodings.encoding import Encoding, Parts, ReadPart, SentParts, chunks, not_finite, part
 from fedsilo.errors import Problem
@@ -32,6 +33,7 @@ class TopK(Encoding):
     sparse: ClassVar[bool] = True
     fraction: float = 0.01
 
+    @override
     def parts(self, tensor: TensorSpec) -> tuple[TensorSpec, ...]:
         """Indices and numbers.
 
@@ -50,12 +52,14 @@ class TopK(Encoding):
         """k of a tensor of so many numbers."""
         return ceil(Decimal(repr(self.fraction)) * size)
 
+    @override
     def encode(self, values: np.ndarray) -> tuple[np.ndarray, ...]:
         """By selection, not by sorting; NaN counts as the largest magnitude, so that it is refused."""
         flat = np.ascontiguousarray(values, np.float32).reshape(-1)
         indices = _largest(np.abs(flat), self.kept(flat.size))
         return indices.astype(np.uint32), flat[indices]
 
+    @override
     def decode(self, parts: Parts, shape: tuple[int, ...]) -> np.ndarray:
         """Zeros with the numbers in their places."""
         indices, kept = parts
@@ -63,6 +67,7 @@ class TopK(Encoding):
         tensor.reshape(-1)[indices] = kept
         return tensor
 
+    @override
     def piece(self, read: ReadPart, size: int, first: int, count: int) -> np.ndarray:
         """Indices ascend, so those of the piece are found by bisection."""
         places = range(self.kept(size))
@@ -72,6 +77,7 @@ class TopK(Encoding):
         numbers[read(0, begin, end - begin) - np.uint32(first)] = read(1, begin, end - begin)
         return numbers
 
+    @override
     def check(self, tensor: TensorSpec, sent: SentParts) -> None:
         """Indices ascend and are in the tensor; numbers are finite."""
         kept, before = self.kept(tensor.size), -1

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from fedsilo.encodings.encoding import Encoding, Parts, ReadPart, SentParts, held, part
 from fedsilo.errors import Problem
@@ -38,20 +39,22 @@ class Zstd(Encoding):
     inner: Encoding
 
     @property
+    @override
     def name(self) -> str:
         """The inner encoding's, with this."""
         return f"{self.inner.name} with zstd"
 
     @property
+    @override
     def sparse(self) -> bool:
-        """As the inner encoding."""
         return self.inner.sparse
 
     @property
+    @override
     def compressed(self) -> bool:
-        """It is."""
         return True
 
+    @override
     def parts(self, tensor: TensorSpec) -> tuple[TensorSpec, ...]:
         """Lengths, and the frames at their longest."""
         inner = self.inner.parts(tensor)
@@ -61,6 +64,7 @@ class Zstd(Encoding):
             TensorSpec(tensor.name, (sum(spec.nbytes for spec in inner),), "uint8"),
         )
 
+    @override
     def encode(self, values: np.ndarray) -> tuple[np.ndarray, ...]:
         """The bytes depend on the library's version; what they decompress to does not."""
         frames = [frame for inner in self.inner.encode(values) for frame in _compressed(inner)]
@@ -68,6 +72,7 @@ class Zstd(Encoding):
             b"".join(frames), np.uint8
         )
 
+    @override
     def decode(self, parts: Parts, shape: tuple[int, ...]) -> np.ndarray:
         """What the inner encoding gives, exactly."""
         inner = self.inner.parts(TensorSpec("tensor", shape, "float32"))
@@ -75,11 +80,12 @@ class Zstd(Encoding):
         found = [frames.read(place, 0, spec.size).reshape(spec.shape) for place, spec in enumerate(inner)]
         return self.inner.decode(found, shape)
 
+    @override
     def piece(self, read: ReadPart, size: int, first: int, count: int) -> np.ndarray:
-        """Of the frames that the piece lies in."""
         inner = self.inner.parts(TensorSpec("tensor", (size,), "float32"))
         return self.inner.piece(_Frames("tensor", inner, read).read, size, first, count)
 
+    @override
     def check(self, tensor: TensorSpec, sent: SentParts) -> None:
         """Each frame decompresses to just the bytes of its numbers, and these to finite numbers.
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from fedsilo.engine.initial_weights import require_tensors_of
 from fedsilo.engine.public_dataset import PublicDataset
 from fedsilo.errors import MethodError
@@ -78,6 +80,7 @@ class JobContext(ServerContext):
         shared = parts.signature(whole) if parts else whole
         return cls(spec, shared, tuple(silos), parts, initial, drawn, public)
 
+    @override
     def initial_model(self) -> Tree:
         """What silos share of the job's model, with its initial weights, the same for every silo."""
         whole = self.initial_weights()
@@ -94,6 +97,7 @@ class JobContext(ServerContext):
 
         return initial_model(self.spec)
 
+    @override
     def public_examples(self) -> Examples:
         """The job's public dataset, read on first use."""
         if self.public is None:
@@ -103,6 +107,7 @@ class JobContext(ServerContext):
             )
         return self.public.examples
 
+    @override
     def module(self, tree: Mapping[str, np.ndarray]) -> nn.Module:
         """The job's network with these weights, where the aggregator scores models too."""
         from fedsilo.engine.scoring import network
@@ -112,6 +117,7 @@ class JobContext(ServerContext):
         module = module if self.prepared is None else self.prepared(module)
         return module.to(pick_device(self.spec.training.device))
 
+    @override
     def seed(self, *purpose: str | int) -> int:
         """Seed for a purpose, derived from the job's seed."""
         return derive_seed(self.spec.training.seed, *purpose)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
+from typing_extensions import override
 
 from fedsilo.methods.method import Method
 from fedsilo.tasks.registry import bind
@@ -60,6 +61,7 @@ class PublicDataset:
 class NoExamples(PublicDataset):
     """In its place where nothing is learned, and a job's bytes are all that is asked for."""
 
+    @override
     def _arrays(self) -> Arrays:
         from fedsilo.data.arrays import Arrays
 

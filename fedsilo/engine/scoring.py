@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import nn
+from typing_extensions import override
 
 from fedsilo.api.job import FederatedJobSpec, ModelSpec
 from fedsilo.data.arrays import Arrays
@@ -88,6 +89,7 @@ class ReadOnce(Mapping[str, np.ndarray]):
         self._tree = tree
         self._last: np.ndarray | None = None
 
+    @override
     def __getitem__(self, name: str) -> np.ndarray:
         mapped = _mapping_of(self._last)
         if mapped is not None:
@@ -95,9 +97,11 @@ class ReadOnce(Mapping[str, np.ndarray]):
         self._last = self._tree[name]
         return self._last
 
+    @override
     def __iter__(self) -> Iterator[str]:
         return iter(self._tree)
 
+    @override
     def __len__(self) -> int:
         return len(self._tree)
 

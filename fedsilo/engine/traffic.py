@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from typing_extensions import override
 
 from fedsilo.engine.context import JobContext
 from fedsilo.engine.public_dataset import NoExamples
@@ -158,18 +159,22 @@ class SyntheticUpdates(FoldedUpdates):
         self.silos = tuple(contracts)
         self._contracts, self._model, self._round = contracts, model, round
 
+    @override
     def samples(self, silo: str) -> int:
         """Small, and not the same for every silo."""
         return 1 + self.silos.index(silo)
 
+    @override
     def metrics(self, silo: str) -> Mapping[str, float]:
         """All that the step declares."""
         return dict.fromkeys(self._contracts[silo].metrics, 1.0)
 
+    @override
     def names(self, silo: str, kind: str) -> tuple[str, ...]:
         """All tensors of that kind in the contract."""
         return tuple(block.name for block in self._contracts[silo].tensors if block.kind == kind)
 
+    @override
     def weighted_sum(self, kind: str, weights: Mapping[str, float]) -> Tree:
         """Sum over silos of weight times each tensor of that kind."""
         total: Tree = {}
@@ -180,12 +185,13 @@ class SyntheticUpdates(FoldedUpdates):
         return total
 
     @contextmanager
+    @override
     def opened(self, silo: str, kind: str) -> Iterator[Mapping[str, FlatTensor]]:
         """The silo's tensors of that kind by name."""
         yield {name: HeldTensor(array) for name, array in self.tensors(silo, kind).items()}
 
+    @override
     def tensors(self, silo: str, kind: str) -> Tree:
-        """The same arrays for the same silo, round and kind."""
         rng = np.random.default_rng(derive_seed(0, "synthetic", silo, self._round, kind))
         tree: Tree = {}
         for block in self._contracts[silo].tensors:

@@ -19,6 +19,7 @@ from typing import ClassVar
 import aiohttp
 import numpy as np
 from aiohttp.base_protocol import BaseProtocol
+from typing_extensions import override
 
 LARGE_BYTES = 256 << 10
 """From this length on, what has not arrived of a body with its head pays for buffers of its own."""
@@ -124,11 +125,13 @@ class LargeBody(asyncio.BufferedProtocol):
         self._lent.append(buffer)
         return buffer[:count]
 
+    @override
     def get_buffer(self, _sizehint: int) -> memoryview:
         """Where the next bytes go: nothing of what follows the body."""
         assert self._filling is not None, "a paused transport reads"
         return self._filling[self._filled : self._filled + self._missing]
 
+    @override
     def buffer_updated(self, nbytes: int) -> None:
         """So many bytes have come."""
         self._heard = self._loop.time()
@@ -144,22 +147,24 @@ class LargeBody(asyncio.BufferedProtocol):
             if self._filling is None:
                 self._transport.pause_reading()
 
+    @override
     def eof_received(self) -> None:
         """The peer sends nothing more."""
         self._owner.eof_received()
 
+    @override
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection has ended in the middle of the body."""
         self._lost = True
         self._owner.connection_lost(exc)
         self._wake()
 
+    @override
     def pause_writing(self) -> None:
-        """See `owner`, who sends."""
         self._owner.pause_writing()
 
+    @override
     def resume_writing(self) -> None:
-        """See `owner`, who sends."""
         self._owner.resume_writing()
 
     def _hand_over(self) -> None:

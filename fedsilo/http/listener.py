@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
+from typing_extensions import override
 
 from fedsilo.api.text import counted
 
@@ -163,6 +164,7 @@ class Listener(web.BaseSite):
         self._listening: socket.socket | None = None
 
     @property
+    @override
     def name(self) -> str:
         """URL of the service."""
         host, port = self._address
@@ -174,6 +176,7 @@ class Listener(web.BaseSite):
         assert self._listening is not None
         return int(self._listening.getsockname()[1])
 
+    @override
     async def start(self) -> None:
         """Bind the address; connections are accepted from here on.
 
@@ -186,6 +189,7 @@ class Listener(web.BaseSite):
         self._begin(self._accept(self._listening))
         self._begin(self._sweep())
 
+    @override
     async def stop(self) -> None:
         """Accept nothing more; what has not finished its handshake is closed."""
         tasks = list(self._tasks)

@@ -12,6 +12,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
+from typing_extensions import override
 
 from fedsilo.errors import Problem
 from fedsilo.http.listener import Connections
@@ -55,6 +56,7 @@ class RefusingRunner(web.AppRunner):
         self._refuse = refuse
         self._accepted = connections
 
+    @override
     async def _make_server(self) -> web.Server:
         server = await super()._make_server()
         return _RefusingServer(self._refuse, self._accepted, server, self._kwargs)
@@ -73,6 +75,7 @@ class _RefusingServer(web.Server):
         self._accepted = connections
         self._options = {name: value for name, value in options.items() if name != "handler_cancellation"}
 
+    @override
     def __call__(self) -> web.RequestHandler:
         return _RefusingConnection(self._refuse, self._accepted, self, loop=self._loop, **self._options)
 
@@ -84,6 +87,7 @@ class _RefusingConnection(web.RequestHandler):
         self._accepted = connections
         self._is_refused = False
 
+    @override
     def data_received(self, data: bytes) -> None:
         """Parse it; what follows something that cannot be parsed is not looked at.
 
@@ -96,11 +100,13 @@ class _RefusingConnection(web.RequestHandler):
         if self._messages and not isinstance(self._messages[-1][0], RawRequestMessage):
             self._is_refused = True
 
+    @override
     def connection_lost(self, exc: BaseException | None) -> None:
         """Take note of the end."""
         self._accepted.remove(self)
         super().connection_lost(exc)
 
+    @override
     def handle_error(
         self,
         request: web.BaseRequest,
@@ -116,6 +122,7 @@ class _RefusingConnection(web.RequestHandler):
         response.force_close()
         return response
 
+    @override
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
@@ -125,6 +132,7 @@ class _RefusingConnection(web.RequestHandler):
             resp = self._refuse(what, Problem("malformed", f"{what}: {resp.reason}"))
         return await super().finish_response(request, resp, start_time)
 
+    @override
     def log_exception(self, *arguments: Any, **options: Any) -> None:
         """Log a defect; that a peer goes away, or that what follows a refused request is malformed, is none."""
         if not isinstance(options.get("exc_info"), ConnectionError | web.RequestPayloadError):

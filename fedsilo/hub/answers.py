@@ -16,6 +16,7 @@ from typing import Any
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
+from typing_extensions import override
 
 MAX_INTERIM_ANSWERS = 16
 """In a row; the protocol has none."""
@@ -41,12 +42,14 @@ class BoundedAnswers(ResponseHandler):
 
     _interim = 0
 
+    @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Have the kernel look after the connection."""
         super().connection_made(transport)
         for (level, option), value in KEEPALIVE.items():
             transport.get_extra_info("socket").setsockopt(level, option, value)
 
+    @override
     def feed_data(self, data: Any, size: int = 0) -> None:
         """Take one answer that was parsed."""
         self._interim = self._interim + 1 if data[0].code < 200 else 0

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from typing_extensions import override
+
 from fedsilo.api.digest import canonical_digest
 from fedsilo.hub.contact import PAUSES
 
@@ -21,6 +23,7 @@ class AgentReport:
     uid: str
     status: Mapping[str, Any]
 
+    @override
     def __str__(self) -> str:
         return f"SiloAgent {self.agent}"
 
@@ -31,6 +34,7 @@ class OfferReport:
 
     statement: Mapping[str, Any]
 
+    @override
     def __str__(self) -> str:
         return "the offer"
 

@@ -15,6 +15,7 @@ from typing import NoReturn
 
 import numpy as np
 import torch
+from typing_extensions import override
 
 from fedsilo.errors import MethodError
 
@@ -132,10 +133,11 @@ class LinesToLog(io.TextIOBase):
         self._open = ""
         self._logging = False  # also where foreign code has made this stream one that logs go to
 
+    @override
     def writable(self) -> bool:
-        """It is."""
         return True
 
+    @override
     def write(self, text: str) -> int:
         """Log every line that is complete."""
         *lines, rest = (self._open + text).replace("\r", "\n").split("\n")
@@ -147,6 +149,7 @@ class LinesToLog(io.TextIOBase):
         self._open = rest
         return len(text)
 
+    @override
     def close(self) -> None:
         """Log what has no end of line."""
         self._put(self._open)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from typing_extensions import override
 
 from fedsilo.learning.confinement import restored
 
@@ -25,10 +26,12 @@ class _FixedDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Replaces what random operators draw, wherever in the network they are called."""
 
     @classmethod
+    @override
     def _should_skip_dynamo(cls) -> bool:
         """No: to keep PyTorch's compiler off this class it would import it, which takes seconds; none compiles here."""
         return False
 
+    @override
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from types import ModuleType
 
 import threadpoolctl
+from typing_extensions import override
 
 from fedsilo.process import THREAD_VARIABLES, importing_for_good
 
@@ -52,6 +53,7 @@ class _TorchFinder(MetaPathFinder):
     def __init__(self, threads: int) -> None:
         self._threads = threads
 
+    @override
     def find_spec(self, fullname: str, *_: object) -> ModuleSpec | None:
         if fullname != TORCH:
             return None
@@ -67,9 +69,11 @@ class _PreparingLoader(Loader):
         self._loader = loader
         self._threads = threads
 
+    @override
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return self._loader.create_module(spec)
 
+    @override
     def exec_module(self, module: ModuleType) -> None:
         assert module.__spec__ is not None
         module.__loader__ = module.__spec__.loader = self._loader

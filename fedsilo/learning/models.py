@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
+from typing_extensions import override
 
 from fedsilo.api.data import DataSpec
 from fedsilo.api.job import FederatedJobSpec, LearningTaskSpec, ModelSpec
@@ -55,6 +56,7 @@ class Model(nn.Module):
         features: Tensor = self.encoder(self.prepared(x))
         return features
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         """(n, *input shape) -> logits (n, classes)."""
         logits: Tensor = self.classifier(self.features(x))
@@ -64,6 +66,7 @@ class Model(nn.Module):
 class Concatenated(nn.ModuleList):
     """Encoders side by side: x -> [E_1(x); ...; E_K(x)], (n, sum of their widths)."""
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         """(n, *input shape) -> (n, sum of widths)."""
         return torch.cat([encoder(x) for encoder in self], dim=1)
@@ -82,6 +85,7 @@ class Gated(nn.Module):
         self.gate = nn.Linear(shared.feature, 1)
         self._mixes = mixes
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         """(n, *input shape) -> logits (n, classes), or logarithms of probabilities, whose softmax they are."""
         phi = self.shared.features(x)
@@ -173,6 +177,7 @@ def without_memory() -> Iterator[None]:
 class _NothingDrawn(TorchFunctionMode):
     """Tensors of the meta device hold no numbers; to draw some for them, PyTorch would import its compiler."""
 
+    @override
     def __torch_function__(
         self,
         func: Callable[..., Any],

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
+from typing_extensions import override
 
 from fedsilo.api.python_import import described, import_own, place_of
 from fedsilo.errors import DataInvalid, MethodError, Problem, quoted
@@ -49,6 +50,7 @@ class ExampleSet(Dataset[tuple[Tensor, Tensor]]):
     def __len__(self) -> int:
         return len(self._examples)
 
+    @override
     def __getitem__(self, place: int) -> tuple[Tensor, Tensor]:
         """Features in float32, and the target, of one example."""
         return self.__getitems__([place])[0]

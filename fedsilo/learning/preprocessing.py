@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from fedsilo.learning.preprocessing_numbers import NAMES
 
@@ -29,6 +30,7 @@ class Preprocessing(nn.Module):
         for name in NAMES:
             self.register_buffer(name, torch.tensor(numbers[name], dtype=torch.float64), persistent=False)
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         """(n, F, ...) -> (n, F, ...), of the same type."""
         fill, mean, scale = (

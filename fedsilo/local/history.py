@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
+from typing_extensions import override
+
 from fedsilo.engine.record import counted_silos, total_samples
 from fedsilo.errors import FedsiloError
 
@@ -30,14 +32,17 @@ class History(Sequence[Mapping[str, Any]]):
     def __getitem__(self, index: int) -> Mapping[str, Any]: ...
     @overload
     def __getitem__(self, index: slice) -> History: ...
+    @override
     def __getitem__(self, index: int | slice) -> Mapping[str, Any] | History:
         """A record, or some of them as a table."""
         return History(self._records[index]) if isinstance(index, slice) else self._records[index]
 
+    @override
     def __len__(self) -> int:
         """Number of completed rounds."""
         return len(self._records)
 
+    @override
     def __repr__(self) -> str:
         """The table as text."""
         rows = self.rows()

@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from fedsilo.api.loading import JobManifest
 from fedsilo.engine import curves
 from fedsilo.engine.status import StatusSource, failed_status
@@ -64,7 +66,8 @@ def run_in_process(
 class LogFile(logging.FileHandler):
     """The log of the run."""
 
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (the base class's name)
+    @override
+    def handleError(self, record: logging.LogRecord) -> None:
         """Leave a line out that cannot be written: a full disk is no reason to show a traceback."""
 
 

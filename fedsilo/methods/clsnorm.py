@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from fedsilo.methods.building_blocks.class_weights import MIN_NORM, normalised
 from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.fedavg import FedAvgServer, OneModel
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 class ClsNormServer(FedAvgServer):
     """As FedAvg; the model that it yields is the one that silos trained."""
 
+    @override
     def model(self, job: ServerContext, state: State) -> Snapshot:
         """The averaged model with its class weights normalised."""
         tree = state.tree("model")
@@ -51,10 +54,11 @@ class ClsNorm(OneModel):
     )
     models = JobModels(SharedModel(whole="the aggregator normalises the classifier"))
 
+    @override
     def server(self) -> ServerHalf[Sums]:
-        """The averaging half."""
         return ClsNormServer()
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on the cross-entropy of the normalised logits."""
 

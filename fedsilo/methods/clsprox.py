@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pydantic import Field
+from typing_extensions import override
 
 from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.building_blocks.proximal import proximal_loss
@@ -37,6 +38,7 @@ class ClsProx(FedAvg):
     Config = ClsProxConfig
     config: ClsProxConfig
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on the cross-entropy and (mu / 2) ||phi_k - phi||^2, phi being the classifier."""
 

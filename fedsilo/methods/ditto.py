@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
+from typing_extensions import override
 
 from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.building_blocks.own_models import own_model
@@ -54,8 +55,8 @@ class DittoConfig(PullConfig):
     )
 
     @property
+    @override
     def distance(self) -> Distance | None:
-        """That of the variant."""
         return DISTANCES[self.variant]
 
 
@@ -82,6 +83,7 @@ class Ditto(FedAvg):
         """What the model that is sent is trained on."""
         return silo.loss()
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """w_k and v_k, on the same batches."""
         distance = self.config.distance

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
+from typing_extensions import override
 
 from fedsilo.methods.building_blocks.proximal import Distance
 from fedsilo.methods.building_blocks.restricted_softmax import (
@@ -41,8 +42,8 @@ class DittoRSConfig(PullConfig):
     )
 
     @property
+    @override
     def distance(self) -> Distance:
-        """That of the variant."""
         return "squared" if self.variant == "paper" else "huber"
 
 
@@ -55,6 +56,7 @@ class DittoRS(Ditto):
     Config = DittoRSConfig
     config: DittoRSConfig
 
+    @override
     def shared_loss(self, silo: SiloContext) -> Loss:
         """Cross-entropy of s_c z_c."""
         scales = class_scales(class_counts(silo), self.config.alpha, SCALINGS[self.config.variant])

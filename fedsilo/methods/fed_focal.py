@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pydantic import Field
+from typing_extensions import override
 
 from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.fedavg import FedAvg
@@ -46,6 +47,7 @@ class FedFocal(FedAvg):
     Config = FedFocalConfig
     config: FedFocalConfig
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on the focal loss."""
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from typing_extensions import override
+
 from fedsilo.methods.building_blocks.local import PlainTraining, train_model
 from fedsilo.methods.interface import (
     Assignment,
@@ -61,23 +63,28 @@ class OneModel(Method):
     Config = MethodConfig
 
     @property
+    @override
     def models(self) -> JobModels:
         """One for all silos, which need not send all of it."""
         return JobModels(SharedModel(whole=None))
 
     @property
+    @override
     def training(self) -> TrainingTraits:
         """Silos train plainly, unless a method made from this one gives them another half."""
         return PLAIN if type(self).silo is OneModel.silo else TrainingTraits()
 
+    @override
     def steps(self) -> Mapping[str, Step]:
         """Silos send whole models."""
         return {"train": Step((Payload("model"),), (LOSS,))}
 
+    @override
     def phases(self) -> tuple[Phase, ...]:
         """One phase of `spec.training.rounds` rounds."""
         return (Phase("train", self.spec.training.rounds, "train"),)
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on the local loss, starting from w."""
         plain = kind_of(self.spec.task) == "classification" and not weighs_classes(self.spec.task)
@@ -95,6 +102,6 @@ class FedAvg(OneModel):
     )
     tasks = EVERYTHING
 
+    @override
     def server(self) -> ServerHalf[Mean]:
-        """The averaging half."""
         return FedAvgServer()

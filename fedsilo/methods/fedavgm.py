@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field
+from typing_extensions import override
 
 from fedsilo.methods.building_blocks.server_optimizers import change, moment, moments, stepped
 from fedsilo.methods.fedavg import FedAvg, FedAvgServer
@@ -36,11 +37,13 @@ class FedAvgMServer(FedAvgServer):
 
     config: FedAvgMConfig
 
+    @override
     def start(self, job: ServerContext) -> State:
         """The initial model; v = 0."""
         model = job.initial_model()
         return State({"model": model, "velocity": moments(model)})
 
+    @override
     def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Mean) -> State:
         """v from Delta, and w from v."""
         w, mean, beta = state.tree("model"), updates.mean("model"), self.config.momentum
@@ -65,6 +68,6 @@ class FedAvgM(FedAvg):
     Config = FedAvgMConfig
     config: FedAvgMConfig
 
+    @override
     def server(self) -> ServerHalf[Mean]:
-        """Model and velocity."""
         return FedAvgMServer(self.config)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from pydantic import Field
+from typing_extensions import override
 
 from fedsilo.methods.fedavg import OneModel, OneModelServer
 from fedsilo.methods.interface import Exchange, MethodConfig, ServerContext, ServerHalf
@@ -83,6 +84,6 @@ class FedAwS(OneModel):
     Config = FedAwSConfig
     config: FedAwSConfig
 
+    @override
     def server(self) -> ServerHalf[Sums]:
-        """The average, spread."""
         return FedAwSServer(self.config)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
+from typing_extensions import override
 
 from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.fedavg import FedAvg
@@ -59,6 +60,7 @@ class FedDecorr(FedAvg):
     config: FedDecorrConfig
     training = TrainingTraits(data_parallel=False)  # correlations are those of whole batches
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on the task's loss and beta times the decorrelation."""
 

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
+from typing_extensions import override
 
 from fedsilo.methods.fedavg import OneModel, OneModelServer
 from fedsilo.methods.interface import Exchange, MethodConfig, ServerContext, ServerHalf
@@ -101,6 +102,7 @@ class FedDF(OneModel):
     models = JobModels(SharedModel(whole="the silos' models answer at the aggregator"))
     public_data: PublicData | None = "examples"
 
+    @override
     def server(self) -> ServerHalf[Updates]:
         """The average, and its distillation."""
         return FedDFServer(self.config)

@@ -12,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 from pydantic import Field
+from typing_extensions import override
 
 from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.building_blocks.restricted_softmax import class_counts, shifted_loss
@@ -48,6 +49,7 @@ class FedLC(FedAvg):
     Config = FedLCConfig
     config: FedLCConfig
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on the cross-entropy of z_c - m_c."""
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from pydantic import Field
+from typing_extensions import override
 
 from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.fedavg import FedAvg
@@ -62,6 +63,7 @@ class FedMix(FedAvg):
         data_parallel=False,  # means are drawn for whole batches
     )
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on the loss of examples and means."""
 

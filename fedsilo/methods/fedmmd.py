@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import Field
+from typing_extensions import override
 
 from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.fedavg import FedAvg
@@ -46,6 +47,7 @@ class FedMMD(FedAvg):
     config: FedMMDConfig
     training = TrainingTraits(data_parallel=False)  # the discrepancy is one of whole batches
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on the task's loss and lambda MMD^2."""
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field
+from typing_extensions import override
 
 from fedsilo.methods.building_blocks.server_optimizers import (
     adapted,
@@ -72,6 +73,7 @@ class FedOptServer(FedAvgServer):
 
     config: FedOptConfig
 
+    @override
     def start(self, job: ServerContext) -> State:
         """The initial model; m = 0, and v as the variant has it."""
         model, config = job.initial_model(), self.config
@@ -80,6 +82,7 @@ class FedOptServer(FedAvgServer):
             return state
         return state.with_trees(second=moments(model, config.tau**2 if config.variant == "paper" else 0.0))
 
+    @override
     def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Mean) -> State:
         """Moments of Delta, and w stepped along them."""
         w, mean, config = state.tree("model"), updates.mean("model"), self.config
@@ -107,6 +110,6 @@ class FedOpt(FedAvg):
     Config = FedOptConfig
     config: FedOptConfig
 
+    @override
     def server(self) -> ServerHalf[Mean]:
-        """Model and moments."""
         return FedOptServer(self.config)

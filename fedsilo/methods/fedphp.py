@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field
+from typing_extensions import override
 
 from fedsilo.methods.building_blocks.inherited import (
     InheritedConfig,
@@ -39,6 +40,7 @@ class FedPHPConfig(InheritedConfig):
     )
 
     @property
+    @override
     def released(self) -> bool:
         """Whether everything is as in the released code."""
         return self.variant == "released"
@@ -58,19 +60,23 @@ class FedPHP(OneModel):
     config: FedPHPConfig
 
     @property
+    @override
     def models(self) -> JobModels:
         """The common model, and the private ones."""
         return inherited_models(self.config)
 
     @property
+    @override
     def training(self) -> TrainingTraits:
         """MMD is one of whole batches."""
         return TrainingTraits(data_parallel=self.config.transfer != "mmd")
 
+    @override
     def server(self) -> ServerHalf[Sums]:
         """The averaging half, with Q."""
         return InheritingServer()
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """w_k from w under (1 - lambda) CE + lambda L_kt(p_k), then p_k from w_k."""
 

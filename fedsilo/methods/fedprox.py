@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from pydantic import Field
+from typing_extensions import override
 
 from fedsilo.api.faults import Finding
 from fedsilo.methods.building_blocks.local import train_model
@@ -60,6 +61,7 @@ class FedProxServer(FedAvgServer):
 
     config: FedProxConfig
 
+    @override
     def assign(
         self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
     ) -> Mapping[str, Assignment]:
@@ -86,10 +88,12 @@ class FedProx(FedAvg):
     config: FedProxConfig
 
     @property
+    @override
     def training(self) -> TrainingTraits:
         """A straggler may do one step."""
         return TrainingTraits(sends_after="one step" if self.config.stragglers else "all steps")
 
+    @override
     def check(self) -> list[Finding]:
         """Stragglers of a round that is of one piece."""
         part = self.config.stragglers
@@ -99,16 +103,18 @@ class FedProx(FedAvg):
         remedy = "set spec.training.localEpochs or localSteps above 1, or remove it"
         return [("spec.method.config.stragglers", part, problem, remedy)]
 
+    @override
     def silo_settings(self, exchange: Exchange, silo: str) -> Mapping[str, Scalar]:
         """How much a straggler does."""
         refs = [str(ref) for ref in self.spec.silos.refs]
         drawn = stragglers(self.spec, exchange, refs, self.config.stragglers)
         return {WORK: drawn[silo]} if exchange.phase.step == "train" and silo in drawn else {}
 
+    @override
     def server(self) -> ServerHalf[Mean]:
-        """Averaging, with stragglers."""
         return FedProxServer(self.config)
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on the cross-entropy and the proximal term; of a straggler fewer."""
         distance: Literal["squared", "huber"] = "squared" if self.config.variant == "paper" else "huber"

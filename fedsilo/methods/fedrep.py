@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
+from typing_extensions import override
 
 from fedsilo.api.parameters import ParametersSpec
 from fedsilo.methods.building_blocks.local import train_model
@@ -60,11 +61,13 @@ class FedRep(FedAvg):
     config: FedRepConfig
 
     @property
+    @override
     def training(self) -> TrainingTraits:
         """Half of the steps are the encoder's, which is sent, unless both train together."""
         together = self.config.variant == "map"
         return TrainingTraits(sends_after="all steps" if together else "half of the steps")
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """h_k from w and its own last value, then w_k from w and h_k."""
         if self.config.variant == "map":

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from pydantic import Field
+from typing_extensions import override
 
 from fedsilo.methods.building_blocks.restricted_softmax import class_counts
 from fedsilo.methods.fedavg import FedAvg
@@ -64,6 +65,7 @@ class FedROD(FedAvg):
     )
     config: FedRODConfig
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """w_k and the private head from w and the head's last value, by the sum of both losses."""
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field
+from typing_extensions import override
 
 from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.building_blocks.restricted_softmax import (
@@ -54,6 +55,7 @@ class FedRS(FedAvg):
     Config = FedRSConfig
     config: FedRSConfig
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on the cross-entropy of s_c z_c."""
 

@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 from pydantic import Field
+from typing_extensions import override
 
 from fedsilo.api.job import ModelSpec
 from fedsilo.methods.fedavg import FedAvg
@@ -47,6 +48,7 @@ class FLDA(FedAvg):
     config: FLDAConfig
 
     @property
+    @override
     def models(self) -> JobModels:
         """The common model, and silos' mixtures: two models of the job's architecture and a gate between them."""
         base = self.spec.model.model_dump(by_alias=True, mode="json", include={"name", "config"})
@@ -54,6 +56,7 @@ class FLDA(FedAvg):
         mixture = ModelSpec(name="gated", config={"base": base, "mixes": mixes})
         return JobModels(SharedModel(whole="a silo's private model is a whole one"), OwnModel(mixture))
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """The mixture's cross-entropy trains w_k, the private model and the gate; only w_k is sent."""
         times = 1 if self.config.variant == "paper" else 2

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field
+from typing_extensions import override
 
 from fedsilo.methods.building_blocks.mixing import MixupConfig, mixup_loss
 from fedsilo.methods.fedavg import OneModel, OneModelServer
@@ -64,6 +65,7 @@ class GroupDROServer(OneModelServer):
 
     eta: float
 
+    @override
     def start(self, job: ServerContext) -> State:
         """All silos weigh 1."""
         return super().start(job).with_values(**{LOG_WEIGHTS: {}})
@@ -96,10 +98,12 @@ class GroupDRO(OneModel):
     config: GroupDROConfig
 
     @property
+    @override
     def training(self) -> TrainingTraits:
         """The first loss is of one batch, and of a whole one where examples are mixed with others of theirs."""
         return TrainingTraits(data_parallel=self.config.variant == "paper", sends_after="one batch")
 
+    @override
     def check(self) -> list[tuple[str, object, str, str]]:
         """That the job weighs silos by nothing but their losses."""
         if averaging_of(self) == "uniform":
@@ -107,15 +111,18 @@ class GroupDRO(OneModel):
         problem = f"has no meaning in {self.name}, whose means weigh silos by their losses"
         return [("spec.aggregation.weights", averaging_of(self), problem, "remove it, or write uniform")]
 
+    @override
     def steps(self) -> Mapping[str, Step]:
         """The model and one loss more."""
         first = Metric(FIRST_LOSS, (0.0, LARGEST_LOSS), required=True)
         return {"train": Step((Payload("model"),), (LOSS, first))}
 
+    @override
     def server(self) -> ServerHalf[Updates]:
         """Averaging by weights that follow the losses."""
         return GroupDROServer(self.config.eta)
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on the loss, and what it was at the given model."""
         return {"train": self._train}

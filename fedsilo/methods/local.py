@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from typing_extensions import override
+
 from fedsilo.api.job import ModelSpec
 from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.building_blocks.own_models import own_model
@@ -75,18 +77,21 @@ class LocalOnly(Method):
     )
     training = TrainingTraits(accepts_trainer=True)
 
+    @override
     def steps(self) -> Mapping[str, Step]:
         """Silos send figures only."""
         return {"train": Step(metrics=(LOSS,))}
 
+    @override
     def phases(self) -> tuple[Phase, ...]:
         """One phase of `spec.training.rounds` rounds, as in FedAvg."""
         return (Phase("train", self.spec.training.rounds, "train"),)
 
+    @override
     def server(self) -> ServerHalf[Sums]:
-        """What keeps nothing."""
         return LocalServer()
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """v_k <- E epochs of SGD on the local loss, from where the silo's last round ended."""
 

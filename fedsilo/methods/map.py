@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from typing_extensions import override
+
 from fedsilo.methods.building_blocks.inherited import InheritingServer, inherited_models
 from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.building_blocks.two_stages import (
@@ -42,19 +44,22 @@ class MAP(OneModel):
     config: TwoStageConfig
 
     @property
+    @override
     def models(self) -> JobModels:
         """The common model, and the private ones."""
         return inherited_models(self.config)
 
     @property
+    @override
     def training(self) -> TrainingTraits:
-        """Two stages."""
         return traits_of(self.config)
 
+    @override
     def server(self) -> ServerHalf[Sums]:
         """The averaging half, with Q."""
         return InheritingServer()
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """w_k from w under restricted softmax, which is sent; from w_k the silo's own under plain softmax."""
 

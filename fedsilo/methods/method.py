@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel
+from typing_extensions import override
 
 from fedsilo.api.faults import Finding
 from fedsilo.api.job import FederatedJobSpec
@@ -51,6 +52,7 @@ class Method(ABC):
     spec: FederatedJobSpec
     config: BaseModel
 
+    @override
     def __init_subclass__(cls) -> None:
         """A subclass states its own tasks, or has the default: with another loss it means something else."""
         super().__init_subclass__()

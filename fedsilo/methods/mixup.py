@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from typing_extensions import override
+
 from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.building_blocks.mixing import MixupConfig, mixup_loss
 from fedsilo.methods.fedavg import FedAvg
@@ -27,6 +29,7 @@ class Mixup(FedAvg):
     config: MixupConfig
     training = TrainingTraits(data_parallel=False)  # examples are mixed with others of their batch
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on mixtures."""
 

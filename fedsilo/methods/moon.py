@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from pydantic import Field
+from typing_extensions import override
 
 from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.fedavg import FedAvg
@@ -59,6 +60,7 @@ class Moon(FedAvg):
     Config = MoonConfig
     config: MoonConfig
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on the cross-entropy and mu times the contrastive loss; w_k is kept.
 

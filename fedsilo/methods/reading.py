@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, get_args, get_type_hints
 
+from typing_extensions import override
+
 from fedsilo.errors import MethodError
 from fedsilo.methods.state import Tree
 from fedsilo.methods.step import Payload
@@ -171,6 +173,7 @@ class Updates(Sums):
         """
         return self._shares(silos, weights)
 
+    @override
     def mean(self, kind: str, silos: Sequence[str] | None = None, weights: str | None = None) -> Tree:
         """Average of a kind of tensor with these shares; see `Mean.mean`."""
         self._require_averaged(kind)

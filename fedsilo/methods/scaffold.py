@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field
+from typing_extensions import override
 
 from fedsilo.methods.building_blocks.control_variates import MAP_CODE, ControlVariateRule, train_controlled
 from fedsilo.methods.building_blocks.controlled_averaging import (
@@ -72,25 +73,30 @@ class Scaffold(OneModel):
     averaging = Averaging(uniform_variants=("paper", "released", "feddyn"))
     config: ScaffoldConfig
 
+    @override
     def steps(self) -> Mapping[str, Step]:
         """The model and the number of local steps, from which the variate's change follows."""
         train = stepping(self.spec.training, BY_STEPS)
         return {SIZES: STEP, "train": train} if self.config.rule.by_size else {"train": train}
 
+    @override
     def phases(self) -> tuple[Phase, ...]:
         """One phase of `spec.training.rounds` rounds; where silos count by size, they state it first."""
         return (*((PHASE,) if self.config.rule.by_size else ()), *super().phases())
 
+    @override
     def server(self) -> ServerHalf[Any]:
         """Model and control variate."""
         half = ControlledServer if self.reads is Sums else ControlledBySizeServer
         return half(self.config.rule, self.config.server_learning_rate)
 
     @property
+    @override
     def reads(self) -> type[Mean]:
         """Sums, unless silos count by their sizes."""
         return Updates if self.config.rule.by_size else Sums
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """Corrected local steps, and the new c_k."""
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pydantic import Field
+from typing_extensions import override
 
 from fedsilo.methods.building_blocks.control_variates import MAP_CODE, ControlVariateRule, train_controlled
 from fedsilo.methods.building_blocks.controlled_averaging import BY_STEPS, ControlledServer
@@ -60,6 +61,7 @@ class ScaMAPConfig(TwoStageConfig):
 class ScaMAPServer(ControlledServer):
     """Averaging with control variates, for silos that inherit. Trees: `model` (w) and `control` (c)."""
 
+    @override
     def assign(
         self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
     ) -> Mapping[str, Assignment]:
@@ -82,23 +84,28 @@ class ScaMAP(OneModel):
     config: ScaMAPConfig
 
     @property
+    @override
     def models(self) -> JobModels:
         """The common model, and the private ones."""
         return inherited_models(self.config)
 
     @property
+    @override
     def training(self) -> TrainingTraits:
         """Two stages, of which the first corrects gradients."""
         return replace(traits_of(self.config), optimizers=SGD)
 
+    @override
     def steps(self) -> Mapping[str, Step]:
         """The model and the number of steps of the first stage, from which the variate's change follows."""
         return {"train": stepping(self.spec.training, BY_STEPS)}
 
+    @override
     def server(self) -> ServerHalf[Sums]:
         """Model and control variate, with Q."""
         return ScaMAPServer(self.config.rule, self.config.server_learning_rate)
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """w_k from w with corrected steps under restricted softmax; then the second stage as in MAP."""
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field
+from typing_extensions import override
 
 from fedsilo.methods.building_blocks.control_variates import MAP_CODE, ControlVariateRule, train_controlled
 from fedsilo.methods.building_blocks.controlled_averaging import BY_STEPS, ControlledServer
@@ -67,14 +68,17 @@ class ScaRS(OneModel):
     averaging = Averaging("uniform")
     config: ScaRSConfig
 
+    @override
     def steps(self) -> Mapping[str, Step]:
         """The model and the number of local steps, from which the variate's change follows."""
         return {"train": stepping(self.spec.training, BY_STEPS)}
 
+    @override
     def server(self) -> ServerHalf[Sums]:
         """Model and control variate."""
         return ControlledServer(self.config.rule, self.config.server_learning_rate)
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """Corrected local steps on the cross-entropy of s_c z_c, and the new c_k."""
 

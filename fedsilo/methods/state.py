@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from fedsilo.errors import MethodError
 from fedsilo.files.digests import SHA256
@@ -63,6 +64,7 @@ class LoadedTree(Tree):
         )
         return self._stored if same else None
 
+    @override
     def __reduce__(self) -> tuple[type[Tree], tuple[Tree]]:
         """A copy is a tree as any other: its arrays can be written to."""
         return dict, (dict(self),)

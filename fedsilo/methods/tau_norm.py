@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 from pydantic import Field
+from typing_extensions import override
 
 from fedsilo.methods.building_blocks.after_another import AfterAnother, AfterConfig
 from fedsilo.methods.building_blocks.class_weights import normalised
@@ -97,14 +98,15 @@ class TauNorm(AfterAnother):
     Config = TauNormConfig
     config: TauNormConfig
 
+    @override
     def steps(self) -> Mapping[str, Step]:
-        """Those of the method before, or none in which a silo sends anything."""
         return super().steps() or {COUNT: Step()}
 
+    @override
     def phases(self) -> tuple[Phase, ...]:
-        """Those of the method before; of a model that exists, the one round that a job has at least."""
         return super().phases() or (Phase("calibration", 1, COUNT, everyone=True),)
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """The steps of the method before; a silo that is asked for nothing states its number of examples."""
 
@@ -113,6 +115,7 @@ class TauNorm(AfterAnother):
 
         return super().silo() or {COUNT: count}
 
+    @override
     def server(self) -> ServerHalf[Any]:
         """The method before, then the normalisation."""
         return TauNormServer(self.before.server(), self.config.tau)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from torch import nn
+from typing_extensions import override
 
 from fedsilo.api.job import FederatedJobSpec, ModelSpec
 from fedsilo.api.silo import Silo
@@ -118,6 +119,7 @@ class LocalContext(SiloContext):
     min_samples_per_update: int = field(default=1, kw_only=True)
     secret: Secret = field(default_factory=Secret, kw_only=True)
 
+    @override
     def initial_model(self) -> Tree:
         """The job's model with its initial weights, as at the aggregator."""
         if self.initial is not None:
@@ -129,6 +131,7 @@ class LocalContext(SiloContext):
             )
         return initial_model(self.spec)
 
+    @override
     def model(self, tree: Mapping[str, np.ndarray], architecture: ModelSpec | None = None) -> Model:
         """A model on the device with these weights; the job's own architecture unless another is given.
 
@@ -136,8 +139,8 @@ class LocalContext(SiloContext):
         """
         return as_model(self.module(tree, architecture), "the job's model is")
 
+    @override
     def module(self, tree: Mapping[str, np.ndarray], architecture: ModelSpec | None = None) -> nn.Module:
-        """The same where its structure does not matter."""
         module = self._network_to_load(architecture or self.spec.model)
         load_tree(module, self.whole(tree))
         if self.parts is not None:
@@ -168,6 +171,7 @@ class LocalContext(SiloContext):
         """A new network with arbitrary weights."""
         return build_module(architecture, self.spec.data, 0, self.spec.task)
 
+    @override
     def local_training(self, task: SiloTask) -> LocalTraining:
         """The job's local training for this round: rate of the schedule, seed of silo and round.
 
@@ -187,12 +191,14 @@ class LocalContext(SiloContext):
             min_examples=self.min_samples_per_update,
         )
 
+    @override
     def class_moments(
         self, task: SiloTask, features: np.ndarray | None = None, spread: Spread | None = None
     ) -> ClassMoments:
         """Counts and moments of the classes of the training examples, as they may leave the silo."""
         return class_moments(self, task, features, spread)
 
+    @override
     def own_training(
         self, task: SiloTask, model: nn.Module, state: Mapping[str, np.ndarray]
     ) -> TrainingOutcome:
@@ -201,10 +207,12 @@ class LocalContext(SiloContext):
         plan = self.local_training(task)
         return trained_by_the_job(self.spec, model, data, plan, (task.phase_round, task.phase_rounds), state)
 
+    @override
     def seed(self, *purpose: str | int) -> int:
         """Seed for a purpose, derived from the job's seed and this silo's reference."""
         return derive_seed(self.spec.training.seed, self.silo, *purpose)
 
+    @override
     def secret_generator(self, *purpose: str | int) -> np.random.Generator:
         """Random numbers for a purpose that nobody outside of the silo can draw again."""
         return self.secret.generator(*purpose)

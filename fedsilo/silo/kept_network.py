@@ -13,6 +13,7 @@ from collections.abc import Callable
 from itertools import chain
 
 from torch import Tensor, nn
+from typing_extensions import override
 
 from fedsilo.api.job import ModelSpec
 from fedsilo.learning.models import Model
@@ -75,6 +76,7 @@ class _StructurePickler(pickle.Pickler):
         )
         self._names = {id(tensor): name for name, tensor in tensors if name in state}
 
+    @override
     def persistent_id(self, obj: object) -> tuple[object, ...] | None:
         """What there is to compare of a tensor whose values are loaded with every task."""
         name = self._names.get(id(obj))

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from torch import nn
+from typing_extensions import override
 
 from fedsilo.api.agent import FrozenJob
 from fedsilo.api.job import ModelSpec
@@ -100,6 +101,7 @@ class SharedContext(LocalContext):
 
     networks: Networks = field(kw_only=True)
 
+    @override
     def network(self, architecture: ModelSpec) -> nn.Module:
         """A new network with arbitrary weights."""
         return self.networks.new(architecture)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
+from typing_extensions import override
 
 from fedsilo.api.faults import Finding
 from fedsilo.errors import DataInvalid, quoted
@@ -27,49 +28,52 @@ class Classification(LearningTask):
     Config = WeightedConfig
     config: WeightedConfig
 
+    @override
     def check(self) -> list[Finding]:
-        """Classes are needed."""
         return class_count_findings(self.data, "a class is what is learned")
 
     @property
+    @override
     def outputs(self) -> int:
         """One logit for each class."""
         return self.data.class_count
 
     @property
+    @override
     def single_label(self) -> bool:
-        """It is what the task means."""
         return True
 
     @property
+    @override
     def answers(self) -> Answers:
-        """One class."""
         return "class"
 
+    @override
     def targets(self, values: np.ndarray) -> np.ndarray:
-        """Labels (n,), int64."""
         return class_labels(values, self.outputs)
 
+    @override
     def class_weights(self, targets: Tensor) -> Tensor | None:
-        """As `balanced` has it, where the job asks for it."""
         return balanced(targets.bincount(minlength=self.outputs)) if self.weighs_classes else None
 
+    @override
     def loss(self, outputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Cross-entropy."""
         from torch.nn import functional
 
         return functional.cross_entropy(outputs, targets, weight=weights)
 
+    @override
     def divisor(self, targets: Tensor, weights: Tensor | None = None) -> Tensor | None:
         """The sum of the examples' weights, where they have any."""
         return None if weights is None else weights[targets].sum()
 
+    @override
     def scores(self, outputs: Tensor, targets: Tensor) -> Mapping[str, Tensor]:
         """Whether the largest logit is the label's, and the cross-entropy in nats."""
         return label_scores(outputs, targets)
 
+    @override
     def predictions(self, outputs: Tensor) -> Tensor:
-        """Probabilities (n, classes)."""
         return outputs.float().softmax(dim=1)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from pydantic import Field
+from typing_extensions import override
 
 from fedsilo.api.faults import Finding
 from fedsilo.tasks.classes import balanced, class_count_findings, no_classes_findings
@@ -46,6 +47,7 @@ class Language(LearningTask):
     Config = LanguageConfig
     config: LanguageConfig
 
+    @override
     def check(self) -> list[Finding]:
         """Sequences are needed, and classes where they are learned."""
         found: list[Finding] = []
@@ -67,35 +69,40 @@ class Language(LearningTask):
         return self.config.predict == "next-token"
 
     @property
+    @override
     def outputs(self) -> int:
         """One logit for each token or class."""
         return self.config.vocabulary if self.next_token else self.data.class_count
 
     @property
+    @override
     def outputs_field(self) -> str:
-        """Of tokens, in the settings."""
         return "spec.task.config.vocabulary" if self.next_token else super().outputs_field
 
     @property
+    @override
     def output_shape(self) -> Shape:
         """[length, vocabulary], or [classes]."""
         return (self.data.input_shape[0], self.outputs) if self.next_token else (self.outputs,)
 
     @property
+    @override
     def single_label(self) -> bool:
         """Where a class is learned."""
         return not self.next_token
 
     @property
+    @override
     def answers(self) -> Answers:
         """Next tokens, or one class."""
         return "tokens" if self.next_token else "class"
 
     @property
+    @override
     def vocabulary(self) -> int:
-        """As the job says."""
         return self.config.vocabulary
 
+    @override
     def pairs(self, features: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Sequences of one token more than the input are both: all but the last, and all but the first."""
         longer = tuple(size + 1 for size in self.data.input_shape)
@@ -103,6 +110,7 @@ class Language(LearningTask):
             return features[:, :-1], features[:, 1:]
         return features, targets
 
+    @override
     def targets(self, values: np.ndarray) -> np.ndarray:
         """(n, length) or (n,), int64; -100 is a place that counts for nothing, such as padding."""
         if not self.next_token:
@@ -114,24 +122,27 @@ class Language(LearningTask):
         require_scored_place(tokens, f"{UNSCORED}, where no token counts")
         return tokens
 
+    @override
     def class_weights(self, targets: Tensor) -> Tensor | None:
-        """As `balanced` has it, where a class is learned and the job asks for it."""
         return balanced(targets.bincount(minlength=self.outputs)) if self.weighs_classes else None
 
+    @override
     def loss(self, outputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
         """Cross-entropy, mean over the places of all sequences, or over the sequences."""
         return places_loss(outputs.movedim(-1, 1), targets, weights)
 
+    @override
     def divisor(self, targets: Tensor, weights: Tensor | None = None) -> Tensor | None:
         """The number of places that are scored, or the sum of their weights."""
         return places_divisor(targets, weights)
 
+    @override
     def scores(self, outputs: Tensor, targets: Tensor) -> Mapping[str, Tensor]:
-        """Of a sequence the fraction of right tokens and their mean cross-entropy; of a class as classification."""
         if self.next_token:
             return places_scores(outputs.movedim(-1, 1), targets)
         return label_scores(outputs, targets)
 
+    @override
     def predictions(self, outputs: Tensor) -> Tensor:
         """Probabilities (n, length, vocabulary) or (n, classes)."""
         return outputs.float().softmax(dim=-1)

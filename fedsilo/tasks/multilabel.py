@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
+from typing_extensions import override
 
 from fedsilo.api.faults import Finding
 from fedsilo.tasks.classes import class_count_findings
@@ -27,20 +28,23 @@ class Multilabel(LearningTask):
     Config = WeightedConfig
     config: WeightedConfig
 
+    @override
     def check(self) -> list[Finding]:
         """`classes` are the labels."""
         return class_count_findings(self.data, "the labels are what is learned")
 
     @property
+    @override
     def outputs(self) -> int:
         """One logit for each label."""
         return self.data.class_count
 
     @property
+    @override
     def answers(self) -> Answers:
-        """Labels."""
         return "labels"
 
+    @override
     def targets(self, values: np.ndarray) -> np.ndarray:
         """(n, labels), float32, 0 or 1."""
         values = paired(values, (self.outputs,), "0 or 1 for each label of spec.data.classes")
@@ -49,6 +53,7 @@ class Multilabel(LearningTask):
             np.float32
         )
 
+    @override
     def class_weights(self, targets: Tensor) -> Tensor | None:
         """Weight of a label's presence, absent / present; 1 where either is missing."""
         import torch
@@ -61,12 +66,14 @@ class Multilabel(LearningTask):
             (present > 0) & (absent > 0), absent / present.clamp(min=1), torch.ones_like(present)
         )
 
+    @override
     def loss(self, outputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
         """Binary cross-entropy, mean over labels."""
         from torch.nn import functional
 
         return functional.binary_cross_entropy_with_logits(outputs, targets, pos_weight=weights)
 
+    @override
     def scores(self, outputs: Tensor, targets: Tensor) -> Mapping[str, Tensor]:
         """Fraction of the labels that are told rightly at probability 1/2, and the mean of their cross-entropies.
 
@@ -81,6 +88,7 @@ class Multilabel(LearningTask):
         each = functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none")
         return {"accuracy": ((outputs > 0) == (targets > 0.5)).double().mean(dim=1), "loss": each.mean(dim=1)}
 
+    @override
     def predictions(self, outputs: Tensor) -> Tensor:
         """Probabilities (n, labels), each for itself."""
         return outputs.float().sigmoid()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import Field
+from typing_extensions import override
 
 from fedsilo.api.faults import Finding
 from fedsilo.errors import DataInvalid, quoted
@@ -33,25 +34,27 @@ class Regression(LearningTask):
     Config = RegressionConfig
     config: RegressionConfig
 
+    @override
     def check(self) -> list[Finding]:
         """There are no classes."""
         return no_classes_findings(self.data, "regression", "spec.task.config.outputs says how many numbers")
 
     @property
+    @override
     def outputs(self) -> int:
-        """As the job says."""
         return self.config.outputs
 
     @property
+    @override
     def outputs_field(self) -> str:
-        """In the settings."""
         return "spec.task.config.outputs"
 
     @property
+    @override
     def answers(self) -> Answers:
-        """Numbers."""
         return "numbers"
 
+    @override
     def targets(self, values: np.ndarray) -> np.ndarray:
         """(n, outputs), finite float32."""
         values = paired(values, (self.outputs,), "as many numbers as spec.task.config.outputs")
@@ -66,17 +69,19 @@ class Regression(LearningTask):
             )
         return numbers
 
+    @override
     def loss(self, outputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Mean squared error."""
         from torch.nn import functional
 
         return functional.mse_loss(outputs, targets)
 
+    @override
     def scores(self, outputs: Tensor, targets: Tensor) -> Mapping[str, Tensor]:
         """Absolute and squared error, each the mean over outputs."""
         error = outputs.float() - targets
         return {"mae": error.abs().mean(dim=1), "loss": error.square().mean(dim=1)}
 
+    @override
     def predictions(self, outputs: Tensor) -> Tensor:
         """The values themselves, (n, outputs)."""
         return outputs.float()

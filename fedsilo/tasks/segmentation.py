@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import Field
+from typing_extensions import override
 
 from fedsilo.api.faults import Finding
 from fedsilo.tasks.classes import balanced, class_count_findings
@@ -36,6 +37,7 @@ class Segmentation(LearningTask):
     Config = SegmentationConfig
     config: SegmentationConfig
 
+    @override
     def check(self) -> list[Finding]:
         """Classes and images are needed."""
         found = class_count_findings(self.data, "the classes of pixels are what is learned")
@@ -50,13 +52,14 @@ class Segmentation(LearningTask):
         return found
 
     @property
+    @override
     def outputs(self) -> int:
         """One logit for each class, at every pixel."""
         return self.data.class_count
 
     @property
+    @override
     def output_shape(self) -> Shape:
-        """[classes, *sides]."""
         return (self.outputs, *self._sides)
 
     @property
@@ -64,10 +67,12 @@ class Segmentation(LearningTask):
         return tuple(self.data.input_shape[1:])
 
     @property
+    @override
     def answers(self) -> Answers:
         """A class at every pixel."""
         return "pixels"
 
+    @override
     def targets(self, values: np.ndarray) -> np.ndarray:
         """(n, *sides), int64, with `UNSCORED` where the mask says nothing."""
         if values.shape[1:] == (1, *self._sides):
@@ -81,24 +86,28 @@ class Segmentation(LearningTask):
         require_scored_place(masks, f"{self.config.ignore}, spec.task.config.ignore")
         return masks
 
+    @override
     def class_weights(self, targets: Tensor) -> Tensor | None:
-        """As `balanced` has it over pixels, where the job asks for it."""
         if not self.weighs_classes:
             return None
         return balanced(targets[targets != UNSCORED].bincount(minlength=self.outputs))
 
+    @override
     def loss(self, outputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
         """Cross-entropy, mean over the pixels that are scored."""
         return places_loss(outputs, targets, weights)
 
+    @override
     def divisor(self, targets: Tensor, weights: Tensor | None = None) -> Tensor | None:
         """The number of places that are scored, or the sum of their weights."""
         return places_divisor(targets, weights)
 
+    @override
     def scores(self, outputs: Tensor, targets: Tensor) -> Mapping[str, Tensor]:
         """Fraction of an image's pixels whose largest logit is their class's, and their mean cross-entropy."""
         return places_scores(outputs, targets)
 
+    @override
     def predictions(self, outputs: Tensor) -> Tensor:
         """Probabilities (n, classes, *sides)."""
         return outputs.float().softmax(dim=1)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from fedsilo.methods.reading import mean_weights
 from fedsilo.methods.state import Tree
@@ -125,24 +126,29 @@ class StoredUpdates(FoldedUpdates):
             with open_update(path) as update:
                 self._headers[silo] = update.header
 
+    @override
     def samples(self, silo: str) -> int:
         """Sample count that the silo's update states."""
         return self._headers[silo].samples
 
+    @override
     def metrics(self, silo: str) -> Mapping[str, float]:
         """Scalar metrics of the silo's update."""
         return self._headers[silo].metrics
 
+    @override
     def names(self, silo: str, kind: str) -> tuple[str, ...]:
         """Names of the silo's tensors of that kind."""
         return tuple(entry.name for entry in self._headers[silo].tensors if entry.kind == kind)
 
     @contextmanager
+    @override
     def opened(self, silo: str, kind: str) -> Iterator[Mapping[str, FlatTensor]]:
         """The silo's tensors of that kind by name, read from its file."""
         with open_update(self._paths[silo]) as update:
             yield {name: StoredTensor(update, update.entry(name)) for name in update.names(kind)}
 
+    @override
     def tensors(self, silo: str, kind: str) -> Tree:
         """One silo's tensors of that kind, copied."""
         with open_update(self._paths[silo]) as update:

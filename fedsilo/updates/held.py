@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 import numpy as np
+from typing_extensions import override
 
 from fedsilo.methods.state import Tree
 from fedsilo.updates.folded import FoldedUpdates
@@ -39,23 +40,28 @@ class InMemoryUpdates(FoldedUpdates):
         self.silos = tuple(updates)
         self._updates = updates
 
+    @override
     def samples(self, silo: str) -> int:
         """Sample count that the silo states."""
         return self._updates[silo].samples
 
+    @override
     def metrics(self, silo: str) -> Mapping[str, float]:
         """Scalar metrics of the silo."""
         return self._updates[silo].metrics
 
+    @override
     def names(self, silo: str, kind: str) -> tuple[str, ...]:
         """Names of the silo's tensors of that kind."""
         return tuple(self._blocks(silo, kind))
 
     @contextmanager
+    @override
     def opened(self, silo: str, kind: str) -> Iterator[Mapping[str, FlatTensor]]:
         """The silo's tensors of that kind by name."""
         yield {name: HeldTensor(array) for name, array in self._blocks(silo, kind).items()}
 
+    @override
     def tensors(self, silo: str, kind: str) -> Tree:
         """One silo's tensors of that kind, copied."""
         return {name: np.array(array) for name, array in self._blocks(silo, kind).items()}

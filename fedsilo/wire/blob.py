@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 import numpy as np
+from typing_extensions import override
 
 from fedsilo.errors import Problem
 from fedsilo.files.digests import ALGORITHMS, SHA256, algorithm_of, digest_text, hasher, short
@@ -256,12 +257,15 @@ class MappedTensors(Mapping[str, np.ndarray]):
         """All tensors."""
         return {name: self.tensor(name) for name in self.specs}
 
+    @override
     def __getitem__(self, name: str) -> np.ndarray:
         return self.tensor(name)
 
+    @override
     def __iter__(self) -> Iterator[str]:
         return iter(self.specs)
 
+    @override
     def __len__(self) -> int:
         return len(self.specs)
 

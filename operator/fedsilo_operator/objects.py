@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from typing_extensions import override
+
 from fedsilo.api.observed import Object, uid_of
 
 MANAGER = "fedsilo-operator"
@@ -38,6 +40,7 @@ class Kind:
     name: str
     plural: str
 
+    @override
     def __str__(self) -> str:
         return self.name
 
@@ -94,6 +97,7 @@ class Ref:
     namespace: str
     name: str
 
+    @override
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
 

@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from typing_extensions import override
+
 from fedsilo.errors import ManifestInvalid, PolicyRefused
 from fedsilo.logs import add_log_arguments, start_logging
 from fedsilo.process import Arguments, exit_on_sigterm, run_until_done, version
@@ -58,6 +60,7 @@ class Target(NamedTuple):
     port: int
     question: bytes = b""
 
+    @override
     def __str__(self) -> str:
         return f"{self.host}:{self.port} ({'UDP' if self.question else 'TCP'})"
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from typing_extensions import override
 
 from fedsilo.api.observed import Object, uid_of
 from fedsilo.api.timestamps import timestamp
@@ -72,10 +73,12 @@ class Counting(WriteThrough):
 
     writes = 0
 
+    @override
     async def apply(self, obj: Object, *, manager: str, status: bool = False) -> Object:
         self.writes += 1
         return await super().apply(obj, manager=manager, status=status)
 
+    @override
     async def create(self, obj: Object) -> Object:
         self.writes += 1
         return await super().create(obj)

@@ -25,6 +25,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.silo import Silo
@@ -126,6 +128,7 @@ class KilledMachine(Machine):
         """Permit so many more."""
         self.left += kills
 
+    @override
     def look(self, supervisor: Supervisor) -> None:
         """Kill what is due."""
         now = time.monotonic()
@@ -153,6 +156,7 @@ class KilledMachine(Machine):
         guards = [pid for name, pid in processes.items() if name.endswith(" guard")]
         return next((pid for pid in guards if _parent(pid) == parent), None)
 
+    @override
     def show(self) -> None:
         """The directory stays as it is: nothing is compared with another run."""
 
@@ -185,6 +189,7 @@ class BudgetTrial(Trial):
     kills_in_all: int = field(kw_only=True)
     data: Path = field(kw_only=True)
 
+    @override
     def supervise(self, supervisor: Supervisor, proxy: Proxy, cluster: ServedCluster) -> str:
         """All of them; why one did not come to its end."""
         place = self.place

@@ -7,6 +7,8 @@ import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from typing_extensions import override
+
 from fedsilo.files.durable import DiskStep
 
 KILL_BEFORE, KILL_AFTER = "kill-before", "kill-after"
@@ -53,6 +55,7 @@ class Place:
     step: str
     occurrence: int
 
+    @override
     def __str__(self) -> str:
         return f"{self.role}: {self.step} #{self.occurrence}"
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from typing_extensions import override
+
 from fedsilo.api.observed import Object
 
 MAP_LISTS: dict[str, tuple[str, ...]] = {
@@ -50,6 +52,7 @@ class ApplyConflict(Exception):
 
     fields: list[tuple[Writer, Path]]
 
+    @override
     def __str__(self) -> str:
         said = "; ".join(f'conflict with "{writer.manager}": {show(path)}' for writer, path in self.fields)
         return f"Apply failed with {len(self.fields)} conflict{'s' * (len(self.fields) > 1)}: {said}"

@@ -7,6 +7,8 @@ import selectors
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from typing_extensions import override
+
 T = TypeVar("T")
 
 
@@ -15,6 +17,7 @@ class _Clock(selectors.DefaultSelector):
 
     now = 0.0
 
+    @override
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
         if not ready and timeout is None:
@@ -34,6 +37,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._virtual = _Clock()
         super().__init__(self._virtual)
 
+    @override
     def time(self) -> float:
         """Seconds since the loop was made, sleeps included."""
         return self._virtual.now

@@ -14,6 +14,7 @@ from typing import Any
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
+from typing_extensions import override
 
 from tests.protocol.plan import Mishap
 
@@ -51,27 +52,31 @@ class End(asyncio.Transport):
         self._paused = self._closing = self._lost = self._handing = False
         self._last = 0.0
 
+    @override
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """The address of the other end; what stands for a socket."""
         known = {"peername": ("memory", 0), "sockname": ("memory", 0), "socket": NoSocket()}
         return known.get(name, default)
 
+    @override
     def is_closing(self) -> bool:
         """Whether it takes nothing more to send."""
         return self._closing
 
+    @override
     def get_write_buffer_size(self) -> int:
-        """Nothing waits here."""
         return 0
 
+    @override
     def get_protocol(self) -> Any:
         """Whose end this is."""
         return self._protocol
 
+    @override
     def set_protocol(self, protocol: Any) -> None:
-        """Change it."""
         self._protocol = protocol
 
+    @override
     def write(self, data: Any) -> None:
         """Send, as far as the mishap lets it."""
         if self._closing or not data:
@@ -86,23 +91,27 @@ class End(asyncio.Transport):
             if len(self.sent) > mishap.after and mishap.kind == "cut":
                 self._later(self.cut)
 
+    @override
     def pause_reading(self) -> None:
-        """Keep what arrives."""
         self._paused = True
 
+    @override
     def resume_reading(self) -> None:
         """Hand over what has arrived."""
         self._paused = False
         self._hand_over(again=False)
 
+    @override
     def is_reading(self) -> bool:
         """Whether what arrives is handed over."""
         return not self._paused
 
+    @override
     def close(self) -> None:
         """End the connection once everything is sent."""
         self._leave(None, None)
 
+    @override
     def abort(self) -> None:
         """End the connection at once."""
         self._leave(ConnectionResetError("aborted"), ConnectionResetError("reset by the peer"))
@@ -275,6 +284,7 @@ class MemoryConnector(aiohttp.BaseConnector):
         self._process = process
         self._silo = silo
 
+    @override
     async def _create_connection(self, req: Any, traces: Any, timeout: Any) -> ResponseHandler:
         protocol: ResponseHandler = self._factory()
         try:

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from typing_extensions import override
 
 from fedsilo.methods.interface import (
     Assignment,
@@ -34,15 +35,19 @@ class Chain(Method):
     keeps = Kept("each silo's last link", "its last token")
     Config = MethodConfig
 
+    @override
     def steps(self) -> Mapping[str, Step]:
         return {"link": Step((Payload(KIND, "link", (2,), "int64"),), (Metric("answers"),))}
 
+    @override
     def phases(self) -> tuple[Phase, ...]:
         return (Phase("link", self.spec.training.rounds, "link"),)
 
+    @override
     def server(self) -> ChainServer:
         return ChainServer()
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         raise NotImplementedError("the model answers in its place")
 
@@ -52,12 +57,14 @@ class Phases(Chain):
 
     name, title = "phases", "Phases"
 
+    @override
     def steps(self) -> Mapping[str, Step]:
         return {
             **super().steps(),
             "last": Step((Payload(KIND, "link", (2,), "int64"),), (Metric("answers"),)),
         }
 
+    @override
     def phases(self) -> tuple[Phase, ...]:
         return (*super().phases(), Phase("last", 1, "last", everyone=True))
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from hypothesis import strategies as st
+from typing_extensions import override
 
 SILOS = ("north", "south")
 
@@ -107,6 +108,7 @@ class Plan:
         """Whether files are damaged beyond what a crash or a power cut does."""
         return any(isinstance(fault, Crash) and fault.damage is not None for fault in self.faults)
 
+    @override
     def __str__(self) -> str:
         lines = [f"{self.method}, deadline {self.deadline} s{', restless trainers' if self.restless else ''}"]
         return "\n".join([*lines, *(f"    {fault}" for fault in self.faults)])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 from unittest import mock
 
+from typing_extensions import override
+
 from fedsilo.files.json_files import read_json
 from tests.protocol import world as world_module
 from tests.protocol.network import NOBODY
@@ -29,6 +31,7 @@ class CutOff(World):
     cut_at: float | None = None
     statuses: dict[float, Any]
 
+    @override
     def take(self, step: Any, perform: Any) -> None:
         super().take(step, perform)
         if (

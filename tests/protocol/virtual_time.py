@@ -16,6 +16,8 @@ from datetime import UTC, datetime, tzinfo
 from typing import Any, Generic, TypeVar
 from unittest import mock
 
+from typing_extensions import override
+
 from fedsilo_agent.guard import audit
 
 T = TypeVar("T")
@@ -40,6 +42,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._clock_resolution = 1e-9
         self._selector = self  # what the base class waits with
 
+    @override
     def time(self) -> float:
         """Seconds since the run began."""
         return self.now
@@ -57,6 +60,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _write_to_self(self) -> None:
         """Nobody waits for files."""
 
+    @override
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         """Run it a little later and to its end, as a thread does, whether or not somebody still waits for it."""
         future: asyncio.Future[Any] = self.create_future()
@@ -74,6 +78,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.call_later(WORK_SECONDS, work)
         return future
 
+    @override
     async def sendfile(self, *_: Any, **__: Any) -> int:
         """There is no system to do it: the sender copies the bytes itself."""
         raise NotImplementedError
@@ -157,6 +162,7 @@ def virtual_clocks(loop: VirtualLoop) -> Iterator[None]:
 
     class Clock(datetime):
         @classmethod
+        @override
         def now(cls, tz: tzinfo | None = UTC) -> Any:
             return datetime.fromtimestamp(EPOCH + loop.now, tz)
 

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from typing_extensions import override
+
 from fedsilo.engine import round_engine
 from fedsilo.files import durable
 from fedsilo.files.durable import DiskStep
@@ -320,6 +322,7 @@ class _Errors(logging.Handler):
         super().__init__(logging.ERROR)
         self._defects = defects
 
+    @override
     def emit(self, record: logging.LogRecord) -> None:
         process = RUNNING.get()
         if (

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from typing_extensions import override
+
 from fedsilo.api.conditions import ConditionType
 from fedsilo.silo.volume import Volume
 from fedsilo_operator.objects import SILO_KIND, Ref
@@ -41,6 +43,7 @@ class OutageSample:
     hub: str
     waiting: frozenset[str]
 
+    @override
     def __str__(self) -> str:
         kept = ", ".join(sorted(self.waiting)) or "nothing"
         return f"{self.second:4.0f} s  institution: {self.institution}\n        hub: {self.hub}\n        kept: {kept}"
@@ -61,6 +64,7 @@ class Outage(Trial):
     _gone: float | None = None
     _sampled: float = float("-inf")
 
+    @override
     def is_due(self, kill: Kill, passed: int) -> bool:
         """The middle of a round is when the silo works on its task."""
         volume = self._volume()
@@ -69,10 +73,12 @@ class Outage(Trial):
         self.said = [True]
         return True
 
+    @override
     def is_over(self) -> bool:
         """The hub is also reached again, for which the silo asks ever less often."""
         return super().is_over() and self.said[-1]
 
+    @override
     def look(self, cluster: ServedCluster) -> None:
         """Note what is said and kept, at every moment."""
         cluster.down = self.up_again is not None

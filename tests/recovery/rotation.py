@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 from fedsilo.api.annotations import ROTATE_KEY
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.observed import Object, status_of
@@ -42,15 +44,15 @@ class RotatingCluster(OwnCluster):
         self.before = ""
         self._mounted = root / "mounted"
 
+    @override
     def join(self, hub: HubAddress) -> Part:
-        """As any, with a key that the operator has made."""
         part = super().join(hub)
         self._mounted.mkdir()
         self._served.ask(lambda held: held.put(_labelled(self._secret(held))))
         return part
 
+    @override
     def look(self, supervisor: Supervisor) -> None:
-        """Also rotate, once."""
         super().look(supervisor)
         guard = supervisor.parts.get(f"{self.silo}-guard")
         if guard is None:
@@ -83,6 +85,7 @@ class RotatingCluster(OwnCluster):
         self._volume.guard.mkdir(parents=True)
         (self._volume.guard / "key.pem").write_bytes(base64.b64decode(newest))
 
+    @override
     def _part(self, role: str) -> Part:
         part = super()._part(role)
         if role == "guard":
@@ -130,6 +133,7 @@ class Rotation(Trial):
         """Of the second job."""
         return Workdir(self.directory / "next")
 
+    @override
     def supervise(self, supervisor: Supervisor, proxy: Proxy, cluster: ServedCluster) -> str:
         """One job after the other."""
         trouble = super().supervise(supervisor, proxy, cluster)

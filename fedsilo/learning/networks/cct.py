@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from fedsilo.learning.catalogue import ArchitectureConfig
 from fedsilo.learning.networks.layers import Parts, Shape
@@ -53,6 +54,7 @@ class CompactTransformer(nn.Module):
         self.norm = nn.LayerNorm(WIDTH)
         self.pool = nn.Linear(WIDTH, 1)
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         """(n, channels, h, w) -> (n, 256)."""
         tokens = self.tokenizer(x).transpose(1, 2) + self.positions
@@ -77,6 +79,7 @@ class Layer(nn.Module):
         self.dropout = nn.Dropout(ATTENTION_DROPOUT)
         self.mlp = nn.Sequential(nn.Linear(WIDTH, MLP_WIDTH), nn.GELU(), nn.Linear(MLP_WIDTH, WIDTH))
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         """(n, tokens, 256) -> the same shape."""
         x = x + self._kept(self._attention(self.norm1(x)))

@@ -6,6 +6,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from fedsilo.learning.catalogue import ArchitectureConfig, LeNetConfig
 from fedsilo.learning.networks.layers import Parts, Shape, after, as_map, conv_relu, pooled
@@ -92,6 +93,7 @@ class GridAverage(nn.Module):
         super().__init__()
         self.size = size
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         """(n, channels, h, w) -> (n, channels, size, size)."""
         rows, columns = (self._means(side, x) for side in x.shape[-2:])

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional
+from typing_extensions import override
 
 from fedsilo.learning.catalogue import ArchitectureConfig, ResNet8Config
 from fedsilo.learning.networks.layers import Parts, Shape, as_map
@@ -78,6 +79,7 @@ class ResidualBlock(nn.Module):
                 _conv(channels_in, channels_out, 1, stride), nn.BatchNorm2d(channels_out)
             )
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         """(n, channels in, h, w) -> (n, channels out, h / stride, w / stride)."""
         residual = self.bn2(self.conv2(functional.relu(self.bn1(self.conv1(x)))))

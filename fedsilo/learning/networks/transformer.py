@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from typing_extensions import override
 
 from fedsilo.learning.catalogue import TransformerConfig
 from fedsilo.learning.networks.layers import Parts
@@ -29,6 +30,7 @@ class TransformerBlock(nn.Module):
             nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
         )
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         """(n, length, width) -> (n, length, width)."""
         n, length, width = x.shape
@@ -55,6 +57,7 @@ class TokenEncoder(nn.Module):
         nn.init.normal_(self.tokens.weight, std=0.02)
         nn.init.normal_(self.places, std=0.02)
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         """(n, length) -> (n, length, width) or (n, width)."""
         features: Tensor = self.tokens(x) + self.places

@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from typing_extensions import override
 
 from fedsilo.learning.catalogue import UNetConfig
 from fedsilo.tasks.interface import LearningTask
@@ -31,6 +32,7 @@ class UNet(nn.Module):
         self.merge = nn.ModuleList(_block(2 * width, width) for width in widths[-2::-1])
         self.head = nn.Conv2d(config.width, classes, 1)
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         """(n, channels, height, width) -> (n, classes, height, width); sides need not be even."""
         across: list[Tensor] = []

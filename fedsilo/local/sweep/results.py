@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from typing_extensions import override
+
 from fedsilo.api.text import counted, for_spreadsheet
 from fedsilo.errors import ManifestInvalid
 from fedsilo.files.durable import publish, temporary_file, write_durably
@@ -39,6 +41,7 @@ class SweepResult:
         """The metrics over the rounds, as SVG."""
         return self.directory / CURVES
 
+    @override
     def __repr__(self) -> str:
         """The table as text."""
         lines = table(self.runs)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from pydantic import Field
+from typing_extensions import override
 
 from fedsilo.api.faults import ABSENT, Fault, Finding, ManifestFaults
 from fedsilo.api.job import FederatedJobSpec, MethodSpec
@@ -79,46 +80,55 @@ class AfterAnother(Method):
         """Whether nothing comes before: no round of training, so that the job's initial weights are the model."""
         return self.spec.training.rounds == 0 and not isinstance(self.before, AfterAnother)
 
+    @override
     def steps(self) -> Mapping[str, Step]:
         """The steps of the method before."""
         return {} if self.of_existing else self.before.steps()
 
+    @override
     def phases(self) -> tuple[Phase, ...]:
         """The phases of the method before."""
         return () if self.of_existing else self.before.phases()
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """The steps of the method before."""
         return {} if self.of_existing else self.before.silo()
 
     @property
+    @override
     def reads(self) -> type[Mean]:
         """Sums, or single silos where the method before reads them."""
         return Updates if not self.of_existing and self.before.reads is Updates else Sums
 
     @property
+    @override
     def training(self) -> TrainingTraits:
         """How silos train in the method before, since nothing else is trained there."""
         return replace(self.before.training, mechanisms={}) if self.of_existing else self.before.training
 
     @property
+    @override
     def public_data(self) -> PublicData | None:
-        """As the method before."""
         return None if self.of_existing else self.before.public_data
 
     @property
+    @override
     def models(self) -> JobModels:
         """The silos' own models of the method before, and the model for all, of which this one changes all parts."""
         return replace(self.before.models, shared=SharedModel())
 
+    @override
     def dimensions(self, signature: ModelSignature, settings: Mapping[str, Scalar]) -> Mapping[str, int]:
         """Dimensions of the method before."""
         return self.before.dimensions(signature, settings)
 
+    @override
     def silo_settings(self, exchange: Exchange, silo: str) -> Mapping[str, Scalar]:
         """Settings by which the method before distinguishes silos."""
         return self.before.silo_settings(exchange, silo)
 
+    @override
     def check(self) -> list[Finding]:
         """Faults of the method before, which averages as the job does; without a round of training there is a model."""
         faults = [(_under_after(fault[0]), *fault[1:]) for fault in self.before.check()]
@@ -130,6 +140,7 @@ class AfterAnother(Method):
             faults.append(("spec.aggregation.weights", ABSENT, problem, f"write {rule} here"))
         return faults
 
+    @override
     def check_sums(self) -> list[Finding]:
         """What of the method before has no meaning with sums over silos alone."""
         return [(_under_after(fault[0]), *fault[1:]) for fault in self.before.check_sums()]

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from typing_extensions import override
+
 from fedsilo.methods.building_blocks.buffers import is_statistic, zero_like
 from fedsilo.methods.building_blocks.control_variates import ControlVariateRule
 from fedsilo.methods.building_blocks.local_steps import STEPS, rate_of, steps_of
@@ -27,11 +29,13 @@ class _Controlled(OneModelServer):
     rule: ControlVariateRule
     server_rate: float
 
+    @override
     def start(self, job: ServerContext) -> State:
         """The initial model; c = 0."""
         model = job.initial_model()
         return State({"model": model, "control": zero_like(model)})
 
+    @override
     def assign(
         self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
     ) -> Mapping[str, Assignment]:
@@ -84,6 +88,7 @@ class ControlledServer(_Controlled):
 class ControlledBySizeServer(_Controlled):
     """Averaging with control variates in which silos count by size. Trees as above; value `samples` of all silos."""
 
+    @override
     def assign(
         self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
     ) -> Mapping[str, Assignment]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from pydantic import Field
+from typing_extensions import override
 
 from fedsilo.errors import MethodError
 from fedsilo.methods.fedavg import FedAvgServer
@@ -77,6 +78,7 @@ def inherited_models(config: InheritedConfig) -> JobModels:
 class InheritingServer(FedAvgServer):
     """Averaging, for silos that inherit. Tree: `model`."""
 
+    @override
     def assign(
         self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
     ) -> Mapping[str, Assignment]:

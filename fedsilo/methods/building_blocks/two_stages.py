@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from pydantic import Field
+from typing_extensions import override
 
 from fedsilo.methods.building_blocks.inherited import InheritedConfig, inherit, transfer_loss
 from fedsilo.methods.building_blocks.restricted_softmax import (
@@ -65,6 +66,7 @@ class TwoStageConfig(InheritedConfig):
     )
 
     @property
+    @override
     def released(self) -> bool:
         """Whether private models are those of the released code."""
         return self.variant.startswith("released")

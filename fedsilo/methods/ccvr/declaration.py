@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from typing_extensions import override
+
 from fedsilo.methods.building_blocks.after_another import AfterAnother
 from fedsilo.methods.building_blocks.statistics_of_silos import of_all, of_each
 from fedsilo.methods.ccvr.config import COVARIANCE, MOMENT, STATISTICS, CCVRConfig, Covariance
@@ -31,14 +33,15 @@ class CCVR(AfterAnother):
     Config = CCVRConfig
     config: CCVRConfig
 
+    @override
     def steps(self) -> Mapping[str, Step]:
-        """Those of the method before, and the statistics."""
         return {**super().steps(), STATISTICS: Step(self._statistics())}
 
+    @override
     def phases(self) -> tuple[Phase, ...]:
-        """Those of the method before, and one exchange with all silos."""
         return (*super().phases(), Phase("calibration", 1, STATISTICS, everyone=True))
 
+    @override
     def server(self) -> ServerHalf[Any]:
         """The method before, then the calibration."""
         from fedsilo.methods.ccvr.server import CCVRServer
@@ -47,6 +50,7 @@ class CCVR(AfterAnother):
         return CCVRServer(self.config, self.before.server(), last, sent)
 
     @property
+    @override
     def reads(self) -> type[Mean]:
         """Single silos' statistics, unless they are moments, which can be added: to merge a covariance about the mean
         is more exact than sums of squares. With moments, what the method before reads.
@@ -57,6 +61,7 @@ class CCVR(AfterAnother):
     def _summed(self) -> bool:
         return bool(self.spec.aggregation.secure)
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """The steps of the method before, and the statistics under the trained model."""
         from fedsilo.methods.ccvr.silo import disclose
@@ -66,11 +71,13 @@ class CCVR(AfterAnother):
         return {**super().silo(), STATISTICS: partial(disclose, spread=spread)}
 
     @property
+    @override
     def training(self) -> TrainingTraits:
         """The training of the method before, and noise on the sums that the statistics are made of."""
         traits, kinds = super().training, {payload.kind for payload in self._statistics()}
         return replace(traits, mechanisms={**traits.mechanisms, **dict.fromkeys(sorted(kinds), "Gaussian")})
 
+    @override
     def check(self) -> list[tuple[str, object, str, str]]:
         """What holds of the method before, and no power of negative features."""
         faults = super().check()

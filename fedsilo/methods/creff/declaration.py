@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from typing_extensions import override
+
 from fedsilo.api.faults import Finding
 from fedsilo.methods.creff.config import BIAS, WEIGHT, CReFFConfig
 from fedsilo.methods.interface import Phase, ServerHalf, SiloStep
@@ -27,20 +29,24 @@ class CReFF(Method):
     config: CReFFConfig
     training = TrainingTraits(accepts_trainer=True)
 
+    @override
     def steps(self) -> Mapping[str, Step]:
         """The model, and per class the mean gradient of the head."""
         return {"train": Step((Payload("model"), *gradient_payloads(self.config.released)), (LOSS,))}
 
+    @override
     def phases(self) -> tuple[Phase, ...]:
         """One phase of `spec.training.rounds` rounds."""
         return (Phase("train", self.spec.training.rounds, "train"),)
 
+    @override
     def server(self) -> ServerHalf[Sums]:
         """Features and head at the aggregator."""
         from fedsilo.methods.creff.server import CReFFServer
 
         return CReFFServer(self.config)
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """Gradients of the head first, then local training of the model."""
         from fedsilo.methods.creff.silo import TrainWithGradients
@@ -58,6 +64,7 @@ class CReFF(Method):
     def _has_images(self) -> bool:
         return len(self.spec.data.input_shape) == 3
 
+    @override
     def check(self) -> list[Finding]:
         """DSA is of images, and of the released form's draws."""
         field, shape = "spec.method.config.dsa", self.spec.data.input_shape

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+from typing_extensions import override
+
 from fedsilo.api.common import MAX_SILOS
 from fedsilo.methods.dann.config import DISCRIMINATOR, LAYERS, NUMBER, SILOS, DANNConfig
 from fedsilo.methods.fedavg import OneModel
@@ -32,11 +34,13 @@ class DANN(OneModel):
     averaging = Averaging("uniform")
     config: DANNConfig
 
+    @override
     def steps(self) -> Mapping[str, Step]:
         """The model and the discriminator."""
         layers = (Payload("model", DISCRIMINATOR + name, shape) for name, shape in LAYERS.items())
         return {"train": Step((Payload("model"), *layers), (LOSS,))}
 
+    @override
     def dimensions(self, signature: ModelSignature, settings: Mapping[str, Scalar]) -> Mapping[str, int]:
         """`hidden`, and `silos`, the job's: where it does not name them, their number is in the task."""
         given, named = settings.get(SILOS), len(self.spec.silos.refs)
@@ -46,17 +50,19 @@ class DANN(OneModel):
         sizes = {"hidden": self.config.hidden, "silos": named or chosen}
         return {**super().dimensions(signature, settings), **sizes}
 
+    @override
     def silo_settings(self, exchange: Exchange, silo: str) -> Mapping[str, Scalar]:
         """A silo's number, by which the discriminator tells silos apart."""
         refs = [str(ref) for ref in self.spec.silos.refs]
         return {NUMBER: refs.index(silo)} if exchange.phase.step == "train" else {}
 
+    @override
     def server(self) -> ServerHalf[Sums]:
-        """Model and discriminator."""
         from fedsilo.methods.dann.server import DANNServer
 
         return DANNServer(self.config)
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """Steps of the discriminator, and of the model against it."""
         from fedsilo.methods.dann.silo import train

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from fedsilo.methods.building_blocks.classifiers import initialised
 from fedsilo.methods.dann.config import DISCRIMINATOR, NUMBER, SILOS, DANNConfig
 from fedsilo.methods.dann.discriminator import discriminator
@@ -20,6 +22,7 @@ class DANNServer(OneModelServer):
 
     config: DANNConfig
 
+    @override
     def start(self, job: ServerContext) -> State:
         """One initial model and discriminator for all."""
         width, hidden, silos = job.signature.feature, self.config.hidden, len(job.silos)
@@ -27,6 +30,7 @@ class DANNServer(OneModelServer):
         tree = {DISCRIMINATOR + name: array for name, array in layers.items()}
         return super().start(job).with_trees(discriminator=tree)
 
+    @override
     def assign(
         self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
     ) -> Mapping[str, Assignment]:

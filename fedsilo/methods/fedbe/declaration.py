@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing_extensions import override
+
 from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.fedbe.config import FedBEConfig
 from fedsilo.methods.interface import ServerHalf
@@ -26,6 +28,7 @@ class FedBE(OneModel):
     models = JobModels(SharedModel(whole="the silos' models answer at the aggregator"))
     public_data: PublicData | None = "examples"
 
+    @override
     def server(self) -> ServerHalf[Updates]:
         """The distribution, the ensemble and its distillation."""
         from fedsilo.methods.fedbe.server import FedBEServer

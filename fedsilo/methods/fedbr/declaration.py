@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+from typing_extensions import override
+
 from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.fedbr.config import LAYERS, THETA, FedBRConfig
 from fedsilo.methods.interface import ServerHalf, SiloStep
@@ -35,6 +37,7 @@ class FedBR(OneModel):
     config: FedBRConfig
 
     @property
+    @override
     def training(self) -> TrainingTraits:
         """In the released code, where the job counts steps, the first round is a single one."""
         return TrainingTraits(
@@ -43,21 +46,24 @@ class FedBR(OneModel):
             sends_after="one step" if self.config.variant == "released" else "all steps",
         )
 
+    @override
     def steps(self) -> Mapping[str, Step]:
         """The model, and the projection where there is a contrast."""
         theta = tuple(Payload("model", THETA + name, shape) for name, shape in LAYERS.items())
         return {"train": Step((Payload("model"), *(theta if self.config.contrast_weight else ())), (LOSS,))}
 
+    @override
     def dimensions(self, signature: ModelSignature, settings: Mapping[str, Scalar]) -> Mapping[str, int]:
         """`projected` = 2 d, width of the projection's hidden layers."""
         return {**super().dimensions(signature, settings), "projected": 2 * signature.feature}
 
+    @override
     def server(self) -> ServerHalf[Sums]:
-        """Model and projection."""
         from fedsilo.methods.fedbr.server import FedBRServer
 
         return FedBRServer(self.config)
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """Steps of theta up and of phi and omega down."""
         from fedsilo.methods.fedbr.silo import train

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from fedsilo.methods.building_blocks.classifiers import initialised
 from fedsilo.methods.fedavg import OneModelServer
@@ -22,6 +23,7 @@ class FedBRServer(OneModelServer):
 
     config: FedBRConfig
 
+    @override
     def start(self, job: ServerContext) -> State:
         """One initial model and projection for all; means of uniform noise where the silos mix."""
         state = super().start(job)
@@ -31,6 +33,7 @@ class FedBRServer(OneModelServer):
             state = state.with_trees(proxies={"proxies": self._proxies(job)})
         return state
 
+    @override
     def assign(
         self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
     ) -> Mapping[str, Assignment]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+from typing_extensions import override
+
 from fedsilo.methods.building_blocks.local_steps import stepping
 from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.fedcm.config import BY_STEPS, FedCMConfig
@@ -31,16 +33,18 @@ class FedCM(OneModel):
     averaging = Averaging("uniform")
     config: FedCMConfig
 
+    @override
     def steps(self) -> Mapping[str, Step]:
         """The model and the number of local steps, from which Delta follows."""
         return {"train": stepping(self.spec.training, BY_STEPS)}
 
+    @override
     def server(self) -> ServerHalf[Sums]:
-        """Model and direction."""
         from fedsilo.methods.fedcm.server import FedCMServer
 
         return FedCMServer()
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """Steps along the silo's gradient and Delta."""
         from fedsilo.methods.fedcm.silo import train

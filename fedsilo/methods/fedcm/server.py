@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from typing_extensions import override
+
 from fedsilo.methods.building_blocks.local_steps import rate_of
 from fedsilo.methods.building_blocks.server_optimizers import moments
 from fedsilo.methods.fedavg import OneModelServer
@@ -16,11 +18,13 @@ from fedsilo.methods.state import State
 class FedCMServer(OneModelServer):
     """Trees: `model` (w) and `direction` (Delta)."""
 
+    @override
     def start(self, job: ServerContext) -> State:
         """The initial model; Delta = 0."""
         model = job.initial_model()
         return State({"model": model, "direction": moments(model)})
 
+    @override
     def assign(
         self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
     ) -> Mapping[str, Assignment]:

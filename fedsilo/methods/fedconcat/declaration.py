@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
+from typing_extensions import override
+
 from fedsilo.api.job import ModelSpec
 from fedsilo.learning.local_steps import LocalSteps
 from fedsilo.methods.building_blocks.local import PlainTraining
@@ -47,10 +49,12 @@ class Concatenation(Method):
     )
     config: StagesConfig
 
+    @override
     def steps(self) -> Mapping[str, Step]:
         """Whole models in stage 2, the large classifier in stage 3."""
         return {"train": Step((Payload("model"),), (LOSS,)), "classify": CLASSIFY}
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """The cluster's model, then the classifier on the fixed encoders' features."""
         from fedsilo.methods.fedconcat.silo import LinearProbe
@@ -63,6 +67,7 @@ class Concatenation(Method):
         }
 
     @property
+    @override
     def training(self) -> TrainingTraits:
         """Both stages train plainly; stage 3 has in the released form at most three mini-batches, in one pass."""
         plain = replace(PLAIN, accepts_trainer=False)
@@ -76,6 +81,7 @@ class Concatenation(Method):
         given, released = self.config.classifier_weight_decay, self.config.variant == "released"
         return RELEASED_WEIGHT_DECAY if given is None and released else given
 
+    @override
     def dimensions(self, signature: ModelSignature, settings: Mapping[str, Scalar]) -> Mapping[str, int]:
         """`stacked` = K d, the width of the concatenated features; K is in the task, and at most the job's."""
         most = self.config.clusters
@@ -84,6 +90,7 @@ class Concatenation(Method):
         return {**super().dimensions(signature, settings), "stacked": clusters * signature.feature}
 
     @property
+    @override
     def models(self) -> JobModels:
         """The job's encoder as often as there are clusters, side by side, and one classifier."""
         base = self.spec.model.model_dump(by_alias=True, mode="json", include={"name", "config"})
@@ -93,6 +100,7 @@ class Concatenation(Method):
 
         return JobModels(SharedModel(architecture=concatenated))
 
+    @override
     def check(self) -> list[tuple[str, object, str, str]]:
         """Rounds that add up, and no more clusters than silos."""
         faults: list[tuple[str, object, str, str]] = []
@@ -115,6 +123,7 @@ class FedConcat(Concatenation):
     Config = FedConcatConfig
     config: FedConcatConfig
 
+    @override
     def steps(self) -> Mapping[str, Step]:
         """Counts once, or the distribution itself where it has noise; then the stages."""
         counts = Payload("class_counts", "count", (), "int64", per_class=True)
@@ -122,6 +131,7 @@ class FedConcat(Concatenation):
         return {"distribution": Step((counts if self.config.epsilon is None else noisy,)), **super().steps()}
 
     @property
+    @override
     def training(self) -> TrainingTraits:
         """The stages, and noise on the counts; the paper's on the distribution is not accounted."""
         traits = super().training
@@ -129,6 +139,7 @@ class FedConcat(Concatenation):
             return traits
         return replace(traits, mechanisms={**traits.mechanisms, "class_counts": "Gaussian"})
 
+    @override
     def phases(self) -> tuple[Phase, ...]:
         """One exchange of counts, then T_e and T_c rounds."""
         return (
@@ -137,12 +148,14 @@ class FedConcat(Concatenation):
             Phase("classifier", self.config.classifier_rounds, "classify"),
         )
 
+    @override
     def server(self) -> ServerHalf[Updates]:
         """Stages 1 to 3."""
         from fedsilo.methods.fedconcat.server import FedConcatServer
 
         return FedConcatServer(self.config)
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """Counts, or the distribution with noise; then the stages."""
         from fedsilo.methods.fedconcat.distributions import disclose, disclose_noisy

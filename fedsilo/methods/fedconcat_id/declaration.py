@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing_extensions import override
+
 from fedsilo.methods.fedconcat.declaration import Concatenation
 from fedsilo.methods.fedconcat_id.config import FedConcatIDConfig
 from fedsilo.methods.interface import Phase, ServerHalf
@@ -16,6 +18,7 @@ class FedConcatID(Concatenation):
     Config = FedConcatIDConfig
     config: FedConcatIDConfig
 
+    @override
     def phases(self) -> tuple[Phase, ...]:
         """The round from which distributions are inferred, then T_e and T_c rounds.
 
@@ -28,6 +31,7 @@ class FedConcatID(Concatenation):
             Phase("classifier", self.config.classifier_rounds, "classify"),
         )
 
+    @override
     def server(self) -> ServerHalf[Updates]:
         """Stages 1 to 3 without counts."""
         from fedsilo.methods.fedconcat_id.server import FedConcatIDServer

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from typing_extensions import override
 
 from fedsilo.learning.models import build_model, evaluating, load_tree
 from fedsilo.methods.fedconcat.server import FedConcatServer
@@ -27,6 +28,7 @@ class FedConcatIDServer(FedConcatServer):
 
     probes: int
 
+    @override
     def assign(
         self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
     ) -> Mapping[str, Assignment]:
@@ -35,6 +37,7 @@ class FedConcatIDServer(FedConcatServer):
             return {silo: Assignment({"model": "initial"}) for silo in silos}
         return super().assign(job, state, exchange, silos)
 
+    @override
     def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
         """After the first round: infer, cluster, and in the released form keep that round's models."""
         if state.values["member"]:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from typing_extensions import override
+
 from fedsilo.api.faults import Finding
 from fedsilo.methods.building_blocks.sizes import PHASE, SIZES, STEP, state_size
 from fedsilo.methods.fedavg import OneModel
@@ -41,14 +43,17 @@ class FedDyn(OneModel):
         """Whether alpha depends on a silo's size."""
         return self.config.variant == "released"
 
+    @override
     def steps(self) -> Mapping[str, Step]:
         """Whole models; the change of a silo's memory follows from its model."""
         return {**super().steps(), **({SIZES: STEP} if self.by_size else {})}
 
+    @override
     def phases(self) -> tuple[Phase, ...]:
         """One phase of `spec.training.rounds` rounds; where silos count by size, they state it first."""
         return (*((PHASE,) if self.by_size else ()), *super().phases())
 
+    @override
     def server(self) -> ServerHalf[Any]:
         """Model and mean memory."""
         from fedsilo.methods.feddyn.server import FedDynOfSilosServer, FedDynServer
@@ -56,11 +61,13 @@ class FedDyn(OneModel):
         return FedDynServer(self.config) if self.reads is Sums else FedDynOfSilosServer(self.config)
 
     @property
+    @override
     def reads(self) -> type[Mean]:
         """Sums, unless alpha depends on silos' sizes, or memories are averaged otherwise than models."""
         alike = self.config.variant == "map" or averaging_of(self) == "uniform"
         return Sums if alike and not self.by_size else Updates
 
+    @override
     def check_sums(self) -> list[Finding]:
         """Sums are of silos that count alike."""
         weights = self.spec.aggregation.weights
@@ -69,6 +76,7 @@ class FedDyn(OneModel):
         problem = "averages models otherwise than feddyn averages memories, which sums do not give"
         return [*super().check_sums(), ("spec.aggregation.weights", weights, problem, "write uniform")]
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """Training on the regularised loss, and the new memory."""
         from fedsilo.methods.feddyn.silo import train

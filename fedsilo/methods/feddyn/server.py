@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from fedsilo.methods.building_blocks.server_optimizers import change, moment, moments, stepped
 from fedsilo.methods.building_blocks.sizes import SHARE, SIZES, size_of, with_sizes
 from fedsilo.methods.fedavg import OneModelServer
@@ -18,6 +20,7 @@ from fedsilo.methods.state import State, Tree
 class _Remembering(OneModelServer):
     config: FedDynConfig
 
+    @override
     def start(self, job: ServerContext) -> State:
         """The initial model; no silo remembers anything."""
         state = super().start(job)
@@ -54,6 +57,7 @@ class FedDynServer(_Remembering):
 class FedDynOfSilosServer(_Remembering):
     """FedDyn's where silos differ: in their weight, or in alpha by their size. Value: `samples` of all silos."""
 
+    @override
     def assign(
         self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
     ) -> Mapping[str, Assignment]:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from typing_extensions import override
+
 from fedsilo.api.training import TrainingSpec
 from fedsilo.methods.building_blocks.local_steps import STEPS, limits_of_steps
 from fedsilo.methods.fedavg import OneModel
@@ -33,6 +35,7 @@ class FedNova(OneModel):
     config: FedNovaConfig
 
     @property
+    @override
     def training(self) -> TrainingTraits:
         """Steps along the gradient; momentum would carry those of earlier rounds into a_k."""
         momentum = self.spec.training.optimizer.momentum
@@ -40,6 +43,7 @@ class FedNova(OneModel):
             SGD, refuses_kept_state="whose a_k counts the gradients of one round" if momentum else None
         )
 
+    @override
     def steps(self) -> Mapping[str, Step]:
         """The model, tau_k and a_k, from which d_k follows."""
         figures = (Metric(name, required=True) for name in (STEPS, NORMALIZER))
@@ -48,10 +52,12 @@ class FedNova(OneModel):
         return {"train": Step((payload,), (LOSS, *figures), limits)}
 
     @property
+    @override
     def reads(self) -> type[Mean]:
         """Sums where models are averaged by samples, as figures are: tau_eff is a mean by the same weights."""
         return Sums if averaging_of(self) == "samples" else Updates
 
+    @override
     def check(self) -> list[tuple[str, object, str, str]]:
         """That a step does not lead past the given model."""
         faults: list[tuple[str, object, str, str]] = []
@@ -61,6 +67,7 @@ class FedNova(OneModel):
             faults.append(("spec.method.config.mu", mu, problem, "lower one of them"))
         return faults
 
+    @override
     def check_sums(self) -> list[tuple[str, object, str, str]]:
         """Sums are of silos that count by their samples."""
         if self.reads is Sums:
@@ -69,12 +76,13 @@ class FedNova(OneModel):
         fault = ("spec.aggregation.weights", averaging_of(self), problem, "write samples")
         return [*super().check_sums(), fault]
 
+    @override
     def server(self) -> ServerHalf[Any]:
-        """The normalised average."""
         from fedsilo.methods.fednova.server import FedNovaServer
 
         return FedNovaServer(self.config)
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """SGD on the loss and the proximal term, and a_k."""
         from fedsilo.methods.fednova.silo import train

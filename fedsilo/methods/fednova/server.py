@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from fedsilo.methods.building_blocks.local_steps import STEPS
 from fedsilo.methods.building_blocks.server_optimizers import change, moment, moments, stepped
 from fedsilo.methods.fedavg import OneModelServer
@@ -19,6 +21,7 @@ class FedNovaServer(OneModelServer):
 
     config: FedNovaConfig
 
+    @override
     def start(self, job: ServerContext) -> State:
         """The initial model; no velocity."""
         state = super().start(job)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from typing_extensions import override
+
 from fedsilo.api.job import ModelSpec
 from fedsilo.methods.fedproto.config import FedProtoConfig
 from fedsilo.methods.interface import Phase, ServerHalf, SiloStep, Snapshot
@@ -53,24 +55,29 @@ class FedProto(Method):
     config: FedProtoConfig
 
     @property
+    @override
     def training(self) -> TrainingTraits:
         """In MAP's code the loss has means over the classes of whole batches."""
         return TrainingTraits(data_parallel=self.config.variant == "paper")
 
+    @override
     def steps(self) -> Mapping[str, Step]:
         """The mean feature of each class; for means by counts also these."""
         return {"train": Step((MEAN,) if self.config.variant == "paper" else BY_COUNT, (LOSS,))}
 
+    @override
     def phases(self) -> tuple[Phase, ...]:
         """One phase of `spec.training.rounds` rounds."""
         return (Phase("train", self.spec.training.rounds, "train"),)
 
+    @override
     def server(self) -> ServerHalf[Sums]:
         """What averages the prototypes."""
         from fedsilo.methods.fedproto.server import FedProtoServer
 
         return FedProtoServer(self.config)
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """What trains the silo's own model near them."""
         from fedsilo.methods.fedproto.silo import train_near_prototypes

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+from typing_extensions import override
+
 from fedsilo.api.faults import Finding
 from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.interface import Phase, ServerHalf, SiloStep
@@ -33,14 +35,17 @@ class PerFedAvg(OneModel):
     models = JobModels(SharedModel(whole="a silo's own model is a step from the whole model"), OwnModel())
     config: PerFedAvgConfig
 
+    @override
     def steps(self) -> Mapping[str, Step]:
         """Whole models in training, a loss afterwards."""
         return {**super().steps(), PERSONALISE: Step(metrics=(LOSS,))}
 
+    @override
     def phases(self) -> tuple[Phase, ...]:
         """The training, and one exchange with all silos."""
         return (*super().phases(), Phase(PERSONALISE, 1, PERSONALISE, everyone=True))
 
+    @override
     def check_sums(self) -> list[Finding]:
         """Sums over fewer silos, of which the last two that score a model are of the same one."""
         if not answers_may_differ(self.spec):
@@ -52,12 +57,14 @@ class PerFedAvg(OneModel):
         remedy = "remove spec.participation.minSilos and fraction, so that all silos must answer"
         return [*super().check_sums(), ("spec.aggregation.secure", True, problem, remedy)]
 
+    @override
     def server(self) -> ServerHalf[Sums]:
         """The averaging half, which ignores the last exchange."""
         from fedsilo.methods.per_fedavg.server import PerFedAvgServer
 
         return PerFedAvgServer()
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """theta = w - alpha grad l_1(w), w <- w - beta grad l_2(theta) on pairs of batches."""
         from fedsilo.methods.per_fedavg.silo import personalise, train

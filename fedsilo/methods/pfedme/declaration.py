@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+from typing_extensions import override
+
 from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.interface import ServerHalf, SiloStep
 from fedsilo.methods.models import JobModels, OwnModel, SharedModel
@@ -33,18 +35,21 @@ class PFedMe(OneModel):
     training = TrainingTraits(SGD, refuses_float16=SEVERAL_STEPS, data_parallel=False)
     config: PFedMeConfig
 
+    @override
     def server(self) -> ServerHalf[Sums]:
         """The averaging half, with beta."""
         from fedsilo.methods.pfedme.server import PFedMeServer
 
         return PFedMeServer(self.config)
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """For each batch: theta by K steps, then a step of w_k towards it."""
         from fedsilo.methods.pfedme.silo import train
 
         return {"train": partial(train, config=self.config)}
 
+    @override
     def check(self) -> list[tuple[str, object, str, str]]:
         """Batches are whole: theta takes steps of its own on each."""
         accumulated = self.spec.training.gradient_accumulation

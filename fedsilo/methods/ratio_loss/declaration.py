@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+from typing_extensions import override
+
 from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.interface import ServerHalf, SiloStep
 from fedsilo.methods.method import PublicData
@@ -26,12 +28,14 @@ class RatioLoss(OneModel):
     models = JobModels(SharedModel(whole="the aggregator trains copies of the model"))
     public_data: PublicData | None = "labelled examples"
 
+    @override
     def server(self) -> ServerHalf[Sums]:
         """The average, and the weights for the next round."""
         from fedsilo.methods.ratio_loss.server import RatioLossServer
 
         return RatioLossServer(self.config)
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """Training by those weights."""
         from fedsilo.methods.ratio_loss.silo import train

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import to_tree
@@ -29,11 +30,13 @@ class RatioLossServer(OneModelServer):
 
     config: RatioLossConfig
 
+    @override
     def start(self, job: ServerContext) -> State:
         """In the first round every class weighs 1."""
         weights = np.ones(job.signature.classes, np.float32)
         return State({"model": job.initial_model(), WEIGHTS: {WEIGHTS: weights}})
 
+    @override
     def assign(
         self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
     ) -> Mapping[str, Assignment]:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
+from typing_extensions import override
+
 from fedsilo.api.faults import Finding
 from fedsilo.api.job import ModelSpec
 from fedsilo.methods.building_blocks.feature_statistics import payloads
@@ -37,19 +39,23 @@ class Statistics(Method):
     config: StatisticsConfig
 
     @property
+    @override
     def models(self) -> JobModels:
         """No model: the tensors that come of the job are statistics."""
         found = SharedModel(is_model=False, architecture=ModelSpec(name=STEP), report=self._lines)
         return JobModels(found)
 
+    @override
     def steps(self) -> Mapping[str, Step]:
         """Silos send statistics, and no figure."""
         return {STEP: Step(payloads(self.spec.data, self.config.edges))}
 
+    @override
     def phases(self) -> tuple[Phase, ...]:
         """All silos are asked once, whatever `spec.training.rounds`."""
         return (Phase(STEP, 1, STEP, everyone=True),)
 
+    @override
     def server(self) -> ServerHalf[Any]:
         """What adds the statistics."""
         from fedsilo.methods.statistics.server import StatisticsServer
@@ -57,12 +63,13 @@ class Statistics(Method):
         return StatisticsServer(self.config, of_all if self.spec.aggregation.secure else of_each)
 
     @property
+    @override
     def reads(self) -> type[Mean]:
         """Statistics of single silos, which are merged about their means, unless sums of them are seen only."""
         return Sums if self.spec.aggregation.secure else Updates
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
-        """What computes them."""
         from fedsilo.methods.statistics.silo import state_statistics
 
         return {STEP: state_statistics(self.config)}
@@ -83,6 +90,7 @@ class Statistics(Method):
             lines.append(line)
         return {"statistics": lines}
 
+    @override
     def check(self) -> list[Finding]:
         """Histograms are of features that there are, each of one, with rising edges."""
         return list(self._faults())

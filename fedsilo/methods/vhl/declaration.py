@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+from typing_extensions import override
+
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import SiloStep
 from fedsilo.methods.traits import Kept, TrainingTraits
@@ -25,6 +27,7 @@ class VHL(FedAvg):
     config: VHLConfig
     training = TrainingTraits(data_parallel=False)  # the contrast is one of whole batches
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         """w_k <- E epochs of SGD on real and virtual examples and their alignment."""
         from fedsilo.methods.vhl.silo import train

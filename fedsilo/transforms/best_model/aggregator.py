@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from typing_extensions import override
+
 from fedsilo.api.evaluation import EvaluationSpec
 from fedsilo.methods.interface import Snapshot
 from fedsilo.methods.state import State
@@ -17,11 +19,13 @@ class Selection(AggregatorSide):
     def __init__(self, evaluation: EvaluationSpec) -> None:
         self._evaluation = evaluation
 
+    @override
     def completed(self, state: State, history: History, model: Callable[[], Snapshot]) -> State:
         """State in which this round's model is the best one, if its scores say so."""
         best, last = best_round(self._evaluation, history), history[-1]["round"]
         return state if best is None or best.round != last else with_best(state, last, model())
 
+    @override
     def released(self, state: State, history: History) -> tuple[Snapshot | None, int | None]:
         """The best model, or the last one where no round has been scored."""
         snapshot, best = best_snapshot(state), best_round(self._evaluation, history)
@@ -29,6 +33,7 @@ class Selection(AggregatorSide):
             return None, history[-1]["round"]
         return snapshot, best.round
 
+    @override
     def is_over(self, history: History) -> bool:
         """Whether nothing has improved for as long as the job waits."""
         return stops_early(self._evaluation, history)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Self
 
+from typing_extensions import override
+
 from fedsilo.api.faults import Finding
 from fedsilo.methods.interface import Exchange
 from fedsilo.methods.method import Method
@@ -17,20 +19,23 @@ class BestModel(Transform):
     """Keeps the best round's model in the job's state, and ends the job when nothing improves."""
 
     @classmethod
+    @override
     def of(cls, method: Method) -> Self | None:
         """The transform of a job that names a metric to be the best by."""
         return cls(method) if method.spec.evaluation.best is not None else None
 
+    @override
     def owns(self, name: str) -> bool:
         """The tree, and the value beside it."""
         return name == BEST
 
+    @override
     def conflicts(self, exchanges: Sequence[Exchange]) -> Iterator[Finding]:
         """A metric that is not reported, or an end too early."""
         return check_choice(self.method)
 
+    @override
     def at_aggregator(self, place: Aggregator) -> AggregatorSide:
-        """The selection."""
         from fedsilo.transforms.best_model.aggregator import Selection
 
         return Selection(self.spec.evaluation)

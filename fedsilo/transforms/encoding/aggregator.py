@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
+from typing_extensions import override
 
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.encodings.registry import encoding_of
@@ -27,6 +28,7 @@ class EncodedBroadcast(AggregatorSide):
         self._place, self._lossy = place, spec.download.is_lossy
         self._download, self._upload = encoding_of(spec.download), spec.upload.is_encoded
 
+    @override
     def send(self, exchange: Exchange, broadcast: Broadcast) -> Broadcast:
         """The broadcast with the trees of whoever the exchange is of as the job has them sent."""
         if self._download is None:
@@ -41,6 +43,7 @@ class EncodedBroadcast(AggregatorSide):
             given[silo] = replace(plain, trees={name: PREFIX + tree for name, tree in plain.trees.items()})
         return replace(broadcast, state=broadcast.state.with_trees(**trees), assignments=given)
 
+    @override
     def receive(self, received: Received) -> Received:
         """Updates with whole tensors, and the trees that silos saw otherwise than they are."""
         exchange, broadcast = received.exchange, received.broadcast

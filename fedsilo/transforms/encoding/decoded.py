@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+from typing_extensions import override
 
 from fedsilo.encodings.base import base_of
 from fedsilo.encodings.encoding import Encoding
@@ -40,14 +41,17 @@ class DecodedUpdates(FoldedUpdates):
         self.silos = updates.silos
         self._updates, self._tasks = updates, tasks
 
+    @override
     def samples(self, silo: str) -> int:
         """Sample count that the silo's update states."""
         return self._updates.samples(silo)
 
+    @override
     def metrics(self, silo: str) -> Mapping[str, float]:
         """Scalar metrics of the silo's update."""
         return self._updates.metrics(silo)
 
+    @override
     def names(self, silo: str, kind: str) -> tuple[str, ...]:
         """Names of the silo's tensors of that kind, in which the parts beside a tensor's own do not count."""
         encoded = self._tasks[silo].contract.encoded
@@ -55,6 +59,7 @@ class DecodedUpdates(FoldedUpdates):
         return tuple(name for name in self._updates.names(silo, kind) if name not in inner)
 
     @contextmanager
+    @override
     def opened(self, silo: str, kind: str) -> Iterator[Mapping[str, FlatTensor]]:
         """The silo's tensors of that kind by name, decoded where they are read."""
         contract = self._tasks[silo].contract
@@ -73,6 +78,7 @@ class DecodedUpdates(FoldedUpdates):
                 tensors[name] = DecodedTensor(encoding, found.tensor.shape, parts, base)
             yield tensors
 
+    @override
     def tensors(self, silo: str, kind: str) -> Tree:
         """One silo's tensors of that kind."""
         with self.opened(silo, kind) as tensors:

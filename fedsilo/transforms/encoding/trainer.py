@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from typing_extensions import override
 
 from fedsilo.encodings.base import base_of
 from fedsilo.encodings.registry import DELTA, encoding_in, encoding_of
@@ -44,6 +45,7 @@ class EncodedReply(TrainerSide):
             method.spec.upload,
         )
 
+    @override
     def unpack(self, work: Work) -> Work:
         """The task with whole tensors.
 
@@ -55,6 +57,7 @@ class EncodedReply(TrainerSide):
         own = {name: decoded_tree(tree, shapes, self._download) for name, tree in work.own_trees.items()}
         return replace(work, task=replace(work.task, trees={**work.task.trees, **own}))
 
+    @override
     def pack(self, work: Work, reply: Reply) -> Reply:
         """The reply as the job wants it sent.
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from typing_extensions import override
+
 from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.methods.interface import EVALUATE, Assignment, Exchange
 from fedsilo.methods.method import Method
@@ -23,6 +25,7 @@ class Scoring(AggregatorSide):
         # Those of the silos, not of the aggregator.
         self._metrics = ChosenMetrics.of_job(self._spec) if self._by_silos else ChosenMetrics.of(None)
 
+    @override
     def assign(self, state: State, exchange: Exchange, silos: Sequence[str]) -> Broadcast:
         """The model as silos share it; nothing where they score their own only."""
         if not self._by_silos:
@@ -31,10 +34,12 @@ class Scoring(AggregatorSide):
         assignment = Assignment({"model": EVALUATE}, snapshot.settings)
         return Broadcast(state.with_trees(**{EVALUATE: snapshot.tree}), dict.fromkeys(silos, assignment))
 
+    @override
     def figures(self, received: Received) -> dict[str, Any]:
         """What the silos' scores say together."""
         return evaluation_record(received.updates, self._metrics, self._spec.data.class_count)
 
+    @override
     def scored(self, state: State, exchange: Exchange, rounds: int) -> Mapping[str, Any]:
         """Scores on the aggregator's test set, after rounds that are evaluated."""
         due = is_evaluated(self._spec, exchange.round, rounds)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Self
 
+from typing_extensions import override
+
 from fedsilo.api.faults import Finding
 from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.methods.interface import EVALUATE, Exchange, Phase
@@ -21,10 +23,12 @@ class FederatedEvaluation(Transform):
     """Scores models where their examples are: in silos, or at an aggregator that holds a test set."""
 
     @classmethod
+    @override
     def of(cls, method: Method) -> Self | None:
         """The transform of a job in which there is anything to score."""
         return cls(method) if method.models.scored else None
 
+    @override
     def steps(self) -> Mapping[str, Step]:
         """What a silo may say of the models that it scores: the job's, and its own if the method makes one."""
         return {EVALUATE: self._step()}
@@ -54,6 +58,7 @@ class FederatedEvaluation(Transform):
             method.models.shared.is_model and self.spec.evaluation.test_dataset is None
         )
 
+    @override
     def plan(self, exchanges: list[Exchange]) -> list[Exchange]:
         """One exchange more after each round that is evaluated."""
         if not self.by_silos or not exchanges:
@@ -66,18 +71,20 @@ class FederatedEvaluation(Transform):
                 found.append(Exchange(scoring, exchange.round, exchange.round, rounds))
         return found
 
+    @override
     def conflicts(self, exchanges: Sequence[Exchange]) -> Iterator[Finding]:
         """Metrics of a model that there is none of."""
         return check_metrics_of_method(self.method)
 
+    @override
     def at_aggregator(self, place: Aggregator) -> AggregatorSide:
         """What hands out the model to score, and puts scores together."""
         from fedsilo.transforms.evaluation.aggregator import Scoring
 
         return Scoring(self.method, place)
 
+    @override
     def in_trainer(self) -> TrainerSide:
-        """What scores."""
         from fedsilo.transforms.evaluation.trainer import ScoresOfSilo
 
         return ScoresOfSilo(self.method)

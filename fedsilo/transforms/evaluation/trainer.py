@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from typing_extensions import override
+
 from fedsilo.learning.evaluation import evaluate
 from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.learning.metrics.scores import require_metrics
@@ -28,6 +30,7 @@ class ScoresOfSilo(TrainerSide):
         if method.spec.evaluation.test_dataset is None:
             require_metrics(self._chosen)
 
+    @override
     def answer(self, work: Work) -> Reply:
         """Scores of the models that there are."""
         context, trees = work.context, work.task.trees

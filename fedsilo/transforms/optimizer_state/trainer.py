@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from typing_extensions import override
+
 from fedsilo.learning.optimizers import OptimizerState
 from fedsilo.methods.interface import Reply
 from fedsilo.methods.state import State
@@ -16,10 +18,12 @@ PHASE, STEPS = f"{PREFIX}phase", f"{PREFIX}steps"
 class OptimizerStateOfPhase(TrainerSide):
     """The state of one phase, between a silo's private state and its training."""
 
+    @override
     def unpack(self, work: Work) -> Work:
         """The context whose training goes on with it; empty in the silo's first round of a phase."""
         return replace(work, context=replace(work.context, kept=_kept(work.private, work.task.phase)))
 
+    @override
     def pack(self, work: Work, reply: Reply) -> Reply:
         """The reply with the new state; a step that trained nothing leaves what was there."""
         kept: OptimizerState = work.context.kept

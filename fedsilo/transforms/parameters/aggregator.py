@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from typing_extensions import override
+
 from fedsilo.methods.interface import INITIAL, Exchange, Snapshot
 from fedsilo.methods.state import State
 from fedsilo.transforms.transform import AggregatorSide, Broadcast
@@ -20,14 +22,17 @@ class InitialWeights(AggregatorSide):
     def __init__(self, context: Any, handed_out: bool) -> None:
         self._context, self._handed_out = context, handed_out
 
+    @override
     def start(self, state: State) -> State:
         """The state with them: whoever goes on with the job, or checks it, finds there what it began with."""
         return state.with_trees(**{INITIAL: self._context.initial_weights()})
 
+    @override
     def send(self, exchange: Exchange, broadcast: Broadcast) -> Broadcast:
         """With every task: a guard keeps the blobs of a task and of the one before it."""
         return broadcast.adding({INITIAL: INITIAL}) if self._handed_out else broadcast
 
+    @override
     def model(self, state: State, snapshot: Snapshot) -> Snapshot:
         """The model with the initial values of what silos do not share."""
         parts = self._context.parts

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from typing_extensions import override
+
 from fedsilo.learning.parameters import Parts, require_unchanged
 from fedsilo.methods.interface import EVALUATE, INITIAL, LOCAL, PERSONAL, Reply
 from fedsilo.methods.method import Method
@@ -22,6 +24,7 @@ class PartsOfReply(TrainerSide):
     def __init__(self, method: Method) -> None:
         self._method = method
 
+    @override
     def unpack(self, work: Work) -> Work:
         """The context with the initial weights and the silo's own tensors, where the task hands out the former."""
         if INITIAL not in work.task.trees:
@@ -30,6 +33,7 @@ class PartsOfReply(TrainerSide):
         context = replace(work.context, initial=work.task.trees[INITIAL], local=local)
         return replace(work, context=context)
 
+    @override
     def pack(self, work: Work, reply: Reply) -> Reply:
         """The reply with shared tensors only, and its private state with the silo's own.
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from fedsilo.api.data import DataSpec
 from fedsilo.learning.preprocessing_numbers import to_document
 from fedsilo.methods.building_blocks.feature_statistics import KIND, pool
@@ -23,10 +25,12 @@ class Preparation(AggregatorSide):
     def __init__(self, data: DataSpec) -> None:
         self._data = data
 
+    @override
     def assign(self, state: State, exchange: Exchange, silos: Sequence[str]) -> Broadcast:
         """Silos are given nothing."""
         return Broadcast(state, dict.fromkeys(silos, Assignment()))
 
+    @override
     def fold(self, received: Received) -> State:
         """State with the numbers.
 
@@ -37,12 +41,14 @@ class Preparation(AggregatorSide):
         found = pool(((silo, updates.tensors(silo, KIND)) for silo in updates.silos), self._data)
         return received.state.with_trees(**{PREPROCESSING: numbers_of(asked, found)})
 
+    @override
     def send(self, exchange: Exchange, broadcast: Broadcast) -> Broadcast:
         """The numbers, once there are any."""
         if PREPROCESSING not in broadcast.state.trees:
             return broadcast
         return broadcast.adding({PREPROCESSING: PREPROCESSING})
 
+    @override
     def network(self, state: State, network: nn.Module) -> nn.Module:
         """The network with raw values prepared first."""
         if PREPROCESSING not in state.trees:
@@ -53,6 +59,7 @@ class Preparation(AggregatorSide):
         with_preprocessing(network, Preprocessing(state.tree(PREPROCESSING)))
         return network
 
+    @override
     def described(self, state: State) -> Mapping[str, Any]:
         """The numbers, which whoever uses the model needs."""
         return {PREPROCESSING: to_document(state.tree(PREPROCESSING))} if PREPROCESSING in state.trees else {}

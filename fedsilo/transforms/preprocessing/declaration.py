@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Self
 
+from typing_extensions import override
+
 from fedsilo.api.faults import Finding
 from fedsilo.methods.building_blocks.feature_statistics import payloads
 from fedsilo.methods.interface import PREPROCESSING, Exchange, Phase
@@ -18,37 +20,44 @@ class CommonPreprocessing(Transform):
     """Has all silos fill, centre and scale features alike, as the statistics of all of them say."""
 
     @classmethod
+    @override
     def of(cls, method: Method) -> Self | None:
         """The transform of a job with `spec.data.preprocessing`, in which there is a model to prepare values for."""
         asked = method.models.scored and method.spec.data.preprocessing is not None
         return cls(method) if asked else None
 
+    @override
     def owns(self, name: str) -> bool:
         """The tree of numbers."""
         return name == PREPROCESSING
 
+    @override
     def keeps(self, name: str) -> bool:
         """The numbers beside a silo's own model, which takes raw values."""
         return name == PREPROCESSING
 
+    @override
     def steps(self) -> Mapping[str, Step]:
-        """Statistics of features."""
         return {PREPROCESSING: Step(payloads(self.spec.data, {}))}
 
+    @override
     def plan(self, exchanges: list[Exchange]) -> list[Exchange]:
         """One exchange with all silos before round 1."""
         return [Exchange(Phase(PREPROCESSING, 1, PREPROCESSING, everyone=True), 1, 1, 1), *exchanges]
 
+    @override
     def conflicts(self, exchanges: Sequence[Exchange]) -> Iterator[Finding]:
         """A learning task that reads no measured values."""
         return check_values(self.method)
 
+    @override
     def at_aggregator(self, place: Aggregator) -> AggregatorSide:
         """What makes numbers of the statistics."""
         from fedsilo.transforms.preprocessing.aggregator import Preparation
 
         return Preparation(self.spec.data)
 
+    @override
     def in_trainer(self) -> TrainerSide:
         """What prepares the silo's values."""
         from fedsilo.transforms.preprocessing.trainer import PreparedValues

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from typing_extensions import override
+
 from fedsilo.methods.building_blocks.feature_statistics import disclose
 from fedsilo.methods.interface import PERSONAL, PREPROCESSING, Reply
 from fedsilo.transforms.transform import TrainerSide, Work
@@ -12,10 +14,12 @@ from fedsilo.transforms.transform import TrainerSide, Work
 class PreparedValues(TrainerSide):
     """Networks that take raw values, and statistics of them."""
 
+    @override
     def answer(self, work: Work) -> Reply:
         """The statistics of the silo's training examples."""
         return disclose(work.context, {})
 
+    @override
     def unpack(self, work: Work) -> Work:
         """The context whose networks prepare values, once a task hands out the numbers."""
         if PREPROCESSING not in work.task.trees:
@@ -23,6 +27,7 @@ class PreparedValues(TrainerSide):
         context = replace(work.context, preprocessing=work.task.trees[PREPROCESSING])
         return replace(work, context=context)
 
+    @override
     def pack(self, work: Work, reply: Reply) -> Reply:
         """The numbers beside the silo's own model, which takes raw values."""
         own, numbers = reply.private, work.context.preprocessing

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from typing_extensions import override
+
 from fedsilo.api.aggregation import RuleSpec
 from fedsilo.transforms.robust_mean.rule import RobustMean
 from fedsilo.transforms.transform import AggregatorSide, Received
@@ -16,6 +18,7 @@ class RuleInPlaceOfMean(AggregatorSide):
     def __init__(self, rule: RuleSpec) -> None:
         self._rule = rule
 
+    @override
     def receive(self, received: Received) -> Received:
         """The updates with the rule in the place of their mean."""
         robust = RobustMean(self._rule, received.sent("model"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Self
 
+from typing_extensions import override
+
 from fedsilo.api.faults import Finding
 from fedsilo.methods.interface import Exchange
 from fedsilo.methods.method import Method
@@ -16,14 +18,17 @@ class RobustAggregation(Transform):
     """Keeps a few bad models from moving the average."""
 
     @classmethod
+    @override
     def of(cls, method: Method) -> Self | None:
         """The transform of a job with a rule."""
         return cls(method) if method.spec.aggregation.rule is not None else None
 
+    @override
     def conflicts(self, exchanges: Sequence[Exchange]) -> Iterator[Finding]:
         """A method whose aggregate is no mean of models, or too few silos."""
         yield from check_rule(self.method)
 
+    @override
     def at_aggregator(self, place: Aggregator) -> AggregatorSide:
         """The rule; where only sums are seen, guards clip, and the sum is as any other."""
         from fedsilo.transforms.robust_mean.aggregator import RuleInPlaceOfMean

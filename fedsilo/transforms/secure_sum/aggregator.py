@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from typing_extensions import override
+
 from fedsilo.errors import JobFailed, Problem
 from fedsilo.methods.interface import Exchange
 from fedsilo.methods.method import Method
@@ -28,6 +30,7 @@ class _Sums(AggregatorSide):
     def __init__(self, method: Method, place: Aggregator) -> None:
         self._method, self._spec, self._place = method, method.spec, place
 
+    @override
     def send(self, exchange: Exchange, broadcast: Broadcast) -> Broadcast:
         """The broadcast, which is one for all silos.
 
@@ -45,6 +48,7 @@ class _Sums(AggregatorSide):
 class OpenSums(_Sums):
     """Sums of updates that are seen, to the bit those of masked ones."""
 
+    @override
     def receive(self, received: Received) -> Received:
         """The sum in the place of the updates."""
         updates, rule = received.updates, self._spec.aggregation.rule
@@ -61,14 +65,16 @@ class MaskedSums(_Sums):
         assert place.signers is not None, "else sums are open"
         self._sums = SecureSums(place.signers.job, place.signers.keys)
 
+    @override
     def asked(self, state: State, exchange: Exchange, silos: Sequence[str]) -> Sequence[str]:
-        """Those that have answered the step before."""
         return tuple(state.values[ANSWERED]) if asks_the_answered(self._spec, exchange) else silos
 
+    @override
     def assign(self, state: State, exchange: Exchange, silos: Sequence[str]) -> Broadcast:
         """Messages of the other silos."""
         return Broadcast(state, self._sums.assigned(exchange.phase.step, silos))
 
+    @override
     def send(self, exchange: Exchange, broadcast: Broadcast) -> Broadcast:
         """The broadcast with what silos mask by."""
         found = super().send(exchange, broadcast)
@@ -76,6 +82,7 @@ class MaskedSums(_Sums):
             found = found.adding(given.trees, [silo])
         return found
 
+    @override
     def receive(self, received: Received) -> Received | Unfinished:
         """The sum, after its last step."""
         exchange, state = received.exchange, received.state

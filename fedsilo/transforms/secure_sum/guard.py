@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+from typing_extensions import override
 
 from fedsilo.errors import PolicyRefused, Problem
 from fedsilo.files.durable import make_own_directory, remove
@@ -46,11 +47,13 @@ class SumSecrets(GuardSide):
     def __init__(self, method: Method, silo: str, own: GuardIdentity) -> None:
         self._method, self._silo, self._own = method, silo, own
 
+    @override
     def answered_once(self, task: Task) -> str | None:
         """Digest of the model that a task hands out, of which no second sum may be; None where that does no harm."""
         spec = self._method.spec
         return model_digest(task) if is_summed(spec, task.step) and answers_may_differ(spec) else None
 
+    @override
     def message(self, task: Task, messages: Messages) -> bytes:
         """The silo's message of a step, after what it has to remember is on the disk.
 
@@ -66,6 +69,7 @@ class SumSecrets(GuardSide):
         self._keep(following)
         return content
 
+    @override
     def sealed(
         self, task: Task, messages: Messages, contract: Contract, update: Path, model: Path | None
     ) -> np.ndarray:

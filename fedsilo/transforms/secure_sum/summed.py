@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from fedsilo.api.aggregation import RuleSpec
 from fedsilo.errors import MethodError
@@ -51,19 +52,22 @@ class SummedUpdates(InMemoryUpdates):
         self._summed, self._quotient = summed, layout.quotient
 
     @property
+    @override
     def count(self) -> int:
         """How many silos' updates count."""
         return self._summed.silos
 
+    @override
     def over_silos(self, *metrics: str) -> OverSilos | None:
         """Mean and spread of a metric over the silos that state it; of its names such a job has one."""
         return next((self._summed.alike[name] for name in metrics if name in self._summed.alike), None)
 
+    @override
     def combine(self, payloads: Sequence[Payload], rule: str) -> Tree:
-        """See `fedsilo.methods.reading.Sums.combine`: so they have been summed."""
         del rule
         return self.tensors(TOGETHER, payloads[0].kind)
 
+    @override
     def quotient(self, over: Quotient, rule: str, scale: float, distance: float) -> tuple[Tree, float]:
         """See `fedsilo.methods.reading.Sums.quotient`.
 
@@ -78,6 +82,7 @@ class SummedUpdates(InMemoryUpdates):
         }
         return tree, factor * self._summed.quotient_weight
 
+    @override
     def mean_metric(self, metric: str, rule: str) -> float:
         """Average of a metric that every silo states.
 

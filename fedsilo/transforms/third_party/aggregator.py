@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import ClassVar
 
+from typing_extensions import override
+
 from fedsilo.encodings.base import handed_out
 from fedsilo.errors import MethodError
 from fedsilo.methods.interface import Assignment
@@ -27,6 +29,7 @@ class DecodedModels(AggregatorSide):
     def __init__(self, transforms: Sequence[UpdateTransform], place: Aggregator) -> None:
         self._transforms, self._place = transforms, place
 
+    @override
     def receive(self, received: Received) -> Received:
         """The updates with the tensors that the method reads."""
         step, tree = received.exchange.phase.step, cache(received.sent)
@@ -87,14 +90,17 @@ class RestoredUpdates(FoldedUpdates):
         self.silos = updates.silos
         self._updates, self._tasks = updates, tasks
 
+    @override
     def samples(self, silo: str) -> int:
         """Sample count that the silo's update states."""
         return self._updates.samples(silo)
 
+    @override
     def metrics(self, silo: str) -> Mapping[str, float]:
         """Scalar metrics of the silo's update."""
         return self._updates.metrics(silo)
 
+    @override
     def names(self, silo: str, kind: str) -> tuple[str, ...]:
         """Names of the silo's tensors of that kind, in the order of the method's contract."""
         sent = self._updates.names(silo, kind)
@@ -105,10 +111,12 @@ class RestoredUpdates(FoldedUpdates):
         there = made.union(sent)
         return tuple(block.name for block in task.plain.blocks if block.kind == kind and block.name in there)
 
+    @override
     def opened(self, silo: str, kind: str) -> AbstractContextManager[Mapping[str, FlatTensor]]:
         """The silo's tensors of that kind by name: those of a model are in memory inside the `with` block."""
         return self._held(silo) if kind == "model" else self._updates.opened(silo, kind)
 
+    @override
     def tensors(self, silo: str, kind: str) -> Tree:
         """One silo's tensors of that kind, copied."""
         found = self._updates.tensors(silo, kind)

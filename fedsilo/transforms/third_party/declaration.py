@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Self
 
+from typing_extensions import override
+
 from fedsilo.api.faults import Finding
 from fedsilo.api.text import comma_separated
 from fedsilo.methods.interface import Exchange
@@ -29,6 +31,7 @@ class ThirdPartyTransforms(Transform):
         self.bound = registry.bind(method.spec)
 
     @classmethod
+    @override
     def of(cls, method: Method) -> Self | None:
         """The transform of a job that asks for any.
 
@@ -36,10 +39,12 @@ class ThirdPartyTransforms(Transform):
         """
         return cls(method) if method.spec.transforms else None
 
+    @override
     def keeps(self, name: str) -> bool:
         """What silos keep of what updates have left out."""
         return name.startswith(PREFIX)
 
+    @override
     def contract(self, contract: Contract) -> Contract:
         """The contract with what is sent in the place of the model's tensors."""
         passages = passages_of(self.bound, contract)
@@ -48,22 +53,26 @@ class ThirdPartyTransforms(Transform):
         decodable = partial(require_decodable, passages)
         return replace(contract, blocks=blocks_of(contract, passages), decoded=contract, decodable=decodable)
 
+    @override
     def describe(self) -> Mapping[str, str]:
         """What is sent in the place of models."""
         names = comma_separated([each.name for each in self.spec.transforms or ()])
         return {"sends": f"what {names} makes of models"}
 
+    @override
     def conflicts(self, exchanges: Sequence[Exchange]) -> Iterator[Finding]:
         """What they are not made for."""
         for place, transform in enumerate(self.bound):
             yield from check_transform(self.spec, place, transform)
 
+    @override
     def at_aggregator(self, place: Aggregator) -> AggregatorSide:
         """What makes models of updates."""
         from fedsilo.transforms.third_party.aggregator import DecodedModels
 
         return DecodedModels(self.bound, place)
 
+    @override
     def in_trainer(self) -> TrainerSide:
         """What puts others in the place of a reply's tensors."""
         from fedsilo.transforms.third_party.trainer import EncodedModel

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from typing_extensions import override
 
 from fedsilo.encodings.base import handed_out
 from fedsilo.errors import MethodError
@@ -30,6 +31,7 @@ class EncodedModel(TrainerSide):
         self._transforms, self._prefix = transforms, prefix
         self._phase = f"{prefix}phase"
 
+    @override
     def pack(self, work: Work, reply: Reply) -> Reply:
         """The reply with what the transforms make of its tensors.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from typing_extensions import override
 
 from fedsilo.errors import FedsiloError, PolicyRefused
 from fedsilo.methods.differential_privacy import planned_mechanisms
@@ -20,6 +21,7 @@ class PlannedNoise(GuardSide):
     def __init__(self, method: Method) -> None:
         self._method = method
 
+    @override
     def planned(self, step: str, samples: int) -> tuple[Mechanism, ...]:
         """Mechanisms of the job's plan for a step in a silo of so many samples."""
         try:
@@ -28,6 +30,7 @@ class PlannedNoise(GuardSide):
         except FedsiloError as error:
             raise PolicyRefused(f"reply: samples {samples}: {error}") from error
 
+    @override
     def require(self, reply: GuardedReply, tensor: Callable[[str], np.ndarray]) -> None:
         """Check that tensors without fractions, which get no noise, are as the task handed them out."""
         if exact := exact_tensors(reply.contract):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing_extensions import override
+
 from fedsilo.methods.interface import Reply
 from fedsilo.transforms.training_noise.handed_out import require_private
 from fedsilo.transforms.transform import TrainerSide, Work
@@ -10,6 +12,7 @@ from fedsilo.transforms.transform import TrainerSide, Work
 class NoisedOrHandedOut(TrainerSide):
     """The comparison of a reply with its task."""
 
+    @override
     def pack(self, work: Work, reply: Reply) -> Reply:
         """The reply itself.
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Self
 
+from typing_extensions import override
+
 from fedsilo.api.faults import Finding
 from fedsilo.methods.interface import Exchange
 from fedsilo.methods.method import Method
@@ -18,21 +20,24 @@ class GuardNoise(Transform):
     """Has guards clip what silos send, and add noise, before it leaves."""
 
     @classmethod
+    @override
     def of(cls, method: Method) -> Self | None:
         """The transform of a job whose differential privacy is of whole silos."""
         private = method.spec.privacy.differential_privacy
         return cls(method) if private is not None and private.unit == "silo" else None
 
+    @override
     def conflicts(self, exchanges: Sequence[Exchange]) -> Iterator[Finding]:
         """What the noise does not cover."""
         return check_silo_privacy(self.method)
 
+    @override
     def describe(self) -> Mapping[str, str]:
         """Unit, epsilon and delta."""
         return {"privacy": str(self.spec.privacy.differential_privacy)}
 
+    @override
     def in_guard(self, place: GuardPlace) -> GuardSide:
-        """Clipping and noise."""
         from fedsilo.transforms.update_noise.guard import ClippedAndNoised
 
         privacy = UpdatePrivacy.of_job(self.spec)

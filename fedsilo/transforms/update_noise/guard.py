@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.transforms.guard import GuardedReply, GuardSide, Pieces, Tensors
@@ -50,10 +51,11 @@ class ClippedAndNoised(GuardSide):
     def __init__(self, privacy: UpdatePrivacy, drawn: Callable[..., np.random.Generator]) -> None:
         self._privacy, self._drawn = privacy, drawn
 
+    @override
     def passing(self, reply: GuardedReply) -> AbstractContextManager[NoisedTensors]:
-        """The noised tensors."""
         return self._noised(reply)
 
+    @override
     def undergone(self) -> Mechanism:
         """The noise, as whoever learns the most of one example sees it."""
         return self._privacy.of_one_example

@@ -15,6 +15,7 @@ import aiohttp
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import StreamWriter
+from typing_extensions import override
 
 BUFFER_BYTES = 256 << 10
 """Bytes that are taken from a connection at a time."""
@@ -158,10 +159,12 @@ class Relay(asyncio.BufferedProtocol):
                 self._source.resume_reading()
             await self._wait(silence)
 
+    @override
     def get_buffer(self, _sizehint: int) -> Any:
         """Where to put what is read."""
         return _BUFFER[: min(self._left + (self._ended is None), BUFFER_BYTES)]
 
+    @override
     def buffer_updated(self, nbytes: int) -> None:
         """Write what was read."""
         own = min(nbytes, self._left)
@@ -186,21 +189,23 @@ class Relay(asyncio.BufferedProtocol):
             self._source.pause_reading()
             self._news.set()
 
+    @override
     def eof_received(self) -> None:
-        """Nothing more comes, so it is over."""
         self._cut()
 
+    @override
     def connection_lost(self, exc: Exception | None) -> None:
         """The library hears of it too."""
         self._cut()
         self._before.connection_lost(exc)
 
+    @override
     def pause_writing(self) -> None:
         """The library may write over the same connection."""
         self._before.pause_writing()
 
+    @override
     def resume_writing(self) -> None:
-        """As above."""
         self._before.resume_writing()
 
     def _hand_to(self, protocol: asyncio.BaseProtocol) -> None:

@@ -10,6 +10,7 @@ import aiohttp
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import StreamWriter
+from typing_extensions import override
 
 from fedsilo.errors import Problem
 from fedsilo.http.refusals import unreadable_body
@@ -38,6 +39,7 @@ class Upload(aiohttp.Payload):
         """Whether it is worth while to take the silo's connection from the library."""
         return (self._request.content_length or 0) >= LARGE_BYTES
 
+    @override
     async def write(self, writer: AbstractStreamWriter) -> None:
         """Write the bytes as they arrive.
 
@@ -79,6 +81,6 @@ class Upload(aiohttp.Payload):
         self.problem = problem
         raise problem
 
+    @override
     def decode(self, *_: str) -> str:
-        """It is written once, and never held."""
         raise TypeError("the body of an upload is no text")

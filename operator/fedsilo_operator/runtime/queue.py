@@ -11,6 +11,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from fedsilo.backoff import Backoff
 from fedsilo_operator.objects import Kind, Ref
 
@@ -31,6 +33,7 @@ class Key:
     kind: Kind
     ref: Ref
 
+    @override
     def __str__(self) -> str:
         return f"{self.kind} {self.ref}"
 

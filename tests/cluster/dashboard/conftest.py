@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 from aiohttp import web
+from typing_extensions import override
 
 from fedsilo.dashboard.feed import Feed
 from fedsilo.dashboard.server import JOBS, Access, serving
@@ -42,6 +43,7 @@ class Token(Access):
 
     word: str | None = None
 
+    @override
     async def namespaces(self, request: web.Request, snapshot: PageSnapshot) -> Collection[str] | None:
         if self.word and request.headers.get("Authorization") != f"Bearer {self.word}":
             raise web.HTTPUnauthorized()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from typing_extensions import override
 
 from fedsilo.files.durable import DiskStep
 from fedsilo.silo import private_state
@@ -15,6 +16,7 @@ from tests.faults.injector import Injector
 class Forgetful(Injector):
     """Syncs no directory."""
 
+    @override
     def _perform(self, step: DiskStep, perform: Callable[[], None]) -> None:
         if step.operation != "sync-directory":
             super()._perform(step, perform)

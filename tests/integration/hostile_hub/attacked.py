@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Never
 
 import yaml
+from typing_extensions import override
 
 from fedsilo.api.agent import Proposal, agent_name
 from fedsilo.api.digest import spec_digest
@@ -42,6 +43,7 @@ class Watching(Executor):
         super().__init__(*arguments)
         self.begun = 0
 
+    @override
     def _fork_server(self) -> Never:
         self.begun += 1
         raise FedsiloError("a process would start")

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import yaml
+from typing_extensions import override
 
 
 class Api:
@@ -78,6 +79,7 @@ def _handler(api: Api) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
+        @override
         def log_message(self, *_: Any) -> None:
             """The test looks at `requests`."""
 

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
+from typing_extensions import override
 
 from fedsilo.errors import Problem
 from fedsilo.silo.volume import Volume
@@ -175,6 +176,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
+    @override
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A connection that a killed guard leaves is no news."""
 
@@ -183,6 +185,7 @@ def _handler(aggregator: ScriptedAggregator) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
+        @override
         def log_message(self, *_: Any) -> None:
             """The test looks at `requests`."""
 

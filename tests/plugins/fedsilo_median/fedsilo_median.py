@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from pydantic import Field
+from typing_extensions import override
 
 from fedsilo.methods.building_blocks.local import train_model
 from fedsilo.methods.interface import (
@@ -93,22 +94,24 @@ class Median(Method):
     Config = MedianConfig
     config: MedianConfig
 
+    @override
     def steps(self) -> Mapping[str, Step]:
         """Whole models, and how often this silo has taken part."""
         return {"train": Step((Payload("model"),), (Metric("rounds"),))}
 
+    @override
     def phases(self) -> tuple[Phase, ...]:
-        """One phase."""
         return (Phase("train", self.spec.training.rounds, "train"),)
 
+    @override
     def server(self) -> MedianServer:
-        """The server half."""
         return MedianServer(self.config)
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
-        """The silo half."""
         return {"train": train_and_count}
 
+    @override
     def check(self) -> list[tuple[str, object, str, str]]:
         """A median of two is their mean."""
         silos = len(self.spec.silos.refs)

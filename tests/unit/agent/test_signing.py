@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typing_extensions import override
 
 from fedsilo.errors import PolicyRefused
 from fedsilo.files import durable
@@ -83,6 +84,7 @@ def test_a_drop_that_changes_while_it_is_copied_is_signed_as_it_was_copied(
     """The trainer may still write: digest, inspection and update must come from the same single read."""
 
     class Meddled(BlockContent):
+        @override
         def update(self, piece: memoryview) -> None:
             tensors = tmp_path / "drop" / "tensors"
             with tensors.open("r+b") as file:

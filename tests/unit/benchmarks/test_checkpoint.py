@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from benchmarks.tables import checkpoint, definition, results
 from benchmarks.tables.cells import Cell, cells
@@ -38,6 +39,7 @@ def cell_of(method: str) -> Cell:
 class Stopping(Progress):
     """Whoever watches types Ctrl-C after every round."""
 
+    @override
     def round(self, cell: Cell, done: int, rounds: int) -> None:
         raise KeyboardInterrupt
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from scipy.io import savemat
+from typing_extensions import override
 
 from benchmarks.tables.datasets import ANGLES, DATASETS, balanced, load
 from benchmarks.tables.layouts import READERS
@@ -92,6 +93,7 @@ def test_cifar100_python_version(tmp_path: Path) -> None:
 
 
 class Foreign:
+    @override
     def __reduce__(self) -> Any:
         return print, ("run",)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from charts.generate import CHARTS
 from fedsilo.wire.certificates import issue_server, make_authority
@@ -56,6 +57,7 @@ def serving(
             self.end_headers()
             self.wfile.write(body.encode())
 
+        @override
         def log_message(self, *_: Any) -> None:
             pass
 

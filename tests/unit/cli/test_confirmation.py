@@ -3,12 +3,14 @@ from __future__ import annotations
 import io
 
 import pytest
+from typing_extensions import override
 
 from fedsilo.cli.confirmation import agreed
 from fedsilo.errors import ManifestInvalid
 
 
 class _Terminal(io.StringIO):
+    @override
     def isatty(self) -> bool:
         return True
 

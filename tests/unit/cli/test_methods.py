@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import Field
+from typing_extensions import override
 
 from fedsilo.cli.main import main
 from fedsilo.cli.methods import describe
@@ -36,6 +37,7 @@ class Statistics(FedAvg):
     citation = "A. Author. A paper. 2024."
     Config = StatisticsConfig
 
+    @override
     def steps(self) -> Mapping[str, Step]:
         statistics = (
             Payload("class_means", "mean", ("feature",), per_class=True),
@@ -43,6 +45,7 @@ class Statistics(FedAvg):
         )
         return {"train": Step((Payload("model"),), (LOSS,)), "describe": Step(statistics)}
 
+    @override
     def phases(self) -> tuple[Phase, ...]:
         return (
             Phase("train", self.spec.training.rounds - 1, "train"),

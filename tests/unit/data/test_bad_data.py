@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from typing_extensions import override
 
 from fedsilo.api.data import DataSpec
 from fedsilo.api.datasets import DatasetSpec
@@ -94,6 +95,7 @@ def test_npz_without_the_array(tmp_path: Path) -> None:
 
 
 class Bomb:
+    @override
     def __reduce__(self) -> tuple[Any, ...]:
         return (Path("exploded").touch, ())
 

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typing_extensions import override
 
 from fedsilo.api.data import DataSpec, PreprocessingSpec
 from fedsilo.data.loaders import load
@@ -207,6 +208,7 @@ def test_a_parquet_file_is_read_by_row_group_in_the_thread_that_asks(tmp_path: P
     reads: list[tuple[int, int]] = []
 
     class Watched(io.FileIO):
+        @override
         def read(self, size: int | None = -1) -> bytes:
             content = super().read(size)
             reads.append((len(content), threading.get_ident()))

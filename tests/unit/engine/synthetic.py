@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.errors import FedsiloError
@@ -79,18 +80,22 @@ class Diary(Method):
     keeps = Kept("what each silo wrote last", "how often it wrote")
     Config = MethodConfig
 
+    @override
     def steps(self) -> Mapping[str, Step]:
         return {
             "write": Step((Payload("averaged_gradients", "pages", (2,)),), (Metric("rounds"),)),
             "read": Step((Payload("averaged_gradients", "pages", ("classes",)),)),
         }
 
+    @override
     def phases(self) -> tuple[Phase, ...]:
         return (Phase("write", self.spec.training.rounds, "write"), Phase("read", 1, "read", everyone=True))
 
+    @override
     def server(self) -> DiaryServer:
         return DiaryServer()
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         silo = DiarySilo()
         return {"write": silo.write, "read": silo.read}

@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
+from typing_extensions import override
 
 from fedsilo.api.faults import ManifestFaults
 from fedsilo.errors import MethodError
@@ -39,8 +40,10 @@ SPEC = job_spec("fedavg", 2)
 class NothingAggregated(FedAvg):
     """An `aggregate` that forgets to return."""
 
+    @override
     def server(self) -> ServerHalf[Mean]:
         class Half(FedAvgServer):
+            @override
             def aggregate(self, job: ServerContext, state: State, exchange: Exchange, mean: Mean) -> State:
                 return cast(State, None)
 
@@ -71,6 +74,7 @@ def test_a_silo_half_that_keeps_no_state_is_told_what_to_keep(
     class Keeping(FedAvg):
         """A silo half that keeps this."""
 
+        @override
         def silo(self) -> Mapping[str, SiloStep]:
             def step(silo: SiloContext, task: SiloTask, kept: State) -> Reply:
                 return Reply(private=private)

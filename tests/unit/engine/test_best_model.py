@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from typing_extensions import override
 
 from fedsilo.api.evaluation import EvaluationSpec
 from fedsilo.engine.status import StatusSource
@@ -42,6 +43,7 @@ SCORES = {1: 0.3, 2: 0.5, 3: 0.52, 4: 0.4}
 class Scored(SyntheticRunner):
     """Finds each round's model as good as the test wants it."""
 
+    @override
     def run(self, task: SiloTask, private: State) -> Reply:
         if task.step == "evaluate":
             return Reply(samples=1, metrics={"accuracy": SCORES[task.round], "loss": 1.0})

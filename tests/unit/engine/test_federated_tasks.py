@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from typing_extensions import override
 
 from fedsilo.errors import MethodError
 from fedsilo.learning.metrics.catalogue import METRICS, metrics_for
@@ -49,6 +50,7 @@ class Pixels(nn.Module):
         super().__init__()
         self.each = nn.Conv2d(input_shape[0], classes, 1)
 
+    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         found: torch.Tensor = self.each(x)
         return found
@@ -60,6 +62,7 @@ class Near(Regression):
     name = "own"
     metrics = ("near",)
 
+    @override
     def scores(self, outputs: torch.Tensor, targets: torch.Tensor) -> Mapping[str, torch.Tensor]:
         found = super().scores(outputs, targets)
         return {"near": found["mae"] < 1, "loss": found["loss"]}

@@ -10,6 +10,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from typing_extensions import override
 
 from fedsilo.engine import exchange
 from fedsilo.engine.round import fatal_failure
@@ -89,6 +90,7 @@ def test_when_quorum_is_out_of_reach_the_job_fails_at_once(tmp_path: Path) -> No
 
 def test_a_silo_whose_data_are_wrong_fails_the_job_under_its_reason(tmp_path: Path) -> None:
     class Wrong(SyntheticRunner):
+        @override
         def run(self, task: SiloTask, private: State) -> Reply:
             del task, private
             raise DataInvalid("item 3 holds NaN")
@@ -403,6 +405,7 @@ def broken(function: str) -> type[Diary]:
     """The diary with a server half whose function has a defect."""
 
     class Broken(Diary):
+        @override
         def server(self) -> Any:
             half = super().server()
             setattr(half, function, lambda *_: dict[str, Any]()["missing"])

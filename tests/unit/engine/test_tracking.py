@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from fedsilo.api.conditions import JobPhase
 from fedsilo.engine.record import Record
@@ -121,6 +122,7 @@ def test_a_server_that_does_not_answer_is_not_waited_for(caplog: pytest.LogCaptu
     answered = threading.Event()
 
     class Hanging(Run):
+        @override
         def send(self, history: Sequence[Record]) -> None:
             answered.wait(60)
 

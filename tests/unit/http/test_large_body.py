@@ -17,6 +17,7 @@ import pytest
 from aiohttp.base_protocol import BaseProtocol
 from hypothesis import given
 from hypothesis import strategies as st
+from typing_extensions import override
 
 from fedsilo.http import large_body
 from fedsilo.http.large_body import (
@@ -39,12 +40,15 @@ class Wire(asyncio.Transport):
         self.waiting = bytearray()
         self.paused = self.aborted = False
 
+    @override
     def set_protocol(self, protocol: Any) -> None:
         self.protocol = protocol
 
+    @override
     def pause_reading(self) -> None:
         self.paused = True
 
+    @override
     def resume_reading(self) -> None:
         self.paused = False
 
@@ -86,9 +90,11 @@ class Owner(BaseProtocol):
         assert isinstance(self.transport, Wire)
         return self.transport
 
+    @override
     def data_received(self, data: bytes) -> None:
         self.received += data
 
+    @override
     def connection_lost(self, exc: BaseException | None) -> None:
         self.lost.append(exc)
         self.content.set_exception(exc or ConnectionResetError("gone"))

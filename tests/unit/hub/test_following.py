@@ -6,6 +6,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from typing_extensions import override
 
 from fedsilo.errors import Problem
 from fedsilo.hub.client import AgentList, HubAgent
@@ -213,6 +214,7 @@ async def test_a_token_that_was_used_before_takes_nobody_back_to_an_older_list()
 class Prompt(FakeRequests):
     """A hub, or whoever stands between, that never waits for news."""
 
+    @override
     async def agents(self, after: str, wait: float) -> AgentList | None:
         hub = await self._begin("agents")
         assert len(hub.requests) < 1000, "it is asked as fast as it answers"

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import torch
 from torch import nn
+from typing_extensions import override
 
 Shape = tuple[int, ...]
 
@@ -41,6 +42,7 @@ def leaving(input_shape: Shape, classes: int) -> SimpleNamespace:
 class Leaving(nn.Module):
     """An encoder that ends the process where it is called."""
 
+    @override
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         raise SystemExit(0)
 

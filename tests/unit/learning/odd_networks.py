@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.nn.utils import parametrizations, spectral_norm, weight_norm
+from typing_extensions import override
 
 WIDTH = 6
 CLASSES = 3
@@ -39,6 +40,7 @@ class Apply(nn.Module):
         super().__init__()
         self.function = function
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         return self.function(x)
 
@@ -56,6 +58,7 @@ def line(function: Forward) -> nn.Module:
 class Attention(nn.Module):
     """Each example attends to all others of its batch."""
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         return (x @ x.T).softmax(dim=1) @ x
 
@@ -67,6 +70,7 @@ class Gate(nn.Module):
         super().__init__()
         self.gate = nn.Parameter(torch.zeros(()))
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         return x + self.gate * x.mean(0, keepdim=True)
 
@@ -78,12 +82,14 @@ class Previous(nn.Module):
         super().__init__()
         self.before: Tensor | None = None
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         before, self.before = self.before, x.detach().mean(0)
         return x if before is None else x + before
 
 
 class InEvaluation(nn.Module):
+    @override
     def forward(self, x: Tensor) -> Tensor:
         return x if self.training else x - x.mean(0)
 
@@ -95,6 +101,7 @@ class Counter(nn.Module):
         super().__init__()
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         self.calls += 1
         return x
@@ -108,6 +115,7 @@ class Sequences(nn.Module):
         self.recurrent: Any = kind(2, 4, batch_first=batch_first, num_layers=2, dropout=0.3)
         self.out = nn.Linear(4, CLASSES)
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         outputs: Tensor = self.recurrent(x.reshape(len(x), 3, 2))[0]
         logits: Tensor = self.out(outputs[:, -1])
@@ -122,6 +130,7 @@ class Attending(nn.Module):
         self.embed, self.out = nn.Linear(1, 4), nn.Linear(4, CLASSES)
         self.attention = nn.MultiheadAttention(4, 2, batch_first=True, dropout=0.1)
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         h = self.embed(x.unsqueeze(-1))
         logits: Tensor = self.out(self.attention(h, h, h, need_weights=False)[0].mean(1))
@@ -135,6 +144,7 @@ class Tokens(nn.Module):
         super().__init__()
         self.embed, self.out = nn.Embedding(4, 5, **given), nn.Linear(5, CLASSES)
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.out(self.embed(x.long().clamp(0, 3)).mean(1))
         return logits
@@ -147,6 +157,7 @@ class Mixed(nn.Module):
         super().__init__()
         self.tokens, self.centre = Tokens(), Apply(lambda x: x - x.mean(0))
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.centre(self.tokens(x))
         return logits
@@ -157,6 +168,7 @@ class Scale(nn.Module):
         super().__init__()
         self.layer, self.scale = nn.Linear(WIDTH, CLASSES), nn.Parameter(torch.tensor(0.3))
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.layer(x) * self.scale.exp()
         return logits
@@ -174,6 +186,7 @@ class Tied(nn.Module):
         )
         self.two.weight = self.one.weight
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.out(self.two(self.one(self.one(x).tanh()).tanh()))
         return logits
@@ -184,6 +197,7 @@ class Unused(nn.Module):
         super().__init__()
         self.layer, self.nobody = nn.Linear(WIDTH, CLASSES), nn.Linear(2, 2)
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.layer(x)
         return logits
@@ -191,12 +205,14 @@ class Unused(nn.Module):
 
 class Cubed(torch.autograd.Function):
     @staticmethod
+    @override
     def forward(ctx: Any, x: Tensor) -> Tensor:
         ctx.save_for_backward(x)
         return x**3
 
     @staticmethod
     @once_differentiable
+    @override
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         x: Tensor
         (x,) = ctx.saved_tensors
@@ -214,6 +230,7 @@ class Halves(nn.Module):
         super().__init__()
         self.layer = nn.Linear(WIDTH, CLASSES).to(torch.bfloat16)
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.layer(x.to(torch.bfloat16)).float()
         return logits
@@ -226,11 +243,13 @@ class Frozen(nn.Module):
         super().__init__()
         self.norm, self.out = nn.BatchNorm1d(WIDTH), nn.Linear(WIDTH, CLASSES)
 
+    @override
     def train(self, mode: bool = True) -> Frozen:
         super().train(mode)
         self.norm.eval()
         return self
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.out(self.norm(x))
         return logits
@@ -241,6 +260,7 @@ class Outputs(nn.Module):
         super().__init__()
         self.layer, self.centred = nn.Linear(WIDTH, CLASSES), centred
 
+    @override
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         y = self.layer(x)
         return {"scale": x.new_ones(()), "logits": y - y.mean(0) if self.centred else y}
@@ -256,6 +276,7 @@ class Pictures(nn.Module):
             nn.Conv1d(2, 4, 2), norm, nn.ReLU(), nn.Dropout(0.2), nn.Flatten(), nn.Linear(8, CLASSES)
         )
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.net(x.reshape(len(x), 2, 3))
         return logits
@@ -270,6 +291,7 @@ class Scripted(nn.Module):
             trace: Any = torch.jit.trace
             self.inside: Any = trace(between(nn.ReLU()), torch.rand(2, WIDTH))
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.inside(x)
         return logits

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from typing_extensions import override
 
 from fedsilo.api.data import DataSpec
 from fedsilo.api.job import ModelSpec
@@ -96,6 +97,7 @@ class Summed(torch.nn.Module):
         self.one = torch.nn.Parameter(torch.full((5, 256), 0.01))
         self.other = torch.nn.Parameter(torch.full((5, 256), -0.02))
 
+    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(n, 1, 16, 16) -> (n, 5)."""
         return x.flatten(1) @ (self.one + self.other).T

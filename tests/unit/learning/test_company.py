@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from typing_extensions import override
 
 from fedsilo.errors import MethodError
 from fedsilo.learning.company import COMPANY, NEEDED, made_up_inputs, require_apart
@@ -61,6 +62,7 @@ def test_a_loss_over_pairs_of_examples_is_refused() -> None:
 
 def test_a_network_that_fails_on_every_made_up_input_is_refused_with_its_own_words() -> None:
     class Fails(nn.Module):
+        @override
         def forward(self, x: Tensor) -> Tensor:
             raise ValueError("only on Sundays")
 
@@ -75,6 +77,7 @@ class Keeps(nn.Module):
         super().__init__()
         self.layer, self.mode, self.before = nn.Linear(WIDTH, CLASSES), mode, [torch.zeros(())]
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         if self.training is not self.mode:
             raise ValueError("only on Sundays")
@@ -92,6 +95,7 @@ class Single(nn.Module):
         self.layer, self.refuses = nn.Linear(WIDTH, CLASSES), refuses
         self.begun = self.layer.weight.detach().clone()
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         if self.refuses(self, x):
             raise ValueError("only on Sundays")
@@ -128,6 +132,7 @@ def test_inputs_on_which_the_network_fails_are_passed_over_where_there_are_other
             super().__init__()
             self.layer = nn.Linear(WIDTH, CLASSES)
 
+        @override
         def forward(self, x: Tensor) -> Tensor:
             if (x != x.round()).any():
                 raise ValueError("codes only")

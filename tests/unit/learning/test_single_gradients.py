@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from typing_extensions import override
 
 from fedsilo.errors import MethodError
 from fedsilo.learning.examples import Examples
@@ -118,6 +119,7 @@ def test_a_branch_that_hooks_do_not_see_is_found_when_it_comes_to_take_part() ->
                 Scripted(),
             )
 
+        @override
         def forward(self, x: Tensor) -> Tensor:
             y: Tensor = self.layer(x) + self.gate * self.branch(x)
             return y
@@ -142,6 +144,7 @@ def test_no_example_meets_what_another_left_in_the_network() -> None:
             super().__init__()
             self.layer = nn.Linear(WIDTH, CLASSES)
 
+        @override
         def forward(self, x: Tensor) -> Tensor:
             with torch.no_grad():
                 self.layer.weight.data.mul_(1 + x.abs().mean())

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from typing_extensions import override
 
 from fedsilo.errors import MethodError
 from fedsilo.learning.company import NEEDED, made_up_inputs, require_apart
@@ -25,6 +26,7 @@ class Network(nn.Module):
     def keep(self, x: Tensor) -> Tensor:
         return x
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.head(self.keep(self.hidden(x)))
         return logits
@@ -37,6 +39,7 @@ class RunningMean(Network):
         super().__init__()
         self.register_buffer("mean", torch.zeros(5))
 
+    @override
     def keep(self, x: Tensor) -> Tensor:
         if self.training:
             self.mean.lerp_(x.mean(dim=0), 0.1)
@@ -50,6 +53,7 @@ class Counter(Network):
         super().__init__()
         self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
 
+    @override
     def keep(self, x: Tensor) -> Tensor:
         self.seen += len(x)
         return x
@@ -62,6 +66,7 @@ class Scale(Network):
         super().__init__()
         self.register_buffer("largest", torch.tensor(0.0))
 
+    @override
     def keep(self, x: Tensor) -> Tensor:
         self.largest.copy_(torch.maximum(self.largest, x.max()))
         return x
@@ -74,6 +79,7 @@ class Mask(Network):
         super().__init__()
         self.register_buffer("active", torch.zeros(5, dtype=torch.bool))
 
+    @override
     def keep(self, x: Tensor) -> Tensor:
         self.active |= (x > 0).any(dim=0)
         return x
@@ -86,6 +92,7 @@ class Frozen(Network):
         super().__init__()
         self.centre = nn.Parameter(torch.zeros(5), requires_grad=False)
 
+    @override
     def keep(self, x: Tensor) -> Tensor:
         self.centre.data += x.detach().mean(dim=0)
         return x
@@ -106,6 +113,7 @@ class NotPersistent(RunningMean):
         super().__init__()
         self.register_buffer("mean", torch.zeros(5), persistent=False)
 
+    @override
     def keep(self, x: Tensor) -> Tensor:
         return super().keep(x) - self.mean
 
@@ -113,6 +121,7 @@ class NotPersistent(RunningMean):
 class Attribute(Network):
     last: Tensor | float = 0.0
 
+    @override
     def keep(self, x: Tensor) -> Tensor:
         before, self.last = self.last, x.detach().mean()
         return x + before
@@ -127,6 +136,7 @@ class Cache(Network):
         super().__init__()
         self.register_buffer("table", None, persistent=False)
 
+    @override
     def keep(self, x: Tensor) -> Tensor:
         if self.table is None:
             self.table = torch.arange(5.0)
@@ -136,6 +146,7 @@ class Cache(Network):
 class Noting(Network):
     """What it notes it never reads."""
 
+    @override
     def keep(self, x: Tensor) -> Tensor:
         self.last = x.detach()
         return x
@@ -152,6 +163,7 @@ class Buffers(Network):
         self.centre = nn.Parameter(torch.ones(5), requires_grad=False)
         self.norm, self.dropout = nn.GroupNorm(1, 5), nn.Dropout(0.5)
 
+    @override
     def keep(self, x: Tensor) -> Tensor:
         found: Tensor = self.dropout(self.norm(x) * self.mean * self.centre)
         return found

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 Shape = tuple[int, ...]
 
@@ -20,6 +21,7 @@ def network(input_shape: Shape, classes: int) -> SimpleNamespace:
 class BatchSize(nn.Module):
     """What it gives for an example depends on how many others there are."""
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         flat = x.flatten(1)
         return flat if len(x) > 1 else 2 * flat
@@ -28,6 +30,7 @@ class BatchSize(nn.Module):
 class Data(nn.Module):
     """Which operations there are depends on the examples' values."""
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         flat = x.flatten(1)
         return torch.relu(flat) if flat.sum() > 0 else flat

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from typing_extensions import override
 
 from fedsilo import TrainingContext, TrainingData, TrainingOutcome
 
@@ -25,6 +26,7 @@ class Network(nn.Module):
         self.encoder = nn.Sequential(nn.Linear(input_shape[0], 4), nn.ReLU())
         self.classifier = nn.Linear(4, classes)
 
+    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         logits: torch.Tensor = self.classifier(self.encoder(x))
         return logits

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typing_extensions import override
 
 from fedsilo.api.faults import ManifestFaults
 from fedsilo.engine.round_engine import RoundEngine
@@ -253,9 +254,11 @@ class Wide(FedAvg):
 
     name, averaging = "wide", Averaging("uniform")
 
+    @override
     def steps(self) -> Mapping[str, Step]:
         return {"train": Step((Payload("averaged_gradients", "more", ("twice",)),))}
 
+    @override
     def dimensions(self, signature: ModelSignature, settings: Any) -> Mapping[str, int]:
         return {**super().dimensions(signature, settings), "twice": 2 * signature.feature}
 

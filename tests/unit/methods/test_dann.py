@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from typing_extensions import override
 
 from fedsilo.errors import MethodError
 from fedsilo.learning.models import Model
@@ -63,11 +64,13 @@ class Reversal(torch.autograd.Function):
     """The paper's layer, eq. 16: what goes in comes out, and minus lambda times its gradient comes back."""
 
     @staticmethod
+    @override
     def forward(ctx: Any, z: Tensor, reversal: float) -> Tensor:
         ctx.reversal = reversal
         return z.view_as(z)
 
     @staticmethod
+    @override
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         return -ctx.reversal * gradients[0], None
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from fedsilo.errors import FedsiloError, ManifestInvalid, MethodError
 from fedsilo.methods import registry
@@ -111,6 +112,7 @@ def test_every_method_that_is_a_folder_has_the_same_files(name: str) -> None:
 class Statistics(Diary):
     """Payloads of every form."""
 
+    @override
     def steps(self) -> Mapping[str, Step]:
         payloads = (
             Payload("model"),
@@ -147,6 +149,7 @@ def test_every_method_has_the_evaluation_and_no_step_that_it_does_not_declare() 
 class Percentages(Diary):
     """An accuracy in percent, and a count."""
 
+    @override
     def steps(self) -> Mapping[str, Step]:
         return {"send": Step((), (Metric("accuracy", (0.0, 100.0)), Metric("batches", (0.0, 1e6)), LOSS))}
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from typing_extensions import override
 
 from fedsilo.engine.context import JobContext
 from fedsilo.engine.public_dataset import PublicDataset
@@ -32,6 +33,7 @@ FIXTURE = "feddf_student"
 class ThreeSteps(FedDFServer):
     """The recorded student took three steps on all examples, at the first step's rate."""
 
+    @override
     def plan(self, seed: int, examples: int) -> Distillation:
         return replace(super().plan(seed, examples), steps=3, cosine=False, patience=None)
 

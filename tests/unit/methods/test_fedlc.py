@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from typing_extensions import override
 
 from fedsilo.learning.models import Model
 from fedsilo.methods.building_blocks.restricted_softmax import shifted_loss
@@ -22,6 +23,7 @@ class FixedLogits(Model):
     def __init__(self) -> None:
         super().__init__(nn.Identity(), nn.Linear(4, 4))
 
+    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x
 

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from fedsilo.api.budgets import LaterSpent, StatedLedger
 from fedsilo.api.datasets import DatasetSpec
@@ -203,6 +204,7 @@ class Encoder(nn.Module):
             self.register_buffer("active", torch.tensor([True, True, False, True, True]))
         self.register_buffer("table", torch.arange(5.0), persistent=False)
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         shifted = torch.relu(self.hidden(x)) + self.centre - self.mean
         return self.scale * shifted + 0.01 * self.table
@@ -247,6 +249,7 @@ class Watched(LocalSilo):
         self.talkative, self.unit = talkative, unit
         self.kinds: set[str] = set()
 
+    @override
     def sign(self, engine: RoundEngine, contract: Contract, sealed: bytes) -> Path:
         path = super().sign(engine, contract, sealed)
         task = open_task(sealed, TASK_KEY.verify_key)

@@ -8,6 +8,7 @@ from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
+from typing_extensions import override
 
 from fedsilo.errors import MethodError
 from fedsilo.methods import registry
@@ -44,19 +45,23 @@ def noted(read: set[str]) -> type[Updates]:
 
     class Noted(Updates):
         @property
+        @override
         def silos(self) -> tuple[str, ...]:
             read.add("silos")
             return super().silos
 
+        @override
         def samples(self, silo: str) -> int:
             read.add("samples")
             return super().samples(silo)
 
+        @override
         def mean(self, kind: str, silos: Sequence[str] | None = None, weights: str | None = None) -> Tree:
             if silos is not None or weights not in (None, self._rule):
                 read.add("mean")
             return super().mean(kind, silos, weights)
 
+        @override
         def weighted_sum(self, kind: str, weights: Mapping[str, float]) -> Tree:
             read.add("weighted sum")
             return super().weighted_sum(kind, weights)
@@ -95,6 +100,7 @@ def test_what_is_not_declared_is_not_there(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_method_that_says_nothing_may_read_anything() -> None:
     class Silent(OneModel):
+        @override
         def server(self) -> Any:
             return Curious()
 
@@ -104,6 +110,7 @@ def test_a_method_that_says_nothing_may_read_anything() -> None:
 
 def test_the_class_of_a_half_says_it_as_well() -> None:
     class Averaging(FedAvg):
+        @override
         def server(self) -> AveragingServer:
             return AveragingServer()
 
@@ -119,6 +126,7 @@ def test_a_mean_beside_which_something_else_is_sent_is_none_of_models() -> None:
     """`spec.aggregation.rule` and noise on a silo's change are of models alone."""
 
     class More(FedAvg):
+        @override
         def steps(self) -> Mapping[str, Step]:
             return {"train": Step((Payload("model"), Payload("class_counts", "count")), (LOSS,))}
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from benchmarks.privacy.recorder import recording
 from fedsilo.errors import FedsiloError
@@ -103,6 +104,7 @@ def test_the_released_form_of_fedconcat_is_charged_for_its_three_mini_batches() 
 class MoreSteps(FedAvg):
     """Trains by another plan than it declares."""
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         def train(silo: SiloContext, task: SiloTask, private: State) -> Reply:
             plan = replace(silo.local_training(task), max_steps=4, min_steps=4)
@@ -111,6 +113,7 @@ class MoreSteps(FedAvg):
         return {"train": train}
 
     @property
+    @override
     def training(self) -> TrainingTraits:
         return PLAIN
 
@@ -119,6 +122,7 @@ class Declared(MoreSteps):
     """Trains by the plan that it declares."""
 
     @property
+    @override
     def training(self) -> TrainingTraits:
         taken = replace(LocalSteps.of(self.spec.training), max_steps=4, min_steps=4)
         return replace(super().training, plans={"train": taken})
@@ -127,6 +131,7 @@ class Declared(MoreSteps):
 class Undeclared(FedAvg):
     """Sends what it declares no mechanism for."""
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         def count(silo: SiloContext, task: SiloTask, private: State) -> Reply:
             return Reply(mechanisms=noisy_counts(silo, task)[1])

@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
+from typing_extensions import override
 
 from fedsilo.api.observed import Object
 from fedsilo.errors import ManifestInvalid
@@ -37,10 +38,12 @@ class Cluster(FakeCluster):
     broken = False
     listed: list[str | None]
 
+    @override
     def __post_init__(self) -> None:
         super().__post_init__()
         self.asked, self.listed = [], []
 
+    @override
     async def create(self, obj: Object) -> Object:
         if self.broken:
             raise Unavailable("no connection")
@@ -57,6 +60,7 @@ class Cluster(FakeCluster):
         allowed = {"all": True, "some": about["namespace"] == "research", "none": False}[spec["user"]]
         return obj | {"status": {"allowed": allowed}}
 
+    @override
     async def list(self, kind: Kind, **selection: Any) -> Any:
         assert (kind, selection["fields"]) == (EVENT, "involvedObject.kind=FederatedJob")
         self.listed.append(selection["namespace"])

@@ -11,6 +11,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typing_extensions import override
 
 from fedsilo.api.observed import Object
 from fedsilo.errors import ManifestInvalid
@@ -99,6 +100,7 @@ def test_an_operator_that_comes_second_takes_the_key_of_the_first() -> None:
     class Late(FakeCluster):
         """Another operator makes the key between this one's look and its own try."""
 
+        @override
         async def get(self, kind: Kind, ref: Ref) -> Object:
             try:
                 return await super().get(kind, ref)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from typing_extensions import override
 
 from fedsilo_operator.objects import FEDERATED_JOB, Ref
 from fedsilo_operator.runtime.queue import (
@@ -101,6 +102,7 @@ class Machine(RuleBasedStateMachine):
     def counts(self) -> None:
         assert len(self.queue) == len(self.waiting)
 
+    @override
     def teardown(self) -> None:
         # Whatever was promised comes: nothing is lost.
         for key in list(self.working):

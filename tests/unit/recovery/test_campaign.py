@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 from tests.faults.outcome import Violation
 from tests.recovery.campaign import Attempt, campaign, read_log, table, write_log
 from tests.recovery.moment import KILLS, drawn
@@ -54,6 +56,7 @@ def test_a_violation_is_in_the_table_with_the_command_that_repeats_it(tmp_path: 
 
 def test_a_campaign_in_which_everything_is_violated_ends(tmp_path: Path) -> None:
     class Broken(Rehearsed):
+        @override
         def attempt(self, victim: str, seed: int) -> Ended:
             raise Violation("nothing works")
 

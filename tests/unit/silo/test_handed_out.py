@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from fedsilo.errors import MethodError, PolicyRefused
 from fedsilo.learning.models import Model
@@ -79,6 +80,7 @@ class RunningMean(nn.Module):
         self.hidden = nn.Linear(6, 5)
         self.register_buffer("mean", torch.zeros(5))
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         found: Tensor = self.hidden(x)
         if self.training:

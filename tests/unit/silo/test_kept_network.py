@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from typing_extensions import override
 
 from fedsilo.api.job import FederatedJobSpec, ModelSpec
 from fedsilo.learning.models import Model, build_module, with_preprocessing
@@ -37,6 +38,7 @@ class Counting(nn.Module):
         self.calls = 0
         self.register_buffer("mean", torch.zeros(4), persistent=False)
 
+    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(n, 6) -> (n, 4)."""
         return torch.as_tensor(self.norm(self.layer(x)) - self.mean)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from typing_extensions import override
 
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.parameters import ParametersSpec
@@ -147,6 +148,7 @@ def test_a_silo_begins_with_its_own_tensors_of_its_last_accepted_answer(tmp_path
     seen: list[dict[str, bytes]] = []
 
     class Noting(FedAvg):
+        @override
         def silo(self) -> Mapping[str, SiloStep]:
             def train(silo: SiloContext, task: SiloTask, private: State) -> Reply:
                 seen.append(of(to_tree(silo.model(task.trees["model"])), "classifier."))
@@ -203,6 +205,7 @@ def test_a_killed_aggregator_and_silo_go_on_with_the_same_bytes(tmp_path: Path) 
 class Careless(FedAvg):
     """Its silos train on, whatever is frozen."""
 
+    @override
     def silo(self) -> Mapping[str, SiloStep]:
         def train(silo: SiloContext, task: SiloTask, private: State) -> Reply:
             reply = train_model(silo, task, private)
@@ -246,6 +249,7 @@ def test_a_reply_without_all_tensors_is_refused(tmp_path: Path) -> None:
     spec = spec_of(FROZEN_ENCODER)
 
     class Partial(FedAvg):
+        @override
         def silo(self) -> Mapping[str, SiloStep]:
             def train(silo: SiloContext, task: SiloTask, private: State) -> Reply:
                 return Reply(dict(task.trees["model"]), 1)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typing_extensions import override
 
 from fedsilo.api.communication import UploadSpec
 from fedsilo.encodings.registry import with_encoding
@@ -79,9 +80,11 @@ class Planned(PlannedNoise):
     def __init__(self, plan: tuple[Mechanism, ...], compares: bool) -> None:
         self._mechanisms, self._compares = plan, compares
 
+    @override
     def planned(self, step: str, samples: int) -> tuple[Mechanism, ...]:
         return self._mechanisms
 
+    @override
     def require(self, reply: GuardedReply, tensor: Callable[[str], np.ndarray]) -> None:
         if self._compares:
             super().require(reply, tensor)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from typing_extensions import override
 
 from fedsilo.silo import waking
 from fedsilo.silo.volume import FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS
@@ -23,11 +24,13 @@ class Silent(Inotify):
         self.descriptor, self._written = os.pipe()
         self._watches = {}
 
+    @override
     def watch(self, directory: Path) -> bool:
         known = directory in self._watches
         self._watches[directory] = 0
         return not known
 
+    @override
     def read(self) -> bool:
         return False
 
@@ -141,6 +144,7 @@ def test_a_writer_cannot_make_the_other_look_all_the_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Told(Silent):
+        @override
         def read(self) -> bool:
             return True
 

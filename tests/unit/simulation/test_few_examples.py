@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typing_extensions import override
 
 from fedsilo.api.common import Metadata
 from fedsilo.api.job import FederatedJob
@@ -86,6 +87,7 @@ def normalised(input_shape: tuple[int, ...], classes: int) -> Any:
             self.encoder = nn.Sequential(nn.Linear(input_shape[0], 5), nn.BatchNorm1d(5), nn.ReLU())
             self.classifier = nn.Linear(5, classes)
 
+        @override
         def forward(self, x: Any) -> Any:
             return self.classifier(self.encoder(x))
 

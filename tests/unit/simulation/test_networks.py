@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from fedsilo.api.data import DataSpec
 from fedsilo.api.job import LearningTaskSpec, ModelSpec
@@ -30,6 +31,7 @@ class Tied(nn.Module):
         self.register_buffer("scale", torch.full((4,), 2.0), persistent=False)
         self.activation: Callable[[Tensor], Tensor] = lambda x: torch.relu(x)
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         """(n, 4) -> (n, 4)."""
         return self.activation(self.second(self.first(x))) * self.get_buffer("scale")
@@ -43,6 +45,7 @@ class Views(nn.Module):
         self.register_buffer("table", torch.zeros(2, 4))
         self.row = self.get_buffer("table")[0]
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         """(n, 4) -> (n, 4)."""
         return x + self.row

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torch import Tensor, nn
+from typing_extensions import override
 
 
 class Plain(nn.Module):
@@ -14,6 +15,7 @@ class Plain(nn.Module):
             nn.Flatten(), nn.Linear(input_shape[0] * 64, 8), nn.Tanh(), nn.Linear(8, outputs)
         )
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.body(x)
         return out

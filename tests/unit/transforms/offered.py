@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from typing_extensions import override
 
 from fedsilo.transforms.third_party import registry
 from fedsilo.transforms.third_party.interface import Beside, TransformConfig, UpdateTransform
@@ -23,12 +24,15 @@ class Halves(UpdateTransform):
     name = "halves"
     title = "Half precision"
 
+    @override
     def sends(self, model: Sequence[TensorSpec]) -> Sequence[TensorSpec]:
         return [TensorSpec(spec.name, spec.shape, "float16") for spec in model]
 
+    @override
     def encode(self, model: Tensors, base: Tensors, kept: Tensors) -> tuple[Tree, Tree]:
         return {name: np.asarray(model[name] - base[name], np.float16) for name in model}, {}
 
+    @override
     def decode(self, sent: Tensors, base: Tensors) -> Tree:
         return {name: base[name] + sent[name] for name in base}
 
@@ -38,12 +42,15 @@ class Damped(Halves):
 
     name = "damped"
 
+    @override
     def sends(self, model: Sequence[TensorSpec]) -> Sequence[TensorSpec]:
         return model
 
+    @override
     def encode(self, model: Tensors, base: Tensors, kept: Tensors) -> tuple[Tree, Tree]:
         return {name: base[name] + (model[name] - base[name]) / 2 for name in model}, {}
 
+    @override
     def decode(self, sent: Tensors, base: Tensors) -> Tree:
         return dict(sent)
 
@@ -62,6 +69,7 @@ class Keeping(Halves):
 
     name = "keeping"
 
+    @override
     def encode(self, model: Tensors, base: Tensors, kept: Tensors) -> tuple[Tree, Tree]:
         wanted = {name: model[name] - base[name] + kept.get(name, np.float32(0)) for name in model}
         sent = {name: np.asarray(change, np.float16) for name, change in wanted.items()}

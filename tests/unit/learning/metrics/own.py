@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torch import Tensor
+from typing_extensions import override
 
 
 class TopTwo:
@@ -21,16 +22,19 @@ class TopTwo:
 
 
 class Failing(TopTwo):
+    @override
     def compute(self) -> float:
         raise ValueError("no idea")
 
 
 class Leaving(TopTwo):
+    @override
     def compute(self) -> float:
         raise SystemExit(0)
 
 
 class Many(TopTwo):
+    @override
     def compute(self) -> list[float]:  # type: ignore[override]
         return [1.0, 2.0]
 

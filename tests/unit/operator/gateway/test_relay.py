@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from typing_extensions import override
 
 from fedsilo_operator.gateway.relay import BUFFER_BYTES, Relay
 
@@ -18,18 +19,23 @@ class Source(asyncio.Transport):
         self.reading = True
         self.aborted = False
 
+    @override
     def get_protocol(self) -> asyncio.BaseProtocol:
         return self.protocol
 
+    @override
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self.protocol = protocol  # type: ignore[assignment]
 
+    @override
     def pause_reading(self) -> None:
         self.reading = False
 
+    @override
     def resume_reading(self) -> None:
         self.reading = True
 
+    @override
     def abort(self) -> None:
         self.aborted = True
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from typing_extensions import override
 
 from fedsilo.api.observed import Object
 from fedsilo_operator.cluster.interface import Unavailable
@@ -143,6 +144,7 @@ def test_agents_are_spared_when_only_the_cache_does_not_know_the_job() -> None:
     harness = JobHarness().running()
 
     class Blind(View):
+        @override
         def get(self, kind: Kind, ref: Ref) -> Object | None:
             return None if kind == FEDERATED_JOB else super().get(kind, ref)
 
