@@ -19,6 +19,7 @@ from tests.pages import blocks, commands, name_of, pages
 from tests.paths import ROOT
 
 CLASSES_ELSEWHERE = (
+    "fedsilo.hub.failures",
     "fedsilo.data.numbering",
     "fedsilo.local.child_processes",
     "fedsilo.api.faults",
