@@ -7,21 +7,17 @@ It is what a sum over silos yields where `spec.aggregation.secure` lets nobody s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedsilo.errors import MethodError
-from fedsilo.methods.reading import mean_weights
+from fedsilo.methods.reading import AcceptedUpdates, mean_weights
 from fedsilo.methods.state import Tree
 from fedsilo.methods.step import Payload
 from fedsilo.wire.combine import Added, CountedMean, SquaredDeviations
 
-if TYPE_CHECKING:
-    from fedsilo.updates.folded import FoldedUpdates
 
-
-def combine_blocks(updates: FoldedUpdates, payloads: Sequence[Payload], rule: str) -> Tree:
+def combine_blocks(updates: AcceptedUpdates, payloads: Sequence[Payload], rule: str) -> Tree:
     """The blocks of one payload kind over all silos that sent them.
 
     :param payloads: all of the step's that are of that kind.
@@ -58,7 +54,7 @@ def _needs_counts(payload: Payload) -> bool:
     return isinstance(payload.combine, CountedMean | SquaredDeviations)
 
 
-def _by_count(updates: FoldedUpdates, kind: str, of: Mapping[str, Payload]) -> Tree:
+def _by_count(updates: AcceptedUpdates, kind: str, of: Mapping[str, Payload]) -> Tree:
     """Means that counts weigh, and squared deviations about them; Chan, Golub and LeVeque, 1983, eq. 2.1b."""
     counts: Tree = {}
     found: Tree = {}

@@ -144,10 +144,13 @@ def test_updates_of_different_shapes_are_not_summed(tmp_path: Path) -> None:
 
 
 def test_equal_integers_keep_their_value_whatever_the_weights(tmp_path: Path) -> None:
-    steps: Tree = {"steps": np.array(123_457), "small": np.array([7, 1], np.int32)}
-    updates = store(tmp_path, {f"s{n}": steps for n in range(3)}, {"s0": 1, "s1": 3, "s2": 9})
-    mean = updates.weighted_sum("model", mean_weights(updates, "samples", updates.silos))
-    assert {name: value.tolist() for name, value in mean.items()} == {"steps": 123_457, "small": [7, 1]}
+    """Ten times each of these shares adds up to less than ten in floating-point numbers."""
+    steps: Tree = {"steps": np.array(123_457), "small": np.array([10, 1], np.int32)}
+    updates = store(tmp_path, {f"s{n}": steps for n in range(3)}, {"s0": 1, "s1": 2, "s2": 4})
+    shares = mean_weights(updates, "samples", updates.silos)
+    assert sum(10 * share for share in shares.values()) < 10
+    mean = updates.weighted_sum("model", shares)
+    assert {name: value.tolist() for name, value in mean.items()} == {"steps": 123_457, "small": [10, 1]}
 
 
 def test_silos_without_a_weight_and_blocks_of_other_kinds_do_not_count(tmp_path: Path) -> None:

@@ -156,6 +156,9 @@ CASES = {
     "a class left out": Case(means(0, 2), contract=MEANS),
     "nothing at all": Case(Reply(), contract=MEANS),
     "too few of a class": Case(means(0, 1, support=4), "class 0 stands on 4 samples", MEANS),
+    "a class of nobody knows how many": Case(
+        Reply(means(0).tensors, 9), "state in Reply.support on how many samples it stands", MEANS
+    ),
     "an unexpected block": Case(model(more=np.ones(1)), "unexpected-block: block 'more'"),
     "another shape": Case(model(w=np.ones(3, np.float32)), "wrong-shape: block w"),
     "another dtype": Case(model(steps=np.array(3, np.int32)), "wrong-dtype: block steps"),
