@@ -14,6 +14,7 @@ from string import ascii_uppercase
 from fedsilo.api.faults import Finding
 from fedsilo.methods import registry
 from hack.combinations import FEATURES, are_one_field, refusals
+from hack.crd_pairs import pair_rules
 
 MARKER = "<!-- Below this line: `make reference`. -->"
 
@@ -36,10 +37,13 @@ class Reasons:
         return ", ".join(map(str, dict.fromkeys(numbers)))
 
     def table(self) -> Iterator[str]:
-        """A row for each."""
-        yield from _head("", "field", "is refused because it")
+        """A row for each, and whether an API server knows it."""
+        yield from _head("", "field", "is refused because it", "at `kubectl apply`")
         for (path, problem), number in self._numbers.items():
-            yield _row(str(number), f"`{path.removeprefix('spec.')}`", problem)
+            known = any(
+                path == f"spec{rule.field}" and rule.text.startswith(f"{problem}; ") for rule in pair_rules()
+            )
+            yield _row(str(number), f"`{path.removeprefix('spec.')}`", problem, "yes" if known else "")
 
 
 def main(argv: list[str] | None = None) -> int:

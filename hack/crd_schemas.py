@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from hack.crd_pairs import pair_rules
 from hack.crd_rules import PATTERN_RULES, RULES, choice, key_length
 
 Schema = dict[str, Any]
@@ -59,7 +60,7 @@ def structural(given: Schema, known: Mapping[str, Schema], model: str = "") -> S
     content = {key: given[key] for key in ("description", *_BOUNDS) if key in given} | _form(given, known)
     if given.get("default") is not None:
         content["default"] = _default(given["default"], content)
-    rules = [*RULES.get(model, ())]
+    rules = [*RULES.get(model, ()), *(pair_rules() if model == "FederatedJobSpec" else ())]
     if given.get("pattern") in PATTERN_RULES:
         rules.append(PATTERN_RULES[given["pattern"]])
     if "maxLength" in given.get("propertyNames", {}):

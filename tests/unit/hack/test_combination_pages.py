@@ -11,6 +11,7 @@ from fedsilo.transforms.order import ORDER
 from fedsilo.transforms.third_party.declaration import ThirdPartyTransforms
 from hack.combination_pages import MARKER, main, tables
 from hack.combinations import FEATURES, Feature, are_one_field, method_of, refusals
+from hack.crd_pairs import of_both, refused, why_none
 from tests.paths import ROOT
 
 PAGE = ROOT / "docs" / "combinations.md"
@@ -28,6 +29,14 @@ def test_rewriting_keeps_what_people_wrote(tmp_path: Path) -> None:
     page.write_text(f"# By hand\n\n{MARKER}\nold tables\n")
     assert main([str(page)]) == 0
     assert page.read_text() == f"# By hand\n\n{MARKER}\n{tables()}"
+
+
+def test_reasons_say_which_an_api_server_knows() -> None:
+    rows = [row.split(" | ") for row in tables().partition("## Reasons")[2].splitlines()]
+    known = {row[2] for row in rows if row[-1] == "yes |"}
+    assert known == {
+        problem for pair in refused() if not why_none(*pair) for _, _, problem, _ in of_both(*pair)
+    }
 
 
 @pytest.mark.parametrize("feature", FEATURES, ids=NAMED)
