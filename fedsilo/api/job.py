@@ -53,7 +53,7 @@ class MethodSpec(Fields):
 
 
 class ModelSpec(Fields):
-    """The model's architecture: an encoder and a classifier."""
+    """The model's architecture, made of an encoder and a classifier."""
 
     name: Reference = Field(
         min_length=1, description="Built-in name, torchvision:<resnet> or python:package.module:factory."

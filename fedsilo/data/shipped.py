@@ -30,8 +30,8 @@ _HOLDING: Final = ((0, 2, 4, 6, 8), (2, 3, 5, 7), (5, 6, 7, 8, 9), (0, 6, 8, 9))
 
 
 def diabetes(split: Split = "train") -> tuple[np.ndarray, np.ndarray]:
-    """Data for regression: ten measurements of each of 442 patients, standardised, and the disease's progression in a
-    year.
+    """Shipped data for regression: ten measurements of each of 442 patients, standardised, and the disease's
+    progression in a year.
 
     Efron, Hastie, Johnstone, Tibshirani, "Least Angle Regression", Annals of Statistics 2004. The target is divided by
     100.
@@ -52,8 +52,8 @@ def digit_attributes(split: Split = "train") -> tuple[np.ndarray, np.ndarray, tu
 
 
 def digit_masks(split: Split = "train") -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-    """Data for segmentation: digits with noise, and for each pixel whether it is of the digit's stroke (1) or of paper
-    (0).
+    """Shipped data for segmentation: digits with noise, and for each pixel whether it is of the digit's stroke (1) or
+    of paper (0).
 
     The noise is the same in every silo and every run.
     """

@@ -60,9 +60,7 @@ class BFloat16(Encoding):
 
     @override
     def encode(self, values: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Round by integers: add half of the lower part, less one where the upper part is even, and cut off the
-        rest.
-        """
+        """Round by integers, adding half of the lower part, less one where the upper is even; the rest is cut off."""
         numbers = np.array(values, np.float32)
         bits = numbers.reshape(-1).view(np.uint32)
         odd = (bits >> np.uint32(16)) & np.uint32(1)
