@@ -1,4 +1,4 @@
-"""fedsilo: one model from institutions that may not pool their data.
+"""fedsilo trains one model from institutions that may not pool their data.
 
     result = fedsilo.simulate("examples/quickstart.yaml")
     model = fedsilo.load_model(result.model_path)

@@ -1,4 +1,4 @@
-"""Canonical JSON: one encoding of an object, however an API server or a person has written it.
+"""Canonical JSON is one encoding of an object, however an API server or a person has written it.
 
 Keys are sorted by code point, nothing is between tokens, text is UTF-8, a whole number has no fraction (RFC 8785,
 section 3.2.2.3), and nulls are left out: an API server gives `mu: 1.0` back as `1` and may drop a null, and neither

@@ -1,4 +1,4 @@
-"""Prometheus metrics: what a process knows, as series whose values are read when they are scraped.
+"""Prometheus metrics say what a process knows, as series whose values are read when they are scraped.
 
 A process declares all its series in one table and reads their values from the state that it has anyway. So nothing is
 counted twice, a restarted process continues from its files, and the series of what no longer exists disappear. The
@@ -26,7 +26,7 @@ JOB = ("job_namespace", "job_name")
 
 @dataclass(frozen=True)
 class Series:
-    """One metric.
+    """One metric of a process with its labels.
 
     :param name: with its unit; that of a counter ends in `_total`.
     :param help: one sentence.
@@ -56,7 +56,7 @@ class Distribution:
         self.counts = [0] * (len(self.bounds) + 1)
 
     def add(self, value: float) -> None:
-        """Count a value."""
+        """Count a value in its bucket, and add it to the total."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
@@ -97,7 +97,7 @@ class Exposition(Collector):
         yield from families.values()
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: there is one collector in the registry, whose names cannot clash."""
+        """Describe no metric, since the registry has one collector, whose names cannot clash."""
         return ()
 
 

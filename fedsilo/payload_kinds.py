@@ -1,4 +1,4 @@
-"""The payload kinds: what a silo can be asked to send, for manifests and wire alike, and for those who permit it.
+"""The payload kinds are what a silo can be asked to send, for manifests and wire alike, and for those who permit it.
 
 The list is closed: CONTRIBUTING.md says what a new kind takes.
 """

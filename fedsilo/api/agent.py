@@ -1,4 +1,4 @@
-"""The `SiloAgent` resource: the seam between consortium and institution.
+"""The `SiloAgent` resource is the seam between consortium and institution.
 
 The job controller writes one per job and silo, and never changes it. The guard derives from it what it may
 let pass, so it carries the frozen job and everything needed to recognise the aggregator.

@@ -253,7 +253,7 @@ class Time(Notation):
 
     @property
     def moment(self) -> datetime:
-        """The moment itself."""
+        """This moment as an aware datetime, with its offset from UTC."""
         return datetime.fromisoformat(self)
 
     @classmethod
@@ -275,7 +275,7 @@ _FACTORS |= {f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate
 
 
 class Quantity(Notation):
-    """An amount: `500m`, `2`, `10Gi`; a whole number in YAML is taken as its text.
+    """An amount of a resource: `500m`, `2`, `10Gi`; a whole number in YAML is taken as its text.
 
     Half a core is `500m` or `"0.5"`: an API server knows integers and strings here, and no decimal number.
     """

@@ -25,7 +25,7 @@ Scheme = Literal["labels", "dirichlet", "creff", "map", "fedbr", "iid"]
 
 
 class PartitionSpec(Fields):
-    """Benchmark partition: this silo holds one part of a dataset that is split by a published rule."""
+    """A benchmark partition, in which this silo holds one part of a dataset that is split by a published rule."""
 
     scheme: Scheme = Field(description="Rule of the split; docs/data.md gives the source of each.")
     silos: Integer = Field(ge=1, le=MAX_SILOS, description="Number of parts.")
@@ -63,7 +63,7 @@ class VolumeSpec(Fields):
 
 
 class DatasetSpec(Fields):
-    """One dataset: a name that jobs ask for, and how to read it."""
+    """One dataset of a silo: a name that jobs ask for, and how to read it."""
 
     name: DatasetName = Field(description="Name under which jobs ask for the dataset.")
     loader: Reference = Field(

@@ -70,7 +70,7 @@ class ManifestFaults(ManifestInvalid):
 
 
 def first_faults(faults: Sequence[Fault]) -> list[Fault]:
-    """As many faults of a file as are listed, and that there are more."""
+    """The first `MAX_FAULTS` faults of a file, and one more that says that there are others."""
     listed = list(faults[:MAX_FAULTS])
     return listed if len(listed) == len(faults) else [*listed, further(faults[0].file)]
 

@@ -1,4 +1,4 @@
-"""The invitation: a file with all that an institution needs to join a hub, once."""
+"""The invitation to a hub: a file with all that an institution needs to join, once."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class SiloInvitation(Fields):
         return cls(hub=hub, silo=silo, token=token, expires=expires, checksum=draft._expected())
 
     def to_yaml(self) -> str:
-        """The file."""
+        """The invitation as the text of a YAML file."""
         fields = self.model_dump(mode="json", by_alias=True, exclude_none=True)
         return yaml.dump(fields, Dumper=_Readable, sort_keys=False)
 

@@ -1,4 +1,4 @@
-"""The `FederatedJob` resource: one model trained across silos."""
+"""The `FederatedJob` resource describes one model trained across silos."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class MethodSpec(Fields):
 
 
 class ModelSpec(Fields):
-    """The architecture: an encoder and a classifier."""
+    """The model's architecture, made of an encoder and a classifier."""
 
     name: Reference = Field(
         min_length=1, description="Built-in name, torchvision:<resnet> or python:package.module:factory."
@@ -89,7 +89,7 @@ class Selector(Fields):
 
 
 class SilosSpec(Fields):
-    """Who takes part: a list or a selector."""
+    """The silos that take part, as a list or a selector."""
 
     refs: tuple[ObjectRef, ...] = Field(
         default=(), max_length=MAX_SILOS, description="The silos by name; updates are folded in this order."
@@ -208,7 +208,7 @@ class AgentsSpec(Fields):
 
 
 class FederatedJobSpec(Fields):
-    """The whole intent; all but suspend and ttlSecondsAfterFinished is immutable."""
+    """The whole intent of a job; all but suspend and ttlSecondsAfterFinished is immutable."""
 
     method: MethodSpec = Field(description="How the silos' work becomes one model.")
     model: ModelSpec = Field(description="The architecture.")
@@ -301,7 +301,7 @@ class FederatedJobSpec(Fields):
 
 
 class FederatedJob(Fields):
-    """One federation: what is trained, how, and by whom."""
+    """One federated training job: what is trained, how, and by whom."""
 
     api_version: Literal["fedsilo.io/v1alpha1"] = Field(default=API_VERSION, description="Group and version.")
     kind: Literal["FederatedJob"] = Field(default="FederatedJob", description="Kind of the object.")

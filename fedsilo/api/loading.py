@@ -52,7 +52,7 @@ class JobManifest:
 
 
 def load(path: Path) -> JobManifest:
-    """Read a manifest.
+    """Read and validate a job's manifest file.
 
     :raises ManifestFaults: with all faults of the file at once.
     """

@@ -100,7 +100,7 @@ def closest(name: object, known: Sequence[str]) -> str:
 
 
 def closest_or(name: object, known: Sequence[str], otherwise: str) -> str:
-    """As `closest`, with a further remedy after it."""
+    """Remedy for an unknown name: the closest known one, as `closest` suggests it, and then a further remedy."""
     near = closest(name, known)
     return f"{near} {otherwise}" if near.endswith("?") else f"{near}; {otherwise}"
 

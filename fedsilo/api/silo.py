@@ -1,4 +1,4 @@
-"""The `Silo` resource: what an institution offers, and its policy.
+"""The `Silo` resource holds what an institution offers, and its policy.
 
 It lives in the institution's own namespace, and the guard reads it from the institution's own cluster only.
 """

@@ -1,4 +1,4 @@
-"""A Silo template: many silos of one description, each with a part of its own, for research on one machine.
+"""A Silo template stands for many silos of one description, each with a part of its own, for research on one machine.
 
 It is a document of a file and no resource of a cluster: it stands for the Silos that are written out here.
 """

@@ -96,7 +96,7 @@ class SiloStatusEntry(Fields):
 
 
 class FederatedJobStatus(Fields):
-    """What was observed; operator and aggregator each own their fields."""
+    """The observed state of a job, of which operator and aggregator each own their fields."""
 
     observed_generation: Integer | None = Field(
         default=None, description="Generation that the operator acted on."

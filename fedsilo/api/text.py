@@ -1,4 +1,4 @@
-"""Text for people: how a sentence names many things, counts and sizes."""
+"""Text for people, such as how a sentence names many things, counts and sizes."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class LabelsConfig(Config):
 
 
 class DirichletConfig(Config):
-    """`Dir(beta)` of NIID-Bench: every class is divided over the silos by one Dirichlet draw."""
+    """The partition `Dir(beta)` of NIID-Bench divides every class over the silos by one Dirichlet draw."""
 
     beta: Positive = Field(
         description="the Dirichlet concentration, above 0; smaller values skew labels more"
@@ -128,7 +128,9 @@ class DirichletConfig(Config):
 
 
 class CreffPartitionConfig(Config):
-    """CReFF: long tail, Dirichlet over auxiliary workers, even recut; each stage can be left out."""
+    """Settings of CReFF's partition: long tail, Dirichlet over auxiliary workers, even recut; each stage can be left
+    out.
+    """
 
     imbalance: Number = Field(
         100.0, ge=1, description="largest class over smallest class (the imbalance factor), at least 1"
@@ -159,7 +161,7 @@ class MapPartitionConfig(Config):
 
 
 class FedbrPartitionConfig(Config):
-    """FedBR: equal sizes; each silo draws its classes from one Dirichlet vector."""
+    """Settings of FedBR's partition: equal sizes; each silo draws its classes from one Dirichlet vector."""
 
     total_concentration: Positive = Field(
         0.1, description="the sum of the Dirichlet parameters over all classes, above 0"

@@ -38,7 +38,7 @@ MAX_SEARCHED = 10_000
 
 @dataclass(frozen=True)
 class SchemaFault:
-    """One difference.
+    """One difference between a schema and the one that it is compared with, and its remedy.
 
     :param place: what differs, such as `class 'plane'`.
     """
@@ -242,7 +242,7 @@ def _of_column(
 
 
 def _most_common(schemata: Iterable[Schema]) -> Schema:
-    """Of each part the one that most of the schemata have that know it; of equally many the first."""
+    """Schema that most schemata agree on, each part by a vote of those that know it; of a tie, the first wins."""
     known = list(schemata)
 
     def most(part: Callable[[Schema], T | None]) -> T | None:

@@ -1,4 +1,4 @@
-"""Image folders: one folder per class, one file per image."""
+"""Image folders have one folder per class and one file per image."""
 
 from __future__ import annotations
 
@@ -135,11 +135,11 @@ class ImageFiles:
 
     @property
     def dtype(self) -> np.dtype:
-        """Of the pixels."""
+        """Element type of the pixels: uint8 for 8 bits, float32 for more."""
         return np.dtype(np.uint8 if self.config.bits == 8 else np.float32)
 
     def read(self, items: np.ndarray) -> np.ndarray:
-        """See `FeatureSource`."""
+        """Pixels of these image files, decoded in this order, shape (len(items), C, H, W)."""
         pixels = np.empty((len(items), *self.input_shape), self.dtype)
         for position, item in enumerate(items.tolist()):
             pixels[position] = _decode(self.files[item], self.root, self.config, self.input_shape)

@@ -57,7 +57,7 @@ def load(
     task: LearningTaskSpec | None = None,
     labelled: bool = True,
 ) -> Arrays:
-    """A silo's samples: the whole dataset, or the part that its partition assigns.
+    """Load a silo's samples: the whole dataset, or the part that its partition assigns.
 
     :param dataset: what the silo offers
     :param data: what the job expects: number of classes and shape of an item
@@ -117,7 +117,6 @@ def load_whole(
 
 
 def _with_persons(found: Arrays, raw: Loaded) -> Arrays:
-    """The same with whose each example is, where the data say."""
     return found if raw.persons is None else replace(found, persons=checked_persons(raw.persons, len(found)))
 
 

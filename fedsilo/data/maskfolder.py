@@ -1,4 +1,4 @@
-"""Mask folders: an image in `images`, and in `masks`, under the same name, the class of each of its pixels."""
+"""Mask folders hold an image in `images`, and in `masks`, under the same name, the class of each of its pixels."""
 
 from __future__ import annotations
 

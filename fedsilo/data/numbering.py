@@ -35,7 +35,7 @@ class SchemaMismatch(DataInvalid):
         self.schema = schema
 
     def within(self, dataset: str) -> SchemaMismatch:
-        """The same, with the name of the dataset in front."""
+        """This mismatch with the name of the dataset in front of its message."""
         named = SchemaMismatch(self.schema, ())
         named.args = (f"dataset {dataset!r}: {self}",)
         return named

@@ -1,4 +1,4 @@
-"""The loader `python:module:function`: the institution's own code, which may raise or return anything."""
+"""The loader `python:module:function` calls the institution's own code, which may raise or return anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schemata: the names and types of data, and nothing of the data themselves.
+"""Schemata hold the names and types of data, and nothing of the data themselves.
 
 A loader yields the schema of what it has read. A silo announces it before round 1, and the aggregator compares those
 of all silos and of its own test set (`fedsilo.data.comparison`).
@@ -104,7 +104,7 @@ class Schema:
         return found
 
     def to_json(self) -> bytes:
-        """Canonical JSON.
+        """Encoding of the schema as canonical JSON.
 
         :raises DataInvalid: when that is more than `MAX_SCHEMA_BYTES`.
         """

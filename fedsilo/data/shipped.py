@@ -30,7 +30,8 @@ _HOLDING: Final = ((0, 2, 4, 6, 8), (2, 3, 5, 7), (5, 6, 7, 8, 9), (0, 6, 8, 9))
 
 
 def diabetes(split: Split = "train") -> tuple[np.ndarray, np.ndarray]:
-    """Regression: ten measurements of each of 442 patients, standardised, and the disease's progression in a year.
+    """Shipped data for regression: ten measurements of each of 442 patients, standardised, and the disease's
+    progression in a year.
 
     Efron, Hastie, Johnstone, Tibshirani, "Least Angle Regression", Annals of Statistics 2004. The target is divided by
     100.
@@ -43,7 +44,7 @@ def diabetes(split: Split = "train") -> tuple[np.ndarray, np.ndarray]:
 
 
 def digit_attributes(split: Split = "train") -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-    """Multi-label: the 1,797 digits of 8 x 8 pixels, and which of `DIGIT_ATTRIBUTES` hold."""
+    """Data for multi-label classification: the 1,797 digits of 8 x 8 pixels, and which of `DIGIT_ATTRIBUTES` hold."""
     images, digits = _digits()
     held = np.stack([np.isin(digits, holding) for holding in _HOLDING], axis=1)
     chosen = _part(len(digits), split)
@@ -51,7 +52,8 @@ def digit_attributes(split: Split = "train") -> tuple[np.ndarray, np.ndarray, tu
 
 
 def digit_masks(split: Split = "train") -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-    """Segmentation: the digits with noise, and for each pixel whether it is of the digit's stroke (1) or of paper (0).
+    """Shipped data for segmentation: digits with noise, and for each pixel whether it is of the digit's stroke (1) or
+    of paper (0).
 
     The noise is the same in every silo and every run.
     """
@@ -63,7 +65,8 @@ def digit_masks(split: Split = "train") -> tuple[np.ndarray, np.ndarray, tuple[s
 
 
 def descriptions(length: int, split: Split = "train") -> tuple[np.ndarray, np.ndarray]:
-    """Language: passages of the texts in which scikit-learn describes its data, one byte a token (vocabulary 256).
+    """Data for language models: passages of the texts in which scikit-learn describes its data, one byte a token
+    (vocabulary 256).
 
     :param length: tokens of a passage; for the next token one more than `spec.data.inputShape`.
     :returns: passages (n, length), and of which of `DESCRIPTIONS` each is.

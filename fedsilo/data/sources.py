@@ -36,7 +36,7 @@ class FeatureSource(Protocol):
 
     @property
     def dtype(self) -> np.dtype:
-        """As stored."""
+        """Element type of the features as stored."""
 
     def read(self, items: np.ndarray) -> np.ndarray:
         """The features of these items, in this order; called from several threads at once.
@@ -73,17 +73,17 @@ class LazyFeatures:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(N, *input_shape)."""
+        """Shape of all features, (N, *input_shape)."""
         return (len(self), *self.input_shape)
 
     @property
     def ndim(self) -> int:
-        """Number of dimensions."""
+        """Number of dimensions of the features, with that of the items."""
         return 1 + len(self.input_shape)
 
     @property
     def dtype(self) -> np.dtype:
-        """Of what is read: bytes stay what they are, other numbers become float32."""
+        """Element type of the features that are read: bytes stay what they are, other numbers become float32."""
         return np.dtype(np.uint8 if self.source.dtype == np.uint8 else np.float32)
 
     @property
@@ -180,7 +180,7 @@ class StoredRows:
     dtype: np.dtype
 
     def read(self, items: np.ndarray) -> np.ndarray:
-        """See `FeatureSource`."""
+        """Rows of these items, read from the open file in this order."""
         rows = np.empty((len(items), *self.shape[1:]), self.dtype)
         width = rows.itemsize * int(np.prod(self.shape[1:], dtype=np.int64))
         memory, descriptor = rows.reshape(-1).view(np.uint8).data, self.file.number

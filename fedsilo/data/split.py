@@ -30,7 +30,7 @@ def split_validation(labels: np.ndarray, fraction: float, seed: int) -> tuple[np
 
 
 def split_persons(persons: np.ndarray, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """The same for data of persons, all of whose samples are in one of the two parts.
+    """Split the samples of persons for training and validation, with all samples of a person in one of the two parts.
 
     Each person goes to validation with probability `fraction`, by a hash of seed and name: whoever else is there
     changes nothing about it, as differential privacy of persons needs.

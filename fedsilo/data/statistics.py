@@ -33,13 +33,13 @@ class FeatureStatistics:
 
     @classmethod
     def none(cls, features: int) -> FeatureStatistics:
-        """Of no value at all."""
+        """Statistics of no value at all, with counts of 0."""
         counts, sums = np.zeros(features, np.int64), np.zeros(features)
         return cls(counts, counts, sums, sums)
 
     @classmethod
     def of(cls, values: np.ndarray) -> FeatureStatistics:
-        """Of a table or of images, in double precision.
+        """Statistics of each feature of a table or of images, in double precision.
 
         :param values: (n, F, ...); the features, or channels, are the second axis.
         """
@@ -56,7 +56,7 @@ class FeatureStatistics:
         return cls(count, (~there).sum(axis=1), origin + shift, (deviations**2).sum(axis=1))
 
     def merge(self, other: FeatureStatistics) -> FeatureStatistics:
-        """Of both parts together."""
+        """Statistics of both parts together, as if their values had been pooled."""
         count = self.count + other.count
         some = np.maximum(count, 1)
         step = np.where((self.count > 0) & (other.count > 0), other.mean - self.mean, 0.0)
@@ -71,13 +71,13 @@ class FeatureStatistics:
 
     @property
     def scale(self) -> np.ndarray:
-        """Standard deviation, (F,); 1 for a constant feature, which thereby stays as it is."""
+        """Standard deviation of each feature, (F,); 1 for a constant feature, which thereby stays as it is."""
         deviation = np.sqrt(self.variance)
         return np.where(deviation > 0, deviation, 1.0)
 
 
 def merged(parts: Iterable[FeatureStatistics], features: int) -> FeatureStatistics:
-    """Of all parts together, added in their order; of none, of no value."""
+    """Statistics of all parts together, added in their order; without a part, those of no value."""
     return reduce(FeatureStatistics.merge, parts, FeatureStatistics.none(features))
 
 

@@ -55,7 +55,7 @@ class NumberColumn:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Its name."""
+        """Name of the column's one feature, which is that of the column."""
         return (self.column,)
 
     @property

@@ -16,7 +16,7 @@ NULL = "null"
 
 
 class TableConfig(Config):
-    """Tables in files: columns that become features, and the column to predict."""
+    """Settings of tables in files: columns that become features, and the column to predict."""
 
     path: Name | Names = Field(
         description="a file, a folder whose files are read in order of name, or a list of both"
@@ -64,7 +64,7 @@ class TableConfig(Config):
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The target's columns."""
+        """Names of the columns to predict."""
         return (self.target,) if isinstance(self.target, str) else self.target
 
 

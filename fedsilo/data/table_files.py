@@ -42,7 +42,7 @@ Opened = tuple[list[str], Generator[pyarrow.RecordBatch, None, None]]
 
 
 def open_csv(stream: IO[bytes], file: Path, config: CsvConfig) -> Opened:
-    """A text file; every value is text, missing ones are null.
+    """Open a CSV file as batches of rows; every value is text, missing ones are null.
 
     Batches that are not read to their end have to be closed.
 
@@ -101,7 +101,7 @@ class _TextReader:
         reading: pyarrow.csv.ReadOptions,
         converting: pyarrow.csv.ConvertOptions | None = None,
     ) -> pyarrow.csv.CSVStreamingReader:
-        """The reader, once.
+        """Open Arrow's streaming reader of the text, once.
 
         :param refuse: called with each row that has another number of values
         """

@@ -34,9 +34,10 @@ def require_decodable(
 
 
 def require_decodable_update(contract: Contract, path: Path) -> None:
-    """The same of the file of an update that keeps the contract.
+    """Return if what an update's file encodes, or a transform has sent, gives finite numbers; the file keeps the
+    contract.
 
-    :raises Problem: likewise.
+    :raises Problem: `not-finite` or `malformed`, naming the block.
     """
     if contract.encoded or contract.decodable is not None:
         with open_update(path) as update:

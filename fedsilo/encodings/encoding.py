@@ -39,7 +39,7 @@ class Encoding(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """As `spec.communication` says it."""
+        """Name of the encoding as `spec.communication` says it."""
 
     @property
     def sparse(self) -> bool:
@@ -81,7 +81,7 @@ def part(tensor: TensorSpec, what: str, shape: tuple[int, ...], dtype: str) -> T
 
 
 def held(parts: Parts) -> SentParts:
-    """Parts in memory."""
+    """Parts that are held in memory, as they would be read if they had been sent."""
     return SentParts(
         lambda part, first, count: parts[part].reshape(-1)[first : first + count],
         tuple(part.size for part in parts),

@@ -14,7 +14,7 @@ from fedsilo.wire.tensors import TensorSpec
 
 @dataclass(frozen=True)
 class Float32(Encoding):
-    """The tensor itself."""
+    """The tensor itself, each number in 32 bits."""
 
     name: ClassVar[str] = "float32"
 

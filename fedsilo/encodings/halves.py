@@ -17,7 +17,7 @@ _QUIET_NAN = np.uint16(0x7FC0)
 
 @dataclass(frozen=True)
 class Float16(Encoding):
-    """11 significant bits. Magnitudes from 65520 on are infinity, which is refused."""
+    """Half precision with 11 significant bits. Magnitudes from 65520 on are infinity, which is refused."""
 
     name: ClassVar[str] = "float16"
 
@@ -60,7 +60,7 @@ class BFloat16(Encoding):
 
     @override
     def encode(self, values: np.ndarray) -> tuple[np.ndarray, ...]:
-        """By integers: half of the lower part is added, less one where the upper part is even, and the rest cut off."""
+        """Round by integers, adding half of the lower part, less one where the upper is even; the rest is cut off."""
         numbers = np.array(values, np.float32)
         bits = numbers.reshape(-1).view(np.uint32)
         odd = (bits >> np.uint32(16)) & np.uint32(1)
@@ -73,7 +73,7 @@ class BFloat16(Encoding):
 
     @override
     def decode(self, parts: Parts, shape: tuple[int, ...]) -> np.ndarray:
-        """Exact: the lower half is 0."""
+        """Decode exactly, since the lower half of each float32 is 0."""
         bits = parts[0].reshape(-1).astype(np.uint32) << np.uint32(16)
         return bits.view(np.float32).reshape(shape)
 

@@ -28,7 +28,7 @@ _LARGEST_SCALE = np.float32(2.0**121)
 
 @dataclass(frozen=True)
 class Int8(Encoding):
-    """Parts: `<name>.scales`, float32, one for each block, and the numbers q.
+    """One byte a number, in the parts `<name>.scales`, float32, one for each block, and the numbers q.
 
     :param block: numbers of a block; the last may be shorter.
     """

@@ -24,7 +24,8 @@ _INDICES = 1 << 32
 
 @dataclass(frozen=True)
 class TopK(Encoding):
-    """Parts: `<name>.indices`, uint32 and ascending, and the k numbers; of equal magnitudes the first ones.
+    """The k numbers of largest magnitude, as parts `<name>.indices`, uint32 and ascending, and the numbers; of equal
+    magnitudes the first ones.
 
     :param fraction: of the n numbers that is kept, k = ceil(fraction n), with the decimal that is written.
     """
@@ -35,7 +36,7 @@ class TopK(Encoding):
 
     @override
     def parts(self, tensor: TensorSpec) -> tuple[TensorSpec, ...]:
-        """Indices and numbers.
+        """Specs of the indices and the numbers that are kept.
 
         :raises Problem: `too-long` for a tensor whose last number has no index of 32 bits.
         """

@@ -31,7 +31,8 @@ _MAGIC = b"\x28\xb5\x2f\xfd"
 
 @dataclass(frozen=True)
 class Zstd(Encoding):
-    """Parts: `<name>.frames`, uint32, the length of each frame, and the frames of all inner parts, one after another.
+    """Another encoding's parts, compressed: `<name>.frames`, uint32, the length of each frame, and the frames of all
+    inner parts, one after another.
 
     The last part is at most as long as the inner parts are together.
     """

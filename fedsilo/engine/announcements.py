@@ -75,7 +75,7 @@ class Announcements:
         self._findings = None
 
     def report(self, silo: str, schema: Schema | None, findings: tuple[AnnouncedFinding, ...]) -> None:
-        """The same with what it says of its data; a silo whose data cannot be read has no schema."""
+        """Take a silo's schema and what it says of its data; a silo whose data cannot be read has no schema."""
         if schema is not None:
             self._schemata.announce(silo, schema)
         self._check.report(silo, findings)

@@ -101,7 +101,9 @@ def figures(line: Record) -> dict[str, float]:
 def _event(
     seconds: float, step: int = 0, values: Mapping[str, float] | None = None, version: bytes = b""
 ) -> bytes:
-    """`Event`: wall_time = 1 (double), step = 2 (int64), file_version = 3 (string), summary = 5 (message)."""
+    """Encode TensorBoard's message `Event`: wall_time = 1 (double), step = 2 (int64), file_version = 3 (string),
+    summary = 5 (message).
+    """
     content = b"\x09" + struct.pack("<d", seconds) + b"\x10" + _varint(step)
     if version:
         return content + _bytes(3, version)

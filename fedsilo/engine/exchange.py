@@ -1,4 +1,4 @@
-"""One open exchange: the tasks that the silos were given, and what has come back so far."""
+"""One open exchange, with the tasks that the silos were given, and what has come back so far."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ class OpenExchange:
             )
 
     def wait(self, seconds: float) -> None:
-        """Add serving time; whole seconds are stored, so that down time does not count.
+        """Add serving time in seconds; whole ones are stored, so that down time does not count.
 
         They are stored before they count: no silo is refused for a time that a crash takes back.
         """

@@ -103,7 +103,7 @@ class MlflowRun:
                 self._sent = line["round"]
 
     def finish(self, succeeded: bool) -> None:
-        """End the run; where there is a model, with the model's files, and register it if the job asks for that."""
+        """End the MLflow run; where there is a model, add its files, and register it if the job asks for that."""
         client = self._opened()
         if succeeded:
             for name in ARTEFACTS:

@@ -1,4 +1,4 @@
-"""`MODEL_CARD.md`: what a job's model is, for people and for whoever publishes it.
+"""`MODEL_CARD.md` says what a job's model is, for people and for whoever publishes it.
 
 It has the form of Hugging Face's model cards: metadata in YAML, then Markdown (M. Mitchell et al. Model Cards for Model
 Reporting. FAccT 2019). Everything in it follows from the job, `model.json`, the history and the names of the data that
@@ -65,7 +65,7 @@ class CardSources:
 
     @property
     def spec(self) -> FederatedJobSpec:
-        """The job's specification."""
+        """Specification of the job whose model the card describes."""
         return self.method.spec
 
     @property
@@ -106,7 +106,7 @@ def write_model_card(
 
 
 def model_card(sources: CardSources) -> str:
-    """The card's text."""
+    """Text of the model card, metadata in YAML and then Markdown."""
     parts = [_summary(sources), data_section(sources.spec, sources.schemata, _samples(sources))]
     if sources.method.models.scored:
         parts += [_metrics(sources), _classes(sources)]

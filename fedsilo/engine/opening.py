@@ -1,4 +1,4 @@
-"""Opening an exchange: each silo's task, sealed, its blobs, and the directory of what comes back."""
+"""Opening of an exchange: each silo's task, sealed, its blobs, and the directory of what comes back."""
 
 from __future__ import annotations
 

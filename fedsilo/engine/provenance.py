@@ -1,4 +1,4 @@
-"""Provenance: the chain from what was signed to the bytes of the model.
+"""Provenance is the chain from what was signed to the bytes of the model.
 
 One line of JSON for the job, one for each exchange, one for the model. Each names the SHA-256 of the one before, so
 that the last, which the job's key seals, stands for all of them. A line holds what a verifier needs offline: the sealed
@@ -77,7 +77,7 @@ class RecordedUpdate(_Fields):
 
 
 class JobLine(_Fields):
-    """The first line: what was to be done, whose keys count, and what the job began with.
+    """First line of the chain: what was to be done, whose keys count, and what the job began with.
 
     :param spec: the frozen specification, whose digest every task binds.
     :param silos: in the job's order, in which updates are folded.
@@ -95,7 +95,7 @@ class JobLine(_Fields):
 
 
 class ExchangeLine(_Fields):
-    """A completed exchange.
+    """Line of the chain for a completed exchange, with its tasks and accepted updates.
 
     :param tasks: silo -> its sealed task in base64, whether it answered or not.
     :param updates: silo -> its update, where one was accepted.
@@ -111,7 +111,7 @@ class ExchangeLine(_Fields):
 
 
 class ModelLine(_Fields):
-    """The last line: the files that were released.
+    """Last line of the chain, with the digests of the files that were released.
 
     :param model: SHA-256 of `model.safetensors`.
     :param description: SHA-256 of `model.json`.
@@ -133,7 +133,7 @@ def job_line(
     silo_keys: Mapping[str, VerifyKey],
     state: State,
 ) -> JobLine:
-    """The chain's beginning."""
+    """First line of a job's chain, from its frozen specification, its keys and its first state."""
     return JobLine(
         name=identity.name,
         uid=identity.uid,
@@ -151,7 +151,7 @@ def exchange_line(
     updates: Mapping[str, bytes],
     state: State,
 ) -> ExchangeLine:
-    """A completed exchange.
+    """Line of the chain for a completed exchange, bound to the line before it.
 
     :param tasks: silo -> its sealed task.
     :param updates: silo -> header and signature of its accepted update.

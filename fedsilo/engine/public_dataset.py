@@ -33,12 +33,12 @@ class PublicDataset:
 
     @classmethod
     def of(cls, method: Method, root: Path) -> Self | None:
-        """That of a job; None where its method reads none."""
+        """The public dataset of a job; None where its method reads none."""
         return None if method.public_data is None else cls(method, root)
 
     @cached_property
     def examples(self) -> Examples:
-        """Its examples; labels that are not read are zeros.
+        """Examples of the public dataset; labels that are not read are zeros.
 
         :raises DataInvalid: they cannot be read, or do not fit the job.
         """

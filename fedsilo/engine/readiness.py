@@ -53,7 +53,7 @@ class ReadinessCheck:
             self._write(self._findings | {silo: findings}, self._begun)
 
     def begin(self) -> None:
-        """Let silos train: whatever comes later is told, and ends nothing."""
+        """Let silos begin to train; whatever they find later is told, and ends nothing."""
         self._write(self._findings, begun=True)
 
     def forget(self) -> None:

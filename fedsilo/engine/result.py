@@ -56,7 +56,7 @@ def write_result(
 def write_checkpoint(
     directory: Path, released: Released, spec: FederatedJobSpec, identity: JobIdentity
 ) -> None:
-    """Write the model of the history's last round, likewise."""
+    """Write the model of the history's last round as a checkpoint; doing it again gives the same bytes."""
     folder = directory / CHECKPOINTS
     make_own_directory(folder)
     _write(folder / f"round-{released.round:05d}.safetensors", released, spec, identity)

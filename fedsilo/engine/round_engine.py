@@ -1,4 +1,4 @@
-"""The round engine: a job as a state machine over a directory.
+"""The round engine runs a job as a state machine over a directory.
 
 It knows no HTTP and no clock of its own. Its caller lets it `accept` checked updates, `fail` silos that cannot
 answer, `wait` while serving time goes by, and `settle` when a round has come to an end. Kill it at any instant:
@@ -85,7 +85,7 @@ class RoundEngine:
 
     @property
     def current(self) -> OpenExchange | None:
-        """The open exchange; None once there is a model, and while the next one cannot be opened."""
+        """The exchange that is open; None once there is a model, and while the next one cannot be opened."""
         return self._current
 
     @property
@@ -140,7 +140,7 @@ class RoundEngine:
         return self._store.history()
 
     def task(self, silo: str) -> SealedTask | None:
-        """The silo's task; None while there is none for it."""
+        """The silo's sealed task; None while there is none for it."""
         if self.ended:
             return self._sealer.seal_finish(silo, self.rounds, self.result is not None)
         current = self._current
@@ -171,7 +171,8 @@ class RoundEngine:
     def expected(self, task: str, sender: str) -> Expected:
         """What an update for this task must be.
 
-        :raises Problem: `job-finished`, `round-closed`, `unknown-task` or `wrong-sender`; likewise below.
+        :raises Problem: `job-finished`, `round-closed`, `unknown-task` or `wrong-sender`,
+            as do `partial_path`, `accept` and `fail`.
         """
         return self._exchange_of(task).expected(task, sender)
 
@@ -206,7 +207,7 @@ class RoundEngine:
     def report_readiness(
         self, silo: str, schema: Schema | None, findings: tuple[AnnouncedFinding, ...]
     ) -> None:
-        """The same with what a silo says of its data, where the job asks for that."""
+        """Take a silo's schema with what it says of its data, where the job asks for that."""
         self._announcements.report(silo, schema, findings)
 
     def schemata_agree(self, heard: Collection[str], waited: float) -> bool:
@@ -219,7 +220,8 @@ class RoundEngine:
         return self._announcements.agree(self._moment(heard, waited))
 
     def is_ready(self, heard: Collection[str], waited: float) -> bool:
-        """The same for a silo that has said how its data are.
+        """Whether a silo that has said how its data are may begin; False while others are waited for. Arguments and
+        errors are those of `schemata_agree`.
 
         :raises Problem: also `not-ready`, when the job has failed of what the silos' data are like.
         """

@@ -116,7 +116,7 @@ class StatusSource:
         self._curve: tuple[CurvePoint, ...] = ()
 
     def status(self, message: str) -> EngineStatus:
-        """The present state.
+        """Present state of the job, its rounds and its silos.
 
         :param message: a note for people, beside it.
         """

@@ -30,7 +30,7 @@ class StatusFile:
     last: EngineStatus | None = None
 
     def publish(self, status: EngineStatus) -> None:
-        """Write the status; a full disk is no reason to stop."""
+        """Write the status to the file; a full disk is no reason to stop."""
         if status != self.last:
             write = write_json if status.phase in ENDS else write_json_visibly
             try:

@@ -1,4 +1,4 @@
-"""The aggregator's directory: the last complete state, the open round, and nothing half-written.
+"""The aggregator's directory holds the last complete state, the open round, and nothing half-written.
 
     job.json                 whose directory this is
     state.json               exchanges completed, the method's state, the record of the round so far

@@ -65,7 +65,7 @@ class Tracking:
         self._thread = threading.Thread(target=self._work, name="tracking", daemon=True)
 
     def start(self) -> None:
-        """Begin to send."""
+        """Begin to send rounds and result to the run."""
         self._thread.start()
 
     def publish(self, status: EngineStatus) -> None:

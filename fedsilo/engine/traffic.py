@@ -49,7 +49,8 @@ class TrafficEstimate:
     """Bytes of a job's tensors.
 
     :param phases: in order of their first round.
-    :param up: bytes of the whole job for a silo that takes part in every round; likewise `down`.
+    :param up: bytes that a silo which takes part in every round sends in the whole job.
+    :param down: bytes that it receives.
     """
 
     signature: ModelSignature
@@ -112,7 +113,7 @@ class _SyntheticRounds:
         self._fetched: dict[str, Mapping[str, set[str]]] = {}
 
     def run(self, exchange: Exchange, traffic: PhaseTraffic) -> None:
-        """One exchange: note its bytes, and fold synthetic updates."""
+        """Run one exchange with synthetic updates, note its bytes, and fold the updates."""
         assigned = self._workflow.assign(self._state, exchange, self._silos)
         broadcast = replace(assigned, state=self._workflow.stored(assigned.state, self._blobs))
         assignments = broadcast.tasks

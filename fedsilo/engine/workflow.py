@@ -89,7 +89,7 @@ class Workflow:
 
     @property
     def spec(self) -> FederatedJobSpec:
-        """The job's specification."""
+        """Specification of the job whose exchanges these are."""
         return self._context.spec
 
     @property
@@ -199,7 +199,7 @@ class Workflow:
         return self.model.last(state, history, number) if number % every == 0 else None
 
     def is_over(self, position: int, history: Sequence[Record]) -> bool:
-        """Whether nothing follows: all exchanges are complete, or those that follow are not needed any more."""
+        """Whether the job is over: all exchanges are complete, or those that follow are not needed any more."""
         return position == len(self.exchanges) or any(side.is_over(history) for side in self._sides.values())
 
     def is_last_of_round(self, position: int) -> bool:

@@ -77,7 +77,7 @@ class RoundStatus:
     :param number: the round's own.
     :param rounds: of the whole job, where that is known.
     :param step: phase of the method.
-    :param since: RFC 3339 time; likewise `until`, the deadline.
+    :param since: RFC 3339 time, as is `until`, the deadline.
     :param awaited: names of silos that may still answer; none while the aggregator folds or scores.
     :param failed: names of silos that cannot.
     :param answered: silos that have.

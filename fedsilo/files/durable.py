@@ -62,7 +62,7 @@ def is_disk_full(error: BaseException) -> bool:
 
 
 def write_durably(path: Path, content: bytes) -> None:
-    """Replace a file: new content, flushed to the disk, then renamed into place."""
+    """Replace a file durably: new content, flushed to the disk, then renamed into place."""
     with temporary_file(path.parent) as (file, temporary):
         file.write(content)
         publish(file, temporary, path)
@@ -280,7 +280,7 @@ def link(path: Path, target: Path) -> None:
 
 
 def unlink(path: Path, missing_ok: bool = False) -> None:
-    """Remove a file; after a power cut before `sync_directory`, it may be there again."""
+    """Remove a file from its directory; after a power cut before `sync_directory`, it may be there again."""
     if not missing_ok or os.path.lexists(path):
         _perform("unlink", path, lambda: path.unlink(missing_ok))
 

@@ -52,9 +52,9 @@ def write_json(path: Path, document: Any) -> None:
 
 
 def write_json_visibly(path: Path, document: Any) -> None:
-    """The same for a file that nothing relies on after a power cut.
+    """Replace a JSON file that nothing relies on after a power cut.
 
-    :raises ValueError: likewise.
+    :raises ValueError: for NaN and infinity, which no other reader of JSON takes.
     """
     write_visibly(path, json.dumps(document, sort_keys=True, allow_nan=False).encode())
 

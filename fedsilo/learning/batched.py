@@ -114,7 +114,7 @@ Tree = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class BatchedClient:
-    """One client's part.
+    """One client among several that are trained at once, with its examples and its plan.
 
     :param tree: its initial weights.
     """

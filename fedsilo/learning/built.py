@@ -51,7 +51,7 @@ class BuiltNetwork:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> BuiltNetwork:
-        """What `to_dict` gave."""
+        """Read a network that `to_dict` has written as plain values."""
         signature, parts = ModelSignature.from_dict(document["signature"]), document["parts"]
         names = tuple(tensor.name for tensor in signature.tensors)
         divided = {name: frozenset(found) for name, found in (parts or {}).items()}
@@ -81,7 +81,7 @@ def built_apart(spec: FederatedJobSpec, weights: Path | None = None) -> BuiltNet
     """Build the job's network in a process of its own, which has ended when this returns.
 
     :param weights: as for `built_here`.
-    :raises ManifestInvalid: as for `built_here`, and likewise `MethodError`.
+    :raises ManifestInvalid: as for `built_here`, as is `MethodError`.
     :raises OSError: when the weights cannot be written.
     :raises FedsiloError: when that process was killed.
     """
@@ -109,7 +109,7 @@ def built_apart(spec: FederatedJobSpec, weights: Path | None = None) -> BuiltNet
 
 
 def main() -> None:
-    """Answer one request."""
+    """Build the network of a specification on standard input, and write its description to standard output."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a job's code prints is no answer
     with importing_for_good():

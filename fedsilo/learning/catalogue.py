@@ -1,4 +1,4 @@
-"""The built-in architectures: their names, their configuration and the inputs they take.
+"""Catalogue of built-in architectures: their names, their configuration and the inputs they take.
 
 Torch-free, so that a job's model can be checked where nothing is computed; `fedsilo.learning.networks` builds
 what is listed here.
@@ -46,7 +46,7 @@ class MapConfig(ArchitectureConfig):
 
 
 class MlpConfig(ArchitectureConfig):
-    """Configuration of `mlp`."""
+    """Configuration of the architecture `mlp`."""
 
     hidden: list[Width] = Field(
         [200, 200], min_length=1, max_length=16, description="widths of the hidden layers"
@@ -54,7 +54,7 @@ class MlpConfig(ArchitectureConfig):
 
 
 class LeNetConfig(ArchitectureConfig):
-    """Configuration of `lenet`."""
+    """Configuration of the architecture `lenet`."""
 
     padding: Literal[0, 2] = Field(
         0, description="zero padding of both convolutions; 2 for images below 16x16"
@@ -62,7 +62,7 @@ class LeNetConfig(ArchitectureConfig):
 
 
 class ResNet8Config(ArchitectureConfig):
-    """Configuration of `resnet8`."""
+    """Configuration of the architecture `resnet8`."""
 
     width: int = Field(
         64, ge=1, le=1024, description="channels of the first stage; the next have two and four times"
@@ -70,7 +70,7 @@ class ResNet8Config(ArchitectureConfig):
 
 
 class UNetConfig(BaseModel):
-    """Configuration of `unet`."""
+    """Configuration of the architecture `unet`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -81,7 +81,7 @@ class UNetConfig(BaseModel):
 
 
 class TransformerConfig(BaseModel):
-    """Configuration of `transformer`."""
+    """Configuration of the architecture `transformer`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 

@@ -104,7 +104,7 @@ def only_in_this_process(log: logging.Logger, what: str) -> Iterator[None]:
 
 @contextmanager
 def restored(seed: int, device: torch.device) -> Iterator[None]:
-    """Seeded generators inside; afterwards these and PyTorch's settings are what they were."""
+    """Seed the random generators inside the block; afterwards these and PyTorch's settings are what they were."""
     python, numpy = random.getstate(), np.random.get_state()
     dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
     deterministic, gradients = torch.get_deterministic_debug_mode(), torch.is_grad_enabled()

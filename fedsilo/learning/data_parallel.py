@@ -1,4 +1,4 @@
-"""Data-parallel training: the processes of a silo, one for each of its devices, share every batch.
+"""Data-parallel training, in which the processes of a silo, one for each of its devices, share every batch.
 
 All of them run the same step of the method on the same examples, and each computes the gradient of its share of a
 batch. The sum of these gradients, each counted by its part of the batch, is that of the batch, so every process takes

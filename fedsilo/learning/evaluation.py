@@ -43,7 +43,7 @@ class Evaluation:
 
     @property
     def accuracy(self) -> float:
-        """Correct / samples; the mean over examples where an example has several parts.
+        """Correct answers per sample; the mean over examples where an example has several parts.
 
         :raises MethodError: the learning task has none.
         """

@@ -35,11 +35,11 @@ class StoredFeatures(Protocol):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(n, *input shape)."""
+        """Shape of all features, (n, *input shape)."""
 
     @property
     def dtype(self) -> np.dtype:
-        """uint8 or float32."""
+        """Element type of the features, uint8 or float32."""
 
     def read(self, index: np.ndarray) -> np.ndarray:
         """The features at these places, in their order; called from several threads at once."""
@@ -47,7 +47,8 @@ class StoredFeatures(Protocol):
 
 @dataclass(frozen=True)
 class Examples:
-    """Examples with targets; those, and features that are held in memory, are on the device that computes.
+    """A set of examples with targets; the targets, and features that are held in memory, are on the device that
+    computes.
 
     :param pool: (n, *input shape), uint8 (scaled by 1/255 when a batch is taken), float32 or tokens in int64; or, with
         `rows`, features of which these examples are some.
@@ -136,7 +137,7 @@ class Examples:
 
     @property
     def parts(self) -> np.ndarray:
-        """(n,): which part of its record each example is; those of a person add up to one."""
+        """Part of its record that each example is, (n,); those of a person add up to one."""
         if self.persons is None:
             return np.ones(len(self))
         _, person_of, sizes = np.unique(self.persons, return_inverse=True, return_counts=True)

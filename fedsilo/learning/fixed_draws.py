@@ -28,7 +28,9 @@ class _FixedDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
     @classmethod
     @override
     def _should_skip_dynamo(cls) -> bool:
-        """No: to keep PyTorch's compiler off this class it would import it, which takes seconds; none compiles here."""
+        """Answer False, since PyTorch would import its compiler to keep it off this class, which takes seconds; none
+        compiles here.
+        """
         return False
 
     @override

@@ -51,7 +51,7 @@ class Gradients:
         """Put the gradients of a batch in place of all others; its loss, or this process's part of that.
 
         :param features: of this process's share of the batch.
-        :param labels: likewise.
+        :param labels: of this process's share of the batch.
         :param whole: labels of the batch.
         """
         clear(self._parameters)
@@ -77,7 +77,9 @@ class Gradients:
         return nothing
 
     def step(self, optimizer: Optimizer) -> bool:
-        """One step; False where gradients in float16 overflowed, so that none is taken and the scale is halved."""
+        """Take an optimiser step; False where gradients in float16 overflowed, so that none is taken and the scale
+        halved.
+        """
         if self._scaler is None:
             optimizer.step()
             self.steps += 1

@@ -29,13 +29,13 @@ class MadeOf(Fields):
 
 
 class ConcatenatedConfig(MadeOf):
-    """Configuration of `concatenated`."""
+    """Configuration of the model `concatenated`."""
 
     encoders: Annotated[Integer, Field(ge=1, le=MAX_SILOS)]
 
 
 class GatedConfig(MadeOf):
-    """Configuration of `gated`."""
+    """Configuration of the model `gated`."""
 
     mixes: Literal["logits", "probabilities"]
 

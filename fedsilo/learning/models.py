@@ -1,4 +1,4 @@
-"""A job's network: an encoder and a linear classifier, or any module; its way to and from plain arrays."""
+"""A job's network, which is an encoder and a linear classifier or any module, and its way to and from plain arrays."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from fedsilo.wire.tensors import ModelSignature, TensorSpec, Tree
 
 
 class Model(nn.Module):
-    """classifier(encoder(x)): x (n, *input shape) -> logits (n, classes), or other outputs of that number.
+    """A network classifier(encoder(x)) for x (n, *input shape) -> logits (n, classes), or other outputs of that number.
 
     What methods call the feature is the encoder's output, the input of the last linear layer.
 
@@ -278,7 +278,7 @@ def require_tensors(model: nn.Module, found: Mapping[str, np.ndarray | TensorSpe
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside; afterwards each module is in the mode it had, frozen ones included."""
+    """Put a model into evaluation mode inside; afterwards each module is in the mode it had, frozen ones included."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:

@@ -86,7 +86,7 @@ class Momentum:
                 self._sgd.momenta[index] = torch.tensor(kept[name], device=like.device)
 
     def state(self) -> OptimizerState:
-        """The momenta."""
+        """Momenta of the parameters that have one, by name."""
         named = zip(self._names, self._sgd.momenta, strict=True)
         return OptimizerState({"momentum_buffer": {name: _array(m) for name, m in named if m is not None}})
 

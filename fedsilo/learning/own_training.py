@@ -56,7 +56,7 @@ class ExampleSet(Dataset[tuple[Tensor, Tensor]]):
         return self.__getitems__([place])[0]
 
     def __getitems__(self, places: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
-        """Those of several, read at once; `DataLoader` prefers this."""
+        """Features and targets of several examples, read at once; `DataLoader` prefers this."""
         index = torch.tensor(places, dtype=torch.int64, device=self._examples.labels.device)
         features, targets = self._examples.batch(index)
         return list(zip(features.cpu(), targets.cpu(), strict=True))

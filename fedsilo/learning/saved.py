@@ -53,7 +53,7 @@ def load_model(path: str | Path, allow_imports: Collection[str] = ()) -> nn.Modu
 def open_model(
     tensors: Path, architecture: ModelSpec | None = None, task: LearningTaskSpec | None = None
 ) -> nn.Module:
-    """What `load_model` gives.
+    """Open a trained model from its files, as `load_model` describes it.
 
     :param architecture: of the job, with its learning task, where somebody else than the description names them.
     """

@@ -41,7 +41,7 @@ class SGD:
         self._nesterov = nesterov
 
     def zero_grad(self) -> None:
-        """Drop the gradients."""
+        """Drop the gradients of all parameters."""
         for parameter in self.parameters:
             parameter.grad = None
 
@@ -85,7 +85,7 @@ class SGD:
         return found
 
     def _step_sparse(self, indices: list[int], parameters: list[Tensor], gradients: list[Tensor]) -> None:
-        """The same where some gradients are sparse, as an embedding's may be."""
+        """Take a step where some gradients are sparse, as an embedding's may be."""
         momenta = [self.momenta[index] for index in indices]
         sgd(
             parameters,

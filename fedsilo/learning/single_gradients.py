@@ -199,7 +199,7 @@ def uncompiled() -> AbstractContextManager[Any]:
 
 
 def _dense(parameter: nn.Parameter) -> Tensor:
-    """The parameter's gradient; zeros where it has no part in the loss."""
+    """Gradient of the parameter as a dense tensor; zeros where it has no part in the loss."""
     if parameter.grad is None:
         return torch.zeros_like(parameter)
     return parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad

@@ -1,4 +1,4 @@
-"""Local training: one loop, with hooks where methods differ.
+"""Local training is one loop, with hooks where methods differ.
 
 A method changes the loss (FedProx, MOON, distillation, restricted softmax), the gradient after the backward
 pass (control variates), the parameters that learn, or the number of steps; the rest is the same for all.
@@ -47,7 +47,7 @@ Correction = Callable[[nn.Module], None]
 
 @dataclass(frozen=True)
 class TrainingReport:
-    """What `fit` did.
+    """Outcome of local training by `fit`.
 
     :param steps: optimiser steps taken, less than planned where gradients in float16 overflowed.
     :param loss: mean over the samples of the last pass, as far as it went, each under the weights of its own step.
@@ -80,7 +80,7 @@ def planned_steps(model: nn.Module, examples: Examples, plan: LocalTraining) -> 
 
 
 def learned_from(model: nn.Module, examples: Examples, plan: LocalTraining) -> Tensor:
-    """(n,) bool: which examples the steps of `fit` see, each as often as they please.
+    """Which examples the steps of `fit` see, (n,) bool, each as often as they please.
 
     :raises DataInvalid: too few examples for a single step.
     """

@@ -30,7 +30,7 @@ def clip_factor(tensors: Iterable[tuple[np.ndarray, np.ndarray]], norm: float) -
 
 
 def change(new: np.ndarray, old: np.ndarray) -> np.ndarray:
-    """Their difference, float64."""
+    """Difference of new and old values, in float64."""
     with np.errstate(invalid="ignore", over="ignore"):
         return new.astype(np.float64) - old.astype(np.float64)
 

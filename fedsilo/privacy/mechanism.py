@@ -34,12 +34,12 @@ class Mechanism:
     times: int = 1
 
     def to_dict(self) -> dict[str, Any]:
-        """As documents and the ledger hold it."""
+        """The mechanism as documents and the ledger hold it."""
         return {"noiseMultiplier": self.noise_multiplier, "sampling": self.sampling, "times": self.times}
 
     @classmethod
     def from_dict(cls, document: Any) -> Self:
-        """What `to_dict` wrote.
+        """Read a mechanism that `to_dict` has written.
 
         :raises ValueError: when it is not such a document, or its figures are out of range.
         """

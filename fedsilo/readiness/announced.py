@@ -193,7 +193,7 @@ def _things(subject: str, data: DataSpec) -> int:
 
 
 def _most(subject: str, data: DataSpec) -> int:
-    """The largest count."""
+    """Largest count that a finding of this subject can state."""
     return {EXAMPLES: MAX_COUNT, DATASET: 0}.get(subject, _things(subject, data))
 
 

@@ -24,11 +24,11 @@ SPREAD = 1000.0
 
 @dataclass(frozen=True)
 class SiloData:
-    """One silo's data for a job.
+    """One silo's data for a job, and the minima that job and silo ask of them.
 
     :param train: places of the examples that it trains on.
     :param validation: of those that it sets aside.
-    :param min_samples_per_class: of job and silo together; likewise `min_values_per_feature`.
+    :param min_samples_per_class: of job and silo together, as is `min_values_per_feature`.
     :param tells_counts: whether the silo's policy permits counts of its classes.
     """
 

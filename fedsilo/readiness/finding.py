@@ -48,7 +48,7 @@ CODES: Final = {
 
 @dataclass(frozen=True)
 class ReadinessFinding:
-    """One finding.
+    """One finding about the data of a job's silos, in words.
 
     :param code: one of `CODES`.
     :param silo: whose data it is about, or `aggregator`, or `all silos`.

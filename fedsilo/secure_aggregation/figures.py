@@ -6,67 +6,68 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
-from fedsilo.secure_aggregation.parts import OverSilos, PlainUpdate, Summed, counts_point, put
+from fedsilo.secure_aggregation.parts import OverSilos, PlainUpdate, Summed, VectorPart, counts_point, put
 from fedsilo.secure_aggregation.plausibility import taken_count
 from fedsilo.secure_aggregation.wide import BOUND, exact, put_wide, taken_wide
 
 
 @dataclass(frozen=True)
-class Samples:
-    """The samples n."""
+class Samples(VectorPart):
+    """The number of samples n, of which the sum gives the total."""
 
     silos: int
     size = 1
 
+    @override
     def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
-        """See `VectorPart`."""
         put(numbers, "samples", counts_point(self.silos), np.array([float(update.samples)]))
 
+    @override
     def take(self, numbers: np.ndarray, summed: Summed) -> None:
-        """See `VectorPart`."""
         summed.samples = int(taken_count(numbers, "samples", counts_point(self.silos), summed.silos))
 
 
 @dataclass(frozen=True)
-class SummedMetric:
-    """A metric m: n, then n m, or zeros where it is not stated or too large for the sum."""
+class SummedMetric(VectorPart):
+    """A metric m as numbers of the vector: n, then n m, or zeros where it is not stated or too large for the sum."""
 
     silos: int
     name: str
     size = 3
 
+    @override
     def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
-        """See `VectorPart`."""
         value = update.metrics.get(self.name)
         if value is not None and abs(added := update.samples * exact(self.name, value)) <= BOUND:
             put(numbers, self.name, counts_point(self.silos), np.array([float(update.samples)]))
             put_wide(numbers[1:], self.silos, self.name, [added])
 
+    @override
     def take(self, numbers: np.ndarray, summed: Summed) -> None:
-        """See `VectorPart`."""
         if count := int(taken_count(numbers, self.name, counts_point(self.silos), summed.silos)):
             (total,) = taken_wide(numbers[1:], self.silos, self.name, summed.silos)
             summed.metrics[self.name] = float(total / count)
 
 
 @dataclass(frozen=True)
-class AlikeMetric:
-    """A metric m in which silos count alike: 1, m and m^2, or zeros, likewise."""
+class AlikeMetric(VectorPart):
+    """A metric m in which silos count alike: 1, m and m^2, or zeros where it is not stated or too large for the sum."""
 
     silos: int
     name: str
     size = 5
 
+    @override
     def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
-        """See `VectorPart`."""
         value = update.metrics.get(self.name)
         if value is not None and (square := exact(self.name, value) ** 2) <= BOUND:
             put(numbers, self.name, counts_point(self.silos), np.ones(1))
             put_wide(numbers[1:], self.silos, self.name, [exact(self.name, value), square])
 
+    @override
     def take(self, numbers: np.ndarray, summed: Summed) -> None:
-        """See `VectorPart`."""
         if count := int(taken_count(numbers, self.name, counts_point(self.silos), summed.silos)):
             totals = taken_wide(numbers[1:], self.silos, self.name, summed.silos)
             mean, square = (total / count for total in totals)

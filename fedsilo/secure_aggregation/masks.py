@@ -1,4 +1,6 @@
-"""Masks: long vectors that follow from short secrets, and secrets that two silos have in common."""
+"""Masks of secure sums, which are long vectors that follow from short secrets, and secrets that two silos have in
+common.
+"""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class SumContext:
 
     @property
     def content(self) -> bytes:
-        """The same for everybody who takes part, and for no other sum."""
+        """Canonical JSON of the context, equal for everybody who takes part, and different for every other sum."""
         members = [[silo, key.to_text()] for silo, key in self.members.items()]
         return canonical_json(
             {"job": self.job, "exchange": self.exchange, "members": members, "threshold": self.threshold}
@@ -115,12 +115,12 @@ class KeyAnnouncement:
         context.members[silo].verify(KEYS, _announced(context, silo, keys), self.signature)
 
     def to_bytes(self) -> bytes:
-        """As it is sent."""
+        """The announcement as it is sent: both public keys, the commitment and the signature."""
         return self.mask_key + self.share_key + self.commitment + self.signature
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
-        """What `to_bytes` gave.
+        """Read an announcement that `to_bytes` has written.
 
         :raises Problem: `malformed` where it has another size.
         """
@@ -145,12 +145,12 @@ class Unmasking:
     seeds: Mapping[str, bytes]
 
     def to_bytes(self, sharers: Iterable[str]) -> bytes:
-        """As it is sent: one share of each silo that shared, in the job's order."""
+        """The unmasking as it is sent: one share of each silo that shared, in the job's order."""
         return b"".join((self.seeds if silo in self.seeds else self.keys)[silo] for silo in sharers)
 
     @classmethod
     def from_bytes(cls, content: bytes, sharers: Sequence[str], survivors: Collection[str]) -> Self:
-        """What `to_bytes` gave.
+        """Read an unmasking that `to_bytes` has written.
 
         :raises Problem: `malformed` where it has another size.
         """

@@ -10,30 +10,32 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
+from typing_extensions import override
 
-from fedsilo.secure_aggregation.parts import PlainUpdate, Summed, count_of
+from fedsilo.secure_aggregation.parts import PlainUpdate, Summed, VectorPart, count_of
 from fedsilo.secure_aggregation.wide import UNIT, exact, put_wide, taken_wide
 from fedsilo.wire import ExpectedBlock
 
 
 @dataclass(frozen=True)
-class FeatureMeans:
+class FeatureMeans(VectorPart):
     """Means m of some features, which a tensor of counts c weighs: c m."""
 
     silos: int
     block: ExpectedBlock
 
     @property
+    @override
     def size(self) -> int:
-        """See `VectorPart`."""
         return 2 * self.block.spec.size
 
+    @override
     def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
-        """See `VectorPart`."""
         put_wide(numbers, self.silos, f"tensor {self.block.name}", _added(self.block, update))
 
+    @override
     def take(self, numbers: np.ndarray, summed: Summed) -> None:
-        """See `VectorPart`; the counts come before."""
+        """Divide the sums by the counts, which an earlier part has taken, and add the means to `summed`."""
         counts = summed.tensors[_count_of(self.block)].reshape(-1).tolist()
         totals = taken_wide(numbers, self.silos, f"tensor {self.block.name}", summed.silos)
         means = [float(total / max(count, 1)) for total, count in zip(totals, counts, strict=True)]
@@ -41,7 +43,7 @@ class FeatureMeans:
 
 
 @dataclass(frozen=True)
-class Deviations:
+class Deviations(VectorPart):
     """Sums of squared deviations s from these means: c m and s + c m^2.
 
     :param means: the block of the means.
@@ -52,18 +54,21 @@ class Deviations:
     means: ExpectedBlock
 
     @property
+    @override
     def size(self) -> int:
-        """See `VectorPart`."""
         return 4 * self.block.spec.size
 
+    @override
     def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
-        """See `VectorPart`."""
         half, name = self.size // 2, f"tensor {self.block.name}"
         put_wide(numbers[:half], self.silos, name, _added(self.means, update))
         put_wide(numbers[half:], self.silos, name, _squares(self.block, self.means, update))
 
+    @override
     def take(self, numbers: np.ndarray, summed: Summed) -> None:
-        """See `VectorPart`; what rounding can account for is no deviation, so that a constant feature has none."""
+        """Add the sums of squared deviations to `summed`; what rounding can account for is no deviation, so that a
+        constant feature has none.
+        """
         half, counts = self.size // 2, summed.tensors[_count_of(self.means)].reshape(-1).tolist()
         added, squared = (
             taken_wide(part, self.silos, f"tensor {self.block.name}", summed.silos)

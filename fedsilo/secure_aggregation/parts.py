@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
+from typing_extensions import override
 
 from fedsilo.errors import Problem
 from fedsilo.secure_aggregation.fixed_point import FixedPoint
@@ -74,7 +75,7 @@ class Summed:
     :ivar tensors: totals, and means by the job's rule; of a class's tensor over the silos that sent it, if any did.
     :ivar quotients: sums of w_k / m_k times each tensor, where a quotient is summed, over the sum of w_k if that is by
         the job's rule.
-    :ivar quotient_weight: the sum of w_k / m_k, likewise.
+    :ivar quotient_weight: the sum of w_k / m_k, over the sum of w_k if that is by the job's rule.
     """
 
     silos: int
@@ -95,7 +96,7 @@ class VectorPart(Protocol):
 
     @property
     def size(self) -> int:
-        """How many."""
+        """How many numbers of the vector the part takes."""
 
     def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
         """Fill them, which are zeros, in from an update.
@@ -111,24 +112,24 @@ class VectorPart(Protocol):
 
 
 @dataclass(frozen=True)
-class Total:
+class Total(VectorPart):
     """A tensor that is added as it is; zeros where it is left out."""
 
     silos: int
     block: ExpectedBlock
 
     @property
+    @override
     def size(self) -> int:
-        """See `VectorPart`."""
         return self.block.spec.size
 
+    @override
     def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
-        """See `VectorPart`."""
         if self.block.name in update.names:
             put_tensor(numbers, self.block, self._point, 1.0, update)
 
+    @override
     def take(self, numbers: np.ndarray, summed: Summed) -> None:
-        """See `VectorPart`."""
         summed.tensors[self.block.name] = taken_tensor(numbers, self.block, self._point, 1.0, summed.silos)
 
     @property
@@ -137,7 +138,7 @@ class Total:
 
 
 @dataclass(frozen=True)
-class Average:
+class Average(VectorPart):
     """A tensor that every silo sends: w x for each element x, where w is n or 1."""
 
     silos: int
@@ -145,16 +146,16 @@ class Average:
     weights: Weights
 
     @property
+    @override
     def size(self) -> int:
-        """See `VectorPart`."""
         return self.block.spec.size
 
+    @override
     def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
-        """See `VectorPart`."""
         put_tensor(numbers, self.block, self._point, update.weight(self.weights), update)
 
+    @override
     def take(self, numbers: np.ndarray, summed: Summed) -> None:
-        """See `VectorPart`."""
         divisor = summed.weight(self.weights)
         summed.tensors[self.block.name] = taken_tensor(
             numbers, self.block, self._point, divisor, summed.silos
@@ -166,8 +167,9 @@ class Average:
 
 
 @dataclass(frozen=True)
-class OfClass:
-    """A class's tensor: c, then c x for each element x, where c is the number that counts its examples, or 1.
+class OfClass(VectorPart):
+    """A class's tensor in the vector: c, then c x for each element x, where c is the number that counts its examples,
+    or 1.
 
     Zeros where the silo has left it out.
     """
@@ -176,12 +178,16 @@ class OfClass:
     block: ExpectedBlock
 
     @property
+    @override
     def size(self) -> int:
-        """See `VectorPart`."""
         return 1 + self.block.spec.size
 
+    @override
     def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
-        """See `VectorPart`; `missing-block` for a tensor without the number that counts its examples."""
+        """Fill in the class's weight c and its weighted tensor from an update.
+
+        :raises Problem: `missing-block` for a tensor without the number that counts its examples, or `out-of-range`.
+        """
         name, counted = self.block.name, count_of(self.block)
         if name not in update.names:
             return
@@ -191,8 +197,8 @@ class OfClass:
         put(numbers, f"tensor {name}: its weight", counts_point(self.silos), np.array([count]))
         put_tensor(numbers[1:], self.block, self._point, count, update)
 
+    @override
     def take(self, numbers: np.ndarray, summed: Summed) -> None:
-        """See `VectorPart`."""
         what, silos = f"tensor {self.block.name}: its weight", summed.silos
         if count := taken_count(numbers, what, counts_point(self.silos), silos):
             summed.tensors[self.block.name] = taken_tensor(numbers[1:], self.block, self._point, count, silos)
@@ -203,7 +209,7 @@ class OfClass:
 
 
 @dataclass(frozen=True)
-class Divided:
+class Divided(VectorPart):
     """The weight w over a metric m, at least 1, and w x / m for each element x of some tensors.
 
     :param own: whether w is 1 whatever the job's rule, so that the sums are not divided by the sum of w.
@@ -216,19 +222,19 @@ class Divided:
     own: bool
 
     @property
+    @override
     def size(self) -> int:
-        """See `VectorPart`."""
         return 1 + sum(block.spec.size for block in self.blocks)
 
+    @override
     def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
-        """See `VectorPart`."""
         part = update.weight(self.weights) / update.metrics[self.metric]
         put(numbers, f"weight over {self.metric}", self._weight, np.array([part]))
         for block, start in self._places():
             put_tensor(numbers[start:], block, tensor_point(self.silos, block, self.weights), part, update)
 
+    @override
     def take(self, numbers: np.ndarray, summed: Summed) -> None:
-        """See `VectorPart`."""
         divisor = 1.0 if self.own else summed.weight(self.weights)
         weight = taken_count(numbers, f"weight over {self.metric}", self._weight, summed.silos)
         summed.quotient_weight = weight / divisor

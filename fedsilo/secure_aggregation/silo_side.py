@@ -37,7 +37,7 @@ SEALED_BYTES = 2 * SHARE_BYTES + 16
 
 @dataclass(frozen=True)
 class SiloSide:
-    """One silo's state; it is to be on the disk before the message that comes with it is sent.
+    """One silo's state in a secure sum, which is to be on the disk before the message that comes with it is sent.
 
     :param mask_key: private key of the masks that it has in common with others.
     :param share_key: private key by which shares are hidden.
@@ -59,13 +59,13 @@ class SiloSide:
         return cls(context, silo, mask_key, share_key, seed, {})
 
     def announcement(self, key: SigningKey) -> KeyAnnouncement:
-        """Round 0: the silo's keys, under its signing key."""
+        """Announce the silo's keys, under its signing key (round 0)."""
         commitment = hashlib.sha256(self.seed).digest()
         keys = public_of(self.mask_key), public_of(self.share_key), commitment
         return KeyAnnouncement.sign(self.context, self.silo, keys, key)
 
     def shares(self, announced: Mapping[str, KeyAnnouncement]) -> tuple[Self, dict[str, bytes]]:
-        """Round 1: for every other silo the shares of this silo's secrets, which only that silo can read.
+        """Share this silo's secrets with every other silo, so that only that silo can read its shares (round 1).
 
         :param announced: of all silos that did.
         :raises Problem: `signature-invalid` or `malformed`.
@@ -103,7 +103,8 @@ class SiloSide:
         vector: np.ndarray,
         sent: bytes,
     ) -> tuple[Self, np.ndarray]:
-        """Round 2: the vector under the masks that it has in common with each silo that shared, and under its own.
+        """Mask the vector with the masks that the silo has in common with each silo that shared, and with its own
+        (round 2).
 
         The masks in common follow from `sent` too, so those of two silos that were sent different things do not cancel:
         an aggregator that sends one silo the model, and others something to which it knows the answer, has a sum of
@@ -113,7 +114,9 @@ class SiloSide:
         :param sealed: of each other silo that shared, what it sealed for this one.
         :param vector: (n,) uint64.
         :param sent: SHA-256 of all that this silo was sent, trees and settings, from which the vector follows.
-        :raises Problem: likewise, and `malformed` for shares that were not sealed for this silo in this sum.
+        :raises Problem: `malformed` for shares that were not sealed for this silo in this sum.
+        :raises QuorumLost: too few silos shared their secrets.
+        :raises PolicyRefused: this silo has answered another list, or with another vector.
         """
         context = self.context
         self._require_told("keys", _digest_of(announced))
@@ -133,12 +136,14 @@ class SiloSide:
     def confirmation(
         self, sharers: Mapping[str, bytes], survivors: list[str], key: SigningKey
     ) -> tuple[Self, bytes]:
-        """Round 3: what this silo was sent, and a signature over that and who survived.
+        """Confirm what this silo was sent, with a signature over that and who survived (round 3).
 
         :param sharers: what `masked` was given as `sealed`. Another silo among them would be one with which this one
             has no mask in common: a list of survivors that consists of such silos would leave its vector bare.
         :param survivors: silos whose masked vectors are there.
-        :raises Problem: `malformed`; others likewise.
+        :raises Problem: `malformed`.
+        :raises QuorumLost: too few survivors.
+        :raises PolicyRefused: this silo has answered another list.
         """
         if not set(survivors) <= {self.silo, *sharers} or self.silo not in survivors:
             raise Problem(
@@ -160,13 +165,15 @@ class SiloSide:
         survivors: list[str],
         confirmed: Mapping[str, bytes],
     ) -> Unmasking:
-        """Round 4: for each silo that shared one kind of share and never the other.
+        """Give one kind of share for each silo that shared, and never the other (round 4).
 
         As many as the threshold must have been sent what this silo was sent: where masks cannot cancel, nobody gives
         shares for the sum.
 
         :param confirmed: survivor -> its confirmation of the same list.
-        :raises Problem: `signature-invalid`; others likewise.
+        :raises Problem: `signature-invalid` or `malformed`.
+        :raises QuorumLost: too few survivors were sent what this silo was sent.
+        :raises PolicyRefused: this silo has answered another list.
         """
         if "sent" not in self.told:
             raise Problem("malformed", "secure aggregation: this silo has sent no vector yet")
@@ -195,7 +202,7 @@ class SiloSide:
         return Unmasking(keys, seeds)
 
     def to_dict(self) -> dict[str, Any]:
-        """As it is kept, beside the context."""
+        """The silo's state as it is kept, beside the context."""
         return {
             "maskKey": self.mask_key,
             "shareKey": self.share_key,
@@ -205,7 +212,7 @@ class SiloSide:
 
     @classmethod
     def from_dict(cls, context: SumContext, silo: str, document: Mapping[str, Any]) -> Self:
-        """What `to_dict` gave."""
+        """Read the silo's state that `to_dict` has written."""
         return cls(
             context, silo, document["maskKey"], document["shareKey"], document["seed"], dict(document["told"])
         )

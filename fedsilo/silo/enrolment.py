@@ -48,7 +48,7 @@ def left_at(silo: Object) -> str | None:
 
 @lru_cache(maxsize=1024)
 def _keys(silo: str, key: str, rotations: str) -> tuple[str, ...]:
-    """Verified once: the gateway asks for every request."""
+    """A silo's key and all that have taken over since, verified once: the gateway asks for every request."""
     return keys_since(silo, key, json.loads(rotations))
 
 

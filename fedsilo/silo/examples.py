@@ -51,7 +51,7 @@ def load_examples(spec: FederatedJobSpec, silo: Silo, root: Path) -> tuple[Examp
 
 
 def read_examples(spec: FederatedJobSpec, silo: Silo, root: Path) -> SiloExamples:
-    """The same with their schema.
+    """Read a silo's examples for a job, with the schema of its data.
 
     :raises SchemaMismatch: with what the silo announces all the same.
     """

@@ -67,7 +67,7 @@ class Sent:
     here: int = 0
 
     def and_then(self, round: int, size: int) -> Sent:
-        """The same after one more update."""
+        """What has left the silo after one more update."""
         return Sent(self.rounds | {round}, self.size + size)
 
 

@@ -80,7 +80,7 @@ class PrivacyLedger:
         What all mechanisms come to together takes a while to compute, in which nobody waits for the ledger.
 
         :raises BudgetExceeded: nothing is on record then, and nothing may leave.
-        :raises PolicyRefused: when a figure of its mechanisms is out of range; likewise.
+        :raises PolicyRefused: when a figure of its mechanisms is out of range; nothing is on record then either.
         :raises AuditBroken: when the ledger was changed, or has lost its end.
         :raises FileDamaged: when something else has the name of its lock.
         :raises OSError: when the disk is full; the ledger is as before then.

@@ -18,7 +18,8 @@ def silo_data(
 ) -> SiloData:
     """A silo's data with the minima of job and policy.
 
-    :param train: places of the examples that it trains on; likewise `validation`.
+    :param train: places of the examples that it trains on.
+    :param validation: places of those that it sets aside.
     """
     limits = ReplyLimits.of(spec, silo)
     return SiloData(

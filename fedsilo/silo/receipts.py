@@ -54,7 +54,7 @@ class DepartureReceipt:
 
     @property
     def blocks(self) -> int:
-        """Number of tensors."""
+        """Number of tensors in the update."""
         return sum(count["blocks"] for count in self.kinds.values())
 
 

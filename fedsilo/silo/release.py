@@ -60,7 +60,7 @@ class TrainerReply(Protocol):
         """A copy of the tensors that nobody else can change."""
 
     def model(self) -> AbstractContextManager[Tensors | None]:
-        """A copy of the model that the task hands out, likewise; None where it hands out none."""
+        """A copy of the model that the task hands out, which nobody else can change; None where it hands out none."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class OwnCopy(Protocol[T_co]):
         """Some of its items, flat."""
 
     def publish(self) -> T_co:
-        """Complete it: it may leave."""
+        """Complete the copy, so that it may leave."""
 
 
 NewCopy = Callable[[Leaving], AbstractContextManager[OwnCopy[T]]]

@@ -50,7 +50,7 @@ class TaskRunner:
         return found if isinstance(found, BatchedStep) else None
 
     def run(self, task: SiloTask, private: State) -> Reply:
-        """Run one task.
+        """Run one task of the job, and return the reply to it.
 
         :param private: what the silo kept from its last acknowledged reply.
         :raises MethodError: when the silo half has no such step or does not return a reply.

@@ -30,7 +30,7 @@ REMEDY = (
 
 
 def draw() -> bytes:
-    """A new secret."""
+    """A new secret of the operating system, `SIZE` bytes."""
     return secrets.token_bytes(SIZE)
 
 

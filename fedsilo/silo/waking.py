@@ -37,7 +37,7 @@ MAX_EVENTS_BYTES = 1 << 16
 
 
 def open_inotify() -> Inotify | None:
-    """The kernel's notification; None where there is none, or too many processes of this user have one."""
+    """Open the kernel's notification; None where there is none, or too many processes of this user have one."""
     libc = ctypes.CDLL(None, use_errno=True)
     init = getattr(libc, "inotify_init1", None)
     descriptor = -1 if init is None else int(init(os.O_NONBLOCK | os.O_CLOEXEC))
@@ -149,7 +149,7 @@ class ChangeWait:
             time.sleep(rest)
 
     async def change(self) -> None:
-        """The same on an event loop."""
+        """Return when it is time to look again, on an event loop."""
         if self._changes.watch(self._directories):
             return
         descriptor, seconds = self._changes.descriptor, self._seconds()

@@ -1,4 +1,4 @@
-"""Classification: every example is of exactly one class."""
+"""The classification task, in which every example is of exactly one class."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Classification(LearningTask):
-    """The default: logits (n, classes), labels (n,), cross-entropy."""
+    """Classification, the default task: logits (n, classes), labels (n,), cross-entropy."""
 
     name = "classification"
     summary = "one class for each example"
@@ -78,7 +78,7 @@ class Classification(LearningTask):
 
 
 def label_scores(logits: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
-    """Of each example whether its class has the largest logit, and the cross-entropy in nats."""
+    """Scores of each example: whether its class has the largest logit, and the cross-entropy in nats."""
     from torch.nn import functional
 
     return {

@@ -58,8 +58,8 @@ class LearningTask(ABC):
 
     :cvar name: of `spec.task.name`; one's own need none.
     :cvar summary: what is learned, a phrase for people.
-    :cvar target: what the target of one example is, likewise.
-    :cvar per_class: what "per class" means, likewise; None where classes have no meaning.
+    :cvar target: what the target of one example is, a phrase for people.
+    :cvar per_class: what "per class" means, a phrase for people; None where classes have no meaning.
     :cvar metrics: default metrics beside the loss, the main one first. Each is a mean over examples, so that the mean
         of the silos' by examples is that of the pooled examples.
     :cvar Config: what `spec.task.config` may hold; annotate `config` with the same class.
@@ -123,7 +123,7 @@ class LearningTask(ABC):
         return features, targets
 
     def strata(self, targets: np.ndarray) -> np.ndarray:
-        """(n,): what partitions by class and stratified splits go by, which is nothing without a single class."""
+        """What partitions by class and stratified splits go by, (n,), which is nothing without a single class."""
         return targets if self.single_label else np.zeros(len(targets), np.int64)
 
     @abstractmethod
@@ -154,7 +154,7 @@ class LearningTask(ABC):
 
     @abstractmethod
     def scores(self, outputs: Tensor, targets: Tensor) -> Mapping[str, Tensor]:
-        """Of each example the unweighted `loss` and each of `metrics`, (n,)."""
+        """Scores of each example: the unweighted `loss` and each of `metrics`, (n,)."""
 
     def predictions(self, outputs: Tensor) -> Tensor:
         """What metrics take beside the targets: probabilities where there are classes, values otherwise."""

@@ -1,4 +1,4 @@
-"""Language: sequences of tokens, of which the next token or the class of the whole is learned."""
+"""The language task has sequences of tokens, of which the next token or the class of the whole is learned."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class LanguageConfig(WeightedConfig):
-    """Settings."""
+    """Settings of the language task."""
 
     vocabulary: int = Field(ge=2, le=1_000_000, description="number of tokens; they are 0 to vocabulary - 1")
     predict: Literal["next-token", "class"] = Field(

@@ -1,4 +1,4 @@
-"""Multi-label classification: every example has some of the labels, or none."""
+"""The multi-label task, in which every example has some of the labels, or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Regression: every example has one or several real numbers."""
+"""The regression task, in which every example has one or several real numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class RegressionConfig(TaskConfig):
-    """Settings."""
+    """Settings of the regression task."""
 
     outputs: int = Field(1, ge=1, le=65536, description="numbers that are predicted for each example")
 

@@ -1,4 +1,4 @@
-"""Semantic segmentation: every pixel (or voxel) of an example is of exactly one class."""
+"""The segmentation task, in which every pixel (or voxel) of an example is of exactly one class."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class SegmentationConfig(WeightedConfig):
-    """Settings."""
+    """Settings of the segmentation task."""
 
     ignore: int | None = Field(
         None, ge=0, le=65535, description="value of a mask where it says nothing, such as 255; none when null"

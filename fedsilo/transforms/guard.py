@@ -81,7 +81,8 @@ class GuardedReply:
 
     :param contract: what may leave of it.
     :param kept: gives a copy of its tensors that nobody else can change.
-    :param model: gives a copy of the model that the task hands out, likewise; raises `PolicyRefused` for none.
+    :param model: gives a copy, which nobody else can change, of the model that the task hands out;
+        raises `PolicyRefused` for none.
     """
 
     answered: Answered

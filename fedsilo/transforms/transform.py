@@ -1,4 +1,4 @@
-"""A transform: one feature of a job, between what its method does and what goes over the wire.
+"""A transform is one feature of a job, between what its method does and what goes over the wire.
 
 A job has those of `order.py` that its specification asks for. A broadcast passes them from the method outward, an
 update in reverse. Each has a declaration, which needs no torch, and up to three sides that compute: at the aggregator,

@@ -1,1 +1,1 @@
-"""A round's updates: where they lie, and sums over them in about one model of memory."""
+"""Updates of a round: where they lie, and sums over them in about one model of memory."""

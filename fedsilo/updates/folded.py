@@ -68,11 +68,13 @@ class FoldedUpdates(ABC):
         """One silo's tensors of that kind, copied."""
 
     def combine(self, payloads: Sequence[Payload], rule: str) -> Tree:
-        """See `fedsilo.methods.reading.Sums.combine`."""
+        """Combine tensors over the silos that sent them, each as its payload says (`Sums.combine`)."""
         return combine_blocks(self, payloads, rule)
 
     def quotient(self, over: Quotient, rule: str, scale: float, distance: float) -> tuple[Tree, float]:
-        """See `fedsilo.methods.reading.Sums.quotient`; `rule` is that of averaging, for p_k."""
+        """Sum of v_k times each tensor of the silos' models, and the sum of v_k = scale p_k / (m_k distance).
+        `fedsilo.methods.reading.Sums.quotient` describes it; `rule` is that of averaging, for p_k.
+        """
         parts = dict.fromkeys(self.silos, 1.0) if over.weights else mean_weights(self, rule, self.silos)
         weights = {
             silo: scale * part / (self.metrics(silo)[over.metric] * distance) for silo, part in parts.items()
@@ -113,7 +115,7 @@ class FoldedUpdates(ABC):
 
 
 class StoredUpdates(FoldedUpdates):
-    """Updates in files.
+    """Accepted updates that are stored in files.
 
     :param paths: silo -> file, in the order of the job's references.
     """

@@ -23,7 +23,7 @@ class HeldUpdate(Protocol):
 
     @property
     def metrics(self) -> Mapping[str, float]:
-        """Its scalars."""
+        """Scalar metrics that it states, by name."""
 
     @property
     def blocks(self) -> Mapping[str, Tree]:

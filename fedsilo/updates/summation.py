@@ -29,14 +29,14 @@ class FlatTensor(Protocol):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its sizes."""
+        """Shape of the whole tensor."""
 
     @property
     def dtype(self) -> np.dtype:
         """Type of its elements."""
 
     def read(self, first: int, buffer: np.ndarray) -> np.ndarray:
-        """As many elements as the buffer has, in C order: in the buffer, or where they are."""
+        """Read as many elements as the buffer has, in C order: in the buffer, or where they are."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class StoredTensor:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its sizes."""
+        """Shape of the stored tensor."""
         return self.entry.shape
 
     @property
@@ -90,7 +90,7 @@ class Sum:
 
     @property
     def size(self) -> int:
-        """Number of elements."""
+        """Number of elements of the sum."""
         return self._flat.size
 
     def include(self, tensor: FlatTensor, weight: float) -> None:

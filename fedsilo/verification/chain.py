@@ -98,12 +98,12 @@ class VerifiedChain:
 
     @property
     def updates(self) -> int:
-        """Accepted updates."""
+        """Number of accepted updates in the chain."""
         return sum(len(exchange.line.updates) for exchange in self.exchanges)
 
     @property
     def tasks(self) -> int:
-        """Sealed tasks."""
+        """Number of sealed tasks in the chain."""
         return sum(len(exchange.tasks) for exchange in self.exchanges)
 
 
@@ -179,7 +179,7 @@ def _exchange(
     before: StateDigests,
     answered: Collection[str],
 ) -> VerifiedExchange:
-    """One exchange.
+    """Verify one exchange of the chain.
 
     :param answered: the silos that answered in the one before.
     """

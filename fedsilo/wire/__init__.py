@@ -1,4 +1,4 @@
-"""The wire format: signed messages, tensor blocks and the contract that they keep (docs/wire.md).
+"""The wire format consists of signed messages, tensor blocks and the contract that they keep (docs/wire.md).
 
 Torch-free. Digests are SHA-256, those of large content BLAKE3 where a job says so; msgpack carries no tensor through
 memory, and nothing is ever unpickled.

@@ -245,7 +245,7 @@ class MappedTensors(Mapping[str, np.ndarray]):
         self._starts = starts
 
     def tensor(self, name: str) -> np.ndarray:
-        """One tensor.
+        """Tensor of this name in the file, as a read-only view.
 
         :raises KeyError: when the file has no such tensor.
         """
@@ -254,7 +254,7 @@ class MappedTensors(Mapping[str, np.ndarray]):
         return np.frombuffer(self._mapped, dtype, spec.nbytes // dtype.itemsize, start).reshape(spec.shape)
 
     def tree(self) -> Tree:
-        """All tensors."""
+        """All tensors of the file by name."""
         return {name: self.tensor(name) for name in self.specs}
 
     @override

@@ -30,7 +30,7 @@ _BACKDATED = datetime.timedelta(minutes=5)  # for silos whose clock is behind
 
 @dataclass(frozen=True)
 class Authority:
-    """A certificate authority.
+    """A certificate authority for TLS, with its private key.
 
     :param cert_pem: what silos trust.
     :param key_pem: its private key, unencrypted PKCS #8.

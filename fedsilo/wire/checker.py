@@ -91,7 +91,7 @@ class UpdateChecker:
             raise
 
     def finish(self) -> AcceptedUpdate:
-        """End the input: no more bytes come.
+        """End the input, after which no more bytes come.
 
         :raises Problem: `truncated`, or what `feed` refused before.
         """
@@ -186,7 +186,7 @@ class PayloadCheck:
 
 
 class _BlockCheck:
-    """One block: the gap before it, which is known to the byte, and its payload.
+    """Check of one block: the gap before it, which is known to the byte, and its payload.
 
     :param name: for errors.
     """

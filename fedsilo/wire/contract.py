@@ -1,4 +1,4 @@
-"""The contract: exactly which tensors and metrics may come back for a task.
+"""The contract says exactly which tensors and metrics may come back for a task.
 
 Guard and aggregator derive it independently, from the job, the method's declaration and the model's
 signature; that both derived the same one is checked by its digest in every task and every update.

@@ -1,4 +1,5 @@
-"""Small signed messages: a msgpack bin with the header, a msgpack bin with the signature, and nothing after.
+"""Envelopes of small signed messages: a msgpack bin with the header, a msgpack bin with the signature, and nothing
+after.
 
 The header is itself a canonical msgpack map. The signature is over the header's exact bytes, so a reader
 verifies before it decodes, and never encodes again in order to verify.

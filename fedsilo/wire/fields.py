@@ -138,7 +138,7 @@ class FieldReader:
         return value
 
     def binary(self, key: str, size: int) -> bytes:
-        """Exactly `size` bytes."""
+        """Bytes of the field, exactly `size` of them."""
         value = self._value[key]
         if type(value) is not bytes or len(value) != size:
             raise self.refuse(key, f"{size} bytes")

@@ -35,7 +35,7 @@ _PREFIX = "ed25519:"
 
 @dataclass(frozen=True)
 class VerifyKey:
-    """A public key.
+    """A public key that verifies Ed25519 signatures.
 
     :param raw: the 32 bytes of RFC 8032, section 5.1.5.
     """
@@ -99,7 +99,7 @@ class VerifyKey:
 
 
 class SigningKey:
-    """A private key; it never leaves the process except by `save` and `to_pem`."""
+    """A private Ed25519 key; it never leaves the process except by `save` and `to_pem`."""
 
     def __init__(self, key: Ed25519PrivateKey) -> None:
         self._key = key
@@ -183,7 +183,7 @@ class SigningKey:
 
     @property
     def verify_key(self) -> VerifyKey:
-        """The public half."""
+        """Public half of the key."""
         return VerifyKey(self._key.public_key().public_bytes_raw())
 
     def sign(self, domain: str, message: bytes) -> bytes:

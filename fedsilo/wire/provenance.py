@@ -26,7 +26,7 @@ class ChainEnd:
 
 
 def seal_chain(end: ChainEnd, key: SigningKey) -> bytes:
-    """Encode and sign.
+    """Encode the end of a provenance chain, and sign it.
 
     :raises Problem: as `open_chain`; what is sealed can be opened.
     """
@@ -41,7 +41,7 @@ def seal_chain(end: ChainEnd, key: SigningKey) -> bytes:
 
 
 def open_chain(data: bytes, key: VerifyKey) -> ChainEnd:
-    """Verify and decode.
+    """Verify the end of a provenance chain, and decode it.
 
     :raises Problem: `signature-invalid`, `unsupported`, `malformed`, `truncated` or `too-long`.
     """

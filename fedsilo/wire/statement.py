@@ -1,4 +1,4 @@
-"""Statements: what an institution says and signs for others to read in an object of the API, and to pass on.
+"""Statements are what an institution says and signs for others to read in an object of the API, and to pass on.
 
 An API server keeps the fields of an object and not their bytes, so a statement is the one signed thing that a reader
 encodes again. It therefore holds only what has one canonical JSON: no fractions, no bytes, few levels.

@@ -1,4 +1,4 @@
-"""A task: what the aggregator asks of one silo in one round, signed by the job's key."""
+"""A task is what the aggregator asks of one silo in one round, signed by the job's key."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Task:
 
 
 def seal_task(task: Task, key: SigningKey) -> bytes:
-    """Encode and sign.
+    """Encode a task, and sign it with the job's key.
 
     :raises Problem: as `open_task`; what is sealed can be opened.
     """
@@ -92,7 +92,7 @@ def seal_task(task: Task, key: SigningKey) -> bytes:
 
 
 def open_task(data: bytes, key: VerifyKey) -> Task:
-    """Verify and decode.
+    """Verify a sealed task, and decode it.
 
     :raises Problem: `signature-invalid`, `unsupported`, `malformed`, `not-finite`, `truncated` or `too-long`.
     """

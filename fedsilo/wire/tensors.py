@@ -77,12 +77,12 @@ class TensorSpec:
 
     @property
     def size(self) -> int:
-        """Numbers in it."""
+        """Number of elements in the tensor."""
         return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of payload."""
+        """Size of the tensor's payload in bytes."""
         return self.size * DTYPES[self.dtype].itemsize
 
 

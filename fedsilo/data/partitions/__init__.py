@@ -1,4 +1,4 @@
-"""Benchmark partitions: one public dataset divided over silos as the methods' papers and code do it.
+"""Benchmark partitions divide one public dataset over silos as the methods' papers and code do it.
 
 Every scheme is a pure function of the labels. The released programs draw from NumPy's, Python's and torch's
 global generators; the functions here issue the same draws in the same order from private generators with the

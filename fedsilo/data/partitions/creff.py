@@ -1,4 +1,4 @@
-"""CReFF's long-tailed partition.
+"""CReFF's long-tailed partition of a dataset over silos.
 
 Shang et al., "Federated Learning on Heterogeneous and Long-Tailed Data via Classifier Re-Training with
 Federated Features", IJCAI 2022; repository shangxinyi/CReFF-FL. The Dirichlet stage is that of Lin et al.,
@@ -39,7 +39,8 @@ def by_creff(labels: np.ndarray, silos: int, seed: int, config: CreffPartitionCo
 
 
 def long_tail(members: list[np.ndarray], imbalance: float, seed: int) -> list[np.ndarray]:
-    """Of class c of C, `int(n_max * (1 / imbalance) ** (c / (C - 1)))` random samples; class 0 is the head.
+    """Thin classes to a long tail: of class c of C, keep `int(n_max * (1 / imbalance) ** (c / (C - 1)))` random
+    samples; class 0 is the head.
 
     :param members: the samples of each class
     :param imbalance: size of the first class over size of the last (the paper's IF)

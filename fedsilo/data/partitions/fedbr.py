@@ -1,4 +1,4 @@
-"""FedBR's partition: equal sizes, almost pure silos.
+"""FedBR's partition of a dataset into silos of equal sizes, each almost pure in its classes.
 
 Guo, Tang and Lin, "FedBR: Improving Federated Learning on Heterogeneous Data via Local Learning Bias
 Reduction", ICML 2023; repository LINs-lab/FedBR.
@@ -22,7 +22,8 @@ def by_fedbr(
     total_concentration: float = 0.1,
     prior: Literal["remaining", "uniform"] = "remaining",
 ) -> list[np.ndarray]:
-    """Silo by silo: draw class probabilities once, then class and sample one at a time without replacement.
+    """Partition samples silo by silo: draw class probabilities once, then class and sample one at a time without
+    replacement.
 
     Every silo gets floor(N / silos) samples. The Dirichlet parameters are `total_concentration` times the
     class frequencies that remain (0.1 p as released for MNIST and CIFAR-10), or times 1 / C (0.1 for each of

@@ -1,4 +1,4 @@
-"""MAP's partitions: a table of silos x classes, normalised per class, says who gets how much of what.
+"""MAP's partitions follow a table of silos x classes, normalised per class, that says who gets how much of what.
 
 Li et al., "MAP: Model Aggregation and Personalization in Federated Learning with Incomplete Classes", IEEE
 TKDE 2024; repository lxcnju/MAP. The log-normal quantity skew is in the released code only;

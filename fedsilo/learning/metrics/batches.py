@@ -15,7 +15,7 @@ from fedsilo.tasks.places import UNSCORED
 
 
 def no_sums(chosen: ChosenMetrics, outputs: int) -> ScoreSums:
-    """Of no example.
+    """Sums of a job's metrics over no example.
 
     :param outputs: numbers that the model gives for an example, a pixel or a token.
     """
@@ -29,7 +29,7 @@ def no_sums(chosen: ChosenMetrics, outputs: int) -> ScoreSums:
 
 
 def sums_of(chosen: ChosenMetrics, outputs: Tensor, targets: Tensor) -> ScoreSums:
-    """Of a batch; targets that are `UNSCORED` do not count.
+    """Sums of a job's metrics over a batch; targets that are `UNSCORED` do not count.
 
     :param outputs: what the model gives, (n, classes), (n, labels), (n, outputs), (n, classes, *sides) or
         (n, length, vocabulary).
@@ -54,14 +54,14 @@ def _confusion(logits: Tensor, targets: Tensor) -> np.ndarray:
 
 
 def _outcomes(logits: Tensor, targets: Tensor) -> np.ndarray:
-    """(labels, 4), int64: examples by `LABEL_OUTCOMES`."""
+    """Count the examples of each label by `LABEL_OUTCOMES`, (labels, 4), int64."""
     outcome = 2 * (targets > 0.5).long() + (logits > 0).long()
     each = functional.one_hot(outcome, len(LABEL_OUTCOMES)) * (targets != UNSCORED).unsqueeze(-1)
     return _array(each.sum(dim=0))
 
 
 def _bins(logits: Tensor, targets: Tensor) -> np.ndarray:
-    """(BIN_ROWS, 3): torchmetrics' bins, which are closed below, in single precision as it has them."""
+    """Sums of the calibration bins, (BIN_ROWS, 3), closed below, in single precision, as torchmetrics has them."""
     confidence, answers = logits.float().softmax(dim=1).max(dim=1)
     edges = torch.linspace(0, 1, CALIBRATION_BINS + 1, device=confidence.device)
     places = torch.bucketize(confidence, edges, right=True) - 1

@@ -53,7 +53,7 @@ class ChosenMetrics:
 
     @classmethod
     def of(cls, metrics: Sequence[str] | None, answers: Answers | None = "class") -> ChosenMetrics:
-        """Those that `spec.evaluation.metrics` names."""
+        """The metrics that `spec.evaluation.metrics` names, by how they are computed."""
         names = metrics or ()
 
         def named(source: Source) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ class ChosenMetrics:
 
     @classmethod
     def of_job(cls, spec: FederatedJobSpec) -> ChosenMetrics:
-        """Those of a job."""
+        """The metrics of a job's specification, by how they are computed."""
         return cls.of(spec.evaluation.metrics, answers_of(spec.task, spec.data))
 
     @property
@@ -112,7 +112,7 @@ def reported(spec: FederatedJobSpec) -> tuple[str, ...] | None:
 
 
 def check_metrics(spec: FederatedJobSpec) -> list[Finding]:
-    """Faults of `spec.evaluation.metrics`."""
+    """Faults of the metrics that `spec.evaluation.metrics` names."""
     names = spec.evaluation.metrics or ()
     return [*_name_faults(names), *_task_faults(spec, names), *_size_faults(spec, names)]
 

@@ -34,7 +34,7 @@ class Figures:
     confusion: tuple[tuple[int, ...], ...] | None = None
 
     def record(self) -> dict[str, Any]:
-        """The same as fields of a round's record, without those that are empty."""
+        """Figures as fields of a round's record, without those that are empty."""
         found: dict[str, Any] = {"metrics": dict(self.metrics)}
         if self.per_class:
             found["perClass"] = {name: list(values) for name, values in self.per_class.items()}
@@ -43,7 +43,7 @@ class Figures:
         return found
 
     def and_those(self, other: Figures) -> Figures:
-        """Both together."""
+        """The figures of both evaluations together; of a metric in both, that of the other counts."""
         return Figures(
             {**self.metrics, **other.metrics},
             {**self.per_class, **other.per_class},

@@ -41,7 +41,7 @@ class Scores:
 
     @classmethod
     def pooled(cls, scores: Sequence[Scores]) -> Scores:
-        """As if all their examples were one set."""
+        """Scores of several evaluations as if all their examples were one set."""
         found = cls(scores[0]._chosen, scores[0]._task)
         found._sums = pooled(each._sums for each in scores)
         for each in scores:
@@ -49,22 +49,22 @@ class Scores:
         return found
 
     def update(self, outputs: Tensor, targets: Tensor) -> None:
-        """Take a batch: what the model gives, and the learning task's targets."""
+        """Add a batch to the scores: what the model gives, and the learning task's targets."""
         self._sums = self._sums.merge(sums_of(self._chosen, outputs, targets))
         if self._chosen.by_silo:
             self._batches.append((self._task.predictions(outputs).cpu(), targets.cpu()))
 
     @property
     def sums(self) -> ScoreSums:
-        """What adds up."""
+        """The sums of the evaluation, which add up over silos."""
         return self._sums
 
     def figures(self) -> Figures:
-        """All chosen metrics; one that is undefined on these examples is left out."""
+        """Figures of all chosen metrics; one that is undefined on these examples is left out."""
         return self._sums.figures(self._chosen).and_those(self.unsummed())
 
     def unsummed(self) -> Figures:
-        """Those metrics that do not follow from sums."""
+        """Figures of the metrics that do not follow from sums."""
         own = {name: self._own_value(reference) for name, reference in self._chosen.own.items()}
         found = Figures({name: value for name, value in own.items() if math.isfinite(value)})
         if not self._batches or not self._chosen.predictions:

@@ -36,7 +36,7 @@ class ScoreSums:
     tokens: np.ndarray | None = None
 
     def merge(self, other: ScoreSums) -> ScoreSums:
-        """Of both sets together, where the same metrics are asked of both."""
+        """Sums over both sets of examples together, where the same metrics are asked of both."""
         return ScoreSums(
             _added(self.counts, other.counts),
             _added(self.bins, other.bins),
@@ -61,7 +61,7 @@ class ScoreSums:
 
 
 def pooled(parts: Iterable[ScoreSums]) -> ScoreSums:
-    """Of all parts together; there is at least one."""
+    """Sums over the examples of all parts together; there is at least one part."""
     return reduce(ScoreSums.merge, parts)
 
 

@@ -1,4 +1,4 @@
-"""Small convolutional networks."""
+"""Small convolutional networks that a job can name as its architecture."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedsilo.learning.networks.layers import Parts, Shape, after, as_map, conv_r
 
 
 def lenet(shape: Shape, classes: int, config: LeNetConfig) -> Parts:
-    """MAP's LeNet: twice a 5x5 convolution of 16 channels, ReLU, max-pooling; feature 256 for 28x28."""
+    """The network LeNet of MAP: twice a 5x5 convolution of 16 channels, ReLU, max-pooling; feature 256 for 28x28."""
     padding = config.padding
     encoder = nn.Sequential(
         *conv_relu(shape[0], 16, 5, padding=padding),
@@ -28,7 +28,7 @@ def lenet(shape: Shape, classes: int, config: LeNetConfig) -> Parts:
 
 
 def tfcnn(shape: Shape, classes: int, config: ArchitectureConfig) -> Parts:
-    """MAP's TFCNN: 3x3 convolutions of 32, 64 and 64 channels, each pooled; feature 1024 for 32x32."""
+    """The network TFCNN of MAP: 3x3 convolutions of 32, 64 and 64 channels, each pooled; feature 1024 for 32x32."""
     encoder = nn.Sequential(
         *conv_relu(shape[0], 32, 3, padding=1),
         nn.MaxPool2d(2),
@@ -100,7 +100,9 @@ class GridAverage(nn.Module):
         return rows @ x @ columns.T
 
     def _means(self, side: int, like: Tensor) -> Tensor:
-        """(size, side): in each row the weights of one cell's mean, from floor(i side / size) to its ceiling."""
+        """Weights of the cells' means, (size, side): each row has those of one cell, from floor(i side / size) to its
+        ceiling.
+        """
         means = torch.zeros(self.size, side, dtype=like.dtype, device=like.device)
         for cell in range(self.size):
             first, last = cell * side // self.size, -(-(cell + 1) * side // self.size)

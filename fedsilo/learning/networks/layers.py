@@ -12,8 +12,9 @@ Parts = tuple[nn.Module, nn.Linear]
 
 
 def as_map(encoder: nn.Module, classifier: nn.Linear) -> Parts:
-    """The same with MAP's initial weights: convolutions Kaiming normal by fan-out, linear layers N(0, 0.01^2), biases
-    0; BatchNorm 1 and 0, as PyTorch has it."""
+    """Draw MAP's initial weights for encoder and classifier: convolutions Kaiming normal by fan-out, biases 0, linear
+    layers N(0, 0.01^2); BatchNorm 1 and 0, as PyTorch has it.
+    """
     for layer in (*encoder.modules(), classifier):
         if isinstance(layer, nn.Conv2d):
             nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")

@@ -20,7 +20,9 @@ def mlp(shape: Shape, classes: int, config: MlpConfig) -> Parts:
 
 
 def mlpnet(shape: Shape, classes: int, config: ArchitectureConfig) -> Parts:
-    """MAP's MLPNet: 1024, 1024 and 128 units with ReLU, as released (the paper's text says two layers of 512)."""
+    """The network MLPNet of MAP: 1024, 1024 and 128 units with ReLU, as released (the paper's text says two layers of
+    512).
+    """
     return as_map(*_layers(shape, classes, (1024, 1024, 128), config.bias))
 
 

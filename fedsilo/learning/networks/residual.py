@@ -15,7 +15,7 @@ from fedsilo.learning.networks.layers import Parts, Shape, as_map
 
 
 def resnet8(shape: Shape, classes: int, config: ResNet8Config) -> Parts:
-    """CReFF's ResNet-8: 3x3 stem and one residual block at each of three widths; feature 256 at width 64.
+    """The network ResNet-8 of CReFF: 3x3 stem and one residual block at each of three widths; feature 256 at width 64.
 
     Initial weights as CReFF: convolutions N(0, 2 / (k * k * channels out)), BatchNorm 1 and 0.
     """

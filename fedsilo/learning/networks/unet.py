@@ -1,4 +1,4 @@
-"""U-Net: classes of pixels from features of several resolutions.
+"""U-Net predicts classes of pixels from features of several resolutions.
 
 Ronneberger, Fischer, Brox, "U-Net: Convolutional Networks for Biomedical Image Segmentation", MICCAI 2015: padded
 convolutions, so that the output has the image's sides, and GroupNorm (Wu and He, ECCV 2018), since statistics of

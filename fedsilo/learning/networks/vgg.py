@@ -15,12 +15,12 @@ VGG11 = (64, POOL, 128, POOL, 256, 256, POOL, 512, 512, POOL, 512, 512, POOL)
 
 
 def vgg8(shape: Shape, classes: int, config: ArchitectureConfig) -> Parts:
-    """MAP's VGG8; feature 512 for 32x32."""
+    """The network VGG8 of MAP; feature 512 for 32x32."""
     return _map_vgg(VGG8, shape, classes, config, batch_norm=False)
 
 
 def vgg8_bn(shape: Shape, classes: int, config: ArchitectureConfig) -> Parts:
-    """MAP's VGG8-BN: BatchNorm after every convolution."""
+    """The network VGG8-BN of MAP, with BatchNorm after every convolution."""
     return _map_vgg(VGG8, shape, classes, config, batch_norm=True)
 
 
@@ -54,7 +54,9 @@ def vgg9(shape: Shape, classes: int, config: ArchitectureConfig) -> Parts:
 
 
 def torchvision_vgg11(shape: Shape, classes: int, config: ArchitectureConfig) -> Parts:
-    """FedBR's VGG11: torchvision's convolutions and their initial weights, averaged over the image; feature 512."""
+    """The network VGG11 of FedBR: torchvision's convolutions and their initial weights, averaged over the image;
+    feature 512.
+    """
     # Only here: importing torchvision takes a second, which every other network would wait for.
     import torchvision
 

@@ -33,7 +33,7 @@ class AdmissionDecision:
     :param status: of the condition `Admitted`.
     :param phase: of an agent that does not run because of it.
     :param agent: as it is now, whatever was decided; None where agent or Silo cannot be read.
-    :param silo: likewise.
+    :param silo: as it is now, whatever was decided; None where agent or Silo cannot be read.
     :param ruling: what the silo says to which proposal; None where that cannot be read.
     :param unreadable: whether this version cannot read it, so that what another has started stays as it is.
     """

@@ -149,8 +149,8 @@ def _suspended_message(seen: Observation) -> str:
 
 
 def _run_at_the_end(seen: Observation, outcome: Outcome) -> dict[str, bool]:
-    """Nothing computes any more. A guard stays after a failure until the job is over: it reports why there is no
-    answer.
+    """Which components run at the end, when nothing computes any more. A guard stays after a failure until the job is
+    over: it reports why there is no answer.
     """
     return {TRAINER: False, GUARD: not outcome.succeeded and not seen.suspended}
 

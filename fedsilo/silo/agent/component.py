@@ -24,7 +24,7 @@ TRAINER_LOST = Outcome(
 
 @dataclass(frozen=True)
 class ComponentState:
-    """Guard or trainer.
+    """State of one component of a silo's agent, its guard or its trainer.
 
     :param running: whether it runs or is done.
     :param alive: whether anything of it may still write to the volume.

@@ -24,7 +24,7 @@ class BestRound:
     """The best of the rounds so far.
 
     :param metric: by which it is.
-    :param round: None while no evaluation has had the metric; likewise `value`.
+    :param round: None while no evaluation has had the metric, as is `value`.
     :param waited: evaluations since the metric last improved by more than `spec.evaluation.minDelta`.
     """
 
@@ -69,7 +69,7 @@ def with_best(state: State, round: int, snapshot: Snapshot) -> State:
 
 
 def best_snapshot(state: State) -> Snapshot | None:
-    """The best model; None where there is none."""
+    """Snapshot of the best model so far; None where there is none."""
     if BEST not in state.trees:
         return None
     return Snapshot(state.tree(BEST), state.values[BEST]["settings"])

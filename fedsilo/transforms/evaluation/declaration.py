@@ -52,7 +52,7 @@ class FederatedEvaluation(Transform):
 
     @property
     def by_silos(self) -> bool:
-        """Whether silos score: their own models, which nobody else can, or the model where nobody else does."""
+        """Whether silos score models: their own, which nobody else can, or the job's where nobody else does."""
         method = self.method
         return method.models.personal is not None or (
             method.models.shared.is_model and self.spec.evaluation.test_dataset is None

@@ -96,6 +96,6 @@ def _without(examples: Examples, small: np.ndarray, task: LearningTask) -> Examp
 
 
 def _means(tokens: np.ndarray, samples: int) -> dict[str, float]:
-    """Of the sums of tokens, by example: with their samples, the means of silos give the sums again."""
+    """Means by example of the sums of tokens: with their samples, the means of silos give the sums again."""
     number, log_likelihood = tokens.tolist()
     return {TOKENS: number / samples, LOG_LIKELIHOOD: log_likelihood / samples}

@@ -29,7 +29,7 @@ class InitialWeights(AggregatorSide):
 
     @override
     def send(self, exchange: Exchange, broadcast: Broadcast) -> Broadcast:
-        """With every task: a guard keeps the blobs of a task and of the one before it."""
+        """Hand out the initial weights with every task: a guard keeps the blobs of a task and of the one before it."""
         return broadcast.adding({INITIAL: INITIAL}) if self._handed_out else broadcast
 
     @override

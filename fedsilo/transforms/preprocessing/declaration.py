@@ -1,4 +1,4 @@
-"""Preprocessing: an exchange before round 1 in which silos' statistics become what is done with every value."""
+"""Preprocessing is an exchange before round 1 in which silos' statistics become what is done with every value."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ UNWEIGHTED = frozenset({"median", "trimmed-mean", "krum", "multi-krum"})
 
 
 def check_rule(method: Method) -> list[Finding]:
-    """Faults of `spec.aggregation.rule`: of a method whose aggregate is no mean of models, or of too few silos."""
+    """Faults of a job's `spec.aggregation.rule`: a method whose aggregate is no mean of models, or too few silos."""
     spec, field = method.spec, "spec.aggregation.rule"
     rule = spec.aggregation.rule
     if rule is None:

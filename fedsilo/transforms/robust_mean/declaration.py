@@ -30,7 +30,7 @@ class RobustAggregation(Transform):
 
     @override
     def at_aggregator(self, place: Aggregator) -> AggregatorSide:
-        """The rule; where only sums are seen, guards clip, and the sum is as any other."""
+        """Aggregator's side with the rule; where only sums are seen, guards clip, and the sum is as any other."""
         from fedsilo.transforms.robust_mean.aggregator import RuleInPlaceOfMean
 
         aggregation = self.spec.aggregation

@@ -59,11 +59,11 @@ class Models:
         return prod(self.shape(name))
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Of the tensor."""
+        """Shape of the tensor of this name."""
         return self.tensors[name][0].shape
 
     def dtype(self, name: str) -> np.dtype:
-        """Of the tensor."""
+        """Element type of the tensor of this name."""
         return self.tensors[name][0].dtype
 
 

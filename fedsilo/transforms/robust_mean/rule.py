@@ -1,4 +1,4 @@
-"""`spec.aggregation.rule`: what takes the place of the mean of the silos' models."""
+"""The robust rule of `spec.aggregation.rule`, which takes the place of the mean of the silos' models."""
 
 from __future__ import annotations
 

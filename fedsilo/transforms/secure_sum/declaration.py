@@ -70,7 +70,7 @@ class SecureSum(Transform):
 
     @override
     def at_aggregator(self, place: Aggregator) -> AggregatorSide:
-        """The protocol; or the same sums in the open, where there is nobody to hide anything from."""
+        """Aggregator's side of the protocol, or the same sums in the open where there is nobody to hide them from."""
         from fedsilo.transforms.secure_sum.aggregator import MaskedSums, OpenSums
 
         return OpenSums(self.method, place) if place.signers is None else MaskedSums(self.method, place)

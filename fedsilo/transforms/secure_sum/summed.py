@@ -69,7 +69,7 @@ class SummedUpdates(InMemoryUpdates):
 
     @override
     def quotient(self, over: Quotient, rule: str, scale: float, distance: float) -> tuple[Tree, float]:
-        """See `fedsilo.methods.reading.Sums.quotient`.
+        """Quotient that the round has summed, times scale / distance, with its sum of weights.
 
         :raises MethodError: it is not the one that the step declares.
         """

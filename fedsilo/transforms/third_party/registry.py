@@ -63,7 +63,7 @@ def bind(spec: FederatedJobSpec) -> tuple[UpdateTransform, ...]:
 
     :raises ManifestFaults: when no installed package offers one, or with one line for each field that does not fit its
         `Config`.
-    :raises ImportNotAllowed: see `get`; likewise `MethodError`.
+    :raises ImportNotAllowed: see `get`, as for `MethodError`.
     """
     return tuple(bind_one(place, asked) for place, asked in enumerate(spec.transforms or ()))
 
@@ -71,7 +71,7 @@ def bind(spec: FederatedJobSpec) -> tuple[UpdateTransform, ...]:
 def bind_one(place: int, asked: TransformSpec) -> UpdateTransform:
     """The transform at one place of `spec.transforms`.
 
-    :raises ManifestFaults: see `bind`; likewise all others.
+    :raises ManifestFaults: see `bind`, as for all others.
     """
     if asked.name not in _entry_points():
         problem = "is not the name of a transform that is installed here"

@@ -14,7 +14,7 @@ class NoisedOrHandedOut(TrainerSide):
 
     @override
     def pack(self, work: Work, reply: Reply) -> Reply:
-        """The reply itself.
+        """Check the reply's tensors against the task, and return the reply unchanged.
 
         :raises MethodError: naming a tensor that is neither noised nor as it was handed out.
         """

@@ -37,7 +37,7 @@ class UpdatePrivacy:
 
     @classmethod
     def of_job(cls, spec: FederatedJobSpec) -> Self | None:
-        """That of a job whose method is covered; None where the job does not ask for it."""
+        """Privacy of the updates of a job whose method is covered; None where the job does not ask for it."""
         private, participation = spec.privacy.differential_privacy, spec.participation
         if private is None or private.unit != "silo":
             return None
@@ -52,7 +52,7 @@ class UpdatePrivacy:
 
     @property
     def deviation(self) -> float:
-        """Of the noise in one update: as many as the quorum make up the whole."""
+        """Standard deviation of the noise in one update, of which as many as the quorum make up the whole."""
         return self.noise_multiplier * self.max_norm / math.sqrt(self.quorum)
 
     @property

@@ -1,0 +1,100 @@
+"""A docstring says what it says of without its neighbours: its first sentence can be pasted alone into an issue."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.paths import ROOT
+
+PACKAGES = (
+    "fedsilo",
+    "operator",
+    "aggregator",
+    "silo-agent",
+    "hack",
+    "benchmarks",
+    "attacks",
+    "examples",
+    "tests",
+)
+
+LEANS = re.compile(r"(The same|As|Of|Those|That of|It|They|Nothing|Likewise|None|See)\b")
+"""Begins of a sentence that leans on the one before it, or says that there is no other."""
+
+LEANS_BACK = re.compile(r"\blikewise\b|\bas above\b", re.IGNORECASE)
+
+FEWEST_WORDS = 4
+"""Words of a sentence that says something of its own."""
+
+SENTENCE_END = re.compile(r"(?<=[.!?:;])\s")
+
+
+@cache
+def docstrings() -> tuple[tuple[str, str], ...]:
+    """Where each docstring stands, as `file:line name`, and its text."""
+    return tuple(found for path in sources() for found in _docstrings_of(path))
+
+
+def sources() -> Iterator[Path]:
+    """Every Python file of the project."""
+    for package in PACKAGES:
+        yield from sorted((ROOT / package).rglob("*.py"))
+
+
+def _docstrings_of(path: Path) -> Iterator[tuple[str, str]]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if (text := ast.get_docstring(node)) is not None:
+            line, name = getattr(node, "lineno", 1), getattr(node, "name", "module")
+            yield f"{path.relative_to(ROOT)}:{line} {name}", text
+
+
+def first_sentence(text: str) -> str:
+    """The part of a docstring that tools show alone."""
+    return SENTENCE_END.split(text, maxsplit=1)[0]
+
+
+def leaning(text: str) -> str | None:
+    """What is wrong with a docstring, or None."""
+    if begin := LEANS.match(text):
+        return f"begins with {begin[0]!r}"
+    if word := LEANS_BACK.search(text):
+        return f"says {word[0]!r}"
+    if len(first_sentence(text).split()) < FEWEST_WORDS:
+        return f"has fewer than {FEWEST_WORDS} words in its first sentence"
+    return None
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_docstring_makes_sense_alone(package: str) -> None:
+    """An override that adds nothing to its base's docstring has none, and carries `override`."""
+    wrong = [
+        f"{where}: {fault}: {first_sentence(text)}"
+        for where, text in docstrings()
+        if where.startswith(f"{package}/") and (fault := leaning(text)) is not None
+    ]
+    assert not wrong, "\n".join(["write a sentence that says what this is", *wrong])
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("The same without weights.", "begins with 'The same'"),
+        ("As of the method before, with weights.", "begins with 'As'"),
+        ("It is.", "begins with 'It'"),
+        ("Its weights over all silos.", None),
+        ("Nothing: the half goes on.", "begins with 'Nothing'"),
+        ("The model.", "has fewer than 4 words in its first sentence"),
+        ("Weights of silos, likewise normalised.", "says 'likewise'"),
+        ("The mean of all updates by samples.", None),
+    ],
+)
+def test_what_leans_on_a_neighbour_is_found(text: str, fault: str | None) -> None:
+    assert leaning(text) == fault
