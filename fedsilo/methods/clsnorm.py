@@ -1,4 +1,4 @@
-"""clsnorm: federated averaging with a classifier whose class weights have norm one.
+"""clsnorm is federated averaging with a classifier whose class weights have norm one.
 
 Luo et al., "No Fear of Heterogeneity: Classifier Calibration for Federated Learning with Non-IID Data", NeurIPS
 2021, Section 3: silos train on logits phi_c^T z / ||phi_c||, so that no class wins by the size of its weights.
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class ClsNormServer(FedAvgServer):
-    """As FedAvg; the model that it yields is the one that silos trained."""
+    """FedAvg's server half that yields the model with class weights of norm one, as silos train it."""
 
     @override
     def model(self, job: ServerContext, state: State) -> Snapshot:
@@ -44,7 +44,7 @@ class ClsNormServer(FedAvgServer):
 
 
 class ClsNorm(OneModel):
-    """Declaration of clsnorm."""
+    """Declaration of clsnorm, FedAvg with normalised class weights."""
 
     name = "clsnorm"
     title = "Federated averaging with normalised class weights"

@@ -1,4 +1,4 @@
-"""clsprox: federated averaging with a proximal term on the classifier only.
+"""clsprox is federated averaging with a proximal term on the classifier only.
 
 Luo et al., "No Fear of Heterogeneity: Classifier Calibration for Federated Learning with Non-IID Data", NeurIPS
 2021, Section 3: one of the regularised classifiers that the paper compares its calibration with.
@@ -20,13 +20,13 @@ from fedsilo.methods.state import State
 
 
 class ClsProxConfig(MethodConfig):
-    """Settings."""
+    """Settings of clsprox, the weight of its proximal term."""
 
     mu: float = Field(default=0.01, ge=0, description="Weight of the term [fedsilo: not printed].")
 
 
 class ClsProx(FedAvg):
-    """Declaration of clsprox."""
+    """Declaration of clsprox, FedAvg with a proximal term on the classifier."""
 
     name = "clsprox"
     title = "Federated averaging with a proximal term on the classifier"

@@ -1,4 +1,4 @@
-"""Ditto: federated averaging, and beside it a model of each silo's own that is pulled towards the common one.
+"""Ditto is federated averaging, and beside it a model of each silo's own that is pulled towards the common one.
 
 Li, Hu, Beirami, Smith, "Ditto: Fair and Robust Federated Learning Through Personalization", ICML 2021, Algorithm 1:
 v_k <- v_k - eta (grad F_k(v_k) + lambda (v_k - w^t)), where w^t is the model that the silo was given.
@@ -32,7 +32,7 @@ DISTANCES: Mapping[str, Distance | None] = {"paper": "squared", "released": None
 
 
 class PullConfig(MethodConfig):
-    """Settings of the pull."""
+    """Settings of the pull on a silo's own model towards the common one."""
 
     pull_weight: float = Field(
         default=1.0, ge=0, description="lambda; 0 trains alone [paper: 0.05 to 2; released code: 1]."
@@ -45,7 +45,7 @@ class PullConfig(MethodConfig):
 
 
 class DittoConfig(PullConfig):
-    """Settings."""
+    """Settings of Ditto, the form and the weight of the pull."""
 
     variant: Literal["paper", "released", "map"] = Field(
         default="paper",
@@ -61,7 +61,7 @@ class DittoConfig(PullConfig):
 
 
 class Ditto(FedAvg):
-    """Declaration of Ditto."""
+    """Declaration of Ditto, FedAvg with a model of each silo's own near the common one."""
 
     name = "ditto"
     title = "Federated averaging, and models of silos' own near the common one"

@@ -1,4 +1,4 @@
-"""DittoRS: Ditto whose common model is trained with FedRS's restricted softmax.
+"""DittoRS is Ditto whose common model is trained with FedRS's restricted softmax.
 
 Li et al., "MAP: Model Aggregation and Personalization in Federated Learning with Incomplete Classes", where it is one
 of the combinations that MAP is compared with. The silo's own model is trained with the plain softmax.
@@ -30,7 +30,7 @@ SCALINGS: Mapping[str, Scaling] = {"paper": "mask", "released": "frequency"}
 
 
 class DittoRSConfig(PullConfig):
-    """Settings of both streams."""
+    """Settings of the common model's restricted softmax and of the pull on silos' own models."""
 
     variant: Literal["paper", "released"] = Field(
         default="paper",
@@ -48,7 +48,7 @@ class DittoRSConfig(PullConfig):
 
 
 class DittoRS(Ditto):
-    """Declaration of DittoRS."""
+    """Declaration of DittoRS, Ditto with restricted softmax for the common model."""
 
     name = "dittors"
     title = "Ditto with restricted softmax for the common model"

@@ -1,4 +1,4 @@
-"""Fed-Focal Loss: federated averaging of the focal loss, for silos whose classes are unbalanced.
+"""Fed-Focal Loss is federated averaging of the focal loss, for silos whose classes are unbalanced.
 
 Sarkar, Narang, Rai, "Fed-Focal Loss for Imbalanced Data Classification in Federated Learning", 2020: the
 cross-entropy of an example is weighed down by how well it is predicted already. The paper also prefers silos that do
@@ -27,7 +27,7 @@ SMALLEST = 1e-30
 
 
 class FedFocalConfig(MethodConfig):
-    """Settings."""
+    """Settings of Fed-Focal Loss, its focusing exponent gamma."""
 
     gamma: float = Field(
         default=2.0, ge=0, le=100, description="Focusing exponent; 0 is the cross-entropy [paper]."

@@ -1,4 +1,4 @@
-"""FedAvg: federated averaging of one model.
+"""FedAvg is federated averaging of one model.
 
 McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017,
 Algorithm 1. The averaging weights are n_k / sum of n_k over the silos that took part in the round.
@@ -40,11 +40,11 @@ class OneModelServer:
     def assign(
         self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
     ) -> Mapping[str, Assignment]:
-        """Broadcast w."""
+        """Broadcast the model w to every silo of the round."""
         return {silo: Assignment(trees={"model": "model"}) for silo in silos}
 
     def model(self, job: ServerContext, state: State) -> Snapshot:
-        """The model itself."""
+        """The one model that all silos are given."""
         return Snapshot(state.tree("model"))
 
 
@@ -92,7 +92,7 @@ class OneModel(Method):
 
 
 class FedAvg(OneModel):
-    """Declaration of FedAvg."""
+    """Declaration of FedAvg, the average of the silos' models."""
 
     name = "fedavg"
     title = "Federated averaging"

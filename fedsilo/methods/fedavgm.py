@@ -1,4 +1,4 @@
-"""FedAvgM: federated averaging with momentum at the server.
+"""FedAvgM is federated averaging with momentum at the server.
 
 Hsu, Qi, Brown, "Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification", 2019:
 v <- beta v + Delta, w <- w + v with Delta = sum over k of n_k / n (w_k - w).
@@ -21,7 +21,7 @@ from fedsilo.methods.traits import EVERYTHING, Kept
 
 
 class FedAvgMConfig(MethodConfig):
-    """Settings."""
+    """Settings of FedAvgM, the rule of its momentum and the factor beta."""
 
     variant: Literal["paper", "moon", "fl-bench"] = Field(
         default="paper",
@@ -33,19 +33,19 @@ class FedAvgMConfig(MethodConfig):
 
 @dataclass(frozen=True)
 class FedAvgMServer(FedAvgServer):
-    """Trees: `model` (w) and `velocity` (v)."""
+    """FedAvgM's server half, which averages with momentum. Trees: `model` (w) and `velocity` (v)."""
 
     config: FedAvgMConfig
 
     @override
     def start(self, job: ServerContext) -> State:
-        """The initial model; v = 0."""
+        """State of the initial model w and a velocity v of zeros."""
         model = job.initial_model()
         return State({"model": model, "velocity": moments(model)})
 
     @override
     def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Mean) -> State:
-        """v from Delta, and w from v."""
+        """Velocity v from the mean change Delta of the silos' models, and the model w from v."""
         w, mean, beta = state.tree("model"), updates.mean("model"), self.config.momentum
         delta = change(w, mean)
         damping = beta if self.config.variant == "moon" else 0.0
@@ -55,7 +55,7 @@ class FedAvgMServer(FedAvgServer):
 
 
 class FedAvgM(FedAvg):
-    """Declaration of FedAvgM."""
+    """Declaration of FedAvgM, FedAvg with momentum at the aggregator."""
 
     name = "fedavgm"
     title = "Federated averaging with server momentum"

@@ -1,4 +1,4 @@
-"""FedAwS: federated averaging whose server spreads the class weights apart.
+"""FedAwS is federated averaging whose server spreads the class weights apart.
 
 Yu, Rawat, Menon, Kumar, "Federated Learning with Only Positive Labels", ICML 2020: after each average the server
 minimises the penalty of classes whose weights lie too near to each other. Made for silos of one class each.
@@ -26,7 +26,7 @@ SHORTEST = 1e-12
 
 
 class FedAwSConfig(MethodConfig):
-    """Settings."""
+    """Settings of FedAwS, the margin between classes and the server's steps that spread them."""
 
     margin: float = Field(
         default=0.8, gt=0, le=1, description="Distance nu up to which classes repel [MAP: 0.5, 0.8, 0.9]."
@@ -74,7 +74,7 @@ class FedAwSServer(OneModelServer):
 
 
 class FedAwS(OneModel):
-    """Declaration of FedAwS."""
+    """Declaration of FedAwS, averaging that spreads class weights apart."""
 
     name = "fedaws"
     title = "Averaging with spread class weights"

@@ -1,4 +1,4 @@
-"""FedDecorr: federated averaging whose silos keep the dimensions of their features uncorrelated.
+"""FedDecorr is federated averaging whose silos keep the dimensions of their features uncorrelated.
 
 Shi, Liang, Zhang, Tan, Bai, "Towards Understanding and Mitigating Dimensional Collapse in Heterogeneous Federated
 Learning", ICLR 2023: features of silos with few classes collapse into few dimensions; a penalty on their
@@ -35,7 +35,7 @@ FEDBR_EPS = 1e-4
 
 
 class FedDecorrConfig(MethodConfig):
-    """Settings."""
+    """Settings of FedDecorr, the form of its decorrelation term and the weight."""
 
     variant: Variant = Field(
         default="paper",
@@ -47,7 +47,7 @@ class FedDecorrConfig(MethodConfig):
 
 
 class FedDecorr(FedAvg):
-    """Declaration of FedDecorr."""
+    """Declaration of FedDecorr, FedAvg with decorrelated features."""
 
     name = "feddecorr"
     title = "Federated averaging with decorrelated features"

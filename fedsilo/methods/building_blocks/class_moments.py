@@ -31,7 +31,10 @@ def reply_of_moments(moments: ClassMoments, blocks: Callable[[MomentsOfClass], T
 def class_moments(
     silo: SiloContext, task: SiloTask, features: np.ndarray | None, spread: Spread | None
 ) -> ClassMoments:
-    """See `SiloContext.class_moments`."""
+    """Counts and moments of a silo's classes, exact or with noise, as they may leave the silo.
+
+    Halves call it as `SiloContext.class_moments`, which says what its parameters are.
+    """
     mechanisms: tuple[Mechanism, ...] = ()
     if privacy_of(silo) is None:
         found = _exact(silo, features, spread)

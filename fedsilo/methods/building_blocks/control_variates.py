@@ -1,4 +1,4 @@
-"""Control variates: every silo corrects its gradients by how far they differ from those of all silos.
+"""Control variates correct each silo's gradients by how far they differ from those of all silos.
 
 Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", ICML 2020, Algorithm 1 with
 option II. Silos send their model and how many steps they took. The change of a silo's variate follows from that,

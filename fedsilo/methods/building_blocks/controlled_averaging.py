@@ -31,7 +31,7 @@ class _Controlled(OneModelServer):
 
     @override
     def start(self, job: ServerContext) -> State:
-        """The initial model; c = 0."""
+        """State of the initial model w and a server control variate c of zeros."""
         model = job.initial_model()
         return State({"model": model, "control": zero_like(model)})
 
@@ -39,7 +39,7 @@ class _Controlled(OneModelServer):
     def assign(
         self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
     ) -> Mapping[str, Assignment]:
-        """Broadcast w and c."""
+        """Broadcast the model w and the server control variate c."""
         return dict.fromkeys(silos, Assignment({"model": "model", "control": "control"}))
 
     def _moved(
@@ -86,7 +86,10 @@ class ControlledServer(_Controlled):
 
 
 class ControlledBySizeServer(_Controlled):
-    """Averaging with control variates in which silos count by size. Trees as above; value `samples` of all silos."""
+    """Averaging with control variates in which silos count by size.
+
+    Trees: `model` (w) and `control` (c); value: `samples` of all silos.
+    """
 
     @override
     def assign(

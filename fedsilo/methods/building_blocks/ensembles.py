@@ -68,7 +68,7 @@ def mean_answers(
 
 
 def softmax(logits: Tensor) -> Tensor:
-    """Probabilities (n, C)."""
+    """Softmax probabilities of logits, (n, C)."""
     return logits.softmax(dim=1)
 
 

@@ -1,4 +1,4 @@
-"""Inherited private models: a silo's own model, which keeps part of itself from one participation to the next.
+"""An inherited private model is a silo's own, which keeps part of itself from one participation to the next.
 
 Li et al., "FedPHP: Federated Personalization with Inherited Private Models", ECML-PKDD 2021, and Li et al.,
 "MAP: Model Aggregation and Personalization in Federated Learning with Incomplete Classes". It lies in the silo's
@@ -107,7 +107,10 @@ def kept(config: InheritedConfig, before: int, expected: float) -> float:
 
 
 def private_model(silo: SiloContext, private: State, config: InheritedConfig) -> Tree | None:
-    """p_k; before the silo's first answer there is none, in the released code the job's initial model."""
+    """The silo's private model p_k, or None before its first answer.
+
+    In the released code it is the job's initial model until then.
+    """
     if PERSONAL in private.trees:
         return private.tree(PERSONAL)
     return silo.initial_model() if config.released else None

@@ -97,7 +97,7 @@ class PlainTraining:
     """The step of methods whose silos train on the cross-entropy and nothing else; several at once where asked."""
 
     def __call__(self, silo: SiloContext, task: SiloTask, private: State) -> Reply:
-        """w_k, as `train_model`."""
+        """Reply of one silo with its locally trained model w_k, as `train_model` makes it."""
         return train_model(silo, task, private)
 
     def batched(self, silos: Sequence[SiloContext], tasks: Sequence[SiloTask]) -> list[Reply]:

@@ -25,7 +25,10 @@ def stepping(training: TrainingSpec, over: Quotient) -> Step:
 def limits_of_steps(
     training: TrainingSpec, samples: int, metrics: Mapping[str, float]
 ) -> dict[str, tuple[float, float]]:
-    """Range of tau_k: from 1, as where gradients in float16 overflow in all others, to what the plan says."""
+    """Range of the local steps tau_k that a silo may report, from 1 to what the plan says.
+
+    A silo reports 1 where gradients in float16 overflow in all other steps.
+    """
     return {STEPS: (1.0, float(planned_steps(training, samples)))}
 
 

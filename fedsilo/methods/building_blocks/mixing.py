@@ -1,4 +1,4 @@
-"""Mixup: batches mixed with themselves in another order.
+"""Mixup trains on batches that are mixed with themselves in another order.
 
 Zhang, Cisse, Dauphin, Lopez-Paz, "mixup: Beyond Empirical Risk Minimization", ICLR 2018, Section 2.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class MixupConfig(MethodConfig):
-    """Settings of mixing."""
+    """Settings of mixup, the distribution of the mixed part."""
 
     alpha: float = Field(
         default=0.2,

@@ -1,4 +1,4 @@
-"""Stragglers: silos that do a part of a round's local work, at random, and are averaged like the others.
+"""Stragglers are silos that do a part of a round's local work, at random, and are averaged like the others.
 
 Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020, Section 5.2: of the silos of a round a part
 does a number of epochs that is drawn uniformly from 1 to E. Who, and how many, follows from the job's seed.

@@ -146,7 +146,7 @@ def noisy_counts(silo: SiloContext, task: SiloTask) -> tuple[np.ndarray, tuple[M
 def noisy_moments(
     silo: SiloContext, task: SiloTask, features: np.ndarray, order: int
 ) -> tuple[list[tuple[int, np.ndarray, np.ndarray | None]], tuple[Mechanism, ...]]:
-    """Of each class: count, sum, and sum of products of features, with noise.
+    """Count, sum, and sum of products of the features of each class, with noise.
 
     Features are clipped to the L2 norm F. One example adds at most 1 to a count, F to a sum and F^2 to the upper
     triangle of a sum of products, each divided by which is a vector of norm 1; all `order + 1` of them together have

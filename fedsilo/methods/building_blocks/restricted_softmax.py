@@ -19,7 +19,7 @@ Scaling = Literal["mask", "frequency", "share", "sole"]
 
 
 def class_counts(silo: SiloContext) -> np.ndarray:
-    """(C,) int64: the silo's training examples of each class, n_k^c."""
+    """Numbers n_k^c of the silo's training examples by class, (C,) int64."""
     return np.bincount(silo.train.labels.cpu().numpy(), minlength=silo.signature.classes)
 
 

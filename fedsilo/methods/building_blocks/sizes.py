@@ -25,7 +25,7 @@ SHARE = "share"
 
 
 def state_size(silo: SiloContext, task: SiloTask, private: State) -> Reply:
-    """The silo's n_k."""
+    """Reply that states only the silo's number of training examples n_k."""
     return Reply(samples=len(silo.train))
 
 

@@ -46,7 +46,7 @@ MIN_STEPS = 5
 
 
 class TwoStageConfig(InheritedConfig):
-    """Settings of both stages."""
+    """Settings of both stages of local training."""
 
     variant: Literal["paper", "complete", "released", "released-mask"] = Field(
         default="paper",
@@ -85,7 +85,10 @@ class SecondStage:
 
 
 def traits_of(config: TwoStageConfig) -> TrainingTraits:
-    """How silos train: what is sent follows from the first stage alone, and MMD is one of whole batches."""
+    """Training traits of the two stages, of which the first alone makes the model that is sent.
+
+    MMD is taken over whole batches, so that training with it is not data-parallel.
+    """
     return TrainingTraits(
         data_parallel=config.transfer != "mmd",
         sends_after="all steps" if config.released else "half of the steps",
@@ -130,7 +133,7 @@ def personalise(
     plan: LocalTraining | None,
     config: TwoStageConfig,
 ) -> State:
-    """The second stage: from the model that is sent to the silo's private state with the new private model.
+    """The silo's private state after the second stage, with the private model made from the model that is sent.
 
     In the released code BatchNorm's statistics in the private model are then computed anew.
     """

@@ -1,4 +1,4 @@
-"""CCVR: classifier calibration with virtual representations, after any method that yields one model.
+"""CCVR calibrates a classifier on virtual representations, after any method that yields one model.
 
 Luo et al., "No Fear of Heterogeneity: Classifier Calibration for Federated Learning with Non-IID Data", NeurIPS
 2021, Algorithm 1: every silo sends statistics of its features, the aggregator draws virtual features from the

@@ -1,4 +1,4 @@
-"""Declaration of CCVR: its settings, and what silos send beside what the method before asks of them."""
+"""Declaration of CCVR with its settings and what silos send beside what the method before asks of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedsilo.wire.combine import Added, CountedMean
 
 
 class CCVR(AfterAnother):
-    """Declaration of CCVR."""
+    """Declaration of CCVR, classifier calibration after another method."""
 
     name = "ccvr"
     title = "Classifier calibration with virtual representations"

@@ -44,20 +44,23 @@ class CCVRServer(Generic[Read]):
     sent: Callable[..., Iterable[tuple[str, Tree]]]
 
     def start(self, job: ServerContext) -> State:
-        """As the method before, whose model is set aside at once where nothing is trained."""
+        """Initial state of the method before, whose model is set aside at once where nothing is trained."""
         state = self.before.start(job)
         return self._set_aside(job, state) if self.last is None else state
 
     def assign(
         self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
     ) -> Mapping[str, Assignment]:
-        """As the method before; then the trained model, for its features."""
+        """Assignments of the method before, then the trained model to every silo, for its features."""
         if exchange.phase.step != STATISTICS:
             return self.before.assign(job, state, exchange, silos)
         return {silo: Assignment({"model": "calibrated"}) for silo in silos}
 
     def aggregate(self, job: ServerContext, state: State, exchange: Exchange, read: Read) -> State:
-        """As the method before, whose last model is set aside; then calibrate that."""
+        """State after a round of the method before, or after the calibration.
+
+        The last model of the method before is set aside, and it is the one that is calibrated.
+        """
         if exchange.phase.step == STATISTICS:
             kinds = ("class_means", *(() if self.config.covariance == "none" else ("class_covariances",)))
             pooled = pool(

@@ -1,4 +1,4 @@
-"""Virtual features: how many of each class, their draw, and the transforms of the paper's options.
+"""Virtual features of each class with their number, their draw, and the transforms of the paper's options.
 
 Section 4.2 of the paper.
 """

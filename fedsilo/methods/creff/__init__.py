@@ -1,4 +1,4 @@
-"""CReFF: a classifier re-trained at the aggregator on federated features.
+"""CReFF re-trains the classifier at the aggregator on federated features.
 
 Shang, Lu, Huang, Wang, "Federated Learning on Heterogeneous and Long-Tailed Data via Classifier Re-Training with
 Federated Features", IJCAI 2022, Algorithm 1. Silos send their model and, for each class, the mean gradient of the

@@ -13,7 +13,7 @@ WEIGHT, BIAS = "gradient.weight", "gradient.bias"
 
 
 class CReFFConfig(MethodConfig):
-    """Settings; defaults are the paper's, Section 5.1."""
+    """Settings of CReFF, with the defaults of the paper's Section 5.1."""
 
     variant: Literal["paper", "released"] = Field(
         default="paper",

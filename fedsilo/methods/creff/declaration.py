@@ -1,4 +1,4 @@
-"""Declaration of CReFF: its settings, and what silos send."""
+"""Declaration of CReFF with its settings and what silos send."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedsilo.methods.traits import Kept, TrainingTraits
 
 
 class CReFF(Method):
-    """Declaration of CReFF."""
+    """Declaration of CReFF, classifier re-training on federated features."""
 
     name = "creff"
     title = "Classifier re-training with federated features"

@@ -90,7 +90,8 @@ def matching_loss(
     Printed: the mean over the C rows of the weight of 1 - cosine. Released code: their sum, and one more
     1 - cosine for the bias as a single row.
 
-    :param found: (G, C, d) and (G, C); likewise `wanted`.
+    :param found: gradients of weight (G, C, d) and bias (G, C).
+    :param wanted: gradients of the same shapes, to which the others are compared.
     """
     rows = 1 - _cosine(found[0], wanted[0])
     if not released:

@@ -18,7 +18,7 @@ from fedsilo.methods.reading import Sums
 
 
 class Gradient(NamedTuple):
-    """Of the cross-entropy of one class, with respect to the head's weight (C, d) and bias (C,)."""
+    """Gradient of the cross-entropy of one class with respect to the head's weight (C, d) and bias (C,)."""
 
     weight: np.ndarray
     bias: np.ndarray

@@ -18,7 +18,10 @@ from fedsilo.methods.state import State, Tree
 
 @dataclass(frozen=True)
 class CReFFServer:
-    """Trees: `model` (u, v), `head` (v-hat) and `features` S, (C, m, d)."""
+    """CReFF's server half, which averages the silos' models and re-trains the classifier on federated features.
+
+    Trees: `model` (u, v), `head` (v-hat) and `features` S, (C, m, d).
+    """
 
     config: CReFFConfig
 

@@ -1,4 +1,4 @@
-"""DANN: features from which a discriminator cannot tell which silo an example is from.
+"""DANN trains features from which a discriminator cannot tell which silo an example is from.
 
 Ganin et al., "Domain-Adversarial Training of Neural Networks", JMLR 2016, with silos as domains, as in FedBR's released
 code: the discriminator has an output for each silo and is averaged with the model.

@@ -28,7 +28,7 @@ SILOS = "silos"
 
 
 class DANNConfig(MethodConfig):
-    """Settings."""
+    """Settings of DANN, the width of its discriminator and how that acts on the model."""
 
     variant: Literal["paper", "released"] = Field(
         default="paper",

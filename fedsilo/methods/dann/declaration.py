@@ -1,4 +1,4 @@
-"""Declaration of DANN: what silos send, and how many there are to tell apart."""
+"""Declaration of DANN with what silos send and how many there are to tell apart."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedsilo.wire import ModelSignature
 
 
 class DANN(OneModel):
-    """Declaration of DANN."""
+    """Declaration of DANN, domain-adversarial training with silos as domains."""
 
     name = "dann"
     title = "Domain-adversarial federated training"

@@ -6,7 +6,7 @@ from torch import nn
 
 
 def discriminator(width: int, hidden: int, silos: int) -> nn.Sequential:
-    """D: d -> hidden -> hidden -> silos with ReLU, PyTorch's initial weights."""
+    """The discriminator D with layers d -> hidden -> hidden -> silos, ReLU, and PyTorch's initial weights."""
     return nn.Sequential(
         nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, silos)
     )

@@ -18,7 +18,7 @@ from fedsilo.methods.state import State
 
 @dataclass(frozen=True)
 class DANNServer(OneModelServer):
-    """Trees: `model` and `discriminator`."""
+    """DANN's server half, which averages the model and the discriminator. Trees: `model` and `discriminator`."""
 
     config: DANNConfig
 
@@ -34,14 +34,14 @@ class DANNServer(OneModelServer):
     def assign(
         self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
     ) -> Mapping[str, Assignment]:
-        """Broadcast both, and to each silo its place in the job's order."""
+        """Broadcast the model and the discriminator, and to each silo its place in the job's order."""
         trees = {name: name for name in ("model", "discriminator")}
         return {
             silo: Assignment(trees, {NUMBER: job.silos.index(silo), SILOS: len(job.silos)}) for silo in silos
         }
 
     def aggregate(self, job: ServerContext, state: State, exchange: Exchange, sums: Sums) -> State:
-        """Average both."""
+        """Average the model and the discriminator over the silos."""
         mean = sums.mean("model")
         return state.with_trees(
             **{tree: {name: mean[name] for name in state.tree(tree)} for tree in ("model", "discriminator")}

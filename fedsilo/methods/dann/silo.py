@@ -48,12 +48,12 @@ class AdversarialLoss:
         return of_model if self._config.variant == "released" else of_model + of_discriminator
 
     def count(self, _model: nn.Module) -> None:
-        """After a step."""
+        """Count a local step, by which model and discriminator take turns."""
         self._steps += 1
 
 
 def train(silo: SiloContext, task: SiloTask, private: State, *, config: DANNConfig) -> Reply:
-    """Local training of both; the reply carries model and discriminator."""
+    """Local training of the model and the discriminator, both of which the reply carries."""
     number, silos = place(silo, task)
     model = silo.model(task.trees["model"])
     adversary = discriminator(silo.signature.feature, config.hidden, silos).to(silo.train.labels.device)

@@ -1,4 +1,4 @@
-"""FedBE: federated averaging, and the average learns from a Bayesian ensemble.
+"""FedBE is federated averaging whose average learns from a Bayesian ensemble.
 
 Chen and Chao, "FedBE: Making Bayesian Model Ensemble Applicable to Federated Learning", ICLR 2021, Algorithm 1. A
 distribution of models is fitted to those of the silos; models drawn from it answer beside them on unlabelled public

@@ -1,4 +1,4 @@
-"""Settings of FedBE."""
+"""Settings of FedBE's ensemble and of its distillation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedsilo.methods.interface import MethodConfig
 
 
 class FedBEConfig(MethodConfig):
-    """Settings; defaults are those of the paper's released code."""
+    """Settings of FedBE, with the defaults of the paper's released code."""
 
     distribution: Literal["gaussian", "dirichlet"] = Field(
         default="gaussian",

@@ -1,4 +1,4 @@
-"""Declaration of FedBE: what the aggregator reads."""
+"""Declaration of FedBE with what the aggregator reads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedsilo.methods.traits import Tasks
 
 
 class FedBE(OneModel):
-    """Declaration of FedBE."""
+    """Declaration of FedBE, averaging with Bayesian ensemble distillation."""
 
     name = "fedbe"
     title = "Federated averaging with Bayesian ensemble distillation"

@@ -20,7 +20,11 @@ LEAST_VARIANCE = 1e-5
 
 @dataclass(frozen=True)
 class Moments:
-    """Of one tensor over the silos: mean and variance of u_k = (w_k - w) / ||w_k - w||, and the mean norm."""
+    """Moments of one tensor's updates over the silos.
+
+    Mean and variance are those of the unit updates u_k = (w_k - w) / ||w_k - w||, and the norm is the mean of
+    ||w_k - w||.
+    """
 
     mean: np.ndarray
     variance: np.ndarray

@@ -25,7 +25,10 @@ MOMENTUM = 0.9
 
 @dataclass(frozen=True)
 class FedBEServer(OneModelServer):
-    """Tree: `model`, which is the student of the last round."""
+    """FedBE's server half, which distils an ensemble into the average.
+
+    Tree: `model`, which is the student of the last round.
+    """
 
     config: FedBEConfig
 
@@ -60,7 +63,7 @@ class FedBEServer(OneModelServer):
             yield gaussian.sample(lambda _name, shape: rng.standard_normal(shape))
 
     def sharpened(self, probabilities: Tensor) -> Tensor:
-        """p^(1/T), normalised."""
+        """Probabilities p^(1/T), sharpened by the temperature T and normalised."""
         powers = probabilities ** (1 / self.config.temperature)
         return powers / powers.sum(dim=1, keepdim=True)
 

@@ -1,4 +1,4 @@
-"""FedBR: local learning bias reduction with pseudo-data and a min-max contrast.
+"""FedBR reduces the bias of local learning with pseudo-data and a min-max contrast.
 
 Guo, Tang, Lin, "FedBR: Improving Federated Learning on Heterogeneous Data via Local Learning Bias Reduction", ICML
 2023, Algorithm 1. The released code averages raw images centrally and shares the means; here no average of raw inputs

@@ -22,7 +22,7 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
 
 
 class FedBRConfig(MethodConfig):
-    """Settings; defaults are those of the released code where the paper prints symbols only."""
+    """Settings of FedBR, with the defaults of the released code where the paper prints symbols only."""
 
     variant: Literal["paper", "released"] = Field(
         default="paper",

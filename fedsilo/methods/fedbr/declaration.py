@@ -1,4 +1,4 @@
-"""Declaration of FedBR: its settings, and what silos send."""
+"""Declaration of FedBR with its settings and what silos send."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedsilo.wire import ModelSignature
 
 
 class FedBR(OneModel):
-    """Declaration of FedBR."""
+    """Declaration of FedBR, federated learning with local learning bias reduction."""
 
     name = "fedbr"
     title = "Federated learning with local learning bias reduction"

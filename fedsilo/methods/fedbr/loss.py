@@ -1,4 +1,4 @@
-"""FedBR's local loss: pseudo-data against biased classifiers, and a min-max contrast against biased features.
+"""FedBR's local loss sets pseudo-data against biased classifiers, and a min-max contrast against biased features.
 
 Guo, Tang, Lin, "FedBR: Improving Federated Learning on Heterogeneous Data via Local Learning Bias Reduction", ICML
 2023, Section 4 and Algorithm 1.
@@ -22,7 +22,7 @@ PseudoData = Callable[[], tuple[Tensor, Tensor]]
 
 
 def projection(width: int) -> nn.Sequential:
-    """P_theta: d -> 2d -> 2d -> d with ReLU, PyTorch's initial weights."""
+    """The projection P_theta of features, with layers d -> 2d -> 2d -> d, ReLU, and PyTorch's initial weights."""
     return nn.Sequential(
         nn.Linear(width, 2 * width),
         nn.ReLU(),

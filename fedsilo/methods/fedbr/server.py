@@ -19,7 +19,10 @@ from fedsilo.methods.state import State, Tree
 
 @dataclass(frozen=True)
 class FedBRServer(OneModelServer):
-    """Trees: `model` (phi, omega), `projection` (theta) and for mixtures `proxies`."""
+    """FedBR's server half, which averages the model and the projection.
+
+    Trees: `model` (phi, omega), `projection` (theta) and for mixtures `proxies`.
+    """
 
     config: FedBRConfig
 
@@ -37,7 +40,7 @@ class FedBRServer(OneModelServer):
     def assign(
         self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
     ) -> Mapping[str, Assignment]:
-        """Broadcast all trees; a silo fetches the proxies once."""
+        """Broadcast all trees of the state, of which a silo fetches the proxies once."""
         return {silo: Assignment({name: name for name in state.trees}) for silo in silos}
 
     def aggregate(self, job: ServerContext, state: State, exchange: Exchange, sums: Sums) -> State:
@@ -55,7 +58,7 @@ class FedBRServer(OneModelServer):
         return {THETA + name: array for name, array in layers.items()}
 
     def _proxies(self, job: ServerContext) -> np.ndarray:
-        """(B, *input shape): means of inputs ~ U[0, 1]."""
+        """Proxies for mixtures as means of inputs ~ U[0, 1], (B, *input shape)."""
         rng, shape = np.random.default_rng(job.seed("proxies")), job.spec.data.input_shape
         size = job.spec.training.batch_size
         total = np.zeros((size, *shape), np.float32)

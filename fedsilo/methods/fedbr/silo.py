@@ -57,7 +57,9 @@ def pseudo_data(silo: SiloContext, task: SiloTask, config: FedBRConfig) -> Pseud
 
 
 def local_means(examples: Examples, classes: int, size: int, averaged: int, seed: int) -> PseudoData:
-    """Random sample means: each x_p is the mean of so many local examples, its label uniform; the same in each step.
+    """Pseudo-data of random sample means, the same in each step.
+
+    Each x_p is the mean of so many local examples, its label uniform.
 
     :param averaged: examples in a mean, all of them where there are fewer.
     """
@@ -73,8 +75,10 @@ def local_means(examples: Examples, classes: int, size: int, averaged: int, seed
 
 
 def local_mixtures(examples: Examples, classes: int, proxies: Tensor, mixed: int, seed: int) -> PseudoData:
-    """Mixture: each proxy mean with so many local examples, (x_p + sum of x_j) / (K + 1), labels likewise; new ones in
-    each step."""
+    """Pseudo-data of mixtures of proxies and local examples, new ones in each step.
+
+    Each proxy mean is mixed with so many local examples, (x_p + sum of x_j) / (K + 1), and its label in the same way.
+    """
     generator = torch.Generator().manual_seed(seed)
     device, n = examples.labels.device, len(examples)
 

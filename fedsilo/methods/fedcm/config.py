@@ -1,4 +1,4 @@
-"""Settings of FedCM."""
+"""Settings of FedCM, and the quotient of models over local steps that its server half reads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BY_STEPS = Quotient(STEPS)
 
 
 class FedCMConfig(MethodConfig):
-    """Settings."""
+    """Settings of FedCM, its rule of momentum and the part of the silo's own gradient in a step."""
 
     variant: Literal["paper", "fedbr"] = Field(
         default="paper",

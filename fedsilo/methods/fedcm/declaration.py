@@ -1,4 +1,4 @@
-"""Declaration of FedCM: what silos send."""
+"""Declaration of FedCM with what silos send."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedsilo.methods.traits import EVERYTHING, SGD, Averaging, Kept, TrainingTra
 
 
 class FedCM(OneModel):
-    """Declaration of FedCM."""
+    """Declaration of FedCM, averaging with client-level momentum."""
 
     name = "fedcm"
     title = "Client-level momentum"

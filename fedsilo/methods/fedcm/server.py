@@ -16,11 +16,14 @@ from fedsilo.methods.state import State
 
 
 class FedCMServer(OneModelServer):
-    """Trees: `model` (w) and `direction` (Delta)."""
+    """FedCM's server half, which averages models and the steps that led there.
+
+    Trees: `model` (w) and `direction` (Delta).
+    """
 
     @override
     def start(self, job: ServerContext) -> State:
-        """The initial model; Delta = 0."""
+        """State of the initial model w and a direction Delta of zeros."""
         model = job.initial_model()
         return State({"model": model, "direction": moments(model)})
 
@@ -28,7 +31,7 @@ class FedCMServer(OneModelServer):
     def assign(
         self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
     ) -> Mapping[str, Assignment]:
-        """Broadcast w and Delta."""
+        """Broadcast the model w and the direction Delta."""
         return {silo: Assignment({"model": "model", "direction": "direction"}) for silo in silos}
 
     def aggregate(self, job: ServerContext, state: State, exchange: Exchange, sums: Sums) -> State:

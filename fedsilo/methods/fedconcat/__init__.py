@@ -1,4 +1,4 @@
-"""FedConcat: clusters of similar silos train encoders, which are then concatenated.
+"""FedConcat trains encoders in clusters of similar silos, and then concatenates them.
 
 Diao, Li, He, "Exploiting Label Skews in Federated Learning with Model Concatenation", AAAI 2024: stage 1 clusters
 the silos by label distribution, stage 2 is FedAvg inside each cluster, stage 3 trains one linear classifier on the

@@ -37,6 +37,6 @@ def average_inside(state: State, updates: Updates) -> State:
 
 
 def trees(names: Iterable[str]) -> list[str]:
-    """Those of the names that are clusters, by number (not by letter: 2 comes before 10)."""
+    """Names of the cluster models among all tree names, by number and not by letter: 2 comes before 10."""
     found = (name for name in names if name.startswith("cluster/"))
     return sorted(found, key=lambda name: int(name.rpartition("/")[2]))

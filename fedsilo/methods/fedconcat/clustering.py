@@ -1,4 +1,4 @@
-"""Stage 1: k-means on label distributions, with a size cap and a choice of the number of clusters.
+"""Stage 1 of FedConcat by k-means on label distributions, with a size cap and a choice of the number of clusters.
 
 Clusters are numbered by the first silo that is in them, so that their order, and with it the order of FedConcat's
 encoders, does not depend on the random start of k-means.
@@ -100,7 +100,7 @@ def cap_sizes(rows: np.ndarray, centroids: np.ndarray, cap: int, rounds: int = 1
 
 
 def renumber(labels: np.ndarray) -> np.ndarray:
-    """The same clusters, numbered from 0 by first appearance."""
+    """Clusters of the same rows, numbered from 0 by first appearance, (N,) int64."""
     order: dict[int, int] = {}
     numbers = [order.setdefault(int(label), len(order)) for label in labels]
     return np.asarray(numbers, np.int64)

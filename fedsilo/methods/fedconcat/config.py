@@ -1,4 +1,4 @@
-"""Settings of FedConcat."""
+"""Settings of FedConcat, with those that FedConcat-ID shares."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ NOISY = "distribution"
 
 
 class StagesConfig(MethodConfig):
-    """Of FedConcat in both its forms: clusters, rounds, and how the classifier on all features is trained."""
+    """Settings that FedConcat and FedConcat-ID share.
+
+    They are clusters, rounds, and how the classifier on all features is trained.
+    """
 
     clusters: int = Field(
         default=5, ge=1, le=1000, description="Number of clusters K [released code, run.sh]."
@@ -49,7 +52,7 @@ class StagesConfig(MethodConfig):
 
 
 class FedConcatConfig(StagesConfig):
-    """The same, and what is done to the label distributions before they leave their silos."""
+    """Settings of FedConcat's stages, and what is done to label distributions before they leave their silos."""
 
     epsilon: float | None = Field(
         default=None,

@@ -1,4 +1,4 @@
-"""Declaration of FedConcat: its settings, its stages, and what silos send in each."""
+"""Declaration of FedConcat with its settings, its stages, and what silos send in each."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Concatenation(Method):
 
 
 class FedConcat(Concatenation):
-    """Declaration of FedConcat."""
+    """Declaration of FedConcat, whose silos are clustered by label distribution."""
 
     name = "fedconcat"
     title = "Concatenated encoders of silos clustered by label distribution"

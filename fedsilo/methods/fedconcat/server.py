@@ -29,7 +29,7 @@ class FedConcatServer:
     def assign(
         self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
     ) -> Mapping[str, Assignment]:
-        """Nothing in stage 1, its cluster's model to each silo in stage 2, all of them in stage 3.
+        """Assignments by stage, without a model in stage 1, with the cluster's in stage 2, with all of them in stage 3.
 
         Each encoder comes with its cluster's classifier, as it was trained: the same blob, by content.
         """
@@ -53,11 +53,17 @@ class FedConcatServer:
         return self.train_encoders(job, state, exchange, updates)
 
     def form_clusters(self, job: ServerContext, state: State, rows: Mapping[str, np.ndarray]) -> State:
-        """Stage 1: k-means on the rows P_k; every cluster starts from the initial weights."""
+        """State after stage 1, k-means on the label distributions P_k.
+
+        Every cluster starts from the initial weights.
+        """
         return cluster_models.begin(state, cluster_silos(job, self.config, rows))
 
     def train_encoders(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
-        """Stage 2: FedAvg inside each cluster; after its last round the large classifier begins."""
+        """State after a round of FedAvg inside each cluster (stage 2).
+
+        After the last of these rounds the large classifier begins.
+        """
         state = cluster_models.average_inside(state, updates)
         if exchange.phase_round < exchange.phase_rounds:
             return state

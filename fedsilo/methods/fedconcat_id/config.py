@@ -1,4 +1,4 @@
-"""Settings of FedConcat-ID."""
+"""Settings of FedConcat-ID, with the number of its random inputs."""
 
 from __future__ import annotations
 

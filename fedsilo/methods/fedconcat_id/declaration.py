@@ -1,4 +1,4 @@
-"""Declaration of FedConcat-ID: FedConcat without the exchange of counts."""
+"""Declaration of FedConcat-ID, which is FedConcat without the exchange of counts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedsilo.methods.reading import Updates
 
 
 class FedConcatID(Concatenation):
-    """Declaration of FedConcat-ID."""
+    """Declaration of FedConcat-ID, whose label distributions are inferred from models."""
 
     name = "fedconcat-id"
     title = "FedConcat with label distributions inferred from models"

@@ -21,7 +21,7 @@ BATCH = 100
 
 @dataclass(frozen=True)
 class FedConcatIDServer(FedConcatServer):
-    """Stage 1 from models; the rest as FedConcat.
+    """FedConcat's server half with label distributions inferred from the silos' models in stage 1.
 
     :param probes: random inputs from which a silo's distribution is inferred.
     """
