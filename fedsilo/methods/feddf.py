@@ -1,4 +1,4 @@
-"""FedDF: federated averaging, and the average learns from the ensemble of the silos' models.
+"""FedDF is federated averaging whose average then learns from the ensemble of the silos' models.
 
 Lin, Kong, Stich, Jaggi, "Ensemble Distillation for Robust Model Fusion in Federated Learning", NeurIPS 2020, Algorithm
 1 with equation 2: x <- x - eta dKL(softmax(mean of f(x_k)) || softmax(f(x))) / dx on unlabelled public examples.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class FedDFConfig(MethodConfig):
-    """Settings; defaults are the paper's."""
+    """Settings of FedDF in a job's `spec.method.config`; defaults are the paper's."""
 
     ensemble: Literal["logits", "probabilities"] = Field(
         default="logits",
@@ -55,7 +55,7 @@ GRADIENT_CLIP = 5.0
 
 @dataclass(frozen=True)
 class FedDFServer(OneModelServer):
-    """Tree: `model`, which is the student of the last round."""
+    """Server half that keeps the tree `model`, which is the student of the last round."""
 
     config: FedDFConfig
 
@@ -88,7 +88,7 @@ class FedDFServer(OneModelServer):
 
 
 class FedDF(OneModel):
-    """Declaration of FedDF."""
+    """Declaration of FedDF, which reads a job's public examples without their labels."""
 
     name = "feddf"
     title = "Federated averaging with ensemble distillation"

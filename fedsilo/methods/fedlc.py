@@ -1,4 +1,4 @@
-"""FedLC: federated averaging with logits calibrated by the silo's own label distribution.
+"""FedLC is federated averaging with logits calibrated by the silo's own label distribution.
 
 Zhang et al., "Federated Learning with Label Distribution Skew via Logits Calibration", ICML 2022, Section 4. The
 printed loss leaves the label out of the denominator and has no lower bound; what is minimised here is the
@@ -25,7 +25,7 @@ MISSING = 1e-8
 
 
 class FedLCConfig(MethodConfig):
-    """Settings."""
+    """Settings of FedLC in a job's `spec.method.config`."""
 
     variant: Literal["paper", "released"] = Field(
         default="paper",
@@ -38,7 +38,7 @@ class FedLCConfig(MethodConfig):
 
 
 class FedLC(FedAvg):
-    """Declaration of FedLC."""
+    """Declaration of FedLC, which differs from FedAvg in the silos' loss."""
 
     name = "fedlc"
     title = "Federated averaging with logits calibration"

@@ -1,4 +1,4 @@
-"""FedMix-local: federated averaging whose silos mix their examples with means of their own examples.
+"""FedMix-local is federated averaging whose silos mix their examples with means of their own examples.
 
 Yoon, Shin, Hwang, Yang, "FedMix: Approximation of Mixup under Mean Augmented Federated Learning", ICLR 2021.
 The paper's silos exchange means of raw inputs. Here such means are made and used inside one silo, of its own examples,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class FedMixConfig(MethodConfig):
-    """Settings."""
+    """Settings of FedMix-local in a job's `spec.method.config`."""
 
     variant: Literal["paper", "released"] = Field(
         default="paper",
@@ -47,7 +47,7 @@ class FedMixConfig(MethodConfig):
 
 
 class FedMix(FedAvg):
-    """Declaration of FedMix-local."""
+    """Declaration of FedMix-local, which differs from FedAvg in the silos' loss."""
 
     name = "fedmix"
     title = "FedMix-local: federated averaging with examples mixed with means, inside the silo"

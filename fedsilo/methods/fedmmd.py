@@ -1,4 +1,4 @@
-"""FedMMD: federated averaging whose silos keep their features distributed as those of the model that they were given.
+"""FedMMD is federated averaging whose silos keep their features distributed as those of the model they were given.
 
 Yao, Huang, Sun, "Two-Stream Federated Learning: Reduce the Communication Costs", VCIP 2018: beside the model
 in training stands the given one, fixed, and the distance of their features is the squared maximum mean discrepancy with
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class FedMMDConfig(MethodConfig):
-    """Settings."""
+    """Settings of FedMMD in a job's `spec.method.config`."""
 
     discrepancy_weight: float = Field(
         default=0.01,
@@ -35,7 +35,7 @@ class FedMMDConfig(MethodConfig):
 
 
 class FedMMD(FedAvg):
-    """Declaration of FedMMD."""
+    """Declaration of FedMMD, which differs from FedAvg in the silos' loss."""
 
     name = "fedmmd"
     title = "Federated averaging with a discrepancy of features"

@@ -1,4 +1,4 @@
-"""FedOpt: federated averaging with an adaptive optimiser at the server: FedAdam, FedYogi, FedAdagrad, or SGD.
+"""FedOpt is federated averaging with an adaptive optimiser at the server: FedAdam, FedYogi, FedAdagrad, or SGD.
 
 Reddi et al., "Adaptive Federated Optimization", ICLR 2021, Algorithm 2, which has no correction of the bias.
 """
@@ -27,7 +27,7 @@ from fedsilo.methods.traits import EVERYTHING, Kept
 
 
 class FedOptConfig(MethodConfig):
-    """Settings."""
+    """Settings of FedOpt in a job's `spec.method.config`."""
 
     optimizer: Literal["adam", "yogi", "adagrad", "sgd"] = Field(
         default="adam",
@@ -61,7 +61,7 @@ class FedOptConfig(MethodConfig):
 
     @property
     def rate(self) -> float:
-        """eta."""
+        """Learning rate eta of the server's step."""
         if self.server_learning_rate is not None:
             return self.server_learning_rate
         return 1.0 if self.optimizer == "sgd" else 0.01
@@ -69,13 +69,13 @@ class FedOptConfig(MethodConfig):
 
 @dataclass(frozen=True)
 class FedOptServer(FedAvgServer):
-    """Trees: `model` (w), `first` (m), and `second` (v) where the optimiser is adaptive."""
+    """Server half that keeps the trees `model` (w), `first` (m), and `second` (v) where the optimiser is adaptive."""
 
     config: FedOptConfig
 
     @override
     def start(self, job: ServerContext) -> State:
-        """The initial model; m = 0, and v as the variant has it."""
+        """The initial model with m = 0, and v as the variant has it."""
         model, config = job.initial_model(), self.config
         state = State({"model": model, "first": moments(model)})
         if config.optimizer == "sgd":
@@ -97,7 +97,7 @@ class FedOptServer(FedAvgServer):
 
 
 class FedOpt(FedAvg):
-    """Declaration of FedOpt."""
+    """Declaration of FedOpt, whose silos train as in FedAvg."""
 
     name = "fedopt"
     title = "Adaptive federated optimisation"

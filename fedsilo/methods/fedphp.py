@@ -1,4 +1,4 @@
-"""FedPHP: federated averaging whose silos keep, and learn from, an inherited private model.
+"""FedPHP is federated averaging whose silos keep, and learn from, an inherited private model.
 
 Li, Zhan, Shao, Li, Song, "FedPHP: Federated Personalization with Inherited Private Models", ECML-PKDD 2021. The silo's
 private model teaches the downloaded one while that is trained; after that it takes over part of it.
@@ -30,7 +30,7 @@ from fedsilo.methods.traits import Kept, TrainingTraits
 
 
 class FedPHPConfig(InheritedConfig):
-    """Settings."""
+    """Settings of FedPHP in a job's `spec.method.config`."""
 
     variant: Literal["paper", "released"] = Field(
         default="paper",
@@ -47,7 +47,7 @@ class FedPHPConfig(InheritedConfig):
 
 
 class FedPHP(OneModel):
-    """Declaration of FedPHP."""
+    """Declaration of FedPHP, whose silos keep a private model each."""
 
     name = "fedphp"
     title = "Personalisation with inherited private models"

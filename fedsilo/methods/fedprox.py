@@ -1,4 +1,4 @@
-"""FedProx: federated averaging with a proximal term in the silos' loss.
+"""FedProx is federated averaging with a proximal term in the silos' loss.
 
 Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020, Algorithm 2: a silo minimises
 F_k(w_k) + (mu / 2) ||w_k - w||^2, where w is the model that it was given. It need not do all of the round's work: of
@@ -36,7 +36,7 @@ from fedsilo.methods.traits import EVERYTHING, Averaging, TrainingTraits
 
 
 class FedProxConfig(MethodConfig):
-    """Settings."""
+    """Settings of FedProx in a job's `spec.method.config`."""
 
     variant: Literal["paper", "released"] = Field(
         default="paper",
@@ -57,7 +57,7 @@ class FedProxConfig(MethodConfig):
 
 @dataclass(frozen=True)
 class FedProxServer(FedAvgServer):
-    """Averaging, with stragglers. Tree: `model`."""
+    """Averaging that tells stragglers how much they do. Tree: `model`."""
 
     config: FedProxConfig
 
@@ -74,7 +74,7 @@ class FedProxServer(FedAvgServer):
 
 
 class FedProx(FedAvg):
-    """Declaration of FedProx."""
+    """Declaration of FedProx, with a proximal term in the silos' loss, and stragglers among them."""
 
     name = "fedprox"
     title = "Federated averaging with a proximal term"

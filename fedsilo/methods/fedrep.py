@@ -1,4 +1,4 @@
-"""FedRep: one representation for all silos, and a head of each silo's own.
+"""FedRep trains one representation for all silos, and a head of each silo's own.
 
 Collins, Hassani, Mokhtari, Shakkottai, "Exploiting Shared Representations for Personalized Federated Learning", ICML
 2021, Algorithm 1. The classifier is local, as `spec.model.parameters` has it: it stays in the silo's private state, and
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class FedRepConfig(MethodConfig):
-    """Settings."""
+    """Settings of FedRep in a job's `spec.method.config`."""
 
     variant: Literal["paper", "released", "map"] = Field(
         default="paper",
@@ -43,7 +43,7 @@ class FedRepConfig(MethodConfig):
 
 
 class FedRep(FedAvg):
-    """Declaration of FedRep."""
+    """Declaration of FedRep, whose silos keep their classifiers."""
 
     name = "fedrep"
     title = "A shared representation with a head for each silo"

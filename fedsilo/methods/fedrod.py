@@ -1,4 +1,4 @@
-"""FedROD: a generic head that balances the classes, and a private one that corrects it.
+"""FedROD trains a generic head that balances the classes, and a private one that corrects it.
 
 Chen, Chao, "On Bridging Generic and Personalized Federated Learning for Image Classification", ICLR 2022, Section 4.
 The classifier is linear, and so is the private head: the silo's own predictor, their sum, is the common architecture
@@ -32,7 +32,7 @@ HEAD = "head"
 
 
 class FedRODConfig(MethodConfig):
-    """Settings."""
+    """Settings of FedROD in a job's `spec.method.config`."""
 
     variant: Literal["paper", "map"] = Field(
         default="paper",
@@ -49,7 +49,7 @@ class FedRODConfig(MethodConfig):
 
 
 class FedROD(FedAvg):
-    """Declaration of FedROD."""
+    """Declaration of FedROD, whose silos keep a private head each."""
 
     name = "fedrod"
     title = "A generic head with balanced classes, and a private one"

@@ -1,4 +1,4 @@
-"""FedRS: federated averaging with a restricted softmax in the silos.
+"""FedRS is federated averaging with a restricted softmax in the silos.
 
 Li, Zhan, "FedRS: Federated Learning with Restricted Softmax for Label Distribution Non-IID Data", KDD 2021; as
 equation 8 of Li et al., "MAP: Model Aggregation and Personalization in Federated Learning with Incomplete Classes".
@@ -28,7 +28,7 @@ SCALINGS: Mapping[str, Scaling] = {"paper": "mask", "released": "frequency", "co
 
 
 class FedRSConfig(MethodConfig):
-    """Settings; the default is MAP's best."""
+    """Settings of FedRS in a job's `spec.method.config`; the default is MAP's best."""
 
     variant: Literal["paper", "released", "complete"] = Field(
         default="paper",
@@ -44,7 +44,7 @@ class FedRSConfig(MethodConfig):
 
 
 class FedRS(FedAvg):
-    """Declaration of FedRS."""
+    """Declaration of FedRS, which differs from FedAvg in the silos' loss."""
 
     name = "fedrs"
     title = "Federated averaging with restricted softmax"

@@ -1,4 +1,4 @@
-"""FLDA: a mixture of the common model and a private one, in shares that each silo learns by itself.
+"""FLDA mixes the common model and a private one, in shares that each silo learns by itself.
 
 Peterson, Kanani, Marathe, "Private Federated Learning with Domain Adaptation", 2019. The silo's own predictor is the
 mixture. The paper's gate reads the example, here, as in MAP's code, it reads the common model's feature of it.
@@ -25,7 +25,7 @@ SHARED, PRIVATE = "shared.", "private."
 
 
 class FLDAConfig(MethodConfig):
-    """Settings."""
+    """Settings of FLDA in a job's `spec.method.config`."""
 
     variant: Literal["paper", "map"] = Field(
         default="paper",
@@ -35,7 +35,7 @@ class FLDAConfig(MethodConfig):
 
 
 class FLDA(FedAvg):
-    """Declaration of FLDA."""
+    """Declaration of FLDA, whose silos keep a private model and a gate each."""
 
     name = "flda"
     title = "A mixture of the common model and a private one"

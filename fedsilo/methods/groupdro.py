@@ -1,4 +1,4 @@
-"""GroupDRO: distributionally robust averaging, in which silos with a larger loss weigh more.
+"""GroupDRO is distributionally robust averaging, in which silos with a larger loss weigh more.
 
 Sagawa, Koh, Hashimoto, Liang, "Distributionally Robust Neural Networks for Group Shifts", ICLR 2020, Algorithm 1, with
 silos as groups: a group's weight grows by e^(eta loss) before each step, here by the loss of a silo's first local step,
@@ -44,7 +44,7 @@ LOG_WEIGHTS = "log_weights"
 
 
 class GroupDROConfig(MixupConfig):
-    """Settings."""
+    """Settings of GroupDRO in a job's `spec.method.config`."""
 
     variant: Literal["paper", "released"] = Field(
         default="paper",
@@ -83,7 +83,7 @@ class GroupDROServer(OneModelServer):
 
 
 class GroupDRO(OneModel):
-    """Declaration of GroupDRO."""
+    """Declaration of GroupDRO, whose silos also send the loss of their first local step."""
 
     name = "groupdro"
     title = "Distributionally robust averaging"

@@ -143,7 +143,8 @@ class SiloContext(ABC):
     :param silo: reference of this silo, `namespace/name`.
     :param train: the silo's training examples, on the device.
     :param validation: the examples held out from training; may be none.
-    :param min_samples_per_class: the larger of the job's and the silo's minimum; likewise `min_samples_per_feature`.
+    :param min_samples_per_class: the larger of the job's and the silo's minimum.
+    :param min_samples_per_feature: the larger of the job's and the silo's minimum.
     """
 
     spec: FederatedJobSpec
@@ -169,7 +170,7 @@ class SiloContext(ABC):
 
     @abstractmethod
     def module(self, tree: Mapping[str, np.ndarray], architecture: ModelSpec | None = None) -> nn.Module:
-        """The same where its structure does not matter."""
+        """A network of any structure on the device with these weights; all else is as in `model`."""
 
     @property
     def learning_task(self) -> LearningTask:

@@ -1,4 +1,6 @@
-"""Local: every silo trains alone, as long as it would in federated averaging; what a federation is to be better than.
+"""Local training is every silo training alone, as long as it would in federated averaging.
+
+A federation is to be better than that.
 
 As in Smith, Chiang, Sanjabi, Talwalkar, "Federated Multi-Task Learning", NeurIPS 2017, Section 5, and many others.
 Nothing is common but the initial weights, the schedule and the rounds. Silos send no tensor: their samples, training
@@ -41,7 +43,7 @@ class LocalServer:
     """Keeps nothing, and yields no tensor."""
 
     def start(self, job: ServerContext) -> State:
-        """Nothing."""
+        """An empty state, since silos train alone."""
         return State()
 
     def assign(
@@ -51,11 +53,11 @@ class LocalServer:
         return {silo: Assignment() for silo in silos}
 
     def aggregate(self, job: ServerContext, state: State, exchange: Exchange, sums: Sums) -> State:
-        """Nothing comes of a round but what its record says."""
+        """The state as it was, since nothing comes of a round but what its record says."""
         return state
 
     def model(self, job: ServerContext, state: State) -> Snapshot:
-        """None for all silos."""
+        """A snapshot without tensors, since there is no model for all silos."""
         return Snapshot({})
 
 

@@ -1,4 +1,4 @@
-"""MAP: restricted softmax for the common model, an inherited private model for each silo's own.
+"""MAP trains the common model by restricted softmax, and gives each silo an inherited private model of its own.
 
 Li et al., "MAP: Model Aggregation and Personalization in Federated Learning with Incomplete Classes", Algorithm 1.
 The algorithm returns the private model to the server too; here it stays in the silo, since nothing there needs it.
@@ -33,7 +33,7 @@ RELEASED = SecondStage(part=0.1, rate=0.2)
 
 
 class MAP(OneModel):
-    """Declaration of MAP."""
+    """Declaration of MAP, whose silos train the common model and then a private one."""
 
     name = "map"
     title = "Aggregation by restricted softmax, personalisation by inherited private models"

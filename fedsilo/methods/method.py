@@ -72,11 +72,11 @@ class Method(ABC):
 
     @abstractmethod
     def server(self) -> ServerHalf[Any]:
-        """The server half."""
+        """The half that runs at the aggregator."""
 
     @abstractmethod
     def silo(self) -> Mapping[str, SiloStep]:
-        """The silo half: a function for each step."""
+        """The half that runs in the silos, a function for each step."""
 
     @property
     def averaging(self) -> Averaging:

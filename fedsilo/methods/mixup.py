@@ -1,4 +1,4 @@
-"""Mixup: federated averaging whose silos train on mixtures of their own examples.
+"""Mixup is federated averaging whose silos train on mixtures of their own examples.
 
 Zhang, Cisse, Dauphin, Lopez-Paz, "mixup: Beyond Empirical Risk Minimization", ICLR 2018. Examples are mixed inside a
 silo, batch by batch, and nothing but the model leaves it.
@@ -19,7 +19,7 @@ from fedsilo.methods.traits import Tasks, TrainingTraits
 
 
 class Mixup(FedAvg):
-    """Declaration of Mixup."""
+    """Declaration of Mixup, which differs from FedAvg in the silos' loss."""
 
     name = "mixup"
     title = "Federated averaging with mixed examples"

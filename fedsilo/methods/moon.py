@@ -1,4 +1,4 @@
-"""MOON: model-contrastive federated learning.
+"""MOON is model-contrastive federated learning.
 
 Li, He, Song, "Model-Contrastive Federated Learning", CVPR 2021, Algorithm 1: beside its loss a silo draws the
 representation of each example towards that of the model that it was given, and away from that of its own last model.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class MoonConfig(MethodConfig):
-    """Settings."""
+    """Settings of MOON in a job's `spec.method.config`."""
 
     variant: Literal["paper", "released"] = Field(
         default="paper",
@@ -50,7 +50,7 @@ class MoonConfig(MethodConfig):
 
 
 class Moon(FedAvg):
-    """Declaration of MOON."""
+    """Declaration of MOON, whose silos keep the models of their last trainings."""
 
     name = "moon"
     title = "Model-contrastive federated learning"

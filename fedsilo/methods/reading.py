@@ -46,13 +46,13 @@ class AcceptedUpdates(Protocol):
         """Sum over silos of weight times each tensor of that kind."""
 
     def combine(self, payloads: Sequence[Payload], rule: str) -> Tree:
-        """See `Sums.combine`; the payloads are all of one kind."""
+        """Tensors of payloads, all of one kind, over silos, each combined as its payload says; see `Sums.combine`."""
 
     def quotient(self, over: Quotient, rule: str, scale: float, distance: float) -> tuple[Tree, float]:
-        """See `Sums.quotient`."""
+        """Sum over silos of v_k times each tensor of the model, and the sum of v_k; see `Sums.quotient`."""
 
     def mean_metric(self, metric: str, rule: str) -> float:
-        """See `Sums.mean_metric`."""
+        """Average of a metric over silos by a rule; see `Sums.mean_metric`."""
 
 
 class Mean:

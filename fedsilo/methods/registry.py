@@ -1,4 +1,4 @@
-"""Methods by name: the built-in ones and those that third parties install.
+"""Methods by name, the built-in ones and those that third parties install.
 
 A package adds a method with an entry point in the group `fedsilo.methods`; its name there is the name in
 `spec.method.name`. Nothing else in fedsilo needs to change. No package takes the place of a built-in method, and one

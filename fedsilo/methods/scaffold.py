@@ -1,4 +1,4 @@
-"""SCAFFOLD: federated averaging with control variates against client drift.
+"""SCAFFOLD is federated averaging with control variates against client drift.
 
 Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", ICML 2020, Algorithm 1 with
 option II.
@@ -37,7 +37,7 @@ RULES: Mapping[str, ControlVariateRule] = {
 
 
 class ScaffoldConfig(MethodConfig):
-    """Settings."""
+    """Settings of SCAFFOLD in a job's `spec.method.config`."""
 
     variant: Literal["paper", "released", "niid-bench", "feddyn"] = Field(
         default="paper",
@@ -57,7 +57,7 @@ class ScaffoldConfig(MethodConfig):
 
 
 class Scaffold(OneModel):
-    """Declaration of SCAFFOLD."""
+    """Declaration of SCAFFOLD, with a control variate at the aggregator and one in each silo."""
 
     name = "scaffold"
     title = "Stochastic controlled averaging"

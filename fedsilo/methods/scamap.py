@@ -1,4 +1,4 @@
-"""ScaMAP: MAP whose common model is trained with SCAFFOLD's control variates.
+"""ScaMAP is MAP whose common model is trained with SCAFFOLD's control variates.
 
 Li et al., "MAP: Model Aggregation and Personalization in Federated Learning with Incomplete Classes".
 Control variates follow from the first stage only, whose result is sent.
@@ -70,7 +70,7 @@ class ScaMAPServer(ControlledServer):
 
 
 class ScaMAP(OneModel):
-    """Declaration of ScaMAP."""
+    """Declaration of ScaMAP, with control variates, and a private model in each silo."""
 
     name = "scamap"
     title = "MAP with control variates"

@@ -1,4 +1,4 @@
-"""ScaRS: SCAFFOLD whose silos train with FedRS's restricted softmax.
+"""ScaRS is SCAFFOLD whose silos train with FedRS's restricted softmax.
 
 Li et al., "MAP: Model Aggregation and Personalization in Federated Learning with Incomplete Classes", where it is one
 of the combinations that MAP is compared with.
@@ -34,7 +34,7 @@ SCALINGS: Mapping[str, Scaling] = {"paper": "mask", "released": "sole", "release
 
 
 class ScaRSConfig(MethodConfig):
-    """Settings."""
+    """Settings of ScaRS in a job's `spec.method.config`."""
 
     variant: Literal["paper", "released", "released-mask"] = Field(
         default="paper",
@@ -56,7 +56,7 @@ class ScaRSConfig(MethodConfig):
 
 
 class ScaRS(OneModel):
-    """Declaration of ScaRS."""
+    """Declaration of ScaRS, with control variates, and restricted softmax in the silos."""
 
     name = "scars"
     title = "Stochastic controlled averaging with restricted softmax"

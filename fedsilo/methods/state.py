@@ -39,7 +39,7 @@ class StoredTree:
     path: Path
 
     def load(self) -> LoadedTree:
-        """Memory-mapped, read-only arrays."""
+        """The tree's tensors as memory-mapped, read-only arrays."""
         return LoadedTree(self, open_blob(self.path).tree())
 
 
@@ -57,7 +57,7 @@ class LoadedTree(Tree):
 
     @property
     def stored(self) -> StoredTree | None:
-        """The stored tree; None once this one has other tensors, or in another order."""
+        """The stored tree that this one came from; None once this one has other tensors, or in another order."""
         same = len(self) == len(self._tensors) and all(
             name == other and array is loaded
             for (name, array), (other, loaded) in zip(self.items(), self._tensors, strict=True)
@@ -99,11 +99,11 @@ class State:
         return tree.load() if isinstance(tree, StoredTree) else tree
 
     def with_trees(self, **trees: Tree | StoredTree) -> State:
-        """The same state with some trees replaced."""
+        """A state with some trees of this one replaced."""
         return State({**self.trees, **trees}, self.values)
 
     def with_values(self, **values: Any) -> State:
-        """The same state with some values replaced."""
+        """A state with some values of this one replaced."""
         return State(self.trees, {**self.values, **values})
 
     def store(self, blobs: Path, algorithm: str = SHA256) -> State:

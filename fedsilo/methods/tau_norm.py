@@ -1,4 +1,4 @@
-"""tau-norm: after another method, each class's weights are divided by a power of their norm.
+"""tau-norm divides each class's weights by a power of their norm, after another method.
 
 Kang et al., "Decoupling Representation and Classifier for Long-Tailed Recognition", ICLR 2020, Section 4.1, eq. 4:
 frequent classes come out of training with larger weights, which the division takes back. Silos take no part in it.
@@ -53,25 +53,25 @@ class TauNormConfig(AfterConfig):
 
 @dataclass(frozen=True)
 class TauNormServer(Generic[Read]):
-    """The method before; the model that it yields is normalised whenever it is looked at, and nothing else is kept."""
+    """Server half of the method before, whose model is normalised whenever it is looked at; nothing else is kept."""
 
     before: ServerHalf[Read]
     tau: float
 
     def start(self, job: ServerContext) -> State:
-        """As the method before."""
+        """State with which the method before starts."""
         return self.before.start(job)
 
     def assign(
         self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
     ) -> Mapping[str, Assignment]:
-        """As the method before; nothing where there is none."""
+        """What the method before gives each silo; nothing where there is no such method."""
         if exchange.phase.step == COUNT:
             return dict.fromkeys(silos, Assignment())
         return self.before.assign(job, state, exchange, silos)
 
     def aggregate(self, job: ServerContext, state: State, exchange: Exchange, read: Read) -> State:
-        """As the method before."""
+        """State of the method before after the round; unchanged where there is no such method."""
         if exchange.phase.step == COUNT:
             return state
         return self.before.aggregate(job, state, exchange, read)
@@ -86,7 +86,7 @@ class TauNormServer(Generic[Read]):
 
 
 class TauNorm(AfterAnother):
-    """Declaration of tau-norm."""
+    """Declaration of tau-norm, which normalises the classifier after another method."""
 
     name = "tau-norm"
     title = "Class weights divided by a power of their norm, after another method"

@@ -81,7 +81,8 @@ class TrainingTraits:
     :param optimizers: names of `spec.training.optimizer` with which the training has a meaning.
     :param refuses_float16: why silos cannot train with `spec.training.precision: float16`, which scales the loss, a
         clause after the method's name; None where they can.
-    :param refuses_kept_state: why silos cannot go on with the optimiser's state of their last round, likewise.
+    :param refuses_kept_state: why silos cannot go on with the optimiser's state of their last round, a
+        clause after the method's name; None where they can.
     :param data_parallel: whether several processes of a silo may share its batches: that its steps train by `fit`
         alone, whose losses are means over examples and change nothing beside the model.
     :param accepts_trainer: whether `spec.training.trainer` may take the place of the training: that silos train on the

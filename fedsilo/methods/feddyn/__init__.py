@@ -1,4 +1,4 @@
-"""FedDyn: federated learning with dynamic regularisation.
+"""FedDyn is federated learning with dynamic regularisation.
 
 Acar, Zhao, Matas Navarro, Mattina, Whatmough, Saligrama, "Federated Learning Based on Dynamic Regularization", ICLR
 2021, Algorithm 1. A silo's memory h_k, the sum of its theta_k - w, takes the place of the paper's gradients: at a

@@ -1,4 +1,4 @@
-"""Settings of FedDyn."""
+"""Settings of FedDyn, its variant and the weight of its regulariser."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedsilo.methods.interface import MethodConfig
 
 
 class FedDynConfig(MethodConfig):
-    """Settings."""
+    """Settings of FedDyn in a job's `spec.method.config`."""
 
     variant: Literal["paper", "released", "map"] = Field(
         default="paper",

@@ -1,4 +1,4 @@
-"""Declaration of FedDyn: what silos send."""
+"""Declaration of FedDyn, which says what its silos send."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedsilo.methods.traits import EVERYTHING, Averaging, Kept
 
 
 class FedDyn(OneModel):
-    """Declaration of FedDyn."""
+    """Declaration of FedDyn, in which every silo keeps a memory between rounds."""
 
     name = "feddyn"
     title = "Dynamic regularisation"
@@ -45,7 +45,7 @@ class FedDyn(OneModel):
 
     @override
     def steps(self) -> Mapping[str, Step]:
-        """Whole models; the change of a silo's memory follows from its model."""
+        """Whole models, from which the changes of the silos' memories follow."""
         return {**super().steps(), **({SIZES: STEP} if self.by_size else {})}
 
     @override

@@ -22,7 +22,7 @@ class _Remembering(OneModelServer):
 
     @override
     def start(self, job: ServerContext) -> State:
-        """The initial model; no silo remembers anything."""
+        """The initial model, and a mean memory of zeros where the variant has one."""
         state = super().start(job)
         if self.config.variant == "map":
             return state
@@ -42,7 +42,10 @@ class _Remembering(OneModelServer):
 
 
 class FedDynServer(_Remembering):
-    """Trees: `model` (w), and `memory`, the sum over all silos of h_k / N, unless the variant has none."""
+    """FedDyn's server half that needs no more than sums over silos.
+
+    Trees: `model` (w), and `memory`, the sum over all silos of h_k / N, unless the variant has none.
+    """
 
     def aggregate(self, job: ServerContext, state: State, exchange: Exchange, sums: Sums) -> State:
         """w and the mean memory, of means in which silos count alike."""

@@ -1,4 +1,4 @@
-"""Settings of FedNova."""
+"""Settings of FedNova, and the metric a_k by which it normalises."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BY_NORMALIZER = Quotient(NORMALIZER)
 
 
 class FedNovaConfig(MethodConfig):
-    """Settings."""
+    """Settings of FedNova in a job's `spec.method.config`."""
 
     variant: Literal["paper", "released"] = Field(
         default="paper",

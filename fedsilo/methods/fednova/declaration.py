@@ -1,4 +1,4 @@
-"""Declaration of FedNova: what silos send."""
+"""Declaration of FedNova, which says what its silos send."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedsilo.wire.combine import Averaged
 
 
 class FedNova(OneModel):
-    """Declaration of FedNova."""
+    """Declaration of FedNova, whose silos send tau_k and a_k beside their models."""
 
     name = "fednova"
     title = "Normalised averaging"

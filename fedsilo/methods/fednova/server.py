@@ -17,20 +17,23 @@ from fedsilo.methods.state import State
 
 @dataclass(frozen=True)
 class FedNovaServer(OneModelServer):
-    """Trees: `model` (w), and `velocity` where the server has momentum."""
+    """Server half that keeps the trees `model` (w), and `velocity` where the server has momentum."""
 
     config: FedNovaConfig
 
     @override
     def start(self, job: ServerContext) -> State:
-        """The initial model; no velocity."""
+        """The initial model, and a velocity of zeros where the server has momentum."""
         state = super().start(job)
         if not self.config.server_momentum:
             return state
         return state.with_trees(velocity=moments(state.tree("model")))
 
     def aggregate(self, job: ServerContext, state: State, exchange: Exchange, sums: Sums) -> State:
-        """Eq. 6, as a weighted sum of the models; tau_eff is the mean of a_k, or of tau_k with a proximal term."""
+        """w after the step of eq. 6, with momentum where the server has it.
+
+        The step is a weighted sum of the models; tau_eff is the mean of a_k, or of tau_k with a proximal term.
+        """
         w, mean = state.tree("model"), sums.mean("model")
         effective = sums.mean_metric(STEPS if self.config.mu else NORMALIZER)
         moved, towards = sums.quotient(BY_NORMALIZER, scale=effective)

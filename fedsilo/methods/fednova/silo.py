@@ -12,7 +12,7 @@ from fedsilo.methods.state import State
 
 
 def train(silo: SiloContext, task: SiloTask, private: State, *, config: FedNovaConfig) -> Reply:
-    """w_k from w; the reply carries w_k, tau_k and a_k."""
+    """Local training of w_k from w; the reply carries w_k, tau_k and a_k."""
     w, plan = task.trees["model"], silo.local_training(task)
     model = silo.module(w)
     loss = proximal_loss(silo, w, config.mu) if config.mu else silo.loss()
@@ -27,7 +27,9 @@ def train(silo: SiloContext, task: SiloTask, private: State, *, config: FedNovaC
 
 
 def normalizer(steps: int, plan: LocalTraining, pull: float) -> float:
-    """||a_k||_1: w - w_k = eta times the sum over t of a_k[t] g_t, Section 3 of the paper.
+    """The norm ||a_k||_1 of what each of a silo's gradients counts for in its change of the model.
+
+    w - w_k = eta times the sum over t of a_k[t] g_t, Section 3 of the paper.
 
     What a gradient counts for depends only on how many steps follow it: tau without momentum, the sum of
     (1 - rho^t) / (1 - rho) with momentum rho, and of (1 - eta mu)^(t - 1) with a proximal term, for t from 1 to tau.

@@ -1,4 +1,4 @@
-"""FedProto: silos keep their models and share the means of their classes' features, which pull the models together.
+"""FedProto has silos keep their models and share the mean features of their classes, which pull the models together.
 
 Tan, Long, Liu, Zhou, Lu, Jiang, Zhang, "FedProto: Federated Prototype Learning across Heterogeneous Clients", AAAI
 2022.

@@ -1,4 +1,4 @@
-"""Settings of FedProto."""
+"""Settings of FedProto, its variant and the weight of the distance to prototypes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedsilo.methods.interface import MethodConfig
 
 
 class FedProtoConfig(MethodConfig):
-    """Settings."""
+    """Settings of FedProto in a job's `spec.method.config`."""
 
     variant: Literal["paper", "map"] = Field(
         default="paper",

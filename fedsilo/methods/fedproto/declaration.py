@@ -1,4 +1,4 @@
-"""Declaration of FedProto: no common model, and of each class one mean of features."""
+"""Declaration of FedProto, with no common model, and of each class one mean of features."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def classes_with_prototypes(snapshot: Snapshot) -> Mapping[str, Any]:
 
 
 class FedProto(Method):
-    """Declaration of FedProto."""
+    """Declaration of FedProto, whose silos send the mean features of their classes and no model."""
 
     name = "fedproto"
     title = "Silos' own models, held together by prototypes of classes"

@@ -20,12 +20,15 @@ KEPT = 0.5
 
 @dataclass(frozen=True)
 class FedProtoServer:
-    """Tree: `prototypes`, with a tensor `prototype/<class>`, (d,), for each class that a silo has told of."""
+    """Server half that keeps the prototype of each class that a silo has told of.
+
+    Tree: `prototypes`, with a tensor `prototype/<class>`, (d,), for each of these classes.
+    """
 
     config: FedProtoConfig
 
     def start(self, job: ServerContext) -> State:
-        """Nothing is known of any class."""
+        """An empty state, since no class has a prototype yet."""
         return State()
 
     def assign(
@@ -36,7 +39,7 @@ class FedProtoServer:
         return {silo: Assignment(trees) for silo in silos}
 
     def aggregate(self, job: ServerContext, state: State, exchange: Exchange, sums: Sums) -> State:
-        """New prototypes; a class that no silo of the round told of keeps the one that it has."""
+        """Prototypes after the round; a class that no silo of the round told of keeps the one that it has."""
         old = state.tree(TREE) if TREE in state.trees else {}
         new = {f"prototype/{label}": mean for label, mean in self._means(sums).items()}
         if self.config.variant == "map":
@@ -45,7 +48,7 @@ class FedProtoServer:
         return state.with_trees(**{TREE: dict(sorted(prototypes.items()))}) if prototypes else state
 
     def model(self, job: ServerContext, state: State) -> Snapshot:
-        """The prototypes: there is no model for all silos."""
+        """The prototypes as tensors, since there is no model for all silos."""
         return Snapshot(state.tree(TREE) if TREE in state.trees else {})
 
     def _means(self, sums: Sums) -> dict[int, np.ndarray]:

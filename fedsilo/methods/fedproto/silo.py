@@ -35,12 +35,12 @@ class ClassTotals:
         self.counts += labels.bincount(minlength=len(self.counts))
 
     def means(self) -> np.ndarray:
-        """(C, d) float64; zeros of a class without features."""
+        """Mean feature of each class, (C, d) float64; zeros of a class without features."""
         return (self.totals / self.counts.clamp(min=1)[:, None]).numpy()
 
 
 def train_near_prototypes(config: FedProtoConfig) -> SiloStep:
-    """The step: E epochs on the cross-entropy and the distance to the prototypes, then the class means."""
+    """A step of E epochs on the cross-entropy and the distance to the prototypes, which then sends the class means."""
 
     def step(silo: SiloContext, task: SiloTask, private: State) -> Reply:
         model = silo.model(own_model(silo, private))

@@ -1,4 +1,4 @@
-"""Per-FedAvg, first order: a common model from which one gradient step leads to a silo's own.
+"""First-order Per-FedAvg trains a common model from which one gradient step leads to a silo's own.
 
 Fallah, Mokhtari, Ozdaglar, "Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic
 Meta-Learning Approach", NeurIPS 2020, Algorithm 1 with the Hessian left out (Section 5). After training every silo is

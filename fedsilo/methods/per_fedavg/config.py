@@ -1,4 +1,4 @@
-"""Settings of Per-FedAvg."""
+"""Settings of Per-FedAvg, and the name of its step after training."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PERSONALISE = "personalise"
 
 
 class PerFedAvgConfig(MethodConfig):
-    """Settings."""
+    """Settings of Per-FedAvg in a job's `spec.method.config`."""
 
     variant: Literal["paper", "map"] = Field(
         default="paper",

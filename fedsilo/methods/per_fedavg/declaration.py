@@ -1,4 +1,4 @@
-"""Declaration of Per-FedAvg: what silos send, and the exchange after training."""
+"""Declaration of Per-FedAvg, with what its silos send, and the exchange after training."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedsilo.methods.traits import SGD, Averaging, Kept, Tasks, TrainingTraits
 
 
 class PerFedAvg(OneModel):
-    """Declaration of Per-FedAvg."""
+    """Declaration of Per-FedAvg, with one exchange after training in which silos make their own models."""
 
     name = "per-fedavg"
     title = "A common model that is one gradient step from each silo's own"

@@ -10,7 +10,7 @@ from fedsilo.methods.state import State
 
 
 class PerFedAvgServer(OneModelServer):
-    """Averaging; the last exchange changes nothing. Tree: `model`."""
+    """Averaging in which the last exchange changes nothing. Tree: `model`."""
 
     def aggregate(self, job: ServerContext, state: State, exchange: Exchange, sums: Sums) -> State:
         """The mean of the models, while there are any."""

@@ -54,7 +54,7 @@ def one_step(silo: SiloContext, task: SiloTask, config: PerFedAvgConfig) -> tupl
 
 @dataclass
 class Pairs:
-    """Steps in pairs: the first leads to theta, the second from where the first began by the gradient at theta.
+    """Pairs of local steps, the first to theta, the second from where the first began by the gradient at theta.
 
     :param ratio: beta / alpha, rate of the second step over that of the first, which is the optimiser's.
     """

@@ -1,4 +1,4 @@
-"""pFedMe: personalisation by Moreau envelopes.
+"""pFedMe personalises models by Moreau envelopes.
 
 Dinh, Tran, Nguyen, "Personalized Federated Learning with Moreau Envelopes", NeurIPS 2020, Algorithm 1. A silo takes
 steps on F_k(w) = min over theta of f_k(theta) + (lambda / 2) ||theta - w||^2 (eq. 3), whose gradient is

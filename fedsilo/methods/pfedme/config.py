@@ -1,4 +1,4 @@
-"""Settings of pFedMe."""
+"""Settings of pFedMe, for the steps of silos' own models and of the common one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedsilo.methods.interface import MethodConfig
 
 
 class PFedMeConfig(MethodConfig):
-    """Settings."""
+    """Settings of pFedMe in a job's `spec.method.config`."""
 
     variant: Literal["paper", "map"] = Field(
         default="paper",

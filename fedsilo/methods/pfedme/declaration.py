@@ -1,4 +1,4 @@
-"""Declaration of pFedMe: what a job may not ask of its silos."""
+"""Declaration of pFedMe, which says what a job may not ask of its silos."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SEVERAL_STEPS = "whose silos take several steps on each batch"
 
 
 class PFedMe(OneModel):
-    """Declaration of pFedMe."""
+    """Declaration of pFedMe, whose silos keep a model of their own that is drawn to the common one."""
 
     name = "pfedme"
     title = "Personalisation by Moreau envelopes"
@@ -44,14 +44,14 @@ class PFedMe(OneModel):
 
     @override
     def silo(self) -> Mapping[str, SiloStep]:
-        """For each batch: theta by K steps, then a step of w_k towards it."""
+        """K steps of the silo's own theta on each batch, then a step of w_k towards it."""
         from fedsilo.methods.pfedme.silo import train
 
         return {"train": partial(train, config=self.config)}
 
     @override
     def check(self) -> list[tuple[str, object, str, str]]:
-        """Batches are whole: theta takes steps of its own on each."""
+        """Faults of a job that accumulates gradients, since theta takes steps of its own on each whole batch."""
         accumulated = self.spec.training.gradient_accumulation
         if (accumulated or 1) == 1:
             return []

@@ -15,7 +15,7 @@ from fedsilo.methods.state import State
 
 
 def train(silo: SiloContext, task: SiloTask, private: State, *, config: PFedMeConfig) -> Reply:
-    """For each batch: theta by K steps, then w_k <- w_k - eta lambda (w_k - theta).
+    """Training on each batch of theta by K steps, then w_k <- w_k - eta lambda (w_k - theta).
 
     BatchNorm's statistics are those of theta, which alone sees the examples.
     """

@@ -42,7 +42,10 @@ class Monitor:
         self._largest = np.maximum(self._largest, change)
 
     def ratios(self) -> dict[int, float]:
-        """Class -> ratio; none where there is only one class, which can be compared with nothing."""
+        """Class -> ratio of its changes to those of the other classes.
+
+        Empty where there is only one class, which can be compared with nothing.
+        """
         if len(self._classes) < 2:
             return {}
         clear = (self._largest > 0) & (self._others <= CLEAR * self._largest)

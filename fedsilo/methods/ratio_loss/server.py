@@ -26,7 +26,7 @@ CLASSIFIER = "classifier.weight"
 
 @dataclass(frozen=True)
 class RatioLossServer(OneModelServer):
-    """Trees: `model`, and `weights` a, (C,)."""
+    """Server half that keeps the trees `model`, and `weights`, which are the classes' weights a, (C,)."""
 
     config: RatioLossConfig
 
@@ -78,7 +78,7 @@ def _changes(job: ServerContext, model: Tree, exchange: Exchange) -> Iterator[tu
 
 
 def _of_each_class(examples: Examples) -> Iterator[tuple[int, Examples]]:
-    """As many examples of each class as there are of the rarest, the first ones."""
+    """Class -> its first examples, as many as there are of the rarest class."""
     labels = examples.labels.cpu().numpy()
     present, counts = np.unique(labels, return_counts=True)
     for label in present:

@@ -1,4 +1,4 @@
-"""Statistics of features: what the silos' data are like together, without training a model.
+"""Statistics of features tell what the silos' data are like together, without training a model.
 
 Merged as Chan, Golub, LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979, say.
 """

@@ -41,7 +41,7 @@ class Statistics(Method):
     @property
     @override
     def models(self) -> JobModels:
-        """No model: the tensors that come of the job are statistics."""
+        """Statistics in place of a model, as the tensors that come of the job."""
         found = SharedModel(is_model=False, architecture=ModelSpec(name=STEP), report=self._lines)
         return JobModels(found)
 

@@ -26,7 +26,7 @@ class StatisticsServer(Generic[Read]):
     sent: Callable[[Read, str], Iterable[tuple[str, Tree]]]
 
     def start(self, job: ServerContext) -> State:
-        """Nothing is known."""
+        """An empty state, since no silo has sent statistics yet."""
         return State()
 
     def assign(
@@ -36,7 +36,7 @@ class StatisticsServer(Generic[Read]):
         return {silo: Assignment() for silo in silos}
 
     def aggregate(self, job: ServerContext, state: State, exchange: Exchange, read: Read) -> State:
-        """Those of all silos together."""
+        """Statistics of all silos' examples together."""
         sent = list(self.sent(read, KIND))
         found = pool(sent, job.spec.data)
         features: Tree = {

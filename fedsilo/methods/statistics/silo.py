@@ -9,7 +9,7 @@ from fedsilo.methods.statistics.config import StatisticsConfig
 
 
 def state_statistics(config: StatisticsConfig) -> SiloStep:
-    """The step: statistics of the training examples, with the job's histograms."""
+    """A step that sends statistics of the training examples, with the job's histograms."""
 
     def step(silo: SiloContext, task: SiloTask, private: State) -> Reply:
         return disclose(silo, config.edges)

@@ -1,4 +1,4 @@
-"""VHL: virtual homogeneity learning, in which all silos also learn from the same labelled noise.
+"""VHL is virtual homogeneity learning, in which all silos also learn from the same labelled noise.
 
 Tang, Zhang, Shi, He, Han, Chu, "Virtual Homogeneity Learning: Defending against Data Heterogeneity in Federated
 Learning", ICML 2022. Features of a class's real examples are drawn to those of its virtual ones, which are the same

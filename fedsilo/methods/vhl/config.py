@@ -1,4 +1,4 @@
-"""Settings of VHL."""
+"""Settings of VHL, for its virtual examples and their alignment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedsilo.methods.interface import MethodConfig
 
 
 class VHLConfig(MethodConfig):
-    """Settings."""
+    """Settings of VHL in a job's `spec.method.config`."""
 
     variant: Literal["paper", "fedbr"] = Field(
         default="paper",

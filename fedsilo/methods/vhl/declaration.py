@@ -1,4 +1,4 @@
-"""Declaration of VHL."""
+"""Declaration of VHL, virtual homogeneity learning."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedsilo.methods.vhl.config import VHLConfig
 
 
 class VHL(FedAvg):
-    """Declaration of VHL."""
+    """Declaration of VHL, which differs from FedAvg in the silos' loss."""
 
     name = "vhl"
     title = "Virtual homogeneity learning"

@@ -1,4 +1,4 @@
-"""Virtual examples: labelled noise that is the same in every silo of a job, and that says nothing about any."""
+"""Virtual examples are labelled noise that is the same in every silo of a job, and that says nothing about any."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class VirtualExamples:
         return self.of(labels, which), labels
 
     def of(self, labels: Tensor, which: Tensor) -> Tensor:
-        """(n, *shape): the examples of these numbers, from 0 to `per_class` - 1, of these classes."""
+        """Virtual examples (n, *shape) of these classes and these numbers, from 0 to `per_class` - 1."""
         coarse = (self._centres[labels] + self._noise[which]).sigmoid()
         if len(self._shape) == 1:
             return coarse

@@ -61,7 +61,7 @@ def alignment(real: Tensor, virtual: Tensor, labels: Tensor, virtual_labels: Ten
     """The contrast of all examples, with the virtual ones fixed, and a tenth of that among the virtual ones.
 
     :param real: representations (n, d).
-    :param virtual: likewise (m, d).
+    :param virtual: representations (m, d).
     :param t: temperature.
     """
     together, classes = torch.cat([real, virtual.detach()]), torch.cat([labels, virtual_labels])
@@ -69,7 +69,9 @@ def alignment(real: Tensor, virtual: Tensor, labels: Tensor, virtual_labels: Ten
 
 
 def contrast(representations: Tensor, labels: Tensor, temperature: float) -> Tensor:
-    """Supervised contrastive loss: the mean over examples i of that over the others p of its class of
+    """Supervised contrastive loss of representations, by their cosines over a temperature T.
+
+    The mean over examples i of that over the others p of its class of
     -log(e^(cos(i, p) / T) / sum over the others a of e^(cos(i, a) / T)); 0 for an example alone in its class.
 
     Khosla et al., "Supervised Contrastive Learning", NeurIPS 2020, eq. 2.
