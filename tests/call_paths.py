@@ -104,7 +104,7 @@ class ReadersPath:
 
     @property
     def files(self) -> int:
-        """Different ones."""
+        """Number of different files on the path."""
         return len(set(self.visits))
 
     @property
