@@ -146,7 +146,7 @@ def example(name: str, **spec: Any) -> list[Object]:
 
 
 def _moved(objects: list[Object], suffix: str) -> list[Object]:
-    """The federation's objects in namespaces of its own, so that tests do not meet."""
+    """The federation's objects with a suffix at each namespace, so that tests do not meet."""
     text = json.dumps(objects)
     for item in objects:
         if item["kind"] == "Namespace":

@@ -1,4 +1,5 @@
-"""docs/data-protection.md: an officer finds in the receipts what the model was made from, and nothing else."""
+"""What docs/data-protection.md promises: an officer finds in the receipts what the model was made from, and nothing
+else."""
 
 from __future__ import annotations
 
