@@ -28,7 +28,7 @@ PROGRESS = 25
 
 
 def main() -> int:
-    """Run the campaign; 1 when a fault had an effect that it must not have."""
+    """Run the campaign of faults; 1 when a fault had an effect that it must not have."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

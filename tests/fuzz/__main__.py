@@ -24,7 +24,7 @@ TURN_SECONDS = 1.0
 
 
 def main() -> int:
-    """Fuzz the targets; 1 when a defect was found."""
+    """Fuzz the targets of the command line; 1 when a defect was found."""
     known = targets()
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

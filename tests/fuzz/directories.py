@@ -29,7 +29,7 @@ ELSEWHERE = "elsewhere"
 
 
 def recipe(_: Sequence[bytes], choose: Choose) -> bytes:
-    """Draw an input: bytes from which changes are drawn."""
+    """Draw an input of random bytes, from which changes are drawn."""
     return bytes(choose(256) for _ in range(choose(MAX_INPUT)))
 
 

@@ -24,7 +24,7 @@ from tests.protocol.specification import run
 
 
 def main() -> int:
-    """Run the campaign; 1 when the specification was broken."""
+    """Run the campaign of plans; 1 when the specification was broken."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -75,7 +75,7 @@ class MedianServer:
 
 
 def train_and_count(silo: SiloContext, task: SiloTask, private: State) -> Reply:
-    """Train locally; the private state remembers how often this silo has taken part."""
+    """Train the model locally; the private state remembers how often this silo has taken part."""
     reply = train_model(silo, task, private)
     rounds = private.values.get("rounds", 0) + 1
     return replace(reply, metrics={"rounds": rounds}, private=private.with_values(rounds=rounds))

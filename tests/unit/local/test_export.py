@@ -1,4 +1,4 @@
-"""Exported models: the same outputs without fedsilo or the job's package, and what is refused."""
+"""Exported models give the same outputs without fedsilo or the job's package, and other networks are refused."""
 
 from __future__ import annotations
 
