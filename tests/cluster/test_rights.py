@@ -36,7 +36,7 @@ def golden(name: str) -> str:
 
 @pytest.fixture(scope="module")
 def waiting(kubectl: Kubectl, own_operator: Namespace) -> Iterator[ClusterFederation]:
-    """A suspended job whose agents, accounts and roles are there, but no pod. Its silos only send models."""
+    """A suspended job whose agents, accounts and roles are there, but no pod. Its silos send nothing but models."""
     with federation(kubectl, "fedavg.yaml", suspend=True) as made:
         for item in made.objects:
             if item["kind"] == "Silo":
