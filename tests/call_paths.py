@@ -2,8 +2,8 @@
 
     python -m tests.call_paths
 
-Followed are the silos' `updates`, from the call of `Workflow.fold` to its return, and a silo's `task`, likewise in
-`TaskRunner.run`: of the last round of training, in the first silo.
+Followed are the silos' `updates`, from the call of `Workflow.fold` to its return, and a silo's `task`, from the call
+of `TaskRunner.run` to its return: of the last round of training, in the first silo.
 
 The path is a reader's, who opens the definition of whatever the value goes to, in the order of first calls, and each
 once: the functions of the product that are called with the value, as an argument, as a variable that a function within
@@ -104,7 +104,7 @@ class ReadersPath:
 
     @property
     def files(self) -> int:
-        """Different ones."""
+        """Number of different files on the path."""
         return len(set(self.visits))
 
     @property

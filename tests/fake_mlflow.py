@@ -50,13 +50,13 @@ class FakeMlflow:
 
     @property
     def tags(self) -> dict[str, str]:
-        """Those of the only run."""
+        """Tags of the only run."""
         (run,) = self.runs
         return {tag["key"]: tag["value"] for tag in run["data"]["tags"]}
 
     @property
     def params(self) -> dict[str, str]:
-        """Those of the only run."""
+        """Parameters of the only run."""
         (run,) = self.runs
         return {param["key"]: param["value"] for param in run["data"]["params"]}
 

@@ -162,7 +162,8 @@ def open_engine(
 
 
 class LocalSilo:
-    """One silo: what answers its tasks, its key, and the directory that guard and trainer would share.
+    """One silo of a job in one process: what answers its tasks, its key, and the directory that guard and trainer would
+    share.
 
     :ivar acknowledged: the last task whose update was accepted; private state counts from there.
     """

@@ -16,7 +16,7 @@ NAME = "public"
 def balanced(
     shape: Sequence[int], classes: int, each: int = 3, first: int = 0, present: Sequence[int] | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """As many examples of every class; what sets a class apart is one of the numbers.
+    """A dataset with as many examples of every class; what sets a class apart is one of the numbers.
 
     :param first: number that the classes begin with.
     :param present: the only ones that there are examples of.

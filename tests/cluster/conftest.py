@@ -55,7 +55,7 @@ def group_of(path: Path) -> str:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling:
-    """Distribute by group."""
+    """Distribute tests to workers by group."""
     return GroupScheduling(config, log)
 
 
@@ -129,7 +129,7 @@ def own_operator(installed: Namespace) -> Iterator[Namespace]:
 
 @pytest.fixture
 def terminal(terminal: Terminal) -> Terminal:
-    """The same with the cluster's programs and kubeconfig, as docs/cluster.md sets them."""
+    """A checkout's terminal with the cluster's programs and kubeconfig, as docs/cluster.md sets them."""
     path = [str(programs(tool)) for tool in ("helm", "kubernetes")]
     terminal.environment["PATH"] = os.pathsep.join([*path, terminal.environment["PATH"]])
     terminal.environment["KUBECONFIG"] = str(KUBECONFIG)

@@ -158,7 +158,7 @@ class Consortium:
 
 @contextmanager
 def new_consortium(kubectl: Kubectl, *institutions: str) -> Iterator[Consortium]:
-    """The namespaces; all of them go afterwards, with the jobs in them."""
+    """Create the consortium's namespaces; all of them go afterwards, with the jobs in them."""
     made = Consortium(kubectl, uuid.uuid4().hex[:6])
     names = [made.institution(name).name for name in (JOBS, *institutions)]
     for name in names:

@@ -54,7 +54,7 @@ class ClusterFederation:
 
     @property
     def namespaces(self) -> list[Namespace]:
-        """All of them."""
+        """Every namespace of the federation's objects."""
         return [
             Namespace(self.kubectl, item["metadata"]["name"])
             for item in self.objects
@@ -70,7 +70,7 @@ class ClusterFederation:
         return self.home.get("federatedjob", self.job["metadata"]["name"])
 
     def status(self) -> Mapping[str, Any]:
-        """Its status; empty before the operator has looked."""
+        """Status of the FederatedJob; empty before the operator has looked."""
         return dict(self.seen().get("status") or {})
 
     def condition(self, name: str) -> Mapping[str, Any]:
@@ -146,7 +146,7 @@ def example(name: str, **spec: Any) -> list[Object]:
 
 
 def _moved(objects: list[Object], suffix: str) -> list[Object]:
-    """The same federation in namespaces of its own, so that tests do not meet."""
+    """The federation's objects with a suffix at each namespace, so that tests do not meet."""
     text = json.dumps(objects)
     for item in objects:
         if item["kind"] == "Namespace":
@@ -156,7 +156,7 @@ def _moved(objects: list[Object], suffix: str) -> list[Object]:
 
 
 def run_here(objects: list[Object], folder: Path) -> Object:
-    """The same federation by `fedsilo run` on this machine: its last word, with model and metrics."""
+    """Run the objects' job by `fedsilo run` on this machine; its last word, with model and metrics."""
     manifest = folder / "manifest.yaml"
     manifest.write_text(yaml.safe_dump_all(objects))
     ended = run(manifest, folder / "run")

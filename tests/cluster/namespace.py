@@ -38,7 +38,7 @@ class Namespace:
         return self.kubectl.run("-n", self.name, *arguments, stdin=stdin, timeout=timeout)
 
     def get(self, kind: str, name: str) -> Object:
-        """One object."""
+        """Read one object of the namespace."""
         found = self.find(kind, name)
         if found is None:
             raise KubectlFailed(f'{kind} "{name}" not found in namespace {self.name}')
@@ -79,7 +79,7 @@ class Namespace:
 
     @contextmanager
     def forwarded(self, target: str, port: int, local: int | None = None) -> Iterator[int]:
-        """`kubectl port-forward`; the local port, any that is free unless `local` is given."""
+        """Forward a port by `kubectl port-forward`; the local port, any that is free unless `local` is given."""
         command = self.kubectl.command("-n", self.name, "port-forward", target, f"{local or ''}:{port}")
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -17,7 +17,7 @@ PORT = 9000
 
 @dataclass(frozen=True)
 class Destination:
-    """Something to reach.
+    """A network destination that a pod tries to reach.
 
     :param way: `tcp` for a connection, `dns` for an answer of a name server over UDP, `name` for an address of a name.
     """
@@ -28,7 +28,7 @@ class Destination:
 
 
 def reached(namespace: Namespace, pod: str, destinations: Mapping[str, Destination]) -> set[str]:
-    """Those of the destinations that answer a pod with Python in it."""
+    """The destinations that answer a pod with Python in it, by name."""
     asked = json.dumps({name: astuple(destination) for name, destination in destinations.items()})
     return set(json.loads(namespace.execute(pod, "python3", "-c", _TRY, asked)))
 

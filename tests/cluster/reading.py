@@ -45,7 +45,7 @@ def select(kubeconfig: Path, kind: str, namespace: str, selectors: Mapping[str, 
 
 
 def _shown(kind: Kind, item: Object) -> Object:
-    """As kubectl shows it: without managed fields, and an item of a list says what it is."""
+    """An object as kubectl shows it: without managed fields, and an item of a list says what it is."""
     item["metadata"].pop("managedFields", None)
     return {"apiVersion": kind.api, "kind": kind.name} | item
 

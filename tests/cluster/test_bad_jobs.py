@@ -114,7 +114,7 @@ def test_a_method_that_nobody_knows(consortium: Consortium) -> None:
 
 
 def test_a_trainer_with_too_little_memory(consortium: Consortium) -> None:
-    """It is tried again as often as the job says."""
+    """The trainer is tried again as often as the job says."""
     assert consortium.told("no-memory", "Failed", "True", "QuorumLost") == EXPECTED["memory"]
     assert _failure(consortium, "no-memory") == "OutOfMemory"
     assert _trainers(consortium, "no-memory") == 2

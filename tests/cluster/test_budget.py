@@ -84,7 +84,7 @@ def test_the_command_shows_it(budgeted: ClusterFederation, terminal: Terminal) -
 
 
 def second(made: ClusterFederation, epsilon: float) -> Object:
-    """The same job once more, with another epsilon."""
+    """The federation's job once more, with another epsilon."""
     job = copy.deepcopy(made.job)
     job["metadata"]["name"] = "digits-again"
     job["spec"]["privacy"]["differentialPrivacy"]["epsilon"] = epsilon

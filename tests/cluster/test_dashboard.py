@@ -33,7 +33,7 @@ def test_who_may_forward_a_port_sees_all_jobs(operator: Namespace, terminal: Ter
 
 
 def test_the_network_does_not_reach_it(operator: Namespace, namespace: Namespace) -> None:
-    """It listens on the loopback address of its pod alone, and the network policy names no such port."""
+    """The dashboard listens on the loopback address of its pod alone, and the network policy names no such port."""
     addresses = [
         each["status"]["podIP"]
         for each in operator.select("pods", "app.kubernetes.io/name=fedsilo-operator")

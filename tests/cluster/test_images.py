@@ -53,7 +53,7 @@ def test_an_image_that_computes_nothing_has_no_torch(started: Namespace, role: s
 
 
 def test_the_operators_layers_are_small() -> None:
-    """As containerd has them, uncompressed; the toolbox is the base alone."""
+    """Sizes of layers are those of containerd, uncompressed; the toolbox is the base alone."""
     base, operator = layers(TOOLBOX), layers(reference("operator"))
     assert base.keys() < operator.keys()
     assert 0 < sum(size for digest, size in operator.items() if digest not in base) <= 190e6

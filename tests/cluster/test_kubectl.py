@@ -1,4 +1,4 @@
-"""docs/kubectl.md: its commands on a job that waits for an institution, runs, loses a trainer and has a model."""
+"""The commands of docs/kubectl.md on a job that waits for an institution, runs, loses a trainer and has a model."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def complete(running: ClusterFederation) -> ClusterFederation:
 
 @pytest.fixture
 def terminal(terminal: Terminal, kubectl: Kubectl) -> Terminal:
-    """The same for somebody who works in the job's namespace."""
+    """A checkout's terminal for somebody who works in the job's namespace."""
     config = terminal.folder / "kubeconfig"
     config.write_bytes(kubectl.kubeconfig.read_bytes())
     terminal.environment["KUBECONFIG"] = str(config)

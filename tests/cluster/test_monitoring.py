@@ -55,7 +55,7 @@ class Snapshot:
     """What the processes of the federation say while all is well.
 
     :param metrics: by component; the guard's is that of the silo `north`.
-    :param logs: likewise, that of its trainer included.
+    :param logs: by component, that of the trainer of `north` included.
     """
 
     metrics: dict[str, Scrape]

@@ -66,7 +66,7 @@ class Process:
 
 @pytest.fixture(scope="module")
 def api() -> Iterator[Kubectl]:
-    """The administrator's kubectl."""
+    """The administrator's kubectl of an API server with Kubernetes' own controllers."""
     with api_server("operator", controllers=True) as kubeconfig:
         kubectl = Kubectl(kubeconfig)
         kubectl.run("apply", "--server-side", "-k", str(ROOT / "manifests"))

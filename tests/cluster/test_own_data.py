@@ -141,7 +141,7 @@ def scans(made: Consortium) -> Object:
 
 
 def tumours(made: Consortium) -> Object:
-    """The guide's job."""
+    """The FederatedJob `tumours` of the guide."""
     spec = of_guide("FederatedJob", "tumours")
     del spec["silos"]
     spec["aggregator"]["datasets"] = mounted(*spec["aggregator"]["datasets"])

@@ -53,7 +53,7 @@ def places(kubectl: Kubectl, operator: Namespace) -> Iterator[ClusterFederation]
 
 @pytest.fixture(scope="module")
 def quickstart(places: ClusterFederation) -> ClusterFederation:
-    """The federation, complete."""
+    """The quickstart's federation after its job is complete."""
     places.kubectl.run("apply", "-f", str(MANIFEST))
     try:
         places.home.wait("federatedjob", "digits", "condition=Complete", END_SECONDS)

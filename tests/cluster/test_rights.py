@@ -36,7 +36,7 @@ def golden(name: str) -> str:
 
 @pytest.fixture(scope="module")
 def waiting(kubectl: Kubectl, own_operator: Namespace) -> Iterator[ClusterFederation]:
-    """A suspended job: agents, accounts and roles are there, and no pod. Its silos send models and nothing else."""
+    """A suspended job whose agents, accounts and roles are there, but no pod. Its silos send nothing but models."""
     with federation(kubectl, "fedavg.yaml", suspend=True) as made:
         for item in made.objects:
             if item["kind"] == "Silo":
@@ -57,7 +57,7 @@ def test_rights_of_an_aggregator(waiting: ClusterFederation) -> None:
 
 @pytest.mark.parametrize("place", ["the silo's namespace", "the job's namespace"])
 def test_rights_of_guard_and_trainer(waiting: ClusterFederation, place: str) -> None:
-    """They run as the default account of their namespace, and without its token."""
+    """Guard and trainer run as the default account of their namespace, and without its token."""
     silo = waiting.silo("north")
     namespace = silo if place == "the silo's namespace" else waiting.home
     assert rights(silo.kubectl.as_service_account(silo.name, "default"), namespace.name) == golden("agent")

@@ -1,4 +1,4 @@
-"""Pods, Jobs, Services: what every other test on the cluster takes for granted."""
+"""What every other test on the cluster takes for granted: pods, Jobs and Services work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The campaign: faults at every durable step of real processes, and at their clocks and network.
+"""Campaign of faults at every durable step of real processes, and at their clocks and network.
 
     python -m tests.faults --count 600                  # kinds and methods in turn, a table at the end
     python -m tests.faults --count 600 --log FILE       # the same, which can be interrupted and gone on with
@@ -28,7 +28,7 @@ PROGRESS = 25
 
 
 def main() -> int:
-    """Entry point; 1 when a fault had an effect that it must not have."""
+    """Run the campaign of faults; 1 when a fault had an effect that it must not have."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -191,7 +191,7 @@ class BudgetTrial(Trial):
 
     @override
     def supervise(self, supervisor: Supervisor, proxy: Proxy, cluster: ServedCluster) -> str:
-        """All of them; why one did not come to its end."""
+        """Run all jobs, one after the other; why one did not come to its end."""
         place = self.place
         assert isinstance(place, KilledMachine)
         for number in range(self.jobs):
@@ -296,7 +296,7 @@ def campaign(directory: Path, jobs: int, kills: int, seed: int) -> tuple[Ended, 
 
 
 def main() -> int:
-    """Entry point; 1 when the books do not agree."""
+    """Run jobs under kills and check the ledger; 1 when the books do not agree."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

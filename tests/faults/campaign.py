@@ -46,7 +46,7 @@ class Attempt:
 
 
 def faults(runs: Mapping[str, Undisturbed], seed: int) -> Iterator[Fault]:
-    """Faults without end: every kind and method in turn, each at all its steps in random order before one repeats.
+    """Draw faults without end: every kind and method in turn, each at all its steps in random order before one repeats.
 
     :param runs: method -> its run without a fault.
     """
@@ -107,7 +107,7 @@ def run_all(
 
 
 def attempt_of(laboratory: Laboratory, fault: Fault) -> Attempt:
-    """Try one fault."""
+    """Try one fault and note its outcome."""
     began, detail = time.monotonic(), ""
     try:
         outcome = laboratory.attempt(fault)

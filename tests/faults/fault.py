@@ -78,7 +78,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault.
+    """One fault of a campaign: what is done to a federation, and where.
 
     :param place: where; of a network cut only the role counts, whose connections are cut.
     :param seed: decides whatever else is random about it.

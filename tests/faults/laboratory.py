@@ -1,4 +1,4 @@
-"""Runs faults: a warmed process to fork from, templates of runs, and what undisturbed ones leave."""
+"""Laboratory that runs faults: a warmed process to fork from, templates of runs, and what undisturbed ones leave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Small federations: two silos with a few vectors each, or three where the aggregator sees sums only, and two rounds.
+"""Small federations for trials with faults: two silos with a few vectors each, or three where the aggregator sees sums
+only, and two rounds.
 
 Silos evaluate after the second, unless their aggregator sees sums only.
 """

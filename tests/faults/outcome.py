@@ -87,7 +87,7 @@ def snapshot(workdir: Workdir) -> Snapshot:
 
 
 def _counted(found: dict[str, Any]) -> dict[str, Any]:
-    """The same with numbers of updates in place of their digests."""
+    """What a run has left, with numbers of updates in place of their digests."""
     del found["provenance.json"], found["model.json"]["updates"]
     for line in found["history"]:
         line["updates"] = sorted(line["updates"])

@@ -176,7 +176,7 @@ class PageCache:
         return path.read_text()
 
     def _replace(self, path: Path, content: bytes) -> None:
-        """In one step: the process may be killed at any time."""
+        """Replace a file in one step: the process may be killed at any time."""
         temporary = self._record / "new"
         temporary.write_bytes(content)
         temporary.replace(path)
@@ -184,7 +184,7 @@ class PageCache:
 
 @dataclass(frozen=True)
 class _Left:
-    """One power cut."""
+    """What one power cut leaves of a volume."""
 
     cache: PageCache
     chance: random.Random

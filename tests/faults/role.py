@@ -28,7 +28,7 @@ PAUSES = {
 
 
 def main(arguments: list[str]) -> int:
-    """Run a program; its exit code."""
+    """Run a role's program with its fault; the program's exit code."""
     role, volume, directory, text, program, *rest = arguments
     control = Control(Path(directory))
     control.pid(role).write_text(str(os.getpid()))

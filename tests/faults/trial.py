@@ -98,7 +98,7 @@ class Trial:
         return Control(self.directory / "control")
 
     def run(self) -> Ended:
-        """The whole run; no process is left behind."""
+        """Run the federation from its start to its end; no process is left behind."""
         shutil.copytree(self.template, self.workdir.root)
         self.control.directory.mkdir()
         port = free_port()

@@ -1,4 +1,4 @@
-"""The campaign: change honest inputs at random until the time is over or a target has a defect.
+"""Campaign of fuzzing that changes honest inputs at random until the time is over or a target has a defect.
 
     python -m tests.fuzz                                # every target in turn, two minutes
     python -m tests.fuzz --seconds 3600 task proof      # an hour for two of them
@@ -24,7 +24,7 @@ TURN_SECONDS = 1.0
 
 
 def main() -> int:
-    """Entry point; 1 when a defect was found."""
+    """Fuzz the targets of the command line; 1 when a defect was found."""
     known = targets()
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

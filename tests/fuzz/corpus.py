@@ -16,7 +16,7 @@ def saved(target: Target) -> list[Path]:
 
 
 def save(target: Target, data: bytes) -> Path:
-    """Keep an input; its file, named by the digest."""
+    """Keep an input that found a defect; its file, named by the digest."""
     path = _folder(target) / f"{hashlib.sha256(data).hexdigest()[:12]}.bin"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)

@@ -49,7 +49,7 @@ class DataFile:
 
 
 def data_files() -> dict[str, DataFile]:
-    """Name -> kind."""
+    """The kinds of data files that are fuzzed, by name."""
     table = {"path": "input", "target": "target", **COLUMNS}
     arrays = {"features": "input", "labels": "labels.npy"}
     return {

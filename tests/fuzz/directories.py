@@ -29,7 +29,7 @@ ELSEWHERE = "elsewhere"
 
 
 def recipe(_: Sequence[bytes], choose: Choose) -> bytes:
-    """An input: bytes from which changes are drawn."""
+    """Draw an input of random bytes, from which changes are drawn."""
     return bytes(choose(256) for _ in range(choose(MAX_INPUT)))
 
 
@@ -152,7 +152,7 @@ class Change:
             path.write_bytes(content[:start] + bytes(len(content) - start))
 
     def remove(self, path: Path, _: Choose) -> None:
-        """Lose it."""
+        """Delete a file or folder."""
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:

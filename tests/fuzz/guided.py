@@ -19,7 +19,7 @@ with atheris.instrument_imports(include=["fedsilo", "fedsilo_agent", "fedsilo_ag
 
 
 def main() -> None:
-    """Entry point; it ends the process."""
+    """Fuzz one parser, guided by coverage; it ends the process."""
     known = targets()
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -43,7 +43,7 @@ def parse(data: bytes) -> object:
 
 
 def parse_linked(data: bytes) -> object:
-    """The same for lines that each name the one before, under the seal of the job's key."""
+    """Read a provenance file whose lines each name the one before, under the seal of the job's key."""
     linked = [b""]
     for line in data.split(b",\n"):
         before = sha256(linked[-1]).hexdigest().encode() if len(linked) > 1 else b"0" * 64

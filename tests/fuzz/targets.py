@@ -81,7 +81,7 @@ LIMIT_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Target:
-    """One parser.
+    """One parser that is fuzzed, with its honest inputs.
 
     :param parse: what a program does with such bytes, up to the point where it relies on them.
     :param refusals: the errors that a program catches there.

@@ -14,7 +14,7 @@ TARGETS = targets()
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_an_honest_input_is_taken(name: str) -> None:
-    """The first seed: without it the rest would be refused at the first byte, and show nothing."""
+    """The first seed is taken: without it the rest would be refused at the first byte, and show nothing."""
     TARGETS[name].parse(TARGETS[name].seeds[0])
 
 

@@ -8,8 +8,10 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
+from typing_extensions import override
+
 from fedsilo.errors import Problem
-from fedsilo.hub.client import AgentList, HubAgent
+from fedsilo.hub.client import AgentList, HubAgent, HubRequests
 from fedsilo.hub.failures import Unreachable
 from fedsilo.silo.leaving import read_leaving
 from fedsilo.silo.offer import read_offer
@@ -65,13 +67,13 @@ class FakeHub:
         self.news()
 
     def remove(self, name: str) -> None:
-        """Delete a SiloAgent."""
+        """Delete a SiloAgent from the hub."""
         del self.agents[name]
         self.statuses.pop(name, None)
         self.news()
 
     def news(self) -> None:
-        """Something has changed: polls under way are answered."""
+        """Answer polls under way, because something has changed."""
         self.version += 1
         self._changed.set()
         self._changed = asyncio.Event()
@@ -109,15 +111,15 @@ class FakeHub:
             )
 
 
-class FakeRequests:
+class FakeRequests(HubRequests):
     """`HubRequests` to a hub in memory."""
 
     def __init__(self, hub: FakeHub, key: SigningKey) -> None:
         self._hub = hub
         self._key = key.verify_key
 
+    @override
     async def enrol(self, token: str, version: str) -> str:
-        """See `HubRequests`."""
         hub = await self._begin("enrol")
         if hub.revoked or hub.token is None or token != hub.token:
             raise Problem("invitation-invalid", f"no invitation with this token is open for silo {hub.silo}")
@@ -130,8 +132,8 @@ class FakeRequests:
         hub.registered, hub.rotations, hub.announced, hub.left = (self._key, token), [], [], False
         return self._key.fingerprint
 
+    @override
     async def agents(self, after: str, wait: float) -> AgentList | None:
-        """See `HubRequests`."""
         hub = await self._begin("agents")
         hub.require(self._key)
         if after == hub.told().revision and wait > 0:
@@ -145,23 +147,23 @@ class FakeRequests:
             hub.require(self._key)
         return None if after == hub.told().revision else hub.told()
 
+    @override
     async def report(self, agent: str, uid: str, status: Mapping[str, Any]) -> None:
-        """See `HubRequests`."""
         hub = await self._begin("report")
         hub.require(self._key)
         if agent not in hub.agents or hub.agents[agent].uid != uid:
             raise Problem("unknown-agent", f"silo {hub.silo} has no SiloAgent {agent} with uid {uid}")
         hub.statuses[agent] = deepcopy(status)
 
+    @override
     async def offer(self, statement: Mapping[str, Any]) -> None:
-        """See `HubRequests`."""
         hub = await self._begin("offer")
         hub.require(self._key)
         read_offer(statement, hub.silo, self._key.to_text())
         hub.offer = deepcopy(statement)
 
+    @override
     async def rotate(self, rotation: Mapping[str, Any]) -> None:
-        """See `HubRequests`."""
         hub = await self._begin("rotate")
         assert hub.registered is not None
         key = VerifyKey.from_text(read_rotation(rotation, hub.silo, self._key.to_text()))
@@ -177,8 +179,8 @@ class FakeRequests:
         hub.after_rotation()
         await asyncio.sleep(0)
 
+    @override
     async def leave(self, statement: Mapping[str, Any]) -> None:
-        """See `HubRequests`."""
         hub = await self._begin("leave")
         read_leaving(statement, hub.silo, self._key.to_text())
         if hub.registered is None or hub.present() != self._key:

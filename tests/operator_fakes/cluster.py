@@ -66,7 +66,7 @@ class _Watcher:
 
 @dataclass
 class FakeCluster:
-    """`fedsilo_operator.cluster.interface.Cluster` in memory.
+    """A cluster in memory that implements `fedsilo_operator.cluster.interface.Cluster`.
 
     :param faults: asked before each verb, before each change of a watch ("watch"), and after each write: an
         `Unavailable` then is an answer that got lost although the write was done.
@@ -235,7 +235,7 @@ class FakeCluster:
         return tuple(record.object for _, record in sorted(self._kinds[kind].items()))
 
     def peek(self, kind: Kind, ref: Ref) -> Object:
-        """One object."""
+        """One object as the server would show it."""
         if ref not in self._kinds[kind]:
             raise NotFound(f'{kind.plural} "{ref.name}" not found')
         return shown(self._kinds[kind][ref])
@@ -252,7 +252,7 @@ class FakeCluster:
         return self.peek(kind, ref)
 
     def remove(self, kind: Kind, ref: Ref) -> None:
-        """Delete an object; with finalizers it stays until they are gone."""
+        """Delete an object of the cluster; with finalizers it stays until they are gone."""
         record = self._kinds[kind][ref]
         if not record.object["metadata"].get("finalizers"):
             self._store(kind, ref, None)
@@ -289,7 +289,7 @@ class FakeCluster:
                 return
 
     def compact(self) -> None:
-        """Forget the past: a watch from an older version is `Gone`."""
+        """Forget the past changes of every kind: a watch from an older version is `Gone`."""
         self._compacted = self._version
         for kind, history in self._history.items():
             if history:
@@ -356,7 +356,7 @@ class FakeCluster:
         return shown(self._kinds[kind].get(ref, answer))
 
     def _update(self, kind: Kind, ref: Ref, parts: dict[str, Any], writer: Writer) -> None:
-        """Replace the parts; metadata as far as it can be written."""
+        """Replace parts of an object; metadata as far as it can be written."""
         before = self._kinds[kind][ref]
         content = replaced(before.object, parts)
         self._change(kind, ref, Record(content, update(before.object, content, before.owners, writer)))

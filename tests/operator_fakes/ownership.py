@@ -1,4 +1,4 @@
-"""Server-side apply: who owns which field, and what an apply makes of an object.
+"""Rules of server-side apply: who owns which field, and what an apply makes of an object.
 
 After https://kubernetes.io/docs/reference/using-api/server-side-apply/, with list types by field name instead of a
 schema.

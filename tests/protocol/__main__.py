@@ -1,4 +1,4 @@
-"""The campaign: runs of random plans of faults, each held to the specification.
+"""Campaign of runs of random plans of faults, each held to the specification.
 
     python -m tests.protocol --examples 2000            # whatever a machine or a network does
     python -m tests.protocol --examples 2000 --damage   # and files that change while nobody looks
@@ -24,7 +24,7 @@ from tests.protocol.specification import run
 
 
 def main() -> int:
-    """Entry point; 1 when the specification was broken."""
+    """Run the campaign of plans; 1 when the specification was broken."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

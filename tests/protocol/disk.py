@@ -45,7 +45,7 @@ class Disk:
             self._cache.take(step, perform)
 
     def cut(self, chance: random.Random) -> None:
-        """Lose power."""
+        """Lose power, and with it what was not synced, as a power cut may."""
         assert self._cache is not None
         self._cache.cut(chance)
 

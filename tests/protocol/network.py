@@ -31,7 +31,7 @@ class NoSocket:
     family = socket.AF_UNSPEC
 
     def setsockopt(self, level: int, option: int, value: int) -> None:
-        """See `socket.socket`."""
+        """Take an option of `socket.socket` without effect."""
 
 
 class End(asyncio.Transport):
@@ -214,7 +214,7 @@ class Network:
             end.cut()
 
     def link(self, silo: str) -> None:
-        """As before `cut_off`."""
+        """Let a silo's connections through again after `cut_off`."""
         self._cut_off.discard(silo)
 
     def listen(self, process: object, accept: Callable[[], asyncio.Protocol]) -> None:

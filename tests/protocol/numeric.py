@@ -109,7 +109,7 @@ class Runner:
         self._restless = restless
 
     def run(self, task: SiloTask, private: State) -> Reply:
-        """Answer a task."""
+        """Answer a task with numbers that name where they came from."""
         Runner.attempts += 1
         attempt = Runner.attempts if self._restless else 0
         seed = _token(self._silo, task.phase, task.step, task.round, attempt)

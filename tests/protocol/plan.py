@@ -87,7 +87,7 @@ Fault = Message | Crash | FullDisk
 
 @dataclass(frozen=True)
 class Plan:
-    """A run.
+    """What goes wrong in one run: its method, its deadline and its faults.
 
     :param deadline: of each round, seconds; the faults of a plan take less than the long one.
     :param restless: a trainer never computes the same answer twice.

@@ -69,7 +69,7 @@ class Process:
         self._tasks.append(task)
 
     def die(self) -> None:
-        """End at once: nothing more is written or sent."""
+        """End the process at once: nothing more is written or sent."""
         self.dead = True
 
     def bury(self) -> None:

@@ -46,7 +46,7 @@ def test_whatever_disks_do_besides(plan: Plan) -> None:
 @settings(SMOKE, max_examples=EXAMPLES // 2)
 @given(plans())
 def test_whatever_they_do_to_bodies_that_pass_aiohttp_by(plan: Plan) -> None:
-    """Those of this model are small, so the bounds are."""
+    """Bodies of this model are small, so the bounds of large bodies are."""
     with (
         mock.patch.object(large_body, "LARGE_BYTES", 64),
         mock.patch.object(large_body, "MIN_BUFFER_BYTES", 100),

@@ -48,14 +48,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self.now
 
     def select(self, timeout: float | None) -> list[Any]:
-        """Wait: let the clock jump."""
+        """Let the clock jump to the next callback, in place of a wait."""
         if timeout is None:
             raise Stuck("no callback is scheduled")
         self.now += max(0.0, timeout)
         return []
 
     def _process_events(self, events: list[Any]) -> None:
-        """There are none."""
+        """Do nothing, because no events of a selector come in virtual time."""
 
     def _write_to_self(self) -> None:
         """Nobody waits for files."""

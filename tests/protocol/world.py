@@ -1,4 +1,4 @@
-"""One run: two silos, an aggregator and what the plan has in store for them, in virtual time, to its end."""
+"""One run in virtual time: two silos, an aggregator and what the plan has in store for them, to its end."""
 
 from __future__ import annotations
 

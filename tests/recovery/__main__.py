@@ -20,7 +20,7 @@ from tests.recovery.laboratory import VICTIMS, Laboratory
 
 
 def main() -> int:
-    """Entry point; 1 when a run was not the same."""
+    """Run trials with kills; 1 when a run was not the same as the undisturbed one."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def all_of(args: argparse.Namespace, laboratory: Laboratory) -> list[Attempt]:
-    """The campaign."""
+    """Run the campaign, and keep a line of each run in the log."""
 
     def note(made: Attempt) -> None:
         if args.log:

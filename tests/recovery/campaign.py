@@ -40,7 +40,7 @@ class Attempt:
 
 
 def attempt(laboratory: Laboratory, victim: str, seed: int) -> Attempt:
-    """One run."""
+    """Try one run whose victim is killed."""
     try:
         ended = laboratory.attempt(victim, seed)
     except Violation as violation:
@@ -78,7 +78,7 @@ def read_log(path: Path) -> list[Attempt]:
 
 
 def write_log(path: Path, made: Attempt) -> None:
-    """One more line."""
+    """Add one line to the log of a campaign."""
     with path.open("a") as log:
         log.write(json.dumps(asdict(made)) + "\n")
 

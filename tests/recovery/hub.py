@@ -1,4 +1,4 @@
-"""A hub: an API server with its objects, and the gateway's address, key and certificate."""
+"""The hub of a trial: an API server with its objects, and the gateway's address, key and certificate."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class HubSite:
         self.key.save(folder / "key.pem")
 
     def address(self, seen: int) -> HubAddress:
-        """As institutions know it.
+        """The hub as institutions know it.
 
         :param seen: port at which they see it.
         """

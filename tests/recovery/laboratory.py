@@ -1,4 +1,5 @@
-"""Runs trials: a warmed process to fork from, the template of a run, and what the undisturbed one leaves."""
+"""Laboratory that runs trials: a warmed process to fork from, the template of a run, and what the undisturbed one
+leaves."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Machine:
         return None if shown is None or shown["hub"] is None else bool(shown["hub"]["reached"])
 
     def look(self, supervisor: Supervisor) -> None:
-        """It starts its processes itself."""
+        """Do nothing, because the serving process starts guard and trainer itself."""
 
     def show(self) -> None:
         """Put the volume and the logs where those of another run are, to be compared."""

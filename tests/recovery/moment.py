@@ -18,7 +18,7 @@ MOST_DOWN_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Kill:
-    """A SIGKILL.
+    """A SIGKILL of a process at a moment that a seed draws.
 
     :param passed: bytes that went between silos and hub before it.
     :param delay: seconds from then on.

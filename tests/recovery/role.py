@@ -24,7 +24,7 @@ LEASE = {
 
 
 def main(arguments: list[str]) -> int:
-    """Run a program; its exit code."""
+    """Run a role's program with shorter pauses; the program's exit code."""
     environment, program, *rest = arguments
     os.environ |= json.loads(environment)
     exit_with_parent()

@@ -130,12 +130,12 @@ class Rotation(Trial):
 
     @property
     def next(self) -> Workdir:
-        """Of the second job."""
+        """Working directory of the second job."""
         return Workdir(self.directory / "next")
 
     @override
     def supervise(self, supervisor: Supervisor, proxy: Proxy, cluster: ServedCluster) -> str:
-        """One job after the other."""
+        """Supervise one job after the other."""
         trouble = super().supervise(supervisor, proxy, cluster)
         self._note(cluster)
         if trouble:

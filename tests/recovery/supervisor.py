@@ -46,7 +46,7 @@ class Part:
 
 
 class Supervisor:
-    """Keeps parts running.
+    """Supervisor that starts parts again as soon as they die.
 
     :param logs: directory with a file for each part.
     """
@@ -67,7 +67,7 @@ class Supervisor:
                 part.pid = self._server.start(ROLE, arguments, self._logs / f"{part.name}.log")
 
     def kill(self, name: str) -> bool:
-        """SIGKILL; whether there was anything to kill."""
+        """Send SIGKILL to a part's process; whether there was anything to kill."""
         part = self.parts[name]
         if part.pid is None or self._server.exit_code(part.pid) is not None:
             return False

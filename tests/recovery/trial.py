@@ -94,7 +94,7 @@ class Trial:
     _killed: int = 0
 
     def run(self) -> Ended:
-        """The whole run; no process is left behind."""
+        """Run the federation from its start to its end; no process is left behind."""
         self.directory.mkdir(parents=True)
         shutil.copytree(self.template, self.workdir.root)
         self.site = HubSite(self.directory / "gateway")

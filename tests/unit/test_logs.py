@@ -1,4 +1,4 @@
-"""Logs: one JSON object per line, about what is known, and readable by people all the same."""
+"""Logs have one JSON object per line, about what is known, and are readable by people all the same."""
 
 from __future__ import annotations
 

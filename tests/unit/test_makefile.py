@@ -1,4 +1,4 @@
-"""`make format`."""
+"""The command `make format` puts code into the project's style."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics: what is declared is served, as Prometheus reads it."""
+"""Metrics are served as they are declared, and Prometheus can read them."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ FRAME = bytes.fromhex(
 
 
 def encodings() -> list[dict[str, Any]]:
-    """Of each, in hexadecimal and C order, little-endian."""
+    """Parts of a tensor in each encoding, in hexadecimal and C order, little-endian."""
     found = [_described(encoding, encoding.encode(VALUES)) for encoding in (BFloat16(), Float16(), TopK(0.1))]
     found += [_described(encoding, encoding.encode(VALUES)) for encoding in (Int8(16), Zstd(Int8(16)))]
     frame: list[np.ndarray] = [np.array([len(FRAME)], np.uint32), np.frombuffer(FRAME, np.uint8)]

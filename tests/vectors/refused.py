@@ -38,7 +38,7 @@ def entries(contents: list[bytes]) -> list[dict[str, Any]]:
 
 
 def fields(contents: list[bytes]) -> dict[str, Any]:
-    """The header's map."""
+    """Map of the header of an update with these contents."""
     blocks = entries(contents)
     end = blocks[-1]["offset"] + blocks[-1]["length"]
     return unpack_map("header", encode_header(HEADER)) | {"length": end, "blocks": blocks}

@@ -44,7 +44,7 @@ class Helm:
     within: tuple[str, ...] = ()
 
     def run(self, *arguments: str, values: Values | None = None, timeout: float = 120) -> str:
-        """Run a command; its standard output.
+        """Run a helm command and return its standard output.
 
         :raises HelmFailed: when it fails.
         """

@@ -117,7 +117,7 @@ def test_an_institutions_own_cluster_is_installed_uninstalled_and_goes_on(
 
 
 def test_a_release_whose_wait_has_failed_is_completed_by_an_upgrade(kubectl: Kubectl, tmp_path: Path) -> None:
-    """As where the image cannot be pulled: here no node runs the pod."""
+    """The wait fails because no node runs the pod, as where the image cannot be pulled."""
     helm = Helm(kubectl.kubeconfig)
     (tmp_path / "invitation.yaml").write_text(invitation(f"{NAMESPACE}/clinic").to_yaml())
     (values,) = blocks("docs/institution.md", "yaml")

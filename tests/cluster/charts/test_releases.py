@@ -200,7 +200,7 @@ def test_two_operators_in_a_cluster_are_refused(cluster: Cluster) -> None:
 
 @pytest.fixture
 def terminal(cluster: Cluster, terminal: Terminal) -> Terminal:
-    """The same for this API server."""
+    """A checkout's terminal whose kubectl and helm talk to this API server."""
     terminal.environment["KUBECONFIG"] = str(cluster.kubectl.kubeconfig)
     return terminal
 

@@ -52,7 +52,7 @@ class Page:
             return await answer
 
     async def begin(self) -> None:
-        """Have everything reported."""
+        """Have the browser report all events of the page."""
         for domain in ("Page", "Runtime", "Log", "Network", "Accessibility"):
             await self.call(f"{domain}.enable")
 

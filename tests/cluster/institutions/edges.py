@@ -76,14 +76,14 @@ def balancer(folder: Path, gateway: str, certificate: Pair) -> Iterator[None]:
 
 @contextmanager
 def haproxy(folder: Path, gateway: str, certificate: Pair) -> Iterator[None]:
-    """TLS ends here; the gateway speaks HTTP."""
+    """Run haproxy, which ends TLS before a gateway that speaks HTTP."""
     with _haproxy(folder, gateway, mode="http", tls=f" ssl crt {_written(folder, certificate)}"):
         yield
 
 
 @contextmanager
 def nginx(folder: Path, gateway: str, certificate: Pair) -> Iterator[None]:
-    """TLS ends here; the gateway speaks HTTP."""
+    """Run nginx, which ends TLS before a gateway that speaks HTTP."""
     ensure("nginx")
     _written(folder, certificate)
     config = folder / "nginx.conf"

@@ -1,4 +1,5 @@
-"""The hub's gateway: the chart's values for one that serves HTTPS itself, under an authority of the test's own."""
+"""The hub's gateway as tests install it: the chart's values for one that serves HTTPS itself, under an authority of the
+test's own."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ class GatewayAddress:
 
     @property
     def url(self) -> str:
-        """What invitations name."""
+        """The gateway's URL that invitations name."""
         return f"https://{self.host}:{self.port}"
 
     @property

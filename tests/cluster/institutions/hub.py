@@ -26,7 +26,7 @@ ROLLOUT_SECONDS = 120
 
 @dataclass(frozen=True)
 class Hub:
-    """The consortium's side."""
+    """The consortium's side of the tests with institutions: the hub and its gateway on the cluster."""
 
     kubectl: Kubectl
     address: GatewayAddress

@@ -38,12 +38,12 @@ class Lab:
 
     @property
     def directory(self) -> Path:
-        """The silo's."""
+        """The silo's directory on the machine."""
         return self.folder / "silo"
 
     @property
     def log(self) -> Path:
-        """Of the process that serves."""
+        """Log file of the process that serves the silo's directory."""
         return self.folder / "serve.log"
 
     def join(self, invitation: Path, silo: Object) -> str:
@@ -55,7 +55,7 @@ class Lab:
         return found[0]
 
     def status(self) -> Mapping[str, Any]:
-        """`fedsilo silo status`."""
+        """What `fedsilo silo status` says, as JSON."""
         return dict(json.loads(self.run("status", "--json")))
 
     def run(self, command: str, *arguments: str) -> str:

@@ -20,7 +20,7 @@ _numbers = count()
 
 @pytest.fixture(scope="session")
 def api() -> Iterator[Kubectl]:
-    """The administrator's kubectl; every policy is in force."""
+    """The administrator's kubectl of an API server; every policy is in force."""
     with api_server("schema") as kubeconfig:
         kubectl = Kubectl(kubeconfig)
         kubectl.run("apply", "--server-side", "-k", str(ROOT / "manifests"))

@@ -66,7 +66,7 @@ def test_example(api: Kubectl, example: Path) -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_an_api_server_does_not_change_what_a_job_is(api: Kubectl, example: Path) -> None:
-    """It fills in defaults and writes numbers its own way: the digest, to which messages are bound, stays."""
+    """An API server fills in defaults and writes numbers its own way; the digest that messages are bound to stays."""
     (text,) = (part for part in example.read_text().split("\n---\n") if "\nkind: FederatedJob\n" in part)
     taken = json.loads(api.run("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=text))
     assert taken["spec"]["participation"]["roundDeadline"]

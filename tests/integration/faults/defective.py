@@ -14,7 +14,7 @@ from tests.faults.injector import Injector
 
 
 class Forgetful(Injector):
-    """Syncs no directory."""
+    """An injector whose process syncs no directory."""
 
     @override
     def _perform(self, step: DiskStep, perform: Callable[[], None]) -> None:

@@ -37,7 +37,7 @@ def server_tls(folder: Path, authority: Authority) -> ssl.SSLContext:
 
 @asynccontextmanager
 async def served(runner: web.AppRunner, tls: ssl.SSLContext | None, port: int = 0) -> AsyncIterator[int]:
-    """Serve on 127.0.0.1; yields the port."""
+    """Serve an application on 127.0.0.1; yields the port."""
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", port, ssl_context=tls).start()
@@ -104,12 +104,12 @@ class Place:
         return self.client.request(method, f"{self.url}{path}", headers=headers, **options)
 
     def proof(self, method: str, path: str, silo: str = NORTH, body: bytes | None = None) -> str:
-        """An honest proof."""
+        """An honest proof of a silo's request."""
         key = self.keys[silo]
         return sign_request(key, job=JOB, sender=silo, method=method, path=path, body=body, now=time.time())
 
     def connections(self) -> list[asyncio.Transport]:
-        """Those of silos with the gateway."""
+        """Connections of silos with the gateway."""
         server = self._runner.server
         assert server is not None
         return [made.transport for made in server.connections if made.transport is not None]

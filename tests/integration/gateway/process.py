@@ -60,7 +60,7 @@ class GatewayProcess:
 
     @property
     def port(self) -> int:
-        """Where it serves."""
+        """Port at which the gateway serves."""
         return int(self.url.rpartition(":")[2])
 
     def put(self, obj: Object) -> float:
@@ -71,7 +71,7 @@ class GatewayProcess:
         return float(self._line())
 
     def stop(self) -> None:
-        """End it."""
+        """End the process of the gateway."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.close()

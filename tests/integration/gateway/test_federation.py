@@ -45,7 +45,8 @@ async def test_the_model_is_the_same_to_the_byte(directly: str, tmp_path: Path) 
 async def test_the_same_behind_a_hop_that_ends_tls_with_another_certificate(
     directly: str, tmp_path: Path
 ) -> None:
-    """As an Ingress, or an institution's proxy that looks into TLS: bytes are bound by signatures, not connections."""
+    """The hop works like an Ingress, or an institution's proxy that looks into TLS: bytes are bound by signatures, not
+    connections."""
     site = Site(tmp_path / "job", federation(rounds=2, data=DIGITS))
     inner, outer = make_authority(), make_authority()
     async with (

@@ -93,7 +93,7 @@ async def test_a_refusal_of_the_aggregator_comes_back_as_it_is(place: Place) -> 
 
 
 async def test_an_upload_that_breaks_off_never_arrives_as_a_shorter_whole(place: Place) -> None:
-    """Of a body of unknown length too: its end must not be made up."""
+    """The end of a body of unknown length must not be made up either."""
     ends: asyncio.Queue[str] = asyncio.Queue()
 
     async def handler(request: web.Request) -> web.Response:

@@ -45,7 +45,7 @@ class Subject(Protocol):
     def accept(self, key: SigningKey) -> None: ...
     def revoke(self) -> None: ...
     def propose(self) -> tuple[str, Mapping[str, Any]]:
-        """Make a SiloAgent; its uid and spec."""
+        """Make a SiloAgent at the hub; its uid and spec."""
 
     def withdraw(self) -> None: ...
     def away(self, away: bool) -> None: ...
@@ -54,7 +54,7 @@ class Subject(Protocol):
 
 
 class InMemory:
-    """The fake."""
+    """The hub in memory that other tests use."""
 
     hub_id = "0123456789abcdef"
 

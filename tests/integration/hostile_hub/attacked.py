@@ -50,7 +50,7 @@ class Watching(Executor):
 
 
 class Attacked:
-    """Both sides.
+    """Both sides of an attack by the hub: the attacker's hub, and the institution that follows it.
 
     :ivar mirror: what the institution has heard.
     :ivar uids: identities of the agents by the names that a test gives them.
@@ -84,7 +84,7 @@ class Attacked:
 
     @property
     def hub_url(self) -> str:
-        """Of the invitation."""
+        """URL of the hub in the invitation that the institution joined by."""
         return str(self.directory.require_membership().hub.url)
 
     def put(self, spec: Object, called: str = "honest") -> Object:

@@ -9,5 +9,5 @@ import uvloop
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """They differ in what they raise when TLS fails."""
+    """The event loops that every test runs on, which differ in what they raise when TLS fails."""
     return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}

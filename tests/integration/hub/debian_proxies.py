@@ -29,7 +29,7 @@ def found(program: str) -> str | None:
 
 @asynccontextmanager
 async def squid(*, login: bool, permitted_port: int) -> AsyncIterator[int]:
-    """Run squid; yields its port.
+    """Run squid as a forward proxy; yields its port.
 
     :param permitted_port: the only one that it connects to.
     """
@@ -78,7 +78,7 @@ def _squid_logins(folder: Path, login: bool) -> list[str]:
 
 @asynccontextmanager
 async def tinyproxy(*, login: bool, permitted_port: int) -> AsyncIterator[int]:
-    """Run tinyproxy; yields its port."""
+    """Run tinyproxy as a forward proxy; yields its port."""
     port = free_port()
     rules = [
         f"Port {port}",

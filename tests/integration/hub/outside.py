@@ -74,7 +74,7 @@ class Hub:
     async def serving(
         self, handler: Handler, tls: ssl.SSLContext | None = None, port: int = 0
     ) -> AsyncIterator[Hub]:
-        """Answer requests; over TLS with a certificate for its name, unless told otherwise."""
+        """Answer requests to the hub; over TLS with a certificate for its name, unless told otherwise."""
 
         async def answer(request: web.Request) -> web.StreamResponse:
             self.asked.append(request.path)
@@ -115,7 +115,7 @@ class ConnectProxy:
 
     @asynccontextmanager
     async def serving(self, authority: Authority | None = None) -> AsyncIterator[ConnectProxy]:
-        """Take connections.
+        """Take connections as a forward proxy.
 
         :param authority: of the hub, where TLS is looked into.
         """

@@ -113,7 +113,7 @@ class Consortium:
         return await asyncio.to_thread(command, *arguments)
 
     def offer(self, policy: Object | None = None) -> None:
-        """Write `silo.yaml`."""
+        """Write the institution's `silo.yaml` with one dataset."""
         silo = {
             "apiVersion": "fedsilo.io/v1alpha1",
             "kind": "Silo",
@@ -158,7 +158,7 @@ class Consortium:
 
     @property
     def agent(self) -> Ref:
-        """The SiloAgent."""
+        """Reference to the SiloAgent of the silo north."""
         name = agent_name("attacked", self.site.uid, NORTH.namespace, NORTH.name)
         return Ref(NORTH.namespace, name)
 

@@ -56,7 +56,7 @@ async def refused(consortium: Consortium, environment: Mapping[str, str], code: 
 
 
 async def joined(consortium: Consortium, environment: Mapping[str, str]) -> None:
-    """The same command succeeds, with the key that an earlier attempt has made."""
+    """Check that the join command succeeds, with the key that an earlier attempt has made."""
     key = consortium.directory.key_file.read_bytes()
     done = await join(consortium, environment)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""docs/silo-machine.md: its commands, typed one after the other against a real gateway."""
+"""The commands of docs/silo-machine.md, typed one after the other against a real gateway."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def undisturbed(steady: Path, tmp_path_factory: pytest.TempPathFactory) -> Ended
 
 @pytest.fixture
 def launch() -> Iterator[Launch]:
-    """Starts runs; whatever a test leaves of them is killed at its end."""
+    """Starts runs of `fedsilo run`; whatever a test leaves of them is killed at its end."""
     started: list[tuple[subprocess.Popen[str], Path]] = []
 
     def begin(manifest: Path, workdir: Path, *options: str) -> subprocess.Popen[str]:

@@ -41,7 +41,7 @@ def leave(label: str) -> Raw:
 
 
 def hang() -> Raw:
-    """Never return."""
+    """A loader that never returns."""
     time.sleep(3600)
     raise AssertionError
 

@@ -17,7 +17,7 @@ DATASETS = "tests.integration.local.datasets"
 
 
 def silo(name: str, dataset: Mapping[str, Any] | None = None, **policy: Any) -> dict[str, Any]:
-    """A silo; its share of the digits unless another dataset is given."""
+    """Document of a silo; its share of the digits unless another dataset is given."""
     return {
         "apiVersion": "fedsilo.io/v1alpha1",
         "kind": "Silo",

@@ -1,4 +1,4 @@
-"""`fedsilo run --dashboard`: the page of a run is served while it goes on, and says how it ended."""
+"""The page of `fedsilo run --dashboard`: it is served while a run goes on, and says how the run ended."""
 
 from __future__ import annotations
 

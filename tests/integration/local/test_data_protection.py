@@ -1,4 +1,4 @@
-"""docs/data-protection.md: an officer finds in the receipts what the model was made from, and nothing else."""
+"""Receipts show what docs/data-protection.md says: an officer finds what the model was made from, and nothing else."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_a_policy_that_forbids_the_method_is_named(tmp_path: Path) -> None:
 
 
 def test_silos_whose_policy_refuses_are_left_out_where_quorum_allows(tmp_path: Path) -> None:
-    """In one process; the test before has a guard that refuses."""
+    """Three of four silos refuse by policy in one process; the test before has a guard that refuses."""
     members = [
         *silos("north"),
         silo("east", payloadKinds=["class_counts"]),
@@ -92,7 +92,7 @@ def test_silos_whose_policy_refuses_are_left_out_where_quorum_allows(tmp_path: P
 
 
 def test_half_of_the_silos_train_in_each_round(tmp_path: Path) -> None:
-    """In one process; in `test_result.py` half of the silos of separate processes train."""
+    """Half of the silos train in one process; in `test_result.py` half of the silos of separate processes train."""
     members = silos("north", "east", "south", "west")
     manifest = write(
         tmp_path / "digits.yaml", members, training={"rounds": 4}, participation={"fraction": 0.5}

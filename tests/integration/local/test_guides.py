@@ -125,7 +125,8 @@ def _near(wanted: list[str], found: list[str], points: float) -> bool:
 
 
 def _is_near(wanted: str, found: str, points: float) -> bool:
-    """Of percentages up to so many points apart, and of losses, which have four decimals, as many hundredths."""
+    """Whether two figures agree: percentages up to so many points, and losses, which have four decimals, up to as many
+    hundredths."""
     if wanted == found:
         return True
     if wanted.endswith("%") and found.endswith("%"):

@@ -1,4 +1,5 @@
-"""`fedsilo run --in-process`: the model of separate processes, and what it says where it cannot do the same."""
+"""The model of `fedsilo run --in-process` is that of separate processes, and the command says where it cannot do the
+same."""
 
 from __future__ import annotations
 

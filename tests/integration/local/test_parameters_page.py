@@ -1,4 +1,4 @@
-"""docs/parameters.md and docs/guides/adapters.md: their programs, as a reader would run them."""
+"""The programs of docs/parameters.md and docs/guides/adapters.md, as a reader would run them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/python.md: its programs, one after the other, as a reader would run them."""
+"""The programs of docs/python.md, one after the other, as a reader would run them."""
 
 from __future__ import annotations
 

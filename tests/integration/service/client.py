@@ -124,7 +124,7 @@ class SiloClient:
             connection.close()
 
     def task(self, after: str = "", wait: float = PATIENCE) -> Task:
-        """The next task; that it has the last one, it says at once."""
+        """Fetch the next task of the silo; that it has the last one, it says at once."""
         task = open_task(self.sealed(after, wait), self.task_key)
         if task.step == FINISH:
             self.request("GET", f"{self.base}/task?after={FINISH}&wait=0")

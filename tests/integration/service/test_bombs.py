@@ -33,7 +33,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
 
 
 def compressed(client: SiloClient, given: FetchedTask) -> bytes:
-    """An honest update."""
+    """An honest update with compressed tensors."""
     encoding = encoding_in(given.contract)
     assert encoding is not None
     arrays = {

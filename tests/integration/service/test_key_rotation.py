@@ -13,7 +13,7 @@ DIGITS = {"classes": 10, "inputShape": [1, 8, 8]}
 
 
 def replace_key(folder: Path, keep: bool) -> tuple[SigningKey, SigningKey]:
-    """As the silo controller does, and as the kubelet of the next pod mounts it."""
+    """Replace a silo's key, as the silo controller does and as the kubelet of the next pod mounts it."""
     before, after = SigningKey.load(folder / "key.pem"), SigningKey.generate()
     if keep:
         before.save(folder / f"{before.verify_key.key_id}.pem")

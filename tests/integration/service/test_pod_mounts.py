@@ -53,7 +53,7 @@ pytestmark = pytest.mark.skipif(not permitted(), reason="this system permits no 
 
 
 def hand_over(*directories: Path) -> None:
-    """As the kubelet makes a place in a volume: of root, with the right to write for the pod's group."""
+    """Make directories as the kubelet makes a place in a volume: of root, writable for the pod's group."""
     for path in directories:
         os.chown(path, 0, USER)
         path.chmod(0o2770)

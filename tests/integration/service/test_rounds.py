@@ -1,4 +1,4 @@
-"""How rounds end: at once, in time, or with a reason that names whom it waited for."""
+"""How rounds of a job end: at once, in time, or with a reason that names whom it waited for."""
 
 from __future__ import annotations
 

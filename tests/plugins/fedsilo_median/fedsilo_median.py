@@ -46,13 +46,13 @@ class MedianServer:
     config: MedianConfig
 
     def start(self, job: ServerContext) -> State:
-        """One model."""
+        """State with the job's initial model."""
         return State({"model": job.initial_model()})
 
     def assign(
         self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
     ) -> Mapping[str, Assignment]:
-        """Broadcast w."""
+        """Broadcast the model w to every silo."""
         del job, state, exchange
         return {silo: Assignment(trees={"model": "model"}) for silo in silos}
 
@@ -70,19 +70,19 @@ class MedianServer:
         return state.with_trees(model=new)
 
     def model(self, job: ServerContext, state: State) -> Snapshot:
-        """The median."""
+        """The coordinate-wise median as the job's model."""
         return Snapshot(state.tree("model"))
 
 
 def train_and_count(silo: SiloContext, task: SiloTask, private: State) -> Reply:
-    """Local training; remembers how often this silo has taken part."""
+    """Train the model locally; the private state remembers how often this silo has taken part."""
     reply = train_model(silo, task, private)
     rounds = private.values.get("rounds", 0) + 1
     return replace(reply, metrics={"rounds": rounds}, private=private.with_values(rounds=rounds))
 
 
 class Median(Method):
-    """Declaration."""
+    """Declaration of the coordinate-wise median."""
 
     name = "median"
     title = "Coordinate-wise median"

@@ -115,7 +115,7 @@ def test_a_last_line_in_which_a_power_cut_left_zeros_is_cut_off(
 
 
 def test_zeros_in_a_line_before_the_last_are_no_power_cut(log: AuditLog) -> None:
-    """They were on the disk before the next line was written."""
+    """Lines before the last were whole on the disk before the next one was written."""
     for task in ("r1", "r2"):
         log.write("departure", task=task, digest="1" * 64)
     content = bytearray(log.path.read_bytes())

@@ -14,7 +14,7 @@ OLD, NEW, OTHER = (SigningKey.from_seed(letter * 32) for letter in (b"o", b"n", 
 
 
 def mounted(folder: Path, **entries: SigningKey) -> Path:
-    """As a kubelet mounts a Secret: each entry is a link into a directory that it replaces as a whole."""
+    """A key folder as a kubelet mounts a Secret: each entry is a link into a directory that it replaces as a whole."""
     data = folder / "..2026_11_21"
     data.mkdir()
     (folder / "..data").symlink_to(data.name)

@@ -99,7 +99,7 @@ async def test_where_the_job_goes_on_the_silo_reports_its_failure(tmp_path: Path
 
 
 async def test_a_trainer_that_is_started_again_is_waited_for(tmp_path: Path) -> None:
-    """It has removed its predecessor's failure, and has not read the data again so far."""
+    """The trainer has removed its predecessor's failure, and has not read the data again so far."""
     scene = scene_of(tmp_path, check="report", findings=[])
     path = scene.volume.drop / "signature.json"
     mended = path.read_text()

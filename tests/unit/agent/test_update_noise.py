@@ -83,7 +83,7 @@ class Silo:
         (drop / "reply.json").write_text(json.dumps(document))
 
     def sign(self, contract: Contract = CONTRACT) -> SignedUpdate:
-        """As a guard does that was just started."""
+        """Sign the reply as a guard does that was just started."""
         volume, task = self.volume, self.task
         side = ClippedAndNoised(PRIVACY, Secret(volume.guard_secret).generator)
         rules = ReleaseRules(ReplyLimits(5, figures=False), (side,))

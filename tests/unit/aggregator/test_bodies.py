@@ -81,7 +81,7 @@ class Place:
 
     @asynccontextmanager
     async def served(self) -> AsyncIterator[HttpsClient]:
-        """Serve; a client of it."""
+        """Serve bodies over TLS on loopback; a client of the server."""
         authority = make_authority()
         for name, content in zip(("crt", "key"), issue_server(authority, ["127.0.0.1"]), strict=True):
             (self.folder / name).write_bytes(content)

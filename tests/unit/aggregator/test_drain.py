@@ -44,7 +44,7 @@ class Service:
         await asyncio.sleep(0)
 
     def announce_change(self) -> None:
-        """Nobody listens."""
+        """Do nothing, because nobody listens for changes."""
 
     def _settle(self) -> None:
         self.engine.ended, self.engine.current = True, None

@@ -24,7 +24,7 @@ class Engine:
     identity = SimpleNamespace(uid="job")
 
     def task(self, silo: str) -> None:
-        """None."""
+        """The silo's next task, which is None."""
 
 
 def held(service: AggregatorService, transport: Any) -> tuple[web.Request, asyncio.Task[web.Response]]:

@@ -117,7 +117,7 @@ async def test_a_refused_update_is_not_kept_for_the_garbage_collector(
 async def test_a_partial_upload_that_a_restart_finds_with(
     damage: str, exchange: Exchange, update: bytes
 ) -> None:
-    """It never costs the silo its update: the offset is 0 at once, or once the rest has shown the damage."""
+    """Damage never costs the silo its update: the offset is 0 at once, or once the rest has shown the damage."""
     exchange.partial_path(TASK).write_bytes(DAMAGE[damage](update))
     uploads = restarted(exchange)
     offset = await uploads.offset(TASK, SENDER)

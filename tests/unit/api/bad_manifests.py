@@ -1,4 +1,4 @@
-"""Bad manifests: passages of the good one, and what a person wrote there instead.
+"""Cases of bad manifests: passages of the good one, and what a person wrote there instead.
 
 What is said about each stands in `bad.golden` under the same name. A new case is added to both.
 """

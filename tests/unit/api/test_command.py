@@ -1,4 +1,4 @@
-"""The command line: exit codes, which stream says what, and that only the called command is imported."""
+"""The command line of `fedsilo`: exit codes, which stream says what, and that only the called command is imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`spec.communication`: what a job without it is, and what is refused in it."""
+"""The section `spec.communication` of a job: what a job without it is, and what is refused in it."""
 
 from __future__ import annotations
 

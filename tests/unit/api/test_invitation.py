@@ -1,4 +1,4 @@
-"""The invitation: a file that a person can read, and of which every change is told with what to do."""
+"""The invitation is a file that a person can read, and of which every change is told with what to do."""
 
 from __future__ import annotations
 

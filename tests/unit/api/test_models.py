@@ -1,4 +1,4 @@
-"""The resources themselves: defaults, scalars, digests, and that YAML and models say the same."""
+"""The models of the API's resources: defaults, scalars, digests, and that YAML and models say the same."""
 
 from __future__ import annotations
 

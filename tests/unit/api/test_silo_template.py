@@ -1,4 +1,4 @@
-"""A Silo template: the silos that it stands for, and its faults, each once and in its own document."""
+"""A Silo template in a manifest: the silos that it stands for, and its faults, each once and in its own document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""References: calibration on real samples, all images in one place, and silos' own models on the test set."""
+"""References of the papers: calibration on real samples, all images in one place, and silos' own models on the test
+set."""
 
 from __future__ import annotations
 

@@ -279,7 +279,7 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path: Path, monkeypatch: pytest.Monke
 
 @runs("docs/benchmarks.md")
 def test_the_commands_of_the_page(terminal: Terminal, tmp_path: Path) -> None:
-    """On forty images: one cell to its end, then Ctrl-C; and cells that lack what they need."""
+    """The page's commands on forty images: one cell to its end, then Ctrl-C; and cells that lack what they need."""
     data = {"/data": archive(tmp_path)}
     (terminal.folder / "docs").unlink()
     into = terminal.folder / "docs" / "results" / "tables"

@@ -1,4 +1,4 @@
-"""The papers' files: every row and column is a manifest, and what a cell is and measures."""
+"""The files of the papers' tables: every row and column is a manifest, and what a cell is and measures."""
 
 from __future__ import annotations
 

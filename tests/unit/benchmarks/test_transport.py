@@ -163,13 +163,13 @@ class Programs:
     """Stands for a program's own functions."""
 
     async def upload(self, seconds: float) -> str:
-        """Wait twice."""
+        """Wait twice and answer `sent`."""
         await asyncio.sleep(0)
         await asyncio.sleep(seconds)
         return "sent"
 
     def refuse(self) -> None:
-        """Fail."""
+        """Fail with a ValueError."""
         raise ValueError("refused")
 
     async def hand_over(self) -> None:

@@ -67,20 +67,20 @@ class FakeKubectl:
         self._save()
 
     def instead(self, pattern: str, answer: dict[str, Any]) -> None:
-        """As `answer`, before whatever was said so far."""
+        """Give an answer, before whatever was said so far, as `answer` does."""
         self._answers.insert(0, (pattern, [answer]))
         self._save()
 
     def json(self, pattern: str, *objects: Any) -> None:
-        """As `answer`, with objects."""
+        """Give an answer with objects in JSON, as `answer` does."""
         self.answer(pattern, *({"out": json.dumps(item)} for item in objects))
 
     def items(self, pattern: str, *objects: Any) -> None:
-        """As `answer`, with one list."""
+        """Give an answer with one list of objects, as `answer` does."""
         self.json(pattern, {"apiVersion": "v1", "kind": "List", "items": list(objects)})
 
     def refuse(self, pattern: str, said: str) -> None:
-        """As `answer`, with a failure."""
+        """Give an answer that is a failure, as `answer` does."""
         self.answer(pattern, {"err": f"{said}\n", "code": 1})
 
     @property

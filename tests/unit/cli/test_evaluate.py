@@ -1,4 +1,4 @@
-"""`fedsilo evaluate`: the scores are the model's, on the right examples; what does not fit is refused in words.
+"""Scores of `fedsilo evaluate` are the model's, on the right examples; what does not fit is refused in words.
 
 The model's classifier has no weights and the bias (0, 1, 0), so that it answers class 1 whatever it sees: accuracy
 is the share of class 1 and the loss follows from the counts alone.

@@ -1,4 +1,4 @@
-"""`fedsilo silo`: what an officer asks of a directory needs no more than the base installation."""
+"""What an officer asks of a silo's directory with `fedsilo silo` needs no more than the base installation."""
 
 from __future__ import annotations
 

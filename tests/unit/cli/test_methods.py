@@ -57,13 +57,13 @@ class Demanding(Statistics):
     """A configuration without a default."""
 
     class Config(MethodConfig):
-        """One required field."""
+        """A configuration with one required field."""
 
         clusters: int = Field(ge=2, description="Groups of silos.")
 
 
 def words(text: str) -> str:
-    """Without the alignment."""
+    """Text without its alignment by spaces."""
     return re.sub(r" +", " ", text)
 
 

@@ -1,4 +1,4 @@
-"""Fetching a model: the pod that reads it, the copy, the digest, and that nothing stays behind."""
+"""Fetching a job's model: the pod that reads it, the copy, the digest, and that nothing stays behind."""
 
 from __future__ import annotations
 

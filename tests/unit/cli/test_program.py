@@ -19,7 +19,7 @@ FOREVER = ["sh", "-c", "echo beginning; exec sleep 600"]
 
 @pytest.fixture(autouse=True)
 def interruptible() -> Iterator[None]:
-    """As at a terminal; what runs in the background ignores SIGINT."""
+    """Handle SIGINT as at a terminal; what runs in the background ignores it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

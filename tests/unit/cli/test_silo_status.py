@@ -1,4 +1,4 @@
-"""`fedsilo silo status`: what it says of the silo and its hub is true, and says what to do."""
+"""What `fedsilo silo status` says of the silo and its hub is true, and the command says what to do."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ KEY = SigningKey.from_seed(b"k" * 32)
 
 @pytest.fixture
 def directory(tmp_path: Path) -> SiloDirectory:
-    """Of a silo that has joined."""
+    """Directory of a silo that has joined."""
     found = SiloDirectory(tmp_path / "silo")
     found.root.mkdir()
     found.prepare()
@@ -38,7 +38,7 @@ def directory(tmp_path: Path) -> SiloDirectory:
 
 
 def put(directory: SiloDirectory, name: str, phase: str, **more: Any) -> str:
-    """A job's part; its uid."""
+    """Record a part in a job in the directory; its uid."""
     record = agent(name, phase, Calendar(), 5) | more
     uid = str(record["metadata"]["uid"])
     directory.record(uid).parent.mkdir()

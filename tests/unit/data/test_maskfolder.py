@@ -1,4 +1,4 @@
-"""Images with masks: pixels get the job's classes by name, and what is wrong with a file is named."""
+"""Loader of images with masks: pixels get the job's classes by name, and what is wrong with a file is named."""
 
 from __future__ import annotations
 

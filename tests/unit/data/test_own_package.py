@@ -37,7 +37,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write_nifti(root: Path, volume: np.ndarray, label: int, number: int) -> None:
-    """As a scanner that counts its first axis from right to left."""
+    """Write a volume as a scanner does that counts its first axis from right to left."""
     folder = root / CLASSES[label]
     folder.mkdir(exist_ok=True)
     stored = volume.transpose(2, 1, 0)[::-1]

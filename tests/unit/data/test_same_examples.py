@@ -15,7 +15,8 @@ LOADER = "python:own.scans:read"
 
 
 def share(loader: str, one: dict[str, Any], other: dict[str, Any], **more: dict[str, Any]) -> bool:
-    """Of one loader, with these configurations, and with `test` and `public` as further sections."""
+    """Whether two datasets of one loader may have examples in common, with these configurations, and with `test` and
+    `public` as further sections."""
     pair = (("test", one), ("public", other))
     found = [
         DatasetSpec.model_validate({"name": name, "loader": loader, "config": config} | more.get(name, {}))

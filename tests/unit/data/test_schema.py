@@ -1,4 +1,4 @@
-"""Schemata: what they say, how they are read, and where two of them differ."""
+"""What schemata of datasets say, how they are read, and where two of them differ."""
 
 from __future__ import annotations
 

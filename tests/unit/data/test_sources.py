@@ -24,7 +24,7 @@ RNG = np.random.RandomState(0)
 
 
 def arrays_in_files(root: Path) -> dict[str, tuple[DatasetSpec, DataSpec]]:
-    """Of each loader a dataset of 12 items."""
+    """A dataset of 12 items for each loader."""
     bytes_, labels = RNG.randint(0, 256, (12, 5, 4, 3)).astype(np.uint8), np.arange(12) % 3
     np.savez(root / "colour.npz", images=bytes_, labels=labels)
     np.savez(root / "doubles.npz", images=RNG.rand(12, 7), labels=labels)

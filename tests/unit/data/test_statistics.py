@@ -1,4 +1,4 @@
-"""Statistics of features: however a table is divided, merging gives those of the whole."""
+"""Statistics of a table's features: however a table is divided, merging gives those of the whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encodings of tensors: how far they are off, the same bytes for the same numbers, and what their checks refuse."""
+"""Encodings of model tensors: how far they are off, equal bytes for equal numbers, and what their checks refuse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compressed parts: what they save, and frames that claim or yield something else than the contract has."""
+"""Compressed parts of tensors: what they save, and frames that claim or yield something else than the contract has."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def test_the_file_of_initial_weights_keeps_the_digest_that_the_job_names(tmp_pat
 def test_an_aggregator_that_names_its_blobs_by_another_hash_is_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str
 ) -> None:
-    """It signs what it does, and all of it holds, but it is not what the job says."""
+    """The aggregator signs what it does, and all of it holds, but it is not what the job says."""
     spec, other = with_digest(asked), {"blake3": "sha256", "sha256": "blake3"}[asked]
     with monkeypatch.context() as patch:
         patch.setattr(Workflow, "stored", lambda _, state, blobs: State.store(state, blobs, other))

@@ -36,7 +36,7 @@ FEATURES = [[1, 2, 3, 1, 0], [1, 2, 3, 0, 1]]
 
 @dataclass(frozen=True)
 class Table:
-    """One owner's table.
+    """The table of one owner.
 
     :param columns: names in the file -> what they really hold.
     :param config: of the loader, beside the file.
@@ -133,7 +133,7 @@ ARRANGEMENTS: list[tuple[str, str | None, dict[str, Table], Sequence[str]]] = [
 
 
 def written(root: Path, owner: str, table: Table) -> DatasetSpec:
-    """The owner's file."""
+    """Write the owner's table as a CSV file; its dataset."""
     with (root / f"{owner}.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(table.columns)

@@ -40,7 +40,7 @@ CONTRACT = contract_of(STEP, SIGNATURE, {"classes": CLASSES, "feature": 2})
 
 
 def update(rng: np.random.Generator) -> SimulatedUpdate:
-    """Of a silo that has some of the classes, one of them perhaps without an example."""
+    """Update of a silo that has some of the classes, one of them perhaps without an example."""
     classes: Tree = {}
     for label in range(CLASSES):
         if rng.random() < 0.6:

@@ -102,7 +102,7 @@ def test_an_own_task_reports_its_loss_and_the_jobs_own_metrics(
 
 
 def examples(answers: str, rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Features and targets; some labels and classes are rare, and some places say nothing."""
+    """Random features and targets; some labels and classes are rare, and some places say nothing."""
     if answers == "class":
         return rng.normal(0, 1, (n, 6)).astype(np.float32), rng.choice(4, n, p=[0.6, 0.25, 0.1, 0.05])
     if answers == "labels":

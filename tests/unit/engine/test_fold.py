@@ -55,7 +55,7 @@ def store(
 
 @st.composite
 def trees(draw: st.DrawFn) -> dict[str, Tree]:
-    """The same tensors of up to five silos, with values of their own."""
+    """Trees of up to five silos with equal tensors, and with values of their own."""
     specs = draw(st.lists(st.tuples(shapes, st.sampled_from(DTYPES)), min_size=1, max_size=4))
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
     return {

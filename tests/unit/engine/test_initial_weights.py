@@ -60,7 +60,7 @@ def plain(method: str = "fedavg") -> FederatedJobSpec:
 
 
 def trained(spec: FederatedJobSpec, tmp_path: Path, name: str) -> Path:
-    """Run the job; its aggregator's directory."""
+    """Run the job to its end; its aggregator's directory."""
     directory = tmp_path / name / "aggregator"
     engine = open_engine(directory, spec, root=tmp_path)
     silos = local_silos(tmp_path / name, runners(spec, skewed(tmp_path, CLASSES_OF), tmp_path))

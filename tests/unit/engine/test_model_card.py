@@ -1,4 +1,4 @@
-"""The model card: a golden file, another reader of its metadata, and that both ways of running a job write it."""
+"""A job's model card: a golden file, another reader of its metadata, and that both ways of running a job write it."""
 
 from __future__ import annotations
 

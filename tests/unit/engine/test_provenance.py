@@ -91,7 +91,7 @@ def test_after_a_power_cut_at_any_step_the_job_leaves_the_same_provenance(
 
 
 def upload(silo: LocalSilo, engine: RoundEngine, task: str, update: Path) -> None:
-    """As the aggregator receives an update: it is on the disk before it is accepted."""
+    """Take an update as the aggregator receives one: it is on the disk before it is accepted."""
     path, content = engine.partial_path(task), update.read_bytes()
     path.unlink(missing_ok=True)
     with path.open("wb") as file:

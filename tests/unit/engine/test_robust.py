@@ -288,7 +288,7 @@ def test_rules_are_for_methods_whose_aggregate_is_a_mean_of_models() -> None:
 
 
 def test_subsets_that_are_alike_attract_krum() -> None:
-    """Its known limit: f + 2 silos that agree with each other are chosen, which `byzantine` says there are not."""
+    """Krum's limit is known: f + 2 silos that agree with each other are chosen, which `byzantine` rules out."""
     models = trees(7, seed=2)
     twin = {name: np.full(shape, 3, np.float32) for name, shape in SHAPES.items()}
     _, kept = ruled([*models[:3], twin, twin, twin, twin], name="krum", byzantine=2)

@@ -16,7 +16,7 @@ def asked(mode: str = "max", **fields: Any) -> EvaluationSpec:
 
 
 def rounds(*values: float | None) -> list[dict[str, Any]]:
-    """A history: a round that is not evaluated for None."""
+    """A history of a job, with a round that is not evaluated for None."""
     return [
         {"round": number, **({} if value is None else {"metrics": {"score": value}})}
         for number, value in enumerate(values, start=1)

@@ -1,4 +1,4 @@
-"""The aggregator's status: the times of a round do not move, and silos are counted in every state."""
+"""The status of the aggregator: the times of a round do not move, and silos are counted in every state."""
 
 from __future__ import annotations
 

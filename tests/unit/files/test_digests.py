@@ -34,7 +34,8 @@ def test_a_digest_says_by_which_hash_it_was_made(algorithm: str) -> None:
 
 
 def test_blake3_is_that_of_its_authors() -> None:
-    """https://github.com/BLAKE3-team/BLAKE3, test_vectors.json: the first bytes of 0, 1, ..., 250, 0, 1, ..."""
+    """The content is the authors' test vector: the first bytes of 0, 1, ..., 250, 0, 1, ... See
+    https://github.com/BLAKE3-team/BLAKE3, test_vectors.json."""
     content = (bytes(range(251)) * 410)[:102400]
     found = hasher("blake3")
     found.update(content)

@@ -44,7 +44,7 @@ class Here:
         self.start(token)
 
     def start(self, token: str | None = TOKEN) -> None:
-        """As after a restart of the process."""
+        """Begin to follow the hub, as after a restart of the process."""
         membership = Membership(self.key.verify_key.fingerprint, token, "0.1.0", self.used)
         requests = self.hub.requests_of(self.key)
         mirror = Mirror(SILO, self.mirror.version)

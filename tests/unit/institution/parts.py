@@ -77,12 +77,12 @@ NAME = agent_name("attacked", "job-uid", "silo-north", "north")
 
 
 def agent(uid: str = UID, **options: Any) -> HubAgent:
-    """The same as the client gives it."""
+    """A SiloAgent with the specification of `spec`, as the hub's client gives it."""
     return HubAgent(NAME, uid, spec(**options))
 
 
 def agent_of(job: str, uid: str) -> HubAgent:
-    """The same for a job with another uid."""
+    """A SiloAgent for a job with another uid."""
     asked = spec()
     return HubAgent(
         agent_name("attacked", job, "silo-north", "north"), uid, asked | {"job": asked["job"] | {"uid": job}}
@@ -95,7 +95,7 @@ def told(*agents: HubAgent) -> Mirror:
 
 
 def record(status: Object | None = None, **options: Any) -> Object:
-    """The same on file."""
+    """A part's record as the institution keeps it on file."""
     metadata = {
         "name": NAME,
         "namespace": "silo-north",

@@ -1,4 +1,4 @@
-"""Batches of persons: each with the stated probability, and with one example, whatever there are."""
+"""Batches drawn by person: each person with the stated probability, and with one example, whatever there are."""
 
 from __future__ import annotations
 

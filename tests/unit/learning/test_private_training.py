@@ -1,4 +1,5 @@
-"""DP-SGD: each example's gradient clipped, noise of the stated deviation, batches that are Poisson samples."""
+"""Local training by DP-SGD: each example's gradient clipped, noise of the stated deviation, batches that are Poisson
+samples."""
 
 from __future__ import annotations
 

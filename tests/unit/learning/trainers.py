@@ -91,7 +91,8 @@ def never_returning(model: Model, data: TrainingData, context: TrainingContext) 
 
 
 def forking(model: Model, data: TrainingData, context: TrainingContext) -> Made:
-    """Both processes return; the parent when the child has ended, whose exit code is the sample count."""
+    """Trainer of which both processes return after a fork; the parent when the child has ended, whose exit code is the
+    sample count."""
     child = os.fork()
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) if child else 0
     return TrainingOutcome(model, 1 + code)

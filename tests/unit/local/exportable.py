@@ -1,4 +1,5 @@
-"""Networks for exports: one that needs its own package only until then, and some that do not survive it."""
+"""Networks of jobs whose models are exported: one that needs its own package only until then, and some that do not
+survive it."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def load(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Network(nn.Module):
-    """Two layers."""
+    """A network of two layers."""
 
     def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
         super().__init__()
@@ -39,11 +39,11 @@ class Seen:
         self.count = 0
 
     def update(self, probabilities: torch.Tensor, labels: torch.Tensor) -> None:
-        """Take a batch."""
+        """Take a batch of scored examples."""
         self.count += len(labels)
 
     def compute(self) -> float:
-        """All of them."""
+        """Number of examples in all batches."""
         return float(self.count)
 
 

@@ -1,4 +1,4 @@
-"""`fedsilo check`: all faults of all silos' data at once, and what else is worth knowing of them."""
+"""What `fedsilo check` says: all faults of all silos' data at once, and what else is worth knowing of them."""
 
 from __future__ import annotations
 

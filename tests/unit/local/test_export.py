@@ -1,4 +1,4 @@
-"""Exported models: the same outputs without fedsilo or the job's package, and what is refused."""
+"""Exported models give the same outputs without fedsilo or the job's package; what cannot be exported is refused."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class FakeServer:
         return True
 
     def poll(self) -> None:
-        """Nothing ends by itself."""
+        """Do nothing, because no process ends by itself."""
 
     def start(self, program: str, arguments: Any, log_file: Path, environment: Any = None) -> int:
         self.started.append(program)

@@ -1,4 +1,4 @@
-"""A sweep: which runs it has, what it refuses, what a killed one keeps, and what it ends with."""
+"""A sweep of runs: which it has, what it refuses, what a killed one keeps, and what it ends with."""
 
 from __future__ import annotations
 

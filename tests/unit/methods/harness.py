@@ -110,7 +110,7 @@ def answers(
 def accepted(
     sent: Mapping[str, Mapping[str, Tree]], samples: Mapping[str, int] | None = None, **metrics: float
 ) -> InMemoryUpdates:
-    """The same as the engine has them."""
+    """Accepted updates as the engine has them."""
     return InMemoryUpdates(
         {
             silo: SimulatedUpdate(samples[silo] if samples else 1, metrics, blocks, None)
@@ -146,7 +146,7 @@ def fixture_spec(method: str, fixture: str, rounds: int, /, **sections: Any) -> 
 
 
 def fixture_runners(spec: FederatedJobSpec, fixture: str) -> dict[str, TaskRunner]:
-    """The silos' runners; batches in the given order, as the released codes were run."""
+    """Task runners of a fixture's silos; batches in the given order, as the released codes were run."""
     path = reference_numbers.path(fixture)
     silos = [silo_of_file(path, f"c{k}", features=f"x{k}", labels=f"y{k}") for k in range(CLIENTS)]
     answering = runners(spec, silos, path.parent)
@@ -292,7 +292,7 @@ def as_recorded(
     config: dict[str, Any] | None = None,
     **sections: Any,
 ) -> RoundEngine:
-    """As `recorded`, where what the silos keep does not matter."""
+    """Run the fixture's job as `recorded` does, where what the silos keep does not matter."""
     return recorded(directory, method, fixture, rounds, config, **sections)[0]
 
 

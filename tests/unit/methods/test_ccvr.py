@@ -1,4 +1,4 @@
-"""CCVR: pooled class statistics, and calibration after another method."""
+"""CCVR's pooled class statistics, and calibration after another method."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""clsnorm: what silos train is what the job yields, and sizes of class weights decide nothing."""
+"""With clsnorm, what silos train is what the job yields, and sizes of class weights decide nothing."""
 
 from __future__ import annotations
 

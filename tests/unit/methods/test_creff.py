@@ -203,7 +203,7 @@ def test_the_biass_gradient_leaves_a_silo_only_where_it_is_used(variant: str, se
 
 
 def test_a_classs_gradient_is_the_plain_mean_over_the_silos_that_sent_it() -> None:
-    """Whatever their sizes; the second lacks class 1."""
+    """Sample counts do not weight the mean; the second silo lacks class 1."""
     first = {"gradient.weight/0": np.full((2, 3), 1.0), "gradient.weight/1": np.full((2, 3), 5.0)}
     second = {"gradient.weight/0": np.full((2, 3), 3.0)}
     sent = {"silos/a": {"averaged_gradients": first}, "silos/b": {"averaged_gradients": second}}

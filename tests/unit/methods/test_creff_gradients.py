@@ -13,7 +13,8 @@ from tests import reference_numbers
 
 
 def test_matching_loss_is_the_released_one() -> None:
-    """Asked directly: the recorded gradients are those of no features (a bias's add up to zero), so no job has them."""
+    """The loss is asked directly: the recorded gradients are those of no features (a bias's add up to zero), so no job
+    has them."""
     recorded = reference_numbers.load("creff_match_loss")
     found, wanted = (
         tuple(torch.tensor(recorded[f"g_{side}_{part}"])[None] for part in "wb") for side in ("syn", "real")

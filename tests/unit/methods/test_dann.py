@@ -1,4 +1,4 @@
-"""DANN: the released code's steps by turns, the reversal layer, and what travels."""
+"""DANN against the released code: its steps by turns, the reversal layer, and what travels."""
 
 from __future__ import annotations
 

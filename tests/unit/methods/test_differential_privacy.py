@@ -231,7 +231,7 @@ CONCAT = {"clusters": 2, "encoderRounds": 1, "classifierRounds": 1}
 
 @pytest.mark.parametrize(("method", "config"), [("fedavg", {}), ("ccvr", {}), ("fedconcat", CONCAT)])
 def test_all_that_leaves_is_covered(tmp_path: Path, method: str, config: Mapping[str, Any]) -> None:
-    """Nothing but noisy tensors leaves a silo, and the mechanisms that its replies name are what was planned."""
+    """Noisy tensors alone leave a silo, and the mechanisms that its replies name are what was planned."""
     engine, silos = run(tmp_path / "first", method, config)
     assert engine.failure is None
     for noting in silos.values():

@@ -21,7 +21,7 @@ from tests.unit.methods.harness import Observed, assert_close, recorded
 
 
 def network(input_shape: tuple[int, ...], classes: int) -> Model:
-    """That of the fixtures; its weights come with the task and the private state."""
+    """Network of the fixtures; its weights come with the task and the private state."""
     return Model(nn.Sequential(nn.Linear(input_shape[0], 5), nn.ReLU()), nn.Linear(5, classes))
 
 

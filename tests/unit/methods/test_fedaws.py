@@ -1,4 +1,4 @@
-"""FedAwS: the released penalty and rounds, and what spreading does."""
+"""FedAwS against the released penalty and rounds, and what spreading does."""
 
 from __future__ import annotations
 

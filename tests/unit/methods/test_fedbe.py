@@ -1,4 +1,4 @@
-"""FedBE: the released code's samples and targets, and stochastic weight averaging."""
+"""FedBE against the released code: its samples and targets, and stochastic weight averaging."""
 
 from __future__ import annotations
 

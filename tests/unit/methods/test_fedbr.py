@@ -1,4 +1,4 @@
-"""FedBR: the released code's steps, its pseudo-data, and what leaves the silo."""
+"""FedBR against the released code: its steps, its pseudo-data, and what leaves the silo."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def renamed(tree: Tree) -> tuple[Tree, Tree]:
 
 
 def network() -> Model:
-    """The recorded one."""
+    """A network of the recorded one's shape."""
     return Model(nn.Sequential(nn.Linear(6, 5), nn.ReLU()), nn.Linear(5, 4))
 
 
@@ -103,7 +103,7 @@ def test_with_local_steps_the_released_code_averages_after_its_first(
 
 
 def test_the_mean_is_the_released_codes_uniform_one() -> None:
-    """Recorded: what each of two clients, of whatever size, took off the weights."""
+    """The recorded numbers are what each of two clients, of whatever size, took off the weights."""
     npz = reference_numbers.load("fedbr_aggregate")
     sent = {f"silos/s{k}": {"model": {"w": npz["w0"] - npz[f"d{k}"]}} for k in range(2)}
     method = bound("fedbr", config={"contrastWeight": 0})

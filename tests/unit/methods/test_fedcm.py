@@ -1,4 +1,4 @@
-"""FedCM: the released codes' steps, and the direction that the aggregator makes of models and steps."""
+"""FedCM against the released codes: their steps, and the direction that the aggregator makes of models and steps."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_steps_are_those_of_fedbrs_code(tmp_path: Path, monkeypatch: pytest.Monk
 def test_the_first_round_has_no_direction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variant: str, alpha: float, momentum: float
 ) -> None:
-    """As printed steps are then only alpha times as long; FedBR's are those of SGD with momentum."""
+    """Without a direction, steps as printed are only alpha times as long; FedBR's are those of SGD with momentum."""
     monkeypatch.setattr(SiloContext, "loss", bowl)
     npz = reference_numbers.load("fedbr_opt_fedcm")
     w = torch.tensor(npz["w0"], requires_grad=True)

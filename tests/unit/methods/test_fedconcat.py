@@ -37,7 +37,7 @@ CLIENTS = 6
 
 
 def network(input_shape: tuple[int, ...], classes: int, fixture: str) -> Model:
-    """The fixture's network: 6 -> 84, ReLU, -> 10."""
+    """Network of the fixture: 6 -> 84, ReLU, -> 10."""
     npz = reference_numbers.load(fixture)
     model = Model(nn.Sequential(nn.Flatten(), nn.Linear(6, 84), nn.ReLU()), nn.Linear(84, classes))
     own = {
@@ -157,7 +157,8 @@ def test_label_distributions_and_clusters_are_those_of_the_released_code(recorde
 
 
 def test_the_first_rounds_models_are_kept_and_averaged_inside_each_cluster(recorded: Run) -> None:
-    """By samples; with distributions inferred from them too, and T_e counts that round."""
+    """Models are averaged by samples inside a cluster; with distributions inferred from the models too, and T_e counts
+    that round."""
     assert [line["phase"] for line in recorded.engine.history()][-5:] == ["encoders"] * 2 + ["classifier"] * 3
     answered = [silo.seen["train", 1][1] for silo in recorded.silos]
     for number, silo in zip(recorded.member, recorded.silos, strict=True):

@@ -256,7 +256,7 @@ def test_the_minimum_holds_before_the_noise(tmp_path: Path) -> None:
 
 
 def test_a_row_with_noise_is_sent_again_after_a_crash_and_drawn_anew_in_another_run(tmp_path: Path) -> None:
-    """Nothing was acknowledged, so that no private state is left: the aggregator must not see a second row."""
+    """A crash before any acknowledgement leaves no private state: the aggregator must not see a second row."""
     (tmp_path / "again").mkdir()
     first, after_crash = first_answers(tmp_path), first_answers(tmp_path)
     other = first_answers(tmp_path / "again")

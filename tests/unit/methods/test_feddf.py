@@ -1,4 +1,4 @@
-"""FedDF: the released student's numbers, and what the distillation does and does not touch."""
+"""FedDF against the released student's numbers, and what the distillation does and does not touch."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def recorded_job(config: dict[str, Any]) -> JobContext:
 
 
 class Teachers:
-    """The silos' models; their mean is given apart, as the recorded student is none."""
+    """Updates with the silos' models; their mean is given apart, as the recorded student is none."""
 
     def __init__(self, updates: Updates, student: Tree) -> None:
         self._updates, self._student = updates, student

@@ -1,4 +1,4 @@
-"""FedDyn: the released codes' rounds, and memories that agree at the aggregator and in the silos."""
+"""FedDyn against the released codes: their rounds, and memories that agree at the aggregator and in the silos."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def opened(tmp_path: Path, rounds: int, **sections: Any) -> tuple[Any, list[Loca
 
 
 def mean_memory(silos: list[LocalSilo]) -> np.ndarray:
-    """Over all silos; one that never took part remembers nothing."""
+    """Mean of the memories over all silos; one that never took part remembers nothing."""
     known = [flat(silo.private.tree("memory")) for silo in silos if "memory" in silo.private.trees]
     return np.asarray(np.sum(known, axis=0) / len(silos))
 

@@ -1,4 +1,4 @@
-"""FedNova: the released codes' steps and rounds, and what a_k must be."""
+"""FedNova against the released codes: their steps and rounds, and what a_k must be."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_a_silos_model_stays_between_what_it_was_and_what_it_learned(tmp_path: P
 def test_the_schedule_counts_the_silos_that_are_drawn_and_not_the_fraction(
     tmp_path: Path, fraction: float, q: float
 ) -> None:
-    """Of three silos at 0.1 one takes part in each round."""
+    """One of three silos takes part in each round at a fraction of 0.1."""
     classes_of = {"a": [0, 1], "b": [1, 2], "c": [2, 3]}
     spec = job_spec("fedphp", list(classes_of), 6, participation={"fraction": fraction})
     real = runners(spec, skewed(tmp_path, classes_of), tmp_path)

@@ -131,7 +131,8 @@ def test_a_silo_tells_of_its_own_classes_and_nothing_of_its_model(tmp_path: Path
 def test_in_maps_form_a_class_counts_as_the_examples_that_the_steps_saw(
     tmp_path: Path, steps: int, told: list[int]
 ) -> None:
-    """Of 12 examples of each class, 3 steps of 4 see some, though the sums stand for all 12; 12 steps see all."""
+    """Examples count once the steps have seen them: of 12 of each class, 3 steps of 4 see some, though the sums stand
+    for all 12; 12 steps see all."""
     spec = job_spec(
         "fedproto",
         list(CLASSES),

@@ -1,4 +1,4 @@
-"""FedProx and clsprox: released numbers, and what the term must do."""
+"""FedProx and clsprox against released numbers, and what the proximal term must do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GroupDRO: weights against the released code, and the loss that they follow."""
+"""GroupDRO's weights against the released code, and the loss that they follow."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_silo_that_was_not_drawn_keeps_its_weight_and_no_weight_is_too_large()
 def test_what_a_silo_reports_is_the_loss_of_its_first_step(
     tmp_path: Path, variant: str, accumulation: int | None
 ) -> None:
-    """Of whole batches, also where a batch is computed in parts."""
+    """The loss is that of whole batches, also where a batch is computed in parts."""
     training = {"rounds": 1, "device": "cpu", "batchSize": 4, "gradientAccumulation": accumulation}
     if variant == "released" and accumulation:
         training |= {

@@ -1,4 +1,4 @@
-"""Local training: as long as in FedAvg, from the same weights, and nothing is sent but figures."""
+"""Silos of the method local train as long as in FedAvg, from the same weights, and send nothing but figures."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_the_released_forms_are_those_of_the_released_code(tmp_path: Path, fixtu
 
 
 def personal_accuracy(fixture: str, k: int, private: State) -> float:
-    """Of a client's private model on its own test data."""
+    """Accuracy of a client's private model on its own test data."""
     npz = reference_numbers.load(fixture)
     context = fixture_runners(fixture_spec("fedavg", fixture, 1), fixture)[f"silos/c{k}"].context
     test = Examples.from_arrays(npz[f"tx{k}"], npz[f"ty{k}"], "cpu")

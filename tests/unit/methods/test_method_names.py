@@ -45,7 +45,8 @@ def mentioned(path: Path) -> Iterator[str]:
 
 
 def builtin_names() -> set[str]:
-    """As jobs write them, and as modules are called; of one that is called as a package is, the whole module."""
+    """Names of the methods of fedsilo, as jobs write them, and as modules are called; of one that is called as a
+    package is, the whole module."""
     names = {spelling for name in registry.names() for spelling in (name, name.replace("-", "_"))}
     return {f"methods.{name}" if name == "local" else name for name in names}
 

@@ -1,4 +1,4 @@
-"""Mixup and FedMix-local: mixtures against the equations and the released code, and what they are drawn from."""
+"""Mixup and FedMix-local against the equations and the released code: their mixtures, and what they are drawn from."""
 
 from __future__ import annotations
 

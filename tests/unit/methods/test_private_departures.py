@@ -303,7 +303,7 @@ PLAYED = [(form, unit) for form in FORMS for unit in PRIVATE if not faults(spec_
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The silos' data: of `a` 24 examples of 12 persons, of `b` 30 of 10."""
+    """Folder with the silos' data: of `a` 24 examples of 12 persons, of `b` 30 of 10."""
     folder = tmp_path_factory.mktemp("silos")
     rng = np.random.default_rng(0)
     for name, count, persons in (("a", 24, 12), ("b", 30, 10)):

@@ -50,7 +50,7 @@ def job(
 
 
 def ward(persons: int = 12, classes: int = 3) -> tuple[np.ndarray, np.ndarray]:
-    """Labels and persons: of person p there are p + 1 examples, of all classes."""
+    """Labels and persons of a ward: of person p there are p + 1 examples, of all classes."""
     whose = np.repeat(np.arange(persons), np.arange(persons) + 1)
     return np.arange(len(whose)) % classes, whose
 

@@ -30,7 +30,7 @@ def silo_with(tmp_path: Path, noise: float, norm: float = 2.0) -> LocalContext:
 
 
 def again(silo: LocalContext) -> SiloContext:
-    """The same silo, which draws anew."""
+    """A context of the silo with another secret, which draws anew."""
     return replace(silo, secret=Secret())
 
 

@@ -1,4 +1,4 @@
-"""Ratio Loss: the released code's loss and ratios, and which changes count."""
+"""Ratio Loss against the released code: its loss and ratios, and which changes count."""
 
 from __future__ import annotations
 

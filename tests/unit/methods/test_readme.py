@@ -72,7 +72,8 @@ def test_rounds_that_count_are_averaged_and_the_others_are_not(method: type[Meth
 
 
 def test_a_whole_job_is_the_mean_of_federated_averages(tmp_path: Path, method: type[Method]) -> None:
-    """Of the last two of four rounds, each by a job of its own; also where the aggregator dies between the two."""
+    """The mean is that of the last two of four rounds, each by a job of its own; also where the aggregator dies between
+    the two."""
     means = []
     for rounds in (3, 4):
         spec = job_spec("fedavg", 2, rounds)

@@ -81,7 +81,7 @@ class Site:
 
 
 def digest(engine: RoundEngine, silos: Sequence[LocalSilo]) -> str:
-    """Of the model of a job that has ended, and of what the silos keep."""
+    """Digest of the model of a job that has ended, and of what the silos keep."""
     assert engine.result is not None, engine.failure
     found = hashlib.sha256(engine.result.sha256.encode())
     for private in (silo.private for silo in silos):

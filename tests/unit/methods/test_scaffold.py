@@ -1,4 +1,4 @@
-"""SCAFFOLD: the released codes' rounds and algebra, and what control variates are for."""
+"""SCAFFOLD against the released codes: their rounds and algebra, and what control variates are for."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_statistics_of_batchnorm_are_averaged_and_have_no_variate() -> None:
 def test_maps_code_clips_the_gradient_before_it_is_corrected(
     tmp_path: Path, method: str, variant: str
 ) -> None:
-    """One step: y = w - eta (clip(g) + c - c_k) there, and otherwise w - eta clip(g + c - c_k)."""
+    """One step from w is y = w - eta (clip(g) + c - c_k) in MAP's code, and otherwise w - eta clip(g + c - c_k)."""
     optimizer = {"learningRate": 0.1, "momentum": 0}
     config = {"alpha": 1} if method == "scamap" else {}
     silos = skewed(tmp_path, {"a": [0, 1]})

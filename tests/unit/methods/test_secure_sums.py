@@ -44,7 +44,7 @@ LABELS = {
 
 
 def changed(manifest: JobManifest, **sections: Any) -> JobManifest:
-    """The same job with other sections of its specification."""
+    """The job with other sections of its specification."""
     spec = manifest.job.spec.model_copy(update=sections)
     return JobManifest(manifest.file, manifest.job.model_copy(update={"spec": spec}), manifest.silos)
 
@@ -60,7 +60,7 @@ def both(manifest: JobManifest, directory: Path) -> tuple[Tree, Tree]:
 
 
 def secured(manifest: JobManifest) -> JobManifest:
-    """The same job with sums alone."""
+    """The job with secure aggregation, whose aggregator sees sums alone."""
     aggregation = manifest.job.spec.aggregation.model_copy(update={"secure": True})
     return changed(manifest, aggregation=aggregation)
 

@@ -1,4 +1,4 @@
-"""The statistics method: those of all silos together are those of the pooled table."""
+"""Statistics of all silos together are those of the pooled table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tau-norm: the released division of class weights, after any method that yields one model."""
+"""The method tau-norm divides class weights as the released code does, after any method that yields one model."""
 
 from __future__ import annotations
 

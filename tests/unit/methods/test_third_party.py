@@ -72,7 +72,7 @@ def test_a_manifest_alone_does_not_import_it(capsys: pytest.CaptureFixture[str])
 
 
 def test_it_runs(installed: Path, tmp_path: Path) -> None:
-    """As a user runs it, in processes that find the package for themselves."""
+    """The package is run as a user runs it, in processes that find the package for themselves."""
     ran = subprocess.run(
         [*FEDSILO, "run", "-f", str(MANIFEST), "--json", "--workdir", str(tmp_path / "run")],
         env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(installed)},

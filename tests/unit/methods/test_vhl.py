@@ -1,4 +1,4 @@
-"""VHL: the alignment against the released code and by brute force, the virtual examples, and the whole loss."""
+"""VHL's alignment against the released code and by brute force, the virtual examples, and the whole loss."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from tests.unit.dashboard.snapshots import consortium
 
 
 class Cluster(FakeCluster):
-    """Knows three tokens: of somebody who may list all jobs, of one namespace, of none."""
+    """A cluster that knows three tokens: of somebody who may list all jobs, of one namespace, of none."""
 
     asked: list[str]
     broken = False

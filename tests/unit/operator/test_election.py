@@ -1,4 +1,4 @@
-"""Of several candidates never two lead, and one always does before long."""
+"""Never two of several candidates lead, and one always does before long."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Candidate:
             self.leaders.discard(self.identity)
 
     async def killed(self) -> None:
-        """As by SIGKILL: nothing is given back."""
+        """End the candidate as by SIGKILL: nothing is given back."""
         self.task.cancel()
         await asyncio.wait([self.task])
 

@@ -1,4 +1,4 @@
-"""The operator's metrics: those of jobs follow the objects, and go with them."""
+"""Metrics that the operator serves: those of jobs follow the objects, and go with them."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_whatever_goes_wrong_the_end_is_the_same(wanted: dict[str, Any], block: 
 def test_a_campaign_prints_the_seeds_that_fail(
     wanted: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As after a change that ends otherwise than before."""
+    """The wanted end is another one, as after a change of the operator that ends otherwise than before."""
     assert main(["--first", "7", "--seeds", "2"]) == 0
     assert capsys.readouterr().out == "seeds 7 to 8\n2 of 2 seeds end as they should\n"
     job = wanted["FederatedJob federation/digits"]

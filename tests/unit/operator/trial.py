@@ -276,7 +276,7 @@ def fresh_seed() -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Entry point; 1 when a seed fails."""
+    """Try the operator seed after seed; 1 when a seed fails."""
     parser = argparse.ArgumentParser(description="Try the operator under faults, seed after seed.")
     parser.add_argument("--seeds", type=int, default=1000, help="how many (default: 1000)")
     parser.add_argument("--first", type=int, default=fresh_seed(), help="the first (default: a fresh one)")

@@ -117,7 +117,7 @@ class World:
         )
 
     def _keep(self, pod: Object) -> None:
-        """The kubelet: pods start when it comes to it, and fail as the test wants."""
+        """Act as the kubelet: pods start when it comes to it, and fail as the test wants."""
         component = labels_of(pod)[COMPONENT]
         if _phase(pod) == "Pending" and (lacking := self._lacking(pod)):
             self._warn(pod, f'MountVolume.SetUp failed for volume "x" : {lacking} not found')

@@ -105,14 +105,14 @@ def test_it_comes_to_a_thousandth_of_what_the_library_finds_on_a_finer_grid(
 
 
 def test_an_epsilon_that_hardly_limits_gets_the_least_noise_and_one_out_of_reach_is_refused() -> None:
-    """Neither end hangs."""
+    """The search for a noise multiplier does not hang at either end."""
     assert noise_multiplier_for(100.0, DELTA, [(0.01, 1)]) == LEAST_NOISE_MULTIPLIER
     with pytest.raises(ValueError, match=r"larger epsilon than 1e-06 at delta"):
         noise_multiplier_for(1e-6, DELTA, [(1.0, 300)])
 
 
 def test_next_to_no_noise_has_a_figure_soon() -> None:
-    """It is large, and no less than that of a little more noise."""
+    """Epsilon of next to no noise is large, and no less than that of a little more noise."""
     assert epsilon_of([Mechanism(0.01, 0.5, 10)], DELTA) > epsilon_of([Mechanism(0.25, 0.5, 10)], DELTA)
 
 
@@ -130,7 +130,7 @@ def test_next_to_no_noise_has_a_figure_soon() -> None:
     ],
 )
 def test_a_mechanism_that_is_none_is_refused(changed: dict[str, object], problem: str) -> None:
-    """It is read from files that a trainer has written."""
+    """Mechanisms are read from files that a trainer has written."""
     with pytest.raises(ValueError, match=problem):
         Mechanism.from_dict({**Mechanism(1.0).to_dict(), **changed})
 

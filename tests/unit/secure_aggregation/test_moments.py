@@ -45,7 +45,7 @@ def summed(parts: list[FeatureStatistics], silos: int) -> Summed:
     st.integers(0, 99),
 )
 def test_they_are_those_of_all_values(sizes: list[int], silos: int, seed: int) -> None:
-    """Of features from 1e-4 to 1e6, centred and not, one of them constant and one with missing values."""
+    """Features range from 1e-4 to 1e6, centred and not, one of them constant and one with missing values."""
     rng = np.random.default_rng(seed)
     origin, scale = np.array([0.0, 1e6, 2000.0, -0.5, 0.1]), np.array([1e-4, 1.0, 5.0, 1e5, 0.0])
     tables = [origin + scale * rng.normal(0, 1, (size, 5)) for size in sizes]

@@ -26,7 +26,7 @@ BASE = {"w": np.zeros(8, np.float32)}
 
 
 def contract(shape: tuple[int, ...] = (8,), **upload: Any) -> Contract:
-    """Of one tensor."""
+    """Contract of a model with one tensor to encode."""
     blocks = (ExpectedBlock("model", "w", shape, "float32"), ExpectedBlock("model", "steps", (), "int64"))
     contract = Contract(blocks)
     return with_encoding(contract, UploadSpec.model_validate(upload), learned_names(contract))

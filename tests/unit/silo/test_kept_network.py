@@ -45,7 +45,7 @@ class Counting(nn.Module):
 
 
 def hook(*_: object) -> None:
-    """Does nothing."""
+    """A hook that does nothing."""
 
 
 def used_again(build: Callable[[], nn.Module], use: Callable[[Any], object]) -> bool:

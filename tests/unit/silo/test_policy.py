@@ -1,4 +1,4 @@
-"""A silo's policy: the controller, which knows declarations, and the guard, which knows contracts, hear the same."""
+"""A silo's policy says the same to the controller, who knows declarations, and the guard, who knows contracts."""
 
 from __future__ import annotations
 

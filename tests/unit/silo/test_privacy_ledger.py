@@ -106,7 +106,7 @@ def _charge_all(directory: Path, job: str) -> None:
 
 
 def test_several_processes_charge_one_ledger(tmp_path: Path) -> None:
-    """As the guards of several pods do, in one volume."""
+    """Several processes charge as the guards of several pods do, in one volume."""
     ledger = ledger_with(tmp_path, Budget(100.0, 1e-4))
     started = [
         get_context("spawn").Process(target=_charge_all, args=(tmp_path, f"job{number}"))

@@ -1,4 +1,4 @@
-"""A silo's secret: the same numbers after every restart, and others for everybody else."""
+"""A silo's secret gives the same numbers after every restart, and others for everybody else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Worker processes: the same bytes, nobody left behind, and a lost one is a failure like any other."""
+"""Worker processes of a simulation: the same bytes, nobody left behind, and a lost one is a failure like any other."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_workers_change_no_byte(tmp_path: Path, form: str) -> None:
 
 
 def processes(simulation: Any) -> list[Any]:
-    """Its worker processes."""
+    """Worker processes of the simulation."""
     return [worker.process for worker in simulation.backend._workers]
 
 

@@ -92,7 +92,7 @@ class WithSettings(Halves):
 
 
 class Unfinished(UpdateTransform):
-    """Defines nothing."""
+    """A transform that defines nothing."""
 
 
 OFFERED = {

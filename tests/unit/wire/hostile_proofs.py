@@ -80,7 +80,7 @@ def proof(header: bytes) -> str:
 
 
 def refuse(value: str) -> None:
-    """Check the proof; nothing happens but the refusal."""
+    """Check that a proof is refused; nothing else happens."""
     with contextlib.suppress(Problem):
         verify_request(value, KEYS, **REQUEST)
         raise AssertionError("accepted")

@@ -173,7 +173,7 @@ def test_a_segment_is_judged_as_soon_as_it_is_complete(data: bytes, damaged: int
 @settings(max_examples=200)
 @given(order=st.lists(st.integers(0, 6), max_size=10))
 def test_no_other_list_of_blocks_is_accepted(data: bytes, order: list[int]) -> None:
-    """Missing, repeated, moved: the same blocks in any other order are refused, laid out as the format wants them."""
+    """Blocks that are missing, repeated or moved are refused, even where they are laid out as the format wants them."""
     with segments_of(LIMIT):
         header = check(data, expected=expecting(EXAMPLE)).header
     contents = contents_of(data, header)
@@ -234,7 +234,7 @@ def encode(header: UpdateHeader) -> bytes:
     ],
 )
 def test_a_header_lists_a_block_for_each_gib(size: int, lengths: list[int]) -> None:
-    """Of real sizes: no length needs more than the 32 bits of its head, and no tensor of up to 1 GiB is cut."""
+    """Sizes are real ones: no length needs more than the 32 bits of its head, and no tensor of up to 1 GiB is cut."""
     assert SEGMENT_BYTES == GIB
     assert list(segment_lengths(size)) == lengths
     blocks = lay_out(

@@ -1,4 +1,4 @@
-"""Statements: signed JSON that lies in objects of the API, of which nothing can be changed unseen."""
+"""Signed statements in JSON lie in objects of the API, and nothing of them can be changed unseen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Updates as files: what the writer makes and the reader maps."""
+"""Updates as files on the disk: what the writer makes and the reader maps."""
 
 from __future__ import annotations
 

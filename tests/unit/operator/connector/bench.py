@@ -42,7 +42,7 @@ class Institution:
         self._work: asyncio.Task[Any] | None = None
 
     def start(self, token: str | None = TOKEN) -> None:
-        """As a pod of the Deployment does."""
+        """Start silo controller and connector as a pod of the Deployment does."""
         store = Store()
         cluster = WriteThrough(OneNamespace(self.cluster, SILO_REF.namespace), store)
         connector = Connector(
@@ -102,7 +102,7 @@ class Institution:
         self.hub.news()
 
     async def join(self) -> None:
-        """Installed, enrolled, accepted."""
+        """Install the connector, enrol the silo, and wait until the hub has accepted it."""
         self.install()
         self.start()
         await self.until(lambda: self.hub.registered)
@@ -116,14 +116,14 @@ class Institution:
         return proposed
 
     def spec(self, *, suspend: bool = True, **trust: Any) -> Object:
-        """Of an agent as an honest hub makes it, but for these changes of its trust bundle."""
+        """Specification of an agent as an honest hub makes it, but for these changes of its trust bundle."""
         made: Object = agent(suspend=suspend, publicKey=self.public_key(), url=HUB_URL)["spec"]
         del made["trust"]["address"]  # which only the hub's own cluster has
         made["trust"] |= trust
         return made
 
     def public_key(self) -> str:
-        """As the Silo publishes it."""
+        """The silo's public key as the Silo publishes it."""
         return VerifyKey.from_text(self.silo()["status"]["publicKey"]).to_text()
 
     def registered_key(self) -> str | None:

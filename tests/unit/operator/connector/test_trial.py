@@ -1,4 +1,5 @@
-"""Random histories: the hub changes and goes away, requests fail, and the process dies; in the end both sides agree."""
+"""Random histories of an institution: the hub changes and goes away, requests fail, and the process dies; in the end
+both sides agree."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ JOBS = [f"0b1c2d3e-0000-4000-8000-00000000000{number}" for number in range(3)]
 
 
 class Trial:
-    """One history.
+    """One random history of an institution and its hub.
 
     :ivar seen: local uid -> uid at the hub and specification but for the suspension, which never change.
     """
@@ -54,7 +55,7 @@ class Trial:
             await here.kill()
 
     async def step(self, here: Institution) -> None:
-        """Something happens."""
+        """Let something happen at the hub or in the cluster."""
         hub, chance = here.hub, self.random.random()
         uid = self.random.choice(JOBS)
         name = agent_name(JOB_REF.name, uid, SILO_REF.namespace, SILO_REF.name)

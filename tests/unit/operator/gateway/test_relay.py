@@ -51,7 +51,7 @@ class Source(asyncio.Transport):
 
 
 class Sink:
-    """A silo's connection."""
+    """The receiving end of a relay: a silo's connection."""
 
     def __init__(self) -> None:
         self.content = bytearray()

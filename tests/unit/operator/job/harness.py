@@ -207,11 +207,11 @@ class JobHarness:
         )
 
     def batch(self) -> Object:
-        """The aggregator's Job."""
+        """The Job object of the aggregator."""
         return self.cluster.peek(JOB, Ref(JOB_REF.namespace, aggregator_name(JOB_REF)))
 
     def pod(self, phase: str, **state: Any) -> Object:
-        """The aggregator's pod: a new one, unless the last is alive."""
+        """Put the aggregator's pod into a phase: a new one, unless the last is alive."""
         batch = self.batch()
         owner = {
             "apiVersion": "batch/v1",

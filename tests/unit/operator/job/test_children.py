@@ -1,4 +1,4 @@
-"""The aggregator's objects: what a person would review, and what other parts rely on."""
+"""The objects of the aggregator: what a person would review, and what other parts rely on."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_nobody_owns_the_volume(harness: JobHarness) -> None:
 
 
 def test_the_pod_is_under_the_restricted_level(harness: JobHarness) -> None:
-    """As https://kubernetes.io/docs/concepts/security/pod-security-standards/ says."""
+    """The restricted level is what https://kubernetes.io/docs/concepts/security/pod-security-standards/ says."""
     pod = the(harness, JOB)["spec"]["template"]["spec"]
     assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
     assert satisfies(

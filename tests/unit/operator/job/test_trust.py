@@ -112,7 +112,7 @@ def test_a_job_that_runs_goes_on_under_a_replaced_master_key_and_reports_it() ->
 
 
 def unreadable(harness: JobHarness) -> None:
-    """As a version would have written it that knows more."""
+    """Write a job as a version would that knows more fields."""
     job = harness.job
     job["spec"]["telepathy"] = {"level": 3}
     harness.cluster.put(job | {"status": None})

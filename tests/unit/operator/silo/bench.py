@@ -25,7 +25,7 @@ KEY_REF = Ref(SILO_REF.namespace, SIGNING_KEY)
 
 
 def fresh(obj: Object) -> Object:
-    """As a person or the job controller would apply it."""
+    """An object as a person or the job controller would apply it."""
     metadata = {
         key: value for key, value in obj["metadata"].items() if key in ("name", "namespace", "labels")
     }

@@ -1,4 +1,5 @@
-"""The silo's word: signed when it changes, kept when only time passes, and nothing of it can be changed unseen."""
+"""Decisions of a silo are signed when they change, kept when only time passes, and nothing of them can be changed
+unseen."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ SEEN = "2026-03-01T11:56:00Z"
 
 
 def seen(**spec: Any) -> Object:
-    """It was heard of four minutes before the test begins."""
+    """A Silo outside of the cluster that was heard of four minutes before the test begins."""
     content = remote(KEY, publicKey=KEY, **spec)
     content["status"]["lastSeen"] = SEEN
     return content

@@ -1,4 +1,4 @@
-"""The same silo and the same part in a job, on a cluster and on a machine, where the same things happen."""
+"""One silo and one part in a job, on a cluster and on a machine, where the same things happen to both."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Place(Protocol):
         """Guard or trainer ends with a code, for good."""
 
     def wait(self, seconds: float) -> None:
-        """Time passes."""
+        """Let time pass in the place."""
 
 
 class Cluster:
@@ -132,7 +132,7 @@ class Cluster:
 
 
 class Machine:
-    """Processes and files."""
+    """Processes and files of a silo on a machine."""
 
     def __init__(self) -> None:
         made = agent(suspend=True)

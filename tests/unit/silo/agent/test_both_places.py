@@ -27,7 +27,9 @@ class Case:
     """What happens to a part, and what follows from it in any place.
 
     :param moments: what happens between one look at the part and the next.
-    :param ready: status and reason of the condition `Ready`; `admitted` and `end` likewise.
+    :param admitted: status and reason of the condition `Admitted`.
+    :param ready: status and reason of the condition `Ready`.
+    :param end: type and reason of the condition that ends the part, or the type alone where both have one name.
     :param own_words: whether a place says in words of its own what it is about.
     """
 
