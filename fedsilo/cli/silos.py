@@ -66,7 +66,9 @@ def _row(silo: Object, now: datetime, name: str) -> tuple[str, ...]:
 
 
 def _fingerprint(silo: Object) -> str:
-    """Fingerprint of the published key, or of the one that waits for a person, whatever fingerprint stands beside it.
+    """Fingerprint computed from the published key, or from the one that waits for a person.
+
+    Whatever fingerprint stands beside the key is not read.
     """
     published = status_of(silo).get("publicKey")
     try:

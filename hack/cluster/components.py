@@ -242,7 +242,9 @@ def kubeconfig(name: str) -> Path:
 
 
 def kubelet_configuration(resolv_conf: Path) -> dict[str, Any]:
-    """The kubelet's KubeletConfiguration. Images are never collected: no registry could give them back."""
+    """Configuration of the kubelet as a KubeletConfiguration. Images are never collected: no registry could give them
+    back.
+    """
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",

@@ -70,8 +70,7 @@ state = "{RUNTIME_STATE}"
 
 
 def network_configuration() -> dict[str, object]:
-    """The CNI chain of the pods' network. Pods have no IPv6: its link-local addresses would bypass every NetworkPolicy.
-    """
+    """CNI chain of the pods' network. Pods have no IPv6: its link-local addresses would bypass every NetworkPolicy."""
     bridge = {
         "type": "bridge",
         "bridge": BRIDGE,
