@@ -1,4 +1,4 @@
-"""`python -m attacks`: run every program, or those that are named, and write the table when all were run."""
+"""`python -m attacks` runs every program, or those that are named, and writes the table when all were run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from attacks.table import TABLE, line, page
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Entry point; 1 when an attack was not refused or cost too much."""
+    """Run the attacks, and return 1 when one was not refused or cost too much."""
     parser = argparse.ArgumentParser(prog="python -m attacks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="programs to run (default: all)")
     parser.add_argument("--list", action="store_true", help="write attacks/README.md anew, and run nothing")

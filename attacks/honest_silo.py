@@ -67,7 +67,7 @@ class HonestSilo:
         )
 
     def stop(self) -> None:
-        """End the process."""
+        """End the honest silo's process and wait for it."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()

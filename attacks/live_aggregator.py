@@ -92,7 +92,7 @@ class LiveAggregator(LiveService):
         return int(self.silo.head(self.task).headers["Upload-Offset"])
 
     def expect_nothing_kept(self) -> None:
-        """Nothing half-written stayed.
+        """Require that no byte of a refused upload stayed at the aggregator.
 
         :raises NotRefused: when something did.
         """

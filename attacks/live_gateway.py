@@ -46,7 +46,7 @@ class Aggregator:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        """Accept nothing more."""
+        """Stop listening, so that no further connection is accepted."""
         self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
 

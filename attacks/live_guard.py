@@ -29,7 +29,7 @@ ROUNDS = 5000
 
 
 def answer(request: BaseHTTPRequestHandler, status: int, body: bytes = b"", **headers: str) -> bool:
-    """Answer a request; True, as whoever has answered says."""
+    """Send a complete response to a request, and return True: the request is answered."""
     request.send_response(status)
     for name, value in headers.items():
         request.send_header(name, value)
@@ -69,7 +69,7 @@ class LiveGuard:
         self._names = itertools.count(1)
 
     def close(self) -> None:
-        """End all processes."""
+        """End all processes around the attacked guard."""
         self.aggregator.__exit__(None, None, None)
 
     # --- Attacking.

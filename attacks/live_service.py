@@ -41,7 +41,7 @@ class LiveService(ABC):
         self.honest_polls(time.monotonic())
 
     def close(self) -> None:
-        """End all processes."""
+        """End all processes around the attacked service."""
         self._honest.stop()
 
     # --- Which service it is.
@@ -49,7 +49,7 @@ class LiveService(ABC):
     @property
     @abstractmethod
     def pid(self) -> int:
-        """Of the process that is attacked."""
+        """Number of the process that is attacked."""
 
     @abstractmethod
     def proof(self, method: str, path: str) -> str:
@@ -140,7 +140,7 @@ class LiveService(ABC):
             raise NotRefused(f"{self.answers['closed']} connections were closed, not {at_least}")
 
     def note(self, what: str, times: int = 1) -> None:
-        """Count an answer."""
+        """Count an answer of the service by its kind."""
         if times:
             self.answers[what] += times
 

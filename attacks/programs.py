@@ -32,7 +32,7 @@ class NotRefused(AssertionError):
 
 @dataclass(frozen=True)
 class Program:
-    """One attack.
+    """One attack on a service, and what must happen.
 
     :param attacked: one of `ATTACKED`.
     :param by: who attacks, and what they know.
@@ -62,7 +62,7 @@ def all_programs() -> list[Program]:
 
 
 def readme() -> str:
-    """The README's list."""
+    """Tables of all attacks in Markdown, for the README."""
     lines = []
     for attacked, title in ATTACKED.items():
         lines += [f"## {title}", "", "| program | by | what it does | what must happen |"]

@@ -159,7 +159,7 @@ def by_documents(folder: Path, chosen: Sequence[Program], _seconds: float = SECO
 
 
 def attempt(program: Program, target: Target) -> str:
-    """Do it once; what was not refused as it must be, or ""."""
+    """Run one attack once, and return what was not refused as it must be, or ""."""
     try:
         program.attack(target)
     except (AssertionError, OSError, http.client.HTTPException) as error:

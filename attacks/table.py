@@ -1,4 +1,4 @@
-"""docs/results/attacks.md: what was answered to each attack, and what it cost."""
+"""The page `docs/results/attacks.md` on what was answered to each attack, and what it cost."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def machine() -> str:
 
 
 def page(seconds: float, rows: Mapping[str, Sequence[Row]]) -> str:
-    """The whole page."""
+    """The whole page on all attacks, in Markdown."""
     text = HEAD.format(seconds=seconds, memory=MOST_MEMORY / MB, wait=1000 * SLOWEST_POLL, machine=machine())
     return text + "".join(section(attacked, rows[attacked]) for attacked in SECTIONS)
 

@@ -104,7 +104,7 @@ class Cell:
 
 
 def cells() -> Iterator[Cell]:
-    """All of them: one seed of everything first."""
+    """All cells of the campaign, ordered so that one seed of everything comes first."""
     for seed in SEEDS:
         for dataset in SCALES:
             for method in METHODS:
@@ -112,7 +112,7 @@ def cells() -> Iterator[Cell]:
 
 
 def manifest(cell: Cell, folder: Path) -> JobManifest:
-    """The cell's job."""
+    """Manifest of the cell's job and its silos."""
     scale, known = SCALES[cell.dataset], DATASETS[cell.dataset]
     spec = {
         "method": {"name": cell.method, "config": configuration(cell)},
@@ -172,7 +172,7 @@ def images(name: str, split: str, samples: int, cell: Cell, folder: Path) -> dic
 
 
 def run(cell: Cell, folder: Path) -> dict[str, Any]:
-    """Run a cell; its line, without an accuracy where training has diverged."""
+    """Run a cell and return its line of the results, without an accuracy where training has diverged."""
     began, cpu = time.time(), time.process_time()
     with (
         tempfile.TemporaryDirectory(prefix="fedsilo-") as directory,
@@ -250,7 +250,7 @@ def rates(numbers: int = 1 << 22, repeats: int = 5) -> dict[str, Mapping[str, fl
 
 
 def main() -> None:
-    """Run, or report."""
+    """Run the missing cells, or report those on file."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -41,7 +41,7 @@ def row(encoding: str, lines: Sequence[Line]) -> str:
 
 
 def bytes_of(lines: Sequence[Line], what: str) -> float:
-    """Of one silo's exchange."""
+    """Bytes of one silo in one exchange, the mean over all exchanges of these runs."""
     total, exchanges = (sum(int(line[key]) for line in lines) for key in (what, "exchanges"))
     return total / exchanges
 

@@ -28,7 +28,7 @@ MANIFESTS = ("fedavg", "quickstart", "ccvr", "creff")
 
 @dataclass(frozen=True)
 class Run:
-    """One job's result.
+    """Accuracy and traffic of one job.
 
     :param traffic: bytes that a silo sent and fetched, mean over silos.
     """
@@ -40,7 +40,7 @@ class Run:
 
 
 def main() -> None:
-    """Print the table."""
+    """Run all jobs with every seed and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="training seeds")
     seeds = parser.parse_args().seeds

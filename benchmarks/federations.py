@@ -66,7 +66,9 @@ def jobs(count: int, members: Sequence[Object]) -> list[Object]:
 
 
 class Kubelet:
-    """Scheduler and kubelet: pods run as soon as they are there, and end well when their job has a model."""
+    """Scheduler and kubelet of a federation: pods run as soon as they are there, and end well when their job has a
+    model.
+    """
 
     name = "kubelet"
 
@@ -164,11 +166,11 @@ class Aggregators:
         self.reports = 0
 
     def watches(self) -> Sequence[Watch]:
-        """Jobs."""
+        """Watches of the federated jobs."""
         return (Watch(FEDERATED_JOB, "", self._started),)
 
     def _started(self, job: Object) -> Iterable[Key]:
-        """Once: its own reports change the job, too."""
+        """The job's key when the job begins to run, once: the aggregator's own reports change the job, too."""
         if status_of(job).get("phase") == "Running" and ref_of(job) not in self._answers:
             self._answers[ref_of(job)] = 0
             yield Key(FEDERATED_JOB, ref_of(job))

@@ -40,11 +40,11 @@ class Clients:
 
     @property
     def initial_seed(self) -> int:
-        """Of the initial weights."""
+        """Seed of the model's initial weights."""
         return derive_seed(self.training.seed, "model")
 
     def seed(self, name: str, round: int) -> int:
-        """Of the order of a client's batches."""
+        """Seed of the order of a client's batches in one round."""
         return derive_seed(self.training.seed, name, "batches", "train", round)
 
     def initial(self) -> nn.Module:

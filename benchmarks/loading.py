@@ -172,7 +172,7 @@ def _peak() -> int:
 
 
 def main() -> None:
-    """Measure both; memory in a process of its own."""
+    """Measure speed and memory, the memory in a process of its own."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--images", type=int, default=1000)
     parser.add_argument("--bytes", type=int, default=LARGE)

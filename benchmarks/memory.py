@@ -65,7 +65,7 @@ SAMPLE = 0.01
 
 
 def network(input_shape: tuple[int, ...], classes: int) -> SimpleNamespace:
-    """The model; the aggregator imports this module, and torch with it."""
+    """The job's model, a chain of linear layers. The aggregator imports this module, and torch with it."""
     from torch import nn
 
     del input_shape
@@ -112,7 +112,7 @@ class Aggregator:
 
 @dataclass(frozen=True)
 class Silo:
-    """One light client."""
+    """One light client of the aggregator."""
 
     name: str
     key: SigningKey
@@ -120,7 +120,7 @@ class Silo:
 
     @property
     def reference(self) -> str:
-        """`namespace/name`."""
+        """Reference of the silo as `namespace/name`."""
         return f"silos/{self.name}"
 
 
@@ -241,7 +241,7 @@ def write_answer(silo: Silo, task: Task, digest: bytes, blob: Path, update: Path
 
 
 def measure(silos: int, rounds: int, scored: bool, at_once: int) -> list[str]:
-    """One job; the row of the table."""
+    """Run one job and return its row of the table."""
     with tempfile.TemporaryDirectory(prefix="fedsilo-memory-") as name:
         clients = []
         for number in range(silos):
@@ -270,7 +270,7 @@ def measure(silos: int, rounds: int, scored: bool, at_once: int) -> list[str]:
 
 
 def main() -> None:
-    """Print the table."""
+    """Measure each number of silos and print the table."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.memory", description="Memory of the aggregator."
     )

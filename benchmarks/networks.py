@@ -7,7 +7,7 @@ from typing_extensions import override
 
 
 class LeNet5(nn.Module):
-    """LeCun et al. (1998), with ReLU and max-pooling: 61,706 parameters for 28x28 and ten classes."""
+    """LeNet-5 of LeCun et al. (1998), with ReLU and max-pooling: 61,706 parameters for 28x28 and ten classes."""
 
     def __init__(self, channels: int, classes: int) -> None:
         super().__init__()
@@ -52,5 +52,5 @@ class Perceptron(nn.Module):
 
 
 def perceptron(input_shape: tuple[int, ...], classes: int) -> Perceptron:
-    """The other network."""
+    """Perceptron for inputs of one dimension."""
     return Perceptron(input_shape[0], classes)

@@ -60,7 +60,7 @@ _SERVED = re.compile(r"apiserver_request_total\{(.*)\} (\S+)")
 
 @dataclass
 class LoadTest:
-    """One run.
+    """One load test of the operator against an API server.
 
     :param surroundings: name of the API server.
     :param figures: by name, in the order of the table.
@@ -257,7 +257,7 @@ def _megabytes(size: float) -> str:
 
 
 def measure(count: int, members: int, seconds: float, folder: Path) -> dict[str, str]:
-    """One run; its figures by name."""
+    """Run one load test and return its figures by name."""
     name = f"operator-load-{os.getpid()}"
     with api_server(name, controllers=True, pods=True) as kubeconfig:
         kubectl = Kubectl(kubeconfig)
@@ -270,7 +270,7 @@ def measure(count: int, members: int, seconds: float, folder: Path) -> dict[str,
 
 
 def main() -> None:
-    """Print the table."""
+    """Run one load test and print its figures."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.operator", description="Load of the operator."
     )

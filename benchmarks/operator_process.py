@@ -82,7 +82,7 @@ class Mark:
 
 @dataclass
 class Process:
-    """The operator.
+    """Running process of the operator.
 
     :param surroundings: name of the API server that it works with.
     """

@@ -68,7 +68,7 @@ def _network(widths: Sequence[int], classes: int) -> SimpleNamespace:
 
 
 def examples() -> tuple[Any, Any]:
-    """A few samples."""
+    """A test set of eight samples, all ones."""
     import numpy as np
 
     return np.ones((8, INPUTS), np.float32), np.arange(8) % CLASSES
@@ -143,7 +143,7 @@ def _lines(history: Path) -> int:
 
 
 def _cpu_seconds(run: Path) -> dict[int, float]:
-    """Of each process of the run so far."""
+    """CPU seconds of each process of the run so far, by its number."""
     found = {}
     for pid in json.loads((run / "processes.json").read_text()).values():
         with suppress(FileNotFoundError, ProcessLookupError):

@@ -38,7 +38,7 @@ class Clock:
         self.seconds: dict[str, float] = {}
 
     def of(self, name: str, work: Callable[[], Any]) -> Any:
-        """Do the work; what it returns."""
+        """Do the work, count its CPU seconds under a name, and return what it returns."""
         began = time.process_time()
         found = work()
         self.seconds[name] = self.seconds.get(name, 0.0) + time.process_time() - began
@@ -46,7 +46,7 @@ class Clock:
 
 
 def measure(count: int, megabytes: int) -> dict[str, Any]:
-    """One size: so many silos, and a model of so many megabytes in float32."""
+    """Measure a secure sum of so many silos and a float32 model of so many megabytes."""
     clock, numbers = Clock(), megabytes * 250_000
     keys = [SigningKey.generate() for _ in range(count)]
     names = [f"silos/s{place}" for place in range(count)]

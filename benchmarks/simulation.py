@@ -1,4 +1,4 @@
-"""Rounds per second: a hand-written loop, the simulation in its forms, and separate processes, on the same job.
+"""Rounds per second of a hand-written loop, of the simulation in its forms, and of separate processes, on the same job.
 
     python -m benchmarks.simulation                              # 10 silos, synthetic images
     python -m benchmarks.simulation --mnist mnist.npz --silos 100 --sampled 10 --rounds 10
@@ -92,7 +92,7 @@ def rows(samples: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def documents(job: Job) -> list[dict[str, Any]]:
-    """The job's manifest."""
+    """Manifest of the benchmark's job and its silos."""
     if job.mnist:
         with np.load(job.mnist) as arrays:
             keys = ("train_images", "train_labels") if "train_images" in arrays else ("images", "labels")

@@ -78,7 +78,7 @@ def _poll(run: Path, times: Times, now: float) -> None:
 
 
 def _trainers_megabytes(run: Path) -> float:
-    """Those that have answered may have ended already."""
+    """Megabytes of one trainer, the mean of those that still run; one that has answered may have ended already."""
     pids = json.loads((run / "processes.json").read_text())
     sizes = []
     for name, pid in pids.items():
@@ -90,7 +90,7 @@ def _trainers_megabytes(run: Path) -> float:
 
 
 def _cpu_seconds() -> float:
-    """Of all processes of this machine, which does nothing else."""
+    """CPU seconds of all processes of this machine so far; the machine does no other work."""
     user, nice, system = (int(ticks) for ticks in Path("/proc/stat").read_text().split()[1:4])
     return (user + nice + system) / 100
 

@@ -50,7 +50,7 @@ class Traffic:
 
     @property
     def turns(self) -> int:
-        """Rounds of silos: in one round each that takes part has one, whatever it is asked for."""
+        """Number of turns of silos: in one round each that takes part has one, whatever it is asked for."""
         return len(self._turns)
 
     @property

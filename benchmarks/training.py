@@ -52,7 +52,7 @@ HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 @dataclass(frozen=True)
 class Measured:
-    """One training: its steps and what came out.
+    """Time of one training and the weights that came out.
 
     :param seconds: of the steps.
     :param beside: of the rest of the task.
@@ -155,7 +155,7 @@ def silo_of(network: str, samples: int) -> Silo:
 
 
 def plain(context: LocalContext, tree: Tree, clock: Callable[[], float]) -> Measured:
-    """The loop."""
+    """Train with a hand-written loop in plain PyTorch."""
     spec, plan, data = context.spec, context.local_training(task_of(tree)), context.train
     device, half = data.labels.device, HALVES.get(plan.precision)
     network: nn.Module = build_module(spec.model, spec.data, 0, spec.task)
@@ -204,12 +204,12 @@ class MappedFeatures:
 
     @property
     def ndim(self) -> int:
-        """Number of dimensions."""
+        """Number of dimensions of the features."""
         return self.array.ndim
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(n, *input shape)."""
+        """Shape of the features, (n, *input shape)."""
         return self.array.shape
 
     @property
@@ -241,7 +241,7 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def task_of(tree: Tree) -> SiloTask:
-    """FedAvg's only one."""
+    """The training task of FedAvg, whose only tree is the model."""
     return SiloTask("train", "train", 1, 1, 1, trees={"model": tree}, settings={})
 
 
@@ -328,7 +328,7 @@ def _clock(device: torch.device) -> Callable[[], float]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Print the table."""
+    """Measure each network and print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -52,7 +52,7 @@ async def _scrape(session: aiohttp.ClientSession, address: str, answers: dict[st
 
 
 async def _read(session: aiohttp.ClientSession, address: str, answers: dict[str, int]) -> None:
-    """As the page does: ask for what is newer than what one has, and wait for it."""
+    """Ask for what is newer than what was read, as the dashboard's page does, and wait for it."""
     headers = {"Prefer": "wait=25"}
     while True:
         with suppress(*REQUEST_ERRORS):

@@ -1,4 +1,5 @@
-"""`Expect: 100-continue` before a refused body, unknown expectations, and upgrades to WebSocket, HTTP/2 and TLS.
+"""An `Expect` header of `100-continue` before a refused body, unknown expectations, and upgrades to WebSocket, HTTP/2
+and TLS.
 
 By: a stranger without a key.
 

@@ -92,7 +92,7 @@ def _expect_told(site: Site) -> None:
 
 
 def _kept(site: Site) -> dict[str, float]:
-    """By silo; nothing before a round is complete."""
+    """How much of each silo's last model counted, from 0 to 1, by name; empty before a round is complete."""
     return {silo["name"]: silo["kept"] for silo in site.status()["silos"] if silo.get("kept") is not None}
 
 

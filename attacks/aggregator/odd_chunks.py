@@ -1,4 +1,4 @@
-"""Chunked bodies: without a length, of 10^18 bytes, with a length of 10,000 digits, with extensions of megabytes, with
+"""Chunked bodies without a length, of 10^18 bytes, with a length of 10,000 digits, with extensions of megabytes, with
 endless trailers.
 
 By: a silo of the job with its own key.

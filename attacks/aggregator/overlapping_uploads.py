@@ -1,4 +1,4 @@
-"""The same bytes of one update from two connections at once, and different ones.
+"""Two connections at once upload the same bytes of one update, and different ones.
 
 By: a silo of the job with its own key.
 

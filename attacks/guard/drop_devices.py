@@ -19,7 +19,7 @@ ONCE = True
 
 
 def bound(path: Path) -> None:
-    """A socket; its path must be short."""
+    """Bind a Unix socket at the path, whose last part must be short."""
     here = Path.cwd()
     os.chdir(path.parent)
     try:

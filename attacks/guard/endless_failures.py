@@ -1,4 +1,4 @@
-"""Failures without end: a trainer reports one for each of two hundred tasks of a single exchange, each in other words,
+"""A trainer reports failures without end, one for each of two hundred tasks of a single exchange, each in other words,
 and an aggregator that listens gives the tasks, under two hundred names.
 
 By: a hostile trainer, which writes into the drop, and a hostile aggregator with the job's task key.

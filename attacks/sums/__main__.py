@@ -1,4 +1,5 @@
-"""`python -m attacks.sums`: all that is tried against secure sums of 3 to 10 silos, and the page of what was seen.
+"""`python -m attacks.sums` makes every attempt against secure sums of 3 to 10 silos, and writes the page of what was
+seen.
 
 The page is written when all numbers of silos were tried.
 """
@@ -17,7 +18,7 @@ SILOS = range(3, 11)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Entry point; 1 when a job with the defaults has shown more of a silo than chance."""
+    """Make all attempts, and return 1 when a job with the defaults has shown more of a silo than chance."""
     parser = argparse.ArgumentParser(prog="python -m attacks.sums", description=__doc__)
     parser.add_argument(
         "--silos", type=int, nargs="+", default=[*SILOS], help="numbers of silos (default: 3 to 10)"

@@ -85,7 +85,7 @@ class Link:
                 await asyncio.sleep(0.002)
 
     async def task(self, after: str, wait: float) -> bytes | None:
-        """The next task."""
+        """The guard's sealed task, as soon as there is one whose name is not `after`."""
         while self._name in ("", after):
             self._news.clear()
             await self._news.wait()

@@ -79,7 +79,7 @@ def line(row: Row) -> str:
 
 
 def page(rows: list[Row]) -> str:
-    """The whole page."""
+    """The whole page on attempts against secure sums, in Markdown."""
     head = HEAD.format(model=chance("the model"), scores=chance("scores"))
     return (
         head

@@ -1,1 +1,1 @@
-"""The gateway: rate, memory, and how soon it tells silos news."""
+"""Benchmarks of the gateway: rate, memory, and how soon it tells silos news."""

@@ -1,4 +1,5 @@
-"""The gateway: how much of the direct way's rate a silo has through it, its memory, and how soon it tells silos news.
+"""Measurements of the gateway: how much of the direct way's rate a silo has through it, its memory, and how soon it
+tells silos news.
 
     python -m benchmarks.gateway
 
@@ -22,7 +23,7 @@ SMALL_BYTES, LARGE_BYTES = 1_000_000, 100_000_000
 
 
 def main() -> None:
-    """Print both parts."""
+    """Print the rate of transfers, then memory and delays with many silos."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.gateway", description="Rate, memory and delays."
     )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Link:
-    """A silo's line.
+    """Line between a silo and the hub, with a limited rate.
 
     :param gigabits: a second, both directions together; 0 for the loopback interface as it is.
     """

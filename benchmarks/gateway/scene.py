@@ -22,7 +22,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Figure:
-    """One transfer.
+    """Seconds and CPU seconds of one transfer.
 
     :param cpu: seconds of aggregator, silo and gateway.
     """
@@ -33,9 +33,9 @@ class Figure:
 
 @dataclass
 class Scene:
-    """What is running.
+    """Processes and silos of one measurement.
 
-    :ivar answers: task and digest of the sealed task, by silo.
+    :ivar tasks: task and digest of the sealed task, by silo.
     """
 
     folder: Path

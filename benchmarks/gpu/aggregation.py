@@ -1,4 +1,4 @@
-"""The aggregator's work: a mean of updates, which is the processor's, and scoring, which is the device's."""
+"""Cases of the aggregator's work: a mean of updates, which is the processor's, and scoring, which is the device's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TENSORS = 10
 
 @dataclass(frozen=True)
 class Update:
-    """A silo's model."""
+    """Update of one silo: a model and what it was trained on."""
 
     samples: int
     blocks: dict[str, Tree]

@@ -50,7 +50,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Case:
-    """One measurement.
+    """A named measurement of the GPU benchmark.
 
     :param run: gives its figures.
     """

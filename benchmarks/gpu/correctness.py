@@ -106,7 +106,7 @@ def whole_job(setting: Setting) -> Figures:
 
 
 def result(job: Job, device: str) -> Tree:
-    """The job's model."""
+    """The job's model after its last round, from a simulation on that device."""
     with tempfile.TemporaryDirectory(prefix="fedsilo-") as folder:
         finished = simulate(manifest_of(replace(job, device=device)), Path.cwd(), Path(folder))
         assert finished.result is not None

@@ -23,12 +23,12 @@ says anything, so that it is ready for a machine that has one.
 
 
 def page(records: Sequence[Record]) -> str:
-    """The page."""
+    """The page on all runs, in Markdown."""
     return HEAD + ("".join(map(_run, records)) if records else NOTHING)
 
 
 def write(records: Sequence[Record], path: Path) -> None:
-    """Write it."""
+    """Write the page on all runs to a file."""
     path.write_text(page(records), encoding="utf-8")
 
 

@@ -30,7 +30,7 @@ TRAININGS = 2
 
 
 def cases(setting: Setting) -> Iterator[Case]:
-    """By network."""
+    """One case per network: a training step with differential privacy."""
     for network in ("lenet",) if setting.size == "reduced" else ("lenet", "transformer"):
         yield Case(network, partial(measured, setting, network))
 

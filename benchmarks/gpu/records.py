@@ -113,7 +113,7 @@ class Record:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """What `write` wrote."""
+        """Record of a run as read from the file that `write` wrote."""
         found = json.loads(path.read_text(encoding="utf-8"))
         parts = {
             part: {name: _outcome(outcome) for name, outcome in cases.items()}

@@ -1,4 +1,4 @@
-"""Parts become figures: each in a process of its own, which ends when its time is over."""
+"""Runs the parts of the GPU benchmark, each in a process of its own, which ends when its time is over."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def shown(value: object) -> str:
 
 
 class _Child:
-    """A part's process.
+    """Process that runs one part of the benchmark.
 
     :ivar late: whether its time was over before it was.
     :ivar code: exit status, once it has ended.

@@ -43,7 +43,7 @@ SMALL_CONCAT = {
 
 
 def cases(setting: Setting) -> Iterator[Case]:
-    """A cell each; the time that is left is shared by those that follow."""
+    """One case per cell of the table; the time that is left is shared by those that follow."""
     ends = time.monotonic() + setting.ends - time.time() - LEAVE
     chosen = definition.choose(TABLE, "full", list(ROWS), [COLUMN])
     asked = cells(chosen, 1)

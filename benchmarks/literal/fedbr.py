@@ -39,7 +39,7 @@ class FedBRState:
 
     @property
     def model(self) -> Tensor:
-        """What is scored."""
+        """Vector w of the common model."""
         return self.w
 
     @property
@@ -143,7 +143,7 @@ class FedBR:
 
 
 def projection(width: int) -> nn.Sequential:
-    """P_theta: d -> 2d -> 2d -> d."""
+    """Projection P_theta of features, with layers d -> 2d -> 2d -> d."""
     return nn.Sequential(
         nn.Linear(width, 2 * width),
         nn.ReLU(),

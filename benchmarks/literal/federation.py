@@ -48,7 +48,7 @@ class Federation:
 
     @classmethod
     def of(cls, manifest: JobManifest, dtype: torch.dtype = torch.float32) -> Federation:
-        """The job's federation.
+        """The federation that a job's manifest describes, with its network, data and test set.
 
         :raises ValueError: a network with buffers, which are no part of w.
         """
@@ -125,7 +125,7 @@ class Federation:
         return self.classified(w, self.features(w, x))
 
     def accuracy(self, w: Tensor) -> float:
-        """Of the model on the test set."""
+        """Accuracy of the model on the test set."""
         features, labels = self.test
         with torch.no_grad():
             return float((self.logits(w, features).argmax(dim=1) == labels).double().mean())
@@ -153,7 +153,7 @@ def tensors(w: Tensor, module: nn.Module) -> dict[str, Tensor]:
 
 
 def gradient(loss: Callable[[Tensor], Tensor], at: Tensor) -> Tensor:
-    """Of a function of one vector."""
+    """Gradient of a function of one vector."""
     at = at.detach().requires_grad_()
     return torch.autograd.grad(loss(at), at)[0]
 

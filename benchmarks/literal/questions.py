@@ -75,7 +75,7 @@ class Record:
     machine: Mapping[str, str]
 
     def append(self, path: Path) -> None:
-        """As the file's last line."""
+        """Write the record as the last line of the file, in JSON."""
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(self), sort_keys=True) + "\n")
 

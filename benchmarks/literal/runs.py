@@ -44,13 +44,13 @@ S = TypeVar("S", bound=LoopState)
 
 
 class Loop(Protocol[S]):
-    """A method's pseudo-code."""
+    """A method's pseudo-code, run round by round."""
 
     def start(self, of: Federation) -> S:
-        """Before round 1."""
+        """State of the method before round 1."""
 
     def round(self, of: Federation, state: S, number: int) -> S:
-        """After a round, from 1."""
+        """State of the method after a round; `number` counts from 1."""
 
 
 @dataclass(frozen=True)

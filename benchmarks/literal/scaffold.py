@@ -36,7 +36,7 @@ class ScaffoldState:
 
     @property
     def model(self) -> Tensor:
-        """What is scored."""
+        """Vector x of the common model."""
         return self.x
 
     @property

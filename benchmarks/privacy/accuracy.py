@@ -67,14 +67,14 @@ class Cell:
 
 
 def cells(dataset: str) -> Iterator[Cell]:
-    """Those of a dataset: one seed of everything first."""
+    """All cells of a dataset, ordered so that one seed of everything comes first."""
     for seed in SEEDS:
         for method in METHODS:
             yield from (Cell(dataset, method, epsilon, seed) for epsilon in EPSILONS)
 
 
 def manifest(cell: Cell, folder: Path) -> JobManifest:
-    """The cell's job."""
+    """Manifest of the cell's job and its silos."""
     scale = SCALES[cell.dataset]
     spec: dict[str, Any] = {
         "method": {"name": cell.method, "config": METHODS[cell.method]},

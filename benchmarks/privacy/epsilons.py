@@ -153,7 +153,10 @@ def manifest(configuration: Configuration, folder: Path) -> JobManifest:
 
 
 def _dataset(folder: Path, name: str, records: int, unit: str) -> dict[str, Any]:
-    """So many examples; of persons each has one to three."""
+    """Write a random dataset of so many records and return its entry in a Silo's manifest.
+
+    A record is one example, or a person with one to three examples.
+    """
     rng = np.random.default_rng(records)
     whose = np.repeat(np.arange(records), rng.integers(1, 4, records) if unit == "person" else 1)
     labels = np.arange(len(whose)) % CLASSES

@@ -202,7 +202,7 @@ class Observer:
 
 
 def observe(attacked: Attacked, run: int, folder: Path) -> tuple[float, Mapping[str, Seen]]:
-    """Run a job; accuracy of its model on the test set, and the last exchange of each step."""
+    """Run a job and return its model's accuracy on the test set, and the last exchange of each step."""
     with (
         TemporaryDirectory(prefix="fedsilo-") as directory,
         closing(open_simulation(attacked.manifest(run, folder), folder, Path(directory))) as simulation,

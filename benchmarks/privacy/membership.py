@@ -37,7 +37,7 @@ class Success:
 
 
 def success(scores: np.ndarray, members: np.ndarray) -> Success:
-    """Of scores, larger for members, of any shape; `members` says which are."""
+    """How well scores of any shape, larger for members, tell them apart; `members` says which are."""
     truth, given = members.ravel(), scores.ravel()
     false, true, _ = roc_curve(truth, given)
     found = float(true[np.searchsorted(false, FALSE_POSITIVES, side="right") - 1])

@@ -35,13 +35,13 @@ class Cell:
 
 
 def cells() -> Iterator[Cell]:
-    """All of them: one seed of everything first."""
+    """All cells, ordered so that one seed of everything comes first."""
     for seed in SEEDS:
         yield from (Cell(protection, seed) for protection in PROTECTIONS)
 
 
 def manifest(cell: Cell) -> JobManifest:
-    """The cell's job: digits, divided among the silos by a Dirichlet distribution."""
+    """Manifest of the cell's job: digits, divided among the silos by a Dirichlet distribution."""
     spec: dict[str, Any] = {
         "method": {"name": "fedavg"},
         "model": {"name": "mlp", "config": {"hidden": [64]}},

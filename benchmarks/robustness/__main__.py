@@ -51,7 +51,7 @@ def main() -> int:
 
 
 def cells() -> Iterator[Cell]:
-    """All of them: one seed of everything first."""
+    """All cells, ordered so that one seed of everything comes first."""
     for seed in SEEDS:
         for beta in BETAS:
             for attack in ATTACKS:

@@ -118,7 +118,7 @@ def _divided(labels: np.ndarray, beta: float, seed: int) -> list[np.ndarray]:
 
 
 def manifest(cell: Cell, rounds: int) -> JobManifest:
-    """The cell's job."""
+    """Manifest of the cell's job and its silos."""
     spec: dict[str, Any] = {
         "method": {"name": "fedavg"},
         "model": {"name": "mlp", "config": {"hidden": [64]}},

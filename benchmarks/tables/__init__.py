@@ -1,1 +1,3 @@
-"""The papers' tables: every row a method, every column a dataset, its partition and a network, every cell a job."""
+"""The tables of papers, rerun: every row a method, every column a dataset, its partition and a network, every cell a
+job.
+"""

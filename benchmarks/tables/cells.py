@@ -40,7 +40,10 @@ class Cell:
 
     @cached_property
     def digest(self) -> str:
-        """Of the settings; a changed setting is another cell. Where data lie and what computes is none."""
+        """SHA-256 of the cell's settings; a changed setting is another cell.
+
+        Where data lie and what computes is no part of the settings.
+        """
         text = json.dumps(self.settings, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 

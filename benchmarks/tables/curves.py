@@ -17,7 +17,7 @@ PANELS = 2
 
 
 def draw(chosen: Chosen, found: Found, path: Path) -> bool:
-    """Write a PNG; whether matplotlib was there to do it."""
+    """Draw learning curves as a PNG, and return whether matplotlib was there to do it."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""Tables as data: one file per paper in `papers/`, checked as it is read."""
+"""The tables of papers as data: one file per paper in `papers/`, checked as it is read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NONE = "-"
 
 
 class Fields(BaseModel):
-    """Base: unknown fields are refused."""
+    """Base of the tables' models, which refuses unknown fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -156,7 +156,7 @@ class Table(Layer):
 
 
 class Paper(Fields):
-    """One paper: its methods' settings, and its tables by number."""
+    """A paper whose tables are run: its methods' settings, and its tables by number."""
 
     citation: str
     rows: dict[str, Row]
@@ -181,7 +181,7 @@ class Reported:
 
     @classmethod
     def parse(cls, word: str) -> Reported:
-        """`53.6±0.8` or `53.6`."""
+        """A reported figure read from a word such as `53.6±0.8` or `53.6`."""
         match = NUMBER.fullmatch(word)
         assert match is not None, "Table has refused other forms"
         spread = match["spread"]
@@ -207,12 +207,12 @@ class Chosen:
 
 
 def names() -> list[str]:
-    """All tables."""
+    """Names of all tables, such as `fedconcat-1`."""
     return [f"{path.stem}-{number}" for path in sorted(PAPERS.glob("*.yaml")) for number in read(path).tables]
 
 
 def read(path: Path) -> Paper:
-    """One paper's file.
+    """Read one paper's file and check it.
 
     :raises SystemExit: with what is wrong in it.
     """
@@ -253,7 +253,7 @@ def _part(what: str, asked: Sequence[str] | None, every: Sequence[str]) -> list[
 
 
 def merged(layers: Sequence[Layer]) -> dict[str, Any]:
-    """Layers as one: later ones win, mappings are merged field by field."""
+    """Layers of settings merged into one: later ones win, mappings are merged field by field."""
     result: dict[str, Any] = {}
     for layer in layers:
         fields = {name: getattr(layer, name) for name in Layer.model_fields}

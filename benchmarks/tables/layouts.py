@@ -92,7 +92,7 @@ def cifar100(folder: Path, split: str) -> Raw:
 
 
 def svhn(folder: Path, split: str) -> Raw:
-    """Cropped digits, `train_32x32.mat`; the class of zeros is written as 10 there."""
+    """Images and labels of SVHN's cropped digits, `train_32x32.mat`; the class of zeros is written as 10 there."""
     from scipy.io import loadmat
 
     found = loadmat(first(folder, [f"svhn/{split}_32x32.mat", f"SVHN/{split}_32x32.mat"]))
@@ -147,7 +147,9 @@ def _idx_pair(root: Path, split: str) -> Raw:
 
 
 def _idx(root: Path, name: str) -> np.ndarray:
-    """One file: two zero bytes, type (8: uint8), number of dimensions, each of them in four bytes, the values."""
+    """Array in one idx file, whose bytes are two zeros, the type (8: uint8), the number of dimensions, each of them in
+    four bytes, the values.
+    """
     path = first(root, [name, f"{name}.gz"])
     content = path.read_bytes()
     content = gzip.decompress(content) if path.suffix == ".gz" else content

@@ -41,7 +41,7 @@ COSTS = {
 
 
 def unit(measure: str) -> Unit:
-    """Of a measure's figures."""
+    """Unit of a measure's figures."""
     if measure.startswith("rounds:"):
         return Unit("rounds")
     return COSTS.get(measure, PERCENT)

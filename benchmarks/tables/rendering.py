@@ -30,7 +30,7 @@ class Figure:
 
     @property
     def mean(self) -> float:
-        """Over the runs."""
+        """Mean of the figures over the runs."""
         return statistics.fmean(self.values)
 
     @property

@@ -90,7 +90,7 @@ def of(chosen: Chosen, cells: Iterable[Cell], runs: Iterable[Run]) -> dict[Cell,
 
 
 def machine() -> dict[str, str]:
-    """What computes: nothing that names it."""
+    """Properties of the machine that computes, without its name: hardware, versions of the software and commit."""
     import torch
 
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else ""

@@ -1,4 +1,4 @@
-"""Cells become runs: one after the other, in this process, by the simulation, which is what jobs run on.
+"""Runs the cells of a table one after the other, in this process, by the simulation, which is what jobs run on.
 
 The open cell is kept on file from time to time, and where the run is stopped: what comes next goes on from there.
 """
@@ -96,7 +96,7 @@ class Progress:
         return f"[{self._total - len(self._waiting) + 1}/{self._total}]"
 
     def _expected(self, cell: Cell) -> float:
-        """Of the runs most like the cell: same row and column, else same column, else any."""
+        """Expected seconds of a cell: mean of the runs most like it, by row and column, else by column, else of any."""
         for alike in (
             [s for row, column, s in self._seconds if (row, column) == (cell.row, cell.column)],
             [s for _, column, s in self._seconds if column == cell.column],
@@ -136,7 +136,7 @@ def run_all(chosen: Chosen, cells: Sequence[Cell], path: Path, place: Place) -> 
 
 
 def run_one(chosen: Chosen, cell: Cell, place: Place, machine: dict[str, str], progress: Progress) -> Run:
-    """Run one cell.
+    """Run one cell of a table.
 
     :raises FedsiloError: the job's failure, or that its dataset is not at hand.
     :raises TimeIsUp: before it was finished.

@@ -26,7 +26,7 @@ APART = 4.2
 
 @dataclass(frozen=True)
 class Point:
-    """A method.
+    """A method's point in the picture of accuracy over traffic.
 
     :param moved: megabytes of a silo in the whole job.
     :param accuracy: in percent, and its standard deviation.
@@ -109,7 +109,7 @@ def points_of(chosen: Chosen, ours: Mapping[Place, Result]) -> list[Point]:
 
 
 def front(points: Sequence[Point]) -> list[Point]:
-    """Those of which no other has higher accuracy for as few bytes; the points are sorted by bytes."""
+    """Points of which no other has higher accuracy for as few bytes; the points are sorted by bytes."""
     found: list[Point] = []
     for point in points:
         if not found or point.accuracy > found[-1].accuracy:

@@ -72,7 +72,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def measure(system: str, load: Load) -> Measured:
-    """One run."""
+    """Run one system under the load once."""
     with tempfile.TemporaryDirectory(prefix="fedsilo-transport-") as folder:
         if system == FEDSILO:
             return run_fedsilo(load, Path(folder))[0]

@@ -61,7 +61,7 @@ class Load:
 
     @property
     def names(self) -> list[str]:
-        """Of the silos."""
+        """Names of the silos, `s0` and so on."""
         return [f"s{number}" for number in range(self.silos)]
 
 
@@ -90,7 +90,7 @@ class RoleUsage:
 
 @dataclass(frozen=True)
 class Measured:
-    """One run.
+    """What one run has measured, in the rounds that count.
 
     :param seconds: of each round that counts.
     :param began: when the first of them did, `time.monotonic()`.
@@ -138,7 +138,7 @@ def run_floor(system: str, load: Load, directory: Path) -> Measured:
 def run_fedsilo(
     load: Load, directory: Path, steps: str = ACKNOWLEDGEMENTS
 ) -> tuple[Measured, list[Recorded]]:
-    """Run the job; what was measured, and the steps that were recorded in the rounds that count."""
+    """Run the job and return what was measured, and the steps that were recorded in the rounds that count."""
     workdir, port, records = Workdir(directory / "run"), free_port(), directory / "records"
     (directory / "job.yaml").write_text(
         yaml.safe_dump_all(documents(load.model, load.silos, load.rounds + 2, load.digest))

@@ -85,7 +85,7 @@ class FloorServer:
         self._begin = threading.Event()
 
     def serve(self, port: int) -> None:
-        """Run all rounds."""
+        """Accept every silo's connection, start all at once, and serve all rounds."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.load_cert_chain(self._directory / "server.crt", self._directory / "server.key")

@@ -30,7 +30,7 @@ class SentModel:
 
     @property
     def numbers(self) -> int:
-        """Weights and biases."""
+        """Number of weights and biases of the model."""
         return self.layers * self.width * (self.width + 1) + (self.width + 1) * CLASSES
 
     @property
@@ -40,7 +40,8 @@ class SentModel:
 
 
 def documents(model: SentModel, silos: int, rounds: int, digest: str) -> list[dict[str, Any]]:
-    """Job and silos. The silos score the model after the last round: nothing is evaluated at the aggregator.
+    """Manifest of the job and its silos. The silos score the model after the last round: nothing is evaluated at the
+    aggregator.
 
     :param digest: the hash of what is large.
     """

@@ -72,7 +72,9 @@ def draw_scaling(found: Sequence[tuple[Load, Sequence[Pair]]], path: Path) -> No
 
 
 def draw_steps(steps: RoundSteps, path: Path) -> None:
-    """Bars over time: a line for each step of the aggregator, and one for each guard and trainer."""
+    """Draw the steps of a round as bars over time: a line for each step of the aggregator, and one for each guard and
+    trainer.
+    """
     figure = _figure(12, 8)
     if figure is None:
         return
@@ -104,7 +106,7 @@ def draw_steps(steps: RoundSteps, path: Path) -> None:
 
 
 def _figure(width: float, height: float) -> Any:
-    """An empty picture; None where matplotlib is not there."""
+    """Create an empty figure; None where matplotlib is not there."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure

@@ -64,7 +64,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def usage(pid: int) -> Usage:
-    """All of it."""
+    """What a process has used until now: CPU time, storage and memory."""
     lines = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
     return Usage(cpu_seconds(pid), (int(lines["read_bytes"]), int(lines["write_bytes"])), memory(pid))
 

@@ -24,7 +24,7 @@ def name_of(load: Load) -> str:
 
 
 def append(path: Path, load: Load, pair: int, run: Measured, facts: Mapping[str, Any]) -> None:
-    """Add a run.
+    """Append one run to the file of results, in JSON.
 
     :param pair: its number within the command.
     :param facts: command, machine and date.

@@ -36,7 +36,7 @@ POLL_SECONDS = 0.01
 
 
 def main(arguments: list[str]) -> int:
-    """Entry point; returns the exit code."""
+    """Run one role, aggregator, guards or trainers, and return the exit code."""
     role, records, steps, *rest = arguments
     recorder = Recorder(role, Path(records))
     if role == "aggregator":
@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
 
 
 def aggregate(recorder: Recorder, steps: str, arguments: list[str]) -> int:
-    """Be the aggregator."""
+    """Run the aggregator with its steps recorded, and return its exit code."""
     from fedsilo_aggregator.__main__ import main as aggregator
 
     recorder.install(steps)
@@ -90,13 +90,14 @@ def guard(directory: Path, recorder: Recorder, steps: str) -> Callable[[list[str
 
 
 class Echo:
-    """Answers at once: with the broadcast model where training is asked for, else with scores.
+    """Stands in for a trainer and answers at once: with the broadcast model where training is asked for, else with
+    scores.
 
     Its smallest tensor is changed, for the mean of equal models is the same file, and nobody fetches that again.
     """
 
     def run(self, task: SiloTask, private: State) -> Reply:
-        """The reply."""
+        """Reply to a task at once, without any training."""
         from fedsilo.methods.interface import EVALUATE, Reply
 
         del private

@@ -78,7 +78,7 @@ STEPS = (
 
 @dataclass(frozen=True)
 class Recorded:
-    """One call.
+    """One recorded call of a step.
 
     :param began: and `ended`: `time.monotonic()`, which all processes of a machine share.
     :param where: process and thread.
@@ -122,7 +122,9 @@ class Recorder:
 
     @contextmanager
     def _recording(self, label: str) -> Iterator[list[float]]:
-        """Record the block; what it puts into the list are its CPU seconds, else those of this thread."""
+        """Record the block under its label; its CPU seconds are those that it puts into the list, else those of this
+        thread.
+        """
         spent: list[float] = []
         thread = threading.get_ident()
         nested, token = _around.get() == thread, _around.set(thread)

@@ -46,7 +46,7 @@ class ClippedServer(OneModelServer):
 
 
 class Clipped(OneModel):
-    """The declaration: what silos send and how they train is FedAvg's."""
+    """Declaration of the method: what silos send and how they train is FedAvg's."""
 
     name = "clipped"
     title = "Averaging of clipped changes"
@@ -57,5 +57,5 @@ class Clipped(OneModel):
     config: ClippedConfig
 
     def server(self) -> ClippedServer:
-        """The half above."""
+        """The aggregator's half of the method, with the job's settings."""
         return ClippedServer(self.config)

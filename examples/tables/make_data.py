@@ -24,7 +24,7 @@ ROWS = 90
 
 
 def write(path: Path, columns: Sequence[str], rows: Sequence[dict[str, str]], delimiter: str = ",") -> None:
-    """One table."""
+    """Write one table as a file of delimited values."""
     with path.open("w", newline="") as file:
         table = csv.DictWriter(file, columns, delimiter=delimiter)
         table.writeheader()

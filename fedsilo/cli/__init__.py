@@ -1,1 +1,1 @@
-"""The `fedsilo` command: one module per sub-command, imported only when it is called."""
+"""Sub-commands of the `fedsilo` command: one module each, imported only when the sub-command is called."""

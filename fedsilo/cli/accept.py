@@ -1,4 +1,4 @@
-"""`fedsilo accept`: admit the key that an institution has registered, once two people have compared its fingerprint."""
+"""`fedsilo accept` admits the key that an institution has registered, once two people have compared its fingerprint."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedsilo.wire import VerifyKey
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The silo."""
+    """Add the silo's name, its cluster and `--yes` to the arguments of `fedsilo accept`."""
     enrolment.add_arguments(parser)
     enrolment.add_question(parser)
 

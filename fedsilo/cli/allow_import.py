@@ -8,7 +8,9 @@ from fedsilo.api.allowed_imports import OPTION
 
 
 def add_allow_import(parser: argparse.ArgumentParser) -> None:
-    """Add the option; `fedsilo.cli.main` applies it while the command runs."""
+    """Add the option that lets a command import code named in a manifest. `fedsilo.cli.main` applies it while the
+    command runs.
+    """
     parser.add_argument(
         OPTION,
         action="append",

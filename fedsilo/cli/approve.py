@@ -1,4 +1,4 @@
-"""`fedsilo approve`: a person of the institution approves a job, or sees which wait for that."""
+"""`fedsilo approve` records that a person of the institution approves a job, or lists the jobs that wait for that."""
 
 from __future__ import annotations
 
@@ -10,5 +10,7 @@ add_arguments = approval.add_arguments
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the decision; raises as `approval.decide`."""
+    """Record the institution's approval of a job, or list the jobs that wait for one. Errors are those of
+    `approval.decide`.
+    """
     return approval.decide(args, "Approved")

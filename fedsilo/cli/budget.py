@@ -1,4 +1,4 @@
-"""`kubectl fedsilo budget`: what may be learned of the silos' datasets, what is spent, and by which job."""
+"""`kubectl fedsilo budget` shows what may be learned of the silos' datasets, what is spent, and by which job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedsilo.cli.cluster.kubectl import Kubectl, add_cluster_arguments
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which silos."""
+    """Add the arguments that choose the silos whose budgets are shown."""
     parser.add_argument(
         "silo", nargs="?", metavar="SILO", help="name of one silo (default: all of the namespace)"
     )

@@ -1,4 +1,4 @@
-"""`fedsilo check`: whether the data of a manifest's silos fit its job, before anything is trained."""
+"""`fedsilo check` tells whether the data of a manifest's silos fit its job, before anything is trained."""
 
 from __future__ import annotations
 

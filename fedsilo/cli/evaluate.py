@@ -1,4 +1,4 @@
-"""`fedsilo evaluate`: score a trained model on the test set of a manifest, or on each silo's validation examples."""
+"""`fedsilo evaluate` scores a trained model on the test set of a manifest, or on each silo's validation examples."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the scores.
+    """Print the model's scores as a table or as JSON.
 
     :raises ManifestInvalid: when the manifest or the model cannot be used, or do not fit each other.
     :raises DataInvalid: when the data cannot be read, or there are none to score on.

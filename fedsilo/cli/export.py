@@ -1,4 +1,4 @@
-"""`fedsilo export`: a trained model as ONNX or TorchScript, checked against the original."""
+"""`fedsilo export` writes a trained model as ONNX or TorchScript, checked against the original."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the files; errors are those of `fedsilo.local.export.export`."""
+    """Write the exported files and print their digests. Errors are those of `fedsilo.local.export.export`."""
     federation = load_manifest(args.file)
 
     from fedsilo.local.export import export

@@ -1,4 +1,4 @@
-"""`fedsilo invite`: make the hub's side of an institution outside of the cluster, and print its invitation."""
+"""`fedsilo invite` makes the hub's side of an institution outside of the cluster, and prints its invitation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fedsilo leave`: an institution with a cluster of its own leaves its hub."""
+"""`fedsilo leave` lets an institution with a cluster of its own leave its hub."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fedsilo.errors import ManifestInvalid
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The silo."""
+    """Add the silo's name, its cluster and `--yes` to the arguments of `fedsilo leave`."""
     enrolment.add_arguments(parser)
     enrolment.add_question(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Annotate the Silo.
+    """Ask the institution's own controller to leave, by an annotation of the Silo.
 
     :raises ManifestInvalid: when it follows no hub from this cluster, or nobody can be asked.
     """

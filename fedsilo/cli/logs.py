@@ -1,4 +1,4 @@
-"""`fedsilo logs`: the logs of a job's pods."""
+"""`fedsilo logs` prints the logs of a job's pods."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ _BROKEN_PIPE = 141
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; exit codes are those of `fedsilo.errors`, 2 for wrong arguments, 130 for SIGINT."""
+    """Run one command and return its exit code: those of `fedsilo.errors`, 2 for wrong arguments, 130 for SIGINT."""
     arguments = sys.argv[1:] if argv is None else argv
     exit_without_collecting()
     try:
@@ -95,7 +95,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    """Run the command; one that looks at a document has the option for what that may import."""
+    """Run a parsed command. One that looks at a document has the option for what that may import."""
     from fedsilo.api.allowed_imports import looking_at, running
 
     with looking_at("", args.allow_import) if "allow_import" in args else running():

@@ -1,4 +1,4 @@
-"""`fedsilo methods`: the methods that jobs can name, and what each declares. Needs no torch."""
+"""`fedsilo methods` lists the methods that jobs can name, and what each declares. Needs no torch."""
 
 from __future__ import annotations
 

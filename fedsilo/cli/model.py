@@ -1,4 +1,4 @@
-"""`fedsilo model`: fetch the model of a complete job and check its digest.
+"""`fedsilo model` fetches the model of a complete job and checks its digest.
 
 The model lies in a volume that no pod uses any more. A pod that can do nothing but read it lives for as long as the
 copy takes.

@@ -1,4 +1,4 @@
-"""`fedsilo refuse`: a person of the institution refuses a job, or sees which wait for that."""
+"""`fedsilo refuse` records that a person of the institution refuses a job, or lists the jobs that wait for that."""
 
 from __future__ import annotations
 
@@ -10,5 +10,7 @@ add_arguments = approval.add_arguments
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the decision; raises as `approval.decide`."""
+    """Record the institution's refusal of a job, or list the jobs that wait for a decision. Errors are those of
+    `approval.decide`.
+    """
     return approval.decide(args, "Refused")

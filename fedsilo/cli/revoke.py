@@ -1,4 +1,4 @@
-"""`fedsilo revoke`: every further request of an institution outside of the cluster is refused."""
+"""`fedsilo revoke` makes the hub refuse every further request of an institution outside of the cluster."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from fedsilo.cli.confirmation import agreed
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The silo."""
+    """Add the silo's name, its cluster and `--yes` to the arguments of `fedsilo revoke`."""
     enrolment.add_arguments(parser)
     enrolment.add_question(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Set `spec.remote.revoked`.
+    """Set `spec.remote.revoked` of the Silo.
 
     :raises ManifestInvalid: when the Silo is one of this cluster, or nobody can be asked.
     """

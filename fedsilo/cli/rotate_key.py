@@ -1,4 +1,4 @@
-"""`fedsilo rotate-key`: ask a silo in this cluster for another signing key."""
+"""`fedsilo rotate-key` asks a silo in this cluster for another signing key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedsilo.wire import VerifyKey
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The silo."""
+    """Add the silo's name, its cluster and `--yes` to the arguments of `fedsilo rotate-key`."""
     enrolment.add_arguments(parser)
     enrolment.add_question(parser)
 

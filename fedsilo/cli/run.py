@@ -1,4 +1,4 @@
-"""`fedsilo run`: run manifests on this machine, without a cluster."""
+"""`fedsilo run` runs manifests on this machine, without a cluster."""
 
 from __future__ import annotations
 

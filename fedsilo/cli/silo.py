@@ -1,4 +1,6 @@
-"""`fedsilo silo`: what an institution asks of its own silo, and how it runs one on a machine without Kubernetes."""
+"""`fedsilo silo` has the commands by which an institution asks its own silo, and runs one on a machine without
+Kubernetes.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command.
+    """Run the command of `fedsilo silo` that was named.
 
     :raises FedsiloError: as the command does.
     """

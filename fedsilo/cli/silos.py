@@ -1,4 +1,4 @@
-"""`fedsilo silos`: the institutions of a hub, what each offers, when it was heard of, and why it is not ready."""
+"""`fedsilo silos` lists the institutions of a hub, what each offers, when it was heard of, and why it is not ready."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HEADINGS = ("silo", "place", "ready", "last seen", "version", "fingerprint", "of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which namespaces."""
+    """Add the arguments that choose the namespaces whose silos are listed."""
     parser.add_argument("-A", "--all-namespaces", action="store_true", help="the silos of all namespaces")
     add_cluster_arguments(parser)
 
@@ -66,7 +66,10 @@ def _row(silo: Object, now: datetime, name: str) -> tuple[str, ...]:
 
 
 def _fingerprint(silo: Object) -> str:
-    """Of the published key, or the one that waits for a person, whatever fingerprint stands beside it."""
+    """Fingerprint computed from the published key, or from the one that waits for a person.
+
+    Whatever fingerprint stands beside the key is not read.
+    """
     published = status_of(silo).get("publicKey")
     try:
         keys = registered_keys(silo) if published is None else (published,)

@@ -1,4 +1,4 @@
-"""`fedsilo status`: the jobs as a table, or one job with its silos and conditions."""
+"""`fedsilo status` shows the jobs as a table, or one job with its silos and conditions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the status.
+    """Print the table of jobs or one job's page, with `--watch` until the job has ended.
 
     :raises ManifestInvalid: when there is no such job.
     """

@@ -1,4 +1,4 @@
-"""`fedsilo sweep`: run a manifest with every combination of some values, each with several seeds, in this process."""
+"""`fedsilo sweep` runs a manifest with every combination of some values, each with several seeds, in this process."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the grid; a run that fails does not end it.
+    """Run every combination of the grid; a run that fails does not end it.
 
     Exit codes are those of `fedsilo.errors`, that of the first run that failed, and 130 and 143 after SIGINT and
     SIGTERM.

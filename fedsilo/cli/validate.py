@@ -1,4 +1,4 @@
-"""`fedsilo validate`: everything that is wrong with a manifest, before anything runs."""
+"""`fedsilo validate` says everything that is wrong with a manifest, before anything runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedsilo.silo.shared_data import shared_data
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """One argument: the file."""
+    """Add the manifest's file, and the option for what it may import."""
     parser.add_argument(
         "-f", "--file", type=Path, required=True, help="manifest with one FederatedJob and its Silos"
     )

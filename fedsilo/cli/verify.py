@@ -1,4 +1,4 @@
-"""`fedsilo verify`: check offline, with public keys alone, what a model was made from."""
+"""`fedsilo verify` checks offline, with public keys alone, what a model was made from."""
 
 from __future__ import annotations
 

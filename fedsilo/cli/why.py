@@ -1,4 +1,4 @@
-"""`fedsilo why`: what a job waits for, in one paragraph."""
+"""`fedsilo why` says what a job waits for, in one paragraph."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the paragraph.
+    """Print the paragraph on what the job waits for.
 
     :raises ManifestInvalid: when there is no such job.
     """

@@ -1,4 +1,4 @@
-"""`python -m hack.cluster`: the test cluster from the command line."""
+"""Commands of the one-node test cluster, `python -m hack.cluster`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hack.cluster.paths import INSTITUTION, INSTITUTIONS
 
 
 def main() -> int:
-    """Run one command; its exit code."""
+    """Run one command of the test cluster and return its exit code."""
     arguments = _parser().parse_args()
     institution = getattr(arguments, "institution", None)
     try:

@@ -38,7 +38,7 @@ class Client:
         return self._send("GET", path)
 
     def create(self, path: str, body: object) -> None:
-        """Create an object; one of that name may exist already."""
+        """Create an object in the API server; one of that name may exist already."""
         self._send("POST", path, body)
 
     def merge(self, path: str, body: object) -> None:

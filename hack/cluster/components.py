@@ -26,7 +26,7 @@ ISSUER = f"https://kubernetes.default.svc.{DOMAIN}"
 
 @dataclass(frozen=True)
 class Component:
-    """One long-lived process.
+    """One long-lived process of the test cluster.
 
     :param health: an address that answers 200 when it is fine; empty where only its running can be checked.
     """
@@ -67,7 +67,7 @@ class ControlPlane:
 
 
 def etcd(plane: ControlPlane, programs: Path) -> Component:
-    """etcd without fsync: nothing here need outlive a power failure."""
+    """The etcd process of a control plane, without fsync: no data here need outlive a power failure."""
     client = f"http://127.0.0.1:{plane.etcd_port}"
     peer = f"http://127.0.0.1:{plane.peer_port}"
     command = [
@@ -237,12 +237,14 @@ COMPONENT_NAMES = (
 
 
 def kubeconfig(name: str) -> Path:
-    """A component's kubeconfig."""
+    """Path of a component's kubeconfig."""
     return STATE / "kubeconfigs" / name
 
 
 def kubelet_configuration(resolv_conf: Path) -> dict[str, Any]:
-    """KubeletConfiguration. Images are never collected: no registry could give them back."""
+    """Configuration of the kubelet as a KubeletConfiguration. Images are never collected: no registry could give them
+    back.
+    """
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",

@@ -39,11 +39,11 @@ class Kubectl:
 
     @property
     def program(self) -> Path:
-        """Its executable."""
+        """Path of the kubectl executable."""
         return programs("kubernetes") / "kubectl"
 
     def as_service_account(self, namespace: str, name: str) -> Kubectl:
-        """The same cluster as a service account."""
+        """Access to the cluster as a service account, which kubectl impersonates."""
         return replace(self, account=f"system:serviceaccount:{namespace}:{name}")
 
     def command(self, *arguments: str) -> list[str]:
@@ -58,7 +58,7 @@ class Kubectl:
         ]
 
     def run(self, *arguments: str, stdin: str | None = None, timeout: float = PATIENCE_SECONDS) -> str:
-        """Run a command; its standard output.
+        """Run a kubectl command and return its standard output.
 
         :raises KubectlFailed: when it fails.
         """

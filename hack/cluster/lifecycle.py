@@ -1,4 +1,4 @@
-"""The one-node cluster: up and down.
+"""Start and end of the one-node test cluster, the commands `up` and `down`.
 
 `up` never repairs. What is left of an earlier cluster, whether it was killed half-way or has lost a component, is
 taken down first, and the new one starts from nothing but the caches. So there is one path to a running cluster.

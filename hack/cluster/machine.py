@@ -93,7 +93,7 @@ def recorded() -> Before | None:
 
 
 def restore_sysctls(before: Before) -> int:
-    """Put settings back; how many differed."""
+    """Put the machine's sysctls back to the values before the cluster, and return how many differed."""
     changed = 0
     for name, value in before.sysctls.items():
         path = Path("/proc/sys", name)
@@ -122,7 +122,7 @@ def remove_traces(before: Before) -> None:
 
 
 def remove_state() -> None:
-    """Remove our directories; the record last, since without it there is nothing to take down."""
+    """Remove our directories of state; the record goes last, since without it there is no cluster to take down."""
     shutil.rmtree(RUN, ignore_errors=True)
     for path in STATE.iterdir():
         if path.name in ("api", RECORD.name):  # API servers without a node are not part of the cluster

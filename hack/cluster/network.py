@@ -1,4 +1,4 @@
-"""The node's network: a bridge, addresses for pods, and packet filter rules."""
+"""Network of the node: a bridge, addresses for pods, and packet filter rules."""
 
 from __future__ import annotations
 

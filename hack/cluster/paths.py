@@ -55,7 +55,7 @@ GPUS = 4
 
 
 def cache() -> Path:
-    """What survives `cluster-down`: built binaries and containerd's images."""
+    """Directory of what survives `cluster-down`: built binaries and containerd's images."""
     if chosen := os.environ.get("FEDSILO_CACHE"):
         return Path(chosen).absolute()
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"

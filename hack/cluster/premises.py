@@ -40,17 +40,17 @@ class Premises:
 
     @property
     def namespace(self) -> str:
-        """Name for ip-netns(8); also that of the link's outer end."""
+        """Name of the network namespace for ip-netns(8), and of the outer end of its link."""
         return f"fedsilo-{self.name}"
 
     @property
     def address(self) -> str:
-        """Of the inner end."""
+        """IP address of the link's inner end."""
         return f"{_NETWORK}.{4 * self.number + 2}"
 
     @property
     def gateway(self) -> str:
-        """Of the outer end: how the outside is reached from within."""
+        """IP address of the link's outer end, by which the outside is reached from within."""
         return f"{_NETWORK}.{4 * self.number + 1}"
 
     def command(self, *arguments: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Long-lived processes: started in a session of their own, found again by a variable in their environment.
+"""Long-lived processes, started in a session of their own and found again by a variable in their environment.
 
 Every process carries its owner's name in one environment variable, and so do its children. That replaces files with
 process numbers: nothing can be lost when the starter is killed, and a number that the kernel gave to somebody else is

@@ -1,4 +1,5 @@
-"""containerd: its configuration, the images that the cluster itself needs, and what it keeps between two clusters.
+"""Configuration of containerd, the images that the cluster itself needs, and what containerd keeps between two
+clusters.
 
 The image store outlives `cluster-down`, so images are loaded once. Containers do not: they are removed from the
 store by a containerd that runs without its Kubernetes half and therefore starts none of them.
@@ -69,7 +70,7 @@ state = "{RUNTIME_STATE}"
 
 
 def network_configuration() -> dict[str, object]:
-    """The CNI chain. Pods have no IPv6: its link-local addresses would bypass every NetworkPolicy."""
+    """CNI chain of the pods' network. Pods have no IPv6: its link-local addresses would bypass every NetworkPolicy."""
     bridge = {
         "type": "bridge",
         "bridge": BRIDGE,
@@ -119,7 +120,7 @@ def ctr(*arguments: str, socket: Path = CONTAINERD_SOCKET) -> str:
 
 
 def answers() -> bool:
-    """Whether containerd serves."""
+    """Whether containerd answers on its socket."""
     try:
         ctr("version")
     except (ClusterError, FileNotFoundError):

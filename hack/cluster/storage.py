@@ -75,7 +75,7 @@ def _volume(claim: dict[str, Any]) -> dict[str, Any]:
 
 
 def reconcile(client: Client) -> None:
-    """One pass: make what is missing, remove what was released."""
+    """Make the local volumes that claims miss, and remove those that were released, in one pass."""
     claims = client.get("/api/v1/persistentvolumeclaims")["items"]
     volumes = client.get("/api/v1/persistentvolumes")["items"]
     for volume in missing_volumes(claims, volumes):
@@ -91,7 +91,7 @@ def reconcile(client: Client) -> None:
 
 
 def main() -> None:
-    """Reconcile until killed; requests that an API server does not answer are retried."""
+    """Reconcile the local volumes until killed; requests that an API server does not answer are retried."""
     client = Client(NODE_PLANE.server, NODE_PLANE.pki)
     while True:
         try:

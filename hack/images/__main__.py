@@ -1,4 +1,4 @@
-"""`python -m hack.images`: build the images, and load them into the cluster if it runs."""
+"""Build of the images, and their load into the cluster if it runs: `python -m hack.images`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hack.images.loading import load
 
 
 def main() -> int:
-    """Build and load; the exit code."""
+    """Build the images, load them, and return the exit code."""
     if os.geteuid() != 0:
         print("cluster: building the images needs root; try sudo", file=sys.stderr)
         return ClusterError.exit_code

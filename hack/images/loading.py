@@ -125,10 +125,10 @@ def _repository(name: str) -> str:
 
 
 def _replace(layout: Path, images: Mapping[str, Descriptor], present: Mapping[str, str]) -> None:
-    """Import images. Those that they replace keep a name meanwhile.
+    """Import images into containerd; an image that one of them replaces keeps a name meanwhile.
 
-    Without one containerd would collect their layers and unpacked files, which the new images share, before it has
-    unpacked these.
+    Without a name containerd would collect its layers and unpacked files, which the new images share, before it has
+    unpacked the new ones.
     """
     for name in images.keys() & present.keys():
         runtime.ctr("images", "tag", "--force", name, REPLACED + name.removeprefix("localhost/"))

@@ -35,12 +35,12 @@ class Store:
 
     @property
     def scratch(self) -> Path:
-        """For temporary files; emptied when the store is opened."""
+        """Directory for temporary files of the image store, emptied when the store is opened."""
         return self.root / "scratch"
 
     @property
     def layout(self) -> Path:
-        """The same images as an OCI image layout, whose layers are named by what they hold."""
+        """Directory of the store's images as an OCI image layout, whose layers are named by what they hold."""
         return self.root / "layout"
 
     def open(self) -> None:

@@ -38,7 +38,7 @@ class Volumes:
 
     @property
     def dtype(self) -> np.dtype:
-        """Of the values."""
+        """Type of the volumes' values."""
         return np.dtype(np.float32)
 
     def read(self, items: np.ndarray) -> np.ndarray:
@@ -58,7 +58,7 @@ def nifti(path: str) -> tuple[Volumes, np.ndarray, list[str]]:
 
 
 def dicom(path: str) -> tuple[Volumes, np.ndarray, list[str]]:
-    """The series `path/<class>/<series>/*.dcm`."""
+    """Volumes of the series `path/<class>/<series>/*.dcm`, their labels, and the names of the classes."""
     return _classes(Path(path), "*/", read_dicom)
 
 

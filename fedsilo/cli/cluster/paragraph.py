@@ -48,7 +48,7 @@ class Context:
 
     @property
     def status(self) -> Mapping[str, Any]:
-        """The job's status."""
+        """The job's `status` as read from the cluster."""
         return status_of(self.job)
 
     @property

@@ -104,7 +104,7 @@ def reader_pod(job: Object, claim: str, image: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Copy:
-    """What was copied."""
+    """Size in bytes and SHA-256 digest of a file copied from a job's volume."""
 
     size: int
     sha256: str
@@ -112,7 +112,7 @@ class Copy:
 
 @dataclass(frozen=True)
 class ReaderPod:
-    """A running reader."""
+    """A running pod that reads a job's volume, through `kubectl exec`."""
 
     kubectl: Kubectl
     name: str
@@ -174,7 +174,7 @@ def _show(have: int | None, total: int) -> None:
 
 @contextmanager
 def reading(kubectl: Kubectl, pod: dict[str, Any]) -> Iterator[ReaderPod]:
-    """The pod, running; removed at every end of this process that can be noticed.
+    """Run the pod and yield it once it runs; it is removed at every end of this process that can be noticed.
 
     :raises FedsiloError: when it does not come to run.
     """
@@ -193,7 +193,7 @@ def reading(kubectl: Kubectl, pod: dict[str, Any]) -> Iterator[ReaderPod]:
 
 
 def _remove(kubectl: Kubectl, name: str, namespace: str) -> None:
-    """Delete the pod; a failure is reported and hides no earlier error."""
+    """Delete the reader pod without raising: a failure is printed, and hides no earlier error."""
     place = ("pod", name, "--namespace", namespace)
     try:
         kubectl.call("delete", *place, "--ignore-not-found", "--wait=false")

@@ -48,7 +48,8 @@ def new_directory(target: Path) -> Iterator[Path]:
 
 
 def copy_release(pod: ReaderPod, model: str, kept: bool, others: Sequence[str], part: Path) -> Copy:
-    """Fill a directory; what was copied of the model.
+    """Copy the job's model and what belongs to it into the directory `part`, and return size and digest of the model's
+    file.
 
     :param model: path of the model in the volume.
     :param kept: whether the job keeps its updates.

@@ -27,11 +27,11 @@ MAX_NAMES = 10
 
 @dataclass(frozen=True)
 class SiloView:
-    """One silo of a job.
+    """One silo of a job: its conditions and its agent's phase.
 
     :param agent: name of its SiloAgent, where it can be seen.
     :param admitted: its condition `Admitted`; without a time where only the job's status has it.
-    :param ready: its condition `Ready`, likewise.
+    :param ready: its condition `Ready`; without a time where only the job's status has it.
     :param phase: the phase that its agent reports, empty where there is none.
     """
 

@@ -1,4 +1,4 @@
-"""`fedsilo silo budget`: what was learned of an institution's datasets, over all jobs."""
+"""`fedsilo silo budget` shows what was learned of an institution's datasets, over all jobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedsilo.silo.privacy_ledger import SUFFIX, PrivacyLedger, ledgers_in
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The silo's directory."""
+    """Add the directory whose privacy ledgers are read, and the output format."""
     parser.add_argument(
         "directory", type=Path, metavar="DIR", help="directory of the silo, or of a run on one machine"
     )
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _ledgers(directory: Path) -> Iterator[PrivacyLedger]:
-    """Those of an institution's directory, or of the guards of a run."""
+    """Privacy ledgers of an institution's directory, or of the guards of a run."""
     for place in sorted({path.parent for path in directory.glob(f"**/ledgers/*{SUFFIX}")}):
         yield from ledgers_in(place, AuditedHeads(place))
 

@@ -1,4 +1,4 @@
-"""`fedsilo silo dashboard`: the institution's own page, on this machine."""
+"""`fedsilo silo dashboard` serves the institution's own page, on this machine."""
 
 from __future__ import annotations
 

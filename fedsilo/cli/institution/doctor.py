@@ -1,4 +1,4 @@
-"""`fedsilo silo doctor`: what must hold for a silo on this machine, one line each with what to do."""
+"""`fedsilo silo doctor` checks what must hold for a silo on this machine, with one line each on what to do."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from fedsilo.cli.institution.place import add_directory, directory_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The silo's directory."""
+    """Add the silo's directory to the arguments of `fedsilo silo doctor`."""
     add_directory(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print every finding; 1 when something is to be done.
+    """Print every finding about the silo, and return 1 when something is to be done.
 
     :raises FedsiloError: when the directory is no silo's that has joined.
     """

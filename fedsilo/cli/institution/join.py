@@ -1,4 +1,4 @@
-"""`fedsilo silo join`: make a silo's directory and key, and register the key with an invitation."""
+"""`fedsilo silo join` makes a silo's directory and key, and registers the key with an invitation."""
 
 from __future__ import annotations
 

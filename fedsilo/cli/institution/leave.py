@@ -1,4 +1,4 @@
-"""`fedsilo silo leave`: leave the consortium."""
+"""`fedsilo silo leave` ends the silo's membership in the consortium."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from fedsilo.cli.institution.place import add_directory, directory_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The silo's directory."""
+    """Add the silo's directory and `--yes` to the arguments of `fedsilo silo leave`."""
     add_directory(parser)
     parser.add_argument("--yes", action="store_true", help="do not ask")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Leave; may be repeated.
+    """Leave the consortium after a question to the person who asks. The command may be repeated.
 
     :raises ManifestInvalid: when there is nobody to ask.
     :raises FedsiloError: as `fedsilo.institution.leaving.leave`.

@@ -9,7 +9,7 @@ from fedsilo.institution.directory import SiloDirectory
 
 
 def add_directory(parser: argparse.ArgumentParser) -> None:
-    """The directory."""
+    """Add the option `--dir`, the directory of the silo."""
     parser.add_argument("--dir", type=Path, required=True, metavar="DIR", help="directory of the silo")
 
 

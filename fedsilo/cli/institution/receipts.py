@@ -1,4 +1,4 @@
-"""`fedsilo silo receipts`: what left an institution's own silo."""
+"""`fedsilo silo receipts` shows what left an institution's own silo."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECONDS = len("2026-07-01T00:00:00")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The silo's directory."""
+    """Add the directory whose receipts are read, and the output format."""
     place = parser.add_mutually_exclusive_group(required=True)
     place.add_argument("--dir", type=Path, metavar="DIR", help="directory of the silo")
     place.add_argument(

@@ -1,4 +1,4 @@
-"""`fedsilo silo refuse`: a person of the institution refuses a job on a machine without Kubernetes."""
+"""`fedsilo silo refuse` records that a person of the institution refuses a job on a machine without Kubernetes."""
 
 from __future__ import annotations
 
@@ -10,5 +10,7 @@ __all__ = ["add_arguments", "run"]
 
 
 def run(args: argparse.Namespace) -> int:
-    """Decide; errors as `run_decision`."""
+    """Record the institution's refusal of a job, or list the jobs that wait for a decision. Errors are those of
+    `run_decision`.
+    """
     return run_decision(args, "Refused")

@@ -1,4 +1,4 @@
-"""`fedsilo silo rotate-key`: make another signing key, and announce it to the hub under the old one."""
+"""`fedsilo silo rotate-key` makes another signing key, and announces it to the hub under the old one."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from fedsilo.cli.institution.place import add_directory, directory_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The silo's directory."""
+    """Add the silo's directory to the arguments of `fedsilo silo rotate-key`."""
     add_directory(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Rotate; may be repeated where it was cut off.
+    """Replace the silo's signing key and print the new fingerprint. The command may be repeated where it was cut off.
 
     :raises FedsiloError: as `fedsilo.institution.rotating.rotate_key`.
     """

@@ -1,4 +1,4 @@
-"""`fedsilo silo serve`: follow the hub, and run guards and trainers on this machine, until a signal ends it."""
+"""`fedsilo silo serve` follows the hub, and runs guards and trainers on this machine, until a signal ends it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve; 0 after SIGTERM or SIGINT, with every process ended.
+    """Serve the silo until SIGTERM or SIGINT, and return 0 when every process has ended.
 
     :raises FedsiloError: as `fedsilo.institution.serving.serve_until_signalled`.
     """

@@ -1,4 +1,4 @@
-"""`fedsilo silo status`: a silo's jobs, what waits for a person, what left, and whether the hub is reached."""
+"""`fedsilo silo status` shows a silo's jobs, what waits for a person, what left, and whether the hub is reached."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print it; 0 whether the silo serves or not.
+    """Print the silo's state, and return 0 whether the silo serves or not.
 
     :raises ManifestInvalid: when the directory is no silo's.
     """
