@@ -13,13 +13,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel
-
 from fedsilo.api.faults import Finding
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.parameters import ParametersSpec
 from fedsilo.errors import FedsiloError, MethodError
-from fedsilo.methods.interface import Exchange, Phase, ServerHalf, SiloStep
+from fedsilo.methods.interface import Exchange, MethodConfig, Phase, ServerHalf, SiloStep
 from fedsilo.methods.models import JobModels
 from fedsilo.methods.reading import Mean, Sums, read_by
 from fedsilo.methods.state import Scalar
@@ -35,7 +33,7 @@ class Method(ABC):
     """Base of all methods.
 
     :cvar keeps: what the halves keep between rounds.
-    :cvar Config: what `spec.method.config` may hold; annotate `config` with the same class.
+    :cvar Config: what `spec.method.config` may hold, a `MethodConfig`; annotate `config` with the same class.
     :cvar tasks: learning tasks that the method has a meaning for.
     :ivar spec: the job's specification, with the `parameters` of the method's models where it names none.
     :ivar config: the job's configuration of the method.
@@ -45,18 +43,18 @@ class Method(ABC):
     title: ClassVar[str]
     citation: ClassVar[str]
     keeps: ClassVar[Kept]
-    Config: ClassVar[type[BaseModel]]
+    Config: ClassVar[type[MethodConfig]]
     tasks: ClassVar[Tasks] = Tasks()
 
     spec: FederatedJobSpec
-    config: BaseModel
+    config: MethodConfig
 
     def __init_subclass__(cls) -> None:
         """A subclass states its own tasks, or has the default: with another loss it means something else."""
         super().__init_subclass__()
         cls.tasks = cls.__dict__.get("tasks", Method.tasks)
 
-    def __init__(self, spec: FederatedJobSpec, config: BaseModel) -> None:
+    def __init__(self, spec: FederatedJobSpec, config: MethodConfig) -> None:
         self.spec, self.config, self._written = spec, config, spec
         self.spec = _with_parameters(spec, self.models.shared.parameters)
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from pydantic import BaseModel
 
 from fedsilo.transforms.third_party import registry
 from fedsilo.transforms.third_party.interface import Beside, TransformConfig, UpdateTransform
@@ -83,6 +84,28 @@ class WithSettings(Halves):
     name = "with-settings"
 
 
+class LenientConfig(BaseModel):
+    """Takes every field, and reads those that it knows."""
+
+    size: int = 1
+
+
+class Lenient(Halves):
+    """Would not notice a misspelt setting."""
+
+    name = "lenient"
+    Config = LenientConfig  # type: ignore[assignment]
+
+
+class Misshapen(Halves):
+    """Says that it sends what no tensor can be."""
+
+    name = "misshapen"
+
+    def sends(self, model: Sequence[TensorSpec]) -> Sequence[TensorSpec]:
+        return [TensorSpec(spec.name, spec.shape, "float8") for spec in model]
+
+
 class Unfinished(UpdateTransform):
     """Defines nothing."""
 
@@ -94,6 +117,8 @@ OFFERED = {
     "keeping": "Keeping",
     "misnamed": "Misnamed",
     "with-settings": "WithSettings",
+    "lenient": "Lenient",
+    "misshapen": "Misshapen",
     "unfinished": "Unfinished",
     "no-transform": "Tree",
     "absent": "Absent",
