@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 from fedsilo.api.allowed_imports import looking_at
@@ -25,19 +26,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what would run; of what the manifest names nothing is imported but what is allowed."""
-    from fedsilo.local.parts_check import require_parts_of_the_model
+    """Print what would run; of what the manifest names nothing is imported but what is allowed.
+
+    :raises PolicyRefused: when so many silos of the manifest would refuse the job that no round has a quorum.
+    """
+    from fedsilo.local.policy_check import require_permitted
     from fedsilo.validation import load_manifest
 
     federation = load_manifest(args.file)
-    unknown = ""
-    try:
-        with looking_at(args.file):
-            require_parts_of_the_model(federation)
-    except ImportNotAllowed as refused:
-        unknown = f"\n  parts   not compared with the model: {refused}"
-    print(f"{summary(federation)}{unknown}")
+    with looking_at(args.file):
+        unknown = list(_unknown(federation))
+        warnings = [f"  warning {text}" for text in require_permitted(federation, datetime.now(UTC))]
+    print("\n".join([summary(federation), *warnings, *unknown]))
     return 0
+
+
+def _unknown(federation: JobManifest) -> Iterator[str]:
+    """What could not be found out without an import that nobody has allowed, or on this machine."""
+    from fedsilo.local.declarations_check import require_declarations
+    from fedsilo.local.parts_check import require_parts_of_the_model
+
+    try:
+        require_parts_of_the_model(federation)
+    except ImportNotAllowed as refused:
+        yield f"  parts   not compared with the model: {refused}"
+    if (unasked := require_declarations(federation)) is not None:
+        yield f"  sends   not derived from the model: {unasked}"
 
 
 def summary(federation: JobManifest) -> str:

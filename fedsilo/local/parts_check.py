@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 
 from fedsilo.api.faults import Fault, ManifestFaults
 from fedsilo.api.loading import JobManifest
-from fedsilo.api.python_reference import PYTHON
-from fedsilo.errors import FedsiloError, ImportNotAllowed
+from fedsilo.local.job_model import model_without_data
 
 
 def require_parts_of_the_model(federation: JobManifest) -> None:
@@ -24,20 +22,10 @@ def require_parts_of_the_model(federation: JobManifest) -> None:
 
 def _faults(federation: JobManifest) -> Iterator[Fault]:
     spec = federation.job.spec
-    if spec.model.parameters is None or find_spec("torch") is None:
+    model = None if spec.model.parameters is None else model_without_data(spec)
+    if model is None or spec.model.parameters is None:
         return
-    from fedsilo.learning.models import blank_model, build_module
     from fedsilo.learning.parameters import parts_findings
-    from fedsilo.tasks.registry import bind
 
-    try:
-        if spec.model.name.startswith(PYTHON):
-            model = build_module(spec.model, spec.data, seed=0, task=spec.task)
-        else:
-            model = blank_model(spec.model, bind(spec.task, spec.data))
-    except ImportNotAllowed:
-        raise
-    except FedsiloError:  # of a package that is not here, and need not be; the run says so
-        return
     for finding in parts_findings(spec.model.parameters, model):
         yield federation.fault(federation.job, *finding)

@@ -13,14 +13,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel
 from typing_extensions import override
 
 from fedsilo.api.faults import Finding
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.parameters import ParametersSpec
 from fedsilo.errors import FedsiloError, MethodError
-from fedsilo.methods.interface import Exchange, Phase, ServerHalf, SiloStep
+from fedsilo.methods.interface import Exchange, MethodConfig, Phase, ServerHalf, SiloStep
 from fedsilo.methods.models import JobModels
 from fedsilo.methods.reading import Mean, Sums, read_by
 from fedsilo.methods.state import Scalar
@@ -36,7 +35,7 @@ class Method(ABC):
     """Base of all methods.
 
     :cvar keeps: what the halves keep between rounds.
-    :cvar Config: what `spec.method.config` may hold; annotate `config` with the same class.
+    :cvar Config: what `spec.method.config` may hold, a `MethodConfig`; annotate `config` with the same class.
     :cvar tasks: learning tasks that the method has a meaning for.
     :ivar spec: the job's specification, with the `parameters` of the method's models where it names none.
     :ivar config: the job's configuration of the method.
@@ -46,11 +45,11 @@ class Method(ABC):
     title: ClassVar[str]
     citation: ClassVar[str]
     keeps: ClassVar[Kept]
-    Config: ClassVar[type[BaseModel]]
+    Config: ClassVar[type[MethodConfig]]
     tasks: ClassVar[Tasks] = Tasks()
 
     spec: FederatedJobSpec
-    config: BaseModel
+    config: MethodConfig
 
     @override
     def __init_subclass__(cls) -> None:
@@ -58,7 +57,7 @@ class Method(ABC):
         super().__init_subclass__()
         cls.tasks = cls.__dict__.get("tasks", Method.tasks)
 
-    def __init__(self, spec: FederatedJobSpec, config: BaseModel) -> None:
+    def __init__(self, spec: FederatedJobSpec, config: MethodConfig) -> None:
         self.spec, self.config, self._written = spec, config, spec
         self.spec = _with_parameters(spec, self.models.shared.parameters)
 

@@ -8,6 +8,7 @@ reads a mean of models, `spec.aggregation.rule` may take the place of that mean.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from typing import Any, Protocol, get_args, get_type_hints
 
 from typing_extensions import override
@@ -218,6 +219,24 @@ def read_by(server: Callable[..., Any]) -> type[Mean]:
     hints = {} if aggregate is None else get_type_hints(aggregate)
     hints.pop("return", None)
     return _one_of(list(hints.values())[-1] if hints else None)
+
+
+def annotation_missing(server: Callable[..., Any], enough: type[Mean]) -> str | None:
+    """What whoever wrote a half may annotate, so that it is not handed single silos' updates; None where it says.
+
+    :param server: as of `read_by`.
+    :param enough: what the half may read in its job.
+    """
+    half = get_type_hints(server).get("return")
+    if get_args(half):
+        return None
+    aggregate = getattr(half, "aggregate", None)
+    if aggregate is None:
+        return "annotate its server with the class of its half"
+    *_, last = signature(aggregate).parameters
+    if get_type_hints(aggregate).get(last) in (Mean, Sums, Updates):
+        return None
+    return f"annotate {last}, the last parameter of its aggregate, with {enough.__name__} if it reads no more than that"
 
 
 def _one_of(stated: Any) -> type[Mean]:

@@ -24,12 +24,15 @@ from fedsilo.api.python_import import origin_of
 from fedsilo.api.python_reference import is_dotted, python_reference
 from fedsilo.api.text import first_line
 from fedsilo.errors import ManifestInvalid, MethodError
+from fedsilo.methods.interface import MethodConfig
 from fedsilo.methods.method import Method
 
 GROUP = "fedsilo.methods"
 
 BUILT_IN = "fedsilo.methods."
 """Where the modules of built-in methods lie."""
+
+_OF_A_PACKAGE = f"a package offers another in the group {GROUP} of its entry points"
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
@@ -70,7 +73,7 @@ def get(name: str) -> type[Method]:
     :raises ManifestInvalid: when no installed package offers it.
     :raises ImportNotAllowed: a third party's, named by a document that is only looked at, and allowed by nobody.
     :raises MethodError: when a third party's entry point has another form than a class's, does not load or is not a
-        declaration.
+        declaration, or its `Config` is no `MethodConfig`.
     """
     point = _entry_points().get(name)
     if point is None:
@@ -78,7 +81,23 @@ def get(name: str) -> type[Method]:
         hint = f"did you mean {close[0]}? " if close else ""
         raise ManifestInvalid(f"method {name!r} is not known; {hint}known methods: {', '.join(names())}")
     declaration: type[Method] = loaded(point, "method", f"spec.method.name: {name!r}", Method)
+    require_config(f"method {name}", declaration, MethodConfig)
     return declaration
+
+
+def require_config(what: str, declaration: type[Any], base: type[MethodConfig]) -> None:
+    """Check that what a job may set is read strictly, so that a misspelt field is not left out in silence.
+
+    :param what: it is, as messages begin.
+    :raises MethodError: when `Config` of the declaration is none that derives from the base.
+    """
+    config = getattr(declaration, "Config", None)
+    if not (isinstance(config, type) and issubclass(config, base)):
+        found = config.__qualname__ if isinstance(config, type) else repr(config)
+        raise MethodError(
+            f"{what}: Config of {declaration.__qualname__} is {found}; let it be a class that derives from "
+            f"{base.__name__}, which refuses fields that it does not have"
+        )
 
 
 def loaded(point: EntryPoint, what: str, subject: str, base: type[object]) -> type[Any]:
@@ -134,7 +153,7 @@ def bind(spec: FederatedJobSpec) -> Method:
     """
     name = spec.method.name
     if name not in names():
-        remedy = closest_or(name, names(), "`fedsilo methods` describes them")
+        remedy = closest_or(name, names(), f"`fedsilo methods` describes them; {_OF_A_PACKAGE}")
         raise ManifestFaults([Fault("", "", "spec.method.name", name, "is not a known method", remedy)])
     declaration = get(name)
     try:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from fedsilo.errors import MethodError, Problem
 from fedsilo.wire.combine import AVERAGED, Averaged, Combine
 from fedsilo.wire.contract import ANY_SAMPLES, METRIC_RANGE, Limits
+from fedsilo.wire.tensors import TensorSpec
 
 PERSONAL_ACCURACY = "personal_accuracy"
 """Accuracy of the silo's own model on its validation examples, reported as mean and spread over the silos only."""
@@ -27,6 +29,7 @@ class Payload:
     :param per_class: one block `name/<class>` per class, left out where the silo holds too few samples.
     :param combine: how silos' blocks become one, see `reading.Sums.combine`; what it names are payloads, of the same
         class where there is one block per class.
+    :raises MethodError: a name, a size or a type that no tensor can have.
     """
 
     kind: str
@@ -35,6 +38,13 @@ class Payload:
     dtype: str = "float32"
     per_class: bool = False
     combine: Combine = AVERAGED
+
+    def __post_init__(self) -> None:
+        sizes = tuple(size if isinstance(size, int) else 1 for size in self.shape)
+        try:
+            TensorSpec(self.kind if self.name is None else self.name, sizes, self.dtype)
+        except Problem as problem:
+            raise MethodError(f"payload of kind {self.kind}: {problem.detail}") from None
 
     @property
     def averaged_by_rule(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedsilo.api.aggregation import MAX_SILOS, RuleSpec
 from fedsilo.api.faults import ABSENT, Finding
 from fedsilo.methods.method import Method, averaging_of
-from fedsilo.methods.reading import Mean
+from fedsilo.methods.reading import Mean, annotation_missing
 
 UNWEIGHTED = frozenset({"median", "trimmed-mean", "krum", "multi-krum"})
 """Rules in which every silo counts as one; in the others it counts by its weight."""
@@ -20,7 +20,10 @@ def check_rule(method: Method) -> list[Finding]:
     found: list[Finding] = []
     if method.reads is not Mean:
         problem = f"has no meaning for method {method.name}, whose aggregate is not just the mean of the silos' models"
-        found.append((f"{field}.name", rule.name, problem, "remove it, or use a method such as fedavg"))
+        remedy = "remove it, or use a method such as fedavg"
+        if annotation := annotation_missing(type(method).server, Mean):
+            remedy = f"{annotation}; otherwise {remedy}"
+        found.append((f"{field}.name", rule.name, problem, remedy))
     found += _check_weights(method, rule)
     silos = len(spec.silos.refs)
     if not silos:

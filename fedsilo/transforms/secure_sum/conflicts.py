@@ -9,7 +9,7 @@ from fedsilo.api.faults import ABSENT, Finding
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.text import counted
 from fedsilo.methods.method import Method
-from fedsilo.methods.reading import Updates
+from fedsilo.methods.reading import Sums, Updates, annotation_missing
 from fedsilo.secure_aggregation.messages import FEWEST_SILOS
 from fedsilo.transforms.secure_sum.steps import fewest_summed
 
@@ -38,6 +38,8 @@ def check_secure(method: Method, everyone: bool) -> Iterator[Finding]:
 def _check_method(method: Method) -> Iterator[Finding]:
     name, remedy = method.spec.method.name, f"remove it, or use a method such as fedavg; {DOCS}"
     if method.reads is Updates:
+        if annotation := annotation_missing(type(method).server, Sums):
+            remedy = f"{annotation}; otherwise {remedy}"
         yield FIELD, True, f"has no meaning for {name}, whose aggregator reads single silos' updates", remedy
 
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from fedsilo.errors import FedsiloError, MethodError
+from fedsilo.errors import FedsiloError, MethodError, Problem
 
 T = TypeVar("T")
 
@@ -15,11 +15,13 @@ T = TypeVar("T")
 def called(transform: str, verb: str, call: Callable[[], T]) -> T:
     """What code of a package returns.
 
-    :raises MethodError: when it fails.
+    :raises MethodError: when it fails, also where it makes a `TensorSpec` that cannot travel.
     """
     try:
         with np.errstate(all="ignore"):  # of numbers of which whoever checks them says that they are none
             return call()
+    except Problem as problem:  # no peer has sent anything
+        raise MethodError(f"transform {transform}: {verb} failed: {problem.detail}") from problem
     except FedsiloError:
         raise
     except Exception as error:

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
-from pydantic import BaseModel
 
 from fedsilo.methods.interface import MethodConfig
 from fedsilo.methods.state import Tree
@@ -34,7 +33,8 @@ class UpdateTransform(ABC):
     A transform is given the tensors of a model that a silo has trained: those of float32 that the task handed out and
     that every update has, without the statistics of BatchNorm. All else of an update passes it by.
 
-    :cvar Config: what `config` of its entry in `spec.transforms` may hold; annotate `config` with the same class.
+    :cvar Config: what `config` of its entry in `spec.transforms` may hold, a `TransformConfig`; annotate `config` with
+        the same class.
     :cvar goes_with: fields that a job of it may have beside it. With `spec.aggregation.rule` the models of all silos
         are in memory at once. With `spec.privacy.differentialPrivacy`, of examples or persons, `encode` must be a
         function of its arguments alone: it comes after the noise, and nobody can see whether it does anything else.
@@ -42,12 +42,12 @@ class UpdateTransform(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
-    Config: ClassVar[type[BaseModel]] = TransformConfig
+    Config: ClassVar[type[TransformConfig]] = TransformConfig
     goes_with: ClassVar[frozenset[Beside]] = frozenset()
 
-    config: BaseModel
+    config: TransformConfig
 
-    def __init__(self, config: BaseModel) -> None:
+    def __init__(self, config: TransformConfig) -> None:
         self.config = config
 
     @abstractmethod

@@ -18,9 +18,9 @@ from fedsilo.api.messages import closest_or, faults_of
 from fedsilo.api.text import comma_separated
 from fedsilo.api.transforms import TransformSpec
 from fedsilo.errors import MethodError
-from fedsilo.methods.registry import by_name, loaded
+from fedsilo.methods.registry import by_name, loaded, require_config
 from fedsilo.transforms.third_party.calls import called
-from fedsilo.transforms.third_party.interface import UpdateTransform
+from fedsilo.transforms.third_party.interface import TransformConfig, UpdateTransform
 
 GROUP = "fedsilo.transforms"
 
@@ -41,8 +41,8 @@ def get(name: str) -> type[UpdateTransform]:
     """The class of a transform that is installed.
 
     :raises ImportNotAllowed: when a document names it that is only looked at, and nobody has allowed it.
-    :raises MethodError: when its entry point has another form than a class's, does not load, is no transform or has
-        another name.
+    :raises MethodError: when its entry point has another form than a class's, does not load, is no transform, has
+        another name, or its `Config` is no `TransformConfig`.
     """
     point = _entry_points()[name]
     declaration: type[UpdateTransform] = loaded(point, "transform", f"{FIELD}: {name!r}", UpdateTransform)
@@ -50,6 +50,7 @@ def get(name: str) -> type[UpdateTransform]:
         raise MethodError(
             f"transform {name!r}: entry point {point.value} calls itself {own!r}; both must be one name"
         )
+    require_config(f"transform {name}", declaration, TransformConfig)
     return declaration
 
 

@@ -8,7 +8,7 @@ from fedsilo.api.faults import ABSENT, Finding
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.methods.differential_privacy import FIELD
 from fedsilo.methods.method import Method
-from fedsilo.methods.reading import Mean
+from fedsilo.methods.reading import Mean, annotation_missing
 from fedsilo.transforms.beside_noise import check_hidden
 
 REMEDY = "use fedavg or a method like it, or another unit"
@@ -21,7 +21,9 @@ def check_silo_privacy(method: Method) -> Iterator[Finding]:
     assert private is not None, "asked for only where the job has it"
     if why := uncovered_silo(method):
         given = private.model_dump(mode="json", by_alias=True, exclude_none=True)
-        yield FIELD, given, f"does not cover method {method.name}, {why}", REMEDY
+        annotation = None if method.reads is Mean else annotation_missing(type(method).server, Mean)
+        remedy = f"{annotation}; otherwise {REMEDY}" if annotation else REMEDY
+        yield FIELD, given, f"does not cover method {method.name}, {why}", remedy
     yield from _check_sum(spec)
     silos = len(spec.silos.refs)
     if not silos:

@@ -71,7 +71,10 @@ def test_metrics_of_a_trainer_are_named_once_and_by_names_of_their_own(written: 
 
 def test_unknown_method() -> None:
     problem = 'spec.method.name: "fedavgg": is not a known method; did you mean fedavg?'
-    assert lines(UNKNOWN_METHOD) == [f"{JOB}{problem} `fedsilo methods` describes them"]
+    assert lines(UNKNOWN_METHOD) == [
+        f"{JOB}{problem} `fedsilo methods` describes them; a package offers another in the group fedsilo.methods of "
+        "its entry points"
+    ]
 
 
 def test_unknown_setting_of_a_method() -> None:
@@ -158,7 +161,10 @@ def test_calibration_after_a_method_needs_what_that_needs() -> None:
     assert "method ratio-loss learns at the aggregator from public labelled examples; " in line
 
 
-UNKNOWN = "is not a known method; did you mean fedavg? `fedsilo methods` describes them"
+UNKNOWN = (
+    "is not a known method; did you mean fedavg? `fedsilo methods` describes them; a package offers another in the "
+    "group fedsilo.methods of its entry points"
+)
 
 
 @pytest.mark.parametrize(

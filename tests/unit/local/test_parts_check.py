@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedsilo.cli.main import main
-from fedsilo.local import parts_check
+from fedsilo.local import job_model
 from tests.unit.api.manifests import edited
 
 JOB = "fedsilo: job.yaml: document 5 (FederatedJob digits): spec.model.parameters"
@@ -78,7 +78,7 @@ def test_what_fits_or_cannot_be_built_here_is_valid(model: str, capsys: pytest.C
 def test_without_pytorch_nothing_is_built(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(parts_check, "find_spec", lambda _name: None)
+    monkeypatch.setattr(job_model, "find_spec", lambda _name: None)
     write("{frozen: ['encodr.*']}")
     assert main(["validate", "-f", "job.yaml"]) == 0
     assert "job.yaml: valid" in capsys.readouterr().out

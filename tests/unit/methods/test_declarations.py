@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 from typing_extensions import override
 
 from fedsilo.errors import FedsiloError, ManifestInvalid, MethodError
 from fedsilo.methods import registry
+from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import EVALUATE, MethodConfig
 from fedsilo.methods.method import Method, averaging_of
 from fedsilo.methods.step import LOSS, Metric, Payload, Step
@@ -193,6 +195,49 @@ def test_an_entry_point_that_is_no_method_is_blamed_by_name(
     entry_points["third"] = EntryPoint("third", value, registry.GROUP)
     with pytest.raises(MethodError, match=message):
         registry.get("third")
+
+
+class Lenient(FedAvg):
+    """Would not notice a misspelt setting."""
+
+    class Config(BaseModel):
+        pull: float = 1.0
+
+
+class Silent(FedAvg):
+    """Names no class of its settings."""
+
+    Config = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("name", "found"), [("Lenient", "Lenient.Config"), ("Silent", "None")], ids=["lenient", "none"]
+)
+def test_settings_that_would_be_left_out_in_silence_are_refused(
+    entry_points: dict[str, EntryPoint], name: str, found: str
+) -> None:
+    entry_points["third"] = EntryPoint("third", f"{__name__}:{name}", registry.GROUP)
+    said = f"method third: Config of {name} is {found}; let it be a class that derives from MethodConfig, which refuses"
+    with pytest.raises(MethodError, match=f"^{said}"):
+        registry.bind(job_spec("third", 2, method={"config": {"pul": 2}}))
+
+
+@pytest.mark.parametrize(
+    ("payload", "said"),
+    [
+        ({"name": "a b"}, "tensor 'a b': use 1 to 200 printable"),
+        ({"name": "n", "dtype": "float8"}, "tensor n: dtype is float8; use float16, "),
+        (
+            {"name": "n", "shape": (-1, "classes")},
+            r"tensor n: shape is \(-1, 1\); use at most 8 sizes from 0",
+        ),
+    ],
+    ids=["name", "dtype", "shape"],
+)
+def test_a_payload_that_no_tensor_can_be_is_the_methods_error(payload: dict[str, Any], said: str) -> None:
+    with pytest.raises(MethodError, match=f"^payload of kind model: {said}") as bad:
+        Payload("model", **payload)
+    assert bad.value.exit_code == 7
 
 
 def test_an_unknown_method_is_refused_with_the_closest_name() -> None:

@@ -18,6 +18,7 @@ from fedsilo.methods.reading import Mean, Sums, Updates
 from fedsilo.methods.state import State, Tree
 from fedsilo.methods.step import LOSS, Payload, Step
 from fedsilo.simulation.simulate import simulate
+from fedsilo.transforms.conflicts import check_job
 from tests.federate import job_spec
 from tests.unit.engine.synthetic import Diary
 from tests.unit.methods.forms import FORMS, form_manifest, form_spec
@@ -131,3 +132,59 @@ def test_a_mean_beside_which_something_else_is_sent_is_none_of_models() -> None:
             return {"train": Step((Payload("model"), Payload("class_counts", "count")), (LOSS,))}
 
     assert More(job_spec("fedavg", 2), MethodConfig()).reads is Sums
+
+
+class Untold(OneModelServer):
+    """A half that does not say what it reads."""
+
+    def aggregate(self, job, state, exchange, updates):  # type: ignore[no-untyped-def]
+        return state.with_trees(model=updates.mean("model"))
+
+
+LAST = "annotate updates, the last parameter of its aggregate, with "
+
+
+@pytest.mark.parametrize(
+    ("sections", "remedy"),
+    [
+        (
+            {"secure": True},
+            LAST
+            + "Sums if it reads no more than that; otherwise remove it, or use a method such as fedavg; ",
+        ),
+        (
+            {"rule": {"name": "median"}},
+            LAST + "Mean if it reads no more than that; otherwise remove it, or use a method such as fedavg",
+        ),
+    ],
+)
+def test_whoever_has_not_annotated_what_the_half_reads_is_told_to(
+    sections: dict[str, Any], remedy: str
+) -> None:
+    class OfUntold(FedAvg):
+        @override
+        def server(self) -> Untold:
+            return Untold()
+
+    class Unannotated(FedAvg):
+        @override
+        def server(self):  # type: ignore[no-untyped-def]
+            return Untold()
+
+    spec = job_spec("fedavg", 4, aggregation=sections)
+    (told,) = [fault[3] for fault in check_job(OfUntold(spec, MethodConfig()))]
+    assert told.startswith(remedy)
+    (told,) = [fault[3] for fault in check_job(Unannotated(spec, MethodConfig()))]
+    assert told.startswith("annotate its server with the class of its half; otherwise remove it, ")
+
+
+def test_whoever_has_said_what_the_half_reads_is_not_told_to_say_it() -> None:
+    class OfCurious(OneModel):
+        name = "curious"
+
+        @override
+        def server(self) -> Curious:
+            return Curious()
+
+    found = check_job(OfCurious(job_spec("fedavg", 4, aggregation={"secure": True}), MethodConfig()))
+    assert [remedy[:20] for *_, remedy in found] == ["remove it, or use a "]

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from pydantic import BaseModel
 from typing_extensions import override
 
 from fedsilo.transforms.third_party import registry
@@ -91,6 +92,29 @@ class WithSettings(Halves):
     name = "with-settings"
 
 
+class LenientConfig(BaseModel):
+    """Takes every field, and reads those that it knows."""
+
+    size: int = 1
+
+
+class Lenient(Halves):
+    """Would not notice a misspelt setting."""
+
+    name = "lenient"
+    Config = LenientConfig  # type: ignore[assignment]
+
+
+class Misshapen(Halves):
+    """Says that it sends what no tensor can be."""
+
+    name = "misshapen"
+
+    @override
+    def sends(self, model: Sequence[TensorSpec]) -> Sequence[TensorSpec]:
+        return [TensorSpec(spec.name, spec.shape, "float8") for spec in model]
+
+
 class Unfinished(UpdateTransform):
     """A transform that defines nothing."""
 
@@ -102,6 +126,8 @@ OFFERED = {
     "keeping": "Keeping",
     "misnamed": "Misnamed",
     "with-settings": "WithSettings",
+    "lenient": "Lenient",
+    "misshapen": "Misshapen",
     "unfinished": "Unfinished",
     "no-transform": "Tree",
     "absent": "Absent",

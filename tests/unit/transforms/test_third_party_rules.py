@@ -96,7 +96,7 @@ def test_a_list_has_one_to_eight_different_names(names: tuple[str, ...]) -> None
             "spec.transforms[0].name",
             "is not the name of a transform that is installed here; did you mean halves?",
         ),
-        ("zzz", "spec.transforms[0].name", "installed are absent, damped, for-more, halves, "),
+        ("zzz", "spec.transforms[0].name", "installed are absent, damped, for-more, halves, keeping, "),
         ({"name": "halves", "config": {"size": 3}}, "spec.transforms[0].config.size", "is not a known field"),
         ("with-settings", "spec.transforms[0].config.size", "is missing"),
     ],
@@ -268,3 +268,17 @@ def test_code_of_a_package_that_fails_is_named(name: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(Halves, name, failing)
     with pytest.raises(FedsiloError, match=f"transform halves: {name} failed: KeyError: 'x'"):
         decodable(contract, as_sent(contract)) if name == "decode" else contract_of("halves")
+
+
+def test_what_cannot_be_sent_is_the_transforms_error_and_no_peers() -> None:
+    with pytest.raises(
+        MethodError, match=r"^transform misshapen: sends failed: tensor .* float8; use "
+    ) as bad:
+        contract_of("misshapen")
+    assert bad.value.exit_code == 7
+
+
+def test_settings_that_would_be_left_out_in_silence_are_refused() -> None:
+    said = "^transform lenient: Config of Lenient is LenientConfig; let it be a class that derives from TransformConfig"
+    with pytest.raises(MethodError, match=said):
+        JobPlan.of(asking({"name": "lenient", "config": {"sice": 2}}))

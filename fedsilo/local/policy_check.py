@@ -1,0 +1,52 @@
+"""What the policies of a manifest's own silos say against its job, before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+
+from fedsilo.api.agent import FrozenJob
+from fedsilo.api.digest import spec_digest
+from fedsilo.api.loading import JobManifest
+from fedsilo.api.text import comma_separated
+from fedsilo.errors import PolicyRefused
+from fedsilo.silo import policy
+
+
+def refusals(federation: JobManifest, now: datetime) -> Mapping[str, list[str]]:
+    """Silo -> what its policy says against the job, as its controller and its guard would; only silos that refuse.
+
+    :param federation: without faults.
+    :param now: the time, for the policies' dates.
+    """
+    job, spec = federation.job, federation.job.spec
+    frozen = FrozenJob(
+        namespace=job.metadata.namespace,
+        name=job.metadata.name,
+        uid="none",
+        spec_digest=spec_digest(spec),
+        spec=spec,
+    )
+    departure = policy.declared(spec)
+    found = {silo.metadata.name: policy.objections(silo, frozen, departure, now) for silo in federation.silos}
+    return {name: objections for name, objections in found.items() if objections}
+
+
+def require_permitted(federation: JobManifest, now: datetime) -> list[str]:
+    """Return if enough silos admit the job for a round, with a line for what each of the others says.
+
+    :raises PolicyRefused: with these lines, where too few do.
+    """
+    refused = refusals(federation, now)
+    participation, silos = federation.job.spec.participation, len(federation.silos)
+    lines = list(_lines(refused))
+    if refused and silos - len(refused) < participation.quorum(participation.sampled(silos)):
+        raise PolicyRefused("\n".join(f"{federation.file}: {line}" for line in lines))
+    return lines
+
+
+def _lines(refused: Mapping[str, list[str]]) -> Iterator[str]:
+    """Silos of one template say the same, once."""
+    for text in dict.fromkeys(text for objections in refused.values() for text in objections):
+        names = [name for name, objections in refused.items() if text in objections]
+        yield f"{'silo' if len(names) == 1 else 'silos'} {comma_separated(names, 20)}: {text}"
