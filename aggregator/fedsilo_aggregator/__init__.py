@@ -1,1 +1,1 @@
-"""The aggregator: an HTTPS service over the round engine and its durable directory."""
+"""The aggregator is an HTTPS service over the round engine and its durable directory."""

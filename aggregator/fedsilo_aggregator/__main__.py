@@ -1,4 +1,4 @@
-"""`fedsilo-aggregator`: run one job's aggregator until there is a model.
+"""`fedsilo-aggregator` runs one job's aggregator until there is a model.
 
 Exit codes are those of `fedsilo.errors`: 0 when the model is there, and reported where that was asked for, 4 when the
 job failed, 143 after SIGTERM. Started again it continues where it stopped; after its end it reports the same outcome
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Run one job's aggregator; returns the exit code."""
     start_logging()
     exit_on_sigterm()
     return run_until_done(lambda: _run(_arguments(argv)))

@@ -50,7 +50,7 @@ class KubernetesJob:
     async def _patch(
         self, status: Mapping[str, Any], dry_run: str | None = None, **version: str
     ) -> Mapping[str, Any]:
-        """Apply the status; the metadata of the object that comes of it."""
+        """Apply the status to the job; returns the metadata of the object that comes of it."""
         job = self._job
         body = {
             "apiVersion": "fedsilo.io/v1alpha1",

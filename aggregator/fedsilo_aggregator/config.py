@@ -49,7 +49,7 @@ class AggregatorConfig(BaseModel):
 
 
 def load_config(path: Path) -> AggregatorConfig:
-    """Read the configuration.
+    """Read an aggregator's configuration from its file.
 
     :raises ManifestInvalid: when the file is missing or not what it should be.
     """

@@ -93,7 +93,7 @@ class AggregatorService:
         self._progress = asyncio.Event()  # of what `run_rounds` waits for
 
     def application(self) -> web.Application:
-        """Routes and middlewares."""
+        """The aiohttp application with the aggregator's routes and middlewares."""
         app = web.Application(middlewares=[self._problems, self._proofs], client_max_size=MAX_FAILURE_BYTES)
         job = f"/v1/jobs/{self.engine.identity.uid}"
         app.router.add_get("/healthz", self._health)
@@ -122,7 +122,7 @@ class AggregatorService:
         self._progress.clear()
 
     def _note_progress(self) -> None:
-        """Wake `run_rounds` alone: an update brings no other silo a task before the round is over."""
+        """Wake nobody but `run_rounds`: an update brings no other silo a task before the round is over."""
         self._progress.set()
 
     def refuse(self, what: str, problem: Problem, sender: str = "-") -> web.Response:

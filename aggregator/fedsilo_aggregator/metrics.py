@@ -70,7 +70,7 @@ DECLARED = (DURATION, SILOS, QUORUM, ELAPSED, DEADLINE, AWAITED, UPDATES, REPORT
 
 
 def exposition(job: FederatedJob, service: AggregatorService, status: StatusSource) -> Exposition:
-    """The aggregator's metrics."""
+    """The metrics that a job's aggregator serves to monitors."""
 
     def read() -> Iterator[Sample]:
         labels = (job.metadata.namespace, job.metadata.name)

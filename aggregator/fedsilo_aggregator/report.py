@@ -108,7 +108,7 @@ def _round(figure: float) -> float:
 
 
 def _figures(figures: Mapping[str, float], limit: int = MAX_FIGURES) -> dict[str, float]:
-    """As many as the schema allows; JSON cannot express a loss that is not a number."""
+    """Finite figures by name, as many as the schema allows; JSON cannot express a loss that is not a number."""
     finite = [(name, value) for name, value in sorted(figures.items()) if math.isfinite(value)]
     return dict(finite[:limit])
 

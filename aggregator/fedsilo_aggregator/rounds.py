@@ -1,4 +1,4 @@
-"""Driving the engine: serving time, closed rounds, the end."""
+"""Driving the round engine, by serving time, through closed rounds to the end."""
 
 from __future__ import annotations
 

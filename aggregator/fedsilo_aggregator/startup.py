@@ -1,4 +1,4 @@
-"""Starting an aggregator: hold the job's directory, and open the round engine over it."""
+"""Starting an aggregator means to hold the job's directory, and to open the round engine over it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ RETRY_SECONDS = 0.25
 
 @contextmanager
 def claimed(directory: Path, patience: float = PATIENCE_SECONDS) -> Iterator[None]:
-    """Hold the directory: two aggregators of one job, as when a pod takes its time to end, must not both write.
+    """Hold the job's directory as the only process.
+
+    Two aggregators of one job, as when a pod takes its time to end, must not both write.
 
     :param patience: seconds to wait for another process that holds it.
     :raises WorkdirConflict: naming the process that held it all the time.

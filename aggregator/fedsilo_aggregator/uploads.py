@@ -1,4 +1,4 @@
-"""Receiving updates: streamed to disk while they are checked, acknowledged only when durable.
+"""Updates are streamed to disk while they are checked, and acknowledged only when durable.
 
 A partial upload is a file beside the exchange's updates. Its bytes were checked as they came; after a restart the
 file is fed to a fresh checker, and the silo continues from the offset that it is given. Whatever is refused is
@@ -49,7 +49,7 @@ class UploadRange:
 
 
 def _no_connection() -> None:
-    """Does nothing: no connection is sending."""
+    """Hang up no connection, since none is sending."""
 
 
 @dataclass

@@ -46,7 +46,7 @@ class InstitutionSnapshot:
 
     @property
     def namespaces(self) -> Collection[str]:
-        """Those of the silos."""
+        """Namespaces of the institution's silos."""
         return {silo["metadata"]["namespace"] for silo in self.silos}
 
     def within(self, namespaces: Collection[str]) -> InstitutionSnapshot:

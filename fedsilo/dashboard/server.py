@@ -18,6 +18,7 @@ from importlib.resources import files
 from typing import Generic, Protocol
 
 from aiohttp import hdrs, web
+from typing_extensions import override
 
 from fedsilo.api.figures import finite
 from fedsilo.dashboard.feed import Feed, Taken
@@ -61,15 +62,15 @@ class Access(Protocol):
         """
 
 
-class Local:
+class Local(Access):
     """Access for everybody who reaches this machine under a loopback address or name.
 
     A page elsewhere may let its own name point to 127.0.0.1 and so read, in a browser here, what is served here. It
     cannot make the browser send another Host than its own name.
     """
 
+    @override
     async def namespaces(self, request: web.Request, snapshot: PageSnapshot) -> Collection[str] | None:
-        """See `Access`."""
         del snapshot
         name = request.host.rpartition(":")[0] or request.host
         if name not in ("localhost", "127.0.0.1", "[::1]"):

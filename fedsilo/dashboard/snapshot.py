@@ -14,7 +14,7 @@ class PageSnapshot(Protocol):
 
     @property
     def namespaces(self) -> Collection[str]:
-        """Those that it shows something of."""
+        """Namespaces of the objects that the snapshot contains."""
 
     def within(self, namespaces: Collection[str]) -> Self:
         """What of it is in these namespaces."""
@@ -51,7 +51,7 @@ class JobsSnapshot:
 
     @property
     def namespaces(self) -> Collection[str]:
-        """Those of the jobs."""
+        """Namespaces of the jobs in the snapshot."""
         return {job["metadata"]["namespace"] for job in self.jobs}
 
     def within(self, namespaces: Collection[str]) -> JobsSnapshot:

@@ -1,4 +1,4 @@
-"""The dashboard's documents: pure functions of a snapshot.
+"""The dashboard's documents are pure functions of a snapshot.
 
 No document contains the current time, only the time since which something holds. So a document changes when something
 happens and not as time passes, and a page that has the current one needs no other.

@@ -33,12 +33,13 @@ MAX_NAMES = 6
 
 @dataclass(frozen=True)
 class Waiting:
-    """Where a job stands, described.
+    """Where a job stands, described for a person.
 
     :param text: a sentence, without its end.
     :param reason: of the condition that explains it, in one word.
     :param message: more of it, as the operator has written it, with a remedy where there is one.
-    :param since: RFC 3339 time; likewise `until`, where something ends by itself.
+    :param since: RFC 3339 time.
+    :param until: RFC 3339 time, where something ends by itself.
     """
 
     text: str

@@ -77,7 +77,7 @@ class LargeBody(asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> LargeBody:
-        """Take the connection."""
+        """Take the connection over from aiohttp until the body has come."""
         LargeBody.open_now += 1
         self._filling = self._buffer()
         self._free.append(memoryview(b""))  # made when it is needed
@@ -104,7 +104,7 @@ class LargeBody(asyncio.BufferedProtocol):
         return self
 
     async def __anext__(self) -> memoryview:
-        """The next piece; of a body that breaks off, also what came last.
+        """The next piece of the body, and of one that breaks off also what came last.
 
         :raises Exception: what aiohttp has made of the connection's end, or `ConnectionResetError`.
         """

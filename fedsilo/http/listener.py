@@ -64,7 +64,7 @@ class _Opened:
 
 @dataclass
 class Connections:
-    """All open connections. What is over a limit is closed, the oldest first.
+    """All open connections, of which those over a limit are closed, the oldest first.
 
     :param clock: monotonic seconds.
     :param per_silo: most connections of a silo.
@@ -178,7 +178,7 @@ class Listener(web.BaseSite):
 
     @override
     async def start(self) -> None:
-        """Bind the address; connections are accepted from here on.
+        """Bind the address and accept connections from here on.
 
         :raises OSError: when the address cannot be had.
         """
@@ -191,7 +191,7 @@ class Listener(web.BaseSite):
 
     @override
     async def stop(self) -> None:
-        """Accept nothing more; what has not finished its handshake is closed."""
+        """Stop accepting connections, and close those that have not finished their handshake."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

@@ -53,5 +53,5 @@ async def probes(unready: Callable[[], str], exposition: Exposition, port: int) 
 
 
 def probing(exposition: Exposition, port: int | None) -> AbstractAsyncContextManager[object]:
-    """The same where a port was asked for, by a process that is ready as soon as it serves."""
+    """Serve `probes` where a port was asked for, by a process that is ready as soon as it serves."""
     return nullcontext() if port is None else probes(lambda: "", exposition, port)

@@ -1,4 +1,4 @@
-"""Refusals over HTTP: problem documents, and connections that refuse what is no request like any request that is wrong.
+"""Refusals over HTTP are problem documents, also where a connection gets what is no request at all.
 
 aiohttp answers what it cannot parse by itself, before any handler or middleware, with a line of text and a traceback in
 the log. A stranger needs no key for that, so it is counted, logged in one line and answered with a problem document.
@@ -89,7 +89,7 @@ class _RefusingConnection(web.RequestHandler):
 
     @override
     def data_received(self, data: bytes) -> None:
-        """Parse it; what follows something that cannot be parsed is not looked at.
+        """Parse the bytes that came; what follows something that cannot be parsed is not looked at.
 
         Each error would hold the bytes that it was found in, a quarter of a megabyte, until the refusal has its turn.
         aiohttp tells of an error in public only then (`handle_error`), so its queue of messages is looked at.
@@ -126,7 +126,10 @@ class _RefusingConnection(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Send the answer; a refusal that no middleware has seen, such as of an expectation, gets its document here."""
+        """Send the answer to a request.
+
+        A refusal that no middleware has seen, such as of an expectation, gets its problem document here.
+        """
         if isinstance(resp, web.HTTPException):
             what = f"{request.method} {request.raw_path}"
             resp = self._refuse(what, Problem("malformed", f"{what}: {resp.reason}"))
@@ -134,6 +137,6 @@ class _RefusingConnection(web.RequestHandler):
 
     @override
     def log_exception(self, *arguments: Any, **options: Any) -> None:
-        """Log a defect; that a peer goes away, or that what follows a refused request is malformed, is none."""
+        """Log defects, of which a peer that goes away, or malformed bytes after a refused request, is none."""
         if not isinstance(options.get("exc_info"), ConnectionError | web.RequestPayloadError):
             super().log_exception(*arguments, **options)

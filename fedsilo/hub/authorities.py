@@ -45,7 +45,7 @@ class Authorities:
 
     @property
     def whose(self) -> str:
-        """Those that count, in words."""
+        """The certificate authorities that are trusted for the hub, in words."""
         hub = "the invitation's authority" if self.private else "one of the system's authorities"
         return hub if self._named is None else f"{hub} or one of {VARIABLE}"
 

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 import aiohttp
+from typing_extensions import override
 
 from fedsilo.api.silo_status import HubAddress
 from fedsilo.errors import Problem
@@ -81,11 +82,11 @@ class HubRequests(Protocol):
         """Announce the key that takes over, in a statement of both; whoever asks has the key before."""
 
     async def leave(self, statement: Mapping[str, Any]) -> None:
-        """Leave the consortium."""
+        """Send the silo's signed statement that it leaves the consortium."""
 
 
-class HubClient:
-    """`HubRequests` over HTTPS; `hub_client` opens one.
+class HubClient(HubRequests):
+    """A silo's requests to its hub over HTTPS; `hub_client` opens one.
 
     :param hub_key: with which the hub signs.
     :param silo: `namespace/name` of the silo.
@@ -107,8 +108,8 @@ class HubClient:
         self._key = key
         self._now = now
 
+    @override
     async def enrol(self, token: str, version: str) -> str:
-        """See `HubRequests`."""
         asked = {
             "silo": self._silo,
             "token": token,
@@ -123,8 +124,9 @@ class HubClient:
             raise Problem("malformed", "the hub has registered another key; tell the consortium's office")
         return fingerprint
 
+    @override
     async def agents(self, after: str, wait: float) -> AgentList | None:
-        """See `HubRequests`.
+        """The SiloAgents of the silo, in a list that the hub has signed for it.
 
         :raises Problem: also when what came is not signed by the hub, or not for this silo.
         """
@@ -139,21 +141,21 @@ class HubClient:
         agents = tuple(HubAgent(agent["name"], agent["uid"], agent["spec"]) for agent in document["agents"])
         return AgentList(document["version"], document["revision"], agents)
 
+    @override
     async def report(self, agent: str, uid: str, status: Mapping[str, Any]) -> None:
-        """See `HubRequests`."""
         path = f"/v1/silos/{self._silo}/agents/{quote(agent, safe='')}/status"
         await self._send("PUT", path, {"uid": uid, "status": status})
 
+    @override
     async def offer(self, statement: Mapping[str, Any]) -> None:
-        """See `HubRequests`."""
         await self._send("PUT", f"/v1/silos/{self._silo}/offer", statement)
 
+    @override
     async def rotate(self, rotation: Mapping[str, Any]) -> None:
-        """See `HubRequests`."""
         await self._send("POST", f"/v1/silos/{self._silo}/key", rotation)
 
+    @override
     async def leave(self, statement: Mapping[str, Any]) -> None:
-        """See `HubRequests`."""
         await self._send("PUT", f"/v1/silos/{self._silo}/leaving", statement)
 
     async def _send(self, method: str, path: str, document: Mapping[str, Any]) -> None:

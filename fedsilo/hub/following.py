@@ -48,12 +48,12 @@ class Institution(Protocol):
         even its version."""
 
     async def contact(self, contact: Contact) -> None:
-        """It stands otherwise with the hub than before."""
+        """The contact with the hub has changed, for example because the hub no longer answers."""
 
 
 @dataclass(frozen=True)
 class Membership:
-    """As whom the institution asks.
+    """What the institution identifies itself to the hub with.
 
     :param fingerprint: of its key.
     :param token: of its invitation; None once nobody has one.
@@ -103,7 +103,7 @@ class Following:
         self._changed.set()
 
     async def run(self) -> Never:
-        """Follow until cancelled."""
+        """Poll the hub and send it reports until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._poll())
             tasks.create_task(self._report())
@@ -230,5 +230,5 @@ def token_digest(token: str) -> str:
 
 
 def _seconds() -> float:
-    """Of a clock that never goes back."""
+    """Seconds of a clock that never goes back."""
     return asyncio.get_running_loop().time()

@@ -81,7 +81,9 @@ class Mirror:
         return found
 
     def steps(self, here: Mapping[str, LocalAgent]) -> Steps:
-        """What to do; nothing before the first list, since everything then goes on as it is.
+        """What to end, begin and suspend so that the agents here are those of the hub's list.
+
+        Before the first list there is nothing to do, since everything then goes on as it is.
 
         :param here: by name, the agents of the hub that the institution has.
         """

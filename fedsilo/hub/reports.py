@@ -41,7 +41,7 @@ class OfferReport:
 
 @dataclass
 class _Pending:
-    """Something to report.
+    """A report that the hub has yet to take, or has taken.
 
     :ivar digest: of what it says.
     :ivar taken: digest of what the hub has taken last.

@@ -26,7 +26,7 @@ HEADER = "# Written by fedsilo silo approve and fedsilo silo refuse.\n"
 
 
 class DecidedJobs(Fields):
-    """The file."""
+    """The file of the decisions of people about jobs."""
 
     approvals: tuple[Approval, ...] = Field(max_length=MAX_APPROVALS, description="One for each job.")
 

@@ -36,7 +36,7 @@ def reserving(record: Object, runs: bool = False) -> FrozenJob | None:
 def budget_status(
     dataset: str, budget: Budget, account: PrivacyAccount, jobs: Mapping[str, FrozenJob]
 ) -> BudgetStatus:
-    """The same as a cluster has in its Silo's status.
+    """What is spent, reserved and left of a dataset's privacy budget, as a cluster has it in its Silo's status.
 
     :param jobs: by identity, those that may yet send something about the dataset.
     """

@@ -83,7 +83,7 @@ class SiloDirectory:
 
     @property
     def approvals(self) -> Path:
-        """Decisions of people."""
+        """File of the decisions of people about jobs."""
         return self.root / "approvals.yaml"
 
     @property
@@ -98,7 +98,7 @@ class SiloDirectory:
 
     @property
     def key_file(self) -> Path:
-        """The signing key."""
+        """File of the silo's signing key (PEM)."""
         return self.private / "key.pem"
 
     @property
@@ -198,7 +198,7 @@ class SiloDirectory:
             yield
 
     def uids(self) -> list[str]:
-        """Of the parts that there are records of."""
+        """Identities of the silo's parts in jobs that there are records of, sorted."""
         if not self.agents.is_dir():
             return []
         return sorted(path.name for path in self.agents.iterdir() if UID.fullmatch(path.name))
@@ -267,7 +267,7 @@ class SiloDirectory:
             unlink(self.proxy)
 
     def signing_key(self) -> SigningKey:
-        """The silo's key.
+        """The silo's private signing key, from its file.
 
         :raises FileDamaged: when it is missing or no key, others than its owner may read it, or it is not the
             registered one.

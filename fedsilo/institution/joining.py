@@ -1,4 +1,4 @@
-"""Joining a hub: the key is made here, and its public half registered with the invitation's token.
+"""Joining a hub makes the key here, and registers its public half with the invitation's token.
 
 Each step may be repeated after a crash: the key that was made stays, and the hub registers it once more without a word.
 """

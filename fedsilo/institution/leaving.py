@@ -1,4 +1,4 @@
-"""Leaving the consortium: the silo says so with its key, and serves no more until it joins again."""
+"""To leave the consortium, the silo says so with its key, and serves no more until it joins again."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ DECLARED = (REACHED, HEARD, JOBS, WAITING, SPENT)
 
 
 def exposition(executor: Executor, contact: Callable[[], Contact | None]) -> Exposition:
-    """The silo's metrics."""
+    """The metrics that a silo's process serves to monitors."""
     silo = (executor.silo.metadata.namespace, executor.silo.metadata.name)
 
     def read() -> Iterator[Sample]:

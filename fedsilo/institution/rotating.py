@@ -1,4 +1,4 @@
-"""Another signing key: announced under the old one, which stays for the jobs that began with it.
+"""Another signing key is announced under the old one, which stays for the jobs that began with it.
 
 Each step may be repeated after a crash. The announcement is on the disk before the hub hears of it, and the old key is
 put aside only once the hub has it.

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Never
 
+from typing_extensions import override
+
 from fedsilo.api.observed import Object
 from fedsilo.api.timestamps import timestamp
 from fedsilo.errors import ManifestInvalid
@@ -21,7 +23,7 @@ from fedsilo.files.json_files import write_json, write_with_digest
 from fedsilo.http.probes import probing
 from fedsilo.hub.client import hub_client
 from fedsilo.hub.contact import Contact
-from fedsilo.hub.following import Following, Membership
+from fedsilo.hub.following import Following, Institution, Membership
 from fedsilo.hub.mirror import Mirror
 from fedsilo.institution.directory import SiloDirectory, SiloIdentity
 from fedsilo.institution.executor import Executor
@@ -79,7 +81,7 @@ async def _serve(directory: SiloDirectory, member: SiloIdentity, metrics_port: i
     raise AssertionError("endless tasks have ended")
 
 
-class ServedSilo:
+class ServedSilo(Institution):
     """Takes what the hub says to the executor, and what that says to the hub and into the directory.
 
     :ivar following: the other side; set before either begins.
@@ -103,17 +105,18 @@ class ServedSilo:
         self._shown: Object = {}
         self._began = timestamp(datetime.now(UTC))
 
+    @override
     async def told(self, mirror: Mirror) -> None:
-        """See `fedsilo.hub.following.Institution`."""
         self._told = mirror
         self._attempt(self._follow)
 
+    @override
     async def enrolled(self) -> None:
-        """See `fedsilo.hub.following.Institution`; here only `fedsilo silo join` has a token."""
+        """Never called, since here only `fedsilo silo join` has a token."""
         raise AssertionError("a silo that serves has no token")
 
-    async def contact(self, contact: Contact) -> None:  # noqa: ARG002 (the following has it, too)
-        """See `fedsilo.hub.following.Institution`."""
+    @override
+    async def contact(self, contact: Contact) -> None:
         self._attempt(self._show)
 
     async def work(self) -> Never:

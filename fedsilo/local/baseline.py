@@ -109,7 +109,7 @@ def scores(federation: JobManifest, root: Path) -> list[dict[str, object]]:
 
 
 def _preprocessing(spec: FederatedJobSpec, train: Sequence[Examples]) -> Preprocessing | None:
-    """That of the job, by statistics of all silos, so that only the training is each silo's own."""
+    """The job's preprocessing by statistics of all silos, so that only the training is each silo's own."""
     if spec.data.preprocessing is None:
         return None
     return Preprocessing(numbers_of(spec.data.preprocessing, pool_examples(train, spec.data)))

@@ -90,7 +90,7 @@ class ForkServerClient:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Process id of the fork server."""
         return self._process.pid
 
     def is_ready(self, seconds: float = 0.0) -> bool:

@@ -1,4 +1,4 @@
-"""`fedsilo run --dashboard`: the dashboard of this run's jobs, served on this machine while they go on."""
+"""`fedsilo run --dashboard` serves the dashboard of this run's jobs on this machine while they go on."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+
+from typing_extensions import override
 
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.observed import uid_of
@@ -86,7 +88,7 @@ class Dashboard:
                 await asyncio.sleep(LAST_FETCH_SECONDS)
 
 
-class _AttachedDisplay:
+class _AttachedDisplay(Display):
     """Shows progress in two places."""
 
     def __init__(self, display: Display, view: JobView, dashboard: Dashboard) -> None:
@@ -94,9 +96,9 @@ class _AttachedDisplay:
         self._view = view
         self._dashboard = dashboard
 
+    @override
     @contextmanager
     def showing(self, progress: RunProgress) -> Iterator[None]:
-        """See `Display`."""
         stopped = False
         try:
             with self._display.showing(progress):
@@ -109,8 +111,8 @@ class _AttachedDisplay:
             self._view.end(progress, stopped)
             self._dashboard.notify()
 
+    @override
     def update(self, progress: RunProgress) -> None:
-        """See `Display`."""
         self._display.update(progress)
         if self._view.update(progress):
             self._dashboard.notify()

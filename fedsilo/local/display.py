@@ -60,7 +60,7 @@ class PlainDisplay:
 
     @contextmanager
     def showing(self, progress: RunProgress) -> Iterator[None]:
-        """Print what begins."""
+        """Print a line about the run that begins, and at its end what is new."""
         self._rounds = len(progress.rounds)
         self._print(f"{_headline(progress)}: starting, working directory {progress.workdir.root}")
         yield

@@ -159,7 +159,7 @@ def _adopt_orphans() -> None:
 
 
 def _start(program: str, arguments: list[str], log: str, environment: dict[str, str]) -> tuple[int, int]:
-    """Fork a child; its process id, and our end of its standard input."""
+    """Fork a child that runs the program; returns its process id, and our end of its standard input."""
     theirs, ours = os.pipe()
     try:
         pid = os.fork()

@@ -55,7 +55,7 @@ class History(Sequence[Mapping[str, Any]]):
         return "\n".join("  ".join(line) for line in aligned) or "no completed round"
 
     def rows(self) -> list[dict[str, Any]]:
-        """Each round's figures: of all silos together, metrics under their names, training's as `training loss`."""
+        """Each round's figures of all silos together, metrics under their names, training's as `training loss`."""
         return [dict(_row(record)) for record in self._records]
 
     def to_pandas(self) -> pandas.DataFrame:

@@ -79,7 +79,7 @@ class RunResult:
 
     @property
     def model_path(self) -> Path:
-        """The trained tensors; `model.json` beside them describes them."""
+        """File of the trained model's tensors (safetensors); `model.json` beside it describes them."""
         return self.directory / "model.safetensors"
 
     def model(self) -> nn.Module:
@@ -221,7 +221,7 @@ class _RoundCallback:
 
     @contextmanager
     def showing(self, progress: RunProgress) -> Iterator[None]:
-        """See `Display`; rounds of an earlier run of the directory are known already."""
+        """Call back for new rounds only, since those of an earlier run of the directory are known already."""
         self._known = len(progress.rounds)
         if self._display is None:
             yield
@@ -231,7 +231,6 @@ class _RoundCallback:
         self._call_back(progress)
 
     def update(self, progress: RunProgress) -> None:
-        """See `Display`."""
         if self._display is not None:
             self._display.update(progress)
         self._call_back(progress)

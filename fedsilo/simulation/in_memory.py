@@ -43,7 +43,7 @@ class ReplyInMemory:
         return nullcontext(self)
 
     def kept(self) -> AbstractContextManager[Tree]:
-        """The tensors themselves."""
+        """Context with the reply's tensors by name, without a copy."""
         return nullcontext(self._tensors)
 
     def model(self) -> AbstractContextManager[Mapping[str, np.ndarray] | None]:
@@ -57,7 +57,7 @@ def new_copy(contract: Contract, leaving: Leaving) -> AbstractContextManager[Cop
 
 
 class CopyInMemory:
-    """What leaves; a tensor that comes in one piece is that piece."""
+    """What leaves of a reply, in memory; a tensor that comes in one piece is that piece."""
 
     def __init__(self, contract: Contract, leaving: Leaving) -> None:
         self._kinds, self._blocks = contract.kinds(), leaving.blocks

@@ -47,7 +47,7 @@ def write_once(write: Callable[[], None]) -> None:
 
 @dataclass(frozen=True)
 class SimulatedExchange:
-    """The open exchange."""
+    """The exchange that is under way in a simulated job, with its round."""
 
     exchange: Exchange
     round: OpenRound

@@ -77,7 +77,7 @@ class SimulatedUpdate:
 
     @property
     def size(self) -> int:
-        """Bytes of tensors."""
+        """Bytes of all tensors of the update."""
         return sum(array.nbytes for tree in self.blocks.values() for array in tree.values())
 
 

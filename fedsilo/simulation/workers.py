@@ -87,7 +87,7 @@ class ProcessBackend:
                 yield task.silo, self._receive(worker)
 
     def close(self) -> None:
-        """End all workers."""
+        """Terminate all worker processes and wait for their end."""
         for worker in self._workers:
             worker.connection.close()
         for worker in self._workers:

@@ -1,1 +1,1 @@
-"""The operator: reconciles FederatedJobs and SiloAgents on Kubernetes."""
+"""The operator reconciles FederatedJobs and SiloAgents on Kubernetes."""

@@ -1,4 +1,4 @@
-"""`fedsilo-operator`: reconcile FederatedJobs and SiloAgents until a signal ends it.
+"""`fedsilo-operator` reconciles FederatedJobs and SiloAgents until a signal ends it.
 
 Several may run at once: one leads, the others keep their caches warm and take over when it ends. Exit codes are those
 of `fedsilo.errors`; 0 after SIGTERM or SIGINT, as Kubernetes expects it of what it stops.
@@ -21,7 +21,7 @@ LEASE_NAME = "fedsilo-operator"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Run the operator until a signal; returns the exit code."""
     start_logging()
     return run_until_done(lambda: asyncio.run(_operate_until_signalled(_arguments(argv))))
 

@@ -15,7 +15,7 @@ DECLARED = (*jobs.DECLARED, *runtime.DECLARED)
 
 
 def exposition(operator: Operator, store: Store) -> Exposition:
-    """The operator's metrics; those of jobs only while it leads, so that no job is counted twice."""
+    """The metrics that the operator serves; those of jobs only while it leads, so that no job is counted twice."""
 
     def read() -> Iterator[Sample]:
         yield from runtime.read(operator)

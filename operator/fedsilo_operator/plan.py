@@ -27,7 +27,7 @@ class ObjectAction:
 
     @property
     def ref(self) -> Ref:
-        """Its name."""
+        """Namespace and name of the object."""
         return ref_of(self.object)
 
 
@@ -82,7 +82,7 @@ def isolate(failure_group: str, actions: Iterable[Action]) -> Iterator[Action]:
 
 @dataclass(frozen=True)
 class Plan:
-    """One reconcile's outcome.
+    """What one reconcile has decided to write.
 
     Actions are done in order, but for what may be done at the same time (see `Action`), then the status is written,
     then events are recorded: a status never claims what was not done yet. Where something was refused, the plan is made

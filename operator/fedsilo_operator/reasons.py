@@ -14,7 +14,7 @@ from fedsilo.hub.contact import ContactReason
 
 
 class Reason(StrEnum):
-    """CamelCase, stable: people and alerts match on them."""
+    """Reasons of conditions and events, which are CamelCase and stable: people and alerts match on them."""
 
     # The job as written
     ACCEPTED = "Accepted"

@@ -29,7 +29,8 @@ class Outside:
 class SiloSettings:
     """Settings of the silo controller.
 
-    :param guard_image: image of a guard whose Silo names none; likewise trainer, of the job.
+    :param guard_image: image of a guard whose Silo names none.
+    :param trainer_image: image of a trainer whose job names none.
     :param metrics_from: labels of the namespaces that may ask aggregators for metrics; None to have neither
         aggregators nor guards serve any.
     :param follows_hub: whether a hub has the keys of the Silos, and takes each next one before it is used.

@@ -1,1 +1,1 @@
-"""The silo agent: a trainer that sees the data and nothing else, and a guard that releases what the contract allows."""
+"""Trainer and guard of a silo: one sees the data and nothing else, the other releases what the contract allows."""

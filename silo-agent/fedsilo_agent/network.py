@@ -1,4 +1,4 @@
-"""`fedsilo-isolation`: check from inside a trainer's pod that its network is closed, before any code of the job runs.
+"""`fedsilo-isolation` checks from inside a trainer's pod that its network is closed, before any code of the job runs.
 
 It runs first in that pod, from the guard's image: all containers of a pod share one network, and the trainer's image is
 the job's choice. Rules that follow from a NetworkPolicy reach a new pod a moment after its first process has started;
@@ -66,7 +66,7 @@ class Target(NamedTuple):
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Check that the network is closed; returns the exit code."""
     start_logging()
     exit_on_sigterm()
     return run_until_done(lambda: _run(_arguments(argv)))

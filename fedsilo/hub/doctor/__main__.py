@@ -1,4 +1,4 @@
-"""`python -m fedsilo.hub.doctor`: the doctor in a pod of an institution's own cluster (`helm test`).
+"""`python -m fedsilo.hub.doctor` runs the doctor in a pod of an institution's own cluster (`helm test`).
 
 Whether network policies hold is tried by a pod of its own. That this one runs shows that the guard's image is pulled.
 """
@@ -21,7 +21,7 @@ from fedsilo.wire import SigningKey
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Entry point; returns 1 when something is to be done."""
+    """Run the doctor and print its findings; returns 1 when something is to be done."""
     start_logging()
     findings: list[Finding] = []
     code = run_until_done(lambda: findings.extend(_examine(_arguments(argv))))

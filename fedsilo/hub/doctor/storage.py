@@ -13,7 +13,7 @@ MINIMUM_FREE_BYTES = 1 << 30
 
 
 def examine_storage(root: Path, file: Path) -> Finding:
-    """Whether files stay: content is synced, a name replaced, and both read again.
+    """Whether files stay on the disk: content is synced, a name replaced, and both read again.
 
     :param root: what is examined.
     :param file: one in it that is written and removed.

@@ -123,7 +123,7 @@ def run_grid(
     say: Callable[[str], None],
     check: Callable[[], None] = lambda: None,
 ) -> list[GridRun]:
-    """Every run's outcome; those that are complete already are read, those that failed are tried again.
+    """Outcomes of all runs of a sweep; those that are complete already are read, those that failed are tried again.
 
     :param data_root: directory that relative paths start from.
     :param say: is told which run begins.

@@ -8,11 +8,13 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import UTC, datetime
 
+from typing_extensions import override
+
 from fedsilo.api.observed import Object
 from fedsilo.api.timestamps import timestamp
 from fedsilo_operator.cluster.connection import APPLY, MERGE, Connection, Query, connect
 from fedsilo_operator.cluster.events import Repetitions, event_object
-from fedsilo_operator.cluster.interface import Change, Event, Gone, Listing, NotFound, Unavailable
+from fedsilo_operator.cluster.interface import Change, Cluster, Event, Gone, Listing, NotFound, Unavailable
 from fedsilo_operator.cluster.lean import lean
 from fedsilo_operator.objects import EVENT, MANAGER, Kind, Ref, kind_of, ref_of
 
@@ -23,18 +25,18 @@ WATCH_SECONDS = (300, 600)
 """How long the server keeps a watch; drawn at random each time, so that many watches do not end together."""
 
 
-class ApiServer:
-    """`fedsilo_operator.cluster.interface.Cluster` over a connection."""
+class ApiServer(Cluster):
+    """A Kubernetes API server over a connection."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._repetitions = Repetitions()
         self._reporter = socket.gethostname()
 
+    @override
     async def list(
         self, kind: Kind, *, namespace: str | None = None, labels: str = "", fields: str = ""
     ) -> Listing:
-        """See the interface."""
         query = _selectors(labels, fields)
         try:
             return await self._pages(kind, _path(kind, namespace), [*query, ("limit", str(PAGE_SIZE))])
@@ -57,10 +59,10 @@ class ApiServer:
             if not more:
                 return Listing(tuple(items), answer["metadata"]["resourceVersion"])
 
+    @override
     async def watch(
         self, kind: Kind, resource_version: str, *, namespace: str | None = None, labels: str = ""
     ) -> AsyncGenerator[Change, None]:
-        """See the interface."""
         seconds = random.randint(*WATCH_SECONDS)
         query = [
             ("watch", "true"),
@@ -77,37 +79,37 @@ class ApiServer:
                     raise failed(content.get("message", "the watch failed"))
                 yield Change(line["type"], _typed(kind, content))
 
+    @override
     async def get(self, kind: Kind, ref: Ref) -> Object:
-        """See the interface."""
         return await self._object("GET", _path(kind, ref.namespace, ref.name))
 
+    @override
     async def create(self, obj: Object) -> Object:
-        """See the interface."""
         path = _path(kind_of(obj), ref_of(obj).namespace)
         return await self._object("POST", path, [("fieldManager", MANAGER)], obj)
 
+    @override
     async def apply(self, obj: Object, *, manager: str, status: bool = False) -> Object:
-        """See the interface."""
         ref = ref_of(obj)
         path = _path(kind_of(obj), ref.namespace, ref.name) + ("/status" if status else "")
         return await self._object("PATCH", path, [("fieldManager", manager)], obj, APPLY)
 
+    @override
     async def merge(self, change: Object) -> Object:
-        """See the interface."""
         ref = ref_of(change)
         path = _path(kind_of(change), ref.namespace, ref.name)
         return await self._object("PATCH", path, [("fieldManager", MANAGER)], change, MERGE)
 
+    @override
     async def delete(self, kind: Kind, ref: Ref, *, uid: str | None = None) -> None:
-        """See the interface."""
         options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         if uid is not None:
             options["preconditions"] = {"uid": uid}
         with suppress(NotFound):
             await self._connection.call("DELETE", _path(kind, ref.namespace, ref.name), body=options)
 
+    @override
     async def event(self, event: Event) -> None:
-        """See the interface."""
         now = datetime.now(UTC)
         earlier = self._repetitions.earlier(event)
         if earlier is not None:
@@ -146,7 +148,7 @@ async def api_server() -> AsyncIterator[ApiServer]:
 
 
 def _path(kind: Kind, namespace: str | None, name: str = "") -> str:
-    """Without a namespace: of all namespaces, or of a cluster-scoped object."""
+    """URL path of an object or a kind; without a namespace that of all namespaces, or of a cluster-scoped object."""
     root = f"/api/{kind.api}" if kind.api == "v1" else f"/apis/{kind.api}"
     within = f"/namespaces/{namespace}" if namespace else ""
     return f"{root}{within}/{kind.plural}" + (f"/{name}" if name else "")

@@ -73,7 +73,7 @@ class Connection:
     async def call(
         self, method: str, path: str, query: Query = (), body: Any = None, content: str = JSON
     ) -> Any:
-        """The answer's JSON.
+        """Send one request, and decode the JSON of its answer.
 
         :raises ClusterError: for every answer but 2xx, and without an answer.
         """
@@ -130,7 +130,7 @@ class Connection:
         return {} if found is None or not found["value"] else {"Authorization": found["value"]}
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections to the API server."""
         await self._session.close()
         await self._client.close()  # type: ignore[no-untyped-call]
         await asyncio.sleep(0)  # TLS transports finish closing in the loop's next turn

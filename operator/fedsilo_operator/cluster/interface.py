@@ -21,15 +21,18 @@ class ClusterError(FedsiloError):
 
 
 class NotFound(ClusterError):
-    """404: the object is not there (any more)."""
+    """The answer 404, since the object is not there (any more)."""
 
 
 class Conflict(ClusterError):
-    """409: it exists already, was changed meanwhile, or has another uid: the watch will bring the news."""
+    """The answer 409, since the object exists already, was changed meanwhile, or has another uid.
+
+    The watch will bring the news.
+    """
 
 
 class Gone(ClusterError):
-    """410: the version to watch from is too old; list again."""
+    """The answer 410, since the version to watch from is too old; list again."""
 
 
 class Refused(ClusterError):
@@ -91,10 +94,10 @@ class Cluster(Protocol):
         """
 
     async def get(self, kind: Kind, ref: Ref) -> Object:
-        """One object."""
+        """One object as the API server has it; `NotFound` where there is none."""
 
     async def create(self, obj: Object) -> Object:
-        """Make an object; `Conflict` when it exists. For objects that may be created but not read, such as Secrets."""
+        """Make a new object, of a kind that may be created but not read, such as Secrets; `Conflict` when it exists."""
 
     async def apply(self, obj: Object, *, manager: str, status: bool = False) -> Object:
         """Server-side apply, never by force: `FieldConflict` where a field would change that is another's.
@@ -120,14 +123,14 @@ class Cluster(Protocol):
         """
 
     async def event(self, event: Event) -> None:
-        """Record an event; one that repeats raises the count of the one before."""
+        """Record an event about an object; one that repeats raises the count of the one before."""
 
 
 class Cache(Protocol):
     """Objects that are known without asking the API server."""
 
     def get(self, kind: Kind, ref: Ref) -> Object | None:
-        """One object."""
+        """One object as it was seen last; None where there is none."""
 
     def select(
         self, kind: Kind, *, namespace: str | None = None, labels: Mapping[str, str] | None = None

@@ -1,4 +1,4 @@
-"""`python -m fedsilo_operator.connector`: an institution's own cluster takes part in the jobs of a hub until a signal.
+"""`python -m fedsilo_operator.connector` lets an institution's own cluster take part in a hub's jobs until a signal.
 
 The silo controller and the connector to the hub in one process, with rights in its own namespace only. Several may run
 at once: one leads. Exit codes are those of `fedsilo.errors`; 0 after SIGTERM or SIGINT.
@@ -23,7 +23,7 @@ LEASE_NAME = "fedsilo-connector"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Run the connector until a signal; returns the exit code."""
     start_logging()
     return run_until_done(lambda: asyncio.run(_connect_until_signalled(_arguments(argv))))
 

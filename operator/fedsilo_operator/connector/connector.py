@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Never
 
+from typing_extensions import override
+
 from fedsilo.api.annotations import LEAVE
 from fedsilo.api.conditions import ConditionType
 from fedsilo.api.diagnosis import Condition, Diagnosis, as_status
@@ -23,7 +25,7 @@ from fedsilo.errors import Problem
 from fedsilo.hub.client import AgentList, HubRequests
 from fedsilo.hub.contact import PAUSES, UNREACHED_CODES, Contact, ContactReason
 from fedsilo.hub.failures import Unreachable
-from fedsilo.hub.following import Following, Membership, token_digest
+from fedsilo.hub.following import Following, Institution, Membership, token_digest
 from fedsilo.hub.mirror import Mirror
 from fedsilo.process import version
 from fedsilo.silo.leaving import sign_leaving
@@ -89,7 +91,7 @@ async def _again_after(seconds: float) -> Never:
     raise _Otherwise
 
 
-class Connector:
+class Connector(Institution):
     """Reconciles a Silo with what its hub says; it is the `Institution` of a `Following`.
 
     :ivar wake: called when there is something to reconcile that no watch reports.
@@ -122,11 +124,11 @@ class Connector:
 
     @property
     def key(self) -> Key:
-        """What is reconciled."""
+        """Key of the Silo that is reconciled."""
         return Key(SILO_KIND, self._subscription.silo)
 
     def watches(self) -> Sequence[Watch]:
-        """What triggers it: the Silo and its agents."""
+        """Watches that trigger a reconcile, of the Silo and its agents."""
         return Watch(SILO_KIND, "", self._silos), Watch(SILO_AGENT, "", self._agents)
 
     async def reconcile(self, key: Key) -> float | None:
@@ -236,20 +238,20 @@ class Connector:
         while True:
             await asyncio.sleep(SETTLED_SECONDS)
 
+    @override
     async def told(self, mirror: Mirror) -> None:
-        """See `Institution`."""
         self._mirror = mirror
         self.wake()
 
+    @override
     async def enrolled(self) -> None:
-        """See `Institution`."""
         assert self._subscription.token is not None
         self._used = token_digest(self._subscription.token)
         self._mirror = Mirror(str(self._subscription.silo))
         self.wake()
 
+    @override
     async def contact(self, contact: Contact) -> None:
-        """See `Institution`."""
         self._contact = contact
         self.wake()
 

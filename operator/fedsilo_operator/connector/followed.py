@@ -20,11 +20,11 @@ def followed_of(silo: Object | None, hub: str) -> Mapping[str, Any]:
 def followed_status(
     silo: Object, hub: str, version: int | None, taken: str | None, used: str | None
 ) -> dict[str, Any]:
-    """The part of the status that says so.
+    """The part of the Silo's status that says how far the hub was followed.
 
     :param version: of what the hub told last; None while it has told nothing to this process.
     :param taken: the silo's key that the hub has taken by an announcement; None while none was to this process.
-    :param used: SHA-256 of the token that was used; None likewise.
+    :param used: SHA-256 of the token that was used; None while none was to this process.
     """
     before = followed_of(silo, hub)
     if version is None and taken is None:

@@ -24,7 +24,7 @@ class SiloKeys:
 
     @property
     def public_key(self) -> str | None:
-        """The published one."""
+        """The public key that the Silo's status publishes; None before there is one."""
         silo = self._cache.get(SILO_KIND, self._silo)
         return None if silo is None else status_of(silo).get("publicKey")
 

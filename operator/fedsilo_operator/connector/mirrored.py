@@ -43,7 +43,7 @@ def hub_uid(agent: Object) -> str:
 
 
 def local(agent: Object) -> LocalAgent:
-    """As the mirror compares it; one that is on its way out is none of the hub's any more."""
+    """The SiloAgent as the mirror compares it; one that is on its way out is none of the hub's any more."""
     uid = "" if is_deleted(agent) else hub_uid(agent)
     return LocalAgent(uid, bool(agent["spec"].get("suspend", False)))
 

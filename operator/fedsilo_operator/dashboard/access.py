@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from aiohttp import web
+from typing_extensions import override
 
 from fedsilo.api.observed import Object
+from fedsilo.dashboard.server import Access
 from fedsilo.dashboard.snapshot import PageSnapshot
 from fedsilo_operator.cluster.interface import ClusterError
 from fedsilo_operator.objects import FEDERATED_JOB, SUBJECT_ACCESS_REVIEW, TOKEN_REVIEW
@@ -48,7 +50,7 @@ class User:
     extra: tuple[tuple[str, tuple[str, ...]], ...]
 
 
-class TokenAccess:
+class TokenAccess(Access):
     """Bearer tokens by TokenReview, the right to list FederatedJobs, in all namespaces or some, by SubjectAccessReview.
 
     :param now: seconds of a clock that never goes back.
@@ -59,8 +61,8 @@ class TokenAccess:
         self._now = now
         self._known: OrderedDict[tuple[Any, ...], tuple[float, Any]] = OrderedDict()
 
+    @override
     async def namespaces(self, request: web.Request, snapshot: PageSnapshot) -> Collection[str] | None:
-        """See `fedsilo.dashboard.server.Access`."""
         token = _bearer(request)
         digest = hashlib.sha256(token.encode()).digest()
         try:

@@ -11,7 +11,7 @@ from fedsilo_operator.objects import COMPONENT, POD, is_deleted, labels_of
 
 
 class PodPhase(StrEnum):
-    """Of core/v1."""
+    """Phases of a pod (core/v1)."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -20,7 +20,7 @@ class PodPhase(StrEnum):
 
 
 class PodCondition(StrEnum):
-    """Of core/v1, those that are read here."""
+    """Conditions of a pod (core/v1) that are read here."""
 
     SCHEDULED = "PodScheduled"
     READY = "Ready"
@@ -32,7 +32,7 @@ SUCCESS_SECONDS = 10.0
 
 
 class JobCondition(StrEnum):
-    """Of batch/v1: the two ends, and what comes before the good one."""
+    """Conditions of a Job (batch/v1), namely the two ends, and what comes before the good one."""
 
     SUCCESS_CRITERIA_MET = "SuccessCriteriaMet"
     COMPLETE = "Complete"

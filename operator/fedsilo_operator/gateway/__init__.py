@@ -1,1 +1,1 @@
-"""The gateway: the one address at which institutions outside of the cluster reach the hub."""
+"""The gateway is the one address at which institutions outside of the cluster reach the hub."""

@@ -1,4 +1,4 @@
-"""`python -m fedsilo_operator.gateway`: the address at which institutions reach the hub, until a signal ends it.
+"""`python -m fedsilo_operator.gateway` serves the address at which institutions reach the hub, until a signal ends it.
 
 Several may run at once. Exit codes are those of `fedsilo.errors`; 0 after SIGTERM or SIGINT.
 """
@@ -20,7 +20,7 @@ PORT, HEALTH_PORT = 8443, 8080
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Run the gateway until a signal; returns the exit code."""
     start_logging()
     return run_until_done(lambda: _run(_arguments(argv)))
 

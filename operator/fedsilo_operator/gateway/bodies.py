@@ -19,7 +19,7 @@ MAX_STATUS_BYTES = 256 << 10
 
 
 async def small_body(request: web.Request, limit: int = MAX_SMALL_BODY_BYTES) -> bytes:
-    """The whole body.
+    """The whole body of a request, at most `limit` bytes.
 
     :raises Problem: `too-long` or `truncated`.
     """

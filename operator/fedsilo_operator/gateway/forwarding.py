@@ -89,11 +89,11 @@ class Forwarding:
 
     @property
     def connections(self) -> Connections:
-        """Those of silos with the service."""
+        """Open connections of silos with the service."""
         return self._admission.connections
 
     async def forward(self, request: web.Request) -> web.StreamResponse:
-        """Handle `/v1/jobs/{job}/...`.
+        """Forward a request for `/v1/jobs/{job}/...` to the job's aggregator.
 
         :raises Problem: when the request is refused here.
         """

@@ -59,7 +59,7 @@ class HubIdentity:
         return self.key.verify_key.key_id
 
     def described(self) -> dict[str, str]:
-        """As in a Silo's status, for invitations."""
+        """The hub's address, key and authority, as a Silo's status has them for invitations."""
         described = {"url": self.url, "key": self.key.verify_key.to_text()}
         return described | ({} if self.ca is None else {"caCertificate": self.ca})
 

@@ -17,7 +17,7 @@ SILENCE_SECONDS = 90.0
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits per silo.
+    """What each silo may ask of the gateway.
 
     :param open_requests: requests under way at once, over all of its jobs.
     :param requests_per_second: on average.

@@ -20,7 +20,7 @@ DECLARED = (OPEN, REFUSED)
 
 
 def exposition(service: GatewayService, admission: Admission) -> Exposition:
-    """The gateway's metrics."""
+    """The metrics that the gateway serves to monitors."""
 
     def read() -> Iterator[Sample]:
         for silo, count in sorted(admission.open.items()):

@@ -236,7 +236,7 @@ def barred(silo: Object) -> Problem | None:
 
 
 def _keys(silo: Object) -> tuple[str, ...]:
-    """At least one.
+    """The silo's registered public keys, at least one.
 
     :raises Problem: `unknown-sender`, or `not-accepted` where the announcements do not hold.
     """

@@ -178,7 +178,7 @@ class Relay(asyncio.BufferedProtocol):
         self._go_on()
 
     def _go_on(self) -> None:
-        """See whether the body is over, and whether to read more now."""
+        """Check whether the body is over, and whether to read more now."""
         if not self._left:
             self._hand_to(self._before)
             self._news.set()
@@ -218,7 +218,7 @@ class Relay(asyncio.BufferedProtocol):
         self._news.set()
 
     async def _wait(self, silence: float) -> None:
-        """Return at news; as long as bytes arrive, that may take any time."""
+        """Wait for news of the body; as long as bytes arrive, that may take any time."""
         while not self._news.is_set():
             try:
                 async with asyncio.timeout_at(self._moved + silence):

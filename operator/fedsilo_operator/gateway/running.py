@@ -50,7 +50,7 @@ class Gateway:
         return "" if self.port is not None else "Silos and SiloAgents are not listed yet"
 
     async def run(self, host: str, port: int, tls: ssl.SSLContext | None) -> Never:
-        """Serve until cancelled; what is not known yet would be refused, so it is listed first."""
+        """Serve silos until cancelled; what is not known yet would be refused, so it is listed first."""
         await run_until_one_ends(
             *(reflector.run() for reflector in self._reflectors),
             self._describe(),

@@ -48,7 +48,7 @@ class GatewayService:
         )
 
     def application(self) -> web.Application:
-        """Routes and middlewares."""
+        """The aiohttp application with the gateway's routes and middlewares."""
         app = web.Application(middlewares=[self._problems])
         for method in METHODS:
             app.router.add_route(method, "/v1/jobs/{job}/{rest:.+}", self._forwarding.forward)

@@ -36,7 +36,7 @@ class SiloRequests:
         self._changed: dict[Ref, asyncio.Event] = {}
 
     def add_to(self, app: web.Application) -> None:
-        """Add the routes."""
+        """Add the routes of these requests to the application."""
         silo = "/v1/silos/{namespace}/{name}"
         app.router.add_post("/v1/enrolments", self._enrol)
         app.router.add_get(f"{silo}/agents", self._agents)

@@ -1,1 +1,1 @@
-"""The job controller: FederatedJobs."""
+"""The job controller reconciles FederatedJobs."""

@@ -75,7 +75,9 @@ def suspended(state: JobState) -> Iterator[Action]:
 def _existing_workload(
     state: JobState, job: FederatedJob, settings: Settings, batch: Object
 ) -> Iterator[Action]:
-    """It waits for the agents when it is resumed, as it did at first; once it runs it goes on without.
+    """Actions on an aggregator's Job that exists already.
+
+    The Job waits for the agents when it is resumed, as it did at first; once it runs it goes on without.
 
     One that outlived its account gets a new pod by suspension, which counts no failure.
     """

@@ -141,7 +141,7 @@ def _ending(state: JobState, end: Condition) -> JobState:
 def _end(
     state: JobState, job: FederatedJob, silos: Sequence[Participant], blocked: Diagnosis | None
 ) -> Condition | None:
-    """Complete or Failed: the aggregator has ended or can never run, or there are not, or no longer, enough silos."""
+    """The condition Complete or Failed, once the aggregator has ended or can never run, or silos are too few."""
     if blocked is not None and blocked.permanent:
         return _failed(blocked)
     if (end := _end_of_aggregator(state)) is not None:

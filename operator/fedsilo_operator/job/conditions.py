@@ -39,7 +39,7 @@ def active_conditions(state: JobState) -> Iterator[Condition]:
 
 
 def final_conditions(state: JobState, end: Condition) -> Iterator[Condition]:
-    """The final conditions: how it ended, what stopped with it, and what was true before."""
+    """The final conditions of a job say how it ended, what stopped with it, and what was true before."""
     never_ran = end.type == ConditionType.FAILED and not state.has_started
     if never_ran:
         yield Condition(ConditionType.ACCEPTED, "False", end.reason, end.message)

@@ -1,4 +1,4 @@
-"""The job controller: FederatedJobs, and SiloAgents whose job is gone."""
+"""The job controller reconciles FederatedJobs, and SiloAgents whose job is gone."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ otherwise be a write of the whole status, as often as the job has silos."""
 
 
 class JobController:
-    """Reconciles FederatedJobs.
+    """The reconciler of FederatedJobs, and of SiloAgents whose job is gone.
 
     :param cache: what the watches below have seen.
     :param now: the time, for conditions and the time to live.
@@ -68,7 +68,7 @@ class JobController:
         self._now = now
 
     def watches(self) -> Sequence[Watch]:
-        """What triggers it: jobs, the silos that they name, their agents, and the aggregator's objects."""
+        """Watches that trigger a reconcile, of jobs, silos that they name, their agents, and aggregators' objects."""
         return (
             Watch(FEDERATED_JOB, "", lambda job: (Key(FEDERATED_JOB, ref_of(job)),)),
             Watch(SILO_KIND, "", self._of_silo),

@@ -45,7 +45,7 @@ _FIGURES = ((SCORE, "metrics"), (TRAINING, "training"))
 
 
 def read(jobs: Iterable[Object]) -> Iterator[Sample]:
-    """The values now.
+    """The jobs' metrics as they are now.
 
     :param jobs: all FederatedJobs.
     """

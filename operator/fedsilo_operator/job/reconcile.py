@@ -88,7 +88,7 @@ def _reconcile_active(state: JobState, job: FederatedJob, now: datetime, setting
 
 
 def _leave_to_another_version(state: JobState, now: datetime) -> Plan:
-    """Nothing is decided about such a job, but a person may suspend it."""
+    """Plan for a job that this version cannot read: nothing is decided about it, but a person may suspend it."""
     found = unreadable_conditions(state)
     wanted = status.document(state.observed, found, status.refreshed(state), now=now)
     return _plan(state, _pods_away(state) if state.suspended else (), wanted)
@@ -105,7 +105,7 @@ def _finish(state: JobState, end: Condition, now: datetime) -> Plan:
 
 
 def _after_completion(state: JobState, now: datetime) -> Plan:
-    """Nothing changes any more, except what the agents still report, their pods, and the job's time to live."""
+    """Plan for a job that is over: nothing changes but what agents still report, their pods, and its time to live."""
     wanted = status.unchanged(state.observed, status.refreshed(state))
     lifetime = _left(state, now, state.observed["spec"].get("ttlSecondsAfterFinished"))
     ending = holds(state.observed, ConditionType.COMPLETE) and agents.any_unsuspended(state)

@@ -73,7 +73,7 @@ class AggregatorState:
 
 @dataclass(frozen=True)
 class JobState:
-    """A job, interpreted.
+    """A job as the operator interprets what it observes of it.
 
     :param observed: the job as observed: its identity, and its status so far.
     :param agents: all SiloAgents of the job by silo.

@@ -24,7 +24,7 @@ MAX_CONCURRENT_WRITES = 8
 async def act(
     actions: Iterable[Action], about: Object, cluster: Cluster
 ) -> tuple[Object, tuple[Rejection, ...]]:
-    """Do the actions; returns the reconciled object as they left it, and what was rejected, in the plan's order.
+    """Do the plan's actions; returns the reconciled object as they left it, and what was rejected, in the plan's order.
 
     :raises ClusterError: of the first write that failed otherwise; what had not begun then is not tried.
     """
@@ -104,7 +104,7 @@ class _Execution:
 
 
 async def _do(action: Action, cluster: Cluster) -> Object | None:
-    """Do one action; returns the object as an apply left it."""
+    """Do one action of a plan; returns the object as an apply left it."""
     if isinstance(action, Apply):
         if "uid" not in action.object["metadata"] and action.kind not in WATCHED_ENTIRELY:
             await _require_ownership(action, cluster)

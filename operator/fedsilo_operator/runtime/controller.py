@@ -1,4 +1,4 @@
-"""One controller's loop: changes become keys, keys are reconciled, and what fails comes back later."""
+"""In one controller's loop, changes become keys, keys are reconciled, and what fails comes back later."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class Controller:
         return {name: labels[label] for name, label in names.items() if label in labels}
 
     async def _handle(self, key: Key) -> str:
-        """Reconcile one key; one of `RESULTS`."""
+        """Reconcile one object by its key; returns one of `RESULTS`."""
         name = self.reconciler.name
         try:
             again = await self.reconciler.reconcile(key)

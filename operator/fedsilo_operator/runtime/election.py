@@ -45,7 +45,7 @@ class LeaseLost(FedsiloError):
 
 
 class Election:
-    """One candidate.
+    """One candidate for the lease, whose holder leads.
 
     :param lease: name of the Lease, which is created if it does not exist.
     :param identity: of this process, and of no other ever.
@@ -187,5 +187,5 @@ def _retry_pause() -> float:
 
 
 def _now() -> str:
-    """A metav1.MicroTime."""
+    """The time now as a metav1.MicroTime."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

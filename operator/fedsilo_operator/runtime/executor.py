@@ -1,4 +1,4 @@
-"""Carries out plans: actions, then the status, then events."""
+"""Plans are carried out in order: actions, then the status, then events."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ DECLARED = (RECONCILES, DURATION, DEPTH, ADDS, RETRIES, LONGEST, RESTARTS, LEADE
 
 
 def read(operator: Operator) -> Iterator[Sample]:
-    """The values now."""
+    """The runtime's metrics as they are now."""
     for controller in operator.controllers:
         name, queue = controller.reconciler.name, controller.queue
         for result in RESULTS:

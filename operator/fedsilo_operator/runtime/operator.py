@@ -1,4 +1,4 @@
-"""The whole runtime: caches follow the cluster, and the leader reconciles."""
+"""In the whole runtime, caches follow the cluster, and the leader reconciles."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Operator:
         return self.election is None or self.election.leading
 
     async def run(self) -> Never:
-        """Run until cancelled; the lease is then given back.
+        """Run all controllers until cancelled; the lease is then given back.
 
         :raises LeaseLost: when another may lead.
         """

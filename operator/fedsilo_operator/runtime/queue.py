@@ -1,4 +1,4 @@
-"""The work queue: which objects are to be reconciled, and when.
+"""The work queue says which objects are to be reconciled, and when.
 
 A key waits at most once and is worked on by one worker at a time; what changes meanwhile makes it wait again. A key
 that failed waits longer each time. These are the guarantees of client-go's workqueue.
@@ -39,7 +39,7 @@ class Key:
 
 
 class TokenBucket:
-    """A token bucket: so many at once, then so many per second."""
+    """A token bucket gives so many tokens at once, then so many per second."""
 
     def __init__(self, rate: float, burst: float) -> None:
         self._rate = rate
@@ -48,7 +48,7 @@ class TokenBucket:
         self._then = 0.0
 
     def take(self, now: float) -> float:
-        """Take a token; the seconds until it is there.
+        """Take one token of the bucket; returns the seconds until it is there.
 
         :param now: a monotonic time in seconds.
         """

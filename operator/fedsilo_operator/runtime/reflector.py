@@ -1,4 +1,4 @@
-"""List and watch: keeps an indexer of the store in step with the API server."""
+"""A list and a watch keep an indexer of the store in step with the API server."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Reflector:
         return self._indexer.version
 
     def on_change(self, listener: Changed) -> None:
-        """Add a listener."""
+        """Add a listener to every difference."""
         self._indexer.listeners.append(listener)
 
     async def run(self) -> Never:

@@ -8,6 +8,8 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TypeVar
 
+from typing_extensions import override
+
 from fedsilo.api.observed import Object, uid_of
 from fedsilo_operator.cluster.interface import Change, Cluster, Event, Listing
 from fedsilo_operator.cluster.lean import lean
@@ -128,7 +130,7 @@ MAX_REQUESTS = 32
 way, such as the renewal of the lease, would wait among them."""
 
 
-class WriteThrough:
+class WriteThrough(Cluster):
     """A cluster whose applies are seen in the store at once.
 
     A reconcile that is woken before the watch has brought what the last one wrote would decide on an older state:
@@ -144,50 +146,50 @@ class WriteThrough:
             nullcontext() if requests is None else asyncio.Semaphore(requests)
         )
 
+    @override
     async def list(
         self, kind: Kind, *, namespace: str | None = None, labels: str = "", fields: str = ""
     ) -> Listing:
-        """See `Cluster`."""
         async with self._turn:
             return await self._cluster.list(kind, namespace=namespace, labels=labels, fields=fields)
 
+    @override
     def watch(
         self, kind: Kind, resource_version: str, *, namespace: str | None = None, labels: str = ""
     ) -> AsyncGenerator[Change, None]:
-        """See `Cluster`."""
         return self._cluster.watch(kind, resource_version, namespace=namespace, labels=labels)
 
+    @override
     async def get(self, kind: Kind, ref: Ref) -> Object:
-        """See `Cluster`."""
         async with self._turn:
             return await self._cluster.get(kind, ref)
 
+    @override
     async def create(self, obj: Object) -> Object:
-        """See `Cluster`."""
         async with self._turn:
             return await self._cluster.create(obj)
 
+    @override
     async def apply(self, obj: Object, *, manager: str, status: bool = False) -> Object:
-        """See `Cluster`."""
         async with self._turn:
             answer = await self._cluster.apply(obj, manager=manager, status=status)
         self._store.learn(answer)
         return answer
 
+    @override
     async def merge(self, change: Object) -> Object:
-        """See `Cluster`."""
         async with self._turn:
             answer = await self._cluster.merge(change)
         self._store.learn(answer)
         return answer
 
+    @override
     async def delete(self, kind: Kind, ref: Ref, *, uid: str | None = None) -> None:
-        """See `Cluster`."""
         async with self._turn:
             await self._cluster.delete(kind, ref, uid=uid)
 
+    @override
     async def event(self, event: Event) -> None:
-        """See `Cluster`."""
         async with self._turn:
             await self._cluster.event(event)
 

@@ -1,1 +1,1 @@
-"""The silo controller: SiloAgents, and a silo's key."""
+"""The silo controller reconciles SiloAgents, and a silo's key."""

@@ -85,7 +85,7 @@ def _parsed(silo: Object) -> Silo | None:
 
 
 def observe_budgets(cache: Cache, silo: Object | None, ref: Ref) -> BudgetObservation:
-    """As the caches have it; nothing for a Silo without budgets."""
+    """The Silo's agents and guards that its budgets follow from, as the caches have them; nothing without budgets."""
     if not has_budgets(silo):
         return NO_BUDGETS
     agents = [agent for agent in cache.select(SILO_AGENT, namespace=ref.namespace) if silo_of(agent) == ref]

@@ -28,7 +28,7 @@ has not."""
 
 
 def components(seen: AgentObservation, now: datetime) -> tuple[ComponentJob, ComponentJob]:
-    """Trainer and guard."""
+    """States of the agent's trainer and guard."""
     trainer, guard = _component(seen, TRAINER, now), _component(seen, GUARD, now)
     unscheduled = guard.diagnosis is not None and guard.diagnosis.reason == Reason.UNSCHEDULABLE
     if unscheduled and not trainer.ended and not _ready_for(seen.pods.get(TRAINER, ()), GUARD_PLACEMENT, now):

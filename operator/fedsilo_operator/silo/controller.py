@@ -1,4 +1,4 @@
-"""The silo controller: SiloAgents and the keys of Silos."""
+"""The silo controller reconciles SiloAgents and the keys of Silos."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class SiloController:
         """By Silo with privacy budgets: agents are admitted one after the other, each with the ones before in view."""
 
     def watches(self) -> Sequence[Watch]:
-        """What triggers it: agents, Silos, and the children and pods of agents."""
+        """Watches that trigger a reconcile, of agents, Silos, and the children and pods of agents."""
         children = (JOB, POD, CONFIG_MAP, NETWORK_POLICY, CLAIM)
         return (
             Watch(SILO_AGENT, "", self._keys_of_agent),

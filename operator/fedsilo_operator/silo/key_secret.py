@@ -40,7 +40,7 @@ def is_own(observed: Object) -> bool:
 
 
 def newest(observed: Object, name: Ref) -> SigningKey:
-    """The newest key.
+    """The newest signing key in a silo's Secret.
 
     :raises Problem: `malformed` when there is none.
     """

@@ -86,7 +86,7 @@ class ParsedAgent:
 
     @property
     def ref(self) -> Ref:
-        """The SiloAgent; its claim and its configuration have the same name."""
+        """Namespace and name of the SiloAgent; its claim and its configuration have the same name."""
         return Ref(self.agent.metadata.namespace, self.agent.metadata.name)
 
     def child(self, component: str) -> Ref:
@@ -164,7 +164,7 @@ def ledgers_claim(parsed: ParsedAgent) -> Object:
 
 
 def trainer_policy(parsed: ParsedAgent) -> Object:
-    """Nothing in, nothing out, not even DNS."""
+    """A trainer's NetworkPolicy, which lets nothing in and nothing out, not even DNS."""
     return _network_policy(parsed, TRAINER, [])
 
 

@@ -77,7 +77,7 @@ def server_names(job: FederatedJob, address: str | None) -> list[str]:
 
 
 def service(job: Object, address: str | None) -> Object:
-    """The Service.
+    """The Service at which guards reach the job's aggregator.
 
     :param address: the cluster IP that agents were given; None lets the API server choose.
     """
@@ -122,9 +122,9 @@ def role_binding(job: Object) -> Object:
 def network_policy(
     job: Object, settings: Settings, *, from_anywhere: bool, mlflow: MlflowSpec | None = None
 ) -> Object:
-    """In: guards of this job, the gateway, and who may scrape metrics.
+    """The aggregator's NetworkPolicy, which lets in guards of this job, the gateway, and who may scrape metrics.
 
-    Out: the API server, known by its ports only, and so the job's MLflow server.
+    What is let out may reach the API server, known by its ports only, and so the job's MLflow server.
 
     :param from_anywhere: guards of other clusters come through a gateway, which has no label of ours.
     """

@@ -1,1 +1,1 @@
-"""The guard: has the key and the network, never the data."""
+"""The guard has the silo's key and the network, never the data."""

@@ -1,4 +1,4 @@
-"""`fedsilo-guard`: answer one job's tasks for one silo, with its key, until the job ends.
+"""`fedsilo-guard` answers one job's tasks for one silo, with its key, until the job ends.
 
 It may start long before the aggregator and outlive it: it tries again until it gets an answer. It ends when the
 aggregator says that the job is over, with 0 whether there is a model or not: that is the job's success, not the
@@ -33,7 +33,7 @@ from fedsilo_agent.guard.task_source import decline
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Run one silo's guard for one job; returns the exit code."""
     start_logging()
     exit_on_sigterm()
     report = ReceiptsReport()

@@ -26,7 +26,7 @@ class Announcement:
 
     :param signature: of the model; None where the data are not named as in the job, and nothing will be trained.
     :param schema: of the data; None of a trainer that announces none.
-    :param findings: what a check of the data says; likewise.
+    :param findings: what a check of the data says; None of a trainer that announces none.
     """
 
     signature: Any

@@ -1,4 +1,4 @@
-"""The guard's work: fetch a task, let the trainer answer it, have the answer signed, send it until it is durable.
+"""The guard fetches a task, lets the trainer answer it, has the answer signed, and sends it until it is durable.
 
 What a task is answered with, and what goes on record with it, is the matter of `Answering`; what the trainer says and
 drops, of `Announced` and `Drops`.

@@ -72,7 +72,7 @@ class AuditTally:
 
 
 def exposition(agent: SiloAgent, volume: Volume, client: AggregatorClient) -> Exposition:
-    """The guard's metrics."""
+    """The metrics that a silo's guard serves to monitors."""
     job, tally = agent.spec.job, AuditTally(volume.audit / "log.jsonl")
     labels = (job.namespace, job.name, agent.spec.silo.name)
 

@@ -56,7 +56,7 @@ class PartFile:
         self._hash, self._size = hasher(self._algorithm), 0
 
     def digest(self) -> str:
-        """Of the bytes that are here, as a text."""
+        """Digest of the bytes that are here, as a text."""
         return digest_text(self._algorithm, self._hash.digest())
 
     def publish(self) -> None:

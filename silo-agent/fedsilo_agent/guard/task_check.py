@@ -155,7 +155,7 @@ class TaskCheck:
 
     @cached_property
     def method(self) -> Method:
-        """The job's method."""
+        """The job's federated method, with the settings of the job."""
         return registry.bind(self.agent.spec.job.spec)
 
     @cached_property

@@ -1,1 +1,1 @@
-"""The trainer: has the data and the GPU, no key and no network."""
+"""The trainer has the data and the GPU, no key and no network."""

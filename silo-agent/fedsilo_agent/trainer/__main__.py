@@ -1,4 +1,4 @@
-"""`fedsilo-trainer`: answer one job's tasks with one silo's data, until the job ends.
+"""`fedsilo-trainer` answers one job's tasks with one silo's data, until the job ends.
 
 It waits for tasks as long as there are none: the guard may start later, and its inbox be empty or read-only. It ends
 with 0 when the guard says that the job is over, whether there is a model or not.
@@ -44,7 +44,7 @@ log = logging.getLogger("fedsilo.trainer")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Run one silo's trainer for one job; returns the exit code."""
     start_logging()
     exit_on_sigterm()
     return run_until_done(lambda: _run(_arguments(argv)))

@@ -39,7 +39,7 @@ class TrainerInbox:
         self._repaired_until: float | None = None
 
     def task(self) -> dict[str, Any] | None:
-        """The guard's task; None while there is none, or a damaged one that the guard may replace.
+        """The task that the guard has put there; None while there is none, or a damaged one that the guard may replace.
 
         :raises FileDamaged: when it stays damaged.
         """

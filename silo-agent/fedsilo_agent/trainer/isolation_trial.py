@@ -1,4 +1,4 @@
-"""`python -m fedsilo_agent.trainer.isolation_trial`: isolate this process as a trainer is, and see what is left.
+"""`python -m fedsilo_agent.trainer.isolation_trial` isolates its process as a trainer is, and shows what is left.
 
 It prints one JSON object: what `isolate` says of itself, whether an address outside was reached, and which of the
 hidden directories still shows anything.
@@ -18,7 +18,7 @@ CONNECT_SECONDS = 3.0
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Entry point; returns 0 however it went."""
+    """Isolate this process and print what is left; returns 0 however it went."""
     parser = argparse.ArgumentParser(
         description="Isolate this process as a trainer is, and look what it can do."
     )

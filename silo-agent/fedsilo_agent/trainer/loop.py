@@ -1,4 +1,4 @@
-"""The trainer's work: receive a task, run the method's silo half on the silo's own examples, deliver the reply."""
+"""The trainer receives a task, runs the method's silo half on the silo's own examples, and delivers the reply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m fedsilo_agent.trainer.rank`: a further process of a silo's training, started by its trainer.
+"""`python -m fedsilo_agent.trainer.rank` is a further process of a silo's training, started by its trainer.
 
 Tasks come pickled on standard input, from the trainer alone; answers leave on standard output, one JSON object a line.
 What anything else prints there goes to the log.
@@ -36,7 +36,7 @@ log = logging.getLogger("fedsilo.trainer")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Train with the other processes of a silo; returns the exit code."""
     parent = os.getppid()
     end_with_parent(parent)
     answers = os.fdopen(os.dup(1), "w", buffering=1)

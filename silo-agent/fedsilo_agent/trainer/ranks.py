@@ -77,7 +77,7 @@ class RankProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Process id of this rank."""
         return self._process.pid
 
     @property
@@ -106,7 +106,7 @@ class RankProcess:
         return self._answers.get(timeout=max(seconds, 0.001))
 
     def end(self) -> None:
-        """Kill it."""
+        """Kill the process and wait for its end."""
         self._failed = lambda: None
         self._process.kill()
         self._process.wait()
@@ -159,7 +159,7 @@ class Ranks:
 
     @property
     def pids(self) -> list[int]:
-        """Their process ids."""
+        """Process ids of all ranks but the trainer itself."""
         return [other.pid for other in self._others]
 
     def start(self) -> None:
@@ -224,7 +224,7 @@ class Ranks:
                 raise _failure(other.rank, answer)
 
     def _cause(self, error: BaseException, at: float) -> BaseException:
-        """What failed first; lost connections follow of it, unless another rank does not answer at all."""
+        """The error that came first; lost connections follow of it, unless another rank does not answer at all."""
         if isinstance(error, RankFailed):
             return error
         until, found = at + REPORT_SECONDS, list[tuple[bool, float, BaseException]]()
