@@ -1,4 +1,4 @@
-"""The faults: one change of one file each, such as somebody makes who means well or is in a hurry."""
+"""Faults to plant: one change of one file each, such as somebody makes who means well or is in a hurry."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsilo.silo.audit_chain import AuditBroken
+from fedsilo.silo.audit_chain import AuditBroken, line_digest, text_of
 from fedsilo_agent.guard import audit
 from fedsilo_agent.guard.audit import DAY_SECONDS, AuditLog, verify
 from fedsilo_agent.guard.text import MAX_TEXT_BYTES, bounded
@@ -124,6 +124,18 @@ def test_zeros_in_a_line_before_the_last_are_no_power_cut(log: AuditLog) -> None
     with pytest.raises(AuditBroken, match="line 1 does not follow"):
         AuditLog(log.path.parent)
     assert log.path.read_bytes() == content
+
+
+def test_a_line_that_was_written_anew_is_found_at_the_next(log: AuditLog) -> None:
+    """Its own digest is right; that of the line before it, which the next one has, is not."""
+    for task in ("r1", "r2"):
+        log.write("departure", task=task, digest="1" * 64)
+    first, second = log.path.read_text().splitlines()
+    line = {**json.loads(first), "task": "r7"}
+    del line["hash"]
+    log.path.write_text(f"{text_of(line, line_digest(line))}\n{second}\n")
+    with pytest.raises(AuditBroken, match="line 2 does not follow"):
+        AuditLog(log.path.parent)
 
 
 def test_a_log_that_is_broken_keeps_its_torn_line(log: AuditLog) -> None:

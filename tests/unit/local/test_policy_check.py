@@ -31,7 +31,7 @@ def validated(capsys: pytest.CaptureFixture[str], *edits: Edit) -> tuple[int, li
 
 
 def policy(text: str) -> Edit:
-    """Of silo north."""
+    """Silo manifest of north with this policy."""
     return (NORTH, f"{NORTH}  policy: {text}\n")
 
 
