@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         SiloFailed,
         WorkdirConflict,
     )
-    from fedsilo.learning.evaluation import Evaluation
+    from fedsilo.learning.evaluation import Evaluation, features_of
     from fedsilo.learning.models import Model
     from fedsilo.learning.own_training import (
         ExampleSet,
@@ -138,6 +138,7 @@ __all__ = [
     "__version__",
     "evaluate",
     "export",
+    "features_of",
     "load_manifest",
     "load_model",
     "run",
@@ -163,7 +164,7 @@ _MODULES = {
         "SiloFailed",
         "WorkdirConflict",
     ),
-    "fedsilo.learning.evaluation": ("Evaluation",),
+    "fedsilo.learning.evaluation": ("Evaluation", "features_of"),
     "fedsilo.learning.models": ("Model",),
     "fedsilo.learning.own_training": (
         "ExampleSet",

@@ -1,4 +1,4 @@
-"""Faults to plant: one change of one file each, such as somebody makes who means well or is in a hurry."""
+"""Each planted fault is one change of one file, such as somebody makes who means well or is in a hurry."""
 
 from __future__ import annotations
 

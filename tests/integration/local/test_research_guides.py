@@ -47,13 +47,16 @@ def test_the_commands_of_clients_and_sweeps_run(terminal: Terminal) -> None:
 @runs("docs/guides/own-method.md")
 def test_a_method_of_ones_own_is_installed_and_compared(terminal: Terminal) -> None:
     page, example = "docs/guides/own-method.md", ROOT / "examples" / "own-method"
-    assert blocks(page, "python") == [(example / "clipped.py").read_text()]
+    assert blocks(page, "python") == [
+        (example / f"{name}.py").read_text() for name in ("clipped", "anchored")
+    ]
     assert blocks(page, "toml")[0] in (example / "pyproject.toml").read_text()
     _shorten(terminal.folder, fraction=0.5)
     shutil.copytree(example, terminal.folder / "examples" / "own-method")  # building leaves files there
-    install, describe, sweep = terminal.commands
+    install, describe, sweep, describe_other = terminal.commands
     terminal.type(install, {"pip install": UV})
     terminal.environment["PYTHONPATH"] = "own"
+    assert "class_means" in terminal.type(describe_other)
     assert terminal.type(describe).startswith("clipped: Averaging of clipped changes")
     said = terminal.type(sweep).splitlines()
     assert [line.split()[1:3] for line in said[-3:-1]] == [['"fedavg"}', "3"], ['"clipped"}', "3"]]
