@@ -13,7 +13,7 @@ PERSONAL_ACCURACY = "personal_accuracy"
 """Accuracy of the silo's own model on its validation examples, reported as mean and spread over the silos only."""
 
 NAMED_PERSONAL_ACCURACY = "named_personal_accuracy"
-"""The same where the silo's policy lets it be reported with the silo's name; only its guard may call it so."""
+"""Accuracy of the silo's own model, reported with the silo's name where its policy permits; only its guard says it."""
 
 RANGES = dict.fromkeys(("accuracy", PERSONAL_ACCURACY, NAMED_PERSONAL_ACCURACY), (0.0, 1.0))
 """Range of a metric of this name, unless its step declares another."""

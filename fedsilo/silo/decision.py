@@ -26,7 +26,7 @@ MAX_MESSAGE_CHARACTERS = 1024
 
 
 def sign_decision(ruling: Ruling, now: datetime, key: SigningKey) -> Object:
-    """The signed decision, as it stands in `SiloAgent.status.decision`."""
+    """Sign a decision and return it as it stands in `SiloAgent.status.decision`."""
     return sign_statement(DECISION, {**_content(ruling), "time": timestamp(now)}, key)
 
 

@@ -7,7 +7,10 @@ from fedsilo.wire import Contract
 
 
 def learned_names(contract: Contract) -> frozenset[str]:
-    """Tensors of the model that every update has; one of a class may be left out, and is held to its examples."""
+    """Names of a model's tensors that may lose precision on their way, without those of a class.
+
+    Every update has them; a tensor of a class may be left out.
+    """
     return frozenset(
         block.name
         for block in contract.tensors

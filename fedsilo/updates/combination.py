@@ -18,7 +18,7 @@ from fedsilo.wire.combine import Added, CountedMean, SquaredDeviations
 
 
 def combine_blocks(updates: AcceptedUpdates, payloads: Sequence[Payload], rule: str) -> Tree:
-    """The blocks of one payload kind over all silos that sent them.
+    """The blocks of one payload kind, combined over all silos that sent them.
 
     :param payloads: all of the step's that are of that kind.
     :param rule: of averaging, `samples` or `uniform`, for blocks that are averaged and are of no class.

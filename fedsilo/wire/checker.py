@@ -200,7 +200,7 @@ class _BlockCheck:
         self._content = BlockContent(name, entry.dtype, algorithm)
 
     def feed(self, view: memoryview) -> memoryview:
-        """Take what belongs to this block and return the rest."""
+        """Take the bytes that belong to this block and return those that come after it."""
         gap, view = view[: len(self._gap)], view[len(self._gap) :]
         if gap != self._gap[: len(gap)]:
             raise Problem(
