@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from attacks.programs import ATTACKED, README, all_programs, readme
+from attacks.programs import ATTACK_TARGETS, README, all_programs, readme
 from attacks.run import SECONDS, Row, by_documents, on_aggregator, on_gateway, on_guard
 from attacks.table import TABLE, line, page
 
@@ -27,7 +27,7 @@ def main(argv: list[str] | None = None) -> int:
         if name not in known:
             parser.error(f"there is no program {name}; these exist: {', '.join(known)}")
     chosen = [known[name] for name in args.names or known]
-    rows: dict[str, list[Row]] = {attacked: [] for attacked in ATTACKED}
+    rows: dict[str, list[Row]] = {attacked: [] for attacked in ATTACK_TARGETS}
     with tempfile.TemporaryDirectory() as folder:
         for attacked, run in (
             ("aggregator", on_aggregator),

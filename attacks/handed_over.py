@@ -27,7 +27,7 @@ import numpy as np
 import yaml
 
 from attacks.cost import Cost
-from attacks.programs import NotRefused
+from attacks.programs import NotRefusedError
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.errors import FedsiloError
 from tests.federate import federate, job_spec, runners, silo_holding
@@ -41,13 +41,13 @@ STARTING = ("os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "o
 LOAD_MODEL = "load_model"
 """In place of a command: `fedsilo.load_model`, which has none."""
 
-KEPT = {"keepUpdates": True}
-SPEC = job_spec("fedavg", 2, aggregator=KEPT)
+KEEP_UPDATES = {"keepUpdates": True}
+SPEC = job_spec("fedavg", 2, aggregator=KEEP_UPDATES)
 """Specification of the job that hands over honest documents."""
 
 
 @dataclass(frozen=True)
-class Opened:
+class CommandOutcome:
     """What a command made of a document.
 
     :param code: its exit code; None where it did not end in time.
@@ -71,7 +71,7 @@ class Opened:
 class Commands:
     """What the commands of a list cost that are appended to it from now on."""
 
-    def __init__(self, opened: list[Opened]) -> None:
+    def __init__(self, opened: list[CommandOutcome]) -> None:
         self._opened, self._first = opened, len(opened)
 
     def read(self) -> Cost:
@@ -102,7 +102,7 @@ class HandedOver:
         _write(self._honest, SPEC)
         self._processes = multiprocessing.get_context("forkserver")
         self._processes.set_forkserver_preload(["attacks.handed_over", "fedsilo.local.evaluation"])
-        self._opened: list[Opened] = []
+        self._opened: list[CommandOutcome] = []
         self.open(
             "validate", "-f", "job.yaml", at=self._honest
         )  # starts the process that all are forked from
@@ -125,7 +125,7 @@ class HandedOver:
         return directory
 
     @property
-    def planted(self) -> str:
+    def planted_code(self) -> str:
         """Python code that leaves a trace when it runs."""
         return f"open({str(self.canary)!r}, 'w').close()\n"
 
@@ -141,7 +141,7 @@ class HandedOver:
         change(documents[-1]["spec"])
         path.write_text(yaml.safe_dump_all(documents))
 
-    def open(self, *command: str | Path, at: Path) -> Opened:
+    def open(self, *command: str | Path, at: Path) -> CommandOutcome:
         """What a command makes of a document, called in this directory.
 
         :param command: words of `fedsilo`, or `LOAD_MODEL` and the path of a model.
@@ -155,8 +155,8 @@ class HandedOver:
             process.kill()
             process.join()
         seconds = time.monotonic() - began
-        found: dict[str, Any] = json.loads(answer.read_bytes()) if answer.exists() else _unanswered()
-        opened = Opened(
+        found: dict[str, Any] = json.loads(answer.read_bytes()) if answer.exists() else _empty_answer()
+        opened = CommandOutcome(
             **{name: found[name] for name in ("code", "said", "processor", "peak")},
             read=frozenset(found["read"]),
             did=tuple(found["did"]),
@@ -169,42 +169,44 @@ class HandedOver:
 
     # --- What must happen.
 
-    def expect_opened(self, *command: str | Path, at: Path) -> Opened:
+    def expect_opened(self, *command: str | Path, at: Path) -> CommandOutcome:
         """The document is honest: it is opened, without any code of the stranger's.
 
         :raises NotRefused: when it is not.
         """
-        opened = self._harmless(command, at)
+        opened = self._require_harmless(command, at)
         if opened.code != 0:
-            raise NotRefused(f"{command[0]} ended with {opened.code}: {opened.said}")
+            raise NotRefusedError(f"{command[0]} ended with {opened.code}: {opened.said}")
         return opened
 
     def expect_refused(
         self, words: str, *command: str | Path, at: Path, codes: tuple[int, ...] = (2,)
-    ) -> Opened:
+    ) -> CommandOutcome:
         """The command ends with one of these codes and one line that has these words, and did nothing else.
 
         :raises NotRefused: when it does anything else.
         """
-        opened = self._harmless(command, at)
+        opened = self._require_harmless(command, at)
         lines = opened.said.splitlines()
         if opened.code not in codes or words not in opened.said or len(lines) != 1:
-            raise NotRefused(f"{command[0]} ended with {opened.code} and {len(lines)} lines: {opened.said}")
+            raise NotRefusedError(
+                f"{command[0]} ended with {opened.code} and {len(lines)} lines: {opened.said}"
+            )
         return opened
 
-    def _harmless(self, command: tuple[str | Path, ...], at: Path) -> Opened:
+    def _require_harmless(self, command: tuple[str | Path, ...], at: Path) -> CommandOutcome:
         opened = self.open(*command, at=at)
         what = f"{command[0]} of {at.name}"
         if self.canary.exists():
-            raise NotRefused(f"{what} ran the stranger's code")
+            raise NotRefusedError(f"{what} ran the stranger's code")
         if opened.code is None:
-            raise NotRefused(f"{what} did not end within {SECONDS:g} s")
+            raise NotRefusedError(f"{what} did not end within {SECONDS:g} s")
         if "Traceback" in opened.said or opened.code == 1:
-            raise NotRefused(f"{what} is taken for a defect: {opened.said[-150:]}")
+            raise NotRefusedError(f"{what} is taken for a defect: {opened.said[-150:]}")
         if opened.foreign or opened.did:
-            raise NotRefused(f"{what} did {', '.join((*opened.foreign, *opened.did))}")
+            raise NotRefusedError(f"{what} did {', '.join((*opened.foreign, *opened.did))}")
         if str(self.secret) in opened.read:
-            raise NotRefused(f"{what} read a file that is not the stranger's")
+            raise NotRefusedError(f"{what} read a file that is not the stranger's")
         return opened
 
     # --- What it cost.
@@ -227,12 +229,12 @@ class HandedOver:
         :raises NotRefused: when one of them fails.
         """
         at = self.copy()
-        for command in HONEST:
+        for command in OPENING_COMMANDS:
             self.expect_opened(*command, at=at)
 
 
 MODEL = "model.safetensors"
-HONEST: tuple[tuple[str, ...], ...] = (
+OPENING_COMMANDS: tuple[tuple[str, ...], ...] = (
     (LOAD_MODEL, MODEL),
     ("evaluate", "--model", MODEL, "-f", "job.yaml"),
     ("export", "--model", MODEL, "-f", "job.yaml", "--torchscript", "model.pt"),
@@ -245,7 +247,7 @@ HONEST: tuple[tuple[str, ...], ...] = (
 """Commands that open documents."""
 
 
-def _unanswered() -> dict[str, Any]:
+def _empty_answer() -> dict[str, Any]:
     return {"code": None, "said": "", "read": [], "did": [], "foreign": [], "processor": 0.0, "peak": 0}
 
 
@@ -282,13 +284,13 @@ def _open(command: list[str], at: str, answer: str) -> None:
     read: set[str] = set()
     did: list[str] = []
 
-    def heard(event: str, arguments: tuple[Any, ...]) -> None:
+    def record_event(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open" and isinstance(arguments[0], str | bytes):
             read.add(os.path.realpath(os.fsdecode(arguments[0])))
         elif event in STARTING or event == "socket.connect":
             did.append(f"{event}: {arguments!r:.80}")
 
-    sys.addaudithook(heard)
+    sys.addaudithook(record_event)
     said = io.StringIO()
     with redirect_stdout(said), redirect_stderr(said):
         try:

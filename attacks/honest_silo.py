@@ -18,7 +18,7 @@ from pathlib import Path
 
 from fedsilo.process import exit_with_parent
 from fedsilo.wire import SigningKey, sign_request
-from tests.integration.service.site import until
+from tests.integration.service.site import wait_until
 
 PAUSE_SECONDS = 0.01
 """Time between an answer and the next poll."""
@@ -36,7 +36,7 @@ class Poll:
 
 
 @dataclass(frozen=True)
-class Asked:
+class PollTarget:
     """Whom the silo asks, for what, and by which key.
 
     :param job: as in its proofs.
@@ -55,7 +55,7 @@ class Asked:
 class HonestSilo:
     """The process, seen from the one that attacks."""
 
-    def __init__(self, asked: Asked, folder: Path) -> None:
+    def __init__(self, asked: PollTarget, folder: Path) -> None:
         self._output = folder / "polls"
         self._output.touch()
         ca, key = folder / "ca.pem", folder / "honest-key.pem"
@@ -75,14 +75,14 @@ class HonestSilo:
     def polls(self, began: float) -> list[Poll]:
         """Every poll that was under way between this time and now; returns when the last of them was answered."""
         end = time.monotonic()
-        until(lambda: self._last() > end, "the honest silo's polls to be answered")
+        wait_until(lambda: self._last_poll_time() > end, "the honest silo's polls to be answered")
         return [poll for poll in self._read() if poll.began + poll.seconds >= began and poll.began < end]
 
     def _read(self) -> list[Poll]:
         lines = self._output.read_text().splitlines(keepends=True)
         return [Poll(*map(float, line.split())) for line in lines if line.endswith("\n")]
 
-    def _last(self) -> float:
+    def _last_poll_time(self) -> float:
         polls = self._read()
         return polls[-1].began if polls else 0.0
 
@@ -90,7 +90,7 @@ class HonestSilo:
 class _Poller:
     """Keeps one connection, which opens again when it was closed."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: PollTarget) -> None:
         self._asked_for = asked
         tls = ssl.create_default_context(cadata=asked.ca)
         self._connection = http.client.HTTPSConnection("127.0.0.1", asked.port, context=tls, timeout=30)
@@ -122,7 +122,9 @@ def main(arguments: list[str]) -> None:
     """Poll until the parent ends."""
     exit_with_parent()
     port, job, silo, key, ca, path, pause, output = arguments
-    asked = Asked(int(port), Path(ca).read_text(), job, silo, SigningKey.load(Path(key)), path, float(pause))
+    asked = PollTarget(
+        int(port), Path(ca).read_text(), job, silo, SigningKey.load(Path(key)), path, float(pause)
+    )
     poller = _Poller(asked)
     with Path(output).open("a", buffering=1) as file:
         while True:

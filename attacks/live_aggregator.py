@@ -7,13 +7,13 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from attacks.honest_silo import Asked
+from attacks.honest_silo import PollTarget
 from attacks.live_service import LiveService
-from attacks.programs import NotRefused
+from attacks.programs import NotRefusedError
 from tests.integration.service.client import FetchedTask, SiloClient
 from tests.integration.service.site import Process, Site, federation
 
-HIDDEN = (512, 1024)
+HIDDEN_SIZES = (512, 1024)
 """A model of 2 MB: an update has more than one of the pieces in which it is written."""
 
 ROUNDS = 2000
@@ -34,14 +34,14 @@ class LiveAggregator(LiveService):
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.site = Site(folder / "job", federation(rounds=ROUNDS, hidden=HIDDEN))
+        self.site = Site(folder / "job", federation(rounds=ROUNDS, hidden=HIDDEN_SIZES))
         self.process: Process = self.site.aggregator()
         self.silo, self.other = (SiloClient(self.site, silo) for silo in self.site.silos)
         self.health: list[float] = []
         self._given: FetchedTask | None = None
         ca = self.site.agent("south")["spec"]["trust"]["caCertificate"]
         path, key = f"{self.other.base}/task?after=&wait=0", self.other.key
-        asked = Asked(self.site.port, ca, self.site.uid, self.other.silo, key, path)
+        asked = PollTarget(self.site.port, ca, self.site.uid, self.other.silo, key, path)
         super().__init__(asked, folder)
 
     @override
@@ -64,30 +64,30 @@ class LiveAggregator(LiveService):
     @property
     def task(self) -> str:
         """The attacker's open task."""
-        return self.given.task.task
+        return self.fetched_task.task.task
 
     @property
-    def given(self) -> FetchedTask:
+    def fetched_task(self) -> FetchedTask:
         """The attacker's open task with its model, as the aggregator gave it."""
-        if self._given is None or self.silo.sealed() != self._given.sealed:
-            self._given = self.silo.given()
+        if self._given is None or self.silo.sealed_task() != self._given.sealed:
+            self._given = self.silo.fetch_task()
         return self._given
 
     def update(self) -> bytes:
         """An honest update for the attacker's task, of which the aggregator has nothing."""
         self.forget_upload()
-        return self.silo.update(self.given)
+        return self.silo.update(self.fetched_task)
 
     def forget_upload(self) -> None:
         """Make the aggregator drop what it has of an upload: nothing that follows depends on what was before."""
         # An upload closes the connections of those before, and has its turn when these are over.
         self.silo.patch(self.task, b"", Upload_Offset=str(10**17))
-        if kept := self.kept():
+        if kept := self.stored_bytes():
             self.silo.patch(self.task, bytes(kept + 9), kept, Upload_Length=str(kept))
-        if self.kept():
-            raise NotRefused(f"{self.kept()} bytes of an upload stayed that was refused")
+        if self.stored_bytes():
+            raise NotRefusedError(f"{self.stored_bytes()} bytes of an upload stayed that was refused")
 
-    def kept(self) -> int:
+    def stored_bytes(self) -> int:
         """Bytes that the aggregator has of the attacker's upload."""
         return int(self.silo.head(self.task).headers["Upload-Offset"])
 
@@ -96,15 +96,15 @@ class LiveAggregator(LiveService):
 
         :raises NotRefused: when something did.
         """
-        if kept := self.kept():
-            raise NotRefused(f"{kept} bytes of an upload stayed that was refused")
+        if kept := self.stored_bytes():
+            raise NotRefusedError(f"{kept} bytes of an upload stayed that was refused")
 
     def play_round(self) -> None:
         """Both silos answer, so that the next round opens."""
         self.forget_upload()
         before = self.task
-        self.silo.answer(self.given)
-        self.other.answer(self.other.given())
+        self.silo.answer(self.fetched_task)
+        self.other.answer(self.other.fetch_task())
         self.silo.task(before)
 
     # --- What a service has of its own.

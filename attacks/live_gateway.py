@@ -14,9 +14,9 @@ from typing import Any
 
 from typing_extensions import override
 
-from attacks.honest_silo import Asked
+from attacks.honest_silo import PollTarget
 from attacks.live_service import LiveService
-from attacks.programs import NotRefused
+from attacks.programs import NotRefusedError
 from fedsilo.wire import SigningKey, issue_server, make_authority, sign_request
 from tests.integration.gateway.process import GatewayProcess, accepted_silo, silo_agent
 from tests.integration.service.client import Answer
@@ -86,8 +86,8 @@ class LiveGateway(LiveService):
             objects.append(silo_agent(silo, key, JOB, self.aggregator.url, self.aggregator.ca))
         self.process = GatewayProcess(folder / "gateway", objects, {})
         self._tls = ssl.create_default_context(cadata=self.process.ca)
-        path = f"{self.own(HONEST)}/agents?after=&wait=0"
-        asked = Asked(
+        path = f"{self.silo_path(HONEST)}/agents?after=&wait=0"
+        asked = PollTarget(
             self.process.port,
             self.process.ca,
             self.process.hub,
@@ -106,7 +106,7 @@ class LiveGateway(LiveService):
 
     # --- What the attacker knows.
 
-    def own(self, silo: str = ATTACKER) -> str:
+    def silo_path(self, silo: str = ATTACKER) -> str:
         """Path of what a silo asks the hub."""
         return f"/v1/silos/{silo}"
 
@@ -160,10 +160,12 @@ class LiveGateway(LiveService):
         """A download and an upload of the attacker while it is honest."""
         download = self.ask("GET", self.blob)
         if len(download.body) != BODY_BYTES:
-            raise NotRefused(f"an honest download is answered {download.status}: {download.body[:200]!r}")
+            raise NotRefusedError(
+                f"an honest download is answered {download.status}: {download.body[:200]!r}"
+            )
         headers = {"Content-Length": str(BODY_BYTES)}
         if self.exchange(self.head("PATCH", self.update, headers) + bytes(BODY_BYTES)).status != 204:
-            raise NotRefused("an honest upload is refused")
+            raise NotRefusedError("an honest upload is refused")
         time.sleep(PAUSE_SECONDS)
 
     @override

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from attacks.cost import Meter
-from attacks.programs import NotRefused
+from attacks.programs import NotRefusedError
 from fedsilo.wire import SigningKey, Task, seal_task
 from tests.integration.service.scripted import ScriptedAggregator
-from tests.integration.service.site import until
+from tests.integration.service.site import wait_until
 
 Instead = Callable[[BaseHTTPRequestHandler], bool]
 
@@ -83,7 +83,7 @@ class LiveGuard:
         task, began = self.name(), time.monotonic()
         self.aggregator.drop(task)
         self.aggregator.offer(self.aggregator.task(task))
-        self.aggregator.acknowledged(task)
+        self.aggregator.wait_acknowledged(task)
         return time.monotonic() - began
 
     @contextmanager
@@ -101,7 +101,7 @@ class LiveGuard:
 
     def wait_for_requests(self, number: int) -> None:
         """Return when the guard has made so many requests."""
-        until(lambda: self.requests >= number, f"request {number} of the guard")
+        wait_until(lambda: self.requests >= number, f"request {number} of the guard")
 
     # --- What must happen.
 
@@ -114,9 +114,9 @@ class LiveGuard:
         before = len(self.aggregator.audit())
         sealed = task if isinstance(task, bytes) else seal_task(task, key or self.aggregator.key)
         self.aggregator.offer_bytes(self.name(), sealed)
-        line = until(lambda: self.aggregator.audit()[before:], f"the refusal {code} in the audit log")[0]
+        line = wait_until(lambda: self.aggregator.audit()[before:], f"the refusal {code} in the audit log")[0]
         if (line["event"], line.get("code")) != ("task-refused", code):
-            raise NotRefused(f"the audit log has {json.dumps(line)} instead of {code}")
+            raise NotRefusedError(f"the audit log has {json.dumps(line)} instead of {code}")
         self.note(f"task refused: {code}")
 
     def expect_reported(self, task: Task, words: str, reason: str = "PolicyRefused") -> None:
@@ -126,14 +126,14 @@ class LiveGuard:
         """
         name = task.task
         self.aggregator.offer(task)
-        until(
+        wait_until(
             lambda: name in self.aggregator.failures or self.aggregator.uploads[name], f"an answer to {name}"
         )
         report = self.aggregator.failures.get(name, {})
         # Where the job protects single values, the text is in the audit log alone.
         texts = [report.get("message", ""), *(line.get("detail", "") for line in self.aggregator.audit())]
         if report.get("reason") != reason or not any(words in text for text in texts):
-            raise NotRefused(f"the guard reported {report} instead of {reason}: {words}")
+            raise NotRefusedError(f"the guard reported {report} instead of {reason}: {words}")
         self.expect_nothing_left(name)
         self.note(f"{reason}: {words}")
 
@@ -147,11 +147,11 @@ class LiveGuard:
         :raises NotRefused: when one was.
         """
         if self.aggregator.uploads[task] or "departure" in self.aggregator.events(task):
-            raise NotRefused(f"an update of {task} has left the silo")
+            raise NotRefusedError(f"an update of {task} has left the silo")
 
     def expect_logged(self, words: str) -> None:
         """The guard's own log says so."""
-        until(lambda: words in self.log, f"{words!r} in the guard's log")
+        wait_until(lambda: words in self.log, f"{words!r} in the guard's log")
         self.note(words)
 
     def note(self, what: str, times: int = 1) -> None:

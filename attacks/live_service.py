@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from attacks.cost import Meter
-from attacks.honest_silo import Asked, HonestSilo
-from attacks.programs import NotRefused
+from attacks.honest_silo import HonestSilo, PollTarget
+from attacks.programs import NotRefusedError
 from tests.integration.service.client import Answer, answer_on
 
 OPENERS = 4
@@ -35,7 +35,7 @@ class LiveService(ABC):
 
     name: str
 
-    def __init__(self, honest: Asked, folder: Path) -> None:
+    def __init__(self, honest: PollTarget, folder: Path) -> None:
         self.answers: Counter[str] = Counter()
         self._honest = HonestSilo(honest, folder)
         self.honest_polls(time.monotonic())
@@ -83,7 +83,7 @@ class LiveService(ABC):
     def connections(self, number: int, begin: bytes | None = None) -> Iterator[list[ssl.SSLSocket]]:
         """So many connections at once, over each of which these bytes were sent. Some may be closed already."""
 
-        def opened(_: int) -> ssl.SSLSocket | None:
+        def open_connection(_: int) -> ssl.SSLSocket | None:
             with contextlib.suppress(OSError):
                 connection = self.connect()
                 if begin is not None:
@@ -92,7 +92,11 @@ class LiveService(ABC):
             return None
 
         with ThreadPoolExecutor(OPENERS) as pool:
-            found = [connection for connection in pool.map(opened, range(number)) if connection is not None]
+            found = [
+                connection
+                for connection in pool.map(open_connection, range(number))
+                if connection is not None
+            ]
         self.note("closed", number - len(found))
         try:
             yield found
@@ -108,7 +112,7 @@ class LiveService(ABC):
         :raises NotRefused: when it does not.
         """
         if answer.code != code:
-            raise NotRefused(
+            raise NotRefusedError(
                 f"answered {answer.status} {answer.code} {answer.body[:200]!r} instead of {code}"
             )
         self.note(f"{answer.status} {code}")
@@ -137,7 +141,7 @@ class LiveService(ABC):
                 break
             self.note("closed", is_closed(one, end))
         if self.answers["closed"] < at_least:
-            raise NotRefused(f"{self.answers['closed']} connections were closed, not {at_least}")
+            raise NotRefusedError(f"{self.answers['closed']} connections were closed, not {at_least}")
 
     def note(self, what: str, times: int = 1) -> None:
         """Count an answer of the service by its kind."""

@@ -17,7 +17,7 @@ from typing import Any
 
 FOLDER = Path(__file__).parent
 README = FOLDER / "README.md"
-ATTACKED: Mapping[str, str] = {
+ATTACK_TARGETS: Mapping[str, str] = {
     "aggregator": "On a live aggregator",
     "gateway": "On a live gateway",
     "guard": "On a live guard",
@@ -26,7 +26,7 @@ ATTACKED: Mapping[str, str] = {
 """What is attacked, or by what -> the title of its programs."""
 
 
-class NotRefused(AssertionError):
+class NotRefusedError(AssertionError):
     """An attack was not answered as it must be."""
 
 
@@ -34,7 +34,7 @@ class NotRefused(AssertionError):
 class Program:
     """One attack on a service, and what must happen.
 
-    :param attacked: one of `ATTACKED`.
+    :param attacked: one of `ATTACK_TARGETS`.
     :param by: who attacks, and what they know.
     :param must: what must happen.
     :param once: whether it is done once only.
@@ -50,7 +50,7 @@ class Program:
 
 
 def programs(attacked: str) -> list[Program]:
-    """All programs against one of `ATTACKED`, by name."""
+    """All programs against one of `ATTACK_TARGETS`, by name."""
     package = importlib.import_module(f"attacks.{attacked}")
     modules = sorted(found.name for found in pkgutil.iter_modules(package.__path__))
     return [_program(attacked, name) for name in modules]
@@ -58,13 +58,13 @@ def programs(attacked: str) -> list[Program]:
 
 def all_programs() -> list[Program]:
     """Every program, those against the aggregator first."""
-    return [program for attacked in ATTACKED for program in programs(attacked)]
+    return [program for attacked in ATTACK_TARGETS for program in programs(attacked)]
 
 
 def readme() -> str:
     """Tables of all attacks in Markdown, for the README."""
     lines = []
-    for attacked, title in ATTACKED.items():
+    for attacked, title in ATTACK_TARGETS.items():
         lines += [f"## {title}", "", "| program | by | what it does | what must happen |"]
         lines += ["|---|---|---|---|"]
         for program in programs(attacked):

@@ -33,7 +33,7 @@ MOST_MEMORY = 100 * MB
 MOST_MEMORY_OF_A_DOCUMENT = 64 * MB
 """Memory of a command above its peak with honest documents."""
 
-POLLED = ("aggregator", "gateway")
+POLLED_SERVICES = ("aggregator", "gateway")
 """What an honest silo polls while it is attacked."""
 
 SLOWEST_POLL = 0.25
@@ -75,7 +75,7 @@ class Row:
         most = MOST_MEMORY_OF_A_DOCUMENT if self.program.attacked == "documents" else MOST_MEMORY
         if self.memory > most:
             return f"{self.memory / MB:.0f} MB above the honest case"
-        if self.program.attacked in POLLED and p99(self.waits) > SLOWEST_POLL:
+        if self.program.attacked in POLLED_SERVICES and p99(self.waits) > SLOWEST_POLL:
             return f"p99 of an honest poll {1000 * p99(self.waits):.0f} ms"
         if self.health and p99(self.health) > SLOWEST_POLL:
             return f"p99 of /healthz {1000 * p99(self.health):.0f} ms"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from attacks.cost import MB
 from attacks.programs import FOLDER
-from attacks.run import MOST_MEMORY, MOST_MEMORY_OF_A_DOCUMENT, POLLED, SLOWEST_POLL, Row, p99
+from attacks.run import MOST_MEMORY, MOST_MEMORY_OF_A_DOCUMENT, POLLED_SERVICES, SLOWEST_POLL, Row, p99
 
 TABLE = FOLDER.parent / "docs" / "results" / "attacks.md"
 MOST_ANSWERS = 4
@@ -99,7 +99,7 @@ def line(row: Row) -> str:
     return f"{name:28} {'  '.join(f'{cell:>8}' for cell in figures)}  {answers}"
 
 
-def named(path: Path = TABLE) -> list[str]:
+def listed_programs(path: Path = TABLE) -> list[str]:
     """The programs that the page lists."""
     cells = [line.split(" | ")[0] for line in path.read_text().splitlines() if line.startswith("| `")]
     return [cell.strip("| `") for cell in cells]
@@ -121,7 +121,7 @@ def _cells(row: Row, attacked: str) -> list[str]:
         f"{100 * row.processor / row.seconds:.0f} %",
         "" if honest else f"{row.memory / MB:.0f} MB",
     ]
-    if attacked in POLLED:
+    if attacked in POLLED_SERVICES:
         cells.append(f"{1000 * p99(row.waits):.0f} ms")
     cells.append(f"{1000 * max(row.waits, default=0):.0f} ms")
     return [*cells, row.verdict or ("" if honest else "yes")]

@@ -34,7 +34,7 @@ from fedsilo.api.job import FederatedJob
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.silo import Silo
 from fedsilo.encodings import encoding_of
-from fedsilo.encodings.encoding import held
+from fedsilo.encodings.encoding import in_memory_parts
 from fedsilo.errors import SiloFailed
 from fedsilo.simulation.simulate import open_simulation
 from fedsilo.wire import TensorSpec
@@ -236,7 +236,7 @@ def rates(numbers: int = 1 << 22, repeats: int = 5) -> dict[str, Mapping[str, fl
             parts = encoding.encode(values)
             seconds["encode"].append(time.process_time() - began)
             began = time.process_time()
-            encoding.check(tensor, held(parts))
+            encoding.check(tensor, in_memory_parts(parts))
             seconds["check"].append(time.process_time() - began)
             began = time.process_time()
             encoding.decode(parts, values.shape)

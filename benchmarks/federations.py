@@ -167,9 +167,9 @@ class Aggregators:
 
     def watches(self) -> Sequence[Watch]:
         """Watches of the federated jobs."""
-        return (Watch(FEDERATED_JOB, "", self._started),)
+        return (Watch(FEDERATED_JOB, "", self._started_job_key),)
 
-    def _started(self, job: Object) -> Iterable[Key]:
+    def _started_job_key(self, job: Object) -> Iterable[Key]:
         """The job's key when the job begins to run, once: the aggregator's own reports change the job, too."""
         if status_of(job).get("phase") == "Running" and ref_of(job) not in self._answers:
             self._answers[ref_of(job)] = 0

@@ -89,7 +89,7 @@ def write_images(folder: Path, count: int) -> None:
         coarse.resize((SIDE, SIDE), Image.Resampling.BICUBIC).save(place / f"{number}.jpg", quality=90)
 
 
-def plain(folder: Path, workers: int) -> Callable[[], None]:
+def plain_loader_pass(folder: Path, workers: int) -> Callable[[], None]:
     """A pass of the loop that everybody writes."""
     dataset = torchvision.datasets.ImageFolder(str(folder), torchvision.transforms.ToTensor())
     loader = torch.utils.data.DataLoader(dataset, batch_size=BATCH, shuffle=True, num_workers=workers)
@@ -106,7 +106,7 @@ def plain(folder: Path, workers: int) -> Callable[[], None]:
     return run
 
 
-def ours(folder: Path) -> Callable[[], None]:
+def training_pass(folder: Path) -> Callable[[], None]:
     """A pass of local training."""
     job, silo = documents("imagefolder", {"path": str(folder), "inMemory": False})
     train, _ = load_examples(job, silo, folder)
@@ -123,9 +123,9 @@ def speed(count: int) -> None:
         folder = Path(name)
         write_images(folder, count)
         kinds = {
-            "plain, in the training process (`num_workers=0`)": plain(folder, 0),
-            f"plain, {THREADS} processes (`num_workers={THREADS}`)": plain(folder, THREADS),
-            "fedsilo": ours(folder),
+            "plain, in the training process (`num_workers=0`)": plain_loader_pass(folder, 0),
+            f"plain, {THREADS} processes (`num_workers={THREADS}`)": plain_loader_pass(folder, THREADS),
+            "fedsilo": training_pass(folder),
         }
         seconds: dict[str, list[float]] = {kind: [] for kind in kinds}
         for _ in range(PASSES):

@@ -51,7 +51,7 @@ from fedsilo.wire import (
     task_digest,
     update_digest,
 )
-from fedsilo_agent.guard.client import AggregatorClient, Peer
+from fedsilo_agent.guard.client import AggregatorAddress, AggregatorClient
 
 ROOT = Path(__file__).resolve().parents[1]
 MODULE = "benchmarks.memory"
@@ -188,7 +188,7 @@ def wait_until_serving(process: subprocess.Popen[bytes], port: int, log: Path) -
 
 async def take_part(silo: Silo, served: Aggregator, turn: asyncio.Semaphore) -> None:
     """Answer tasks to the last."""
-    peer = Peer(served.url, served.ca, JOB, silo.reference, silo.key)
+    peer = AggregatorAddress(served.url, served.ca, JOB, silo.reference, silo.key)
     async with AggregatorClient(peer) as client:
         after = ""
         while True:

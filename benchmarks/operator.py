@@ -55,7 +55,7 @@ MAX_PHASE_SECONDS = 3600.0
 
 MB = 1e6
 
-_SERVED = re.compile(r"apiserver_request_total\{(.*)\} (\S+)")
+_SERVED_METRIC = re.compile(r"apiserver_request_total\{(.*)\} (\S+)")
 
 
 @dataclass
@@ -79,16 +79,16 @@ class LoadTest:
         account = self._account()
         async with self._surroundings() as (cluster, store, aggregators):
             with operator(account, self.folder / "first.log", self.surroundings) as process:
-                await until(process.ready, "the operator")
+                await wait_until(process.ready, "the operator")
                 self._record("RSS idle, MB", _megabytes(process.memory("VmRSS")))
                 async with watching(process.port, process.dashboard):
                     await self._silos(cluster, store, process)
                     await self._creation(cluster, store, process)
-                    await self._steady(process, aggregators)
+                    await self._measure_steady_state(process, aggregators)
             aggregators.silent = True
             with operator(account, self.folder / "second.log", self.surroundings) as process:
                 async with watching(process.port, process.dashboard):
-                    await self._restarted(process)
+                    await self._measure_restart(process)
                     await self._completion(process, store, aggregators)
 
     def _account(self) -> Path:
@@ -126,7 +126,7 @@ class LoadTest:
             self.kubectl.run("create", "namespace", name)
         for silo in made:
             await cluster.apply(silo, manager="kubectl")
-        await until(
+        await wait_until(
             lambda: _count(store, SILO_KIND, _holds("Ready")) == self.silos, "the silos' keys", process
         )
 
@@ -142,40 +142,42 @@ class LoadTest:
         await asyncio.gather(*map(apply, jobs(self.jobs, silos(self.silos))))
         applied = time.monotonic() - began
         agents = self.jobs * self.silos
-        await until(lambda: _count(store, SILO_AGENT, _holds("Admitted")) == agents, "all admitted", process)
+        await wait_until(
+            lambda: _count(store, SILO_AGENT, _holds("Admitted")) == agents, "all admitted", process
+        )
         admitted = time.monotonic() - began
-        await until(
+        await wait_until(
             lambda: _count(store, FEDERATED_JOB, _holds("Running")) == self.jobs, "all running", process
         )
         self._record("all applied after, s", f"{applied:.0f}")
         self._record("all agents created and admitted after, s", f"{admitted:.0f}")
         self._record("all jobs running after, s", f"{time.monotonic() - began:.0f}")
-        self._say("creation", process.since(mark))
+        self._say("creation", process.span_since(mark))
 
-    async def _steady(self, process: Process, aggregators: Aggregators) -> None:
+    async def _measure_steady_state(self, process: Process, aggregators: Aggregators) -> None:
         await asyncio.sleep(REPORT_SECONDS)
         mark, reports = process.mark(), aggregators.reports
         await asyncio.sleep(self.seconds)
-        span = process.since(mark)
+        span = process.span_since(mark)
         self._record("steady state: reports per s", f"{(aggregators.reports - reports) / span.seconds:.0f}")
         self._say("steady state", span)
         self._record("steady state: writes besides the lease", str(len(span.writes)))
         self._record("RSS in steady state, MB", _megabytes(process.memory("VmRSS")))
         self._record("RSS at its peak (VmHWM), MB", _megabytes(process.memory("VmHWM")))
 
-    async def _restarted(self, process: Process) -> None:
+    async def _measure_restart(self, process: Process) -> None:
         """The operator starts again where everything is as it should be."""
-        mark, began, served = process.mark(), time.monotonic(), self._served()
+        mark, began, served = process.mark(), time.monotonic(), self._served_writes()
         objects = self.jobs + self.jobs * self.silos + self.silos
-        await until(
-            lambda: len(process.since(mark).reconciles) >= objects, "a reconcile of everything", process
+        await wait_until(
+            lambda: len(process.span_since(mark).reconciles) >= objects, "a reconcile of everything", process
         )
         self._record("started again: all looked at after, s", f"{time.monotonic() - began:.0f}")
         await asyncio.sleep(max(0.0, self.seconds - (time.monotonic() - began)))
-        span = process.since(mark)
+        span = process.span_since(mark)
         self._say("started again", span)
         self._record("started again: writes besides the lease", str(len(span.writes)))
-        others = self._served() - served
+        others = self._served_writes() - served
         self._record(
             "started again: writes that the API server counted",
             (", ".join(f"{name} {count}" for name, count in sorted(others.items())) or "0"),
@@ -184,17 +186,17 @@ class LoadTest:
     async def _completion(self, process: Process, store: Store, aggregators: Aggregators) -> None:
         mark, began = process.mark(), time.monotonic()
         aggregators.finishing = True
-        await until(
+        await wait_until(
             lambda: _count(store, FEDERATED_JOB, _holds("Complete")) == self.jobs, "all complete", process
         )
         self._record("all jobs complete after, s", f"{time.monotonic() - began:.0f}")
-        self._say("completion", process.since(mark))
+        self._say("completion", process.span_since(mark))
         self._record("RSS after a second start, peak, MB", _megabytes(process.memory("VmHWM")))
 
-    def _served(self) -> Counter[str]:
+    def _served_writes(self) -> Counter[str]:
         """Writes that the API server has done for anybody, by resource."""
         found: Counter[str] = Counter()
-        for labels, value in _SERVED.findall(self.kubectl.run("get", "--raw", "/metrics")):
+        for labels, value in _SERVED_METRIC.findall(self.kubectl.run("get", "--raw", "/metrics")):
             said = dict(re.findall(r'(\w+)="([^"]*)"', labels))
             if said["verb"] in ("POST", "PUT", "PATCH", "APPLY", "DELETE") and not said["dry_run"]:
                 found[said["resource"]] += int(float(value))
@@ -225,7 +227,7 @@ class LoadTest:
         print(f"{name:<55} {figure}", flush=True)
 
 
-async def until(found: Callable[[], bool], what: str, process: Process | None = None) -> None:
+async def wait_until(found: Callable[[], bool], what: str, process: Process | None = None) -> None:
     """Return when `found` holds.
 
     :param process: the operator that is to bring it about.

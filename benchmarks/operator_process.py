@@ -38,7 +38,7 @@ sys.exit(program.main())
 """
 """The operator, which also says how late its event loop gets to what is due."""
 
-_RECONCILED = re.compile(r"DEBUG (\w+): .*: reconciled in ([\d.]+) s, waited ([\d.]+) s")
+_RECONCILED_LINE = re.compile(r"DEBUG (\w+): .*: reconciled in ([\d.]+) s, waited ([\d.]+) s")
 _LATE = re.compile(r"DEBUG event loop: ([\d.]+) s late")
 _REQUEST = re.compile(r"DEBUG (GET|POST|PUT|PATCH|DELETE) (\S+): \d+")
 
@@ -102,14 +102,14 @@ class Process:
         found = {each.owner.rpartition("/")[2]: cpu_seconds(each.pid) for each in others if each.leader}
         return {"operator": cpu_seconds(self.process.pid), **found, "stand-ins": time.process_time()}
 
-    def since(self, mark: Mark) -> Span:
+    def span_since(self, mark: Mark) -> Span:
         """What it has done since then."""
         then, position = mark.time, mark.position
         cpu = {name: seconds - mark.cpu.get(name, 0.0) for name, seconds in self._cpu().items()}
         with self.log.open("rb") as log:
             log.seek(position)
             text = log.read().decode()
-        found = _RECONCILED.findall(text)
+        found = _RECONCILED_LINE.findall(text)
         return Span(
             time.monotonic() - then,
             [float(took) for _, took, _ in found],
@@ -124,7 +124,7 @@ class Process:
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
             if line.startswith(f"{name}:"):
                 return int(line.split()[1]) * 1024.0
-        raise self._ended()
+        raise self._ended_error()
 
     def ready(self) -> bool:
         """Whether it could lead."""
@@ -137,9 +137,9 @@ class Process:
         :raises SystemExit: when it has ended, as an operator does that has lost its lease.
         """
         if self.process.poll() is not None:
-            raise self._ended()
+            raise self._ended_error()
 
-    def _ended(self) -> SystemExit:
+    def _ended_error(self) -> SystemExit:
         return SystemExit(f"the operator ended:\n{self.log.read_text()[-2000:]}")
 
 

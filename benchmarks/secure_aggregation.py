@@ -65,17 +65,19 @@ def measure(count: int, megabytes: int) -> dict[str, Any]:
     encoding = FixedPoint(count, 1e4)
     vector = clock.of("silo: fixed point", lambda: encoding.encode(model.astype(np.float64) * 1000))
     sides[first], masked = clock.of(
-        "silo: masks", lambda: sides[first].masked(announced, mine, vector, bytes(SENT_DIGEST_BYTES))
+        "silo: masks", lambda: sides[first].mask_vector(announced, mine, vector, bytes(SENT_DIGEST_BYTES))
     )
     plain = np.zeros(numbers, np.float32)
     for _ in range(count):
         clock.of("aggregator: plain sum", lambda: np.add(plain, model * np.float32(1 / count), out=plain))
     for name in names[1:]:  # an empty vector costs them no masks
         own = {other: sealed[other][name] for other in names if other != name}
-        sides[name], _ = sides[name].masked(announced, own, np.zeros(0, np.uint64), bytes(SENT_DIGEST_BYTES))
+        sides[name], _ = sides[name].mask_vector(
+            announced, own, np.zeros(0, np.uint64), bytes(SENT_DIGEST_BYTES)
+        )
     for gone in (0, 1):
         survivors = names[: count - gone] if gone else names
-        found = _unmasked(clock, context, announced, sealed, sides, keys, survivors, masked, gone)
+        found = _unmask_copies(clock, context, announced, sealed, sides, keys, survivors, masked, gone)
     sent = [len(announced[first].to_bytes()), sum(map(len, sealed[first].values())), 64, found]
     return {
         "silos": count,
@@ -87,7 +89,7 @@ def measure(count: int, megabytes: int) -> dict[str, Any]:
     }
 
 
-def _unmasked(
+def _unmask_copies(
     clock: Clock,
     context: SumContext,
     announced: Any,

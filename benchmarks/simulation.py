@@ -34,8 +34,8 @@ import yaml
 
 from benchmarks.hand_written import Clients, hand_written
 from fedsilo.api.documents import documents_of
-from fedsilo.api.loading import JobManifest, understood
-from fedsilo.simulation.execution import Execution
+from fedsilo.api.loading import JobManifest, parse_manifest
+from fedsilo.simulation.execution import ExecutionPlan
 
 WAYS = (
     "hand-written",
@@ -148,7 +148,7 @@ def _synthetic(job: Job) -> str:
 
 def manifest_of(job: Job) -> JobManifest:
     """The job as a manifest's file would give it."""
-    manifest, faults = understood("simulation.yaml", documents_of(documents(job)))
+    manifest, faults = parse_manifest("simulation.yaml", documents_of(documents(job)))
     if manifest is None or faults:
         raise SystemExit("\n".join(map(str, faults)))
     return manifest
@@ -160,10 +160,10 @@ def measure(way: str, job: Job, directory: Path) -> list[float]:
     workers = job.workers if way.endswith("workers") else 0
     if way.startswith("hand-written"):
         return hand_written(Clients(manifest_of(job)), directory / "model.safetensors", workers)
-    return _simulation(job, directory, Execution(workers, job.batch if way.endswith("batches") else 0))
+    return _simulation(job, directory, ExecutionPlan(workers, job.batch if way.endswith("batches") else 0))
 
 
-def _simulation(job: Job, directory: Path, execution: Execution) -> list[float]:
+def _simulation(job: Job, directory: Path, execution: ExecutionPlan) -> list[float]:
     from contextlib import closing
 
     from fedsilo.simulation.simulate import open_simulation
@@ -240,7 +240,7 @@ def plan_of(job: Job, file: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Timed:
+class TimedRun:
     """One run of one way: when it began, each round was complete, the model was there, and the process had ended."""
 
     began: float
@@ -262,7 +262,7 @@ class Timed:
         return f"{way:24}{self.rate:10.2f}{self.rate / first:9.2f}{seconds}{agrees}"
 
 
-def run_way(way: str, job: Job, options: Sequence[str], model: Path) -> Timed:
+def run_way(way: str, job: Job, options: Sequence[str], model: Path) -> TimedRun:
     """Run the job one way, in a process of its own.
 
     :param model: file that it writes.
@@ -279,7 +279,7 @@ def run_way(way: str, job: Job, options: Sequence[str], model: Path) -> Timed:
         ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
         times = json.loads(ran.stdout.splitlines()[-1])
     ended = time.time()
-    return Timed(began, times, model.stat().st_mtime, ended, _cpu_of_children() - cpu)
+    return TimedRun(began, times, model.stat().st_mtime, ended, _cpu_of_children() - cpu)
 
 
 def _cpu_of_children() -> float:

@@ -34,7 +34,7 @@ class Traffic:
         simulation.backend = counted = cls(simulation.backend)
         return counted
 
-    def counted(self) -> dict[str, Any]:
+    def counted_state(self) -> dict[str, Any]:
         """Everything that was counted, as JSON can say it, for `go_on`."""
         return {
             "numbers": [self.up, self.handed, self.fetched, self.exchanges],

@@ -48,7 +48,7 @@ def network(input_shape: tuple[int, ...], classes: int) -> Model:
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenData:
     """Data of one kind.
 
     :param examples: how many there are.
@@ -59,7 +59,7 @@ class Written:
     config: dict[str, Any]
 
 
-def write_npy(folder: Path, size: int) -> Written:
+def write_npy(folder: Path, size: int) -> WrittenData:
     """A file with a hole, whose numbers are all zero."""
     shape = [3, 224, 224]
     count = -(-size // (4 * math.prod(shape)))
@@ -68,10 +68,10 @@ def write_npy(folder: Path, size: int) -> Written:
         np.lib.format.write_array_header_1_0(file, header)
         file.truncate(file.tell() + 4 * count * math.prod(shape))
     np.save(folder / "labels.npy", np.arange(count) % CLASSES)
-    return Written(count, shape, {"features": "images.npy", "labels": "labels.npy"})
+    return WrittenData(count, shape, {"features": "images.npy", "labels": "labels.npy"})
 
 
-def write_imagefolder(folder: Path, size: int) -> Written:
+def write_imagefolder(folder: Path, size: int) -> WrittenData:
     """Names of one and the same file."""
     side = 2000
     count = -(-size // (3 * side * side))
@@ -80,10 +80,10 @@ def write_imagefolder(folder: Path, size: int) -> Written:
         place = folder / "images" / f"class{number % CLASSES}"
         place.mkdir(parents=True, exist_ok=True)
         os.link(folder / "one.png", place / f"{number}.png")
-    return Written(count, [3, side, side], {"path": "images"})
+    return WrittenData(count, [3, side, side], {"path": "images"})
 
 
-def write_parquet(folder: Path, size: int) -> Written:
+def write_parquet(folder: Path, size: int) -> WrittenData:
     """A table that takes as many bytes once its numbers are float32."""
     import pyarrow
     import pyarrow.parquet
@@ -95,17 +95,17 @@ def write_parquet(folder: Path, size: int) -> Written:
     with pyarrow.parquet.ParquetWriter(folder / "table.parquet", rows.schema, use_dictionary=False) as writer:
         for _ in range(groups):
             writer.write_table(rows)
-    return Written(groups * GROUP_ROWS, [COLUMNS], {"path": "table.parquet", "target": "target"})
+    return WrittenData(groups * GROUP_ROWS, [COLUMNS], {"path": "table.parquet", "target": "target"})
 
 
-KINDS: dict[str, Callable[[Path, int], Written]] = {
+KINDS: dict[str, Callable[[Path, int], WrittenData]] = {
     "npy": write_npy,
     "imagefolder": write_imagefolder,
     "parquet": write_parquet,
 }
 
 
-def manifest(loader: str, written: Written, batch: int) -> str:
+def manifest(loader: str, written: WrittenData, batch: int) -> str:
     """One job, and its silo."""
     job = {
         "apiVersion": "fedsilo.io/v1alpha1",

@@ -51,7 +51,7 @@ HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(frozen=True)
-class Measured:
+class TrainingMeasurement:
     """Time of one training and the weights that came out.
 
     :param seconds: of the steps.
@@ -75,7 +75,7 @@ class Comparison:
     parameters: int
     batch: int
     steps: int
-    pairs: tuple[tuple[Measured, Measured], ...]
+    pairs: tuple[tuple[TrainingMeasurement, TrainingMeasurement], ...]
 
     @property
     def ratio(self) -> float:
@@ -154,7 +154,7 @@ def silo_of(network: str, samples: int) -> Silo:
     return Silo.model_validate({**document, "spec": {"datasets": [dataset], "policy": policy}})
 
 
-def plain(context: LocalContext, tree: Tree, clock: Callable[[], float]) -> Measured:
+def train_plain(context: LocalContext, tree: Tree, clock: Callable[[], float]) -> TrainingMeasurement:
     """Train with a hand-written loop in plain PyTorch."""
     spec, plan, data = context.spec, context.local_training(task_of(tree)), context.train
     device, half = data.labels.device, HALVES.get(plan.precision)
@@ -184,7 +184,7 @@ def plain(context: LocalContext, tree: Tree, clock: Callable[[], float]) -> Meas
         scaler.step(optimizer)
         scaler.update()
     seconds = clock() - began
-    return Measured(seconds, 0.0, to_tree(network))
+    return TrainingMeasurement(seconds, 0.0, to_tree(network))
 
 
 def _features(features: Tensor | np.ndarray, index: Tensor) -> Tensor:
@@ -245,26 +245,26 @@ def task_of(tree: Tree) -> SiloTask:
     return SiloTask("train", "train", 1, 1, 1, trees={"model": tree}, settings={})
 
 
-def fedsilo(context: LocalContext, tree: Tree, clock: Callable[[], float]) -> Measured:
+def fedsilo(context: LocalContext, tree: Tree, clock: Callable[[], float]) -> TrainingMeasurement:
     """FedAvg's step, as a trainer runs it."""
     runner = TaskRunner(registry.bind(context.spec), context)
     steps: list[float] = []
     fit = training.fit
 
-    def timed(*args: Any, **options: Any) -> training.TrainingReport:
+    def timed_fit(*args: Any, **options: Any) -> training.TrainingReport:
         began = clock()
         report = fit(*args, **options)
         steps.append(clock() - began)
         return report
 
-    training.fit = timed
+    training.fit = timed_fit
     try:
         began = clock()
         reply = runner.run(task_of(tree), State())
         whole = clock() - began
     finally:
         training.fit = fit
-    return Measured(steps[0], whole - steps[0], dict(reply.tensors))
+    return TrainingMeasurement(steps[0], whole - steps[0], dict(reply.tensors))
 
 
 def compare(
@@ -288,7 +288,7 @@ def compare(
     clock, tree = _clock(pick_device(device)), initial_model(spec)
     if not steps:
         probe = open_context(spec, silo_of(network, 2 * batch), Path.cwd())
-        times = [plain(probe, tree, clock).seconds / 2 for _ in range(2)]
+        times = [train_plain(probe, tree, clock).seconds / 2 for _ in range(2)]
         steps = min(max(round(seconds / times[1]), 3), MOST_STEPS)
     context = open_context(spec, silo_of(network, steps * batch), Path.cwd())
     with tempfile.TemporaryDirectory(prefix="fedsilo-") as folder:
@@ -299,14 +299,14 @@ def compare(
 
 def _pairs(
     network: str, context: LocalContext, tree: Tree, clock: Callable[[], float], pairs: int
-) -> list[tuple[Measured, Measured]]:
+) -> list[tuple[TrainingMeasurement, TrainingMeasurement]]:
     measured = []
     for number in range(pairs + 1):
         if number % 2:
             ours = fedsilo(context, tree, clock)
-            loop = plain(context, tree, clock)
+            loop = train_plain(context, tree, clock)
         else:
-            loop = plain(context, tree, clock)
+            loop = train_plain(context, tree, clock)
             ours = fedsilo(context, tree, clock)
         different = [name for name in tree if ours.weights[name].tobytes() != loop.weights[name].tobytes()]
         if different or list(ours.weights) != list(loop.weights):

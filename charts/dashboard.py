@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
-CHOSEN: Final = 'job_namespace=~"$job_namespace",job_name=~"$job_name"'
+JOB_FILTER: Final = 'job_namespace=~"$job_namespace",job_name=~"$job_name"'
 THIRD: Final = 8
 """Of the 24 columns of Grafana's grid."""
 HEIGHT: Final = 8
@@ -35,15 +35,15 @@ ROWS: Final[Sequence[Sequence[Panel]]] = (
         Panel(
             "Rounds complete",
             {
-                "{{job_name}}": f"max by (job_namespace, job_name) (federated_job_round{{{CHOSEN}}})",
-                "{{job_name}}, in all": f"max by (job_namespace, job_name) (federated_job_rounds{{{CHOSEN}}})",
+                "{{job_name}}": f"max by (job_namespace, job_name) (federated_job_round{{{JOB_FILTER}}})",
+                "{{job_name}}, in all": f"max by (job_namespace, job_name) (federated_job_rounds{{{JOB_FILTER}}})",
             },
         ),
         Panel(
             "Score",
             {
                 "{{job_name}}: {{metric}}": "max by (job_namespace, job_name, metric) "
-                f"(federated_job_score{{{CHOSEN}}})"
+                f"(federated_job_score{{{JOB_FILTER}}})"
             },
             help="Every metric of the last evaluation; shares are from 0 to 1.",
         ),
@@ -53,11 +53,11 @@ ROWS: Final[Sequence[Sequence[Panel]]] = (
             "Duration of rounds",
             {
                 "median": "histogram_quantile(0.5, sum by (le) "
-                f"(rate(federated_round_duration_seconds_bucket{{{CHOSEN}}}[$__rate_interval])))",
+                f"(rate(federated_round_duration_seconds_bucket{{{JOB_FILTER}}}[$__rate_interval])))",
                 "{{job_name}}, open": "max by (job_namespace, job_name) "
-                f"(federated_round_elapsed_seconds{{{CHOSEN}}})",
+                f"(federated_round_elapsed_seconds{{{JOB_FILTER}}})",
                 "{{job_name}}, deadline": "max by (job_namespace, job_name) "
-                f"(federated_round_deadline_seconds{{{CHOSEN}}})",
+                f"(federated_round_deadline_seconds{{{JOB_FILTER}}})",
             },
             unit="s",
             help="Open to the silos: what a deadline counts.",
@@ -66,7 +66,7 @@ ROWS: Final[Sequence[Sequence[Panel]]] = (
             "Silos awaited",
             {
                 "{{job_name}}: {{silo}}": "max by (job_namespace, job_name, silo) "
-                f"(federated_silo_awaited{{{CHOSEN}}}) > 0"
+                f"(federated_silo_awaited{{{JOB_FILTER}}}) > 0"
             },
             help="1 while the open round waits for the silo.",
         ),
@@ -74,7 +74,7 @@ ROWS: Final[Sequence[Sequence[Panel]]] = (
             "Silos not heard from",
             {
                 "{{job_name}}: {{silo}}": "time() - max by (job_namespace, job_name, silo) "
-                f"(federated_silo_last_report_timestamp_seconds{{{CHOSEN}}})"
+                f"(federated_silo_last_report_timestamp_seconds{{{JOB_FILTER}}})"
             },
             unit="s",
             help="A guard asks every 25 s.",
@@ -85,7 +85,7 @@ ROWS: Final[Sequence[Sequence[Panel]]] = (
             "Bytes per silo",
             {
                 "{{silo}}, {{direction}}": "sum by (silo, direction) "
-                f"(increase(federated_silo_bytes_total{{{CHOSEN}}}[$__rate_interval]))"
+                f"(increase(federated_silo_bytes_total{{{JOB_FILTER}}}[$__rate_interval]))"
             },
             unit="bytes",
             help="As the aggregator sees it: updates received, models sent.",
@@ -94,14 +94,14 @@ ROWS: Final[Sequence[Sequence[Panel]]] = (
             "Refused updates and requests",
             {
                 "{{job_name}}: {{reason}}": "sum by (job_name, reason) "
-                f"(increase(federated_rejected_updates_total{{{CHOSEN}}}[$__rate_interval])) > 0"
+                f"(increase(federated_rejected_updates_total{{{JOB_FILTER}}}[$__rate_interval])) > 0"
             },
         ),
         Panel(
             "Silos by phase",
             {
                 "{{phase}}": "count by (phase) (max by (job_namespace, job_name, silo, phase) "
-                f"(federated_job_silo_phase{{{CHOSEN}}}))"
+                f"(federated_job_silo_phase{{{JOB_FILTER}}}))"
             },
         ),
     ),

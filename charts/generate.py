@@ -30,10 +30,10 @@ LABELS: Final = """\
   labels:
     {{- include "fedsilo.labels" . | nindent 4 }}
 """
-KEPT: Final = """\
+CRD_METADATA: Final = """\
   {{- include "fedsilo.crd.metadata" . | nindent 2 }}
 """
-KEPT_BY_INSTITUTION: Final = KEPT.replace("fedsilo.", "fedsilo-silo.")
+KEPT_BY_INSTITUTION: Final = CRD_METADATA.replace("fedsilo.", "fedsilo-silo.")
 
 OF_INSTITUTION: Final = ("silos", "siloagents")
 """CustomResourceDefinitions that an institution's own cluster has."""
@@ -73,7 +73,7 @@ def files() -> dict[Path, str]:
     schema = CHARTS / "fedsilo-silo" / "values.schema.json"
     readmes = (CHARTS / name / "README.md" for name in ("fedsilo", "fedsilo-silo"))
     return {
-        **_templates("crds", KEPT),
+        **_templates("crds", CRD_METADATA),
         **_institution_crds(),
         **_templates("admission", LABELS),
         schema: with_models(schema.read_text()),
@@ -141,7 +141,9 @@ def _brief(part: Any) -> Any:
         return [_brief(item) for item in part]
     if not isinstance(part, dict):
         return part
-    return _one_type(_named({key: _brief(value) for key, value in part.items() if not _is_noise(key, value)}))
+    return _one_type(
+        _named_entries({key: _brief(value) for key, value in part.items() if not _is_noise(key, value)})
+    )
 
 
 def _one_type(part: Schema) -> Schema:
@@ -155,7 +157,7 @@ def _one_type(part: Schema) -> Schema:
     return part | merged | {"type": types}
 
 
-def _named(part: Schema) -> Schema:
+def _named_entries(part: Schema) -> Schema:
     """Entries by name in place of rules about names, whose errors Helm 4 reports under the path of another value.
 
     A rule about the length of names is left to the API server.
@@ -178,7 +180,7 @@ def _types(choice: Schema) -> list[str]:
 
 def _readme(page: Path) -> str:
     rows = ["| value | default | meaning |", "|---|---|---|"]
-    for value in documented((page.parent / "values.yaml").read_text()):
+    for value in documented_values((page.parent / "values.yaml").read_text()):
         rows.append(f"| `{value.path}` | `{json.dumps(value.default)}` | {value.meaning} |")
     return "\n".join([page.read_text().partition(MARKER)[0] + MARKER, "", *rows, ""])
 
@@ -195,7 +197,7 @@ class Value:
     meaning: str
 
 
-def documented(text: str) -> list[Value]:
+def documented_values(text: str) -> list[Value]:
     """The values of a `values.yaml`: whatever has a comment directly above it.
 
     :raises ValueError: when one has none.

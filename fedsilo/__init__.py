@@ -30,22 +30,22 @@ if TYPE_CHECKING:
         SiloFailed,
         WorkdirConflict,
     )
-    from fedsilo.learning.evaluation import Evaluation, features_of
-    from fedsilo.learning.models import Model
-    from fedsilo.learning.own_training import (
+    from fedsilo.learning.custom_training import (
         ExampleSet,
         TrainingBudget,
         TrainingContext,
         TrainingData,
         TrainingOutcome,
     )
+    from fedsilo.learning.evaluation import Evaluation, features_of
+    from fedsilo.learning.models import Model
     from fedsilo.learning.saved import load_model
     from fedsilo.local.evaluation import evaluate
-    from fedsilo.local.export import Exported, export
+    from fedsilo.local.export import ExportedFile, export
     from fedsilo.local.history import History
     from fedsilo.local.library import RunResult, run, simulate, sweep
     from fedsilo.local.sweep.results import SweepResult
-    from fedsilo.methods.building_blocks.local import train_model
+    from fedsilo.methods.components.local import train_model
     from fedsilo.methods.fedavg import FedAvg, FedAvgServer, OneModel, OneModelServer
     from fedsilo.methods.interface import (
         Assignment,
@@ -64,25 +64,25 @@ if TYPE_CHECKING:
     from fedsilo.methods.reading import Mean, Sums, Updates
     from fedsilo.methods.state import State, Tree
     from fedsilo.methods.step import Metric, Payload, Step
-    from fedsilo.methods.traits import Averaging, Kept, Tasks, TrainingTraits
+    from fedsilo.methods.traits import AveragingTraits, StateTraits, TaskTraits, TrainingTraits
     from fedsilo.tasks.interface import LearningTask
     from fedsilo.transforms.third_party.interface import TransformConfig, UpdateTransform
     from fedsilo.validation import load_manifest, validate
-    from fedsilo.wire.combine import Added, Averaged, CountedMean, Quotient, SquaredDeviations
+    from fedsilo.wire.combine import BlockMean, BlockSum, CountedMean, Quotient, SquaredDeviations
     from fedsilo.wire.tensors import TensorSpec
 
 __all__ = [
-    "Added",
     "Assignment",
-    "Averaged",
-    "Averaging",
+    "AveragingTraits",
+    "BlockMean",
+    "BlockSum",
     "CountedMean",
     "DataInvalid",
     "DeadlineExceeded",
     "Evaluation",
     "ExampleSet",
     "Exchange",
-    "Exported",
+    "ExportedFile",
     "Fault",
     "FedAvg",
     "FedAvgServer",
@@ -92,7 +92,6 @@ __all__ = [
     "JobFailed",
     "JobManifest",
     "JobModels",
-    "Kept",
     "LearningTask",
     "ManifestInvalid",
     "Mean",
@@ -120,10 +119,11 @@ __all__ = [
     "Snapshot",
     "SquaredDeviations",
     "State",
+    "StateTraits",
     "Step",
     "Sums",
     "SweepResult",
-    "Tasks",
+    "TaskTraits",
     "TensorSpec",
     "TrainingBudget",
     "TrainingContext",
@@ -166,7 +166,7 @@ _MODULES = {
     ),
     "fedsilo.learning.evaluation": ("Evaluation", "features_of"),
     "fedsilo.learning.models": ("Model",),
-    "fedsilo.learning.own_training": (
+    "fedsilo.learning.custom_training": (
         "ExampleSet",
         "TrainingBudget",
         "TrainingContext",
@@ -175,7 +175,7 @@ _MODULES = {
     ),
     "fedsilo.learning.saved": ("load_model",),
     "fedsilo.local.evaluation": ("evaluate",),
-    "fedsilo.local.export": ("Exported", "export"),
+    "fedsilo.local.export": ("ExportedFile", "export"),
     "fedsilo.local.history": ("History",),
     "fedsilo.local.library": ("RunResult", "run", "simulate", "sweep"),
     "fedsilo.local.sweep.results": ("SweepResult",),
@@ -195,14 +195,14 @@ _MODULES = {
     "fedsilo.methods.reading": ("Mean", "Sums", "Updates"),
     "fedsilo.methods.method": ("Method",),
     "fedsilo.methods.models": ("JobModels", "OwnModel", "SharedModel"),
-    "fedsilo.methods.building_blocks.local": ("train_model",),
+    "fedsilo.methods.components.local": ("train_model",),
     "fedsilo.methods.state": ("State", "Tree"),
-    "fedsilo.methods.traits": ("Averaging", "Kept", "Tasks", "TrainingTraits"),
+    "fedsilo.methods.traits": ("AveragingTraits", "StateTraits", "TaskTraits", "TrainingTraits"),
     "fedsilo.methods.step": ("Metric", "Payload", "Step"),
     "fedsilo.tasks.interface": ("LearningTask",),
     "fedsilo.transforms.third_party.interface": ("TransformConfig", "UpdateTransform"),
     "fedsilo.validation": ("load_manifest", "validate"),
-    "fedsilo.wire.combine": ("Added", "Averaged", "CountedMean", "Quotient", "SquaredDeviations"),
+    "fedsilo.wire.combine": ("BlockSum", "BlockMean", "CountedMean", "Quotient", "SquaredDeviations"),
     "fedsilo.wire.tensors": ("TensorSpec",),
 }
 """Module -> the public names that it holds."""

@@ -45,7 +45,7 @@ SEE_LOG = "(see the silo's log)"
 """What is told in place of a value."""
 
 
-def quoted(value: object) -> str:
+def quoted_value(value: object) -> str:
     """A value that is of the data, or a text that may quote one, for the text of an error.
 
     The error says it where it is logged, beside the data, and leaves it out of what it tells others.
@@ -62,17 +62,17 @@ class FedsiloError(Exception):
     @override
     def __str__(self) -> str:
         """The whole text, with all values."""
-        return self.marked.replace(_QUOTE, "").replace(_END, "")
+        return self.marked_text.replace(_QUOTE, "").replace(_END, "")
 
     @property
-    def marked(self) -> str:
+    def marked_text(self) -> str:
         """The text in which `quoted` values can be told apart, for an error that repeats it."""
         return super().__str__()
 
     @property
-    def told(self) -> str:
+    def redacted_text(self) -> str:
         """The text without the values that it quotes: what may be told of it where the data are not."""
-        return re.sub(f"{_QUOTE}.*?{_END}", SEE_LOG, self.marked, flags=re.DOTALL)
+        return re.sub(f"{_QUOTE}.*?{_END}", SEE_LOG, self.marked_text, flags=re.DOTALL)
 
 
 class ManifestInvalid(FedsiloError):
@@ -148,7 +148,7 @@ class UnfitFile(FileDamaged, OSError):
 
     @property
     @override
-    def marked(self) -> str:
+    def marked_text(self) -> str:
         """File, what is wrong with it, and what to do."""
         return f"{self.filename}: {self.strerror}; put a plain file of fedsilo's there"
 

@@ -51,7 +51,7 @@ def start_logging(form: Format = "text") -> None:
     logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 
-def about(**facts: object) -> None:
+def set_log_facts(**facts: object) -> None:
     """Set what the process is about; a fact that is None is forgotten."""
     _process.update(facts)
 

@@ -23,8 +23,8 @@ from fedsilo.errors import FedsiloError, ManifestInvalid, StorageFailed
 
 log = logging.getLogger("fedsilo")
 
-INTERRUPTED = 128 + signal.SIGINT
-TERMINATED = 128 + signal.SIGTERM
+INTERRUPTED_EXIT_CODE = 128 + signal.SIGINT
+TERMINATED_EXIT_CODE = 128 + signal.SIGTERM
 
 TERMINATION_LOG = Path("/dev/termination-log")
 """The file in which a container leaves its termination message (Kubernetes, `terminationMessagePath`)."""
@@ -98,7 +98,7 @@ def exit_with_parent() -> None:
     def watch() -> None:
         while os.read(sys.stdin.fileno(), 1024):
             pass
-        os._exit(TERMINATED)
+        os._exit(TERMINATED_EXIT_CODE)
 
     threading.Thread(target=watch, name="parent", daemon=True).start()
 
@@ -110,7 +110,7 @@ def exit_on_sigterm() -> None:
     every file survives a crash.
     """
     end = os._exit  # which has another meaning while a job's own training runs
-    signal.signal(signal.SIGTERM, lambda *_: end(TERMINATED))
+    signal.signal(signal.SIGTERM, lambda *_: end(TERMINATED_EXIT_CODE))
 
 
 async def run_until_signalled(endless: Coroutine[Any, Any, None]) -> None:
@@ -135,11 +135,13 @@ async def run_until_signalled(endless: Coroutine[Any, Any, None]) -> None:
             raise
 
 
-NOTHING: Mapping[str, Any] = MappingProxyType({})
+EMPTY_MAPPING: Mapping[str, Any] = MappingProxyType({})
 
 
 def run_until_done(
-    body: Callable[[], None], termination_log: Path = TERMINATION_LOG, facts: Mapping[str, Any] = NOTHING
+    body: Callable[[], None],
+    termination_log: Path = TERMINATION_LOG,
+    facts: Mapping[str, Any] = EMPTY_MAPPING,
 ) -> int:
     """Run a process's body; its exit code. Errors become one line each, an unforeseen one keeps its traceback.
 
@@ -150,7 +152,7 @@ def run_until_done(
     try:
         body()
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return INTERRUPTED_EXIT_CODE
     except Exception as error:
         known = error if isinstance(error, FedsiloError) else StorageFailed.of(error)
         if known is not None:
@@ -167,7 +169,7 @@ def run_until_done(
 
         if not isinstance(end, CancelledError):
             raise
-        return TERMINATED
+        return TERMINATED_EXIT_CODE
     return 0
 
 
@@ -183,7 +185,7 @@ def leave(message: bytes, path: Path = TERMINATION_LOG) -> None:
             file.truncate()
 
 
-def termination_message(reason: str, message: str, facts: Mapping[str, Any] = NOTHING) -> bytes:
+def termination_message(reason: str, message: str, facts: Mapping[str, Any] = EMPTY_MAPPING) -> bytes:
     """Reason, message and facts as a JSON object; a message that is too long is cut."""
     kept = message
     while len(document := _as_json({"reason": reason, "message": kept, **facts})) > MAX_TERMINATION_BYTES:

@@ -11,9 +11,9 @@ from typing import Any
 
 from fedsilo.api.allowed_imports import looking_at
 from fedsilo.api.contradictions import PUBLIC_DATASET, TEST_EXAMPLES
-from fedsilo.api.documents import WRITTEN, Contents, Document, documents_of
-from fedsilo.api.faults import ABSENT
-from fedsilo.api.loading import Fault, JobManifest, ManifestFaults, read, understood
+from fedsilo.api.documents import IN_MEMORY_FILE_NAME, Document, DocumentList, documents_of
+from fedsilo.api.faults import ABSENT_VALUE
+from fedsilo.api.loading import Fault, JobManifest, ManifestFaults, parse_manifest, read
 from fedsilo.data.catalogue import check_dataset
 from fedsilo.data.same_examples import share_examples
 from fedsilo.errors import FedsiloError, ImportNotAllowed, MethodError
@@ -21,9 +21,9 @@ from fedsilo.learning.catalogue import check_model
 from fedsilo.learning.metrics.chosen import check_metrics
 from fedsilo.methods import registry
 from fedsilo.methods.method import declaring
-from fedsilo.tasks.interface import OWN
+from fedsilo.tasks.interface import OWN_TASK_NAME
 from fedsilo.tasks.registry import bind, check_task, kind_of
-from fedsilo.tasks.segmentation import Segmentation
+from fedsilo.tasks.segmentation import SegmentationTask
 from fedsilo.transforms.conflicts import check_job
 from fedsilo.transforms.plan import JobPlan
 from fedsilo.transforms.third_party.registry import bind_one
@@ -41,7 +41,7 @@ def load_manifest(path: Source, allow_imports: Collection[str] = ()) -> JobManif
     :raises ManifestFaults: with all faults at once, those of the file and those that the registries see.
     """
     with looking_at(_name(path), allow_imports):
-        federation, faults = _checked(path)
+        federation, faults = _checked_manifest(path)
     if faults or federation is None:
         raise ManifestFaults(faults)
     return federation
@@ -50,7 +50,7 @@ def load_manifest(path: Source, allow_imports: Collection[str] = ()) -> JobManif
 def validate(path: Source, allow_imports: Collection[str] = ()) -> list[Fault]:
     """Everything that is wrong with a manifest; nothing when it can run. Parameters and errors as `load_manifest`."""
     with looking_at(_name(path), allow_imports):
-        return _checked(path)[1]
+        return _checked_manifest(path)[1]
 
 
 def as_manifest(manifest: JobManifest | Source) -> JobManifest:
@@ -58,12 +58,12 @@ def as_manifest(manifest: JobManifest | Source) -> JobManifest:
     return manifest if isinstance(manifest, JobManifest) else load_manifest(manifest)
 
 
-def varied(manifest: JobManifest, documents: Sequence[Document]) -> JobManifest:
+def varied_manifest(manifest: JobManifest, documents: Sequence[Document]) -> JobManifest:
     """The manifest that a file with these documents would be, checked as `load_manifest` does.
 
     :raises ManifestFaults: with all faults at once.
     """
-    federation, faults = understood(manifest.file, Contents(tuple(documents), ()))
+    federation, faults = parse_manifest(manifest.file, DocumentList(tuple(documents), ()))
     if federation is not None:
         faults = [*faults, *registry_faults(federation)]
     if faults or federation is None:
@@ -83,14 +83,14 @@ def registry_faults(federation: JobManifest) -> list[Fault]:
 
 
 def _name(source: Source) -> Path | str:
-    return source if isinstance(source, Path | str) else WRITTEN
+    return source if isinstance(source, Path | str) else IN_MEMORY_FILE_NAME
 
 
-def _checked(source: Source) -> tuple[JobManifest | None, list[Fault]]:
+def _checked_manifest(source: Source) -> tuple[JobManifest | None, list[Fault]]:
     if isinstance(source, Path | str):
         federation, faults = read(Path(source))
     else:
-        federation, faults = understood(WRITTEN, documents_of(source))
+        federation, faults = parse_manifest(IN_MEMORY_FILE_NAME, documents_of(source))
     return federation, faults if federation is None else [*faults, *registry_faults(federation)]
 
 
@@ -148,10 +148,10 @@ def _task_faults(federation: JobManifest) -> Iterator[Fault]:
     faults = check_task(spec.task, spec.data)
     for fault in faults:
         yield federation.fault(job, *fault)
-    if kind_of(spec.task) == Segmentation.name and spec.training.augmentation is not None:
+    if kind_of(spec.task) == SegmentationTask.name and spec.training.augmentation is not None:
         problem, remedy = "would change images and leave their masks", "remove it"
-        yield federation.fault(job, "spec.training.augmentation", ABSENT, problem, remedy)
-    if faults or kind_of(spec.task) == OWN or bind(spec.task, spec.data).single_label:
+        yield federation.fault(job, "spec.training.augmentation", ABSENT_VALUE, problem, remedy)
+    if faults or kind_of(spec.task) == OWN_TASK_NAME or bind(spec.task, spec.data).single_label:
         return
     for silo in federation.silos:
         for position, dataset in enumerate(silo.spec.datasets):

@@ -30,8 +30,8 @@ JOB: Sections = {
     "aggregator": {"datasets": [{"name": name, "loader": "sklearn:digits"} for name in ("test", "public")]},
 }
 
-TESTED: Sections = {"evaluation": {"testDataset": "test"}}
-UNIFORM: Sections = {"aggregation": {"weights": "uniform"}}
+TEST_SET_SECTION: Sections = {"evaluation": {"testDataset": "test"}}
+UNIFORM_WEIGHTS: Sections = {"aggregation": {"weights": "uniform"}}
 STAGES: Sections = {"clusters": 2, "encoderRounds": 1, "classifierRounds": 1}
 CONFIGURATION: Mapping[str, Sections] = {"fedconcat": STAGES, "fedconcat-id": STAGES}
 """Methods whose configuration by default is for longer jobs -> another."""
@@ -52,7 +52,7 @@ class Feature:
     beside: Sections = field(default_factory=dict)
 
 
-def _private(unit: str, norm: Sections, beside: Sections) -> Feature:
+def _privacy_feature(unit: str, norm: Sections, beside: Sections) -> Feature:
     given = {"unit": unit, "noiseMultiplier": 1.0, "delta": 1e-3, **norm}
     where = f"privacy.differentialPrivacy.unit: {unit}"
     return Feature(f"noise for each {unit}", where, {"privacy": {"differentialPrivacy": given}}, beside)
@@ -60,14 +60,14 @@ def _private(unit: str, norm: Sections, beside: Sections) -> Feature:
 
 FEATURES: tuple[Feature, ...] = (
     Feature("sums only", "aggregation.secure", {"aggregation": {"secure": True}}),
-    _private("example", {}, TESTED),
-    _private("person", {}, TESTED),
-    _private("silo", {"maxUpdateNorm": 1.0}, {**TESTED, **UNIFORM}),
+    _privacy_feature("example", {}, TEST_SET_SECTION),
+    _privacy_feature("person", {}, TEST_SET_SECTION),
+    _privacy_feature("silo", {"maxUpdateNorm": 1.0}, {**TEST_SET_SECTION, **UNIFORM_WEIGHTS}),
     Feature(
         "clipped changes",
         "aggregation.rule: norm-clipping",
         {"aggregation": {"rule": {"name": "norm-clipping", "norm": 1.0}}},
-        UNIFORM,
+        UNIFORM_WEIGHTS,
     ),
     Feature(
         "another robust rule",
@@ -101,7 +101,7 @@ FEATURES: tuple[Feature, ...] = (
     Feature("bfloat16", "training.precision: bfloat16", {"training": {"precision": "bfloat16"}}),
     Feature("preprocessing", "data.preprocessing", {"data": {"preprocessing": {"standardise": True}}}),
     Feature("a check of the data", "data.check", {"data": {"check": "report"}}),
-    Feature("a test set", "evaluation.testDataset", TESTED),
+    Feature("a test set", "evaluation.testDataset", TEST_SET_SECTION),
     Feature("the best model", "evaluation.best", {"evaluation": {"best": {"metric": "accuracy"}}}),
     Feature(
         "an early end",
@@ -119,18 +119,18 @@ FEATURES: tuple[Feature, ...] = (
 )
 
 
-def merged(*sections: Sections) -> dict[str, Any]:
+def merge_sections(*sections: Sections) -> dict[str, Any]:
     """Sections over one another; of two values for one field the later holds."""
 
-    def over(under: dict[str, Any], upper: Sections) -> dict[str, Any]:
+    def merge_pair(under: dict[str, Any], upper: Sections) -> dict[str, Any]:
         both = {
-            name: over(under[name], value)
+            name: merge_pair(under[name], value)
             for name, value in upper.items()
             if isinstance(value, dict) and isinstance(under.get(name), dict)
         }
         return {**under, **upper, **both}
 
-    return reduce(over, sections, {})
+    return reduce(merge_pair, sections, {})
 
 
 def are_one_field(first: Feature, second: Feature) -> bool:
@@ -151,10 +151,10 @@ def sections_of(*features: Feature, method: str = "fedavg") -> dict[str, Any]:
     """The specification of a small job of the method with these features."""
     named = {"method": {"name": method, "config": dict(CONFIGURATION.get(method, {}))}}
     beside, written = ((each.beside for each in features), (each.written for each in features))
-    sections = merged(JOB, named, *beside, *written)
+    sections = merge_sections(JOB, named, *beside, *written)
     spec = FederatedJobSpec.model_validate(sections)
     if registry.bind(spec).public_data is not None:
-        return merged(sections, {"aggregation": {"publicDataset": "public"}})
+        return merge_sections(sections, {"aggregation": {"publicDataset": "public"}})
     return sections
 
 

@@ -246,7 +246,7 @@ def _legend() -> Iterator[str]:
         y = LEGEND_TOP + LINE * row
         yield from _number(one.number, (32, y - 5))
         source, target = PARTS[one.source], PARTS[one.target]
-        yield _text(columns[1], y, f"{source.title} {_where(source)}→ {target.title}")
+        yield _text(columns[1], y, f"{source.title} {_place_label(source)}→ {target.title}")
         yield _text(columns[2], y, one.port)
         yield _text(columns[3], y, one.credential)
     y = LEGEND_TOP + LINE * (len(CONNECTIONS) + 1)
@@ -259,7 +259,7 @@ def _legend() -> Iterator[str]:
     )
 
 
-def _where(part: Part) -> str:
+def _place_label(part: Part) -> str:
     letter = {CLUSTER: "(b) ", MACHINE: "(c) "}.get(part.place, "")
     return "(a) " if part is PARTS["guard-a"] else letter
 

@@ -81,13 +81,13 @@ def name_rules(longest: int) -> tuple[Rule, ...]:
 
 # m <= ceil(x) without a ceil: x just above a whole number by no more than rounding counts as that number, because
 # ParticipationSpec.sampled takes the fraction as the decimal that is written.
-SAMPLED: Final = "(int(self.participation.fraction * double(self.silos.refs.size()) - 1e-11) + 1)"
+SAMPLED_SILOS: Final = "(int(self.participation.fraction * double(self.silos.refs.size()) - 1e-11) + 1)"
 _QUORUM: Final = "self.participation.minSilos"
-_PUBLIC: Final = "self.aggregation.publicDataset"
+_PUBLIC_DATASET: Final = "self.aggregation.publicDataset"
 _AUGMENTATION: Final = "self.training.augmentation"
 _SHAPE: Final = "self.data.inputShape"
 
-_FINISHED: Final = "['Complete', 'Failed']"
+_FINAL_PHASES: Final = "['Complete', 'Failed']"
 
 
 def _without_steps(field: str) -> Rule:
@@ -197,15 +197,15 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
         Rule(
             f"!has({_QUORUM}) || self.silos.refs.size() == 0 || {_QUORUM} <= self.silos.refs.size()",
             "'%d: is more than the %d silos of spec.silos.refs; use %d or less'"
-            f".format([{_QUORUM}, self.silos.refs.size(), {SAMPLED}])",
+            f".format([{_QUORUM}, self.silos.refs.size(), {SAMPLED_SILOS}])",
             ".participation.minSilos",
             computed=True,
         ),
         Rule(
-            f"!has({_QUORUM}) || {_QUORUM} > self.silos.refs.size() || {_QUORUM} <= {SAMPLED}",
+            f"!has({_QUORUM}) || {_QUORUM} > self.silos.refs.size() || {_QUORUM} <= {SAMPLED_SILOS}",
             "'%d: is more than the %d silos drawn per round (fraction %s of %d); use %d or less'"
-            f".format([{_QUORUM}, {SAMPLED}, string(self.participation.fraction), "
-            f"self.silos.refs.size(), {SAMPLED}])",
+            f".format([{_QUORUM}, {SAMPLED_SILOS}, string(self.participation.fraction), "
+            f"self.silos.refs.size(), {SAMPLED_SILOS}])",
             ".participation.minSilos",
             computed=True,
         ),
@@ -217,14 +217,15 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
             computed=True,
         ),
         Rule(
-            f"!has({_PUBLIC}) || self.aggregator.datasets.exists(held, held.name == {_PUBLIC})",
-            f"{_PUBLIC} + ': is not among spec.aggregator.datasets; add it there'",
+            f"!has({_PUBLIC_DATASET}) || self.aggregator.datasets.exists(held, held.name == {_PUBLIC_DATASET})",
+            f"{_PUBLIC_DATASET} + ': is not among spec.aggregator.datasets; add it there'",
             ".aggregation.publicDataset",
             computed=True,
         ),
         Rule(
-            f"!has({_PUBLIC}) || !has(self.evaluation.testDataset) || {_PUBLIC} != self.evaluation.testDataset",
-            f"{_PUBLIC} + ': has the examples of spec.evaluation.testDataset, on which nothing may be learned; "
+            f"!has({_PUBLIC_DATASET}) || !has(self.evaluation.testDataset) || {_PUBLIC_DATASET} != "
+            "self.evaluation.testDataset",
+            f"{_PUBLIC_DATASET} + ': has the examples of spec.evaluation.testDataset, on which nothing may be learned; "
             "name another dataset of public examples'",
             ".aggregation.publicDataset",
             computed=True,
@@ -260,7 +261,7 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
         ),
         Rule(
             "!has(oldSelf.status) || !has(oldSelf.status.conditions)"
-            f" || oldSelf.status.conditions.all(was, !(was.type in {_FINISHED} && was.status == 'True')"
+            f" || oldSelf.status.conditions.all(was, !(was.type in {_FINAL_PHASES} && was.status == 'True')"
             " || has(self.status) && has(self.status.conditions)"
             " && self.status.conditions.exists(now, now.type == was.type && now.status == 'True'))",
             "say that the job is Complete or Failed, which is final; make a new job",

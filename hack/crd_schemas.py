@@ -24,7 +24,7 @@ LIST_KEYS: Final = {
 }
 """Model of an entry -> the field that tells entries apart; two writers can then own two of them."""
 
-WHOLE: Final = frozenset(
+ATOMIC_MODELS: Final = frozenset(
     {"Decision", "FrozenJob", "GatewayRoute", "Proposal", "StatedLedger", "StatedReceipts", "TrustBundle"}
 )
 """Models whose fields one writer writes together: an API server that keeps an owner of each field does so for nobody,
@@ -45,7 +45,7 @@ _BOUNDS: Final = (
 )
 
 
-def structural(given: Schema, known: Mapping[str, Schema], model: str = "") -> Schema:
+def structural_schema(given: Schema, known: Mapping[str, Schema], model: str = "") -> Schema:
     """A part of a JSON schema, as a CustomResourceDefinition writes it.
 
     :param known: the models that the part may refer to, by name.
@@ -53,10 +53,14 @@ def structural(given: Schema, known: Mapping[str, Schema], model: str = "") -> S
     """
     if "$ref" in given:
         name = given["$ref"].rpartition("/")[2]
-        return structural(known[name] | {key: given[key] for key in given if key != "$ref"}, known, name)
+        return structural_schema(
+            known[name] | {key: given[key] for key in given if key != "$ref"}, known, name
+        )
     if _NULL in given.get("anyOf", ()):
         (value,) = (option for option in given["anyOf"] if option != _NULL)
-        return _nullable(structural(value | {key: given[key] for key in given if key != "anyOf"}, known))
+        return _nullable(
+            structural_schema(value | {key: given[key] for key in given if key != "anyOf"}, known)
+        )
     content = {key: given[key] for key in ("description", *_BOUNDS) if key in given} | _form(given, known)
     if given.get("default") is not None:
         content["default"] = _default(given["default"], content)
@@ -67,7 +71,7 @@ def structural(given: Schema, known: Mapping[str, Schema], model: str = "") -> S
         rules.append(key_length(given["propertyNames"]["maxLength"]))
     if rules:
         content["x-kubernetes-validations"] = [rule.schema() for rule in rules]
-    return content | ({"x-kubernetes-map-type": "atomic"} if model in WHOLE else {})
+    return content | ({"x-kubernetes-map-type": "atomic"} if model in ATOMIC_MODELS else {})
 
 
 def without_defaults(given: Schema) -> Schema:
@@ -94,7 +98,7 @@ def _form(given: Schema, known: Mapping[str, Schema]) -> Schema:
         case "array":
             key = LIST_KEYS.get(given["items"].get("$ref", "").rpartition("/")[2])
             merged = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]} if key else {}
-            return {"type": "array", "items": structural(given["items"], known)} | merged
+            return {"type": "array", "items": structural_schema(given["items"], known)} | merged
         case scalar:
             return {"type": scalar} | _exclusive_bounds(given)
 
@@ -108,12 +112,12 @@ def _amount(options: list[Schema]) -> Schema:
 def _fields(given: Schema, known: Mapping[str, Schema]) -> Schema:
     names, values = given.get("propertyNames", {}), given.get("additionalProperties")
     if isinstance(values, dict) and "enum" in names:
-        return {"properties": {name: structural(values, known) for name in names["enum"]}}
+        return {"properties": {name: structural_schema(values, known) for name in names["enum"]}}
     if isinstance(values, dict):
-        return {"additionalProperties": structural(values, known)}
+        return {"additionalProperties": structural_schema(values, known)}
     if values is True:
         return {"x-kubernetes-preserve-unknown-fields": True}
-    fields = {name: structural(field, known) for name, field in given["properties"].items()}
+    fields = {name: structural_schema(field, known) for name, field in given["properties"].items()}
     required = given.get("required")
     return ({"required": required} if required else {}) | {"properties": fields}
 

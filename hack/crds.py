@@ -20,7 +20,7 @@ from fedsilo.api.silo import Silo
 from fedsilo.api.silo_status import SiloStatus
 from fedsilo.api.status import FederatedJobStatus
 from hack.crd_rules import name_rules
-from hack.crd_schemas import Schema, structural, without_defaults
+from hack.crd_schemas import Schema, structural_schema, without_defaults
 
 HEADER: Final = "# Written by `make crds` from fedsilo.api; not by hand.\n"
 GROUP, VERSION = API_VERSION.split("/")
@@ -161,13 +161,13 @@ def definition(resource: Resource) -> Schema:
 def _root(resource: Resource) -> Schema:
     schema = resource.model.model_json_schema()
     status = resource.status.model_json_schema()
-    content = structural(schema, schema["$defs"], resource.model.__name__)
+    content = structural_schema(schema, schema["$defs"], resource.model.__name__)
     content["properties"] = {
         "apiVersion": {"type": "string"},
         "kind": {"type": "string"},
         "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},
         "spec": content["properties"]["spec"],
-        "status": without_defaults(structural(status, status.get("$defs", {}))),
+        "status": without_defaults(structural_schema(status, status.get("$defs", {}))),
     }
     longest = Metadata.model_json_schema()["properties"]["name"]["maxLength"]
     rules = [rule.schema() for rule in name_rules(longest)]

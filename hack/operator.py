@@ -6,7 +6,7 @@ import yaml
 
 from fedsilo.api.observed import Object
 from hack.cluster.kubectl import Kubectl
-from hack.images import loaded, reference
+from hack.images import loaded_digests, reference
 from hack.paths import ROOT
 
 NAMESPACE = "fedsilo-system"
@@ -17,12 +17,12 @@ ROLES = ("aggregator", "guard", "trainer")
 
 def install(kubectl: Kubectl) -> None:
     """Bring the operator up with the images that the cluster has, and wait until it is ready."""
-    kubectl.apply(*(_stamped(item) for item in rendered(kubectl)))
+    kubectl.apply(*(_stamped_deployment(item) for item in rendered_objects(kubectl)))
     rollout = ("rollout", "status", "deployment/fedsilo-operator", "--timeout=120s")
     kubectl.run("-n", NAMESPACE, *rollout, timeout=130)
 
 
-def rendered(kubectl: Kubectl) -> list[Object]:
+def rendered_objects(kubectl: Kubectl) -> list[Object]:
     """The objects of hack/install."""
     text = kubectl.run("kustomize", str(ROOT / "hack" / "install"))
     return list(yaml.load_all(text, Loader=yaml.CSafeLoader))
@@ -39,9 +39,9 @@ def leader(kubectl: Kubectl) -> str:
     return str(lease["spec"].get("holderIdentity", "")).partition("_")[0]  # then what makes it unique
 
 
-def _stamped(item: Object) -> Object:
+def _stamped_deployment(item: Object) -> Object:
     """A Deployment with its image's digest: an image that is built again keeps its tag, and pods must start anew."""
     if item["kind"] == "Deployment":
         metadata = item["spec"]["template"]["metadata"]
-        metadata["annotations"] = {"fedsilo.io/image-digest": loaded()[reference("operator")]}
+        metadata["annotations"] = {"fedsilo.io/image-digest": loaded_digests()[reference("operator")]}
     return item

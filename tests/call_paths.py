@@ -7,7 +7,7 @@ of `TaskRunner.run` to its return: of the last round of training, in the first s
 
 The path is a reader's, who opens the definition of whatever the value goes to, in the order of first calls, and each
 once: the functions of the product that are called with the value, as an argument, as a variable that a function within
-another has of it, or as `self`. An object that has the value as an attribute is the value as well (`Received`, `Work`,
+another has of it, or as `self`. An object that has the value as an attribute is the value as well (`ReceivedExchange`, `Work`,
 what a server half reads), and so is what a transform makes of it, which is of the same type. Not counted are lambdas
 and comprehensions, which stand where they are read already, methods that a dataclass has by itself, and other packages.
 
@@ -33,7 +33,7 @@ from fedsilo.methods.interface import Exchange, SiloTask
 from fedsilo.methods.state import State
 from fedsilo.silo.runner import TaskRunner
 from fedsilo.simulation.simulate import simulate
-from fedsilo.updates.folded import FoldedUpdates
+from fedsilo.updates.round_updates import RoundUpdates
 from tests.feature_pairs import manifest_in, name_of
 from tests.paths import ROOT
 
@@ -59,7 +59,7 @@ JOBS: Mapping[str, frozenset[str]] = {
 
 
 @dataclass(frozen=True)
-class Followed:
+class FollowedValue:
     """A value that is followed.
 
     :param kind: its type.
@@ -84,8 +84,8 @@ def task_of(_: TaskRunner, task: SiloTask, *__: Any) -> tuple[str, int]:
     return task.step, task.round
 
 
-UPDATES = Followed("updates in Workflow.fold", FoldedUpdates, Workflow, "fold", exchange_of)
-TASK = Followed("task in TaskRunner.run", SiloTask, TaskRunner, "run", task_of)
+UPDATES = FollowedValue("updates in Workflow.fold", RoundUpdates, Workflow, "fold", exchange_of)
+TASK = FollowedValue("task in TaskRunner.run", SiloTask, TaskRunner, "run", task_of)
 
 GOALS: Mapping[str, tuple[int, int]] = {UPDATES.name: (8, 2), TASK.name: (10, 4)}
 """Value -> files, and returns, that a reader should have at most."""
@@ -121,12 +121,12 @@ class ReadersPath:
             yield f"    {mark} {file}: {', '.join(name for _, name in steps)}"
 
 
-def path_of(value: Followed, job: frozenset[str]) -> ReadersPath:
+def path_of(value: FollowedValue, job: frozenset[str]) -> ReadersPath:
     """The path of a value in a job, which is simulated."""
     found: dict[int, ReadersPath] = {}
     original = getattr(value.owner, value.function)
 
-    def followed(*arguments: Any) -> Any:
+    def follow_call(*arguments: Any) -> Any:
         step, round = value.asked(*arguments)
         if step != "train" or round in found:
             return original(*arguments)
@@ -134,7 +134,7 @@ def path_of(value: Followed, job: frozenset[str]) -> ReadersPath:
         with following(value.kind, found[round]):
             return original(*arguments)
 
-    with tempfile.TemporaryDirectory() as name, mock.patch.object(value.owner, value.function, followed):
+    with tempfile.TemporaryDirectory() as name, mock.patch.object(value.owner, value.function, follow_call):
         directory = Path(name)
         simulate(manifest_in(directory, job), directory, directory / "simulated")
     return found[max(found)]
@@ -144,7 +144,7 @@ def path_of(value: Followed, job: frozenset[str]) -> ReadersPath:
 def following(kind: type, path: ReadersPath) -> Iterator[None]:
     """A block whose calls are followed."""
 
-    def called(frame: FrameType, event: str, _: object) -> None:
+    def trace_call(frame: FrameType, event: str, _: object) -> None:
         code = frame.f_code
         if event != "call" or code.co_name.startswith("<"):
             return
@@ -153,7 +153,7 @@ def following(kind: type, path: ReadersPath) -> Iterator[None]:
             path.steps.setdefault((file, code.co_qualname))
 
     before = sys.getprofile()
-    sys.setprofile(called)
+    sys.setprofile(trace_call)
     try:
         yield
     finally:

@@ -11,7 +11,7 @@ from random import SystemRandom
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.pages import claimed
+from tests.pages import claimed_commands
 from tests.terminal import Terminal, checkout
 
 # No property depends on the clock: a machine that does other things too is slow, and nothing is wrong with that.
@@ -64,9 +64,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.fixture
 def terminal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Terminal]:
     """A checkout of the project, and the commands that the test's `runs` name; each must be typed."""
-    commands = [command for mark in request.node.iter_markers("runs") for command in claimed(*mark.args)]
+    commands = [
+        command for mark in request.node.iter_markers("runs") for command in claimed_commands(*mark.args)
+    ]
     failed = request.session.testsfailed
     made = Terminal(checkout(tmp_path / "fedsilo"), commands)
     yield made
     if request.session.testsfailed == failed:
-        assert made.untyped == [], "the test did not run what it is named for"
+        assert made.untyped_commands == [], "the test did not run what it is named for"

@@ -23,14 +23,14 @@ from tests.federate import silo_of_file
 
 NAME, NAMES = "features", ("north", "east", "south", "west")
 
-PRIVATE = {"noiseMultiplier": 1.0, "delta": 1e-3}
+PRIVACY_SPEC = {"noiseMultiplier": 1.0, "delta": 1e-3}
 
 FEATURES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "secure sums": {"secure": {"aggregation": {"secure": True}}},
     "differential privacy": {
-        "private-examples": {"privacy": {"differentialPrivacy": {"unit": "example", **PRIVATE}}},
+        "private-examples": {"privacy": {"differentialPrivacy": {"unit": "example", **PRIVACY_SPEC}}},
         "private-silos": {
-            "privacy": {"differentialPrivacy": {"unit": "silo", "maxUpdateNorm": 0.5, **PRIVATE}}
+            "privacy": {"differentialPrivacy": {"unit": "silo", "maxUpdateNorm": 0.5, **PRIVACY_SPEC}}
         },
     },
     "robust rule": {
@@ -64,10 +64,10 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     name: sections for variants in FEATURES.values() for name, sections in variants.items()
 }
 
-Chosen = frozenset[str]
+ChosenVariants = frozenset[str]
 """Variants of different features that a job has."""
 
-PAIRS: tuple[Chosen, ...] = tuple(
+PAIRS: tuple[ChosenVariants, ...] = tuple(
     frozenset((one, other))
     for ones, others in combinations(FEATURES.values(), 2)
     for one in ones
@@ -130,7 +130,7 @@ def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, 
 
 
 @cache
-def faults_of(chosen: Chosen) -> tuple[Fault, ...]:
+def faults_of(chosen: ChosenVariants) -> tuple[Fault, ...]:
     """What validation has against the job, whatever silos there are."""
     job = job_with(chosen)
     manifest = JobManifest("", job, ())
@@ -138,27 +138,27 @@ def faults_of(chosen: Chosen) -> tuple[Fault, ...]:
     return (*found, *registry_faults(manifest))
 
 
-PERMITTED = tuple(pair for pair in PAIRS if not faults_of(pair))
-REFUSED = tuple(pair for pair in PAIRS if faults_of(pair))
+PERMITTED_PAIRS = tuple(pair for pair in PAIRS if not faults_of(pair))
+REFUSED_PAIRS = tuple(pair for pair in PAIRS if faults_of(pair))
 
 
-def covering() -> Iterator[Chosen]:
+def covering() -> Iterator[ChosenVariants]:
     """Few permitted jobs in which every permitted pair occurs, each with as many variants as go together.
 
     A greedy covering array: to the first pair that no job has, variants are added one by one, first the one with which
     the job has most of the pairs that are still missing; so five features and more meet in each.
     """
-    missing = dict.fromkeys(PERMITTED)
+    missing = dict.fromkeys(PERMITTED_PAIRS)
     while missing:
         chosen = next(iter(missing))
-        while more := {variant: job for variant in VARIANTS if (job := _joined(chosen, variant))}:
+        while more := {variant: job for variant in VARIANTS if (job := _add_variant(chosen, variant))}:
             best = max(more, key=lambda variant: sum(pair <= more[variant] for pair in missing))
             chosen = more[best]
         yield chosen
         missing = {pair: None for pair in missing if not pair <= chosen}
 
 
-def _joined(chosen: Chosen, variant: str) -> Chosen | None:
+def _add_variant(chosen: ChosenVariants, variant: str) -> ChosenVariants | None:
     """The job with one variant more; None where it has that feature, or does not go together with all of them."""
     taken = [variants for variants in FEATURES.values() if variant in variants and chosen & variants.keys()]
     job = chosen | {variant}

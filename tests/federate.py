@@ -89,7 +89,7 @@ def job_spec(
     return FederatedJobSpec.model_validate(with_public_data(spec))
 
 
-def bound(
+def bound_method(
     method: str, /, silos: int = 2, rounds: int = 1, config: Mapping[str, Any] | None = None, **sections: Any
 ) -> Method:
     """The method of such a job; its configuration is taken as it is, also where no manifest could say it."""
@@ -108,7 +108,7 @@ def silo_holding(directory: Path, name: str, features: np.ndarray, labels: np.nd
     return silo_of_file(directory / f"{name}.npz", name)
 
 
-def skewed(directory: Path, classes_of: Mapping[str, Sequence[int]], samples: int = 12) -> list[Silo]:
+def skewed_silos(directory: Path, classes_of: Mapping[str, Sequence[int]], samples: int = 12) -> list[Silo]:
     """Silos with so many samples of each of their classes; what sets a class apart is one of the six features."""
     rng = np.random.default_rng(0)
     silos = []
@@ -180,7 +180,7 @@ class LocalSilo:
         self._secret = Secret(self._volume.guard_secret)
 
     @property
-    def private(self) -> State:
+    def private_state(self) -> State:
         """What the silo keeps since its last acknowledged answer."""
         return self._mailbox.private_state(self.acknowledged)
 
@@ -202,7 +202,7 @@ class LocalSilo:
 
         :raises Problem: when it is refused.
         """
-        checker = UpdateChecker(engine.expected(task, self.reference), self.key.verify_key)
+        checker = UpdateChecker(engine.expected_update(task, self.reference), self.key.verify_key)
         checker.feed(update.read_bytes())
         accepted = checker.finish()
         engine.accept(self.reference, update, accepted)
@@ -211,7 +211,7 @@ class LocalSilo:
     def sign(self, engine: RoundEngine, contract: Contract, sealed: bytes) -> Path:
         """Have the method answer a task, and the guard check and sign the answer."""
         task = open_task(sealed, TASK_KEY.verify_key)
-        private = self.private
+        private = self.private_state
         reply = self._runner.run(_as_seen_by_the_method(task, engine), private)
         self._mailbox.deliver(task.task, reply, private)
         update = self._volume.outbox / f"{task.task}.update"
@@ -243,8 +243,8 @@ def _as_seen_by_the_method(task: Task, engine: RoundEngine) -> SiloTask:
         path = engine.blob(link.digest)
         assert path is not None, f"task {task.task} names blob {link.name}, which is not served"
         trees[link.name] = open_blob(path).tree()
-    assert engine.current is not None
-    place = engine.current.exchange
+    assert engine.current_exchange is not None
+    place = engine.current_exchange.exchange
     return SiloTask(
         task.step, task.phase, task.round, place.phase_round, place.phase_rounds, trees, task.settings
     )

@@ -23,7 +23,7 @@ from fedsilo.api.loading import JobManifest
 from fedsilo.api.silo import Silo
 from fedsilo.data.schema import Schema
 from fedsilo.engine.round_engine import RoundEngine
-from fedsilo.local.workdir import Workdir
+from fedsilo.local.workdir import RunDirectory
 from fedsilo.methods import registry
 from fedsilo.methods.state import State
 from fedsilo.silo.context import open_context
@@ -52,7 +52,7 @@ PATIENCE = 120.0
 
 
 @dataclass(frozen=True)
-class Done:
+class FinishedJob:
     """A job that has ended with a model.
 
     :param directory: of the aggregator.
@@ -64,12 +64,12 @@ class Done:
     private: Mapping[str, State]
 
 
-def guarded(directory: Path, manifest: JobManifest, data_root: Path) -> Done:
+def run_guarded(directory: Path, manifest: JobManifest, data_root: Path) -> FinishedJob:
     """Run a job to its end, in a directory like that of a local run.
 
     :raises FedsiloError: the job's failure.
     """
-    place = Workdir(directory)
+    place = RunDirectory(directory)
     place.write_inputs(manifest, UID, port=1)
     config = _read(place.aggregator / "config.json", AggregatorConfig)
     engine = open_engine(config, place.aggregator, place.secrets / "task-key.pem", data_root)
@@ -79,7 +79,9 @@ def guarded(directory: Path, manifest: JobManifest, data_root: Path) -> Done:
     if engine.failure is not None:
         raise engine.failure
     kept = {trainer.reference: trainer.mailbox.acknowledged_state() for trainer in trainers}
-    return Done(engine, place.aggregator, {silo: state for silo, state in kept.items() if state != State()})
+    return FinishedJob(
+        engine, place.aggregator, {silo: state for silo, state in kept.items() if state != State()}
+    )
 
 
 async def _run(engine: RoundEngine, guards: Sequence[Guard], trainers: Sequence[SiloTrainer]) -> None:
@@ -97,24 +99,24 @@ async def _rounds(engine: RoundEngine) -> None:
         await asyncio.sleep(LOOK_SECONDS)
 
 
-def check_of(place: Workdir, silo: Silo) -> TaskCheck:
+def check_of(place: RunDirectory, silo: Silo) -> TaskCheck:
     """The rules by which a silo's guard answers, as it is started with them."""
     own = place.volume(silo.metadata.name).guard
     return TaskCheck(_read(own / "agent.json", SiloAgent), _read(own / "silo.json", Silo))
 
 
-def _guard(place: Workdir, silo: Silo, engine: RoundEngine) -> Guard:
+def _guard(place: RunDirectory, silo: Silo, engine: RoundEngine) -> Guard:
     name = silo.metadata.name
     own, check = place.volume(name), check_of(place, silo)
     key = SigningKey.load(own.guard / "key.pem")
-    client: Any = Called(engine, str(silo), key)
+    client: Any = EngineClient(engine, str(silo), key)
     return Guard(GuardedJob(check, own, key, client, ledgers=place.ledgers(name)))
 
 
 class SiloTrainer:
     """One silo's trainer, which looks for tasks as the others get on with theirs."""
 
-    def __init__(self, place: Workdir, silo: Silo, data_root: Path) -> None:
+    def __init__(self, place: RunDirectory, silo: Silo, data_root: Path) -> None:
         self.reference, volume = str(silo), place.volume(silo.metadata.name)
         method = registry.bind(_read(volume.root / "agent.json", SiloAgent).spec.job.spec)
         context = replace(open_context(method.spec, silo, data_root), secret=Secret(volume.secret))
@@ -135,7 +137,7 @@ class SiloTrainer:
             seen = told
             if self.mailbox.is_finished():
                 return
-            if (task := self.mailbox.pending()) is not None:
+            if (task := self.mailbox.pending_task()) is not None:
                 self._trainer.answer(task)
 
 
@@ -152,7 +154,7 @@ def _read(path: Path, model: type[M]) -> M:
     return model.model_validate_json(path.read_bytes())
 
 
-class Called:
+class EngineClient:
     """A silo's aggregator, as the verbs of `AggregatorClient` on its engine."""
 
     def __init__(self, engine: RoundEngine, silo: str, key: SigningKey) -> None:
@@ -174,7 +176,7 @@ class Called:
 
     async def upload(self, task: str, path: Path, digest: str, *, new: bool) -> None:
         """A signed update, checked as the service does."""
-        checker = UpdateChecker(self._engine.expected(task, self._silo), self._key.verify_key)
+        checker = UpdateChecker(self._engine.expected_update(task, self._silo), self._key.verify_key)
         checker.feed(path.read_bytes())
         arrived = self._engine.partial_path(task)
         shutil.copyfile(path, arrived)

@@ -17,11 +17,11 @@ PAGE = ROOT / "docs" / "metrics.md"
 MARKER = "<!-- Below this line: `make metrics`, from the code -->"
 
 PROCESSES: Mapping[str, Sequence[Series]] = {
-    "operator": operator.DECLARED,
-    "aggregator": aggregator.DECLARED,
-    "guard": guard.DECLARED,
-    "gateway": gateway.DECLARED,
-    "fedsilo silo serve": institution.DECLARED,
+    "operator": operator.DECLARED_SERIES,
+    "aggregator": aggregator.DECLARED_SERIES,
+    "guard": guard.DECLARED_SERIES,
+    "gateway": gateway.DECLARED_SERIES,
+    "fedsilo silo serve": institution.DECLARED_SERIES,
 }
 
 
@@ -35,7 +35,7 @@ def page() -> str:
     return "\n".join([PAGE.read_text().partition(MARKER)[0] + MARKER, "", *rows, ""])
 
 
-def documented() -> dict[str, set[tuple[str, str]]]:
+def documented_metrics() -> dict[str, set[tuple[str, str]]]:
     """Process -> name and type of each of its metrics, as the page says."""
     found: dict[str, set[tuple[str, str]]] = {process: set() for process in PROCESSES}
     for line in PAGE.read_text().partition(MARKER)[2].splitlines()[4:]:

@@ -30,7 +30,7 @@ def version(obj: Object) -> str:
     return str(obj["metadata"]["resourceVersion"])
 
 
-async def seen(
+async def next_changes(
     cluster: Cluster, start: str, count: int, namespace: str, kind: Kind = CONFIG_MAP, labels: str = ""
 ) -> list[Change]:
     """The next changes after a version, bookmarks left out."""
@@ -297,17 +297,17 @@ class Contract:
         await cluster.apply(config_map(namespace, data={"x": "1"}), manager="one")
         changed = await cluster.apply(config_map(namespace, data={"x": "2"}), manager="one")
         await cluster.delete(CONFIG_MAP, ref_of(changed))
-        changes = await seen(cluster, start, 3, namespace)
+        changes = await next_changes(cluster, start, 3, namespace)
         assert [change.type for change in changes] == ["ADDED", "MODIFIED", "DELETED"]
         assert version(changes[1].object) == version(changed)
         assert int(version(changes[2].object)) > int(version(changed))
         assert all(change.object["kind"] == "ConfigMap" for change in changes)
-        later = await seen(cluster, version(changes[0].object), 2, namespace)
+        later = await next_changes(cluster, version(changes[0].object), 2, namespace)
         assert [change.type for change in later] == ["MODIFIED", "DELETED"]
 
     async def test_a_watch_waits_for_what_comes(self, cluster: Cluster, namespace: str) -> None:
         start = (await cluster.list(CONFIG_MAP, namespace=namespace)).resource_version
-        waiting = asyncio.ensure_future(seen(cluster, start, 1, namespace))
+        waiting = asyncio.ensure_future(next_changes(cluster, start, 1, namespace))
         await asyncio.sleep(0.1)
         assert not waiting.done()
         await cluster.create(config_map(namespace))
@@ -319,7 +319,7 @@ class Contract:
         start = (await cluster.list(CONFIG_MAP, namespace=namespace)).resource_version
         for value in ("1", "2", "1"):
             await cluster.apply(config_map(namespace, labels={"x": value}), manager="one")
-        changes = await seen(cluster, start, 3, namespace, labels="x=1")
+        changes = await next_changes(cluster, start, 3, namespace, labels="x=1")
         assert [change.type for change in changes] == ["ADDED", "DELETED", "ADDED"]
 
     # Events.

@@ -19,7 +19,7 @@ from tests.paths import ROOT
 SHELL = "sh"
 """What a block of commands is marked with."""
 
-WRITTEN = ("build", "runs")
+WRITTEN_FOLDERS = ("build", "runs")
 """Folders of the checkout that commands write, of which no page is the project's."""
 
 runs = pytest.mark.runs
@@ -29,7 +29,9 @@ runs = pytest.mark.runs
 def pages() -> list[Path]:
     """Every page of the project."""
     folders = [
-        path for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "." and path.name not in WRITTEN
+        path
+        for path in ROOT.iterdir()
+        if path.is_dir() and path.name[0] != "." and path.name not in WRITTEN_FOLDERS
     ]
     return [
         *ROOT.glob("*.md"),
@@ -59,11 +61,11 @@ def commands(page: str) -> list[str]:
     return [command for line in lines if (command := re.sub(r"(^|\s+)#.*$", "", line).strip())]
 
 
-def claimed(page: str, *lines: str) -> Sequence[str]:
+def claimed_commands(page: str, *lines: str) -> Sequence[str]:
     """The commands that `runs(page, *lines)` means."""
     if lines:
         return lines
-    return [line for line in commands(page) if line not in ELSEWHERE.get(page, {})]
+    return [line for line in commands(page) if line not in COMMANDS_ELSEWHERE.get(page, {})]
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class Instead:
 
 _ITSELF = "tests that run the tests would not end"
 
-ELSEWHERE: Mapping[str, Mapping[str, Instead]] = {
+COMMANDS_ELSEWHERE: Mapping[str, Mapping[str, Instead]] = {
     "README.md": {"make test": Instead(_ITSELF, "make test")},
     "CONTRIBUTING.md": {
         "make setup": Instead(

@@ -13,7 +13,7 @@ from fedsilo.methods import registry
 NAME = "public"
 
 
-def balanced(
+def balanced_dataset(
     shape: Sequence[int], classes: int, each: int = 3, first: int = 0, present: Sequence[int] | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """A dataset with as many examples of every class; what sets a class apart is one of the numbers.

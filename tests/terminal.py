@@ -18,11 +18,11 @@ from tests.paths import ROOT
 _PROGRAMS = str(Path(sys.executable).parent)
 
 # A make or a pytest that runs this one is no part of what a reader has.
-_OURS = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "PYTEST_CURRENT_TEST")
+_RUNNER_VARIABLES = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "PYTEST_CURRENT_TEST")
 
 
 def _environment() -> dict[str, str]:
-    mine = {name: value for name, value in os.environ.items() if name not in _OURS}
+    mine = {name: value for name, value in os.environ.items() if name not in _RUNNER_VARIABLES}
     path = os.pathsep.join([_PROGRAMS, os.environ["PATH"]])
     return {**mine, "PATH": path, "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
 
@@ -56,7 +56,7 @@ class Terminal:
     typed: set[str] = field(default_factory=set)
 
     @property
-    def untyped(self) -> list[str]:
+    def untyped_commands(self) -> list[str]:
         """Commands that are still to come."""
         return [command for command in self.commands if command not in self.typed]
 
@@ -69,8 +69,8 @@ class Terminal:
         :param answer: what a person says to its question; nobody is there when None.
         """
         with tempfile.NamedTemporaryFile() as after:
-            script = f"{self._taken(command, instead)}\ncode=$?; env -0 > '{after.name}'; exit $code"
-            code, output, errors = self._ended(script, answer)
+            script = f"{self._take_command(command, instead)}\ncode=$?; env -0 > '{after.name}'; exit $code"
+            code, output, errors = self._run_script(script, answer)
             left = after.read().decode()
         assert code == 0, f"{command}: {code}: {output}{errors}"
         pairs = (entry.partition("=") for entry in left.split("\0") if entry)
@@ -78,18 +78,20 @@ class Terminal:
         return output
 
     @contextmanager
-    def started(
+    def start_command(
         self, command: str, instead: Mapping[str, str] | None = None
     ) -> Iterator[subprocess.Popen[str]]:
         """Run a command that has no end of its own, or a late one: it is interrupted with the block, as by Ctrl-C.
 
         One that has ended before must have ended well.
         """
-        with self._bash(self._taken(command, instead), subprocess.DEVNULL, subprocess.STDOUT) as process:
+        with self._bash(
+            self._take_command(command, instead), subprocess.DEVNULL, subprocess.STDOUT
+        ) as process:
             yield process
             assert process.poll() in (None, 0), f"{command}: {process.returncode}: {process.communicate()[0]}"
 
-    def _taken(self, command: str, instead: Mapping[str, str] | None) -> str:
+    def _take_command(self, command: str, instead: Mapping[str, str] | None) -> str:
         assert command in self.commands, f"`runs` does not name {command}"
         self.typed.add(command)
         for written, thing in (instead or {}).items():
@@ -97,7 +99,7 @@ class Terminal:
             command = command.replace(written, thing)
         return command
 
-    def _ended(self, script: str, answer: str | None) -> tuple[int, str, str]:
+    def _run_script(self, script: str, answer: str | None) -> tuple[int, str, str]:
         """Exit code, standard output and standard error."""
         person, keyboard = pty.openpty()
         try:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedsilo.errors import FedsiloError, ManifestInvalid
-from fedsilo.logs import about, add_log_arguments, start_logging
+from fedsilo.logs import add_log_arguments, set_log_facts, start_logging
 from fedsilo.process import Arguments, exit_on_sigterm, exit_with_parent, run_until_done, version
 from fedsilo_aggregator.config import AggregatorConfig, load_config
 
@@ -58,10 +58,10 @@ def _run(args: argparse.Namespace) -> None:
         exit_with_parent()
     # Imported here and below so that `--help` and a bad configuration do not wait for torch.
     config = load_config(args.config)
-    about(namespace=config.job.metadata.namespace, job=config.job.metadata.name)
-    from fedsilo_aggregator.startup import claimed
+    set_log_facts(namespace=config.job.metadata.namespace, job=config.job.metadata.name)
+    from fedsilo_aggregator.startup import hold_directory
 
-    with claimed(args.dir):
+    with hold_directory(args.dir):
         _aggregate(args, config)
 
 
@@ -75,7 +75,7 @@ def _aggregate(args: argparse.Namespace, config: AggregatorConfig) -> None:
             ) from missing
     from fedsilo.engine import curves
     from fedsilo.engine.status import StatusSource, failed_status
-    from fedsilo.engine.status_sinks import StatusFile, StatusSinks
+    from fedsilo.engine.status_sinks import CombinedStatusSink, StatusFile
     from fedsilo.engine.tracking import require_tracking, tracking
     from fedsilo.http.event_loop import run_event_loop
     from fedsilo.http.probes import probing
@@ -91,7 +91,7 @@ def _aggregate(args: argparse.Namespace, config: AggregatorConfig) -> None:
     except FedsiloError as error:
         file.publish(failed_status(error.reason, str(error)))
         raise
-    drawn = curves.requested(config.job.spec, engine.history, args.dir)
+    drawn = curves.requested_curves(config.job.spec, engine.history, args.dir)
     tracked = tracking(config.job.spec, engine.identity, engine.history, args.dir)
     service = AggregatorService(engine, config.keys())
     status = StatusSource(engine, service.refused, service.served)
@@ -101,11 +101,11 @@ def _aggregate(args: argparse.Namespace, config: AggregatorConfig) -> None:
     async def serving(sinks: Sequence[StatusSink]) -> str | None:
         async with leaving_on_sigterm(), probing(metrics, args.metrics_port):
             if not args.report:
-                await serve(service, status, StatusSinks(sinks), args.host, args.port, tls)
+                await serve(service, status, CombinedStatusSink(sinks), args.host, args.port, tls)
                 return None
             async with reporting(config.job.metadata, args.claim) as report:
-                await serve(service, status, StatusSinks((*sinks, report)), args.host, args.port, tls)
-                return await report.settled()
+                await serve(service, status, CombinedStatusSink((*sinks, report)), args.host, args.port, tls)
+                return await report.wait_until_written()
 
     with tracked as tracking_sinks:
         unreported = run_event_loop(serving((file, *drawn, *tracking_sinks)))

@@ -8,7 +8,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from fedsilo.api.common import wrong
+from fedsilo.api.common import invalid_value
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.loading import load_document
 from fedsilo.wire import VerifyKey, sharing
@@ -40,7 +40,9 @@ class AggregatorConfig(BaseModel):
     @model_validator(mode="after")
     def _of_one_silo_each(self) -> Self:
         if shared := sharing({silo.reference: silo.public_key for silo in self.silos}):
-            raise wrong(f"has one key for {shared[0]} and {shared[1]}", "give each silo its own", "silos")
+            raise invalid_value(
+                f"has one key for {shared[0]} and {shared[1]}", "give each silo its own", "silos"
+            )
         return self
 
     def keys(self) -> dict[str, VerifyKey]:

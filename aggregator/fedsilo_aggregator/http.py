@@ -14,9 +14,9 @@ from aiohttp import web
 
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.errors import Problem
-from fedsilo.http.listener import Connections
+from fedsilo.http.listener import ConnectionStore
 from fedsilo.http.refusals import problem_response, unreadable_body
-from fedsilo.http.threads import uninterrupted
+from fedsilo.http.threads import shielded_call
 from fedsilo.logs import concerning
 from fedsilo.wire import FINISH, VerifyKey, verify_request
 from fedsilo.wire.problems import one_line
@@ -39,7 +39,7 @@ from fedsilo_aggregator.request_fields import (
     upload_range,
 )
 from fedsilo_aggregator.storage import storage_problem
-from fedsilo_aggregator.uploads import Uploads
+from fedsilo_aggregator.uploads import UploadStore
 
 log = logging.getLogger("fedsilo.aggregator")
 
@@ -79,8 +79,8 @@ class AggregatorService:
 
     def __init__(self, engine: RoundEngine, keys: Mapping[str, VerifyKey]) -> None:
         self.engine = engine
-        self.uploads = Uploads(engine, keys, self._note_progress)
-        self.connections = Connections()
+        self.uploads = UploadStore(engine, keys, self._note_progress)
+        self.connections = ConnectionStore()
         self.last_seen: dict[str, float] = {}
         self.finished: set[str] = set()
         self.refused: Counter[str] = Counter()
@@ -267,7 +267,7 @@ class AggregatorService:
     async def _failure(self, request: web.Request) -> web.Response:
         silo, task = request[SILO], self._own_task(request)
         reason, message = failure_report(await request.read())
-        if await uninterrupted(asyncio.to_thread(self.engine.fail, silo, task, reason, message)):
+        if await shielded_call(asyncio.to_thread(self.engine.fail, silo, task, reason, message)):
             with concerning(silo=_name(request)):
                 log.warning("silo %s failed task %s: %s: %s", silo, task, reason, message)
             self.announce_change()

@@ -27,13 +27,13 @@ SILOS = Series(
     "Silos drawn for the open round: answered, awaited, failed.",
 )
 QUORUM = Series("federated_round_quorum", "gauge", JOB, "Answers without which the open round is lost.")
-ELAPSED = Series(
+ELAPSED_TIME = Series(
     "federated_round_elapsed_seconds", "gauge", JOB, "For how long the open round has been open to the silos."
 )
 DEADLINE = Series(
     "federated_round_deadline_seconds", "gauge", JOB, "For how long a round may be open to the silos."
 )
-AWAITED = Series("federated_silo_awaited", "gauge", SILO, "1 while the open round waits for the silo.")
+AWAITED_SILO = Series("federated_silo_awaited", "gauge", SILO, "1 while the open round waits for the silo.")
 UPDATES = Series(
     "federated_silo_updates_total",
     "counter",
@@ -52,21 +52,33 @@ BYTES = Series(
     (*SILO, "direction"),
     "Bytes of accepted updates of completed rounds (received), and of models fetched from this process (sent).",
 )
-REJECTED = Series(
+REJECTED_UPDATES = Series(
     "federated_rejected_updates_total",
     "counter",
     (*JOB, "reason"),
     "Requests and updates that were refused, by problem code (docs/wire.md); "
     "interrupted: transfers whose connection broke.",
 )
-DAMAGED = Series(
+DAMAGED_UPDATES = Series(
     "federated_damaged_updates_total",
     "counter",
     JOB,
     "Accepted updates of the open round that did not hold any more when this process began, and were asked for again.",
 )
 
-DECLARED = (DURATION, SILOS, QUORUM, ELAPSED, DEADLINE, AWAITED, UPDATES, REPORT, BYTES, REJECTED, DAMAGED)
+DECLARED_SERIES = (
+    DURATION,
+    SILOS,
+    QUORUM,
+    ELAPSED_TIME,
+    DEADLINE,
+    AWAITED_SILO,
+    UPDATES,
+    REPORT,
+    BYTES,
+    REJECTED_UPDATES,
+    DAMAGED_UPDATES,
+)
 
 
 def exposition(job: FederatedJob, service: AggregatorService, status: StatusSource) -> Exposition:
@@ -79,10 +91,10 @@ def exposition(job: FederatedJob, service: AggregatorService, status: StatusSour
         yield from _silos(labels, service, status)
         # All from the start: of a counter that begins with 1, Prometheus sees no increase.
         for reason in STATUS:
-            yield Sample(REJECTED, (*labels, reason), service.refused[reason])
-        yield Sample(DAMAGED, labels, service.engine.damaged)
+            yield Sample(REJECTED_UPDATES, (*labels, reason), service.refused[reason])
+        yield Sample(DAMAGED_UPDATES, labels, service.engine.damaged)
 
-    return Exposition(DECLARED, read)
+    return Exposition(DECLARED_SERIES, read)
 
 
 def _durations(service: AggregatorService) -> Distribution:
@@ -93,24 +105,28 @@ def _durations(service: AggregatorService) -> Distribution:
 
 
 def _open_round(labels: tuple[str, str], service: AggregatorService) -> Iterator[Sample]:
-    current = service.engine.current
+    current = service.engine.current_exchange
     if current is None:
         return
     found = current.round
-    counts = {"answered": len(found.answered), "awaited": len(found.awaited), "failed": len(found.failed)}
+    counts = {
+        "answered": len(found.answered),
+        "awaited": len(found.awaited_silos),
+        "failed": len(found.failed),
+    }
     for state, count in counts.items():
         yield Sample(SILOS, (*labels, state), count)
     yield Sample(QUORUM, labels, found.quorum)
-    yield Sample(ELAPSED, labels, found.elapsed)
+    yield Sample(ELAPSED_TIME, labels, found.elapsed)
     yield Sample(DEADLINE, labels, found.deadline)
 
 
 def _silos(labels: tuple[str, str], service: AggregatorService, status: StatusSource) -> Iterator[Sample]:
-    current, now = service.engine.current, time.time() - time.monotonic()
-    awaited = current.round.awaited if current and not service.engine.ended else ()
+    current, now = service.engine.current_exchange, time.time() - time.monotonic()
+    awaited = current.round.awaited_silos if current and not service.engine.ended else ()
     for reference, account in status.accounts().items():
         silo = (*labels, reference.rpartition("/")[2])
-        yield Sample(AWAITED, silo, reference in awaited)
+        yield Sample(AWAITED_SILO, silo, reference in awaited)
         for result in OUTCOMES:
             yield Sample(UPDATES, (*silo, result), account.rounds[result])
         if reference in service.last_seen:

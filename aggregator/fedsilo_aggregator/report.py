@@ -66,13 +66,13 @@ def aggregator_fields(status: FederatedJobStatus, claim: str | None) -> dict[str
     """
     bounded = status.model_copy(
         update={
-            "metrics": _rounded(status.metrics),
+            "metrics": _rounded_figures(status.metrics),
             "classes": tuple(
-                found.model_copy(update={"figures": _rounded(found.figures, MAX_CURVES)})
+                found.model_copy(update={"figures": _rounded_figures(found.figures, MAX_CURVES)})
                 for found in status.classes
             ),
             "best": status.best and status.best.model_copy(update={"value": _round(status.best.value)}),
-            "training": _rounded(status.training),
+            "training": _rounded_figures(status.training),
             "curve": tuple(_point(point) for point in status.curve),
             "refused": _figures(status.refused),
             "model": status.model and status.model.model_copy(update={"claim": claim}),
@@ -80,8 +80,8 @@ def aggregator_fields(status: FederatedJobStatus, claim: str | None) -> dict[str
         }
     )
     content = bounded.document(exclude=NOT_APPLIED)
-    content["curve"] = [_present(point) for point in content["curve"]]
-    return _present(content)
+    content["curve"] = [_nonempty_fields(point) for point in content["curve"]]
+    return _nonempty_fields(content)
 
 
 def _silo(silo: SiloStatusEntry) -> SiloStatusEntry:
@@ -91,15 +91,17 @@ def _silo(silo: SiloStatusEntry) -> SiloStatusEntry:
 
 def _point(point: CurvePoint) -> CurvePoint:
     figures = {"metrics": point.metrics, "training": point.training}
-    return point.model_copy(update={name: _rounded(values, MAX_CURVES) for name, values in figures.items()})
+    return point.model_copy(
+        update={name: _rounded_figures(values, MAX_CURVES) for name, values in figures.items()}
+    )
 
 
-def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _nonempty_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     # What an apply leaves out is removed from the object, where this manager had set it.
     return {name: value for name, value in fields.items() if value not in ({}, [])}
 
 
-def _rounded(figures: Mapping[str, float], limit: int = MAX_FIGURES) -> dict[str, float]:
+def _rounded_figures(figures: Mapping[str, float], limit: int = MAX_FIGURES) -> dict[str, float]:
     return {name: _round(value) for name, value in _figures(figures, limit).items()}
 
 
@@ -150,7 +152,7 @@ class Report:
             task.cancel()
             await asyncio.wait({task})
 
-    async def settled(self, limit: float = LAST_REPORT_SECONDS) -> str | None:
+    async def wait_until_written(self, limit: float = LAST_REPORT_SECONDS) -> str | None:
         """Wait until the last report is written; after so many seconds, why it is not.
 
         A job that is gone needs no report.

@@ -21,8 +21,8 @@ from fedsilo.files.durable import is_disk_full
 from fedsilo.files.full_disk import FULL_DISK_SECONDS
 from fedsilo.http.listener import Listener
 from fedsilo.http.refusals import RefusingRunner
-from fedsilo.logs import about
-from fedsilo.process import TERMINATED
+from fedsilo.logs import set_log_facts
+from fedsilo.process import TERMINATED_EXIT_CODE
 from fedsilo_aggregator.http import AggregatorService
 
 log = logging.getLogger("fedsilo.aggregator")
@@ -77,7 +77,7 @@ async def leaving_on_sigterm() -> AsyncIterator[None]:
         yield
     finally:
         if stopped.is_set():
-            os._exit(TERMINATED)
+            os._exit(TERMINATED_EXIT_CODE)
 
 
 def spare_collector() -> None:
@@ -135,8 +135,8 @@ async def run_rounds(service: AggregatorService, status: StatusSource, sink: Sta
     for silo in _answered_before(engine):
         service.last_seen.setdefault(silo, began)
     while not engine.ended:
-        if engine.current is not None:
-            about(round=engine.current.exchange.round)
+        if engine.current_exchange is not None:
+            set_log_facts(round=engine.current_exchange.exchange.round)
         # Serving time is the time in which silos can answer: neither folding nor a full disk counts.
         before = time.monotonic()
         await service.wait_for_change(TICK_SECONDS)
@@ -167,7 +167,7 @@ async def run_rounds(service: AggregatorService, status: StatusSource, sink: Sta
 
 def _answered_before(engine: RoundEngine) -> Iterable[str]:
     """Silos that may wait for the end of the job: any, if the job ended before this process began."""
-    if (current := engine.current) is not None:
+    if (current := engine.current_exchange) is not None:
         return [silo for silo, task in current.tasks.items() if task.id in current.accepted]
     return engine.identity.silos if engine.ended else ()
 
@@ -178,9 +178,9 @@ async def _advance(service: AggregatorService, served: float) -> None:
     if service.engine.awaits_answers:
         return
     await service.uploads.close()
-    closed = service.engine.current
+    closed = service.engine.current_exchange
     await asyncio.to_thread(service.engine.settle)
-    opened = service.engine.current
+    opened = service.engine.current_exchange
     if opened is not None and closed is not None and opened.exchange == closed.exchange:
         service.ask_again()
     service.announce_change()

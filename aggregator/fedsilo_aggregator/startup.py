@@ -46,7 +46,7 @@ RETRY_SECONDS = 0.25
 
 
 @contextmanager
-def claimed(directory: Path, patience: float = PATIENCE_SECONDS) -> Iterator[None]:
+def hold_directory(directory: Path, patience: float = PATIENCE_SECONDS) -> Iterator[None]:
     """Hold the job's directory as the only process.
 
     Two aggregators of one job, as when a pod takes its time to end, must not both write.

@@ -25,8 +25,8 @@ from fedsilo.encodings.check import require_decodable_update
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.errors import Problem
 from fedsilo.files.durable import AppendedFile, sync, unlink
-from fedsilo.http.threads import take_in_thread, uninterrupted
-from fedsilo.wire import AcceptedUpdate, Expected, UpdateChecker, VerifyKey
+from fedsilo.http.threads import shielded_call, take_in_thread
+from fedsilo.wire import AcceptedUpdate, ExpectedUpdate, UpdateChecker, VerifyKey
 from fedsilo_aggregator.storage import storage_problem
 
 log = logging.getLogger("fedsilo.aggregator")
@@ -60,7 +60,7 @@ class _Partial:
     :ivar hang_up: closes the newest connection, whether it sends or waits for the one before to end.
     """
 
-    expected: Expected
+    expected: ExpectedUpdate
     key: VerifyKey
     path: Path
     size: int = 0
@@ -79,7 +79,7 @@ class _Partial:
         return self.expected.task
 
 
-class Uploads:
+class UploadStore:
     """The uploads of the open exchange.
 
     :param changed: called when an update was accepted.
@@ -95,7 +95,7 @@ class Uploads:
 
     async def offset(self, task: str, sender: str) -> int:
         """Bytes of the silo's unfinished update that are here already."""
-        expected = self._engine.expected(task, sender)
+        expected = self._engine.expected_update(task, sender)
         partial = await self._partial(expected)
         return partial.size
 
@@ -115,7 +115,7 @@ class Uploads:
         """
         if self.is_accepted(task, part.digest):
             return True
-        partial = await self._partial(self._engine.expected(task, sender))
+        partial = await self._partial(self._engine.expected_update(task, sender))
         # Also a connection that only waits for the one before it is dead by now: it must not get its turn first.
         partial.hang_up()
         partial.hang_up = hang_up
@@ -138,7 +138,7 @@ class Uploads:
         task = partial.task
         if self.is_accepted(task, part.digest):
             return True
-        expected = self._engine.expected(task, sender)
+        expected = self._engine.expected_update(task, sender)
         if (
             partial.hang_up is not hang_up
             or self._partials.get(task) is not partial
@@ -152,7 +152,7 @@ class Uploads:
         await self._append(partial, part, body, lambda: partial.hang_up is not hang_up)
         if partial.size < part.length:
             return False
-        await uninterrupted(self._accept(partial, expected, part))
+        await shielded_call(self._accept(partial, expected, part))
         return True
 
     def is_accepted(self, task: str, digest: str) -> bool:
@@ -160,7 +160,7 @@ class Uploads:
 
         :raises Problem: `already-accepted` when another update of the same task was.
         """
-        found = self._engine.accepted(task)
+        found = self._engine.accepted_digest(task)
         if found is not None and found != digest:
             raise Problem(
                 "already-accepted", f"task {task}: another update, {found[:12]}, was accepted before"
@@ -174,7 +174,7 @@ class Uploads:
             async with partial.lock:
                 self._drop(partial)
 
-    async def _partial(self, expected: Expected) -> _Partial:
+    async def _partial(self, expected: ExpectedUpdate) -> _Partial:
         partial = self._partials.get(expected.task)
         if partial is None:
             path = self._engine.partial_path(expected.task)
@@ -182,7 +182,7 @@ class Uploads:
             self._partials[expected.task] = partial
         async with partial.loading:
             if not partial.loaded:
-                await uninterrupted(_load(partial))
+                await shielded_call(_load(partial))
         return partial
 
     async def _append(
@@ -220,7 +220,7 @@ class Uploads:
             self._drop(partial)
             raise Problem("too-long", f"more than the {part.length} bytes that Upload-Length announced")
 
-    async def _accept(self, partial: _Partial, expected: Expected, part: UploadRange) -> None:
+    async def _accept(self, partial: _Partial, expected: ExpectedUpdate, part: UploadRange) -> None:
         with self._dropping(partial):
             update = partial.checker.finish()
             _require_announced(update.digest, part)
@@ -228,7 +228,7 @@ class Uploads:
         del self._partials[expected.task]
         self._changed()
 
-    def _store(self, expected: Expected, partial: _Partial, update: AcceptedUpdate) -> None:
+    def _store(self, expected: ExpectedUpdate, partial: _Partial, update: AcceptedUpdate) -> None:
         _require_stored(expected, partial)
         with partial.path.open("rb") as file:
             sync(file, partial.path)
@@ -294,7 +294,7 @@ def _require_announced(digest: str | None, part: UploadRange) -> None:
         raise Problem("digest-mismatch", f"the update's digest is {digest}, announced was {part.digest}")
 
 
-def _require_stored(expected: Expected, partial: _Partial) -> None:
+def _require_stored(expected: ExpectedUpdate, partial: _Partial) -> None:
     """Check what can only be seen of the whole file.
 
     :raises Problem: `offset-mismatch` when it has not the bytes that were checked; as `require_decodable_update`.

@@ -9,11 +9,11 @@ Must: refused as `range-not-satisfiable`, with the length that the blob has.
 from __future__ import annotations
 
 from attacks.live_aggregator import LiveAggregator
-from attacks.programs import NotRefused
+from attacks.programs import NotRefusedError
 
 
 def attack(target: LiveAggregator) -> None:
-    link = target.given.task.blobs[0]
+    link = target.fetched_task.task.blobs[0]
     path = f"{target.base}/blobs/{link.digest}"
     for wanted in (
         f"bytes={link.length}-",
@@ -26,4 +26,4 @@ def attack(target: LiveAggregator) -> None:
         answer = target.silo.request("GET", path, {"Range": wanted})
         target.expect("range-not-satisfiable", answer)
         if answer.headers["Content-Range"] != f"bytes */{link.length}":
-            raise NotRefused(f"Content-Range is {answer.headers['Content-Range']}")
+            raise NotRefusedError(f"Content-Range is {answer.headers['Content-Range']}")

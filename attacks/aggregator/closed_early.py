@@ -11,7 +11,7 @@ from attacks.live_aggregator import LiveAggregator
 
 
 def attack(target: LiveAggregator) -> None:
-    digest = target.given.task.blobs[0].digest
+    digest = target.fetched_task.task.blobs[0].digest
     poll = f"{target.base}/task?after={target.task}&wait=60"
     for head in (
         target.head("GET", poll),

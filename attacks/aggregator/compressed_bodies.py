@@ -10,20 +10,22 @@ from __future__ import annotations
 import zlib
 
 from attacks.live_aggregator import LiveAggregator
-from attacks.programs import NotRefused
+from attacks.programs import NotRefusedError
 
 ZEROS = bytes(64 << 20)
-PACKED = {"Content-Encoding": "deflate"}
+DEFLATE_HEADERS = {"Content-Encoding": "deflate"}
 
 
 def attack(target: LiveAggregator) -> None:
     silo, packed = target.silo, zlib.compress(ZEROS)
     path = f"{target.base}/failures/{target.task}"
-    target.expect("too-long", silo.request("POST", path, PACKED, packed, "Fedsilo A"))
-    target.expect("too-long", silo.request("POST", path, PACKED, packed, silo.proof("POST", path, packed)))
+    target.expect("too-long", silo.request("POST", path, DEFLATE_HEADERS, packed, "Fedsilo A"))
+    target.expect(
+        "too-long", silo.request("POST", path, DEFLATE_HEADERS, packed, silo.proof("POST", path, packed))
+    )
     update = zlib.compress(target.update() + ZEROS)
     fields = {"Upload-Offset": "0", "Upload-Length": str(80 << 20), "Upload-Digest": "0" * 64}
-    answer = silo.request("PATCH", f"{target.base}/updates/{target.task}", fields | PACKED, update)
+    answer = silo.request("PATCH", f"{target.base}/updates/{target.task}", fields | DEFLATE_HEADERS, update)
     if answer.code not in ("too-long", "malformed", "unsupported"):
-        raise NotRefused(f"answered {answer.status} {answer.code}")
+        raise NotRefusedError(f"answered {answer.status} {answer.code}")
     target.note(f"{answer.status} {answer.code}")

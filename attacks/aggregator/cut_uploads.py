@@ -8,17 +8,17 @@ Must: counted as `truncated`; what was kept can be continued, and the same updat
 from __future__ import annotations
 
 from attacks.live_aggregator import LiveAggregator
-from attacks.programs import NotRefused
+from attacks.programs import NotRefusedError
 
 
 def attack(target: LiveAggregator) -> None:
     update, task = target.update(), target.task
     for cut in (0, 1, len(update) // 2, len(update) - 1):
-        offset = target.kept()
+        offset = target.stored_bytes()
         with target.silo.begin(task, update, offset) as connection:
             connection.sendall(update[offset : max(cut, offset)])
         target.note("400 truncated")
-    offset = target.kept()
+    offset = target.stored_bytes()
     if offset >= len(update):
-        raise NotRefused(f"an upload that was cut is complete at {offset}")
+        raise NotRefusedError(f"an upload that was cut is complete at {offset}")
     target.forget_upload()

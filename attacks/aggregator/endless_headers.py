@@ -11,7 +11,7 @@ import contextlib
 
 from attacks.live_aggregator import LiveAggregator
 
-SENT = 8 << 20
+SENT_BYTES = 8 << 20
 
 
 def attack(target: LiveAggregator) -> None:
@@ -23,6 +23,6 @@ def attack(target: LiveAggregator) -> None:
         with target.connect() as connection:
             connection.sendall(begin)
             with contextlib.suppress(OSError):
-                for _ in range(SENT // len(piece)):
+                for _ in range(SENT_BYTES // len(piece)):
                     connection.sendall(piece)
             target.expect_closed([connection], 1, seconds=5)

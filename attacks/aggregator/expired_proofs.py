@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 
 from attacks.live_aggregator import LiveAggregator
-from attacks.programs import NotRefused
+from attacks.programs import NotRefusedError
 from fedsilo.wire.request import CLOCK_SKEW_SECONDS
 
 LIFETIME_SECONDS = 60
@@ -25,4 +25,4 @@ def attack(target: LiveAggregator) -> None:
     for age in (late - 5, early + 5):
         proof = target.silo.proof("GET", target.ask, now=time.time() - age)
         if target.silo.request("GET", target.ask, proof=proof).status != 200:
-            raise NotRefused("a proof within the clock skew was refused")
+            raise NotRefusedError("a proof within the clock skew was refused")

@@ -12,7 +12,7 @@ from attacks.live_aggregator import LiveAggregator
 from tests.integration.service.client import decode_signed
 
 
-def flipped(data: bytes, place: int) -> bytes:
+def flip_bit(data: bytes, place: int) -> bytes:
     """The data with one bit changed."""
     return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
 
@@ -21,8 +21,8 @@ def attack(target: LiveAggregator) -> None:
     update, patch = target.update(), target.silo.patch
     signature = update.index(decode_signed(update)[1])
     target.expect("malformed", patch(target.task, b"\x80" + update[1:]))
-    target.expect("signature-invalid", patch(target.task, flipped(update, 40)))
-    target.expect("signature-invalid", patch(target.task, flipped(update, signature)))
-    target.expect("digest-mismatch", patch(target.task, flipped(update, len(update) // 2)))
-    target.expect("digest-mismatch", patch(target.task, flipped(update, len(update) - 1)))
+    target.expect("signature-invalid", patch(target.task, flip_bit(update, 40)))
+    target.expect("signature-invalid", patch(target.task, flip_bit(update, signature)))
+    target.expect("digest-mismatch", patch(target.task, flip_bit(update, len(update) // 2)))
+    target.expect("digest-mismatch", patch(target.task, flip_bit(update, len(update) - 1)))
     target.expect("digest-mismatch", patch(target.task, update, Upload_Digest="0" * 64))

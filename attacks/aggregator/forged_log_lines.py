@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 
 from attacks.live_aggregator import LiveAggregator
-from attacks.programs import NotRefused
+from attacks.programs import NotRefusedError
 
 LINE = "2026-01-01 00:00:00,000 WARNING forged"
 
@@ -24,4 +24,4 @@ def attack(target: LiveAggregator) -> None:
     report = json.dumps({"reason": f"Slow\n{LINE}", "message": ""}).encode()
     target.expect("malformed", silo.fail(target.task, report))
     if any(line.endswith("WARNING forged") for line in target.site.log().splitlines()):
-        raise NotRefused("a forged line is in the log")
+        raise NotRefusedError("a forged line is in the log")

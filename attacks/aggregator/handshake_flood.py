@@ -13,7 +13,7 @@ import time
 
 from attacks.live_aggregator import LiveAggregator
 from attacks.live_service import is_closed
-from attacks.programs import NotRefused
+from attacks.programs import NotRefusedError
 from fedsilo.http.listener import MAX_UNPROVEN
 
 NUMBER = 1500
@@ -33,4 +33,4 @@ def attack(target: LiveAggregator) -> None:
         connection.close()
     target.note("closed", closed)
     if closed < NUMBER - MAX_UNPROVEN:
-        raise NotRefused(f"{closed} of {NUMBER} connections were closed")
+        raise NotRefusedError(f"{closed} of {NUMBER} connections were closed")

@@ -14,7 +14,7 @@ NUMBER = 200
 
 
 def attack(target: LiveAggregator) -> None:
-    path = f"{target.base}/blobs/{target.given.task.blobs[0].digest}"
+    path = f"{target.base}/blobs/{target.fetched_task.task.blobs[0].digest}"
     closed = NUMBER - MAX_PER_SILO - 4
     with target.connections(NUMBER, target.head("GET", path)) as opened:
         target.expect_closed(opened, closed, seconds=10)

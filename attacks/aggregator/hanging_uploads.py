@@ -11,7 +11,7 @@ from __future__ import annotations
 from attacks.live_aggregator import LiveAggregator
 
 NUMBER = 500
-KEPT = 20
+MAX_OPEN_CONNECTIONS = 20
 """Connections that may remain: those that one silo may have, and some that are just being closed."""
 
 
@@ -24,7 +24,7 @@ def attack(target: LiveAggregator) -> None:
     }
     head = target.head("PATCH", f"{target.base}/updates/{target.task}", headers)
     with target.connections(NUMBER, head) as opened:
-        target.expect_closed(opened, NUMBER - KEPT, seconds=5)
+        target.expect_closed(opened, NUMBER - MAX_OPEN_CONNECTIONS, seconds=5)
         answer = target.silo.patch(target.task, bytes(100), Upload_Length="1000")
     target.expect("malformed", answer)
     target.expect_nothing_kept()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 
 from attacks.live_aggregator import LiveAggregator
-from attacks.programs import NotRefused
+from attacks.programs import NotRefusedError
 from fedsilo.wire.envelope import SIGNATURE_HEAD
 from fedsilo.wire.fields import pack
 from fedsilo.wire.header import encode_header
@@ -31,6 +31,6 @@ def attack(target: LiveAggregator) -> None:
         update = pack(header) + SIGNATURE_HEAD + key.sign(UPDATE, header)
         answer = target.silo.patch(target.task, update)
         if answer.code not in ("malformed", "too-long", "unexpected-block"):
-            raise NotRefused(f"answered {answer.status} {answer.code}")
+            raise NotRefusedError(f"answered {answer.status} {answer.code}")
         target.note(f"{answer.status} {answer.code}")
     target.expect("too-long", target.silo.patch(target.task, b"\xc6\x00\x40\x00\x01" + bytes(64)))

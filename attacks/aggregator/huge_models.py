@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from attacks.live_aggregator import LiveAggregator
-from attacks.programs import NotRefused
+from attacks.programs import NotRefusedError
 from fedsilo.validation import registry_faults
 from tests.integration.service.client import FetchedTask, SiloClient
-from tests.integration.service.site import Site, federation, until
+from tests.integration.service.site import Site, federation, wait_until
 
 ONCE = True
 
@@ -33,24 +33,24 @@ def attack(target: LiveAggregator) -> None:
     names = HONEST + HOSTILE
     job = federation(rounds=3, quorum=len(names), names=names, aggregation=AGGREGATION)
     if faults := registry_faults(job):
-        raise NotRefused(f"the job itself is refused: {faults[0]}")
+        raise NotRefusedError(f"the job itself is refused: {faults[0]}")
     site = Site(target.site.workdir.root.parent / "ruled", job)
     process = site.aggregator()
     try:
         clients = [SiloClient(site, silo) for silo in site.silos]
-        given = clients[0].given()
-        models = [_trained(given, number) for number, _ in enumerate(HONEST)]
+        given = clients[0].fetch_task()
+        models = [_trained_model(given, number) for number, _ in enumerate(HONEST)]
         huge = {name: np.full(array.shape, 3e38, array.dtype) for name, array in given.tree.items()}
         for client, model in zip(clients, [*models, huge, huge], strict=True):
             _send(client, model, samples=10 if model is not huge else 2**53)
-        _expect_near(models, clients[0].given(given.task.task).tree)
+        _expect_near(models, clients[0].fetch_task(given.task.task).tree)
         target.note("bounded")
         _expect_told(site)
     finally:
         process.kill()
 
 
-def _trained(given: FetchedTask, number: int) -> dict[str, np.ndarray]:
+def _trained_model(given: FetchedTask, number: int) -> dict[str, np.ndarray]:
     """An honest silo's model: each number is a little away from what was sent."""
     rng = np.random.default_rng(number)
     return {
@@ -60,11 +60,11 @@ def _trained(given: FetchedTask, number: int) -> dict[str, np.ndarray]:
 
 
 def _send(silo: SiloClient, model: Mapping[str, np.ndarray], **changes: Any) -> None:
-    given = silo.given()
+    given = silo.fetch_task()
     blocks = [(block, model[block.name]) for block in given.contract.blocks]
     answer = silo.patch(given.task.task, silo.update(given, blocks=blocks, **changes))
     if answer.status != 201:
-        raise NotRefused(f"an update of finite numbers was answered {answer.status} {answer.code}")
+        raise NotRefusedError(f"an update of finite numbers was answered {answer.status} {answer.code}")
 
 
 def _expect_near(honest: Sequence[Mapping[str, np.ndarray]], next_model: Mapping[str, np.ndarray]) -> None:
@@ -72,12 +72,12 @@ def _expect_near(honest: Sequence[Mapping[str, np.ndarray]], next_model: Mapping
 
     :raises NotRefused: when it is not.
     """
-    models = np.stack([_flat(model) for model in honest])
+    models = np.stack([_flat_vector(model) for model in honest])
     mean = models.mean(axis=0)
     limit = FARTHEST * float(np.linalg.norm(models - mean, axis=1).max())
-    distance = float(np.linalg.norm(_flat(next_model) - mean))
+    distance = float(np.linalg.norm(_flat_vector(next_model) - mean))
     if not distance <= limit:
-        raise NotRefused(f"the model is {distance:g} away from the honest ones, more than {limit:g}")
+        raise NotRefusedError(f"the model is {distance:g} away from the honest ones, more than {limit:g}")
 
 
 def _expect_told(site: Site) -> None:
@@ -85,16 +85,16 @@ def _expect_told(site: Site) -> None:
 
     :raises NotRefused: when it does not.
     """
-    kept = until(lambda: _kept(site), "the status of the first round")
+    kept = wait_until(lambda: _kept_shares(site), "the status of the first round")
     json.dumps(site.status(), allow_nan=False)
     if max(kept[name] for name in HOSTILE) > 1e-6 or min(kept[name] for name in HONEST) < 0.1:
-        raise NotRefused(f"the status says that this counted of the models: {kept}")
+        raise NotRefusedError(f"the status says that this counted of the models: {kept}")
 
 
-def _kept(site: Site) -> dict[str, float]:
+def _kept_shares(site: Site) -> dict[str, float]:
     """How much of each silo's last model counted, from 0 to 1, by name; empty before a round is complete."""
     return {silo["name"]: silo["kept"] for silo in site.status()["silos"] if silo.get("kept") is not None}
 
 
-def _flat(tree: Mapping[str, np.ndarray]) -> np.ndarray:
+def _flat_vector(tree: Mapping[str, np.ndarray]) -> np.ndarray:
     return np.concatenate([tree[name].ravel() for name in sorted(tree)]).astype(np.float64)

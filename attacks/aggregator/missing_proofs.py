@@ -13,7 +13,7 @@ import base64
 from attacks.live_aggregator import LiveAggregator
 
 
-def changed(proof: str) -> str:
+def tampered_proof(proof: str) -> str:
     """The proof with one bit of its signature changed."""
     raw = proof.removeprefix("Fedsilo ")
     data = bytearray(base64.urlsafe_b64decode(raw + "=" * (-len(raw) % 4)))
@@ -33,6 +33,6 @@ def attack(target: LiveAggregator) -> None:
         (honest.replace("Fedsilo", "fedsilo"), "malformed"),
         (honest[:-40], "truncated"),
         ("Fedsilo " + "A" * 6000, "too-long"),
-        (changed(honest), "signature-invalid"),
+        (tampered_proof(honest), "signature-invalid"),
     ):
         target.expect(code, target.silo.request("GET", target.ask, proof=proof))

@@ -12,7 +12,7 @@ import socket
 import ssl
 
 from attacks.live_aggregator import LiveAggregator
-from attacks.programs import NotRefused
+from attacks.programs import NotRefusedError
 
 
 def attack(target: LiveAggregator) -> None:
@@ -26,11 +26,11 @@ def attack(target: LiveAggregator) -> None:
         except OSError:
             target.note("closed")
         else:
-            raise NotRefused("TLS 1.2 was accepted")
+            raise NotRefusedError("TLS 1.2 was accepted")
     with socket.create_connection(address) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         if b"HTTP" in connection.recv(4096):
-            raise NotRefused("answered without TLS")
+            raise NotRefusedError("answered without TLS")
         target.note("closed")
     newer = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     newer.check_hostname, newer.verify_mode = False, ssl.CERT_NONE

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 
 from attacks.live_aggregator import LiveAggregator
-from attacks.programs import NotRefused
+from attacks.programs import NotRefusedError
 
 
 def attack(target: LiveAggregator) -> None:
@@ -22,10 +22,10 @@ def attack(target: LiveAggregator) -> None:
             second.sendall(update[:half])
             first.sendall(update[:half])
         target.expect_closed([first], 1, seconds=5)
-    offset = target.kept()
+    offset = target.stored_bytes()
     if offset > half:
-        raise NotRefused(f"of {half} bytes, {offset} were taken")
+        raise NotRefusedError(f"of {half} bytes, {offset} were taken")
     answer = target.silo.patch(task, bytes(len(update)), offset, Upload_Length=str(len(update)))
     if answer.status < 300:
-        raise NotRefused("two uploads became one update")
+        raise NotRefusedError("two uploads became one update")
     target.note(f"{answer.status} {answer.code}")

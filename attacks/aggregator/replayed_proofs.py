@@ -8,7 +8,7 @@ Must: as it was, it gives the same answer as before and changes nothing; for any
 from __future__ import annotations
 
 from attacks.live_aggregator import LiveAggregator
-from attacks.programs import NotRefused
+from attacks.programs import NotRefusedError
 
 
 def attack(target: LiveAggregator) -> None:
@@ -16,12 +16,12 @@ def attack(target: LiveAggregator) -> None:
     first = silo.request("GET", target.ask, proof=overheard)
     again = silo.request("GET", target.ask, proof=overheard)
     if (first.status, first.body) != (again.status, again.body):
-        raise NotRefused("a repeated request is answered differently")
+        raise NotRefusedError("a repeated request is answered differently")
     target.note("200 the same answer")
     update = f"{target.base}/updates/{target.task}"
     for method, path in (
         ("GET", target.ask + "0"),
-        ("GET", f"{target.base}/blobs/{target.given.task.blobs[0].digest}"),
+        ("GET", f"{target.base}/blobs/{target.fetched_task.task.blobs[0].digest}"),
         ("HEAD", target.ask),
         ("HEAD", update),
         ("PATCH", update),

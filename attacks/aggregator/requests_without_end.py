@@ -18,7 +18,7 @@ REQUESTS = 20
 
 
 def attack(target: LiveAggregator) -> None:
-    digest, task, ask = target.given.task.blobs[0].digest, target.task, target.ask
+    digest, task, ask = target.fetched_task.task.blobs[0].digest, target.task, target.ask
     blob, update = f"{target.base}/blobs/{digest}", f"{target.base}/updates/{task}"
 
     def send(connection: http.client.HTTPSConnection) -> None:

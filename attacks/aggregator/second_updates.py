@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 
 from attacks.live_aggregator import LiveAggregator
-from attacks.programs import NotRefused
+from attacks.programs import NotRefusedError
 from tests.integration.service.client import contents_of, forge, header_of
 
 ONCE = True
@@ -24,7 +24,7 @@ def attack(target: LiveAggregator) -> None:
     target.expect("already-accepted", silo.patch(task, second))
     target.expect("already-accepted", silo.head(task))
     if silo.patch(task, update).status != 200:
-        raise NotRefused("the accepted update was not confirmed")
-    target.other.answer(target.other.given())
+        raise NotRefusedError("the accepted update was not confirmed")
+    target.other.answer(target.other.fetch_task())
     silo.task(task)
     target.expect("already-accepted", silo.patch(task, second))

@@ -8,7 +8,7 @@ Must: each is answered with the next offset, and costs no more than a request; a
 from __future__ import annotations
 
 from attacks.live_aggregator import LiveAggregator
-from attacks.programs import NotRefused
+from attacks.programs import NotRefusedError
 
 NUMBER = 60
 
@@ -18,7 +18,7 @@ def attack(target: LiveAggregator) -> None:
     for offset in range(NUMBER):
         answer = target.silo.patch(task, update[: offset + 1], offset, Upload_Length=str(len(update)))
         if answer.status != 204:
-            raise NotRefused(f"answered {answer.status} {answer.code}")
+            raise NotRefusedError(f"answered {answer.status} {answer.code}")
         target.note("204")
     dropped = target.silo.patch(task, bytes(NUMBER + 9), NUMBER, Upload_Length=str(NUMBER))
     target.expect("too-long", dropped)

@@ -18,7 +18,7 @@ SECONDS = 4.0
 
 
 def attack(target: LiveAggregator) -> None:
-    path = f"{target.base}/blobs/{target.given.task.blobs[0].digest}"
+    path = f"{target.base}/blobs/{target.fetched_task.task.blobs[0].digest}"
     head = target.head("GET", path)
     with target.connections(16, head * REQUESTS) as opened:
         end = time.monotonic() + SECONDS

@@ -14,15 +14,15 @@ from attacks.handed_over import LOAD_MODEL, MODEL, HandedOver
 
 ONCE = True
 
-WIDE = {"name": "mlp", "config": {"hidden": [60_000] * 16}}
+WIDE_NETWORK = {"name": "mlp", "config": {"hidden": [60_000] * 16}}
 DATA = {"inputShape": [60_000], "classes": 4}
 NETWORKS = (
-    WIDE,
+    WIDE_NETWORK,
     {"name": "transformer", "config": {"width": 65_536, "layers": 128, "heads": 1}},
-    {"name": "concatenated", "config": {"encoders": 10**9, "base": WIDE}},
+    {"name": "concatenated", "config": {"encoders": 10**9, "base": WIDE_NETWORK}},
     {"name": "concatenated", "config": {"encoders": 1000, "base": {"name": "resnet56", "config": {}}}},
     {"name": "concatenated", "config": {"encoders": 2, "base": {"name": "concatenated", "config": {}}}},
-    {"name": "gated", "config": {"base": WIDE, "mixes": "logits"}},
+    {"name": "gated", "config": {"base": WIDE_NETWORK, "mixes": "logits"}},
     {"name": "gated", "config": {}},
 )
 
@@ -33,9 +33,9 @@ def attack(target: HandedOver) -> None:
         at = target.copy()
         changes = {"model": network, "data": {**DATA, "inputShape": shape}}
 
-        def described(document: dict[str, Any], changes: dict[str, Any] = changes) -> None:
+        def update_document(document: dict[str, Any], changes: dict[str, Any] = changes) -> None:
             document.update(changes)
 
-        target.edit_json(at / "model.json", described)
+        target.edit_json(at / "model.json", update_document)
         for command in ((LOAD_MODEL, MODEL), ("evaluate", "--model", MODEL, "-f", "job.yaml")):
             target.expect_refused("model", *command, at=at, codes=(2, 7))

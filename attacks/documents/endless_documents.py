@@ -23,7 +23,7 @@ BOMB = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
 MANIFESTS = ("[" * 100_000, BOMB, f"a: [{'1,' * 10**6}1]", f"a: {'9' * 100_000}", "a: \0")
 
 
-def _headed(text: bytes) -> bytes:
+def _prefixed_bytes(text: bytes) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
@@ -36,8 +36,8 @@ def attack(target: HandedOver) -> None:
             target.expect_refused("model.json", *command, at=at, codes=(2, 9))
     for content in (
         (1 << 63).to_bytes(8, "little") + b"{}",
-        _headed(b"[" * 100_000),
-        _headed(b'{"a":' * 100_000),
+        _prefixed_bytes(b"[" * 100_000),
+        _prefixed_bytes(b'{"a":' * 100_000),
     ):
         at = target.copy()
         _replace(at / MODEL, content, target)

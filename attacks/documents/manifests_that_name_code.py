@@ -29,7 +29,7 @@ Spec = dict[str, Any]
 Command = tuple[str, ...]
 
 
-def _held(spec: Spec, use: str) -> None:
+def _hold_custom_data(spec: Spec, use: str) -> None:
     """The aggregator holds data of a loader of one's own."""
     spec["aggregator"]["datasets"] = [{"name": "held", "loader": "python:beside:load"}]
     spec["evaluation" if use == "testDataset" else "aggregation"] = {use: "held"}
@@ -48,7 +48,7 @@ CHANGES: Mapping[str, tuple[Callable[[Spec], object], tuple[Command, ...]]] = {
     ),
     "task": (lambda spec: spec.update(task={"name": "python:beside:Task"}), (EVALUATE, CHECK, METHODS)),
     "metric": (lambda spec: spec["evaluation"].update(metrics=["python:beside:Metric"]), (EVALUATE,)),
-    "test set": (lambda spec: _held(spec, "testDataset"), (EVALUATE, TORCHSCRIPT, CHECK)),
+    "test set": (lambda spec: _hold_custom_data(spec, "testDataset"), (EVALUATE, TORCHSCRIPT, CHECK)),
 }
 """Field -> what names code there, and the commands that would run it."""
 
@@ -76,7 +76,7 @@ def attack(target: HandedOver) -> None:
 
 def _copy(target: HandedOver) -> Path:
     at = target.copy()
-    (at / "beside.py").write_text(target.planted)
+    (at / "beside.py").write_text(target.planted_code)
     return at
 
 

@@ -25,7 +25,7 @@ CODE = (
     "python:package.beside:network",
     "python:model:network",
 )
-ODD = (
+ODD_NAMES = (
     "python:os:system('touch canary')",
     "python:os.system",
     "python:os:path.join",
@@ -37,7 +37,7 @@ ODD = (
     "pickle:beside:network",
     "os:system",
 )
-MADE: tuple[dict[str, Any], ...] = (
+COMPOSED_MODELS: tuple[dict[str, Any], ...] = (
     {"name": "gated", "config": {"mixes": "logits", "base": {"name": "gated", "config": {}}}},
     {"name": "concatenated", "config": {}},
     {"name": "concatenated", "config": {"encoders": 10**9, "base": {"name": "mlp"}}},
@@ -53,7 +53,7 @@ OPENING = (
 
 def attack(target: HandedOver) -> None:
     for name in CODE:
-        at = _described(target, {"name": name, "config": {"command": "touch canary"}})
+        at = _result_with_model(target, {"name": name, "config": {"command": "touch canary"}})
         target.expect_refused("would run", LOAD_MODEL, MODEL, at=at)
     for command in OPENING:
         target.expect_refused("the manifest's spec.model.name is mlp", *command, at=at)
@@ -61,21 +61,23 @@ def attack(target: HandedOver) -> None:
         {"name": "concatenated", "config": {"encoders": 2, "base": {"name": CODE[0]}}},
         {"name": "gated", "config": {"mixes": "logits", "base": {"name": CODE[0]}}},
     ):
-        at = _described(target, inner)
+        at = _result_with_model(target, inner)
         target.expect_refused("would run", LOAD_MODEL, MODEL, at=at)
         target.expect_refused("the manifest's spec.model.name is mlp", *OPENING[0], at=at)
-    for model in (*({"name": name} for name in ODD), *MADE):
-        target.expect_refused("model", LOAD_MODEL, MODEL, at=_described(target, model))
-    at = _described(target, {"name": "mlp", "config": {"hidden": [5]}}, task={"name": "python:beside:Task"})
+    for model in (*({"name": name} for name in ODD_NAMES), *COMPOSED_MODELS):
+        target.expect_refused("model", LOAD_MODEL, MODEL, at=_result_with_model(target, model))
+    at = _result_with_model(
+        target, {"name": "mlp", "config": {"hidden": [5]}}, task={"name": "python:beside:Task"}
+    )
     target.expect_refused("would run beside:Task", LOAD_MODEL, MODEL, at=at)
     target.expect_refused("the manifest's spec.task is classification", *OPENING[0], at=at)
 
 
-def _described(target: HandedOver, model: dict[str, Any], **changes: Any) -> Path:
+def _result_with_model(target: HandedOver, model: dict[str, Any], **changes: Any) -> Path:
     """A result whose model is said to be this, with modules of the stranger's beside it."""
     at = target.copy()
     (at / "package").mkdir()
     for module in ("beside.py", "model.py", "package/__init__.py", "package/beside.py"):
-        (at / module).write_text(target.planted)
+        (at / module).write_text(target.planted_code)
     target.edit_json(at / "model.json", lambda document: document.update(model=model, **changes))
     return at

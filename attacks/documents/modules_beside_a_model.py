@@ -8,7 +8,7 @@ Must: opened as ever; none of these files is imported.
 
 from __future__ import annotations
 
-from attacks.handed_over import HONEST, HandedOver
+from attacks.handed_over import OPENING_COMMANDS, HandedOver
 
 ONCE = True
 
@@ -47,10 +47,10 @@ ENTRY_POINTS = (
 def attack(target: HandedOver) -> None:
     at = target.copy()
     for module in MODULES:
-        (at / f"{module}.py").write_text(target.planted)
+        (at / f"{module}.py").write_text(target.planted_code)
     package = at / "beside-1.dist-info"
     package.mkdir()
     (package / "METADATA").write_text(METADATA)
     (package / "entry_points.txt").write_text(ENTRY_POINTS)
-    for command in (*HONEST, ("methods",), ("methods", "fedavg")):
+    for command in (*OPENING_COMMANDS, ("methods",), ("methods", "fedavg")):
         target.expect_opened(*command, at=at)

@@ -23,7 +23,7 @@ TAGS = (
 )
 
 
-class _Planted:
+class _PlantedObject:
     """Runs code when it is unpickled."""
 
     def __init__(self, code: str) -> None:
@@ -35,13 +35,13 @@ class _Planted:
 
 
 def attack(target: HandedOver) -> None:
-    pickled = pickle.dumps(_Planted(target.planted))
+    pickled = pickle.dumps(_PlantedObject(target.planted_code))
     at = target.copy()
     _replace(at / MODEL, pickled, target)
     for command in ((LOAD_MODEL, MODEL), ("evaluate", "--model", MODEL, "-f", "job.yaml")):
         target.expect_refused("model.safetensors", *command, at=at, codes=(2, 3, 6, 7, 8))
     at = target.copy()
-    np.savez(at / "s0.npz", images=np.array([_Planted(target.planted)] * 4), labels=np.arange(4))
+    np.savez(at / "s0.npz", images=np.array([_PlantedObject(target.planted_code)] * 4), labels=np.arange(4))
     target.expect_refused("s0.npz", "evaluate", "--model", MODEL, "-f", "job.yaml", at=at, codes=(3,))
     for tag in TAGS:
         at = target.copy()

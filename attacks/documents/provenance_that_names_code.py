@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from attacks.handed_over import KEPT, HandedOver
+from attacks.handed_over import KEEP_UPDATES, HandedOver
 from tests.federate import TASK_KEY, job_spec
-from tests.public_examples import balanced
+from tests.public_examples import balanced_dataset
 from tests.unit.verification.chains import Lines, edit_and_link
 
 ONCE = True
 
 OWN_MODEL = "python:tests.unit.silo.networks:tied"
 
-FORGED: tuple[dict[str, Any], ...] = (
+FORGED_CHANGES: tuple[dict[str, Any], ...] = (
     {"model": {"name": "python:beside:network"}},
     {"model": {"name": "python:subprocess:Popen", "config": {"args": "touch canary"}}},
     {"task": {"name": "python:beside:Task"}},
@@ -34,29 +34,33 @@ REPLAY = ("verify", ".", "--replay")
 
 
 def attack(target: HandedOver) -> None:
-    at = target.result_of(job_spec("fedavg", 2, aggregator=KEPT, model={"name": OWN_MODEL, "config": {}}))
+    at = target.result_of(
+        job_spec("fedavg", 2, aggregator=KEEP_UPDATES, model={"name": OWN_MODEL, "config": {}})
+    )
     target.expect_opened("verify", ".", at=at)
     target.expect_refused("would run tests.unit.silo.networks:tied", *REPLAY, at=at)
-    for change in FORGED:
+    for change in FORGED_CHANGES:
         at = target.copy()
-        (at / "beside.py").write_text(target.planted)
-        edit_and_link(at, partial(_named, change), TASK_KEY)
+        (at / "beside.py").write_text(target.planted_code)
+        edit_and_link(at, partial(_change_spec, change), TASK_KEY)
         target.expect_refused("", *REPLAY, at=at, codes=(2, 9))
     _read_elsewhere(target)
 
 
-def _named(change: dict[str, Any], lines: Lines) -> None:
+def _change_spec(change: dict[str, Any], lines: Lines) -> None:
     lines[0]["spec"].update(change)
 
 
 def _read_elsewhere(target: HandedOver) -> None:
     """Public data in a file that is none of the directory's."""
-    images, labels = balanced((6,), 4)
+    images, labels = balanced_dataset((6,), 4)
     with target.secret.open("wb") as file:
         np.savez(file, images=images, labels=labels)
     held = {"name": "held", "loader": "npz", "config": {"path": str(target.secret)}}
     public = {"publicDataset": "held"}
-    at = target.result_of(job_spec("feddf", 2, aggregator={**KEPT, "datasets": [held]}, aggregation=public))
+    at = target.result_of(
+        job_spec("feddf", 2, aggregator={**KEEP_UPDATES, "datasets": [held]}, aggregation=public)
+    )
     target.expect_opened("verify", ".", at=at)
     target.expect_refused("is read from files", *REPLAY, at=at)
     target.expect_refused("lies outside of .", *REPLAY, "--data", ".", at=at)

@@ -18,9 +18,9 @@ NUMBER = 90
 
 def attack(target: LiveGateway) -> None:
     time.sleep(10)  # so that it has its requests, whatever came before
-    path = f"{target.own()}/agents?after=&wait=0"
+    path = f"{target.silo_path()}/agents?after=&wait=0"
     revision = target.ask("GET", path).headers["Revision"]
-    head = target.head("GET", f"{target.own()}/agents?after={revision}&wait=60")
+    head = target.head("GET", f"{target.silo_path()}/agents?after={revision}&wait=60")
     with target.connections(NUMBER, head) as opened:
         target.expect_closed(opened, NUMBER - Limits().open_requests, seconds=3)
     time.sleep(1)

@@ -8,7 +8,7 @@ Must: beyond its rate refused as `too-many-requests`.
 from __future__ import annotations
 
 from attacks.live_gateway import LiveGateway
-from attacks.programs import NotRefused
+from attacks.programs import NotRefusedError
 from fedsilo_operator.gateway.limits import Limits
 from tests.integration.service.client import answer_on
 
@@ -17,7 +17,7 @@ REQUESTS = 4 * Limits().burst
 
 
 def attack(target: LiveGateway) -> None:
-    path = f"{target.own()}/agents?after=&wait=0"
+    path = f"{target.silo_path()}/agents?after=&wait=0"
     head = target.head("GET", path)
     with target.connections(4) as opened:
         for number in range(REQUESTS):
@@ -26,6 +26,6 @@ def attack(target: LiveGateway) -> None:
             answer = answer_on(connection)
             target.note(f"{answer.status} {answer.code}".strip())
     if target.answers["429 too-many-requests"] < REQUESTS // 4:
-        raise NotRefused(
+        raise NotRefusedError(
             f"of {REQUESTS} requests only {target.answers['429 too-many-requests']} were refused"
         )

@@ -10,9 +10,9 @@ from __future__ import annotations
 import time
 
 from attacks.live_gateway import JOB, LiveGateway
-from attacks.programs import NotRefused
+from attacks.programs import NotRefusedError
 
-REFUSED = {"too-long", "malformed", "signature-invalid", "wrong-sender", "unknown-agent"}
+REFUSAL_CODES = {"too-long", "malformed", "signature-invalid", "wrong-sender", "unknown-agent"}
 CONTENTS = (
     b"x" * (300 << 10),
     b"[" * 100_000,
@@ -26,8 +26,8 @@ CONTENTS = (
 def attack(target: LiveGateway) -> None:
     for name in ("offer", f"agents/{JOB}-north/status", f"agents/{JOB}-south/status"):
         for content in CONTENTS:
-            answer = target.put(f"{target.own()}/{name}", content)
-            if answer.code not in REFUSED:
-                raise NotRefused(f"answered {answer.status} {answer.code} to {content[:20]!r}")
+            answer = target.put(f"{target.silo_path()}/{name}", content)
+            if answer.code not in REFUSAL_CODES:
+                raise NotRefusedError(f"answered {answer.status} {answer.code} to {content[:20]!r}")
             target.note(f"{answer.status} {answer.code}")
     time.sleep(1)

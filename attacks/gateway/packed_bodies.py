@@ -12,15 +12,15 @@ import time
 
 from attacks.live_gateway import LiveGateway
 
-PACKED = gzip.compress(bytes(32 << 20))
+PACKED_BODY = gzip.compress(bytes(32 << 20))
 
 
 def attack(target: LiveGateway) -> None:
     headers = {"Content-Encoding": "gzip"}
     for method, path in (
-        ("PUT", f"{target.own()}/offer"),
-        ("PUT", f"{target.own()}/agents/attacked-north/status"),
+        ("PUT", f"{target.silo_path()}/offer"),
+        ("PUT", f"{target.silo_path()}/agents/attacked-north/status"),
         ("PATCH", target.update),
     ):
-        target.expect("unsupported", target.ask(method, path, PACKED, headers=headers))
+        target.expect("unsupported", target.ask(method, path, PACKED_BODY, headers=headers))
     time.sleep(0.1)

@@ -14,15 +14,15 @@ from fedsilo.wire import SigningKey
 
 
 def attack(target: LiveGateway) -> None:
-    path = f"{target.own()}/agents?after=&wait=0"
-    theirs = f"{target.own(HONEST)}/agents?after=&wait=0"
+    path = f"{target.silo_path()}/agents?after=&wait=0"
+    theirs = f"{target.silo_path(HONEST)}/agents?after=&wait=0"
     proof = target.proof("GET", path)
     wrong = {
         "malformed": ["", "Bearer abc"],
         "truncated": [proof[:80]],
         "too-long": ["Fedsilo " + "A" * 6000],
         "signature-invalid": [
-            target.proof("GET", target.own()),
+            target.proof("GET", target.silo_path()),
             target.proof("GET", path, key=SigningKey.generate()),
         ],
         "proof-expired": [target.proof("GET", path, now=time.time() - 3600)],

@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 
 from attacks.live_guard import LiveGuard
-from attacks.programs import NotRefused
+from attacks.programs import NotRefusedError
 from fedsilo.wire import write_tensors
-from tests.integration.service.scripted import FULL, TREE
-from tests.integration.service.site import until
+from tests.integration.service.scripted import DISK_FULL_ANSWER, TREE
+from tests.integration.service.site import wait_until
 
 ONCE = True
 
@@ -22,13 +22,13 @@ ONCE = True
 def attack(target: LiveGuard) -> None:
     aggregator, task = target.aggregator, target.name()
     drop = aggregator.drop(task)
-    aggregator.outcomes.append(FULL)
+    aggregator.outcomes.append(DISK_FULL_ANSWER)
     aggregator.offer(aggregator.task(task))
-    until(lambda: aggregator.uploads[task], "the first try")
+    wait_until(lambda: aggregator.uploads[task], "the first try")
     other = {**TREE, "classifier.weight": np.full((3, 6), 99, np.float32)}
     write_tensors(other, drop / "tensors")
-    aggregator.acknowledged(task)
+    aggregator.wait_acknowledged(task)
     first, second = aggregator.uploads[task]
     if first != second:
-        raise NotRefused("what was sent is not what was checked")
+        raise NotRefusedError("what was sent is not what was checked")
     target.note("the same bytes")

@@ -22,18 +22,18 @@ def attack(target: LiveGuard) -> None:
     try:
         for text, words in (("{", "not JSON"), ("[]", "not a JSON object"), ("{}", "signature.json")):
             path.write_text(text)
-            target.expect_drop_refused(dropped(target), words)
+            target.expect_drop_refused(drop_honest_reply(target), words)
         path.write_text(json.dumps(wider))
-        target.expect_drop_refused(dropped(target), "signature.json")
+        target.expect_drop_refused(drop_honest_reply(target), "signature.json")
         path.unlink()
         path.symlink_to("/etc/passwd")
-        target.expect_drop_refused(dropped(target), "not a plain file")
+        target.expect_drop_refused(drop_honest_reply(target), "not a plain file")
     finally:
         path.unlink()
         path.write_text(honest)
 
 
-def dropped(target: LiveGuard) -> str:
+def drop_honest_reply(target: LiveGuard) -> str:
     """A new task with an honest answer."""
     name = target.name()
     target.aggregator.drop(name)

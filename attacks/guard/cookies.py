@@ -10,7 +10,7 @@ from __future__ import annotations
 from http.server import BaseHTTPRequestHandler
 
 from attacks.live_guard import LiveGuard
-from attacks.programs import NotRefused
+from attacks.programs import NotRefusedError
 
 NUMBER = 100
 
@@ -32,5 +32,5 @@ def attack(target: LiveGuard) -> None:
         target.wake()
         target.wait_for_requests(before + 3)
     if sent:
-        raise NotRefused("the guard sent a cookie")
+        raise NotRefusedError("the guard sent a cookie")
     target.note("asked again")

@@ -18,7 +18,7 @@ from attacks.live_guard import LiveGuard
 ONCE = True
 
 
-def bound(path: Path) -> None:
+def bind_socket(path: Path) -> None:
     """Bind a Unix socket at the path, whose last part must be short."""
     here = Path.cwd()
     os.chdir(path.parent)
@@ -37,7 +37,7 @@ def device(path: Path) -> None:
         os.mkfifo(path)
 
 
-KINDS: tuple[Callable[[Path], object], ...] = (os.mkfifo, bound, Path.mkdir, device)
+KINDS: tuple[Callable[[Path], object], ...] = (os.mkfifo, bind_socket, Path.mkdir, device)
 
 
 def attack(target: LiveGuard) -> None:

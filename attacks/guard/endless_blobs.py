@@ -11,7 +11,7 @@ import time
 from http.server import BaseHTTPRequestHandler
 
 from attacks.live_guard import LiveGuard, answer, endless
-from attacks.programs import NotRefused
+from attacks.programs import NotRefusedError
 from fedsilo.wire import BlobLink
 
 ONCE = True
@@ -32,8 +32,8 @@ def attack(target: LiveGuard) -> None:
             time.sleep(SECONDS)
             kept = sum(path.stat().st_size for path in target.aggregator.volume.blobs.iterdir())
         if kept > LENGTH + (1 << 20):
-            raise NotRefused(f"the guard kept {kept} bytes of a blob of {LENGTH}")
+            raise NotRefusedError(f"the guard kept {kept} bytes of a blob of {LENGTH}")
         asked = target.requests - before
         if asked > MOST_REQUESTS:
-            raise NotRefused(f"the guard asked {asked} times in {SECONDS:g} s")
+            raise NotRefusedError(f"the guard asked {asked} times in {SECONDS:g} s")
         target.note("asked", asked)

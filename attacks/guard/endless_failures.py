@@ -12,9 +12,9 @@ from __future__ import annotations
 import json
 
 from attacks.live_guard import LiveGuard
-from attacks.programs import NotRefused
+from attacks.programs import NotRefusedError
 from fedsilo_agent.guard.disclosure import REPORTS_PER_EXCHANGE
-from tests.integration.service.site import until
+from tests.integration.service.site import wait_until
 
 ONCE = True
 TASKS = 200
@@ -29,11 +29,11 @@ def attack(target: LiveGuard) -> None:
         secret = {"reason": "DataInvalid", "message": f"row of patient {name}: " + "x" * 3000}
         (directory / "failed.json").write_text(json.dumps(secret))
         aggregator.offer(aggregator.task(name))
-        until(lambda name=name: target.aggregator.events(name), f"what came of {name}")  # type: ignore[misc]
+        wait_until(lambda name=name: target.aggregator.events(name), f"what came of {name}")  # type: ignore[misc]
     told = [aggregator.failures[name] for name in names if name in aggregator.failures]
     words = [report for report in told if "xxx" in report["message"]]
     if len(words) != 1 or len(told) > REPORTS_PER_EXCHANGE:
-        raise NotRefused(f"{len(told)} reports have left, {len(words)} of them in the trainer's words")
+        raise NotRefusedError(f"{len(told)} reports have left, {len(words)} of them in the trainer's words")
     target.note("reported in the trainer's words")
     target.note("ExchangeRefused", len(told) - 1)
     target.note("on record, and nothing has left", TASKS - len(told))

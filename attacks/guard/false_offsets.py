@@ -11,7 +11,7 @@ import time
 from http.server import BaseHTTPRequestHandler
 
 from attacks.live_guard import LiveGuard, answer
-from attacks.programs import NotRefused
+from attacks.programs import NotRefusedError
 
 ONCE = True
 SECONDS = 1.5
@@ -34,8 +34,8 @@ def attack(target: LiveGuard) -> None:
             target.aggregator.drop(task)
             target.aggregator.offer(target.aggregator.task(task))
             time.sleep(SECONDS)
-        target.aggregator.acknowledged(task)
+        target.aggregator.wait_acknowledged(task)
         asked = target.requests - before
         if asked > MOST_REQUESTS:
-            raise NotRefused(f"the guard asked {asked} times")
+            raise NotRefusedError(f"the guard asked {asked} times")
         target.note("sent when it could")

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from attacks.cost import MB
 from attacks.live_guard import LiveGuard
-from attacks.programs import NotRefused
+from attacks.programs import NotRefusedError
 from attacks.run import MOST_MEMORY
 from fedsilo.methods import registry
 from fedsilo.methods.differential_privacy import planned_mechanisms
@@ -31,7 +31,7 @@ JOB = {
     "aggregator": {"datasets": [{"name": "test", "loader": "sklearn:digits"}]},
 }
 POLICY = {"privacyBudget": [{"dataset": "digits", "epsilon": 8.0, "delta": 1e-3}]}
-ODD: tuple[Any, ...] = (
+ODD_VALUES: tuple[Any, ...] = (
     float("nan"),
     float("inf"),
     -1.0,
@@ -68,20 +68,20 @@ def _attack(guard: LiveGuard, ledgers: Path) -> None:
     _answer(guard, plan)
     charged, before, meter = _charges(ledgers), guard.meter().read().peak, guard.meter()
     with _Waiting(ledgers) as waiting:
-        for mechanisms in _hostile(plan):
+        for mechanisms in _hostile_plans(plan):
             task = guard.name()
             guard.aggregator.drop(task, samples=SAMPLES, metrics={}, mechanisms=mechanisms)
             guard.expect_drop_refused(task, "reply: mechanism")
     grown = meter.read().peak - before
     if _charges(ledgers) != charged:
-        raise NotRefused("something was charged")
+        raise NotRefusedError("something was charged")
     if waiting.longest > LONGEST_SECONDS:
-        raise NotRefused(f"the ledger was locked for {waiting.longest:.1f} s")
+        raise NotRefusedError(f"the ledger was locked for {waiting.longest:.1f} s")
     if grown > MOST_MEMORY:
-        raise NotRefused(f"the guard has grown by {grown / MB:.0f} MB")
+        raise NotRefusedError(f"the guard has grown by {grown / MB:.0f} MB")
     _answer(guard, plan)
     if fault := guard.defects():
-        raise NotRefused(fault)
+        raise NotRefusedError(fault)
     guard.note(f"longest wait for the ledger {1000 * waiting.longest:.0f} ms, {grown / MB:.0f} MB more")
 
 
@@ -90,14 +90,14 @@ def _answer(guard: LiveGuard, plan: list[dict[str, Any]]) -> None:
     task = guard.name()
     guard.aggregator.drop(task, samples=SAMPLES, metrics={}, mechanisms=plan)
     guard.aggregator.offer(guard.aggregator.task(task))
-    guard.aggregator.acknowledged(task)
+    guard.aggregator.wait_acknowledged(task)
 
 
 def _charges(ledgers: Path) -> int:
     return (ledgers / "digits.jsonl").read_bytes().count(b'"charge"')
 
 
-def _hostile(plan: list[dict[str, Any]]) -> list[Any]:
+def _hostile_plans(plan: list[dict[str, Any]]) -> list[Any]:
     (planned,) = plan
     return [
         [planned | {"noiseMultiplier": 1 + number / 1000} for number in range(2000)],
@@ -105,7 +105,7 @@ def _hostile(plan: list[dict[str, Any]]) -> list[Any]:
         [],
         plan * 2,
         {"noiseMultiplier": 1},
-        *([planned | {name: value}] for name in planned for value in ODD),
+        *([planned | {name: value}] for name in planned for value in ODD_VALUES),
     ]
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 
 from attacks.live_guard import LiveGuard
-from attacks.programs import NotRefused
-from tests.integration.service.site import until
+from attacks.programs import NotRefusedError
+from tests.integration.service.site import wait_until
 
 ONCE = True
 LONGEST = 4100
@@ -36,9 +36,9 @@ def attack(target: LiveGuard) -> None:
     message = "\n2026-01-01 00:00:00,000 WARNING forged\n" + "x" * (3 << 20)
     (directory / "failed.json").write_text(json.dumps({"reason": "Slow", "message": message}))
     target.aggregator.offer(target.aggregator.task(task))
-    report = until(lambda: target.aggregator.failures.get(task), "the report")
+    report = wait_until(lambda: target.aggregator.failures.get(task), "the report")
     if len(report["message"].encode()) > LONGEST:
-        raise NotRefused(f"a message of {len(report['message'])} characters has left")
+        raise NotRefusedError(f"a message of {len(report['message'])} characters has left")
     if any(line.startswith("2026-01-01") for line in target.log.splitlines()):
-        raise NotRefused("a forged line is in the guard's log")
+        raise NotRefusedError("a forged line is in the guard's log")
     target.note("a bounded text")

@@ -12,7 +12,7 @@ import json
 from http.server import BaseHTTPRequestHandler
 
 from attacks.live_guard import LiveGuard, answer
-from attacks.programs import NotRefused
+from attacks.programs import NotRefusedError
 
 CODE = "urn:fedsilo:problem:"
 BODIES = (
@@ -41,6 +41,6 @@ def attack(target: LiveGuard) -> None:
         target.note("asked again")
     lines = target.log.splitlines()
     if any(line.endswith("WARNING forged") and line.startswith("2026-01-01") for line in lines):
-        raise NotRefused("a forged line is in the guard's log")
+        raise NotRefusedError("a forged line is in the guard's log")
     if max(map(len, lines)) > LONGEST_LINE:
-        raise NotRefused("a line of the guard's log is longer than it may be")
+        raise NotRefusedError("a line of the guard's log is longer than it may be")

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from attacks.live_guard import LiveGuard
-from attacks.programs import NotRefused
+from attacks.programs import NotRefusedError
 from fedsilo.wire import Tree, open_update
 from tests.integration.service.scripted import TREE
 
@@ -54,7 +54,7 @@ def attack(target: LiveGuard) -> None:
         task = private.name()
         aggregator.drop(task, metrics={"loss": 0.36})
         aggregator.offer(aggregator.task(task))
-        aggregator.acknowledged(task)
+        aggregator.wait_acknowledged(task)
         sent = private.folder / "sent"
         sent.write_bytes(aggregator.uploads[task][0])
         with open_update(sent) as update:
@@ -62,6 +62,8 @@ def attack(target: LiveGuard) -> None:
         # Announcements are posted as reports are.
         announced = next(said for path, said in aggregator.failures.items() if path.startswith("schema"))
         if (header.samples, header.metrics, announced) != (0, {}, {}):
-            raise NotRefused(f"the silo stated {header.samples} examples, {header.metrics} and {announced}")
+            raise NotRefusedError(
+                f"the silo stated {header.samples} examples, {header.metrics} and {announced}"
+            )
         private.note("figures and names withheld")
         target.answers.update(private.answers)

@@ -8,7 +8,7 @@ Must: no redirect is followed; the guard says so and asks again.
 from __future__ import annotations
 
 from attacks.live_guard import LiveGuard
-from attacks.programs import NotRefused
+from attacks.programs import NotRefusedError
 
 
 def attack(target: LiveGuard) -> None:
@@ -26,4 +26,4 @@ def attack(target: LiveGuard) -> None:
         finally:
             aggregator.redirect = ""
     if any("elsewhere" in line for line in aggregator.requests):
-        raise NotRefused("a redirect was followed")
+        raise NotRefusedError("a redirect was followed")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 
 from attacks.live_guard import LiveGuard, answer
-from attacks.programs import NotRefused
+from attacks.programs import NotRefusedError
 from fedsilo.wire import seal_task
 
 ONCE = True
@@ -33,4 +33,4 @@ def attack(target: LiveGuard) -> None:
     asked = target.requests - before
     target.note("asked", asked)
     if asked > MOST_REQUESTS:
-        raise NotRefused(f"the guard asked {asked} times in {SECONDS:g} s")
+        raise NotRefusedError(f"the guard asked {asked} times in {SECONDS:g} s")

@@ -12,9 +12,9 @@ import os
 import threading
 
 from attacks.live_guard import LiveGuard
-from attacks.programs import NotRefused
+from attacks.programs import NotRefusedError
 from tests.integration.service.client import contents_of, header_of
-from tests.integration.service.site import until
+from tests.integration.service.site import wait_until
 
 ONCE = True
 NUMBER = 5
@@ -36,11 +36,11 @@ def attack(target: LiveGuard) -> None:
         tearing = threading.Thread(target=tear)
         tearing.start()
         aggregator.offer(aggregator.task(task))
-        until(lambda task=task: {"acknowledged", "refused"} & set(aggregator.events(task)), task)  # type: ignore[misc]
+        wait_until(lambda task=task: {"acknowledged", "refused"} & set(aggregator.events(task)), task)  # type: ignore[misc]
         stop.set()
         tearing.join()
         for update in aggregator.uploads[task]:
             for block, content in zip(header_of(update).blocks, contents_of(update), strict=True):
                 if hashlib.sha256(content).digest() != block.digest:
-                    raise NotRefused("what was sent is not what was checked")
+                    raise NotRefusedError("what was sent is not what was checked")
         target.note("whole" if aggregator.uploads[task] else "refused")

@@ -8,7 +8,7 @@ Must: nothing of them leaves, and nothing of them is recorded.
 from __future__ import annotations
 
 from attacks.live_guard import LiveGuard
-from attacks.programs import NotRefused
+from attacks.programs import NotRefusedError
 
 ONCE = True
 NUMBER = 1000
@@ -19,5 +19,5 @@ def attack(target: LiveGuard) -> None:
         target.aggregator.drop(f"r00099-unasked{number}")
     target.answer_honestly()
     if any("unasked" in line for line in (*target.aggregator.requests, *map(str, target.aggregator.audit()))):
-        raise NotRefused("the guard has used a drop that nobody asked for")
+        raise NotRefusedError("the guard has used a drop that nobody asked for")
     target.note("stays in the silo", NUMBER)

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import sys
 
-from attacks.sums.attempts import ATTEMPTS, tried
+from attacks.sums.attempts import ATTEMPTS, attempt_outcome
 from attacks.sums.page import PAGE, Row, chance, line, page
 
 SILOS = range(3, 11)
@@ -30,7 +30,7 @@ def main(argv: list[str] | None = None) -> int:
         for attempt in ATTEMPTS:
             counts = [count for count in args.silos if least == "all" or count > 3]
             findings = {
-                count: asyncio.run(tried(attempt, count, None if least == "all" else count - 1))
+                count: asyncio.run(attempt_outcome(attempt, count, None if least == "all" else count - 1))
                 for count in counts
             }
             rows.append(Row(attempt, least, findings))

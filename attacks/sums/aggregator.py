@@ -11,7 +11,7 @@ import numpy as np
 from attacks.sums.guards import Guards
 from fedsilo.errors import FedsiloError
 from fedsilo.secure_aggregation.aggregator_side import unmask
-from fedsilo.secure_aggregation.messages import KeyAnnouncement, SumContext, Unmasking, parted
+from fedsilo.secure_aggregation.messages import KeyAnnouncement, SumContext, Unmasking, split_parts
 from fedsilo.secure_aggregation.silo_side import SEALED_BYTES
 from fedsilo.transforms.secure_sum.steps import (
     ANNOUNCED,
@@ -50,7 +50,7 @@ class Plan:
 
 
 @dataclass
-class Seen:
+class AggregatorView:
     """All that the aggregator has of a sum.
 
     :ivar sharers: silos that shared their secrets.
@@ -92,14 +92,14 @@ class Seen:
         return found
 
 
-async def run_sum(guards: Guards, plan: Plan) -> Seen:
+async def run_sum(guards: Guards, plan: Plan) -> AggregatorView:
     """Run one sum by a plan, as far as the guards go along."""
     phase = plan.step
     name = plan.task or f"r{plan.round:05d}-{phase}"
     asked = [silo for silo in guards.silos if plan.asked is None or silo in plan.asked]
     members = {silo: key.verify_key for silo, key in guards.keys.items()}
     exchange = f"r{plan.round:05d}-{phase}"
-    seen = Seen(sum_context(guards.spec, guards.site.uid, exchange, guards.silos, members))
+    seen = AggregatorView(sum_context(guards.spec, guards.site.uid, exchange, guards.silos, members))
 
     async def step(
         kind: str, silos: Collection[str], trees: Callable[[str], dict[str, Rows]]
@@ -160,5 +160,5 @@ async def run_sum(guards: Guards, plan: Plan) -> Seen:
 
 def _shares(sender: str, row: np.ndarray, announced: Sequence[str]) -> dict[str, np.ndarray]:
     others = [silo for silo in announced if silo != sender]
-    parts = parted(row.tobytes(), SEALED_BYTES, others, "sealed shares")
+    parts = split_parts(row.tobytes(), SEALED_BYTES, others, "sealed shares")
     return {silo: np.frombuffer(part, np.uint8) for silo, part in parts.items()}

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from attacks.sums.aggregator import Plan, Seen, run_sum
+from attacks.sums.aggregator import AggregatorView, Plan, run_sum
 from attacks.sums.guards import Guards, model_of
 from fedsilo.methods.interface import EVALUATE
 from fedsilo.secure_aggregation.parts import tensor_point
@@ -55,7 +55,9 @@ async def another_model(guards: Guards) -> Finding:
     first, *others = guards.silos
     sent = {first: MODEL, **dict.fromkeys(others, CRAFTED)}
     seen = await run_sum(guards, Plan(1, sent.__getitem__))
-    return compared(guards, first, [total - known(guards, others, CRAFTED) for total in seen.sums()])
+    return compare_candidates(
+        guards, first, [total - known_sum(guards, others, CRAFTED) for total in seen.sums()]
+    )
 
 
 async def other_settings(guards: Guards) -> Finding:
@@ -64,7 +66,9 @@ async def other_settings(guards: Guards) -> Finding:
     seen = await run_sum(
         guards, Plan(1, lambda _: MODEL, settings=lambda s: {} if s == first else {"work": 1})
     )
-    return compared(guards, first, [total - known(guards, others, MODEL) for total in seen.sums()])
+    return compare_candidates(
+        guards, first, [total - known_sum(guards, others, MODEL) for total in seen.sums()]
+    )
 
 
 async def two_lists(guards: Guards) -> Finding:
@@ -76,34 +80,34 @@ async def two_lists(guards: Guards) -> Finding:
         return list(sent) if silo in half else [one for one in sent if one != first]
 
     seen = await run_sum(guards, Plan(1, lambda _: MODEL, survivors=survivors))
-    return compared(guards, first, differences(seen))
+    return compare_candidates(guards, first, differences(seen))
 
 
-async def alone(guards: Guards) -> Finding:
+async def claim_lone_survivor(guards: Guards) -> Finding:
     """All are told that the first silo alone has survived."""
     first = guards.silos[0]
     seen = await run_sum(guards, Plan(1, lambda _: MODEL, survivors=lambda *_: [first]))
-    return compared(guards, first, seen.sums())
+    return compare_candidates(guards, first, seen.sums())
 
 
 async def left_out(guards: Guards) -> Finding:
     """The model of round 1 is handed out again in round 2, to all but the first silo."""
-    return await _twice(guards, MODEL, "train")
+    return await _sum_twice(guards, MODEL, "train")
 
 
 async def nearly_left_out(guards: Guards) -> Finding:
     """A model that differs from the one before in one last digit is handed out to all but the first silo."""
-    return await _twice(guards, nearly(MODEL), "train")
+    return await _sum_twice(guards, nearly(MODEL), "train")
 
 
 async def scored_twice(guards: Guards) -> Finding:
     """The scores of round 1 are asked for again in round 2, of all but the first silo."""
-    return await _twice(guards, MODEL, EVALUATE)
+    return await _sum_twice(guards, MODEL, EVALUATE)
 
 
 async def nearly_scored_twice(guards: Guards) -> Finding:
     """Scores of the same model but for a last digit, of all but the first silo."""
-    return await _twice(guards, nearly(MODEL), EVALUATE)
+    return await _sum_twice(guards, nearly(MODEL), EVALUATE)
 
 
 async def under_another_name(guards: Guards) -> Finding:
@@ -111,21 +115,21 @@ async def under_another_name(guards: Guards) -> Finding:
     first, *others = guards.silos
     whole = await run_sum(guards, Plan(1, lambda _: MODEL))
     again = await run_sum(guards, Plan(1, lambda _: MODEL, asked=others, task="r00001-again"))
-    return compared(guards, first, differences(whole, again))
+    return compare_candidates(guards, first, differences(whole, again))
 
 
-async def _twice(guards: Guards, again: Tree, step: str) -> Finding:
+async def _sum_twice(guards: Guards, again: Tree, step: str) -> Finding:
     first, *others = guards.silos
     whole = await run_sum(guards, Plan(1, lambda _: MODEL, step))
     rest = await run_sum(guards, Plan(2, lambda _: again, step, asked=others))
-    return compared(guards, first, differences(whole, rest), step)
+    return compare_candidates(guards, first, differences(whole, rest), step)
 
 
 ATTEMPTS: dict[str, Attempt] = {
     "another model for one silo": another_model,
     "other settings for one silo": other_settings,
     "two lists of survivors": two_lists,
-    "one survivor": alone,
+    "one survivor": claim_lone_survivor,
     "the model again, without one silo": left_out,
     "nearly the model again, without one silo": nearly_left_out,
     "scores again, without one silo": scored_twice,
@@ -135,7 +139,7 @@ ATTEMPTS: dict[str, Attempt] = {
 """What is tried -> how."""
 
 
-async def tried(attempt: str, count: int, least: int | None) -> Finding:
+async def attempt_outcome(attempt: str, count: int, least: int | None) -> Finding:
     """The outcome of one try against so many new guards.
 
     :param least: `spec.participation.minSilos`; None for the default, all silos.
@@ -145,19 +149,21 @@ async def tried(attempt: str, count: int, least: int | None) -> Finding:
             return await ATTEMPTS[attempt](guards)
 
 
-def known(guards: Guards, silos: list[str], model: Tree) -> np.ndarray:
+def known_sum(guards: Guards, silos: list[str], model: Tree) -> np.ndarray:
     """The sum of what these silos answer to a model, as whoever has made it can compute."""
     summands = [guards.vector(silo, "train", model) for silo in silos]
     return np.asarray(np.sum(summands, axis=0, dtype=np.uint64))
 
 
-def differences(*sums: Seen) -> list[np.ndarray]:
+def differences(*sums: AggregatorView) -> list[np.ndarray]:
     """Every difference of two sums: one sum by itself is what the aggregator is meant to learn."""
     found = [total for seen in sums for total in seen.sums()]
     return [one - other for one in found for other in found if one is not other]
 
 
-def compared(guards: Guards, silo: str, candidates: list[np.ndarray], step: str = "train") -> Finding:
+def compare_candidates(
+    guards: Guards, silo: str, candidates: list[np.ndarray], step: str = "train"
+) -> Finding:
     """What candidates for a silo's summand have to do with it.
 
     Correlations are of the numbers of tensors: of a model, samples times its change; of scores, the confusion matrix.
@@ -173,7 +179,7 @@ def compared(guards: Guards, silo: str, candidates: list[np.ndarray], step: str 
     truth = point.decode(summand[head:].copy()) - sent
     found = [_correlation(point.decode(one[head:].copy()) - sent, truth) for one in candidates]
     exact = any(bool((one[:head] == summand[:head]).all()) for one in candidates)
-    refusals = sorted(map(_short, guards.refusals()))
+    refusals = sorted(map(_short_refusal, guards.refusals()))
     return Finding(max(found, default=0.0), exact, tuple(refusals))
 
 
@@ -183,7 +189,7 @@ def _correlation(one: np.ndarray, other: np.ndarray) -> float:
     return float(abs(np.corrcoef(one, other)[0, 1]))
 
 
-def _short(refusal: str) -> str:
+def _short_refusal(refusal: str) -> str:
     """What a guard says, without tasks, digests and what follows from it."""
     said = refusal.partition("; nothing is")[0]
     said = re.sub(

@@ -78,7 +78,7 @@ class Link:
         self._name, self._sealed = name, sealed
         self._news.set()
 
-    async def answered(self, name: str) -> None:
+    async def wait_answered(self, name: str) -> None:
         """Return when the guard has answered a task, or has said why not."""
         async with asyncio.timeout(SECONDS):
             while name not in self.sent and name not in self.refused:
@@ -200,7 +200,7 @@ class Guards:
         if step not in STEPS:
             self._drop(silo, name, self.answer(silo, step, trees["model"]))
         link.offer(name, seal_task(task, self.task_key))
-        await link.answered(name)
+        await link.wait_answered(name)
         return link.sent.get(name)
 
     async def ask_all(self, ask: Callable[[str], Awaitable[np.ndarray | None]]) -> dict[str, np.ndarray]:

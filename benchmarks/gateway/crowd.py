@@ -22,7 +22,7 @@ from benchmarks.gateway.scene import Scene, agent, scene
 from benchmarks.memory import JOB, MB, Silo, write_answer
 from fedsilo.http.event_loop import run_event_loop
 from fedsilo.wire import BlobLink, Task, sign_request, signed_part, update_digest
-from fedsilo_agent.guard.client import AggregatorClient, Peer
+from fedsilo_agent.guard.client import AggregatorAddress, AggregatorClient
 
 CHANGE_SECONDS = 0.05
 """Time between two changes of SiloAgents."""
@@ -145,7 +145,7 @@ async def _both_ways(there: Scene, silo: Silo, piece: int) -> None:
 
 
 async def _download(
-    session: aiohttp.ClientSession, peer: Peer, link: BlobLink, blob: Path, piece: int
+    session: aiohttp.ClientSession, peer: AggregatorAddress, link: BlobLink, blob: Path, piece: int
 ) -> None:
     path = f"/v1/jobs/{JOB}/blobs/{link.digest}"
     with blob.open("wb") as file:
@@ -156,7 +156,9 @@ async def _download(
                     file.write(part)
 
 
-async def _upload(session: aiohttp.ClientSession, peer: Peer, task: Task, update: Path, piece: int) -> None:
+async def _upload(
+    session: aiohttp.ClientSession, peer: AggregatorAddress, task: Task, update: Path, piece: int
+) -> None:
     name = update_digest(signed_part(update))
     length, path = update.stat().st_size, f"/v1/jobs/{JOB}/updates/{task.task}"
     for begin in range(0, length, piece):
@@ -177,7 +179,7 @@ async def _part(path: Path, begin: int, size: int) -> AsyncIterator[bytes]:
             yield data
 
 
-def _proof(peer: Peer, method: str, path: str) -> dict[str, str]:
+def _proof(peer: AggregatorAddress, method: str, path: str) -> dict[str, str]:
     proof = sign_request(
         peer.key, job=peer.job, sender=peer.sender, method=method, path=path, body=None, now=time.time()
     )

@@ -41,12 +41,12 @@ async def throughput(pairs: int, link: Link) -> dict[str, Any]:
                 blob.unlink()
                 update.unlink()
     return {
-        direction: _compared(size, figures[direction, False], figures[direction, True])
+        direction: _comparison_figures(size, figures[direction, False], figures[direction, True])
         for direction in ("download", "upload")
     }
 
 
-def _compared(size: int, direct: list[Figure], through: list[Figure]) -> dict[str, Any]:
+def _comparison_figures(size: int, direct: list[Figure], through: list[Figure]) -> dict[str, Any]:
     ratios = [one.seconds / other.seconds for one, other in zip(direct, through, strict=True)]
     found: dict[str, Any] = {"pairs": len(ratios), "ratio": statistics.median(ratios)}
     found["ratios"] = [round(ratio, 2) for ratio in ratios]

@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.memory import JOB, Aggregator, Silo, aggregator, job
 from fedsilo.api.observed import Object
 from fedsilo.wire import SigningKey, Task, open_task, task_digest
-from fedsilo_agent.guard.client import AggregatorClient, Peer
+from fedsilo_agent.guard.client import AggregatorAddress, AggregatorClient
 from tests.integration.gateway.process import GatewayProcess, accepted_silo, gateway, silo_agent
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -44,12 +44,12 @@ class Scene:
     gateway: GatewayProcess
     tasks: dict[str, tuple[Task, bytes]] = field(default_factory=dict)
 
-    def peer(self, silo: Silo, through: bool) -> Peer:
+    def peer(self, silo: Silo, through: bool) -> AggregatorAddress:
         """The aggregator as this silo reaches it, directly or through the gateway."""
         url, ca = (
             (self.gateway.url, self.gateway.ca) if through else (self.aggregator.url, self.aggregator.ca)
         )
-        return Peer(url, ca, JOB, silo.reference, silo.key)
+        return AggregatorAddress(url, ca, JOB, silo.reference, silo.key)
 
     async def task(self, silo: Silo, client: AggregatorClient) -> tuple[Task, bytes]:
         """The silo's task, which stays the same."""

@@ -24,7 +24,7 @@ from benchmarks.gpu import devices, page
 from benchmarks.gpu.bundle import stated_commit
 from benchmarks.gpu.cases import Setting, Size
 from benchmarks.gpu.parts import BY_NAME, PARTS
-from benchmarks.gpu.records import begun, described, read_all
+from benchmarks.gpu.records import begin_record, device_facts, read_all
 from benchmarks.gpu.running import ROOT, Run
 from benchmarks.tables.results import REVISION, processor, revision
 
@@ -64,7 +64,7 @@ def _run(
 ) -> int:
     commit = args.commit or stated_commit(args.bundle) or revision(ROOT)
     size: Size = "reduced" if device.kind == devices.CPU else "quick" if args.quick else "full"
-    record = begun(commit, size, described(device, devices.driver()), into)
+    record = begin_record(commit, size, device_facts(device, devices.driver()), into)
     print(f"{device}, {size} form, commit {commit}", flush=True)
     setting = Setting(device.kind, size, into.resolve(), args.data.resolve(), 0)
     environment = {**environment, REVISION: commit}

@@ -22,10 +22,10 @@ from benchmarks.gpu.running import ROOT
 from benchmarks.tables.layouts import cifar10, write_jpeg
 from benchmarks.tables.results import revision
 
-THERE = ("torch", "torchvision", "scikit-learn")
+PREINSTALLED_PACKAGES = ("torch", "torchvision", "scikit-learn")
 """Packages that images with PyTorch have; they, and what they need, do not travel."""
 
-NEEDED = ("fedsilo[local,metrics] @ .", "pytest", "pytest-asyncio", "pytest-timeout", "hypothesis")
+REQUIRED_PACKAGES = ("fedsilo[local,metrics] @ .", "pytest", "pytest-asyncio", "pytest-timeout", "hypothesis")
 MANYLINUX = (
     "manylinux_2_28",
     "manylinux_2_27",
@@ -65,8 +65,8 @@ def make(into: Path, data: Path, python: str) -> int:
     (into / "wheels").mkdir(parents=True)
     (into / "data").mkdir()
     copy_images(data, into / "data" / "cifar10-jpeg.npz")
-    needed = resolved(NEEDED, python)
-    for name in resolved(THERE, python):
+    needed = resolved_versions(REQUIRED_PACKAGES, python)
+    for name in resolved_versions(PREINSTALLED_PACKAGES, python):
         needed.pop(name, None)
     download({name: version for name, version in needed.items() if version}, python, into / "wheels")
     _run(
@@ -126,17 +126,17 @@ def copy_images(data: Path, path: Path) -> None:
         ) from None
 
 
-def resolved(requirements: Iterable[str], python: str) -> dict[str, str]:
+def resolved_versions(requirements: Iterable[str], python: str) -> dict[str, str]:
     """Name -> version of the packages that these need there, as the tests ran with them; a local package has none."""
     command = [sys.executable, "-m", "uv", "pip", "compile", "-", "--quiet", "--no-annotate", "--no-header"]
     command += ["--python-version", python, "--python-platform", "linux", "--constraint", "constraints.txt"]
     told = subprocess.run(command, input="\n".join(requirements), cwd=ROOT, capture_output=True, text=True)
     if told.returncode != 0:
         raise SystemExit(told.stderr.strip())
-    return pinned(told.stdout)
+    return pinned_versions(told.stdout)
 
 
-def pinned(text: str) -> dict[str, str]:
+def pinned_versions(text: str) -> dict[str, str]:
     """What lines of the form `name==version` say; other lines name a place instead of a version."""
     lines = [line.partition(";")[0].strip() for line in text.splitlines()]
     return {name: version for name, found, version in (line.partition("==") for line in lines) if found}

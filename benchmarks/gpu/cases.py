@@ -17,13 +17,13 @@ Figures = Mapping[str, Figure]
 
 
 @dataclass(frozen=True)
-class Unfinished:
+class UnfinishedCase:
     """Figures of a case that the next run goes on with."""
 
     figures: Figures
 
 
-class Skipped(Exception):
+class SkippedCase(Exception):
     """A case does not apply to this machine; the text says why."""
 
 
@@ -56,7 +56,7 @@ class Case:
     """
 
     name: str
-    run: Callable[[], Figures | Unfinished]
+    run: Callable[[], Figures | UnfinishedCase]
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Part:
     limits: Mapping[Size, float]
     goals: tuple[Goal, ...] = ()
 
-    def missed(self, figures: Figures) -> list[Goal]:
+    def missed_goals(self, figures: Figures) -> list[Goal]:
         """The goals that these figures do not reach."""
         return [
             goal for goal in self.goals if goal.figure in figures and not goal.holds(figures[goal.figure])

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from benchmarks.gpu.cases import Case, Setting, Skipped, Unfinished
+from benchmarks.gpu.cases import Case, Setting, SkippedCase, UnfinishedCase
 from fedsilo.learning.devices import prepare_torch
 
 
@@ -57,10 +57,10 @@ def outcome_of(case: Case) -> dict[str, Any]:
     """Its figures, why it does not apply, or what went wrong."""
     try:
         found = case.run()
-        if isinstance(found, Unfinished):
+        if isinstance(found, UnfinishedCase):
             return {"figures": dict(found.figures), "unfinished": True}
         return {"figures": dict(found)}
-    except Skipped as reason:
+    except SkippedCase as reason:
         return {"skipped": str(reason)}
     except (Exception, SystemExit) as error:
         traceback.print_exc()

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 import yaml
 
-from benchmarks.gpu.cases import Case, Figures, Setting, Skipped
+from benchmarks.gpu.cases import Case, Figures, Setting, SkippedCase
 from benchmarks.simulation import Job, documents, measure, run_way
 
 BYTES_OF_A_CLIENT, BYTES_ON_THE_DEVICE = 3 << 29, 3 << 28
@@ -54,7 +54,7 @@ def in_processes(setting: Setting, count: int) -> Figures:
     :raises Skipped: they would not fit into the machine's memory.
     """
     if setting.device != "cpu":
-        require_memory(count * BYTES_OF_A_CLIENT, available(), f"{count} trainers")
+        require_memory(count * BYTES_OF_A_CLIENT, available_bytes(), f"{count} trainers")
         require_memory(
             count * BYTES_ON_THE_DEVICE, torch.cuda.mem_get_info()[0], f"{count} trainers on the device"
         )
@@ -72,12 +72,12 @@ def require_memory(needed: int, there: int, what: str) -> None:
     :raises Skipped: they are not.
     """
     if needed > there:
-        raise Skipped(
+        raise SkippedCase(
             f"{what} need some {needed / 2**30:.0f} GiB of memory, and {there / 2**30:.0f} GiB are free"
         )
 
 
-def available() -> int:
+def available_bytes() -> int:
     """Bytes that processes may still take, with what the kernel only caches (proc(5), MemAvailable)."""
     lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))

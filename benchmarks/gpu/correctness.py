@@ -32,15 +32,15 @@ BATCH = 32
 
 def cases(setting: Setting) -> Iterator[Case]:
     """Marked tests first, then single trainings, then whole jobs."""
-    yield Case("tests that are marked gpu", partial(marked, setting))
+    yield Case("tests that are marked gpu", partial(gpu_test_figures, setting))
     for network in ("lenet", "transformer", *(() if setting.size == "reduced" else ("resnet20",))):
         for precision in ("float32", "bfloat16", "float16"):
-            yield Case(f"{network}, {precision}", partial(trained, setting, network, precision))
+            yield Case(f"{network}, {precision}", partial(training_figures, setting, network, precision))
     yield Case("a job of four silos", partial(whole_job, setting))
-    yield Case("a trainer without a GPU", refused)
+    yield Case("a trainer without a GPU", refusal_figures)
 
 
-def marked(setting: Setting) -> Figures:
+def gpu_test_figures(setting: Setting) -> Figures:
     """The tests that need a GPU, by pytest; where there is none they are skipped.
 
     :raises AssertionError: some fail, or are not run though there is one.
@@ -62,7 +62,7 @@ def marked(setting: Setting) -> Figures:
     return {"passed": passed, "skipped": skipped}
 
 
-def trained(setting: Setting, network: str, precision: str) -> Figures:
+def training_figures(setting: Setting, network: str, precision: str) -> Figures:
     """A silo's training on the device, twice, beside the same in float32 on the CPU.
 
     :raises AssertionError: the same training gives other bytes.
@@ -114,7 +114,7 @@ def result(job: Job, device: str) -> Tree:
             return {name: np.array(array) for name, array in blob.tree().items()}
 
 
-def refused() -> Figures:
+def refusal_figures() -> Figures:
     """A job with `device: cuda`, in processes that see no GPU: its trainers refuse, and the job says why.
 
     :raises AssertionError: it does anything else.

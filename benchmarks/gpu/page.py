@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.gpu.cases import Part
 from benchmarks.gpu.parts import PARTS
 from benchmarks.gpu.records import Outcome, Record
-from benchmarks.gpu.running import shown
+from benchmarks.gpu.running import figure_text
 
 HEAD = """# On a GPU
 
@@ -16,7 +16,7 @@ What `python -m benchmarks.gpu` has measured, the newest run first; the page is 
 run it on any machine with a GPU: [gpu.md](../gpu.md).
 """
 
-NOTHING = """
+NO_RUN_TEXT = """
 No run on a GPU is kept yet. The tests run every part of the command on the CPU in a reduced form, of which no figure
 says anything, so that it is ready for a machine that has one.
 """
@@ -24,7 +24,7 @@ says anything, so that it is ready for a machine that has one.
 
 def page(records: Sequence[Record]) -> str:
     """The page on all runs, in Markdown."""
-    return HEAD + ("".join(map(_run, records)) if records else NOTHING)
+    return HEAD + ("".join(map(_run, records)) if records else NO_RUN_TEXT)
 
 
 def write(records: Sequence[Record], path: Path) -> None:
@@ -81,7 +81,7 @@ def _table(cases: Mapping[str, Outcome]) -> list[str]:
         figures = outcome.figures or {}
         missed = {goal.partition(":")[0] for goal in outcome.goals}
         cells = [
-            ("**" if name in missed else "") + shown(figures[name]) + ("**" if name in missed else "")
+            ("**" if name in missed else "") + figure_text(figures[name]) + ("**" if name in missed else "")
             if name in figures
             else ""
             for name in names

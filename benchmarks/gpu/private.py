@@ -17,7 +17,7 @@ from benchmarks.gpu.clock import now
 from benchmarks.training import cross_entropy, job_of, silo_of, task_of
 from fedsilo.learning.models import build_module, initial_model, load_tree
 from fedsilo.learning.private_training import ExamplePrivacy, fit_privately
-from fedsilo.learning.single_gradients import TRIED, Part, SingleGradients
+from fedsilo.learning.single_gradients import TRIED_EXAMPLES, Part, SingleGradients
 from fedsilo.learning.training import LocalTraining, fit
 from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.silo.context import LocalContext, open_context
@@ -32,26 +32,26 @@ TRAININGS = 2
 def cases(setting: Setting) -> Iterator[Case]:
     """One case per network: a training step with differential privacy."""
     for network in ("lenet",) if setting.size == "reduced" else ("lenet", "transformer"):
-        yield Case(network, partial(measured, setting, network))
+        yield Case(network, partial(step_time_figures, setting, network))
 
 
-def measured(setting: Setting, network: str) -> Figures:
+def step_time_figures(setting: Setting, network: str) -> Figures:
     """Milliseconds of a step without privacy, and with it in both ways."""
     steps, batch = int(setting.of(10, 5, 2)), int(setting.of(BATCH, BATCH, 4))
     spec = job_of(network, setting.device, "float32", batch)
     context = open_context(spec, silo_of(network, steps * batch), Path.cwd())
-    open_ = timed(context, setting, lambda model, plan: fit(model, context.train, plan, loss=loss))
+    open_ = training_seconds(context, setting, lambda model, plan: fit(model, context.train, plan, loss=loss))
     with counting_single_passes() as single:
-        hooks = timed(context, setting, lambda model, plan: privately(context, model, plan, steps))
+        hooks = training_seconds(context, setting, lambda model, plan: privately(context, model, plan, steps))
     with one_pass_each():
-        alone = timed(context, setting, lambda model, plan: privately(context, model, plan, steps))
+        alone = training_seconds(context, setting, lambda model, plan: privately(context, model, plan, steps))
     figures = {"not private": open_, "a pass for a batch": hooks, "a pass for each example": alone}
     milliseconds = {f"{name}, ms/step": 1000 * seconds / steps for name, seconds in figures.items()}
     return {
         "steps": steps,
         **milliseconds,
         "a pass for a batch over not private": hooks / open_,
-        "passes for single examples in the former": len(single) - TRAININGS * TRIED,
+        "passes for single examples in the former": len(single) - TRAININGS * TRIED_EXAMPLES,
     }
 
 
@@ -60,7 +60,7 @@ def loss(model: torch.nn.Module, features: torch.Tensor, labels: torch.Tensor) -
     return cross_entropy(model(features), labels)
 
 
-def timed(
+def training_seconds(
     context: LocalContext, setting: Setting, train: Callable[[torch.nn.Module, LocalTraining], object]
 ) -> float:
     """Seconds of one training, after one that warms up."""
@@ -87,17 +87,17 @@ def privately(context: LocalContext, model: torch.nn.Module, plan: LocalTraining
 @contextmanager
 def counting_single_passes() -> Iterator[list[int]]:
     """Inside, every backward pass of a single example is listed: where hooks fail, each example gets one."""
-    known, passes = SingleGradients._alone, list[int]()
+    known, passes = SingleGradients._single_gradient, list[int]()
 
-    def counted(self: SingleGradients, features: Tensor, labels: Tensor, place: int) -> Part:
+    def count_pass(self: SingleGradients, features: Tensor, labels: Tensor, place: int) -> Part:
         passes.append(place)
         return known(self, features, labels, place)
 
-    SingleGradients._alone = counted  # type: ignore[method-assign]
+    SingleGradients._single_gradient = count_pass  # type: ignore[method-assign]
     try:
         yield passes
     finally:
-        SingleGradients._alone = known  # type: ignore[method-assign]
+        SingleGradients._single_gradient = known  # type: ignore[method-assign]
 
 
 @contextmanager

@@ -19,11 +19,11 @@ import numpy as np
 import torch
 from torch import distributed
 
-from benchmarks.gpu.cases import Case, Figures, Setting, Skipped
+from benchmarks.gpu.cases import Case, Figures, Setting, SkippedCase
 from benchmarks.gpu.clock import now
 from benchmarks.gpu.correctness import distance, length
 from benchmarks.training import cross_entropy, examples, job_of
-from fedsilo.learning.data_parallel import ALONE, ProcessGroup, Rendezvous, leave
+from fedsilo.learning.data_parallel import SINGLE_PROCESS_GROUP, ProcessGroup, Rendezvous, leave
 from fedsilo.learning.devices import prepare_torch
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import build_module, initial_model, load_tree, to_tree
@@ -41,8 +41,8 @@ CLONE_NEWNS, MS_PRIVATE, MS_REC = 0x20000, 1 << 18, 1 << 14
 
 def cases(setting: Setting) -> Iterator[Case]:
     """By what the processes speak through, and by the size of shared memory, which NCCL uses and gloo does not."""
-    yield Case("two on one device, gloo", partial(shared, setting, GLOO))
-    yield Case("two on two devices, NCCL", partial(shared, setting, NCCL))
+    yield Case("two on one device, gloo", partial(rank_figures, setting, GLOO))
+    yield Case("two on two devices, NCCL", partial(rank_figures, setting, NCCL))
     for size, name in ((CONTAINER, "64 MiB"), (POD, "1 GiB")):
         yield Case(f"NCCL with /dev/shm of {name}", partial(in_a_pod, setting, size))
 
@@ -55,10 +55,10 @@ def in_a_pod(setting: Setting, size: int) -> Figures:
     through = GLOO if setting.size == "reduced" else NCCL
     require_devices(through)
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pod:
-        return pod.submit(mounted, setting, through, size).result(180)
+        return pod.submit(small_memory_figures, setting, through, size).result(180)
 
 
-def mounted(setting: Setting, through: str, size: int) -> Figures:
+def small_memory_figures(setting: Setting, through: str, size: int) -> Figures:
     """The figures of two processes, to which `/dev/shm` is a file system of this size.
 
     :raises Skipped: this user may mount nothing.
@@ -66,10 +66,10 @@ def mounted(setting: Setting, through: str, size: int) -> Figures:
     mount_shared_memory(size)
     if setting.size == "reduced":
         return {"MiB": os.statvfs(SHARED_MEMORY).f_blocks * os.statvfs(SHARED_MEMORY).f_frsize >> 20}
-    return shared(setting, through)
+    return rank_figures(setting, through)
 
 
-def shared(setting: Setting, through: str) -> Figures:
+def rank_figures(setting: Setting, through: str) -> Figures:
     """Milliseconds of a step by one process and by two, and how far apart their weights are.
 
     :raises Skipped: there are too few devices.
@@ -77,7 +77,7 @@ def shared(setting: Setting, through: str) -> Figures:
     """
     require_devices(through)
     steps = int(setting.of(50, 20, 2))
-    alone, before = trained(setting.device, ALONE, steps)
+    alone, before = train_lenet(setting.device, SINGLE_PROCESS_GROUP, steps)
     meeting = Rendezvous(2)
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as ranks:
         asked = (setting.device, through, meeting.port, steps)
@@ -98,7 +98,7 @@ def require_devices(through: str) -> None:
     :raises Skipped: there are fewer.
     """
     if through == NCCL and (found := torch.cuda.device_count()) < 2:
-        raise Skipped(f"NCCL takes a device for each process, and there are {found}")
+        raise SkippedCase(f"NCCL takes a device for each process, and there are {found}")
 
 
 def as_rank(rank: int, device: str, through: str, port: int, steps: int) -> tuple[Tree, float]:
@@ -112,12 +112,12 @@ def as_rank(rank: int, device: str, through: str, port: int, steps: int) -> tupl
         through, store=store, rank=rank, world_size=2, timeout=timedelta(seconds=60)
     )
     try:
-        return trained(device, ProcessGroup(rank, 2), steps)
+        return train_lenet(device, ProcessGroup(rank, 2), steps)
     finally:
         leave()
 
 
-def trained(device: str, group: ProcessGroup, steps: int) -> tuple[Tree, float]:
+def train_lenet(device: str, group: ProcessGroup, steps: int) -> tuple[Tree, float]:
     """Weights of a LeNet after so many steps, and the seconds that these took after three that warm up."""
     spec = job_of("lenet", device, "float32", BATCH)
     tree = initial_model(spec)
@@ -146,4 +146,6 @@ def mount_shared_memory(size: int) -> None:
         and libc.mount(b"shm", bytes(SHARED_MEMORY), b"tmpfs", 0, f"size={size}".encode()) == 0
     )
     if not mounted:
-        raise Skipped(f"{SHARED_MEMORY} cannot be mounted here: {os.strerror(ctypes.get_errno())}; root may")
+        raise SkippedCase(
+            f"{SHARED_MEMORY} cannot be mounted here: {os.strerror(ctypes.get_errno())}; root may"
+        )

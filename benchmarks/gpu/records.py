@@ -76,7 +76,7 @@ class Record:
             dict(other.versions),
         )
 
-    def done(self, part: str) -> list[str]:
+    def finished_cases(self, part: str) -> list[str]:
         """Cases that need not be run again."""
         return [name for name, outcome in self.parts.get(part, {}).items() if outcome.done]
 
@@ -132,7 +132,7 @@ def read_all(folder: Path) -> list[Record]:
     return sorted(found, key=lambda record: record.date, reverse=True)
 
 
-def described(device: Device, driver: str) -> dict[str, Any]:
+def device_facts(device: Device, driver: str) -> dict[str, Any]:
     """The device and its machine, without anything that names the latter."""
     return {
         "kind": device.kind,
@@ -155,7 +155,7 @@ def versions(packages: Iterable[str] = PACKAGES) -> dict[str, str]:
     return found
 
 
-def begun(commit: str, size: Size, device: dict[str, Any], into: Path) -> Record:
+def begin_record(commit: str, size: Size, device: dict[str, Any], into: Path) -> Record:
     """The record of a run: a new one, or one that goes on with what an earlier run has measured of the same."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     record = Record(commit, now, size, device, versions())

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LEAST_SECONDS = 5.0
 """A part that has less left is not begun."""
 
-Told = Callable[[str], None]
+MessageCallback = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Run:
 
     setting: Setting
     environment: Mapping[str, str]
-    told: Told
+    told: MessageCallback
     began: float
 
     def run(self, parts: Iterable[Part], record: Record) -> None:
@@ -59,7 +59,9 @@ class Run:
 
     def _run(self, part: Part, seconds: float, record: Record) -> None:
         waiting: list[str] = []
-        with _process(part, seconds, self.setting, record.done(part.name), self.environment) as child:
+        with _process(
+            part, seconds, self.setting, record.finished_cases(part.name), self.environment
+        ) as child:
             for said in child.lines:
                 if isinstance(said, list):
                     waiting = said
@@ -80,7 +82,7 @@ class Run:
 def outcome_of(part: Part, said: Mapping[str, Any], size: Size) -> Outcome:
     """From a line of the process to what is kept; figures of a reduced run have no goals."""
     figures = said.get("figures")
-    missed = () if figures is None or size == "reduced" else tuple(map(str, part.missed(figures)))
+    missed = () if figures is None or size == "reduced" else tuple(map(str, part.missed_goals(figures)))
     unfinished = said.get("unfinished", False)
     return Outcome(said["seconds"], figures, said.get("skipped"), said.get("error"), missed, unfinished)
 
@@ -89,14 +91,14 @@ def summary(outcome: Outcome) -> str:
     """One line for the terminal."""
     if outcome.figures is None:
         return f"skipped: {outcome.skipped}" if outcome.skipped is not None else f"FAILED: {outcome.error}"
-    figures = ", ".join(f"{name} {shown(value)}" for name, value in outcome.figures.items())
+    figures = ", ".join(f"{name} {figure_text(value)}" for name, value in outcome.figures.items())
     return f"{figures}  [{outcome.seconds:.1f} s]" + "".join(f"  MISSES {goal}" for goal in outcome.goals)
 
 
-def shown(value: object) -> str:
+def figure_text(value: object) -> str:
     """A figure as a person reads it; of a curve the last value."""
     if isinstance(value, list):
-        return f"{shown(value[-1])} after {len(value)}" if value else "none"
+        return f"{figure_text(value[-1])} after {len(value)}" if value else "none"
     if isinstance(value, float):
         return (
             f"{value:.1e}"

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.gpu.cases import Case, Figures, Setting, Skipped, Unfinished
+from benchmarks.gpu.cases import Case, Figures, Setting, SkippedCase, UnfinishedCase
 from benchmarks.tables import checkpoint, definition, layouts, results
 from benchmarks.tables.cells import Cell, cells
-from benchmarks.tables.definition import Chosen
+from benchmarks.tables.definition import TableSelection
 from benchmarks.tables.running import Place, run_all
 from fedsilo.transforms.plan import JobPlan
 
@@ -26,7 +26,7 @@ COMMAND = "python -m benchmarks.gpu --only table"
 LEAVE = 5.0
 """Seconds before the part's end in which a cell is put on file."""
 
-SMALL = {
+SMALL_SETTINGS = {
     "silos": 4,
     "job": {
         "training": {"rounds": 3, "localEpochs": 1, "batchSize": 8},
@@ -49,12 +49,12 @@ def cases(setting: Setting) -> Iterator[Case]:
     asked = cells(chosen, 1)
     for place, cell in enumerate(asked):
         name = f"{cell.row}, {chosen.table.columns[COLUMN].title}"
-        yield Case(name, partial(continued, setting, chosen, cell, ends, len(asked) - place))
+        yield Case(name, partial(continue_rounds, setting, chosen, cell, ends, len(asked) - place))
 
 
-def continued(
-    setting: Setting, chosen: Chosen, cell: Cell, ends: float, sharing: int
-) -> Figures | Unfinished:
+def continue_rounds(
+    setting: Setting, chosen: TableSelection, cell: Cell, ends: float, sharing: int
+) -> Figures | UnfinishedCase:
     """Rounds so far, and the accuracy after each.
 
     :param sharing: cells that share what is left of the time, with this one.
@@ -62,9 +62,9 @@ def continued(
     """
     data, folder = setting.data, setting.into / OPEN
     if setting.size == "reduced":
-        data, cell = made_up(setting.into / "data"), reduced(cell)
+        data, cell = made_up(setting.into / "data"), reduced_cell(cell)
     if not (data / "cifar10-jpeg.npz").exists() and not (data / "cifar-10-batches-py").exists():
-        raise Skipped("no CIFAR-10 in the folder that --data names")
+        raise SkippedCase("no CIFAR-10 in the folder that --data names")
     of = JobPlan.of(cell.manifest(data, setting.device).job.spec).exchanges[-1].round
     now = time.monotonic()
     until = now + (ends - now) / sharing
@@ -88,14 +88,14 @@ def continued(
         "accuracy": curve[-1] if curve else 0.0,
         "curve": curve,
     }
-    return figures if finished is not None else Unfinished(figures)
+    return figures if finished is not None else UnfinishedCase(figures)
 
 
-def reduced(cell: Cell) -> Cell:
+def reduced_cell(cell: Cell) -> Cell:
     """The cell with so few silos, images and rounds that a CPU runs it in seconds."""
-    settings = definition.over(cell.settings, SMALL)
+    settings = definition.merge_patch(cell.settings, SMALL_SETTINGS)
     if cell.row == "FedConcat":
-        settings = definition.over(settings, SMALL_CONCAT)
+        settings = definition.merge_patch(settings, SMALL_CONCAT)
     return dataclasses.replace(cell, settings=settings)
 
 

@@ -19,14 +19,14 @@ def cases(setting: Setting) -> Iterator[Case]:
     networks = NETWORKS[:1] if setting.size == "reduced" else NETWORKS
     for network in networks:
         for precision in PRECISIONS:
-            yield Case(f"{network}, {precision}", partial(compared, setting, network, precision, False))
+            yield Case(f"{network}, {precision}", partial(speed_figures, setting, network, precision, False))
     for network in networks:
         for precision in PRECISIONS:
             name = f"{network}, {precision}, read batch by batch"
-            yield Case(name, partial(compared, setting, network, precision, True))
+            yield Case(name, partial(speed_figures, setting, network, precision, True))
 
 
-def compared(setting: Setting, network: str, precision: str, stored: bool) -> Figures:
+def speed_figures(setting: Setting, network: str, precision: str, stored: bool) -> Figures:
     """Steps of both, and the ratio of their speeds."""
     pairs, seconds, steps = int(setting.of(3, 1, 1)), setting.of(0.3, 0.2, 0), int(setting.of(0, 0, 2))
     batch = int(setting.of(BATCH, BATCH, 4))

@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from benchmarks.literal.federation import Federation, gradient, tensors
 
-AVERAGED = 10
+AVERAGED_IMAGES = 10
 """Images in a mean, in the released code."""
 
 TEMPERATURE = 0.5
@@ -70,7 +70,7 @@ class FedBR:
 
     def round(self, of: Federation, state: FedBRState, number: int) -> FedBRState:
         """Uniform means of phi, omega and theta."""
-        sent = [self._local(of, state, silo, number) for silo in of.drawn(number)]
+        sent = [self._local(of, state, silo, number) for silo in of.drawn_silos(number)]
         return FedBRState(*(torch.stack(parts).mean(dim=0) for parts in zip(*sent, strict=True)))
 
     def _local(self, of: Federation, state: FedBRState, silo: str, number: int) -> tuple[Tensor, Tensor]:
@@ -98,12 +98,12 @@ class FedBR:
 
         def loss(w: Tensor) -> Tensor:
             phi = of.features(w, x)
-            found = functional.cross_entropy(of.classified(w, phi), y)
+            found = functional.cross_entropy(of.class_logits(w, phi), y)
             if not self.pseudo and not self.contrast:
                 return found
             phi_p = of.features(w, means)
             if self.pseudo:
-                found = found - self.pseudo * of.classified(w, phi_p).log_softmax(dim=1).mean()
+                found = found - self.pseudo * of.class_logits(w, phi_p).log_softmax(dim=1).mean()
             if self.contrast:
                 found = found + self.contrast * self._contrast(of, phi_p, given, phi)(theta)
             return found
@@ -138,7 +138,9 @@ class FedBR:
         found = []
         for owner in owners:
             images = of.silos[owner][0]
-            found.append(images[torch.randperm(len(images), generator=generator)[:AVERAGED]].mean(dim=0))
+            found.append(
+                images[torch.randperm(len(images), generator=generator)[:AVERAGED_IMAGES]].mean(dim=0)
+            )
         return torch.stack(found)
 
 

@@ -85,7 +85,7 @@ class Federation:
         """eta of a round, from 1."""
         return learning_rate(self.spec.training, round, self.rounds)
 
-    def drawn(self, round: int) -> tuple[str, ...]:
+    def drawn_silos(self, round: int) -> tuple[str, ...]:
         """The silos of a round."""
         exchanges = JobPlan.of(self.spec).exchanges
         exchange = next(each for each in exchanges if each.round == round and each.phase.step == "train")
@@ -110,19 +110,19 @@ class Federation:
 
     def features(self, w: Tensor, x: Tensor) -> Tensor:
         """phi(x), (n, *input shape) -> (n, feature)."""
-        found: Tensor = functional_call(self.network.encoder, _under("encoder.", self.tensors(w)), (x,))
+        found: Tensor = functional_call(self.network.encoder, _subtree("encoder.", self.tensors(w)), (x,))
         return found
 
-    def classified(self, w: Tensor, features: Tensor) -> Tensor:
+    def class_logits(self, w: Tensor, features: Tensor) -> Tensor:
         """(n, feature) -> logits (n, classes)."""
         found: Tensor = functional_call(
-            self.network.classifier, _under("classifier.", self.tensors(w)), (features,)
+            self.network.classifier, _subtree("classifier.", self.tensors(w)), (features,)
         )
         return found
 
     def logits(self, w: Tensor, x: Tensor) -> Tensor:
         """(n, *input shape) -> logits (n, classes)."""
-        return self.classified(w, self.features(w, x))
+        return self.class_logits(w, self.features(w, x))
 
     def accuracy(self, w: Tensor) -> float:
         """Accuracy of the model on the test set."""
@@ -158,7 +158,7 @@ def gradient(loss: Callable[[Tensor], Tensor], at: Tensor) -> Tensor:
     return torch.autograd.grad(loss(at), at)[0]
 
 
-def _under(prefix: str, tree: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _subtree(prefix: str, tree: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): part for name, part in tree.items() if name.startswith(prefix)}
 
 

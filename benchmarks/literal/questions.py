@@ -15,7 +15,7 @@ from pydantic import Field
 from benchmarks.literal.runs import Course
 from benchmarks.tables import definition
 from benchmarks.tables.cells import Cell, cells
-from benchmarks.tables.definition import Fields, over
+from benchmarks.tables.definition import Fields, merge_patch
 
 FILE = Path(__file__).with_name("questions.yaml")
 
@@ -55,7 +55,7 @@ class Question(Fields):
         if title not in self.variants:
             raise SystemExit(f"--variants: {title!r} is not there; use some of {', '.join(self.variants)}")
         found = _settings(self.table, self.row, self.column, seed)
-        settings = over(over(found, self.settings), self.variants[title].settings)
+        settings = merge_patch(merge_patch(found, self.settings), self.variants[title].settings)
         return Cell(self.row, self.column, seed, settings)
 
 

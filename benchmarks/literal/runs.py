@@ -87,7 +87,7 @@ def run(loop: Loop[S], of: Federation) -> Course:
     return Course(rounds, accuracies, measures, lost, round(time.perf_counter() - began, 1))
 
 
-class Watched:
+class WatchedBackend:
     """A simulation's backend that keeps what the training tasks hand out, and what silos have then.
 
     :ivar given: for each round its tasks, without those that score models.
@@ -132,7 +132,7 @@ class Job:
             tempfile.TemporaryDirectory(prefix="fedsilo-") as directory,
             closing(open_simulation(manifest, Path.cwd(), Path(directory))) as simulation,
         ):
-            simulation.backend = watched = Watched(simulation.backend)
+            simulation.backend = watched = WatchedBackend(simulation.backend)
             for _ in simulation.run():
                 pass
             if simulation.failure is not None:

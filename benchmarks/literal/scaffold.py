@@ -70,7 +70,7 @@ class Scaffold:
 
     def round(self, of: Federation, state: ScaffoldState, number: int) -> ScaffoldState:
         """Lines 2 to 17."""
-        x, c, drawn = state.x, state.c, of.drawn(number)
+        x, c, drawn = state.x, state.c, of.drawn_silos(number)
         moves, changes, own, longest = [], [], dict(state.own), 0.0
         for silo in drawn:
             y, after, length = self._local(of, state, silo, number)

@@ -16,9 +16,9 @@ from benchmarks.privacy import inversion, membership
 from benchmarks.privacy.federation import (
     SHAPES,
     VICTIM,
-    Attacked,
+    AttackedJob,
+    ExchangeView,
     Images,
-    Seen,
     load,
     members,
     observe,
@@ -49,7 +49,11 @@ ONE_STEP = {"rounds": 1, "localSteps": 1, "optimizer": {"learningRate": 0.1, "mo
 FEW = {"fedavg": 20, "ccvr": 100, "creff": 100}
 """Candidates where images are sought: the victim's half is the batch of its one step, or some five of each class."""
 
-LEARNED = {"rounds": 5, "localEpochs": 5, "optimizer": {"learningRate": 0.1, "momentum": 0, "weightDecay": 0}}
+LEARNED_TRAINING = {
+    "rounds": 5,
+    "localEpochs": 5,
+    "optimizer": {"learningRate": 0.1, "momentum": 0, "weightDecay": 0},
+}
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,7 @@ def cells(dataset: str, runs: int) -> Iterator[Cell]:
 
 
 def _memberships(cell: Cell, folder: Path) -> list[dict[str, Any]]:
-    attacked = Attacked(cell.dataset, cell.method, JOBS[cell.method], epsilon=cell.epsilon)
+    attacked = AttackedJob(cell.dataset, cell.method, JOBS[cell.method], epsilon=cell.epsilon)
     truth = np.stack([members(run, attacked.candidates) for run in range(cell.runs)])
     accuracies, scores = [], dict[str, list[np.ndarray]]()
     for run in range(cell.runs):
@@ -125,11 +129,11 @@ def _memberships(cell: Cell, folder: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def _scores(attacked: Attacked, seen: Any, view: str, folder: Path) -> np.ndarray:
+def _scores(attacked: AttackedJob, seen: Any, view: str, folder: Path) -> np.ndarray:
     """(candidates,) score of each candidate in one run."""
     candidates, auxiliary = (_part(attacked, part, folder) for part in ("candidates", "auxiliary"))
     if attacked.method == "fedavg":
-        last: Seen = seen["train"]
+        last: ExchangeView = seen["train"]
         return membership.confidence(membership.network(attacked, _blocks(last, "model", view)), candidates)
     if attacked.method == "ccvr":
         last = seen["statistics"]
@@ -147,36 +151,38 @@ def _scores(attacked: Attacked, seen: Any, view: str, folder: Path) -> np.ndarra
 
 def _inversions(cell: Cell, folder: Path) -> list[dict[str, Any]]:
     method = cell.method.removesuffix(" inversion")
-    step = ONE_STEP if method == "fedavg" else LEARNED
+    step = ONE_STEP if method == "fedavg" else LEARNED_TRAINING
     few = FEW[method]
     batch = few // 2 if method == "fedavg" else 10
-    attacked = Attacked(cell.dataset, method, {"training": step | {"batchSize": batch}}, few, cell.epsilon)
+    attacked = AttackedJob(cell.dataset, method, {"training": step | {"batchSize": batch}}, few, cell.epsilon)
     own, strange = dict[str, list[np.ndarray]](), dict[str, list[np.ndarray]]()
     for run in range(cell.runs):
         _, seen = observe(attacked, run, folder)
         images, truth = _part(attacked, "candidates", folder)[0], members(run, few)
         for view in VIEWS:
             found = _images(attacked, seen, view)
-            own.setdefault(view, []).append(inversion.recovered(found, images[truth]))
-            strange.setdefault(view, []).append(inversion.recovered(found, images[~truth]))
+            own.setdefault(view, []).append(inversion.recovery_decibels(found, images[truth]))
+            strange.setdefault(view, []).append(inversion.recovery_decibels(found, images[~truth]))
     return [
         {
             "attack": "inversion",
             "view": view,
             "psnr": _best(own[view]),
             "others": _best(strange[view]),
-            "recognised": float(np.mean(np.concatenate(own[view]) >= inversion.RECOGNISED)) * few / 2,
+            "recognised": float(np.mean(np.concatenate(own[view]) >= inversion.RECOGNITION_DECIBELS))
+            * few
+            / 2,
             "images": few // 2,
         }
         for view in VIEWS
     ]
 
 
-def _images(attacked: Attacked, seen: Any, view: str) -> np.ndarray:
+def _images(attacked: AttackedJob, seen: Any, view: str) -> np.ndarray:
     """(n, *shape) what the attacker makes of one run."""
     shape = SHAPES[attacked.dataset]
     if attacked.method == "fedavg":
-        last: Seen = seen["train"]
+        last: ExchangeView = seen["train"]
         return inversion.of_update(last.sent["model"], _blocks(last, "model", view), shape)
     if attacked.method == "ccvr":
         last = seen["statistics"]
@@ -192,11 +198,11 @@ def _images(attacked: Attacked, seen: Any, view: str) -> np.ndarray:
     return inversion.of_features(model, np.stack(wanted), shape, direction=attacked.method == "creff")
 
 
-def _blocks(seen: Seen, kind: str, view: str) -> Tree:
+def _blocks(seen: ExchangeView, kind: str, view: str) -> Tree:
     return seen.updates[VICTIM][kind] if view == "update" else seen.mean(kind)
 
 
-def _part(attacked: Attacked, part: str, folder: Path) -> Images:
+def _part(attacked: AttackedJob, part: str, folder: Path) -> Images:
     return load(attacked.dataset, str(folder), part, 0, attacked.candidates)
 
 

@@ -19,7 +19,7 @@ from fedsilo.simulation.simulate import open_simulation
 
 CLASSES, WIDTH = 3, 6
 STAGES = {"clusters": 2, "encoderRounds": 2, "classifierRounds": 3}
-RELEASED = STAGES | {"variant": "released"}
+RELEASED_STAGES = STAGES | {"variant": "released"}
 KINDS = ["model", "class_counts", "class_means", "class_covariances"]
 FEATURE_NORM = 4.0
 GRADIENT_NORM = 0.7
@@ -64,15 +64,17 @@ CONFIGURATIONS = (
     Configuration("ccvr", {"batchSize": 20, "localSteps": 5}, 3.0),
     Configuration("ccvr", {"batchSize": 30}, 1.0, 1e-4, config={"covariance": "none"}),
     Configuration("fedconcat", {"batchSize": 20}, 3.0, config=STAGES),
-    Configuration("fedconcat", {"batchSize": 20, "localSteps": 1}, 3.0, config=RELEASED),
-    Configuration("fedconcat", {"batchSize": 40, "localEpochs": 2}, 6.0, config=RELEASED),
-    Configuration("fedconcat-id", {"batchSize": 20, "localSteps": 2}, 3.0, config=RELEASED | {"probes": 100}),
+    Configuration("fedconcat", {"batchSize": 20, "localSteps": 1}, 3.0, config=RELEASED_STAGES),
+    Configuration("fedconcat", {"batchSize": 40, "localEpochs": 2}, 6.0, config=RELEASED_STAGES),
+    Configuration(
+        "fedconcat-id", {"batchSize": 20, "localSteps": 2}, 3.0, config=RELEASED_STAGES | {"probes": 100}
+    ),
 )
 """One of each method with mechanisms at least, and of each form whose steps are others."""
 
 
 @dataclass(frozen=True)
-class Found:
+class EpsilonFinding:
     """One silo of a configuration.
 
     :param releases: "times x rate" of what was drawn, a phrase for people.
@@ -93,7 +95,7 @@ class Found:
         return self.counted / self.stated - 1
 
 
-def measure(configuration: Configuration) -> Iterator[Found]:
+def measure(configuration: Configuration) -> Iterator[EpsilonFinding]:
     """Simulate the job, and compose what its silos drew."""
     with TemporaryDirectory(prefix="fedsilo-") as directory:
         job = manifest(configuration, Path(directory))
@@ -110,7 +112,7 @@ def measure(configuration: Configuration) -> Iterator[Found]:
         counted = recorded.epsilon(secret, configuration.delta)
         by_rate = sorted((rate, times) for (_, rate), times in releases.items())
         phrase = ", ".join(f"{times} x {rate:.3g}" for rate, times in by_rate)
-        yield Found(configuration, records, min(releases)[0], phrase, configuration.epsilon, counted)
+        yield EpsilonFinding(configuration, records, min(releases)[0], phrase, configuration.epsilon, counted)
 
 
 def manifest(configuration: Configuration, folder: Path) -> JobManifest:
@@ -168,7 +170,7 @@ def _dataset(folder: Path, name: str, records: int, unit: str) -> dict[str, Any]
     return {"name": name, "loader": "npz", "config": config}
 
 
-def table(found: Sequence[Found]) -> str:
+def table(found: Sequence[EpsilonFinding]) -> str:
     """A line for each silo."""
     rows = [
         "| job | delta | records | noise | drawn: times x rate | stated | counted | difference |",

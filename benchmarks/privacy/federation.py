@@ -43,7 +43,7 @@ Images = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Attacked:
+class AttackedJob:
     """A job whose updates are looked at.
 
     :param changes: fields of the job's spec, laid over those below, one level deep.
@@ -106,7 +106,7 @@ class Attacked:
 
 def load(dataset: str, folder: str, part: str, run: int, candidates: int) -> Images:
     """A part of a dataset: `candidates`, of which `s0` is the victim's half, `s1` to `s3`, `auxiliary` or `test`."""
-    images, labels = _whole(dataset, folder)
+    images, labels = _all_images(dataset, folder)
     half = candidates // 2
     if part == "candidates":
         return images[:candidates], labels[:candidates]
@@ -129,7 +129,7 @@ def members(run: int, candidates: int) -> np.ndarray:
 
 
 @lru_cache(maxsize=2)
-def _whole(dataset: str, folder: str) -> Images:
+def _all_images(dataset: str, folder: str) -> Images:
     """All images in an order of their own."""
     if dataset == "digits":
         table, labels = shipped_digits()
@@ -142,7 +142,7 @@ def _whole(dataset: str, folder: str) -> Images:
 
 
 @dataclass(frozen=True)
-class Seen:
+class ExchangeView:
     """One exchange as the aggregator sees it.
 
     :param sent: trees that the victim's task came with.
@@ -175,7 +175,7 @@ class Observer:
     """A simulation's backend that keeps the last exchange of each step, as an aggregator could."""
 
     def __init__(self, backend: Backend) -> None:
-        self.last: dict[str, Seen] = {}
+        self.last: dict[str, ExchangeView] = {}
         self._backend = backend
 
     @classmethod
@@ -194,14 +194,14 @@ class Observer:
         sent = next((task.task.trees for task in tasks if task.silo == VICTIM), {})
         updates = {silo: update.blocks for silo, update in found.items()}
         samples = {silo: update.samples for silo, update in found.items()}
-        self.last[tasks[0].task.step] = Seen(sent, updates, samples)
+        self.last[tasks[0].task.step] = ExchangeView(sent, updates, samples)
 
     def close(self) -> None:
         """Release the backend that computes."""
         self._backend.close()
 
 
-def observe(attacked: Attacked, run: int, folder: Path) -> tuple[float, Mapping[str, Seen]]:
+def observe(attacked: AttackedJob, run: int, folder: Path) -> tuple[float, Mapping[str, ExchangeView]]:
     """Run a job and return its model's accuracy on the test set, and the last exchange of each step."""
     with (
         TemporaryDirectory(prefix="fedsilo-") as directory,

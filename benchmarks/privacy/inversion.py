@@ -18,7 +18,7 @@ from scipy.optimize import linear_sum_assignment
 from fedsilo.learning.models import Model
 from fedsilo.methods.state import Tree
 
-RECOGNISED = 20.0
+RECOGNITION_DECIBELS = 20.0
 """dB from which a person recognises the image."""
 
 STEPS, RATE = 500, 0.05
@@ -68,7 +68,7 @@ def psnr(images: np.ndarray, originals: np.ndarray) -> np.ndarray:
     return np.asarray(-10 * np.log10(np.maximum(squares, 1e-10)))
 
 
-def recovered(images: np.ndarray, originals: np.ndarray) -> np.ndarray:
+def recovery_decibels(images: np.ndarray, originals: np.ndarray) -> np.ndarray:
     """(m,) dB of each original to the image that is its own: no image counts for two; -inf for those that get none."""
     found = np.full(len(originals), -np.inf)
     if len(images):

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from benchmarks.privacy.federation import Attacked, Images
+from benchmarks.privacy.federation import AttackedJob, Images
 from fedsilo.learning.models import Model, as_model, build_model, load_tree
 from fedsilo.methods.state import Tree
 
@@ -56,12 +56,12 @@ def likelihood_ratios(scores: np.ndarray, members: np.ndarray) -> np.ndarray:
     ratios = np.empty_like(scores)
     for run in range(len(scores)):
         others = np.arange(len(scores)) != run
-        inside, outside = (_normal(scores[others], members[others] == value) for value in (True, False))
+        inside, outside = (_score_normal(scores[others], members[others] == value) for value in (True, False))
         ratios[run] = _log_density(scores[run], *inside) - _log_density(scores[run], *outside)
     return ratios
 
 
-def _normal(scores: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, float]:
+def _score_normal(scores: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, float]:
     """Mean of each example's chosen scores, of all where there are none, and their common deviation."""
     count = chosen.sum(axis=0)
     total = np.where(chosen, scores, 0).sum(axis=0)
@@ -74,7 +74,7 @@ def _log_density(values: np.ndarray, mean: np.ndarray, deviation: float) -> np.n
     return np.asarray(-(((values - mean) / deviation) ** 2) / 2 - np.log(deviation))
 
 
-def network(attacked: Attacked, tree: Mapping[str, np.ndarray]) -> Model:
+def network(attacked: AttackedJob, tree: Mapping[str, np.ndarray]) -> Model:
     """The job's network with these weights."""
     spec = attacked.manifest(0, Path()).job.spec
     model = as_model(build_model(spec.model, spec.data, seed=0), "the attacked model is")

@@ -39,7 +39,7 @@ class Draws:
     deviations: list[tuple[int, float]] = field(default_factory=list)
 
 
-class _Noted:
+class _NotedGenerator:
     """A generator whose draws are noted."""
 
     def __init__(self, random: np.random.Generator, draws: Draws) -> None:
@@ -54,7 +54,7 @@ class _Noted:
 
 
 @dataclass
-class Recorded:
+class RecordedDraws:
     """All draws of a job.
 
     :param gradient_norm: what gradients are clipped to.
@@ -106,15 +106,15 @@ class Recorded:
 
 
 @contextmanager
-def recording(gradient_norm: float, feature_norm: float) -> Iterator[Recorded]:
+def recording(gradient_norm: float, feature_norm: float) -> Iterator[RecordedDraws]:
     """Note what all silos of this process draw; the norms are the job's."""
-    recorded = Recorded(gradient_norm, feature_norm)
+    recorded = RecordedDraws(gradient_norm, feature_norm)
     generator, draw = Secret.generator, PoissonSampling.draw
 
     def noted_generator(secret: Secret, *purpose: str | int) -> Any:
         draws = Draws()
         recorded.draws_of(secret).append(draws)
-        return _Noted(generator(secret, *purpose), draws)
+        return _NotedGenerator(generator(secret, *purpose), draws)
 
     def noted_draw(sampling: PoissonSampling, rate: float, random: Any) -> np.ndarray:
         random.draws.rates.append(rate)

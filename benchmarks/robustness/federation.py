@@ -66,7 +66,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Found:
+class RunFinding:
     """What came of a run.
 
     :param backdoor: share of the test images of other classes that a bright corner makes a 0.
@@ -86,7 +86,7 @@ def load(part: str, attack: str, beta: float, seed: int) -> Images:
     if part == "test":
         return images[TRAINING:], labels[TRAINING:]
     silo = int(part)
-    own = _divided(labels[:TRAINING], beta, seed)[silo]
+    own = _silo_places(labels[:TRAINING], beta, seed)[silo]
     images, labels = images[own], labels[own]
     if silo >= HOSTILE or attack not in ("label-flip", "backdoor"):
         return images, labels
@@ -105,7 +105,7 @@ def with_trigger(images: np.ndarray) -> np.ndarray:
     return found
 
 
-def _divided(labels: np.ndarray, beta: float, seed: int) -> list[np.ndarray]:
+def _silo_places(labels: np.ndarray, beta: float, seed: int) -> list[np.ndarray]:
     """Places of each silo's images."""
     rng = np.random.default_rng((13, seed))
     parts: list[list[int]] = [[] for _ in range(SILOS)]
@@ -154,7 +154,7 @@ def _dataset(name: str, part: str, cell: Cell) -> dict[str, Any]:
     return {"name": name, "loader": "python:benchmarks.robustness.federation:load", "config": config}
 
 
-class Hostile:
+class HostileBackend:
     """A simulation's backend in which the first silos multiply their change of the model."""
 
     def __init__(self, backend: Backend, factor: float) -> None:
@@ -172,10 +172,12 @@ class Hostile:
         hostile = {f"silos/s{place}" for place in range(HOSTILE)}
         for silo, found in self._backend.run(tasks):
             if isinstance(found, SimulatedUpdate) and silo in hostile:
-                found = replace(found, blocks={"model": self._changed(sent[silo], found.blocks["model"])})
+                found = replace(
+                    found, blocks={"model": self._scaled_change(sent[silo], found.blocks["model"])}
+                )
             yield silo, found
 
-    def _changed(
+    def _scaled_change(
         self, sent: Mapping[str, np.ndarray], model: Mapping[str, np.ndarray]
     ) -> dict[str, np.ndarray]:
         return {
@@ -188,13 +190,13 @@ class Hostile:
         self._backend.close()
 
 
-def run(cell: Cell, rounds: int) -> Found:
+def run(cell: Cell, rounds: int) -> RunFinding:
     """Run a cell's job."""
     with (
         TemporaryDirectory(prefix="fedsilo-") as directory,
         closing(open_simulation(manifest(cell, rounds), Path.cwd(), Path(directory))) as simulation,
     ):
-        Hostile.of(simulation, cell.attack)
+        HostileBackend.of(simulation, cell.attack)
         for _ in simulation.run():
             pass
         if simulation.failure is not None:
@@ -211,7 +213,7 @@ def run(cell: Cell, rounds: int) -> Found:
         for hostile in (True, False)
     ]
     means = [float(np.mean(parts)) if parts else None for parts in of]
-    return Found(
+    return RunFinding(
         float(history[-1]["metrics"]["accuracy"]), float((answers == 0).double().mean()), means[0], means[1]
     )
 

@@ -59,7 +59,7 @@ def _render(
     seeds = max([seeds, *(run.seed + 1 for run in runs)])
     asked = cells(whole, seeds)
     found = results.of(whole, asked, runs)
-    reasons = {(cell.row, cell.column): reason for cell in asked if (reason := cell.missing())}
+    reasons = {(cell.row, cell.column): reason for cell in asked if (reason := cell.missing_reason())}
     reasons |= why
     path.parent.mkdir(parents=True, exist_ok=True)
     to = path.parent / f"{whole.name}-{scale}.md"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.tables.datasets import DATASETS
-from benchmarks.tables.definition import Chosen, Layer, merged, over
+from benchmarks.tables.definition import Layer, TableSelection, merge_layers, merge_patch
 from fedsilo.api.job import FederatedJob, FederatedJobSpec
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.silo import Silo
@@ -57,7 +57,7 @@ class Cell:
         """Name of the dataset."""
         return str(self.settings["data"]["dataset"])
 
-    def missing(self) -> str | None:
+    def missing_reason(self) -> str | None:
         """Why the cell cannot be run by anybody: its method does not exist."""
         known = self.method in registry.names()
         return None if known else f"the method {self.method} is not there"
@@ -69,15 +69,17 @@ class Cell:
         """
         parts = [None] if self.settings.get("pooled") else range(self._count)
         silos = [_silo(number, self._source(folder, "train", part)) for number, part in enumerate(parts)]
-        spec = over(self.settings["job"], {"training": {"seed": self.seed, "device": device}})
+        spec = merge_patch(self.settings["job"], {"training": {"seed": self.seed, "device": device}})
         refs = [silo["metadata"] for silo in silos]
         classes, shape = DATASETS[self.dataset].classes, list(DATASETS[self.dataset].shape)
-        spec = over({"data": {"classes": classes, "inputShape": shape, "validationFraction": 0}}, spec) | {
+        spec = merge_patch(
+            {"data": {"classes": classes, "inputShape": shape, "validationFraction": 0}}, spec
+        ) | {
             "silos": {"refs": refs},
             "aggregator": {"datasets": self._at_aggregator(folder)},
         }
         if "public" in self.settings:
-            spec = over(spec, {"aggregation": {"publicDataset": "public"}})
+            spec = merge_patch(spec, {"aggregation": {"publicDataset": "public"}})
         spec["data"]["dataset"] = "images"
         tested = {} if self._divides_the_model(spec) else {"testDataset": "test"}
         spec["evaluation"] = {**tested, **spec.get("evaluation", {})}
@@ -146,10 +148,10 @@ class Cell:
         return source if silo is None else source | {"partition": division | {"index": silo}}
 
 
-def cells(chosen: Chosen, seeds: int) -> list[Cell]:
+def cells(chosen: TableSelection, seeds: int) -> list[Cell]:
     """All cells that are asked for, seed by seed, so that whole tables come early."""
     table, reduced = chosen.table, chosen.scale == "reduced"
-    columns = dict.fromkeys(name for column in chosen.columns for name in table.measured(column))
+    columns = dict.fromkeys(name for column in chosen.columns for name in table.measured_columns(column))
     found = []
     for seed in range(seeds):
         for column in columns:
@@ -160,7 +162,7 @@ def cells(chosen: Chosen, seeds: int) -> list[Cell]:
                 layers = [table, where, row, method, where.rows.get(title, Layer())]
                 if reduced:
                     layers += [table.reduced, where.reduced, row.reduced]
-                settings = merged(layers) | {"seed": seed} | row.references
+                settings = merge_layers(layers) | {"seed": seed} | row.references
                 found.append(Cell(title, column, seed, settings))
     return found
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.traffic import Traffic
 from fedsilo.methods.state import State, Tree
-from fedsilo.silo.policy import Sent
+from fedsilo.silo.policy import EgressTotals
 from fedsilo.simulation.job import Progress, Simulation
 
 TEXT = "text"
@@ -66,7 +66,9 @@ def save(path: Path, found: OpenCell) -> None:
         "position": progress.position,
         "values": {half: state.values for half, state in states.items()},
         "trees": {half: list(state.trees) for half, state in states.items()},
-        "sent": {silo: [sorted(sent.rounds), sent.size, sent.here] for silo, sent in progress.sent.items()},
+        "sent": {
+            silo: [sorted(sent.rounds), sent.size, sent.in_exchange] for silo, sent in progress.sent.items()
+        },
         "history": progress.history,
         "traffic": found.traffic,
         "seconds": found.seconds,
@@ -96,7 +98,10 @@ def load(path: Path) -> OpenCell | None:
         text["position"],
         states.pop(AGGREGATOR),
         {half.removeprefix(SILO): state for half, state in states.items()},
-        {silo: Sent(frozenset(rounds), size, here) for silo, (rounds, size, here) in text["sent"].items()},
+        {
+            silo: EgressTotals(frozenset(rounds), size, here)
+            for silo, (rounds, size, here) in text["sent"].items()
+        },
         tuple(text["history"]),
     )
     return OpenCell(progress, text["traffic"], text["seconds"], text["cpu"])
@@ -144,7 +149,7 @@ class KeptCell:
             progress = self._simulation.progress
             if progress is not None and len(progress.history) > told:
                 told = len(progress.history)
-                self._reached = OpenCell(progress, self._traffic.counted(), self.seconds, self.cpu)
+                self._reached = OpenCell(progress, self._traffic.counted_state(), self.seconds, self.cpu)
                 if time.monotonic() - self._saved >= SAVED_EVERY:
                     self._save()
             yield told

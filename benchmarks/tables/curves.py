@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.tables.definition import Chosen
-from benchmarks.tables.rendering import Found
+from benchmarks.tables.definition import TableSelection
+from benchmarks.tables.rendering import FoundRuns
 from benchmarks.tables.results import Run
 
 PANELS = 2
 """In a row."""
 
 
-def draw(chosen: Chosen, found: Found, path: Path) -> bool:
+def draw(chosen: TableSelection, found: FoundRuns, path: Path) -> bool:
     """Draw learning curves as a PNG, and return whether matplotlib was there to do it."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -48,7 +48,7 @@ def draw(chosen: Chosen, found: Found, path: Path) -> bool:
     return True
 
 
-def panels(chosen: Chosen, found: Found) -> list[str]:
+def panels(chosen: TableSelection, found: FoundRuns) -> list[str]:
     """Columns that have runs of their own; one that only measures those of another has the same curves."""
     columns: dict[frozenset[str], str] = {}
     for column in chosen.columns:

@@ -124,16 +124,16 @@ class Table(Layer):
     values: dict[str, str] = Field(default_factory=dict)
     reduced: Reduction
 
-    def measured(self, column: str) -> list[str]:
+    def measured_columns(self, column: str) -> list[str]:
         """The columns whose runs a column's figure is of: itself, or those that it is the mean of."""
         return self.columns[column].mean_of or [column]
 
-    def reported(self, row: str, column: str) -> Reported | None:
+    def reported_figure(self, row: str, column: str) -> ReportedFigure | None:
         """The paper's figure of a cell."""
         words = self.values.get(row, "").split()
         position = list(self.columns).index(column)
         word = words[position] if position < len(words) else NONE
-        return None if word == NONE else Reported.parse(word)
+        return None if word == NONE else ReportedFigure.parse(word)
 
     @model_validator(mode="after")
     def _means_are_of_runs(self) -> Table:
@@ -173,14 +173,14 @@ class Paper(Fields):
 
 
 @dataclass(frozen=True)
-class Reported:
+class ReportedFigure:
     """A figure of a paper, in percent or rounds."""
 
     mean: float
     spread: float | None
 
     @classmethod
-    def parse(cls, word: str) -> Reported:
+    def parse(cls, word: str) -> ReportedFigure:
         """A reported figure read from a word such as `53.6±0.8` or `53.6`."""
         match = NUMBER.fullmatch(word)
         assert match is not None, "Table has refused other forms"
@@ -192,7 +192,7 @@ Scale = Literal["full", "reduced"]
 
 
 @dataclass(frozen=True)
-class Chosen:
+class TableSelection:
     """A table and the part of it that is asked for.
 
     :param name: paper and number, such as `fedconcat-1`.
@@ -224,7 +224,7 @@ def read(path: Path) -> Paper:
 
 def choose(
     name: str, scale: Scale, rows: Sequence[str] | None = None, columns: Sequence[str] | None = None
-) -> Chosen:
+) -> TableSelection:
     """A table, or some rows and columns of it; `fedconcat` is short for `fedconcat-1`.
 
     :raises SystemExit: naming what is not there, and what is.
@@ -237,7 +237,7 @@ def choose(
     paper = read(PAPERS / f"{stem}.yaml")
     table = paper.tables[number]
     every = table.rows or list(paper.rows)
-    return Chosen(
+    return TableSelection(
         full, paper, table, _part("rows", rows, every), _part("columns", columns, list(table.columns)), scale
     )
 
@@ -252,18 +252,18 @@ def _part(what: str, asked: Sequence[str] | None, every: Sequence[str]) -> list[
     return [lower[title.lower()] for title in asked]
 
 
-def merged(layers: Sequence[Layer]) -> dict[str, Any]:
+def merge_layers(layers: Sequence[Layer]) -> dict[str, Any]:
     """Layers of settings merged into one: later ones win, mappings are merged field by field."""
     result: dict[str, Any] = {}
     for layer in layers:
         fields = {name: getattr(layer, name) for name in Layer.model_fields}
-        result = over(result, {name: value for name, value in fields.items() if value is not None})
+        result = merge_patch(result, {name: value for name, value in fields.items() if value is not None})
     if not result["public"]:
         del result["public"]  # most cells have none, and are what they were before there was any
     return result
 
 
-def over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def merge_patch(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Mapping `above` laid over `below`, a JSON merge patch (RFC 7396): null takes a field away."""
     result = dict(below)
     for key, value in above.items():
@@ -271,7 +271,7 @@ def over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
             result.pop(key, None)
         elif isinstance(value, Mapping):
             under = result.get(key)
-            result[key] = over(under if isinstance(under, Mapping) else {}, value)
+            result[key] = merge_patch(under if isinstance(under, Mapping) else {}, value)
         else:
             result[key] = value
     return result

@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 from typing_extensions import override
 
-Raw = tuple[np.ndarray, np.ndarray]
+RawImages = tuple[np.ndarray, np.ndarray]
 """Images, uint8, and their classes."""
 
 SAFE = {
@@ -40,7 +40,7 @@ def first(folder: Path, names: Sequence[str]) -> Path:
     raise FileNotFoundError(f"none of {', '.join(names)} is there")
 
 
-def mnist(folder: Path, split: str) -> Raw:
+def mnist(folder: Path, split: str) -> RawImages:
     """`mnist.npz` with `train_images` and so on, or the files of idx format."""
     if (folder / "mnist.npz").is_file():
         with np.load(folder / "mnist.npz") as arrays:
@@ -48,12 +48,12 @@ def mnist(folder: Path, split: str) -> Raw:
     return _idx_pair(first(folder, ["mnist", "MNIST/raw"]), split)
 
 
-def fashion_mnist(folder: Path, split: str) -> Raw:
+def fashion_mnist(folder: Path, split: str) -> RawImages:
     """The files of idx format."""
     return _idx_pair(first(folder, ["fashion-mnist", "FashionMNIST/raw"]), split)
 
 
-def cifar10(folder: Path, split: str) -> Raw:
+def cifar10(folder: Path, split: str) -> RawImages:
     """`cifar10-jpeg.npz` with JPEG files end to end, or the Python version."""
     if (folder / "cifar10-jpeg.npz").is_file():
         with np.load(folder / "cifar10-jpeg.npz") as arrays:
@@ -67,7 +67,7 @@ def cifar10(folder: Path, split: str) -> Raw:
     return np.concatenate([x for x, _ in batches]), np.concatenate([y for _, y in batches])
 
 
-def write_jpeg(path: Path, splits: Mapping[str, Raw], quality: int = 95) -> None:
+def write_jpeg(path: Path, splits: Mapping[str, RawImages], quality: int = 95) -> None:
     """Write images as JPEG files end to end, as `cifar10` reads them; all of them have the same tables, which compress.
 
     :param splits: `train` and `test`; images (n, height, width, 3) or (n, 3, height, width).
@@ -86,12 +86,12 @@ def write_jpeg(path: Path, splits: Mapping[str, Raw], quality: int = 95) -> None
     np.savez_compressed(path, allow_pickle=False, **arrays)
 
 
-def cifar100(folder: Path, split: str) -> Raw:
+def cifar100(folder: Path, split: str) -> RawImages:
     """The Python version, with fine labels."""
     return _cifar(first(folder, ["cifar-100-python"]) / split, b"fine_labels")
 
 
-def svhn(folder: Path, split: str) -> Raw:
+def svhn(folder: Path, split: str) -> RawImages:
     """Images and labels of SVHN's cropped digits, `train_32x32.mat`; the class of zeros is written as 10 there."""
     from scipy.io import loadmat
 
@@ -99,13 +99,13 @@ def svhn(folder: Path, split: str) -> Raw:
     return np.moveaxis(found["X"], 3, 0), found["y"].ravel().astype(np.int64) % 10
 
 
-def cinic10(folder: Path, split: str) -> Raw:
+def cinic10(folder: Path, split: str) -> RawImages:
     """A folder per split and class."""
     root = first(folder, ["cinic-10", "CINIC-10"]) / split
     return _folders(sorted(root.iterdir()))
 
 
-def tiny_imagenet(folder: Path, split: str) -> Raw:
+def tiny_imagenet(folder: Path, split: str) -> RawImages:
     """`tiny-imagenet-200`, resized to 32 x 32; its `val` is the test set, since `test` has no labels."""
     root = first(folder, ["tiny-imagenet-200"])
     classes = sorted(path.name for path in (root / "train").iterdir())
@@ -117,12 +117,12 @@ def tiny_imagenet(folder: Path, split: str) -> Raw:
     return np.stack(images), np.array([classes.index(word[1]) for word in words])
 
 
-def femnist(folder: Path, split: str) -> Raw:
+def femnist(folder: Path, split: str) -> RawImages:
     """The images of all users."""
-    return joined([raw for _, raw in femnist_users(folder, split)])
+    return join_parts([raw for _, raw in femnist_users(folder, split)])
 
 
-def femnist_users(folder: Path, split: str) -> Iterator[tuple[str, Raw]]:
+def femnist_users(folder: Path, split: str) -> Iterator[tuple[str, RawImages]]:
     """Users by name, out of LEAF's JSON files: 28 x 28 images with black on white as numbers from 0 to 1.
 
     A file is read when its first user is asked for: all files are some gigabytes.
@@ -136,12 +136,12 @@ def femnist_users(folder: Path, split: str) -> Iterator[tuple[str, Raw]]:
             yield name, (np.round(images * 255).astype(np.uint8), np.asarray(user["y"], np.int64))
 
 
-def joined(parts: Sequence[Raw]) -> Raw:
+def join_parts(parts: Sequence[RawImages]) -> RawImages:
     """One after the other."""
     return np.concatenate([images for images, _ in parts]), np.concatenate([labels for _, labels in parts])
 
 
-def _idx_pair(root: Path, split: str) -> Raw:
+def _idx_pair(root: Path, split: str) -> RawImages:
     stem = {"train": "train", "test": "t10k"}[split]
     return _idx(root, f"{stem}-images-idx3-ubyte"), _idx(root, f"{stem}-labels-idx1-ubyte")
 
@@ -167,14 +167,14 @@ class _Arrays(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def _cifar(path: Path, labels: bytes) -> Raw:
+def _cifar(path: Path, labels: bytes) -> RawImages:
     """A dict with rows of 3 x 32 x 32 bytes."""
     with path.open("rb") as file:
         found = _Arrays(file, encoding="bytes").load()
     return np.asarray(found[b"data"], np.uint8).reshape(-1, 3, 32, 32), np.asarray(found[labels], np.int64)
 
 
-def _folders(classes: Sequence[Path], side: int | None = None) -> Raw:
+def _folders(classes: Sequence[Path], side: int | None = None) -> RawImages:
     """Images of each class, in order of the files' names."""
     images, labels = [], []
     for number, root in enumerate(classes):
@@ -192,7 +192,7 @@ def _image(path: Path, side: int | None) -> np.ndarray:
         return np.asarray(image)
 
 
-READERS: dict[str, Callable[[Path, str], Raw]] = {
+READERS: dict[str, Callable[[Path, str], RawImages]] = {
     "mnist": mnist,
     "fashion-mnist": fashion_mnist,
     "cifar10": cifar10,
@@ -203,5 +203,5 @@ READERS: dict[str, Callable[[Path, str], Raw]] = {
     "femnist": femnist,
 }
 
-USERS: dict[str, Callable[[Path, str], Iterator[tuple[str, Raw]]]] = {"femnist": femnist_users}
+USERS: dict[str, Callable[[Path, str], Iterator[tuple[str, RawImages]]]] = {"femnist": femnist_users}
 """Datasets that come in parts already, each of a person."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-PERSONAL = "personal"
+PERSONAL_MEASURE = "personal"
 """The measure of the silos' own models, which comes of the job's report and not of its curve: of all that have one."""
 
 PERSONAL_DRAWN = "personal-drawn"

@@ -28,7 +28,7 @@ from fedsilo.learning.models import Model, as_model, build_model, build_module, 
 from fedsilo.learning.saved import open_model
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.methods import registry
-from fedsilo.methods.interface import PERSONAL
+from fedsilo.methods.interface import PERSONAL_TREE
 from fedsilo.methods.state import Tree
 from fedsilo.simulation.backend import Backend, Outcome
 from fedsilo.simulation.job import Simulation
@@ -84,7 +84,7 @@ def test_set_of(manifest: JobManifest) -> Examples:
     return load_test_set(spec, Path.cwd(), pick_device(spec.training.device))
 
 
-def scored(
+def scored_records(
     settings: Mapping[str, Any], manifest: JobManifest, simulation: Simulation
 ) -> tuple[list[Record], list[float]]:
     """The records of a finished job, with one more where a reference adds a figure, and accuracies by class.
@@ -131,8 +131,8 @@ def own_models(manifest: JobManifest, simulation: Simulation, test: Examples) ->
     network = build_module(architecture, spec.data, seed=0).to(test.features.device)
     found = []
     for private in simulation.private.values():
-        if PERSONAL in private.trees:
-            load_tree(network, private.tree(PERSONAL))
+        if PERSONAL_TREE in private.trees:
+            load_tree(network, private.tree(PERSONAL_TREE))
             found.append(evaluate(network, test).accuracy)
     return statistics.fmean(found)
 
@@ -144,7 +144,7 @@ def calibrate(network: Model, manifest: JobManifest, settings: IIDCalibration) -
     arrays = load_whole(dataset, manifest.job.spec.data, root=Path.cwd())
     seed = derive_seed(training.seed, "calibration-iid")
     held = np.unique(np.concatenate(all_parts(dataset, arrays.labels)))
-    chosen = held[drawn(arrays.labels[held], settings.per_class, seed)]
+    chosen = held[drawn_indices(arrays.labels[held], settings.per_class, seed)]
     device = network.classifier.weight.device
     samples = Examples.from_arrays(arrays.features[chosen], arrays.labels[chosen], device)
     tree = {name: array.copy() for name, array in to_tree(network).items()}
@@ -164,7 +164,7 @@ def calibrate(network: Model, manifest: JobManifest, settings: IIDCalibration) -
     load_tree(network, {**tree, **trained})
 
 
-def drawn(labels: np.ndarray, per_class: int, seed: int) -> np.ndarray:
+def drawn_indices(labels: np.ndarray, per_class: int, seed: int) -> np.ndarray:
     """Indices of so many random samples of each class, or of all where there are fewer."""
     rng = np.random.default_rng(seed)
     members = [np.flatnonzero(labels == label) for label in np.unique(labels)]

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.tables.cells import Cell
-from benchmarks.tables.definition import Chosen, Reported
-from benchmarks.tables.measures import COSTS, LOCAL, PERSONAL, PERSONAL_DRAWN, figure, unit
+from benchmarks.tables.definition import ReportedFigure, TableSelection
+from benchmarks.tables.measures import COSTS, LOCAL, PERSONAL_DRAWN, PERSONAL_MEASURE, figure, unit
 from benchmarks.tables.results import Run
 
-Found = Mapping[Cell, Run]
+FoundRuns = Mapping[Cell, Run]
 Place = tuple[str, str]
 """Row and column."""
 
@@ -40,7 +40,7 @@ class Figure:
 
     def text(self, measure: str) -> str:
         """Mean and sample standard deviation."""
-        if len(self.values) < self.runs and measure in (PERSONAL, PERSONAL_DRAWN):
+        if len(self.values) < self.runs and measure in (PERSONAL_MEASURE, PERSONAL_DRAWN):
             return "its silos have no models of their own"
         if len(self.values) < self.runs and not measure.startswith("rounds:"):
             return "not measured"
@@ -51,14 +51,14 @@ class Figure:
         return f"{self.mean:.{digits}f}{spread}"
 
 
-def figures(chosen: Chosen, found: Found) -> dict[Place, Figure]:
+def figures(chosen: TableSelection, found: FoundRuns) -> dict[Place, Figure]:
     """The figure of every place that has runs; of a mean, those seeds count that all its columns have."""
     runs: dict[Place, dict[int, Run]] = {}
     for cell, run in found.items():
         runs.setdefault((cell.row, cell.column), {})[cell.seed] = run
     result = {}
     for row, column in itertools.product(chosen.rows, chosen.columns):
-        by_seed = [runs.get((row, name), {}) for name in chosen.table.measured(column)]
+        by_seed = [runs.get((row, name), {}) for name in chosen.table.measured_columns(column)]
         seeds = set.intersection(*(set(some) for some in by_seed))
         measure = chosen.table.columns[column].measure or chosen.table.measure
         values = [_mean(measure, [some[seed] for some in by_seed]) for seed in sorted(seeds)]
@@ -75,7 +75,7 @@ def _mean(measure: str, runs: Iterable[Run]) -> float | None:
 
 
 def _of_run(measure: str, run: Run) -> float | None:
-    if measure == PERSONAL:
+    if measure == PERSONAL_MEASURE:
         return run.personal
     if measure == LOCAL:
         return run.local
@@ -86,7 +86,7 @@ def _of_run(measure: str, run: Run) -> float | None:
     return figure(measure, run.accuracies, run.rounds, run.by_class)
 
 
-def page(chosen: Chosen, found: Found, why: Mapping[Place, str], picture: str | None) -> str:
+def page(chosen: TableSelection, found: FoundRuns, why: Mapping[Place, str], picture: str | None) -> str:
     """The whole page in Markdown.
 
     :param why: why cells were not run.
@@ -99,7 +99,7 @@ def page(chosen: Chosen, found: Found, why: Mapping[Place, str], picture: str | 
         text = "Accuracy against bytes" if chosen.table.wide else "Learning curves, mean over seeds"
         lines += [f"![{text}]({picture})", ""]
     if chosen.table.wide:
-        return "\n".join([*lines, *_wide(chosen, ours, why)])
+        return "\n".join([*lines, *_wide_table(chosen, ours, why)])
     for column in done:
         lines += _column(chosen, column, ours, why)
     rest = [chosen.table.columns[column].title for column in chosen.columns if column not in done]
@@ -108,7 +108,7 @@ def page(chosen: Chosen, found: Found, why: Mapping[Place, str], picture: str | 
     return "\n".join(lines)
 
 
-def _head(chosen: Chosen, runs: Iterable[Run]) -> list[str]:
+def _head(chosen: TableSelection, runs: Iterable[Run]) -> list[str]:
     table = chosen.table
     lines = [f"# {chosen.name}: {table.title}", "", chosen.paper.citation, ""]
     if chosen.scale == "reduced":
@@ -119,16 +119,18 @@ def _head(chosen: Chosen, runs: Iterable[Run]) -> list[str]:
     runs = list(runs)
     commands = sorted({run.command for run in runs})
     lines += [f"`{command}`" for command in commands] + ([""] if commands else [])
-    lines += [f"- {text}" for text in sorted({_where(run) for run in runs})]
+    lines += [f"- {text}" for text in sorted({_machine_text(run) for run in runs})]
     return [*lines, ""]
 
 
-def _where(run: Run) -> str:
+def _machine_text(run: Run) -> str:
     parts = [value if key in ("processor", "gpu") else f"{key} {value}" for key, value in run.machine.items()]
     return f"{run.date[:10]}, {', '.join(parts)}"
 
 
-def _column(chosen: Chosen, column: str, ours: Mapping[Place, Figure], why: Mapping[Place, str]) -> list[str]:
+def _column(
+    chosen: TableSelection, column: str, ours: Mapping[Place, Figure], why: Mapping[Place, str]
+) -> list[str]:
     definition = chosen.table.columns[column]
     measure = definition.measure or chosen.table.measure
     lines = [
@@ -140,16 +142,16 @@ def _column(chosen: Chosen, column: str, ours: Mapping[Place, Figure], why: Mapp
         "|---|---|---|---|---|",
     ]
     for row in chosen.rows:
-        mine, theirs = ours.get((row, column)), chosen.table.reported(row, column)
+        mine, theirs = ours.get((row, column)), chosen.table.reported_figure(row, column)
         if mine is None:
-            text, seeds = _absent(chosen, (row, column), ours, why), ""
+            text, seeds = _absence_reason(chosen, (row, column), ours, why), ""
         else:
             text, seeds = mine.text(measure), str(mine.runs)
         lines.append(f"| {row} | {text} | {seeds} | {_paper(theirs)} | {_difference(mine, theirs)} |")
     return [*lines, ""]
 
 
-def _wide(chosen: Chosen, ours: Mapping[Place, Figure], why: Mapping[Place, str]) -> list[str]:
+def _wide_table(chosen: TableSelection, ours: Mapping[Place, Figure], why: Mapping[Place, str]) -> list[str]:
     """All columns side by side, and below them which methods have no run and why."""
     columns = [chosen.table.columns[name] for name in chosen.columns]
     measures = [column.measure or chosen.table.measure for column in columns]
@@ -164,7 +166,7 @@ def _wide(chosen: Chosen, ours: Mapping[Place, Figure], why: Mapping[Place, str]
         found = [ours.get((row, name)) for name in chosen.columns]
         runs = max((figure.runs for figure in found if figure is not None), default=0)
         if not runs:
-            absent.setdefault(_absent(chosen, (row, chosen.columns[0]), ours, why), []).append(row)
+            absent.setdefault(_absence_reason(chosen, (row, chosen.columns[0]), ours, why), []).append(row)
             continue
         texts = [
             "–" if figure is None or len(figure.values) < figure.runs else figure.text(measure)
@@ -175,15 +177,17 @@ def _wide(chosen: Chosen, ours: Mapping[Place, Figure], why: Mapping[Place, str]
     return [*lines, "", *(["Not run:", "", *rest, ""] if rest else [])]
 
 
-def _of(chosen: Chosen, column: str) -> str:
+def _of(chosen: TableSelection, column: str) -> str:
     titles = [chosen.table.columns[name].title for name in chosen.table.columns[column].mean_of]
     return f" that all of these have: {'; '.join(titles)}" if titles else ""
 
 
-def _absent(chosen: Chosen, place: Place, ours: Mapping[Place, Figure], why: Mapping[Place, str]) -> str:
+def _absence_reason(
+    chosen: TableSelection, place: Place, ours: Mapping[Place, Figure], why: Mapping[Place, str]
+) -> str:
     """Why there is no figure: one reason for all columns that it would be of, or those that lack runs."""
     row, column = place
-    names = chosen.table.measured(column)
+    names = chosen.table.measured_columns(column)
     lacking = [name for name in names if (row, name) not in ours]
     reasons = {why.get((row, name), "not run") for name in lacking}
     if not lacking:
@@ -193,13 +197,13 @@ def _absent(chosen: Chosen, place: Place, ours: Mapping[Place, Figure], why: Map
     return f"lacks {'; '.join(chosen.table.columns[name].title for name in lacking)}"
 
 
-def _paper(theirs: Reported | None) -> str:
+def _paper(theirs: ReportedFigure | None) -> str:
     if theirs is None:
         return "–"
     return f"{theirs.mean:g}" if theirs.spread is None else f"{theirs.mean:g} ± {theirs.spread:g}"
 
 
-def _difference(mine: Figure | None, theirs: Reported | None) -> str:
+def _difference(mine: Figure | None, theirs: ReportedFigure | None) -> str:
     if mine is None or theirs is None or len(mine.values) < mine.runs:
         return ""
     return f"{mine.mean - theirs.mean:+.1f}"

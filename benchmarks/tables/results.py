@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.tables.cells import Cell
-from benchmarks.tables.definition import Chosen
+from benchmarks.tables.definition import TableSelection
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def _ends_line(file: Any) -> bool:
     return bool(file.read(1) == b"\n")
 
 
-def of(chosen: Chosen, cells: Iterable[Cell], runs: Iterable[Run]) -> dict[Cell, Run]:
+def of(chosen: TableSelection, cells: Iterable[Cell], runs: Iterable[Run]) -> dict[Cell, Run]:
     """The run of each cell that has one; cells of equal settings share it."""
     by_digest = {run.digest: run for run in runs if run.scale == chosen.scale}
     return {cell: by_digest[cell.digest] for cell in cells if cell.digest in by_digest}
@@ -123,7 +123,7 @@ def revision(place: Path) -> str:
     Those of docs/results do not count: the runs themselves write them.
     """
 
-    def said(*command: str) -> str:
+    def git_output(*command: str) -> str:
         try:
             asked = subprocess.run(["git", "-C", str(place), *command], capture_output=True, text=True)
         except OSError:  # there is no git
@@ -132,6 +132,6 @@ def revision(place: Path) -> str:
 
     if (stated := os.environ.get(REVISION)) is not None:
         return stated
-    commit = said("rev-parse", "--short", "HEAD")
-    changed = said("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs/results")
+    commit = git_output("rev-parse", "--short", "HEAD")
+    changed = git_output("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs/results")
     return (f"{commit}-dirty" if changed else commit) or "unknown"

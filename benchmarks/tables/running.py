@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.tables import checkpoint, reference, results
 from benchmarks.tables.cells import Cell
-from benchmarks.tables.definition import Chosen
+from benchmarks.tables.definition import TableSelection
 from benchmarks.tables.measures import personal_drawn
 from benchmarks.tables.results import Run
 from benchmarks.traffic import Traffic
@@ -69,10 +69,11 @@ class Progress:
     def round(self, cell: Cell, done: int, rounds: int) -> None:
         """A round of the open cell is complete."""
         if self._live:
-            text = f"{self._at()} {cell.row}, {cell.column}, seed {cell.seed}: round {done}/{rounds}, {self.left()}"
+            place = f"{cell.row}, {cell.column}, seed {cell.seed}"
+            text = f"{self._at()} {place}: round {done}/{rounds}, {self.remaining_time()}"
             print(f"\r\x1b[2K{text}", end="", file=sys.stderr, flush=True)
 
-    def done(self, cell: Cell, run: Run | None, result: str = "") -> None:
+    def finish_cell(self, cell: Cell, run: Run | None, result: str = "") -> None:
         """A cell is over."""
         at = self._at()
         self._waiting.remove(cell)
@@ -82,20 +83,20 @@ class Progress:
             found = ", ".join(f"{figure:.1%}" for figure in figures if figure is not None)
             result = f"{found or 'no accuracy'} in {run.seconds:.0f} s"
         start = "\r\x1b[2K" if self._live else ""
-        text = f"{start}{at} {cell.row}, {cell.column}, seed {cell.seed}: {result}; {self.left()}"
+        text = f"{start}{at} {cell.row}, {cell.column}, seed {cell.seed}: {result}; {self.remaining_time()}"
         print(text, file=sys.stderr, flush=True)
 
-    def left(self) -> str:
+    def remaining_time(self) -> str:
         """Estimated time of the remaining cells, from that of similar ones."""
         if not self._seconds:
             return "time left: not known yet"
-        minutes = sum(map(self._expected, self._waiting)) / 60
+        minutes = sum(map(self._expected_seconds, self._waiting)) / 60
         return f"{minutes:.0f} min left" if minutes < 120 else f"{minutes / 60:.1f} h left"
 
     def _at(self) -> str:
         return f"[{self._total - len(self._waiting) + 1}/{self._total}]"
 
-    def _expected(self, cell: Cell) -> float:
+    def _expected_seconds(self, cell: Cell) -> float:
         """Expected seconds of a cell: mean of the runs most like it, by row and column, else by column, else of any."""
         for alike in (
             [s for row, column, s in self._seconds if (row, column) == (cell.row, cell.column)],
@@ -106,14 +107,16 @@ class Progress:
         return statistics.fmean(seconds for *_, seconds in self._seconds)
 
 
-def run_all(chosen: Chosen, cells: Sequence[Cell], path: Path, place: Place) -> dict[tuple[str, str], str]:
+def run_all(
+    chosen: TableSelection, cells: Sequence[Cell], path: Path, place: Place
+) -> dict[tuple[str, str], str]:
     """Run what has not been run, a line of the file for each; returns why cells (row, column) could not be."""
     why: dict[tuple[str, str], str] = {}
     runs = results.read(path)
     known = results.of(chosen, cells, runs)
     waiting: dict[str, Cell] = {}
     for cell in cells:
-        if cell not in known and not cell.missing():
+        if cell not in known and not cell.missing_reason():
             waiting.setdefault(cell.digest, cell)  # two columns may measure one run
     progress, machine = Progress(list(waiting.values()), runs), results.machine()
     for cell in waiting.values():
@@ -126,16 +129,18 @@ def run_all(chosen: Chosen, cells: Sequence[Cell], path: Path, place: Place) -> 
         except FedsiloError as error:
             reason = " ".join(str(error).split())
             why |= {(same.row, same.column): reason for same in cells if same.digest == cell.digest}
-            progress.done(cell, None, reason)
+            progress.finish_cell(cell, None, reason)
             continue
         results.append(path, run)
         if place.open is not None:
             checkpoint.path_of(place.open, cell.digest).unlink(missing_ok=True)
-        progress.done(cell, run)
+        progress.finish_cell(cell, run)
     return why
 
 
-def run_one(chosen: Chosen, cell: Cell, place: Place, machine: dict[str, str], progress: Progress) -> Run:
+def run_one(
+    chosen: TableSelection, cell: Cell, place: Place, machine: dict[str, str], progress: Progress
+) -> Run:
     """Run one cell of a table.
 
     :raises FedsiloError: the job's failure, or that its dataset is not at hand.
@@ -168,7 +173,7 @@ def run_one(chosen: Chosen, cell: Cell, place: Place, machine: dict[str, str], p
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayedJob:
     """What is left of a job.
 
     :param history: its records of rounds.
@@ -185,12 +190,12 @@ class Played:
     seconds: float
 
 
-def _play(cell: Cell, place: Place, progress: Progress) -> Played:
-    from fedsilo.simulation.execution import Execution
+def _play(cell: Cell, place: Place, progress: Progress) -> PlayedJob:
+    from fedsilo.simulation.execution import ExecutionPlan
     from fedsilo.simulation.simulate import open_simulation
 
     began = time.time()
-    manifest, execution = cell.manifest(place.data, place.device), Execution(workers=place.workers)
+    manifest, execution = cell.manifest(place.data, place.device), ExecutionPlan(workers=place.workers)
     with (
         tempfile.TemporaryDirectory(prefix="fedsilo-") as directory,
         closing(open_simulation(manifest, Path.cwd(), Path(directory), execution)) as simulation,
@@ -208,15 +213,15 @@ def _play(cell: Cell, place: Place, progress: Progress) -> Played:
                     raise TimeIsUp
         if simulation.failure is not None:
             raise simulation.failure
-        history, by_class = reference.scored(cell.settings, manifest, simulation)
+        history, by_class = reference.scored_records(cell.settings, manifest, simulation)
         # CPU time, since a machine may do other things meanwhile; that of workers is not this process's.
         costs = {} if place.workers else {"seconds": round(kept.cpu / len(simulation.history()), 4)}
         # Images in one place are not moved in rounds.
-        costs |= {} if cell.settings.get("pooled") else _moved(traffic)
-        return Played(history, by_class, models.accuracy(manifest), costs, kept.seconds)
+        costs |= {} if cell.settings.get("pooled") else _moved_bytes(traffic)
+        return PlayedJob(history, by_class, models.accuracy(manifest), costs, kept.seconds)
 
 
-def _moved(traffic: Traffic) -> dict[str, float]:
+def _moved_bytes(traffic: Traffic) -> dict[str, float]:
     return {
         "up": traffic.up / traffic.turns,
         "down": traffic.fetched / traffic.turns,

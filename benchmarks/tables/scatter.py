@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.tables.cells import Cell
-from benchmarks.tables.definition import Chosen
+from benchmarks.tables.definition import TableSelection
 from benchmarks.tables.rendering import Figure as Result
 from benchmarks.tables.rendering import Place, figures
 from benchmarks.tables.results import Run
@@ -17,7 +17,7 @@ from benchmarks.tables.results import Run
 BASELINE = "FedAvg"
 """Always named: what the others are compared with."""
 
-WORST = 2
+WORST_POINTS = 2
 """Points at the lower end that are named."""
 
 APART = 4.2
@@ -38,7 +38,7 @@ class Point:
     spread: float
 
 
-def draw(chosen: Chosen, found: Mapping[Cell, Run], path: Path) -> bool:
+def draw(chosen: TableSelection, found: Mapping[Cell, Run], path: Path) -> bool:
     """Write a PNG of a wide table with columns `accuracy` and `moved`; whether matplotlib was there to do it."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -73,8 +73,8 @@ def draw(chosen: Chosen, found: Mapping[Cell, Run], path: Path) -> bool:
             panel.annotate(row, (0, result.mean), (4, 3), textcoords="offset points", color="0.4", fontsize=9)
     panel.set_xlim(0, 1.25 * max(point.moved for point in points) or 1)
     low, high = panel.get_ylim()
-    heights = spaced([point.accuracy for point in named(points)], APART / 100 * (high - low))
-    for point, height in zip(named(points), heights, strict=True):
+    heights = spaced_heights([point.accuracy for point in named_points(points)], APART / 100 * (high - low))
+    for point, height in zip(named_points(points), heights, strict=True):
         _name(panel, point, height, 0.02 * panel.get_xlim()[1], "C0" if point in best else "0.3")
     panel.set_xlabel("MB that a silo sends and fetches in all rounds")
     panel.set_ylabel("test accuracy of the common model in percent")
@@ -98,7 +98,7 @@ def _name(panel: Any, point: Point, height: float, aside: float, color: str) -> 
     )
 
 
-def points_of(chosen: Chosen, ours: Mapping[Place, Result]) -> list[Point]:
+def points_of(chosen: TableSelection, ours: Mapping[Place, Result]) -> list[Point]:
     """The methods that have both figures, by bytes."""
     found = []
     for row in chosen.rows:
@@ -117,14 +117,14 @@ def front(points: Sequence[Point]) -> list[Point]:
     return found
 
 
-def named(points: Sequence[Point]) -> list[Point]:
+def named_points(points: Sequence[Point]) -> list[Point]:
     """The front, the baseline, those with most bytes and those at the lower end, from below."""
-    chosen = [*front(points), *sorted(points, key=lambda point: point.accuracy)[:WORST], *points[-1:]]
+    chosen = [*front(points), *sorted(points, key=lambda point: point.accuracy)[:WORST_POINTS], *points[-1:]]
     chosen += [point for point in points if point.name == BASELINE]
     return sorted(dict.fromkeys(chosen), key=lambda point: point.accuracy)
 
 
-def spaced(heights: Sequence[float], apart: float) -> list[float]:
+def spaced_heights(heights: Sequence[float], apart: float) -> list[float]:
     """Ascending heights, moved as little as a pass upwards needs so that they lie so far apart."""
     found: list[float] = []
     for height in heights:

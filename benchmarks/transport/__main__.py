@@ -26,19 +26,21 @@ from pathlib import Path
 
 from benchmarks.tables.results import machine
 from benchmarks.transport import results
-from benchmarks.transport.federation import FEDSILO, SYSTEMS, Load, Measured, run_fedsilo, run_floor
+from benchmarks.transport.federation import FEDSILO, SYSTEMS, Load, RunMeasurement, run_fedsilo, run_floor
 from benchmarks.transport.model import SentModel
 from benchmarks.transport.pictures import draw_roles, draw_scaling, draw_steps
 from benchmarks.transport.steps import WATERFALL
 from benchmarks.transport.tables import Pair, page
 from benchmarks.transport.waterfall import steps_of_round, steps_table
 from fedsilo.files.digests import ALGORITHMS, SHA256
-from fedsilo.process import TERMINATED
+from fedsilo.process import TERMINATED_EXIT_CODE
 
 
 def main(argv: list[str] | None = None) -> None:
     """Measure what is asked for, and print the tables."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # so that folders and processes go
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(TERMINATED_EXIT_CODE)
+    )  # so that folders and processes go
     args = _arguments(argv)
     if args.scaling:
         found = [results.read(path) for path in sorted(args.into.glob("*.jsonl"))]
@@ -71,7 +73,7 @@ def main(argv: list[str] | None = None) -> None:
     draw_roles(load, pairs, place.with_name(f"{place.name}.png"))
 
 
-def measure(system: str, load: Load) -> Measured:
+def measure(system: str, load: Load) -> RunMeasurement:
     """Run one system under the load once."""
     with tempfile.TemporaryDirectory(prefix="fedsilo-transport-") as folder:
         if system == FEDSILO:

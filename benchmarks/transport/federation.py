@@ -26,15 +26,15 @@ from benchmarks.transport.processes import (
     Watch,
     proportional,
     reset_peak,
-    started,
+    start_program,
     usage,
     wait_until_quiet,
 )
-from benchmarks.transport.steps import ACKNOWLEDGEMENTS, RECEIPT, UPLOAD, Recorded, read_records
+from benchmarks.transport.steps import ACKNOWLEDGEMENTS, RECEIPT, UPLOAD, RecordedCall, read_records
 from fedsilo.api.loading import load as load_job
 from fedsilo.engine.record import receipts
 from fedsilo.files.digests import SHA256
-from fedsilo.local.workdir import Workdir
+from fedsilo.local.workdir import RunDirectory
 from fedsilo.methods.interface import EVALUATE
 from fedsilo.wire import issue_server, make_authority
 
@@ -89,7 +89,7 @@ class RoleUsage:
 
 
 @dataclass(frozen=True)
-class Measured:
+class RunMeasurement:
     """What one run has measured, in the rounds that count.
 
     :param seconds: of each round that counts.
@@ -112,7 +112,7 @@ class Measured:
     load_average: float = 0.0
 
 
-def run_floor(system: str, load: Load, directory: Path) -> Measured:
+def run_floor(system: str, load: Load, directory: Path) -> RunMeasurement:
     """Run one of the floors."""
     kinds = {TLS: floors.TLS, CHECKED: load.digest, ISOLATED: f"{load.digest}{floors.ISOLATED}"}
     kind, port = kinds[system], free_port()
@@ -125,8 +125,8 @@ def run_floor(system: str, load: Load, directory: Path) -> Measured:
     server = [*program, "server", directory, kind, load.silos, rounds, size, port]
     silos = [*program, "silos", directory, kind, rounds, size, port, load.processes, *load.names]
     with ExitStack() as stack:
-        programs = [stack.enter_context(_started("server", server, directory, forks=True))]
-        programs.append(stack.enter_context(_started("silos", silos, directory, forks=True)))
+        programs = [stack.enter_context(_start_program("server", server, directory, forks=True))]
+        programs.append(stack.enter_context(_start_program("silos", silos, directory, forks=True)))
         measuring = Measuring(programs, directory / floors.ROUNDS, load)
         (directory / START).touch()
         found = measuring.rounds(system, load)
@@ -137,9 +137,9 @@ def run_floor(system: str, load: Load, directory: Path) -> Measured:
 
 def run_fedsilo(
     load: Load, directory: Path, steps: str = ACKNOWLEDGEMENTS
-) -> tuple[Measured, list[Recorded]]:
+) -> tuple[RunMeasurement, list[RecordedCall]]:
     """Run the job and return what was measured, and the steps that were recorded in the rounds that count."""
-    workdir, port, records = Workdir(directory / "run"), free_port(), directory / "records"
+    workdir, port, records = RunDirectory(directory / "run"), free_port(), directory / "records"
     (directory / "job.yaml").write_text(
         yaml.safe_dump_all(documents(load.model, load.silos, load.rounds + 2, load.digest))
     )
@@ -153,11 +153,11 @@ def run_fedsilo(
     aggregator += ["--tls-cert", secrets / "server.crt", "--tls-key", secrets / "server.key"]
     agents = [records, steps, workdir.root, load.processes, *load.names]
     with ExitStack() as stack:
-        programs = [stack.enter_context(_started("aggregator", aggregator, directory, forks=False))]
+        programs = [stack.enter_context(_start_program("aggregator", aggregator, directory, forks=False))]
         wait_until_serving(programs[0], port)
         for role in ("trainers", "guards"):
             arguments = [*program, role, *agents]
-            programs.append(stack.enter_context(_started(role, arguments, directory, forks=True)))
+            programs.append(stack.enter_context(_start_program(role, arguments, directory, forks=True)))
         history = own / "history.jsonl"
         measuring = Measuring(programs, history, load)
         (workdir.root / START).touch()
@@ -167,14 +167,14 @@ def run_fedsilo(
         end = time.monotonic() - last.moment
         for running in programs:
             running.wait()
-        lost = load.silos * (load.rounds + 2) - accepted(history)
+        lost = load.silos * (load.rounds + 2) - accepted_updates(history)
     steps_of_all = read_records(records)
     counted = [one for one in steps_of_all if measuring.began <= one.ended <= measuring.ended]
     uploads, receipts = (_seconds_of(step.label, steps_of_all, load) for step in (UPLOAD, RECEIPT))
     return replace(found, uploads=uploads, receipts=receipts, lost=lost, end=end), counted
 
 
-def _seconds_of(label: str, steps: Sequence[Recorded], load: Load) -> list[float]:
+def _seconds_of(label: str, steps: Sequence[RecordedCall], load: Load) -> list[float]:
     """Seconds that a step took which each silo has once in a round, in the rounds that count.
 
     It may end after the line of its round, so it is told by its place among all of them.
@@ -200,7 +200,7 @@ class Measuring:
         for pid in self._shared:
             reset_peak(pid)
 
-    def rounds(self, system: str, load: Load) -> Measured:
+    def rounds(self, system: str, load: Load) -> RunMeasurement:
         """Run the first round, which does not count, and then those that do."""
         bounds = self.watch.rounds(1)
         before = self._usage()
@@ -211,7 +211,7 @@ class Measuring:
             role: self._of_role(pids, bounds, before, after, load.rounds) for role, pids in self._pids.items()
         }
         seconds = [there.moment - here.moment for here, there in pairwise(bounds)]
-        return Measured(system, seconds, roles, self.began, load_average=os.getloadavg()[0])
+        return RunMeasurement(system, seconds, roles, self.began, load_average=os.getloadavg()[0])
 
     def _usage(self) -> dict[int, Usage]:
         return {pid: usage(pid) for pids in self._pids.values() for pid in pids}
@@ -242,7 +242,7 @@ class Measuring:
         )
 
 
-def accepted(history: Path) -> int:
+def accepted_updates(history: Path) -> int:
     """Updates with which the rounds of a job were closed, without those that score the model."""
     lines = history.read_text().splitlines()
     return sum(phase != EVALUATE for line in lines for _, phase, _ in receipts(json.loads(line)))
@@ -268,7 +268,7 @@ def free_port() -> int:
         return port
 
 
-def _started(
+def _start_program(
     role: str, arguments: Sequence[object], directory: Path, forks: bool
 ) -> AbstractContextManager[Program]:
-    return started(role, [str(argument) for argument in arguments], directory / f"{role}.log", forks)
+    return start_program(role, [str(argument) for argument in arguments], directory / f"{role}.log", forks)

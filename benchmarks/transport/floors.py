@@ -46,7 +46,7 @@ POLL_SECONDS = 0.01
 TLS, ISOLATED = "tls", "-isolated"
 """The kind in which nothing is checked, and the ending of those in which a silo's answer passes two files."""
 
-ACKNOWLEDGED = b"\x01"
+ACKNOWLEDGEMENT_BYTE = b"\x01"
 ROUNDS = "rounds"
 """File that gets a line at the end of each round."""
 
@@ -108,10 +108,10 @@ class FloorServer:
             with context.wrap_socket(connection, server_side=True) as silo:
                 self._begin.wait()
                 for _ in range(self._rounds):
-                    for piece in pieces(mapped(self._model)):
+                    for piece in pieces(mapped_content(self._model)):
                         silo.sendall(piece)
                     self._receive(silo, self._update(number))
-                    silo.sendall(ACKNOWLEDGED)
+                    silo.sendall(ACKNOWLEDGEMENT_BYTE)
                     self._all_sent.wait()
         except BaseException:
             traceback.print_exc()
@@ -176,12 +176,12 @@ def take_part(directory: Path, name: str, kind: str, rounds: int, size: int, por
     path = directory / f"silo-{name}"
     answer = _answer_of(kind, path)
     buffer = memoryview(bytearray(CHUNK_BYTES))
-    with _connected(port) as plain:
+    with _connect_socket(port) as plain:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with context.wrap_socket(plain, server_hostname="127.0.0.1") as server:
             for _ in range(rounds):
                 answer(server, buffer, size)
-                fill(server, memoryview(bytearray(len(ACKNOWLEDGED))))
+                fill(server, memoryview(bytearray(len(ACKNOWLEDGEMENT_BYTE))))
 
 
 def _answer_of(kind: str, path: Path) -> Callable[[ssl.SSLSocket, memoryview, int], None]:
@@ -192,7 +192,7 @@ def _answer_of(kind: str, path: Path) -> Callable[[ssl.SSLSocket, memoryview, in
     return partial(_answer_checked, path=path, digest=kind)
 
 
-def _connected(port: int) -> socket.socket:
+def _connect_socket(port: int) -> socket.socket:
     while True:
         try:
             return socket.create_connection(("127.0.0.1", port))
@@ -210,7 +210,7 @@ def _answer(server: ssl.SSLSocket, buffer: memoryview, size: int) -> None:
 def _answer_checked(server: ssl.SSLSocket, buffer: memoryview, size: int, path: Path, digest: str) -> None:
     _keep(server, buffer, size, path, digest)
     sent = hasher(digest)
-    for piece in pieces(mapped(path)):
+    for piece in pieces(mapped_content(path)):
         require_finite(piece)
         sent.update(piece)
         server.sendall(piece)
@@ -221,16 +221,16 @@ def _answer_isolated(server: ssl.SSLSocket, buffer: memoryview, size: int, path:
     _keep(server, buffer, size, path, digest)
     drop, update, checked = path.with_suffix(".drop"), path.with_suffix(".update"), hasher(digest)
     with drop.open("wb") as file:
-        for piece in pieces(mapped(path)):
+        for piece in pieces(mapped_content(path)):
             file.write(piece)
     with update.open("wb") as file:
-        for piece in pieces(mapped(drop)):
+        for piece in pieces(mapped_content(drop)):
             require_finite(piece)
             checked.update(piece)
             file.write(piece)
         file.flush()
         os.fsync(file.fileno())
-    for piece in pieces(mapped(update)):
+    for piece in pieces(mapped_content(update)):
         server.sendall(piece)
     server.sendall(checked.digest())
 
@@ -279,7 +279,7 @@ def require_finite(piece: memoryview) -> None:
         raise ValueError("NaN or infinity")
 
 
-def mapped(path: Path) -> memoryview:
+def mapped_content(path: Path) -> memoryview:
     """The content of a file, mapped as long as it is used."""
     with path.open("rb") as file:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))

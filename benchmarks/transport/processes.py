@@ -182,7 +182,7 @@ class Program:
 
 
 @contextmanager
-def started(role: str, arguments: Sequence[str], log: Path, forks: bool) -> Iterator[Program]:
+def start_program(role: str, arguments: Sequence[str], log: Path, forks: bool) -> Iterator[Program]:
     """Start `python ARGUMENTS` in the repository's root, and leave nothing of it behind.
 
     :param forks: whether it says the ids of the processes that do the work.

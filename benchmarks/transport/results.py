@@ -9,11 +9,11 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from benchmarks.transport.federation import Load, Measured, RoleUsage
+from benchmarks.transport.federation import Load, RoleUsage, RunMeasurement
 from benchmarks.transport.model import SentModel
 from fedsilo.files.digests import SHA256
 
-FIELDS = tuple(field.name for field in fields(Measured))
+FIELDS = tuple(field.name for field in fields(RunMeasurement))
 
 
 def name_of(load: Load) -> str:
@@ -23,7 +23,7 @@ def name_of(load: Load) -> str:
     return f"{load.silos}x{size}{'' if load.digest == SHA256 else f'-{load.digest}'}"
 
 
-def append(path: Path, load: Load, pair: int, run: Measured, facts: Mapping[str, Any]) -> None:
+def append(path: Path, load: Load, pair: int, run: RunMeasurement, facts: Mapping[str, Any]) -> None:
     """Append one run to the file of results, in JSON.
 
     :param pair: its number within the command.
@@ -35,15 +35,15 @@ def append(path: Path, load: Load, pair: int, run: Measured, facts: Mapping[str,
         file.write(json.dumps(line, sort_keys=True) + "\n")
 
 
-def read(path: Path) -> tuple[Load, list[dict[str, Measured]]]:
+def read(path: Path) -> tuple[Load, list[dict[str, RunMeasurement]]]:
     """The load of a file, and its pairs."""
-    pairs: dict[tuple[str, int], dict[str, Measured]] = defaultdict(dict)
+    pairs: dict[tuple[str, int], dict[str, RunMeasurement]] = defaultdict(dict)
     loads = []
     for line in path.read_text().splitlines():
         found = json.loads(line)
         model = SentModel(**found["load"].pop("model"))
         loads.append(Load(model, **found["load"]))
         found["roles"] = {role: RoleUsage(**use) for role, use in found["roles"].items()}
-        run = Measured(**{name: found[name] for name in FIELDS if name in found})
+        run = RunMeasurement(**{name: found[name] for name in FIELDS if name in found})
         pairs[found["date"], found["pair"]][run.system] = run
     return loads[-1], list(pairs.values())

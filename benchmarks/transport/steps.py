@@ -77,7 +77,7 @@ STEPS = (
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedCall:
     """One recorded call of a step.
 
     :param began: and `ended`: `time.monotonic()`, which all processes of a machine share.
@@ -103,15 +103,15 @@ class Recorder:
     def __init__(self, role: str, directory: Path) -> None:
         self._role, self._directory = role, directory
         self._lock = threading.Lock()
-        self._found: list[Recorded] = []
+        self._found: list[RecordedCall] = []
 
     def install(self, steps: str) -> None:
         """Wrap this role's functions; a function that is no more is left out."""
         chosen = STEPS if steps == WATERFALL else (UPLOAD, RECEIPT)
         for step in chosen:
-            if step.role == self._role and (place := resolved(step.function)) is not None:
+            if step.role == self._role and (place := resolve_function(step.function)) is not None:
                 holder, name = place
-                wrapped = self._answered if step is RECEIPT else self._wrapped
+                wrapped = self._recorded_request if step is RECEIPT else self._wrapped_function
                 setattr(holder, name, wrapped(step.label, getattr(holder, name)))
 
     def write(self) -> None:
@@ -135,16 +135,16 @@ class Recorder:
             _around.reset(token)
             used = sum(spent) if spent else time.thread_time() - cpu
             where = f"{os.getpid()}.{thread}"
-            found = Recorded(self._role, label, began, time.monotonic(), used, where, nested)
+            found = RecordedCall(self._role, label, began, time.monotonic(), used, where, nested)
             with self._lock:
                 self._found.append(found)
 
-    def _answered(self, label: str, request: Request) -> Request:
+    def _recorded_request(self, label: str, request: Request) -> Request:
         """Requests, of which those whose body is sent in pieces are recorded."""
 
         @functools.wraps(request)
         @asynccontextmanager
-        async def observed(
+        async def observe_request(
             client: object, method: str, path: str, headers: object = None, data: object = None
         ) -> AsyncIterator[Any]:
             sent: list[float] = []
@@ -158,21 +158,23 @@ class Recorder:
             async with request(client, method, path, headers, body) as response:
                 if sent:
                     where = f"{os.getpid()}.{threading.get_ident()}"
-                    found = Recorded(self._role, label, sent[0], time.monotonic(), 0.0, where, nested=True)
+                    found = RecordedCall(
+                        self._role, label, sent[0], time.monotonic(), 0.0, where, nested=True
+                    )
                     with self._lock:
                         self._found.append(found)
                 yield response
 
-        return observed
+        return observe_request
 
-    def _wrapped(self, label: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrapped_function(self, label: str, function: Callable[..., Any]) -> Callable[..., Any]:
         if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)
             async def coroutine(*args: Any, **kwargs: Any) -> Any:
                 with self._recording(label) as spent:
                     spent.append(0.0)
-                    return await _Stepped(function(*args, **kwargs), spent)
+                    return await _SteppedCoroutine(function(*args, **kwargs), spent)
 
             return coroutine
 
@@ -184,7 +186,7 @@ class Recorder:
         return call
 
 
-class _Stepped(Awaitable[Any]):
+class _SteppedCoroutine(Awaitable[Any]):
     """A coroutine whose own CPU seconds are counted.
 
     :param spent: gets them.
@@ -211,7 +213,7 @@ class _Stepped(Awaitable[Any]):
                 error = thrown
 
 
-def resolved(function: str) -> tuple[Any, str] | None:
+def resolve_function(function: str) -> tuple[Any, str] | None:
     """The object that has a function, and its name there; None where there is none."""
     module, _, path = function.partition(":")
     *parents, name = path.split(".")
@@ -225,10 +227,10 @@ def resolved(function: str) -> tuple[Any, str] | None:
     return holder, name
 
 
-def read_records(directory: Path) -> list[Recorded]:
+def read_records(directory: Path) -> list[RecordedCall]:
     """What all processes of a run have recorded, in order."""
     found = [
-        Recorded(**json.loads(line))
+        RecordedCall(**json.loads(line))
         for path in directory.glob("*.jsonl")
         for line in path.read_text().splitlines()
     ]

@@ -17,15 +17,15 @@ from benchmarks.transport.federation import (
     SYSTEMS,
     TLS,
     Load,
-    Measured,
     RoleUsage,
+    RunMeasurement,
 )
 
 MB = 1e6
 
 FLOORS = (TLS, CHECKED, ISOLATED)
 
-Pair = Mapping[str, Measured]
+Pair = Mapping[str, RunMeasurement]
 """Runs of each system, one after another."""
 
 
@@ -35,18 +35,18 @@ def quantile(values: Sequence[float], part: float) -> float:
     return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
 
 
-def cpu_of(run: Measured) -> list[float]:
+def cpu_of(run: RunMeasurement) -> list[float]:
     """CPU seconds of all processes, of each round."""
     return [sum(of_roles) for of_roles in zip(*(use.cpu for use in run.roles.values()), strict=True)]
 
 
-def seconds_of(run: Measured) -> list[float]:
+def seconds_of(run: RunMeasurement) -> list[float]:
     """Seconds of each round."""
     return run.seconds
 
 
 def ratio(
-    pairs: Iterable[Pair], floor: str, of: Callable[[Measured], list[float]] = seconds_of
+    pairs: Iterable[Pair], floor: str, of: Callable[[RunMeasurement], list[float]] = seconds_of
 ) -> float | None:
     """How many times the floor's seconds a round takes; None where no pair has both.
 
@@ -121,7 +121,7 @@ def _of_role(uses: Sequence[RoleUsage], model_bytes: int) -> list[str]:
     ]
 
 
-def uploads_line(runs: Sequence[Measured]) -> str:
+def uploads_line(runs: Sequence[RunMeasurement]) -> str:
     """How long uploads take, and whether any was lost."""
     ends = [run.end for run in runs if run.end is not None]
     lines = []

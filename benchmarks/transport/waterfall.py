@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks.transport.federation import Measured
-from benchmarks.transport.steps import STEPS, Recorded, Step
+from benchmarks.transport.federation import RunMeasurement
+from benchmarks.transport.steps import STEPS, RecordedCall, Step
 from benchmarks.transport.tables import table
 
 
@@ -21,10 +21,10 @@ class RoundSteps:
     number: int
     began: float
     seconds: float
-    found: list[Recorded]
+    found: list[RecordedCall]
 
 
-def steps_of_round(records: Sequence[Recorded], run: Measured) -> RoundSteps:
+def steps_of_round(records: Sequence[RecordedCall], run: RunMeasurement) -> RoundSteps:
     """The steps of the round whose length is the median of the run, cut at its beginning."""
     number = run.seconds.index(sorted(run.seconds)[(len(run.seconds) - 1) // 2])
     began = run.began + sum(run.seconds[:number])
@@ -33,7 +33,7 @@ def steps_of_round(records: Sequence[Recorded], run: Measured) -> RoundSteps:
     return RoundSteps(number, began, ended - began, found)
 
 
-def steps_table(steps: RoundSteps, run: Measured) -> str:
+def steps_table(steps: RoundSteps, run: RunMeasurement) -> str:
     """Calls, wall and CPU seconds of each step, and of each role what no step has."""
     rows = []
     for role, use in run.roles.items():
@@ -57,7 +57,7 @@ def is_outer(step: Step) -> bool:
     return not step.label.startswith(" ")
 
 
-def _row(role: str, label: str, calls: Sequence[Recorded], began: float) -> list[str]:
+def _row(role: str, label: str, calls: Sequence[RecordedCall], began: float) -> list[str]:
     lengths = [one.ended - one.began for one in calls]
     shown = label.replace("  ", "&nbsp;&nbsp;", 1)
     first = min(one.began for one in calls) - began

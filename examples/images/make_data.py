@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 from sklearn.datasets import load_digits
 
-HERE = Path(__file__).parent / "data"
+DATA_DIR = Path(__file__).parent / "data"
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
@@ -35,7 +35,7 @@ def main() -> None:
     digits = load_digits()
     order = list(range(len(digits.target)))
     random.Random(1).shuffle(order)
-    shutil.rmtree(HERE, ignore_errors=True)
+    shutil.rmtree(DATA_DIR, ignore_errors=True)
     write("public", digits, order[:PUBLIC])
     write("test", digits, order[PUBLIC : PUBLIC + TEST])
     rest = order[PUBLIC + TEST :]
@@ -46,7 +46,7 @@ def main() -> None:
             chosen += own[: MANY if digit in frequent else FEW]
         rest = [item for item in rest if item not in set(chosen)]
         write(hospital, digits, chosen)
-    (HERE / "east" / "zero").rename(HERE / "east" / "naught")
+    (DATA_DIR / "east" / "zero").rename(DATA_DIR / "east" / "naught")
 
 
 def write(source: str, digits: Any, chosen: Sequence[int]) -> None:
@@ -55,7 +55,7 @@ def write(source: str, digits: Any, chosen: Sequence[int]) -> None:
         pixels = digits.images[item] * 255 / 16
         if source == "south":
             pixels = 60 + pixels / 2  # a scanner with little contrast
-        folder = HERE / source / NAMES[digits.target[item]]
+        folder = DATA_DIR / source / NAMES[digits.target[item]]
         folder.mkdir(parents=True, exist_ok=True)
         Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{item:04d}.png")
 

@@ -13,11 +13,10 @@ import numpy as np
 from pydantic import Field
 
 from fedsilo import (
-    Added,
     Assignment,
+    BlockSum,
     CountedMean,
     Exchange,
-    Kept,
     MethodConfig,
     Metric,
     OneModel,
@@ -29,6 +28,7 @@ from fedsilo import (
     SiloStep,
     SiloTask,
     State,
+    StateTraits,
     Step,
     Sums,
     features_of,
@@ -36,8 +36,8 @@ from fedsilo import (
 )
 
 MEANS = "class_means"
-SENT = (
-    Payload(MEANS, "count", (), "int64", per_class=True, combine=Added()),
+SENT_PAYLOADS = (
+    Payload(MEANS, "count", (), "int64", per_class=True, combine=BlockSum()),
     Payload(MEANS, "mean", ("feature",), "float64", per_class=True, combine=CountedMean("count")),
 )
 """Beside the model, for each class: a number of examples and the mean of their features, (d,)."""
@@ -119,13 +119,13 @@ class Anchored(OneModel):
     name = "anchored"
     title = "Training near the class means of all silos"
     citation = "Y. Tan et al. FedProto: Federated Prototype Learning across Heterogeneous Clients. AAAI 2022."
-    keeps = Kept("the model and the means of classes", "its own means of classes")
+    keeps = StateTraits("the model and the means of classes", "its own means of classes")
     Config = AnchoredConfig
     config: AnchoredConfig
 
     def steps(self) -> Mapping[str, Step]:
         """What may leave a silo: what is not declared here is refused there and at the aggregator."""
-        return {"train": Step((Payload("model"), *SENT), (Metric("loss"),))}
+        return {"train": Step((Payload("model"), *SENT_PAYLOADS), (Metric("loss"),))}
 
     def server(self) -> AnchoredServer:
         """The half at the aggregator, which has no settings."""

@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 from sklearn.datasets import load_digits
 
-HERE = Path(__file__).parent / "data"
+DATA_DIR = Path(__file__).parent / "data"
 
 STROKE = {"north": 1, "east": 255, "south": 2, "test": 1}
 """The value of a stroke's pixels, beside 0 for paper."""
@@ -31,7 +31,7 @@ def main() -> None:
     order = list(range(len(digits.images)))
     random.Random(1).shuffle(order)
     noise = np.random.RandomState(1)
-    shutil.rmtree(HERE, ignore_errors=True)
+    shutil.rmtree(DATA_DIR, ignore_errors=True)
     for laboratory, count in COUNT.items():
         for item in order[:count]:
             large = digits.images[item].repeat(2, axis=0).repeat(2, axis=1)
@@ -41,8 +41,8 @@ def main() -> None:
             if laboratory == "north":
                 mask.putpalette([255, 255, 255, 200, 0, 0])
             for folder, picture in (("images", image), ("masks", mask)):
-                (HERE / laboratory / folder).mkdir(parents=True, exist_ok=True)
-                picture.save(HERE / laboratory / folder / f"{item:04d}.png")
+                (DATA_DIR / laboratory / folder).mkdir(parents=True, exist_ok=True)
+                picture.save(DATA_DIR / laboratory / folder / f"{item:04d}.png")
         order = order[count:]
 
 

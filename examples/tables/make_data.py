@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sklearn.datasets import load_breast_cancer
 
-HERE = Path(__file__).parent / "data"
+DATA_DIR = Path(__file__).parent / "data"
 
 TARGET = "diagnosis"
 MALIGNANT = {"north": 6, "east": 10, "south": 80, "west": 40}
@@ -41,8 +41,8 @@ def main() -> None:
     ]
     draw = random.Random(1)
     draw.shuffle(rows)
-    HERE.mkdir(exist_ok=True)
-    write(HERE / "test.csv", [*features, TARGET], rows[:169])
+    DATA_DIR.mkdir(exist_ok=True)
+    write(DATA_DIR / "test.csv", [*features, TARGET], rows[:169])
     held = {name: [row for row in rows[169:] if row[TARGET] == name] for name in found.target_names}
     for site, malignant in MALIGNANT.items():
         own = [dict(held["malignant"].pop()) for _ in range(malignant)]
@@ -58,7 +58,7 @@ def main() -> None:
         if site == "west":
             for row in draw.sample(own, 20):
                 row["worst_area"] = ""
-        write(HERE / f"{site}.csv", columns, own, delimiter)
+        write(DATA_DIR / f"{site}.csv", columns, own, delimiter)
 
 
 if __name__ == "__main__":

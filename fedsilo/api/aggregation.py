@@ -6,8 +6,8 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedsilo.api.common import DatasetName, Fields, Flag, Integer, Number, wrong
-from fedsilo.api.faults import ABSENT
+from fedsilo.api.common import DatasetName, Fields, Flag, Integer, Number, invalid_value
+from fedsilo.api.faults import ABSENT_VALUE
 
 RuleName = Literal["norm-clipping", "median", "trimmed-mean", "krum", "multi-krum", "geometric-median"]
 
@@ -58,11 +58,15 @@ class RuleSpec(Fields):
         for field in ("byzantine", "norm"):
             value = getattr(self, field)
             if field == needed and value is None:
-                raise wrong(f"is missing, which {self.name} needs", "add it", field, value=ABSENT)
+                raise invalid_value(
+                    f"is missing, which {self.name} needs", "add it", field, value=ABSENT_VALUE
+                )
             if field != needed and value is not None:
-                raise wrong(f"has no meaning for {self.name}", "remove it", field, value=value)
+                raise invalid_value(f"has no meaning for {self.name}", "remove it", field, value=value)
         if self.selected is not None and self.name != "multi-krum":
-            raise wrong(f"has no meaning for {self.name}", "remove it", "selected", value=self.selected)
+            raise invalid_value(
+                f"has no meaning for {self.name}", "remove it", "selected", value=self.selected
+            )
         return self
 
 

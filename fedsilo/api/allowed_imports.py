@@ -32,7 +32,7 @@ BUILT_IN = frozenset(
 
 
 @dataclass(frozen=True)
-class Looking:
+class ReviewContext:
     """A person looks at a document.
 
     :param document: its path, for messages.
@@ -57,18 +57,18 @@ class Looking:
 
 
 @dataclass(frozen=True)
-class Running:
+class RunContext:
     """A person runs a job."""
 
 
-_purpose: ContextVar[Looking | Running | None] = ContextVar("purpose", default=None)
+_purpose: ContextVar[ReviewContext | RunContext | None] = ContextVar("purpose", default=None)
 """What documents are opened for here; the processes of a job need not say it."""
 
 
 @contextmanager
 def running() -> Iterator[None]:
     """A person runs a job: what its manifest names is imported."""
-    token = _purpose.set(Running())
+    token = _purpose.set(RunContext())
     try:
         yield
     finally:
@@ -84,13 +84,13 @@ def looking_at(document: Path | str, allow_imports: Collection[str] = ()) -> Ite
     :raises ManifestInvalid: for a name that is neither.
     """
     outer = _purpose.get()
-    names = frozenset(map(_checked, allow_imports))
-    if isinstance(outer, Looking):
-        purpose: Looking | Running = Looking(
+    names = frozenset(map(_checked_module, allow_imports))
+    if isinstance(outer, ReviewContext):
+        purpose: ReviewContext | RunContext = ReviewContext(
             str(document) or outer.document, names | outer.allowed, outer.told
         )
     else:
-        purpose = outer or Looking(str(document), names)
+        purpose = outer or ReviewContext(str(document), names)
     token = _purpose.set(purpose)
     try:
         yield
@@ -100,7 +100,7 @@ def looking_at(document: Path | str, allow_imports: Collection[str] = ()) -> Ite
 
 def is_looking() -> bool:
     """Whether what documents name is imported only if a person has named it."""
-    return isinstance(_purpose.get(), Looking)
+    return isinstance(_purpose.get(), ReviewContext)
 
 
 def require_allowed(module: str, attribute: str, subject: str, origin: str | None) -> None:
@@ -111,7 +111,7 @@ def require_allowed(module: str, attribute: str, subject: str, origin: str | Non
     :raises ImportNotAllowed: otherwise, with what would run and the option that allows it.
     """
     purpose = _purpose.get()
-    if not isinstance(purpose, Looking):
+    if not isinstance(purpose, ReviewContext):
         return
     name, said = f"{module}:{attribute}", f"{purpose.document}: {subject}" if purpose.document else subject
     where = f"of {origin}" if origin else "which is not found here"
@@ -134,7 +134,7 @@ class _CurrentDirectory(MetaPathFinder):
     ) -> ModuleSpec | None:
         del target
         purpose = _purpose.get()
-        if path is None and isinstance(purpose, Looking) and purpose.allows_some_of(fullname):
+        if path is None and isinstance(purpose, ReviewContext) and purpose.allows_some_of(fullname):
             return find_here(fullname)
         return None
 
@@ -154,7 +154,7 @@ def find_here(name: str) -> ModuleSpec | None:
     return None if here == here.parent else PathFinder.find_spec(name, [str(here)])
 
 
-def _checked(name: str) -> str:
+def _checked_module(name: str) -> str:
     bare = name.removeprefix(PYTHON)
     if python_reference(bare) is None and not is_dotted(bare):
         raise ManifestInvalid(

@@ -17,7 +17,7 @@ MAX_BUDGET_JOBS = 100
 """Jobs that are named beside a budget."""
 
 
-class LaterSpent(Fields):
+class LaterBudget(Fields):
     """What will be spent from a time on, if nothing more is charged: charges end with the budget's period."""
 
     model_config = ConfigDict(extra="ignore")
@@ -37,7 +37,7 @@ class StatedLedger(Fields):
     delta: Number = Field(gt=0, lt=1, description="At which epsilon is counted.")
     spent: Number = Field(ge=0, description="Epsilon of everything that was charged, over all jobs.")
     of_job: Number = Field(ge=0, description="Epsilon of what was charged to this job alone.")
-    later: tuple[LaterSpent, ...] = Field(
+    later: tuple[LaterBudget, ...] = Field(
         default=(),
         max_length=MAX_LATER,
         description="What will be spent later, where the budget has a period.",
@@ -81,7 +81,7 @@ class BudgetStatus(Fields):
         description="By whom; together they come to less than the sum.",
     )
     lines: Integer = Field(default=0, ge=0, description="Lines of the ledger that the figures are of.")
-    later: tuple[LaterSpent, ...] = Field(
+    later: tuple[LaterBudget, ...] = Field(
         default=(),
         max_length=MAX_LATER,
         description="What will be spent later, where the budget has a period.",

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, StringConstraints, WithJsonSchema
 from pydantic_core import PydanticKnownError
 
-from fedsilo.api.common import wrong
-from fedsilo.api.text import counted
+from fedsilo.api.common import invalid_value
+from fedsilo.api.text import count_text
 
 _NO_CHARACTER: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 """Control characters, and halves of a pair of UTF-16."""
@@ -51,11 +51,11 @@ def name_problem(name: str) -> tuple[str, str] | None:
 
 def _checked_name(name: str) -> str:
     if (found := name_problem(name)) is not None:
-        raise wrong(*found)
+        raise invalid_value(*found)
     return name
 
 
-def _checked(given: Any) -> int | tuple[str, ...]:
+def _checked_classes(given: Any) -> int | tuple[str, ...]:
     """A number of classes, or their names.
 
     :raises PydanticCustomError: naming the entry.
@@ -63,7 +63,7 @@ def _checked(given: Any) -> int | tuple[str, ...]:
     if isinstance(given, list | tuple):
         return _checked_names(given)
     if isinstance(given, bool) or not isinstance(given, int):
-        raise wrong(
+        raise invalid_value(
             "is neither a whole number nor a list of names",
             "write the number of classes, or list their names",
         )
@@ -77,20 +77,22 @@ def _checked(given: Any) -> int | tuple[str, ...]:
 def _checked_names(given: list[Any] | tuple[Any, ...]) -> tuple[str, ...]:
     if not MIN_CLASSES <= len(given) <= MAX_CLASSES:
         wanted = f"give {MIN_CLASSES} or more" if len(given) < MIN_CLASSES else f"{MAX_CLASSES} is the most"
-        raise wrong(f"lists {counted(len(given), 'name')}", wanted)
+        raise invalid_value(f"lists {count_text(len(given), 'name')}", wanted)
     seen: dict[str, int] = {}
     for position, name in enumerate(given):
         if not isinstance(name, str):
-            raise wrong("is not a string", "write the name in quotes", position, value=name)
+            raise invalid_value("is not a string", "write the name in quotes", position, value=name)
         if (found := name_problem(name)) is not None:
-            raise wrong(*found, position, value=name)
+            raise invalid_value(*found, position, value=name)
         if name in seen:
             problem = f"is also entry {seen[name]}"
-            raise wrong(problem, "give each class a name of its own", position, value=name)
+            raise invalid_value(problem, "give each class a name of its own", position, value=name)
         seen[name] = position
     size = sum(len(name.encode()) + 3 for name in given)
     if size > MAX_NAMES_BYTES:
-        raise wrong(f"has names of {size} bytes together", f"shorten them, {MAX_NAMES_BYTES} is the most")
+        raise invalid_value(
+            f"has names of {size} bytes together", f"shorten them, {MAX_NAMES_BYTES} is the most"
+        )
     return tuple(given)
 
 
@@ -99,7 +101,10 @@ def _as_it_is(value: Any) -> Any:
 
 
 Classes = Annotated[
-    int | tuple[str, ...], PlainValidator(_checked), PlainSerializer(_as_it_is), WithJsonSchema(SCHEMA)
+    int | tuple[str, ...],
+    PlainValidator(_checked_classes),
+    PlainSerializer(_as_it_is),
+    WithJsonSchema(SCHEMA),
 ]
 """A number of classes, or their names in the order of the labels."""
 

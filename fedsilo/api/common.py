@@ -116,7 +116,7 @@ LongText = Annotated[str, StringConstraints(max_length=32768)]
 Labels = Annotated[dict[Annotated[str, StringConstraints(max_length=317)], Text], Field(max_length=64)]
 
 
-def wrong(problem: str, remedy: str, *path: str | int, value: Any = None) -> PydanticCustomError:
+def invalid_value(problem: str, remedy: str, *path: str | int, value: Any = None) -> PydanticCustomError:
     """The error that a validator of a model raises.
 
     :param path: where under the model the fault lies; the model itself when empty.
@@ -133,9 +133,9 @@ def check_one_of(**given: bool) -> None:
     """
     names = " and ".join(given)
     if all(given.values()):
-        raise wrong(f"has {names} together", "remove all but one")
+        raise invalid_value(f"has {names} together", "remove all but one")
     if not any(given.values()):
-        raise wrong(f"has none of {names}", "give one of them")
+        raise invalid_value(f"has none of {names}", "give one of them")
 
 
 def check_server(url: str) -> str:
@@ -150,22 +150,22 @@ def check_server(url: str) -> str:
     except ValueError:
         parts, host, port = urlsplit(""), None, None
     if "@" in parts.netloc or "?" in url or "#" in url or "\\" in url or not url.isascii():
-        raise wrong(
+        raise invalid_value(
             "has a user, a query, a fragment or a character that no address has",
             "write https://HOST or https://HOST:PORT, with a path where the server has one, in ASCII",
         )
     if not host or port == 0:
-        raise wrong(
+        raise invalid_value(
             "has no host, or a port that is none",
             "write https://HOST or https://HOST:PORT, with a port from 1 to 65535",
         )
     return url
 
 
-def _finite(value: dict[str, Any]) -> dict[str, Any]:
+def _require_finite(value: dict[str, Any]) -> dict[str, Any]:
     for path, number in _numbers(value):
         if not isfinite(number):
-            raise wrong("is not a finite number", "write a finite number", *path, value=number)
+            raise invalid_value("is not a finite number", "write a finite number", *path, value=number)
     return value
 
 
@@ -177,7 +177,7 @@ def _numbers(value: Any, *path: str | int) -> Iterator[tuple[tuple[str | int, ..
             yield from _numbers(item, *path, key)
 
 
-FreeForm = Annotated[dict[str, Any], Field(max_length=100), AfterValidator(_finite)]
+FreeForm = Annotated[dict[str, Any], Field(max_length=100), AfterValidator(_require_finite)]
 """A mapping whose fields another package defines: the settings of a method, model, loader or partition.
 
 It holds what JSON holds, so no infinity and nothing that is not a number."""
@@ -240,7 +240,9 @@ class Duration(Notation):
         """Refuse what is no duration, and a duration of zero."""
         duration = cls(given) if isinstance(given, str) else cls()
         if duration.seconds == 0:
-            raise wrong("is not a duration above zero", "write hours, minutes and seconds: 1h30m, 10m or 90s")
+            raise invalid_value(
+                "is not a duration above zero", "write hours, minutes and seconds: 1h30m, 10m or 90s"
+            )
         return duration
 
 
@@ -265,7 +267,7 @@ class Time(Notation):
             time.moment  # noqa: B018 (there is no 31st of February)
         except ValueError:
             problem, remedy = "is not a time", "write date, time and offset from UTC: 2026-07-01T00:00:00Z"
-            raise wrong(problem, remedy) from None
+            raise invalid_value(problem, remedy) from None
         return time
 
 
@@ -299,7 +301,7 @@ class Quantity(Notation):
         """Refuse what is no amount."""
         text = str(given) if isinstance(given, int | str) and not isinstance(given, bool) else ""
         if not re.fullmatch(QUANTITY, text) or len(text) > 32:
-            raise wrong(
+            raise invalid_value(
                 "is not an amount", "write a number with a suffix of Kubernetes, such as 500m, 2 or 10Gi"
             )
         return cls(text)

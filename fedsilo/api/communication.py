@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedsilo.api.common import Fields, Flag, Integer, Number, wrong
+from fedsilo.api.common import Fields, Flag, Integer, Number, invalid_value
 
 _ENCODING = "How a float32 tensor is written; docs/communication.md compares them."
 
@@ -41,9 +41,11 @@ class _DirectionSpec(Fields):
         if self.block is None:
             return self
         if self.encoding != "int8":
-            raise wrong("belongs to encoding int8", "remove it, or use int8", "block", value=self.block)
+            raise invalid_value(
+                "belongs to encoding int8", "remove it, or use int8", "block", value=self.block
+            )
         if self.block & (self.block - 1):
-            raise wrong("is not a power of two", "use 256, which is usual", "block", value=self.block)
+            raise invalid_value("is not a power of two", "use 256, which is usual", "block", value=self.block)
         return self
 
 
@@ -87,14 +89,18 @@ class UploadSpec(_DirectionSpec):
     @model_validator(mode="after")
     def _options_fit_the_encoding(self) -> Self:
         if self.fraction is not None and self.encoding != "topk":
-            raise wrong("belongs to encoding topk", "remove it, or use topk", "fraction", value=self.fraction)
+            raise invalid_value(
+                "belongs to encoding topk", "remove it, or use topk", "fraction", value=self.fraction
+            )
         if self.encoding == "topk" and self.delta is False:
             problem = "has topk leave out most of the model, and not of its change"
-            raise wrong(problem, "remove it", "delta", value=False)
+            raise invalid_value(problem, "remove it", "delta", value=False)
         for field, value in (("delta", self.delta), ("errorFeedback", self.error_feedback)):
             if value and not self.is_lossy:
                 remedy = "remove it, or choose another encoding"
-                raise wrong("has no meaning with float32, which loses nothing", remedy, field, value=True)
+                raise invalid_value(
+                    "has no meaning with float32, which loses nothing", remedy, field, value=True
+                )
         return self
 
 

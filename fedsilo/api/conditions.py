@@ -28,10 +28,10 @@ class ConditionType(StrEnum):
     HUB_REACHED = "HubReached"  # of the Silo in an institution's own cluster
 
 
-UNVERIFIED = "Unverified"
+UNVERIFIED_REASON = "Unverified"
 """Reason of `Accepted` when the operator cannot check the job's method: the aggregator's image decides."""
 
-UNREADABLE = "Unreadable"
+UNREADABLE_REASON = "Unreadable"
 """Reason of `Accepted` or `Admitted` when the operator cannot read what another version of it created or started."""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fedsilo.api.faults import Finding
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.messages import closest
-from fedsilo.api.text import counted
+from fedsilo.api.text import count_text
 
 TEST_DATASET, PUBLIC_DATASET = "spec.evaluation.testDataset", "spec.aggregation.publicDataset"
 TEST_EXAMPLES = "has the examples of spec.evaluation.testDataset, on which nothing may be learned"
@@ -34,11 +34,11 @@ def contradictions(job: FederatedJob) -> Iterator[Finding]:
 def quorum_findings(job: FederatedJob, silos: int) -> Iterator[Finding]:
     """A quorum that so many silos can never reach; no silos at all are another fault."""
     participation = job.spec.participation
-    required, sampled = participation.min_silos, participation.sampled(silos)
+    required, sampled = participation.min_silos, participation.sample_size(silos)
     if not silos or required is None or required <= sampled:
         return
     source = "spec.silos.refs" if job.spec.silos.refs else "spec.silos.selector"
-    problem = f"is more than the {counted(silos, 'silo')} of {source}"
+    problem = f"is more than the {count_text(silos, 'silo')} of {source}"
     if required <= silos:
         problem = (
             f"is more than the {sampled} silos drawn per round (fraction {participation.fraction} of {silos})"

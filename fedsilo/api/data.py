@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from fedsilo.api.class_names import Classes
-from fedsilo.api.common import DatasetName, Dimension, Fields, Flag, Number, wrong
+from fedsilo.api.common import DatasetName, Dimension, Fields, Flag, Number, invalid_value
 
 
 class PreprocessingSpec(Fields):
@@ -25,7 +25,7 @@ class PreprocessingSpec(Fields):
     @model_validator(mode="after")
     def _does_something(self) -> Self:
         if not self.standardise and self.impute is None:
-            raise wrong(
+            raise invalid_value(
                 "and impute together do nothing",
                 "set standardise: true or impute: mean",
                 "standardise",

@@ -18,7 +18,7 @@ from fedsilo.api.common import (
     Reference,
     Text,
     check_one_of,
-    wrong,
+    invalid_value,
 )
 
 Scheme = Literal["labels", "dirichlet", "creff", "map", "fedbr", "iid"]
@@ -38,7 +38,7 @@ class PartitionSpec(Fields):
     @model_validator(mode="after")
     def _index_within(self) -> Self:
         if self.index >= self.silos:
-            raise wrong(
+            raise invalid_value(
                 f"is not below the {self.silos} parts of silos",
                 f"use 0 to {self.silos - 1}",
                 "index",
@@ -96,7 +96,7 @@ def check_unique_names(datasets: tuple[DatasetSpec, ...]) -> None:
     for position, dataset in enumerate(datasets):
         if dataset.name in seen:
             remedy = "rename one or remove it"
-            raise wrong(
+            raise invalid_value(
                 "is the name of two datasets", remedy, "datasets", position, "name", value=dataset.name
             )
         seen.add(dataset.name)

@@ -33,7 +33,7 @@ class Diagnosis:
     message: str
     permanent: bool = False
 
-    def about(self, subject: str) -> Diagnosis:
+    def with_subject(self, subject: str) -> Diagnosis:
         """The diagnosis with its subject before the message."""
         return replace(self, message=f"{subject}: {self.message}")
 

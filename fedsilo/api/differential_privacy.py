@@ -7,8 +7,8 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 from typing_extensions import override
 
-from fedsilo.api.common import Fields, Number, check_one_of, wrong
-from fedsilo.api.faults import ABSENT
+from fedsilo.api.common import Fields, Number, check_one_of, invalid_value
+from fedsilo.api.faults import ABSENT_VALUE
 from fedsilo.privacy.mechanism import LEAST_NOISE_MULTIPLIER, MOST_NOISE_MULTIPLIER
 
 PrivacyUnit = Literal["example", "person"]
@@ -91,21 +91,23 @@ class DifferentialPrivacySpec(Fields):
         # No bound of the field, which the API server would cut to a whole number.
         if self.noise_multiplier is not None and self.noise_multiplier < LEAST_NOISE_MULTIPLIER:
             remedy = f"use {LEAST_NOISE_MULTIPLIER:g} or more"
-            raise wrong("is too small", remedy, "noiseMultiplier", value=self.noise_multiplier)
+            raise invalid_value("is too small", remedy, "noiseMultiplier", value=self.noise_multiplier)
         return self
 
     @model_validator(mode="after")
     def _norms_of_the_unit(self) -> Self:
         if self.unit == "silo":
             if self.max_update_norm is None:
-                raise wrong("is missing, which unit silo needs", "add it", "maxUpdateNorm", value=ABSENT)
+                raise invalid_value(
+                    "is missing, which unit silo needs", "add it", "maxUpdateNorm", value=ABSENT_VALUE
+                )
             for field, value in {
                 "maxGradNorm": self.max_grad_norm,
                 "maxFeatureNorm": self.max_feature_norm,
             }.items():
                 if value is not None:
-                    raise wrong("has no meaning for unit silo", "remove it", field, value=value)
+                    raise invalid_value("has no meaning for unit silo", "remove it", field, value=value)
         elif self.max_update_norm is not None:
             problem = "has a meaning for unit silo only"
-            raise wrong(problem, "remove it", "maxUpdateNorm", value=self.max_update_norm)
+            raise invalid_value(problem, "remove it", "maxUpdateNorm", value=self.max_update_norm)
         return self

@@ -17,13 +17,21 @@ import yaml
 from typing_extensions import override
 from yaml.constructor import ConstructorError
 
-from fedsilo.api.faults import ABSENT, Fault
-from fedsilo.api.json_yaml import MAX_VALUES, Collected, JsonLoader, Mark, TooLarge, UnfitValue, expanded
+from fedsilo.api.faults import ABSENT_VALUE, Fault
+from fedsilo.api.json_yaml import (
+    MAX_VALUES,
+    CollectedFault,
+    JsonLoader,
+    Mark,
+    ScalarError,
+    SizeError,
+    expanded_value_count,
+)
 from fedsilo.api.text import first_line
 from fedsilo.errors import UnfitFile
 from fedsilo.files.plain_files import read_named
 
-WRITTEN = "manifest"
+IN_MEMORY_FILE_NAME = "manifest"
 """What stands for the file of documents that a program has written."""
 
 _MAX_BYTES = 2 * 1024 * 1024
@@ -62,7 +70,7 @@ class Document:
 
 
 @dataclass(frozen=True)
-class Contents:
+class DocumentList:
     """What a file holds.
 
     :param complete: False when a fault hides the rest of the file, so that nothing can be said to be missing.
@@ -73,18 +81,18 @@ class Contents:
     complete: bool = True
 
 
-def read_documents(path: Path) -> Contents:
+def read_documents(path: Path) -> DocumentList:
     """All mappings of a YAML or JSON file, up to the first syntax error; empty documents are passed over.
 
     :param path: a plain file, a link to one, or what a shell hands over as `/dev/stdin` or `<(command)`.
     """
     text, fault = _text_of(path)
     if fault:
-        return Contents((), (fault,), complete=False)
+        return DocumentList((), (fault,), complete=False)
     return documents_in(text, str(path))
 
 
-def documents_in(text: str, file: str) -> Contents:
+def documents_in(text: str, file: str) -> DocumentList:
     """All mappings of a text of YAML or JSON, as those of a file.
 
     :param file: where the text comes from, for faults.
@@ -93,7 +101,7 @@ def documents_in(text: str, file: str) -> Contents:
     faults: list[Fault] = []
     number = 0
     try:
-        for number, (content, collected) in enumerate(_parsed(text), start=1):
+        for number, (content, collected) in enumerate(_parse_documents(text), start=1):
             if isinstance(content, dict):
                 document = Document(file, number, content)
                 documents.append(document)
@@ -103,11 +111,11 @@ def documents_in(text: str, file: str) -> Contents:
                 faults.append(Fault(file, f"document {number}", "", content, "is not a mapping", remedy))
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         faults.append(_syntax_fault(file, f"document {number + 1}", error))
-        return Contents(tuple(documents), tuple(faults), complete=False)
-    return Contents(tuple(documents), tuple(faults))
+        return DocumentList(tuple(documents), tuple(faults), complete=False)
+    return DocumentList(tuple(documents), tuple(faults))
 
 
-def documents_of(contents: Sequence[Mapping[str, Any]]) -> Contents:
+def documents_of(contents: Sequence[Mapping[str, Any]]) -> DocumentList:
     """Documents that a program has written as mappings, as if they stood in a file called `manifest`."""
     documents: list[Document] = []
     faults: list[Fault] = []
@@ -117,19 +125,21 @@ def documents_of(contents: Sequence[Mapping[str, Any]]) -> Contents:
         except (TypeError, ValueError, RecursionError) as error:
             place, problem = f"document {number}", f"has a value that JSON cannot hold ({first_line(error)})"
             remedy = "write plain strings, numbers, lists and mappings"
-            faults.append(Fault(WRITTEN, place, "", ABSENT, problem, remedy))
+            faults.append(Fault(IN_MEMORY_FILE_NAME, place, "", ABSENT_VALUE, problem, remedy))
             continue
         if isinstance(plain, dict):
-            documents.append(Document(WRITTEN, number, plain))
+            documents.append(Document(IN_MEMORY_FILE_NAME, number, plain))
         else:
             remedy = "write a mapping with apiVersion, kind, metadata and spec"
-            faults.append(Fault(WRITTEN, f"document {number}", "", plain, "is not a mapping", remedy))
-    return Contents(tuple(documents), tuple(faults), complete=not faults)
+            faults.append(
+                Fault(IN_MEMORY_FILE_NAME, f"document {number}", "", plain, "is not a mapping", remedy)
+            )
+    return DocumentList(tuple(documents), tuple(faults), complete=not faults)
 
 
 def _text_of(path: Path) -> tuple[str, Fault | None]:
     def fault(problem: str, remedy: str) -> tuple[str, Fault]:
-        return "", Fault(str(path), "", "", ABSENT, problem, remedy)
+        return "", Fault(str(path), "", "", ABSENT_VALUE, problem, remedy)
 
     try:
         raw = read_named(path, _MAX_BYTES)
@@ -145,15 +155,15 @@ def _text_of(path: Path) -> tuple[str, Fault | None]:
         return fault(f"is not UTF-8 (byte {error.start})", "save the file as UTF-8")
 
 
-def _parsed(text: str) -> Iterator[tuple[Any, list[Collected]]]:
+def _parse_documents(text: str) -> Iterator[tuple[Any, list[CollectedFault]]]:
     loader = JsonLoader(text)
     try:
         while loader.check_node():
             loader.collected = []
             node = loader.get_node()
-            if expanded(node, {}) > MAX_VALUES:
+            if expanded_value_count(node, {}) > MAX_VALUES:
                 problem = f"holds more than {MAX_VALUES} values once its aliases are written out"
-                raise TooLarge(problem, "write fewer aliases, and none that contains itself")
+                raise SizeError(problem, "write fewer aliases, and none that contains itself")
             yield loader.construct_document(node), loader.collected
     finally:
         loader.dispose()
@@ -161,28 +171,32 @@ def _parsed(text: str) -> Iterator[tuple[Any, list[Collected]]]:
 
 def _syntax_fault(file: str, document: str, error: Exception) -> Fault:
     match error:
-        case UnfitValue():
+        case ScalarError():
             return Fault(file, document, _place(error.mark), error.value, error.problem, error.remedy)
         case ConstructorError(problem_mark=Mark() as mark):
             problem, remedy = (
                 "has a value that JSON cannot hold",
                 "write a plain string, number, list or mapping",
             )
-            return Fault(file, document, _place(mark), ABSENT, problem, remedy)
+            return Fault(file, document, _place(mark), ABSENT_VALUE, problem, remedy)
         case yaml.MarkedYAMLError(problem_mark=Mark() as mark):
             problem = f"is not valid YAML ({error.problem})"
             return Fault(
-                file, document, _place(mark), ABSENT, problem, "correct the syntax there or just before"
+                file, document, _place(mark), ABSENT_VALUE, problem, "correct the syntax there or just before"
             )
         case yaml.reader.ReaderError():
             problem = f"has a character that YAML does not allow (U+{error.character:04X})"
-            return Fault(file, "", f"character {error.position + 1}", ABSENT, problem, "remove it")
-        case TooLarge():
-            return Fault(file, document, "", ABSENT, error.problem, error.remedy)
+            return Fault(file, "", f"character {error.position + 1}", ABSENT_VALUE, problem, "remove it")
+        case SizeError():
+            return Fault(file, document, "", ABSENT_VALUE, error.problem, error.remedy)
         case RecursionError():
-            return Fault(file, document, "", ABSENT, "is nested too deeply", "write it with fewer levels")
+            return Fault(
+                file, document, "", ABSENT_VALUE, "is nested too deeply", "write it with fewer levels"
+            )
         case _:
-            return Fault(file, document, "", ABSENT, f"is not valid YAML ({error})", "correct the syntax")
+            return Fault(
+                file, document, "", ABSENT_VALUE, f"is not valid YAML ({error})", "correct the syntax"
+            )
 
 
 def _place(mark: Mark) -> str:

@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedsilo.api.common import DatasetName, Fields, Integer, Number, Reference, wrong
+from fedsilo.api.common import DatasetName, Fields, Integer, Number, Reference, invalid_value
 
 
 class BestSpec(Fields):
@@ -60,8 +60,10 @@ class EvaluationSpec(Fields):
     def _stopping_has_a_metric(self) -> Self:
         if self.patience is not None and self.best is None:
             remedy = "name a metric in best: {metric, mode}"
-            raise wrong("waits for nothing that could improve", remedy, "patience", value=self.patience)
+            raise invalid_value(
+                "waits for nothing that could improve", remedy, "patience", value=self.patience
+            )
         if self.min_delta is not None and self.patience is None:
             remedy = "set patience too, or remove it"
-            raise wrong("belongs to early stopping", remedy, "minDelta", value=self.min_delta)
+            raise invalid_value("belongs to early stopping", remedy, "minDelta", value=self.min_delta)
         return self

@@ -21,13 +21,13 @@ MAX_FAULTS = 100
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
-class Absent(Enum):
+class AbsentValue(Enum):
     """The value of a fault that lies in something not being there."""
 
     ABSENT = 0
 
 
-ABSENT = Absent.ABSENT
+ABSENT_VALUE = AbsentValue.ABSENT
 
 Finding = tuple[str, Any, str, str]
 """Path, value, problem and remedy: a fault before it is known where the document lies."""
@@ -40,7 +40,7 @@ class Fault:
     :param file: the file as the person named it.
     :param document: number, kind and name of the document as far as they are known; empty for the whole file.
     :param path: dotted path with [i] for list entries; empty for the whole document.
-    :param value: what is written there, or `ABSENT`.
+    :param value: what is written there, or `ABSENT_VALUE`.
     """
 
     file: str
@@ -52,7 +52,7 @@ class Fault:
 
     def line(self) -> str:
         """The fault on one line, whatever characters the value has."""
-        value = "" if self.value is ABSENT else value_text(self.value)
+        value = "" if self.value is ABSENT_VALUE else value_text(self.value)
         place = ": ".join(part for part in (self.file, self.document, self.path, value) if part)
         return " ".join(f"{place}: {self.problem}; {self.remedy}".split("\n"))
 
@@ -72,12 +72,12 @@ class ManifestFaults(ManifestInvalid):
 def first_faults(faults: Sequence[Fault]) -> list[Fault]:
     """The first `MAX_FAULTS` faults of a file, and one more that says that there are others."""
     listed = list(faults[:MAX_FAULTS])
-    return listed if len(listed) == len(faults) else [*listed, further(faults[0].file)]
+    return listed if len(listed) == len(faults) else [*listed, truncation_fault(faults[0].file)]
 
 
-def further(file: str) -> Fault:
+def truncation_fault(file: str) -> Fault:
     """What stands for faults that are not listed."""
-    return Fault(file, "", "", ABSENT, "has more faults than these", "correct these first")
+    return Fault(file, "", "", ABSENT_VALUE, "has more faults than these", "correct these first")
 
 
 def value_text(value: Any) -> str:
@@ -88,7 +88,7 @@ def value_text(value: Any) -> str:
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
 
 
-def dotted(path: Iterable[str | int]) -> str:
+def dotted_path(path: Iterable[str | int]) -> str:
     """Keys and list positions as `spec.silos.refs[2].name`; a key that has dots itself stands in brackets."""
     text = ""
     for part in path:

@@ -26,14 +26,14 @@ def main_score(status: Mapping[str, Any]) -> tuple[str, float] | None:
     return None if name is None else (name, metrics[name])
 
 
-def shown(metric: str, value: float) -> str:
+def score_text(metric: str, value: float) -> str:
     """A score for people: a share in per cent, anything else with four digits."""
     return f"{value:.1%}" if _SHARE.search(metric) and 0 <= value <= 1 else f"{value:.4g}"
 
 
-def finite(figures: Mapping[str, Any]) -> dict[str, Any]:
+def finite_figures(figures: Mapping[str, Any]) -> dict[str, Any]:
     """The figures less those that are NaN or infinite, in maps and lists of them too."""
-    return {name: _finite(value) for name, value in figures.items() if is_finite(value)}
+    return {name: _finite_part(value) for name, value in figures.items() if is_finite(value)}
 
 
 def is_finite(value: object) -> bool:
@@ -41,9 +41,9 @@ def is_finite(value: object) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
 
 
-def _finite(value: Any) -> Any:
+def _finite_part(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return finite(value)
+        return finite_figures(value)
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value if is_finite(item)]
+        return [_finite_part(item) for item in value if is_finite(item)]
     return value

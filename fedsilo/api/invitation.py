@@ -9,9 +9,9 @@ import yaml
 from pydantic import Field, StringConstraints, ValidationError, model_validator
 from typing_extensions import override
 
-from fedsilo.api.common import API_VERSION, CHECKSUM, TOKEN, Fields, QualifiedName, Time, wrong
+from fedsilo.api.common import API_VERSION, CHECKSUM, TOKEN, Fields, QualifiedName, Time, invalid_value
 from fedsilo.api.digest import canonical_digest
-from fedsilo.api.documents import Contents, documents_in
+from fedsilo.api.documents import DocumentList, documents_in
 from fedsilo.api.json_yaml import JsonDumper
 from fedsilo.api.messages import message_of
 from fedsilo.api.silo_status import HubAddress
@@ -42,9 +42,9 @@ class SiloInvitation(Fields):
     checksum: Checksum = Field(description="Of the rest: a letter that was changed on the way shows.")
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
-        if self.checksum != self._expected():
-            raise wrong(
+    def _require_checksum(self) -> Self:
+        if self.checksum != self._expected_checksum():
+            raise invalid_value(
                 "does not fit the rest of the file",
                 _AS_SENT,
                 "checksum",
@@ -52,7 +52,7 @@ class SiloInvitation(Fields):
             )
         return self
 
-    def _expected(self) -> str:
+    def _expected_checksum(self) -> str:
         fields = self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"checksum"})
         return canonical_digest(fields)[:_CHECKSUM_DIGITS]
 
@@ -68,15 +68,15 @@ class SiloInvitation(Fields):
             expires=expires,
             checksum="",
         )
-        return cls(hub=hub, silo=silo, token=token, expires=expires, checksum=draft._expected())
+        return cls(hub=hub, silo=silo, token=token, expires=expires, checksum=draft._expected_checksum())
 
     def to_yaml(self) -> str:
         """The invitation as the text of a YAML file."""
         fields = self.model_dump(mode="json", by_alias=True, exclude_none=True)
-        return yaml.dump(fields, Dumper=_Readable, sort_keys=False)
+        return yaml.dump(fields, Dumper=_BlockTextDumper, sort_keys=False)
 
 
-class _Readable(JsonDumper):
+class _BlockTextDumper(JsonDumper):
     """Writes text of several lines as such: a certificate as every tool shows it."""
 
     @override
@@ -84,7 +84,7 @@ class _Readable(JsonDumper):
         return self.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
 
 
-_Readable.add_representer(str, _Readable.represent_str)
+_BlockTextDumper.add_representer(str, _BlockTextDumper.represent_str)
 
 
 def read_invitation_file(path: Path) -> SiloInvitation:
@@ -106,7 +106,7 @@ def read_invitation(text: str, source: str) -> SiloInvitation:
     :param source: where it comes from, for errors.
     :raises ManifestInvalid: when it is not whole or no invitation.
     """
-    contents = documents_in(text, source) if len(text) <= MAX_INVITATION_BYTES else Contents((), ())
+    contents = documents_in(text, source) if len(text) <= MAX_INVITATION_BYTES else DocumentList((), ())
     if len(contents.documents) != 1 or contents.faults:
         raise ManifestInvalid(f"{source}: is no invitation; {_FROM_THE_HUB}")
     try:

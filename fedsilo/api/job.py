@@ -28,14 +28,14 @@ from fedsilo.api.common import (
     StorageSpec,
     Url,
     check_one_of,
-    wrong,
+    invalid_value,
 )
 from fedsilo.api.communication import CommunicationSpec, DownloadSpec, UploadSpec
 from fedsilo.api.data import DataSpec
 from fedsilo.api.datasets import DatasetSpec, check_unique_names
 from fedsilo.api.differential_privacy import DifferentialPrivacySpec
 from fedsilo.api.evaluation import EvaluationSpec
-from fedsilo.api.faults import ABSENT
+from fedsilo.api.faults import ABSENT_VALUE
 from fedsilo.api.output import MlflowSpec, OutputSpec
 from fedsilo.api.parameters import InitialWeightsSpec, ParametersSpec
 from fedsilo.api.quorum import quorum
@@ -66,7 +66,7 @@ class ModelSpec(Fields):
         default=None, description="Which tensors are shared, frozen or local; all are shared when null."
     )
 
-    def described(self) -> dict[str, Any]:
+    def description_fields(self) -> dict[str, Any]:
         """The model as documents describe it, without what is not set."""
         absent = {name for name in ("initial_weights", "parameters") if getattr(self, name) is None}
         return self.model_dump(by_alias=True, mode="json", exclude=absent)
@@ -104,10 +104,10 @@ class SilosSpec(Fields):
         seen: dict[str, ObjectRef] = {}
         for position, ref in enumerate(self.refs):
             if ref == seen.get(ref.name):
-                raise wrong("is named twice", "remove one", "refs", position, value=str(ref))
+                raise invalid_value("is named twice", "remove one", "refs", position, value=str(ref))
             if ref.name in seen:
                 problem = f"has the same name as {seen[ref.name]}"
-                raise wrong(
+                raise invalid_value(
                     problem, "rename one: names are unique in a job", "refs", position, value=str(ref)
                 )
             seen[ref.name] = ref
@@ -132,7 +132,7 @@ class ParticipationSpec(Fields):
         description="Longest wait for a round; time in which the aggregator is down does not count.",
     )
 
-    def sampled(self, silos: int) -> int:
+    def sample_size(self, silos: int) -> int:
         """Silos drawn in a round out of so many: the fraction of them, rounded up.
 
         The fraction is taken as the decimal that is written: 0.7 of 10 silos are 7, not 8.
@@ -190,7 +190,7 @@ class AggregatorSpec(Fields):
         for position, dataset in enumerate(self.datasets):
             if dataset.volume is not None and dataset.volume.host_path is not None:
                 # Whoever may create a job need not be one who may read the disks of its nodes.
-                raise wrong(
+                raise invalid_value(
                     "is a directory of the node, which a job may not mount",
                     "use a persistentVolumeClaim",
                     *("datasets", position, "volume", "hostPath"),
@@ -273,7 +273,7 @@ class FederatedJobSpec(Fields):
         return given or SHA256
 
     @property
-    def learned(self) -> str:
+    def task_summary(self) -> str:
         """What the model learns, in few words: `10 classes`, `regression`, `multilabel, 5 classes`."""
         task = [] if self.task is None else [self.task.name]
         classes = [] if self.data.classes is None else [f"{self.data.class_count} classes"]
@@ -282,7 +282,7 @@ class FederatedJobSpec(Fields):
     @model_validator(mode="after")
     def _classes_are_said(self) -> Self:
         if self.task is None and self.data.classes is None:
-            raise wrong("is missing", "add it", "data", "classes", value=ABSENT)
+            raise invalid_value("is missing", "add it", "data", "classes", value=ABSENT_VALUE)
         return self
 
     @model_validator(mode="after")
@@ -292,11 +292,11 @@ class FederatedJobSpec(Fields):
             return self
         if len(shape) != 3:
             problem = "is no image, which training.augmentation changes"
-            raise wrong(problem, "remove the augmentation", "data", "inputShape", value=list(shape))
+            raise invalid_value(problem, "remove the augmentation", "data", "inputShape", value=list(shape))
         if augmentation.crop >= min(shape[1:]):
             problem = f"is not below the sides of {shape[1]} x {shape[2]} pixels"
             remedy = "use an eighth of a side, which is usual"
-            raise wrong(problem, remedy, "training", "augmentation", "crop", value=augmentation.crop)
+            raise invalid_value(problem, remedy, "training", "augmentation", "crop", value=augmentation.crop)
         return self
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from typing_extensions import override
 
-from fedsilo.api.faults import ABSENT
+from fedsilo.api.faults import ABSENT_VALUE
 
 MAX_TOKENS = 200_000
 """Values, keys and punctuation marks of a file, more than a federation of a thousand silos has."""
@@ -33,7 +33,7 @@ class Mark:
     column: int
 
 
-Collected = tuple[Mark, Any, str, str]
+CollectedFault = tuple[Mark, Any, str, str]
 """A fault that leaves the rest readable: place, value, problem and remedy."""
 
 _TAG = "tag:yaml.org,2002:"
@@ -41,7 +41,7 @@ _JSON_TAGS = ("null", "bool", "int", "float", "str", "seq", "map")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
-class TooLarge(yaml.YAMLError):
+class SizeError(yaml.YAMLError):
     """A file that is more work than any manifest.
 
     :param problem: what it has too much of.
@@ -54,17 +54,17 @@ class TooLarge(yaml.YAMLError):
         self.remedy = remedy
 
 
-class UnfitValue(yaml.YAMLError):
+class ScalarError(yaml.YAMLError):
     """A scalar that is not what its tag, or its form, says.
 
-    :ivar value: as it is written; `ABSENT` where it cannot be printed.
+    :ivar value: as it is written; `ABSENT_VALUE` where it cannot be printed.
     """
 
     def __init__(self, node: yaml.Node, problem: str, remedy: str) -> None:
         super().__init__(problem)
         self.mark = beginning(node)
         printable = isinstance(node, yaml.ScalarNode) and not _SURROGATE.search(node.value)
-        self.value: Any = node.value if printable else ABSENT
+        self.value: Any = node.value if printable else ABSENT_VALUE
         self.problem = problem
         self.remedy = remedy
 
@@ -74,7 +74,7 @@ class JsonLoader(yaml.SafeLoader):
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self.collected: list[Collected] = []
+        self.collected: list[CollectedFault] = []
         self._fetched = 0
 
     @override
@@ -91,7 +91,7 @@ class JsonLoader(yaml.SafeLoader):
         self._fetched += 1
         if self._fetched > MAX_TOKENS:
             problem = f"holds more than {MAX_TOKENS} values, keys and punctuation marks"
-            raise TooLarge(problem, "write a smaller file")
+            raise SizeError(problem, "write a smaller file")
         super().fetch_more_tokens()
 
     @override
@@ -107,7 +107,7 @@ class JsonLoader(yaml.SafeLoader):
                 "has half of a surrogate pair, which is no character",
                 "write the character itself",
             )
-            raise UnfitValue(node, problem, remedy) from error
+            raise ScalarError(node, problem, remedy) from error
         except (ValueError, LookupError) as error:
             # What PyYAML's constructors raise on a value that they cannot read is not specified.
             kind = str(node.tag).removeprefix(_TAG)
@@ -115,7 +115,7 @@ class JsonLoader(yaml.SafeLoader):
                 f"cannot be read as !!{kind}",
                 "correct it, or write a string in quotes without a tag",
             )
-            raise UnfitValue(node, problem, remedy) from error
+            raise ScalarError(node, problem, remedy) from error
 
     @override
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -154,7 +154,7 @@ class JsonLoader(yaml.SafeLoader):
         length = len(self.construct_scalar(node))
         if length > MAX_NUMBER_LENGTH:
             problem = f"is a number of {length} characters"
-            raise UnfitValue(node, problem, f"use at most {MAX_NUMBER_LENGTH}, or put it in quotes")
+            raise ScalarError(node, problem, f"use at most {MAX_NUMBER_LENGTH}, or put it in quotes")
 
     def _collect(self, node: yaml.ScalarNode, problem: str, remedy: str) -> None:
         self.collected.append((beginning(node), node.value, problem, remedy))
@@ -198,14 +198,14 @@ JsonDumper.yaml_implicit_resolvers = {
 }
 
 
-def expanded(node: yaml.Node | None, known: dict[int, int]) -> int:
+def expanded_value_count(node: yaml.Node | None, known: dict[int, int]) -> int:
     """Values in a tree once every alias is written out: a short file can stand for more than memory holds."""
     if id(node) not in known:
         known[id(node)] = MAX_VALUES  # what a node that contains itself counts
         children = node.value if isinstance(node, yaml.CollectionNode) else ()
         if isinstance(node, yaml.MappingNode):
             children = [part for pair in node.value for part in pair]
-        known[id(node)] = 1 + sum(expanded(child, known) for child in children)
+        known[id(node)] = 1 + sum(expanded_value_count(child, known) for child in children)
     return known[id(node)]
 
 

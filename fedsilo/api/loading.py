@@ -15,8 +15,8 @@ from pydantic import BaseModel, ValidationError
 
 from fedsilo.api.common import API_VERSION, ObjectRef
 from fedsilo.api.contradictions import contradictions, quorum_findings
-from fedsilo.api.documents import Contents, Document, read_documents
-from fedsilo.api.faults import ABSENT, Fault, ManifestFaults, first_faults
+from fedsilo.api.documents import Document, DocumentList, read_documents
+from fedsilo.api.faults import ABSENT_VALUE, Fault, ManifestFaults, first_faults
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.messages import closest, faults_of
 from fedsilo.api.silo import Silo
@@ -71,7 +71,7 @@ def load_document(path: Path, model: type[Model]) -> Model:
     faults = list(contents.faults)
     if contents.complete and not faults and len(contents.documents) != 1:
         problem = f"holds {len(contents.documents)} documents"
-        faults.append(Fault(str(path), "", "", ABSENT, problem, f"give exactly one {model.__name__}"))
+        faults.append(Fault(str(path), "", "", ABSENT_VALUE, problem, f"give exactly one {model.__name__}"))
     found = [_parse(document, model, faults) for document in contents.documents[:1]]
     if faults or not found or found[0] is None:
         raise ManifestFaults(first_faults(faults))
@@ -80,10 +80,10 @@ def load_document(path: Path, model: type[Model]) -> Model:
 
 def read(path: Path) -> tuple[JobManifest | None, list[Fault]]:
     """The federation as far as the file can be understood, and its faults."""
-    return understood(str(path), read_documents(path))
+    return parse_manifest(str(path), read_documents(path))
 
 
-def understood(file: str, contents: Contents) -> tuple[JobManifest | None, list[Fault]]:
+def parse_manifest(file: str, contents: DocumentList) -> tuple[JobManifest | None, list[Fault]]:
     """The federation of these documents as far as they can be understood, and its faults."""
     faults = list(contents.faults)
     jobs: list[tuple[Document, FederatedJob]] = []
@@ -102,7 +102,7 @@ def understood(file: str, contents: Contents) -> tuple[JobManifest | None, list[
     if len(jobs) != 1:
         return None, first_faults(faults)
     where, job = jobs[0]
-    chosen = _chosen(job, {str(silo): silo for _, silo in silos})
+    chosen = _selected_silos(job, {str(silo): silo for _, silo in silos})
     stated = {document.number for document in contents.documents if document.kind == TEMPLATE}
     if contents.complete and stated <= {document.number for document, _ in silos}:
         # A Silo document that could not be understood is there all the same.
@@ -114,15 +114,18 @@ def understood(file: str, contents: Contents) -> tuple[JobManifest | None, list[
 
 
 def _kind_is_known(document: Document, faults: list[Fault]) -> bool:
-    kind, version = document.content.get("kind", ABSENT), document.content.get("apiVersion", ABSENT)
+    kind, version = (
+        document.content.get("kind", ABSENT_VALUE),
+        document.content.get("apiVersion", ABSENT_VALUE),
+    )
     if kind == "SiloAgent":
         problem = "is a kind that the operator writes itself"
         faults.append(document.fault("kind", kind, problem, "remove this document"))
     elif not isinstance(kind, str) or kind not in _VERSIONS:
-        problem = "is missing" if kind is ABSENT else "is not a known kind"
+        problem = "is missing" if kind is ABSENT_VALUE else "is not a known kind"
         faults.append(document.fault("kind", kind, problem, closest(kind, list(_VERSIONS))))
     elif version != _VERSIONS[kind]:
-        problem = "is missing" if version is ABSENT else f"is not a version of {kind}"
+        problem = "is missing" if version is ABSENT_VALUE else f"is not a version of {kind}"
         faults.append(document.fault("apiVersion", version, problem, f"use {_VERSIONS[kind]}"))
     else:
         return True
@@ -151,15 +154,15 @@ def _silos_of(document: Document, faults: list[Fault]) -> list[Silo]:
     return found
 
 
-def _count_faults(file: str, contents: Contents) -> Iterator[Fault]:
+def _count_faults(file: str, contents: DocumentList) -> Iterator[Fault]:
     """A file holds exactly one job; a document that could not be understood counts as what it says it is."""
     jobs = [document for document in contents.documents if document.kind == "FederatedJob"]
     if contents.complete and not contents.documents and not contents.faults:
-        yield Fault(file, "", "", ABSENT, "is empty", "write one FederatedJob and its Silos")
+        yield Fault(file, "", "", ABSENT_VALUE, "is empty", "write one FederatedJob and its Silos")
     elif (
         contents.complete and not jobs and all(document.kind in _VERSIONS for document in contents.documents)
     ):
-        yield Fault(file, "", "", ABSENT, "holds no FederatedJob", "add one")
+        yield Fault(file, "", "", ABSENT_VALUE, "holds no FederatedJob", "add one")
     for document in jobs[1:]:
         problem = f"is a second FederatedJob after document {jobs[0].number}"
         yield document.fault("kind", "FederatedJob", problem, "put each job in a file of its own")
@@ -175,7 +178,7 @@ def _repeated_silos(silos: Sequence[tuple[Document, Silo]]) -> Iterator[Fault]:
         seen.setdefault(name, document)
 
 
-def _chosen(job: FederatedJob, silos: Mapping[str, Silo]) -> list[Silo]:
+def _selected_silos(job: FederatedJob, silos: Mapping[str, Silo]) -> list[Silo]:
     if (selector := job.spec.silos.selector) is None:
         return [silos[str(ref)] for ref in job.spec.silos.refs if str(ref) in silos]
     matching = [

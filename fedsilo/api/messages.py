@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from fedsilo.api.common import FORMATS
-from fedsilo.api.faults import ABSENT, MAX_FAULTS, Fault, dotted, further
+from fedsilo.api.faults import ABSENT_VALUE, MAX_FAULTS, Fault, dotted_path, truncation_fault
 
 _NUMBER = ("is {given}, not a number", "write a number{unquoted}")
 _INTEGER = ("is {given}, not a whole number", "write a whole number{unquoted}")
@@ -79,15 +79,15 @@ def faults_of(
             continue  # pydantic counts valid entries only, and each invalid one has its own fault
         path = [*under, *(part for part in detail["loc"] if part != "[key]")]
         context = detail.get("ctx", {})
-        value = detail["input"] if detail["type"] != "missing" else ABSENT
+        value = detail["input"] if detail["type"] != "missing" else ABSENT_VALUE
         if detail["type"] == "fedsilo" and context["path"]:
             path, value = [*path, *context["path"]], context["value"]
         elif detail["type"] == "fedsilo" and isinstance(value, BaseModel | dict):
-            value = ABSENT
+            value = ABSENT_VALUE
         problem, remedy = message_of(detail, model)
-        faults.append(Fault(file, document, dotted(path), value, problem, remedy))
+        faults.append(Fault(file, document, dotted_path(path), value, problem, remedy))
     if len(details) > MAX_FAULTS:
-        faults.append(further(file))
+        faults.append(truncation_fault(file))
     return faults
 
 
@@ -117,7 +117,7 @@ def message_of(detail: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
             return problem, remedy or "correct it"
         case known if known in MESSAGES:
             facts = {key: int(fact) if _is_integer(fact) else fact for key, fact in context.items()}
-            facts["given"] = _given(detail["input"])
+            facts["given"] = _value_kind(detail["input"])
             facts["unquoted"] = " without quotes" if isinstance(detail["input"], str) else ""
             facts["expected"] = str(context.get("expected", "")).replace("'", "")
             facts["format"] = FORMATS.get(
@@ -136,7 +136,7 @@ def _is_integer(fact: Any) -> bool:
     return isinstance(fact, float) and fact.is_integer()
 
 
-def _given(value: Any) -> str:
+def _value_kind(value: Any) -> str:
     match value:
         case None:
             return "null"
@@ -179,9 +179,9 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 def first_fault(error: ValidationError) -> str:
     """The first field that is wrong, and why; nothing in it was chosen by whoever wrote the field."""
     fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    return f"{shown('.'.join(map(str, fault['loc'])))}: {shown(fault['msg'])}"
+    return f"{escaped_text('.'.join(map(str, fault['loc'])))}: {escaped_text(fault['msg'])}"
 
 
-def shown(text: str) -> str:
+def escaped_text(text: str) -> str:
     """A text from outside, so that it can neither steer a terminal nor fill it."""
     return ascii(text)[1:-1][:200]

@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from fedsilo.api.common import TENSOR_PATTERN, Fields, Label, Sha256, Text, check_one_of, wrong
+from fedsilo.api.common import TENSOR_PATTERN, Fields, Label, Sha256, Text, check_one_of, invalid_value
 
 TensorPattern = Annotated[str, StringConstraints(pattern=TENSOR_PATTERN, max_length=200)]
 
@@ -29,7 +29,7 @@ class InitialWeightsSpec(Fields):
         check_one_of(file=self.file is not None, run=self.run is not None)
         for field in ("file", "run"):
             if getattr(self, field) == "":
-                raise wrong("is empty", "give the path", field, value="")
+                raise invalid_value("is empty", "give the path", field, value="")
         return self
 
     @property
@@ -58,5 +58,7 @@ class ParametersSpec(Fields):
     @model_validator(mode="after")
     def _some_pattern(self) -> Self:
         if not (self.shared or self.frozen or self.local):
-            raise wrong("has no pattern", "name tensors in shared, frozen or local, or remove parameters")
+            raise invalid_value(
+                "has no pattern", "name tensors in shared, frozen or local, or remove parameters"
+            )
         return self

@@ -18,14 +18,14 @@ from typing import Any
 
 from fedsilo.api.allowed_imports import CURRENT_DIRECTORY, find_here, is_looking, require_allowed
 from fedsilo.api.python_reference import python_reference
-from fedsilo.api.text import first_line, listed, shortened
-from fedsilo.errors import FedsiloError, ManifestInvalid, MethodError, quoted
+from fedsilo.api.text import first_line, join_names, shortened_list
+from fedsilo.errors import FedsiloError, ManifestInvalid, MethodError, quoted_value
 
 MAX_FOLDERS = 6
 """As many of the folders that were searched are named in a message."""
 
 
-def import_own(
+def import_user_code(
     name: str,
     *,
     field: str,
@@ -67,7 +67,7 @@ def _import(
     except ModuleNotFoundError as missing:
         raise absent(
             f"{subject}: cannot be imported: {first_line(missing)}{place_of(missing)} in "
-            f"{_searched()}; {remedy}, or, where no image is used, put it "
+            f"{_searched_folders_text()}; {remedy}, or, where no image is used, put it "
             "into the current directory or a folder of PYTHONPATH"
         ) from missing
     except ImportError as failure:
@@ -76,7 +76,7 @@ def _import(
         ) from failure
     except (Exception, SystemExit) as failure:
         raise broken(
-            f"{subject}: its module raises {described(failure)}{place_of(failure)}; correct the module"
+            f"{subject}: its module raises {error_summary(failure)}{place_of(failure)}; correct the module"
         ) from failure
 
 
@@ -126,13 +126,13 @@ def searched_folders() -> Sequence[str]:
     return own or sys.path
 
 
-def _searched() -> str:
+def _searched_folders_text() -> str:
     """The folders in words; the last one is the current directory, and always named."""
     *others, last = searched_folders()
-    return listed([*shortened(others, MAX_FOLDERS - 1, "more folders"), last], MAX_FOLDERS)
+    return join_names([*shortened_list(others, MAX_FOLDERS - 1, "more folders"), last], MAX_FOLDERS)
 
 
-def described(failure: BaseException, *, saw_data: bool = False) -> str:
+def error_summary(failure: BaseException, *, saw_data: bool = False) -> str:
     """An error of foreign code, on one line: its type, and what it says.
 
     :param saw_data: whether the code was given data, which its text may quote.
@@ -140,7 +140,7 @@ def described(failure: BaseException, *, saw_data: bool = False) -> str:
     kind, text = type(failure).__name__, first_line(failure)
     if text == kind:
         return f"{kind} without a message"
-    return f"{kind}: {quoted(text) if saw_data else text}"
+    return f"{kind}: {quoted_value(text) if saw_data else text}"
 
 
 def place_of(failure: BaseException, ours: Collection[str] = ()) -> str:

@@ -25,7 +25,7 @@ from fedsilo.api.common import (
     StorageSpec,
     Text,
     Time,
-    wrong,
+    invalid_value,
 )
 from fedsilo.api.datasets import DatasetSpec, check_unique_names
 from fedsilo.api.silo_policy import SiloPolicy
@@ -121,9 +121,9 @@ class SiloSpec(Fields):
     def _datasets_of_its_own(self) -> Self:
         check_unique_names(self.datasets)
         if self.remote is None and not self.datasets:
-            raise wrong("is empty", "list the datasets of the silo", "datasets", value=[])
+            raise invalid_value("is empty", "list the datasets of the silo", "datasets", value=[])
         if self.remote is not None and self.datasets:
-            raise wrong("is the institution's to list", "remove it, or remove remote", "datasets")
+            raise invalid_value("is the institution's to list", "remove it, or remove remote", "datasets")
         return self
 
     @model_validator(mode="after")
@@ -133,9 +133,11 @@ class SiloSpec(Fields):
         for place, budget in enumerate(budgets):
             where = ("policy", "privacyBudget", place, "dataset")
             if budget.dataset not in names:
-                raise wrong("is not among spec.datasets", "name one of them", *where, value=budget.dataset)
+                raise invalid_value(
+                    "is not among spec.datasets", "name one of them", *where, value=budget.dataset
+                )
             if budget.dataset in [other.dataset for other in budgets[:place]]:
-                raise wrong("is named twice", "remove one", *where, value=budget.dataset)
+                raise invalid_value("is named twice", "remove one", *where, value=budget.dataset)
         return self
 
 

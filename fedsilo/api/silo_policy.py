@@ -21,7 +21,7 @@ from fedsilo.api.common import (
     Sha256,
     Text,
     Time,
-    wrong,
+    invalid_value,
 )
 from fedsilo.api.differential_privacy import PrivacyUnit
 from fedsilo.payload_kinds import PayloadKind
@@ -159,5 +159,5 @@ class SiloPolicy(Fields):
     def _dates_in_order(self) -> Self:
         before, after = self.not_before, self.not_after
         if before is not None and after is not None and after.moment <= before.moment:
-            raise wrong("is not after notBefore", "write a later time", "notAfter", value=str(after))
+            raise invalid_value("is not after notBefore", "write a later time", "notAfter", value=str(after))
         return self

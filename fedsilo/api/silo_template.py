@@ -11,7 +11,7 @@ from typing import Any
 
 from fedsilo.api.common import MAX_SILOS
 from fedsilo.api.documents import Document
-from fedsilo.api.faults import ABSENT, Fault
+from fedsilo.api.faults import ABSENT_VALUE, Fault
 
 TEMPLATE = "SiloTemplate"
 
@@ -48,9 +48,9 @@ def document_of_silo(document: Document, spec: dict[str, Any], index: int, count
 
 
 def _count_faults(document: Document, spec: dict[str, Any]) -> Iterator[Fault]:
-    count = spec.get("count", ABSENT)
+    count = spec.get("count", ABSENT_VALUE)
     if not isinstance(count, int) or isinstance(count, bool):
-        problem = "is missing" if count is ABSENT else "is not a whole number"
+        problem = "is missing" if count is ABSENT_VALUE else "is not a whole number"
         yield document.fault("spec.count", count, problem, "give the number of silos")
     elif not 1 <= count <= MAX_SILOS:
         yield document.fault("spec.count", count, "is no possible number of silos", f"use 1 to {MAX_SILOS}")
@@ -59,10 +59,10 @@ def _count_faults(document: Document, spec: dict[str, Any]) -> Iterator[Fault]:
 def _partition_faults(document: Document, spec: dict[str, Any]) -> Iterator[Fault]:
     for position, dataset in enumerate(_mappings(spec.get("datasets"))):
         path = f"spec.datasets[{position}].partition"
-        partition = dataset.get("partition", ABSENT)
-        if partition is ABSENT or partition is None:
+        partition = dataset.get("partition", ABSENT_VALUE)
+        if partition is ABSENT_VALUE or partition is None:
             problem = "is missing, so that every silo would hold the same examples"
-            yield document.fault(path, ABSENT, problem, "give its scheme, such as dirichlet")
+            yield document.fault(path, ABSENT_VALUE, problem, "give its scheme, such as dirichlet")
         for field in ("silos", "index"):
             if isinstance(partition, dict) and field in partition:
                 problem = "follows from the template's count"

@@ -15,14 +15,14 @@ def first_items(items: Sequence[str], count: int, rest: str = "more") -> list[st
     return [*items[:count], f"{left_out} {rest}"] if left_out > 0 else list(items)
 
 
-def shortened(items: Sequence[str], limit: int, rest: str = "more") -> list[str]:
+def shortened_list(items: Sequence[str], limit: int, rest: str = "more") -> list[str]:
     """At most `limit` entries, the last of which says how many items are left out, if any are."""
     return list(items) if len(items) <= limit else first_items(items, limit - 1, rest)
 
 
-def listed(names: Sequence[str], limit: int, rest: str = "more") -> str:
+def join_names(names: Sequence[str], limit: int, rest: str = "more") -> str:
     """Names within a sentence: `a, b and c`, or `a, b and 998 more`."""
-    *before, last = shortened(names, limit, rest)
+    *before, last = shortened_list(names, limit, rest)
     return f"{', '.join(before)} and {last}" if before else last
 
 
@@ -31,7 +31,7 @@ def comma_separated(names: Collection[str], count: int = 10) -> str:
     return ", ".join(first_items(list(names), count)) or "none"
 
 
-def counted(count: int, noun: str) -> str:
+def count_text(count: int, noun: str) -> str:
     """A number of things: `1 silo`, `2 silos`.
 
     :param noun: singular, with a regular plural.
@@ -42,7 +42,7 @@ def counted(count: int, noun: str) -> str:
 def severities(findings: Iterable[Mapping[str, object]]) -> str:
     """How many findings there are of each severity: `1 error, 2 warnings`."""
     counts = Counter(str(finding["severity"]) for finding in findings)
-    return ", ".join(counted(count, severity) for severity, count in counts.items())
+    return ", ".join(count_text(count, severity) for severity, count in counts.items())
 
 
 def size(count: float) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from fedsilo.api.common import REFERENCE, Fields, Flag, Integer, Number, Reference, wrong
+from fedsilo.api.common import REFERENCE, Fields, Flag, Integer, Number, Reference, invalid_value
 
 Decay = Annotated[Number, Field(ge=0, lt=1)]
 MetricName = Annotated[str, StringConstraints(pattern=REFERENCE, max_length=63)]
@@ -62,17 +62,19 @@ class OptimizerSpec(Fields):
             for field in ("betas", "eps"):
                 if getattr(self, field) is not None:
                     remedy = "remove it, or use adam or adamw"
-                    raise wrong("has no meaning with sgd", remedy, field, value=getattr(self, field))
+                    raise invalid_value("has no meaning with sgd", remedy, field, value=getattr(self, field))
             if self.nesterov and not self.momentum:
                 problem = "has no meaning without momentum"
-                raise wrong(problem, "set momentum, 0.9 for example, or remove it", "nesterov", value=True)
+                raise invalid_value(
+                    problem, "set momentum, 0.9 for example, or remove it", "nesterov", value=True
+                )
             return self
         if self.momentum != MOMENTUM:
             problem, remedy = f"has no meaning with {self.name}", "remove it and set the first of betas"
-            raise wrong(problem, remedy, "momentum", value=self.momentum)
+            raise invalid_value(problem, remedy, "momentum", value=self.momentum)
         if self.nesterov:
             problem = f"has no meaning with {self.name}"
-            raise wrong(problem, "remove it, or use sgd", "nesterov", value=True)
+            raise invalid_value(problem, "remove it, or use sgd", "nesterov", value=True)
         return self
 
 
@@ -181,7 +183,7 @@ class TrainingSpec(Fields):
                 problem = (
                     f"has no meaning with localSteps, which says the number of steps ({self.local_steps})"
                 )
-                raise wrong(problem, f"remove {field} or localSteps", field, value=value)
+                raise invalid_value(problem, f"remove {field} or localSteps", field, value=value)
         return self
 
     @model_validator(mode="after")
@@ -189,7 +191,7 @@ class TrainingSpec(Fields):
         names = self.trainer_metrics or ()
         if names and self.trainer is None:
             problem = "has no meaning without trainer, whose metrics they are"
-            raise wrong(
+            raise invalid_value(
                 problem, "name the function in trainer, or remove it", "trainerMetrics", value=list(names)
             )
         for position, name in enumerate(names):
@@ -198,9 +200,11 @@ class TrainingSpec(Fields):
                     "has a meaning of its own already",
                     "use another name; loss needs no declaration",
                 )
-                raise wrong(problem, remedy, "trainerMetrics", position, value=name)
+                raise invalid_value(problem, remedy, "trainerMetrics", position, value=name)
             if name in names[:position]:
-                raise wrong("is there twice", "name each metric once", "trainerMetrics", position, value=name)
+                raise invalid_value(
+                    "is there twice", "name each metric once", "trainerMetrics", position, value=name
+                )
         return self
 
     @property

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from fedsilo.api.common import Fields, FreeForm, Reference, wrong
+from fedsilo.api.common import Fields, FreeForm, Reference, invalid_value
 
 
 class TransformSpec(Fields):
@@ -22,7 +22,7 @@ def _of_different_names(transforms: tuple[TransformSpec, ...]) -> tuple[Transfor
     seen: set[str] = set()
     for position, transform in enumerate(transforms):
         if transform.name in seen:
-            raise wrong("is named twice", "remove one", position, "name", value=transform.name)
+            raise invalid_value("is named twice", "remove one", position, "name", value=transform.name)
         seen.add(transform.name)
     return transforms
 

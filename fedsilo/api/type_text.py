@@ -26,22 +26,22 @@ def type_text(content: dict[str, Any]) -> str:
         return ", ".join(f"`{choice}`" for choice in content.get("enum", [content.get("const")]))
     match content["type"]:
         case "array":
-            length = _between(content, "minItems", "maxItems")
+            length = _range_text(content, "minItems", "maxItems")
             return f"list{' of ' if length else ''}{length}: {type_text(content['items'])}"
         case "object":
             values = content.get("additionalProperties")
             return f"mapping to {type_text(values)}" if isinstance(values, dict) else "mapping"
         case "integer" | "number" as number:
-            bounds = (_between(content, "minimum", "maximum"), *_strictly(content))
+            bounds = (_range_text(content, "minimum", "maximum"), *_strictly(content))
             return " ".join((number, *(bound for bound in bounds if bound)))
         case "string":
-            length = _between(content, "minLength", "maxLength")
+            length = _range_text(content, "minLength", "maxLength")
             return f"string of {length} characters" if length else "string"
         case other:
             return str(other)
 
 
-def _between(content: dict[str, Any], low: str, high: str) -> str:
+def _range_text(content: dict[str, Any], low: str, high: str) -> str:
     least, most = (content.get(low), content.get(high))
     if least is not None and most is not None:
         return f"{least:.16g} to {most:.16g}"

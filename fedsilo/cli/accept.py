@@ -7,7 +7,7 @@ import argparse
 from fedsilo.api.observed import Object, reference, status_of
 from fedsilo.cli.cluster import enrolment
 from fedsilo.cli.cluster.kubectl import Kubectl
-from fedsilo.cli.cluster.text import plain
+from fedsilo.cli.cluster.text import plain_line
 from fedsilo.cli.confirmation import agreed
 from fedsilo.errors import ManifestInvalid, PolicyRefused, Problem
 from fedsilo.silo.enrolment import left_at, registered_keys
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     keys = _keys(silo)
     if (since := left_at(silo)) is not None:
         again = f"kubectl fedsilo invite {args.silo} invites it again"
-        raise PolicyRefused(f"silo {of} has left the consortium at {plain(since)}; {again}")
+        raise PolicyRefused(f"silo {of} has left the consortium at {plain_line(since)}; {again}")
     # The fingerprint of what will be written, whatever the status says it is.
     key = VerifyKey.from_text(keys[-1])
     print(f"silo          {of}")
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         first = VerifyKey.from_text(keys[0]).fingerprint
         print(f"announced     under earlier keys, of which the first was {first}")
     found = status_of(silo)["enrolment"]
-    print(f"registered    {plain(found['time'])}, by version {plain(found['version'])}")
+    print(f"registered    {plain_line(found['time'])}, by version {plain_line(found['version'])}")
     if remote.get("publicKey") in keys:
         print(f"\nsilo {of} is accepted already")
         return 0

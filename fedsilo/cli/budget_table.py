@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedsilo.api.budgets import BudgetJob, BudgetStatus
-from fedsilo.cli.cluster.text import plain
+from fedsilo.cli.cluster.text import plain_line
 from fedsilo.cli.columns import columns
 
 HEADINGS = ("DATASET", "UNIT", "EPSILON", "DELTA", "SPENT", "RESERVED", "LEFT", "BY JOB")
@@ -16,7 +16,7 @@ def budget_row(budget: BudgetStatus) -> tuple[str, ...]:
     """The cells of one budget."""
     figures = (budget.spent, budget.reserved, budget.left)
     return (
-        plain(budget.dataset),
+        plain_line(budget.dataset),
         budget.unit,
         f"{budget.epsilon:g}",
         f"{budget.delta:g}",
@@ -35,4 +35,4 @@ def budget_table(rows: Sequence[tuple[str, ...]], silos: Sequence[str] = ()) -> 
 
 def _job(job: BudgetJob) -> str:
     kept = f" ({job.reserved:.4g} reserved)" if job.reserved else ""
-    return f"{plain(job.job)} {job.spent:.4g}{kept}"
+    return f"{plain_line(job.job)} {job.spent:.4g}{kept}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fedsilo.api.allowed_imports import looking_at
 from fedsilo.api.loading import JobManifest
-from fedsilo.api.text import counted, severities
+from fedsilo.api.text import count_text, severities
 from fedsilo.cli.allow_import import add_allow_import
 from fedsilo.cli.columns import columns
 from fedsilo.errors import DataInvalid
@@ -54,7 +54,9 @@ def table(federation: JobManifest, findings: Sequence[ReadinessFinding]) -> str:
     """A verdict, and a row for each finding."""
     told = severities(map(asdict, findings))
     verdict = "not ready" if any(finding.severity == "error" for finding in findings) else "ready"
-    head = f"{federation.file}: {verdict}: {counted(len(federation.silos), 'silo')}, {told or 'no finding'}"
+    head = (
+        f"{federation.file}: {verdict}: {count_text(len(federation.silos), 'silo')}, {told or 'no finding'}"
+    )
     if not findings:
         return head
     rows: list[Sequence[str]] = [("  silo", "severity", "code", "place", "value", "remedy")]

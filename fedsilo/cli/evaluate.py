@@ -43,10 +43,10 @@ def run(args: argparse.Namespace) -> int:
     federation = load_manifest(args.file)
 
     from fedsilo.learning.saved import read_description
-    from fedsilo.local.evaluation import evaluate, pooled
+    from fedsilo.local.evaluation import evaluate, pooled_evaluation
 
     scores = evaluate(args.model, federation)
-    total = pooled(scores)
+    total = pooled_evaluation(scores)
     if args.json:
         sha256 = read_description(args.model.with_suffix(".json"))["sha256"]
         print(json.dumps(_document(args.model, sha256, federation, scores, total)))
@@ -104,10 +104,10 @@ def _tables(data: DataSpec, scores: Mapping[str, Evaluation | None], total: Eval
 
 
 def _row(name: str, names: Sequence[str], score: Evaluation) -> Sequence[str]:
-    return name, f"{score.samples:,}", *(_shown(metric, score.metrics.get(metric)) for metric in names)
+    return name, f"{score.samples:,}", *(_metric_text(metric, score.metrics.get(metric)) for metric in names)
 
 
-def _shown(name: str, value: float | None) -> str:
+def _metric_text(name: str, value: float | None) -> str:
     described = METRICS.get(name)
     if value is not None and (described is None or not described.unit_range):
         return f"{value:.4f}"

@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from fedsilo.api.text import counted
+from fedsilo.api.text import count_text
 from fedsilo.cli.allow_import import add_allow_import
 from fedsilo.validation import load_manifest
 
@@ -43,6 +43,8 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({"files": [vars(file) | {"path": str(file.path)} for file in files]}))
         return 0
     for file in files:
-        checked = f"checked on {counted(file.examples, 'example')}, largest difference {file.difference:.1e}"
+        checked = (
+            f"checked on {count_text(file.examples, 'example')}, largest difference {file.difference:.1e}"
+        )
         print(f"{file.path}: {file.format}, {checked}\nsha256  {file.sha256}")
     return 0

@@ -15,7 +15,7 @@ from fedsilo.api.messages import closest
 from fedsilo.api.observed import Object
 from fedsilo.cli.cluster.federation import get_job, of_job, silo_refs
 from fedsilo.cli.cluster.kubectl import Kubectl, add_cluster_arguments, failure
-from fedsilo.cli.cluster.pods import COMPONENT_NAMES, Component, components, why_no_pod, why_silent
+from fedsilo.cli.cluster.pods import COMPONENT_NAMES, ComponentView, components, why_no_pod, why_silent
 from fedsilo.errors import ManifestInvalid
 from fedsilo.logs import as_text
 
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _is_wanted(component: Component, args: argparse.Namespace) -> bool:
+def _is_wanted(component: ComponentView, args: argparse.Namespace) -> bool:
     return (args.silo is None or component.silo == args.silo) and args.component in (None, component.name)
 
 
@@ -82,7 +82,7 @@ def _no_silo(args: argparse.Namespace, job: Object) -> str:
 
 
 def _choose(
-    component: Component, job: Object, closed: Sequence[str], *, previous: bool
+    component: ComponentView, job: Object, closed: Sequence[str], *, previous: bool
 ) -> tuple[Object | None, str | None]:
     """The pod to read, or why there is none."""
     if not component.pods:

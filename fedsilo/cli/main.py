@@ -52,7 +52,7 @@ LOCAL = frozenset({"torch", "torchvision", "sklearn", "PIL", "aiohttp", "uvloop"
 PLUGIN = "kubectl-fedsilo"
 """Name under which kubectl finds the command on PATH."""
 
-_INTERRUPTED = 130
+_INTERRUPTED_EXIT_CODE = 130
 _BROKEN_PIPE = 141
 
 
@@ -91,7 +91,7 @@ def main(argv: list[str] | None = None) -> int:
         return StorageFailed.exit_code
     except KeyboardInterrupt:
         print("fedsilo: interrupted", file=sys.stderr)
-        return _INTERRUPTED
+        return _INTERRUPTED_EXIT_CODE
 
 
 def _run(args: argparse.Namespace) -> int:

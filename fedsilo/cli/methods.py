@@ -14,13 +14,13 @@ from pydantic import BaseModel, ValidationError
 
 from fedsilo.api.allowed_imports import looking_at, running
 from fedsilo.api.job import FederatedJobSpec
-from fedsilo.api.text import comma_separated, counted
+from fedsilo.api.text import comma_separated, count_text
 from fedsilo.api.type_text import type_text
 from fedsilo.cli.allow_import import add_allow_import
 from fedsilo.cli.columns import columns
 from fedsilo.errors import FedsiloError, ImportNotAllowed, ManifestInvalid
 from fedsilo.methods import registry
-from fedsilo.methods.differential_privacy import uncovered
+from fedsilo.methods.differential_privacy import uncovered_payloads
 from fedsilo.methods.interface import EVALUATE
 from fedsilo.methods.method import Method
 from fedsilo.methods.reading import Mean, Sums, Updates
@@ -151,7 +151,7 @@ def _aggregation(method: Method | None) -> Iterator[str]:
         yield "  each silo's update by itself"
     else:
         yield f"  {READS[method.reads]}, in which no silo's tensors need to be seen by themselves"
-    if method is not None and _secured(method).reads is not Updates:
+    if method is not None and _secure_variant(method).reads is not Updates:
         yield "  with spec.aggregation.secure: sums over all silos only"
 
 
@@ -159,7 +159,7 @@ def _privacy(method: Method | None) -> Iterator[str]:
     if method is None:
         yield "  as the configuration says, which has no default"
         return
-    if missing := uncovered(method):
+    if missing := uncovered_payloads(method):
         yield f"  not all: {comma_separated(missing)} has no mechanism, so that a job which asks for it is refused"
     else:
         yield from (
@@ -191,7 +191,7 @@ def _by_default(method: type[Method]) -> Method | None:
         return None
 
 
-def _secured(method: Method) -> Method:
+def _secure_variant(method: Method) -> Method:
     """The method in the same job with `spec.aggregation.secure`."""
     aggregation = method.spec.aggregation.model_copy(update={"secure": True})
     return type(method)(method.spec.model_copy(update={"aggregation": aggregation}), method.config)
@@ -212,7 +212,7 @@ def _phases(method: Method | None) -> Iterator[str]:
     rows = [
         (
             f"  {phase.name}",
-            counted(phase.rounds, "round"),
+            count_text(phase.rounds, "round"),
             f"of step {phase.step}",
             "all silos" if phase.everyone else "the silos drawn",
         )
@@ -339,12 +339,12 @@ def _fields(config: type[BaseModel]) -> Iterator[str]:
     required = set(schema.get("required", ()))
     for name, field in schema.get("properties", {}).items():
         default = "required" if name in required else f"default {json.dumps(field.get('default', {}))}"
-        yield f"  {name}: {_plain(type_text(field))}; {default}"
+        yield f"  {name}: {_plain_text(type_text(field))}; {default}"
         if meaning := field.get("description"):
             yield textwrap.fill(meaning, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
     if not schema.get("properties"):
         yield "  has no fields"
 
 
-def _plain(markdown: str) -> str:
+def _plain_text(markdown: str) -> str:
     return re.sub(r"\[(\w+)\]\(#\w+\)", r"\1", markdown).replace("`", "")

@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         with reading(kubectl, reader_pod(job, model["claim"], image)) as pod:
             path = Path(model["path"])
             text = pod.content(str(path.with_name("model.json")))
-            others = {name: pod.content(str(path.with_name(name))) for name in _others(job, pod)}
+            others = {name: pod.content(str(path.with_name(name))) for name in _extra_files(job, pod)}
             copy = pod.copy(model["path"], part)
         _require_digest(copy, text, model["sha256"], reference(job))
         with part.open("r+b") as file, described.open("wb") as words:
@@ -101,14 +101,14 @@ def _fetch_directory(args: argparse.Namespace) -> int:
         image = args.image or _aggregator_image(kubectl, job)
         kept = bool((job["spec"].get("aggregator") or {}).get("keepUpdates"))
         with reading(kubectl, reader_pod(job, model["claim"], image)) as pod:
-            copy = copy_release(pod, model["path"], kept, _others(job, pod), part)
+            copy = copy_release(pod, model["path"], kept, _extra_files(job, pod), part)
         _require_digest(copy, (part / "model.json").read_bytes(), model["sha256"], reference(job))
     print(f"{target}: sha256 of the model is {copy.sha256} as the status of job {reference(job)} says")
     print(f"check what it was made from with fedsilo verify {target}")
     return 0
 
 
-def _others(job: Object, pod: ReaderPod) -> list[str]:
+def _extra_files(job: Object, pod: ReaderPod) -> list[str]:
     """Further files beside the model."""
     curves = [CURVES] if (job["spec"].get("output") or {}).get("tensorboard") else []
     return [name for name in (CARD,) if name in pod.names()] + curves

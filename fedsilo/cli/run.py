@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fedsilo.local.child_processes import ForkServerClient
     from fedsilo.local.dashboard import Dashboard
     from fedsilo.local.progress import RunOutcome
-    from fedsilo.local.workdir import Workdir
+    from fedsilo.local.workdir import RunDirectory
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -107,16 +107,16 @@ def _run_in_turn(
     dashboard: Dashboard | None,
 ) -> int:
     from fedsilo.local.display import show_comparison
-    from fedsilo.local.stopping import Stopped
-    from fedsilo.local.workdir import Workdir
+    from fedsilo.local.stopping import StopRequest
+    from fedsilo.local.workdir import RunDirectory
 
     outcomes: list[RunOutcome] = []
     for file, federation, directory in zip(args.file, federations, directories, strict=True):
         try:
             baseline = args.alone and not outcomes
-            workdir = Workdir(directory.resolve())
+            workdir = RunDirectory(directory.resolve())
             outcomes.append(_run_one(args, file, federation, workdir, baseline, server, dashboard))
-        except Stopped as stopped:
+        except StopRequest as stopped:
             advice = "a run in one process cannot be resumed" if args.in_process else _resuming(base)
             print(f"fedsilo: {stopped}; {advice}", file=sys.stderr)
             return stopped.exit_code
@@ -145,7 +145,7 @@ def _run_one(
     args: argparse.Namespace,
     file: Path,
     federation: JobManifest,
-    workdir: Workdir,
+    workdir: RunDirectory,
     with_baseline: bool,
     server: ForkServerClient | None,
     dashboard: Dashboard | None,
@@ -154,7 +154,7 @@ def _run_one(
     from fedsilo.local.in_process import run_in_process
     from fedsilo.local.run import local_baseline, run_processes
     from fedsilo.local.stopping import stopping
-    from fedsilo.simulation.execution import Execution
+    from fedsilo.simulation.execution import ExecutionPlan
 
     stream = sys.stderr if args.json else sys.stdout
     root = file.resolve().parent
@@ -164,7 +164,7 @@ def _run_one(
     if dashboard is not None:
         display = dashboard.attach(display, federation)
     if args.in_process:
-        execution = Execution(args.workers, args.batch_clients)
+        execution = ExecutionPlan(args.workers, args.batch_clients)
         with stopping() as check:
             outcome = run_in_process(federation, workdir, root, display, execution, check)
     else:

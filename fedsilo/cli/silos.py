@@ -12,7 +12,7 @@ from typing import Any
 from fedsilo.api.observed import Object, condition, reference, status_of
 from fedsilo.cli.cluster.federation import SILOS
 from fedsilo.cli.cluster.kubectl import Kubectl, add_cluster_arguments
-from fedsilo.cli.cluster.text import plain, sentence
+from fedsilo.cli.cluster.text import plain_line, sentence
 from fedsilo.cli.cluster.time_format import age, duration
 from fedsilo.cli.columns import columns
 from fedsilo.cli.status import cut
@@ -58,9 +58,9 @@ def _row(silo: Object, now: datetime, name: str) -> tuple[str, ...]:
         "outside" if remote else "cluster",
         {"True": "yes", "False": "no"}.get(ready.get("status", ""), "-"),
         "-" if seen is None else f"{duration(age(seen, now))} ago",
-        "-" if version is None else plain(version).removeprefix("fedsilo "),
+        "-" if version is None else plain_line(version).removeprefix("fedsilo "),
         _fingerprint(silo),
-        _offered(silo),
+        _offered_datasets(silo),
         " ".join(_faults(status.get("conditions") or ())),
     )
 
@@ -78,7 +78,7 @@ def _fingerprint(silo: Object) -> str:
         return "unreadable"
 
 
-def _offered(silo: Object) -> str:
+def _offered_datasets(silo: Object) -> str:
     """Datasets that jobs may ask for, if the silo's key has signed that."""
     status = status_of(silo)
     offer, key = status.get("offer"), status.get("publicKey")
@@ -96,4 +96,4 @@ def _offered(silo: Object) -> str:
 def _faults(conditions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for found in conditions:
         if found["status"] != "True":
-            yield f"{plain(found['reason'])}: {sentence(found.get('message') or '')}".rstrip(": ")
+            yield f"{plain_line(found['reason'])}: {sentence(found.get('message') or '')}".rstrip(": ")

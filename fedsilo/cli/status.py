@@ -11,14 +11,14 @@ from datetime import datetime
 from typing import Any
 
 from fedsilo.api.conditions import JobPhase
-from fedsilo.api.figures import main_score, shown
+from fedsilo.api.figures import main_score, score_text
 from fedsilo.api.observed import Object, reference, status_of
 from fedsilo.api.text import size
 from fedsilo.cli.cluster.federation import JOBS, get_job
 from fedsilo.cli.cluster.kubectl import Kubectl, add_cluster_arguments
 from fedsilo.cli.cluster.round_text import round_name
-from fedsilo.cli.cluster.text import plain
-from fedsilo.cli.cluster.time_format import age, at, duration, since, until
+from fedsilo.cli.cluster.text import plain_line
+from fedsilo.cli.cluster.time_format import age, at, duration, since_text, until_text
 from fedsilo.cli.columns import columns
 from fedsilo.errors import ManifestInvalid
 from fedsilo.explanation.explain import has_ended, open_round
@@ -102,18 +102,20 @@ def _row(job: Object, now: datetime, name: str, *, names_score: bool) -> tuple[s
         _state(job),
         status.get("progress") or "-",
         status.get("siloProgress") or "-",
-        "-" if score is None else " ".join([*([plain(score[0])] if names_score else []), shown(*score)]),
-        "-" if deadline is None or has_ended(job) else _left(deadline, now),
+        "-"
+        if score is None
+        else " ".join([*([plain_line(score[0])] if names_score else []), score_text(*score)]),
+        "-" if deadline is None or has_ended(job) else _remaining_time(deadline, now),
         job["spec"]["method"]["name"],
         duration(age(job["metadata"]["creationTimestamp"], now)),
     )
 
 
 def _state(job: Object) -> str:
-    return plain(status_of(job).get("phase") or JobPhase.PENDING)
+    return plain_line(status_of(job).get("phase") or JobPhase.PENDING)
 
 
-def _left(deadline: str, now: datetime) -> str:
+def _remaining_time(deadline: str, now: datetime) -> str:
     seconds = -age(deadline, now)
     return f"in {duration(seconds)}" if seconds >= 0 else "past"
 
@@ -143,17 +145,20 @@ def _facts(job: Object, now: datetime) -> Iterable[tuple[str, str]]:
     if end := status.get("completionTime"):
         yield "ended", at(end, now)
     if progress := status.get("progress"):
-        yield "rounds", f"{plain(progress)} complete"
+        yield "rounds", f"{plain_line(progress)} complete"
     if (round := open_round(job)) and not has_ended(job):
-        answered = f", {plain(status['siloProgress'])} silos" if status.get("siloProgress") else ""
-        yield "open", f"{round_name(round)} {since(round.since, now)}{answered}"
+        answered = f", {plain_line(status['siloProgress'])} silos" if status.get("siloProgress") else ""
+        yield "open", f"{round_name(round)} {since_text(round.since, now)}{answered}"
         if round.until:
-            yield "deadline", until(round.until, now)
+            yield "deadline", until_text(round.until, now)
     if best := status.get("best"):
-        yield "best", f"round {best['round']}: {plain(best['metric'])} {_number(best['value'])}"
+        yield "best", f"round {best['round']}: {plain_line(best['metric'])} {_number(best['value'])}"
     for name in ("metrics", "training", "refused"):
         if values := status.get(name):
-            yield name, ", ".join(f"{plain(key)} {_number(value)}" for key, value in sorted(values.items()))
+            yield (
+                name,
+                ", ".join(f"{plain_line(key)} {_number(value)}" for key, value in sorted(values.items())),
+            )
     if model := status.get("model"):
         yield "model", f"{model['path']} in claim {model.get('claim') or '-'}"
         yield "sha256", model["sha256"]
@@ -169,13 +174,13 @@ def _silos(silos: Sequence[Mapping[str, Any]]) -> list[str]:
         rows.append(
             (
                 f"  {silo.get('namespace') or '-'}/{silo['name']}",
-                plain(silo.get("phase") or "-"),
-                plain(silo.get("state") or "-"),
+                plain_line(silo.get("phase") or "-"),
+                plain_line(silo.get("state") or "-"),
                 _number(silo.get("lastRound")),
                 _number(silo.get("samples")),
                 "-" if sent is None else size(sent),
                 *("-" if silo.get(name) is None else f"{silo[name]:.1%}" for name in shown),
-                plain(silo.get("message") or ""),
+                plain_line(silo.get("message") or ""),
             )
         )
     return [columns(rows, right=range(3, 6 + len(shown)))]
@@ -187,11 +192,11 @@ def _classes(classes: Sequence[Mapping[str, Any]], names: object) -> list[str]:
     figures = sorted({name for found in classes for name in found.get("figures") or ()})
     if not figures:
         return []
-    rows: list[Sequence[str]] = [("  class", *map(plain, figures))]
+    rows: list[Sequence[str]] = [("  class", *map(plain_line, figures))]
     for label, found in enumerate(classes):
         name = found.get("name") or (known[label] if label < len(known) else label)
         values = found.get("figures") or {}
-        rows.append((f"  {plain(name)}", *(_number(values.get(figure)) for figure in figures)))
+        rows.append((f"  {plain_line(name)}", *(_number(values.get(figure)) for figure in figures)))
     return [columns(rows, right=range(1, len(figures) + 1))]
 
 
@@ -199,7 +204,7 @@ def _findings(findings: Sequence[Mapping[str, str]]) -> list[str]:
     fields = ("silo", "severity", "code", "place", "value", "remedy")
     rows: list[Sequence[str]] = [("  data of", *fields[1:])]
     for found in findings:
-        cells = [plain(found[name]) for name in fields]
+        cells = [plain_line(found[name]) for name in fields]
         rows.append((f"  {cells[0]}", *cells[1:]))
     return [columns(rows)]
 
@@ -214,6 +219,6 @@ def _conditions(conditions: Sequence[Mapping[str, Any]], now: datetime) -> list[
     rows = [("  condition", "status", "reason", "for", "message")]
     for found in conditions:
         held = duration(age(found["lastTransitionTime"], now))
-        message = plain(found.get("message") or "")
-        rows.append((f"  {found['type']}", found["status"], plain(found["reason"]), held, message))
+        message = plain_line(found.get("message") or "")
+        rows.append((f"  {found['type']}", found["status"], plain_line(found["reason"]), held, message))
     return [columns(rows)]

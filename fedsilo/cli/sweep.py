@@ -59,12 +59,12 @@ def run(args: argparse.Namespace) -> int:
     SIGTERM.
     """
     from fedsilo.local.display import display_for
-    from fedsilo.local.stopping import Stopped, stopping
+    from fedsilo.local.stopping import StopRequest, stopping
     from fedsilo.local.sweep.grid import grid, parse_setting
     from fedsilo.local.sweep.results import SweepResult, require_plots, table, write_results
     from fedsilo.local.sweep.runs import SweepDirectory, run_grid
     from fedsilo.local.workdir import default_directory
-    from fedsilo.simulation.execution import Execution
+    from fedsilo.simulation.execution import ExecutionPlan
 
     settings = [parse_setting(text) for text in args.settings]
     manifest = load_manifest(args.file)
@@ -74,13 +74,13 @@ def run(args: argparse.Namespace) -> int:
     directory = SweepDirectory(base.resolve())
     stream = sys.stderr if args.json else sys.stdout
     say = partial(print, file=stream, flush=True)
-    execution = Execution(args.workers, args.batch_clients)
+    execution = ExecutionPlan(args.workers, args.batch_clients)
     try:
-        with stopping() as check, directory.claimed(points, args.resume):
+        with stopping() as check, directory.hold_directory(points, args.resume):
             root = args.file.resolve().parent
             runs = run_grid(points, directory, root, display_for(stream), execution, say, check)
             write_results(directory.root, runs)
-    except Stopped as stopped:
+    except StopRequest as stopped:
         print(f"fedsilo: {stopped}; go on with --workdir {base} --resume", file=sys.stderr)
         return stopped.exit_code
     result = SweepResult(directory.root, runs)

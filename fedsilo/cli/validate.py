@@ -35,13 +35,13 @@ def run(args: argparse.Namespace) -> int:
 
     federation = load_manifest(args.file)
     with looking_at(args.file):
-        unknown = list(_unknown(federation))
+        unknown = list(_unchecked_notes(federation))
         warnings = [f"  warning {text}" for text in require_permitted(federation, datetime.now(UTC))]
     print("\n".join([summary(federation), *warnings, *unknown]))
     return 0
 
 
-def _unknown(federation: JobManifest) -> Iterator[str]:
+def _unchecked_notes(federation: JobManifest) -> Iterator[str]:
     """What could not be found out without an import that nobody has allowed, or on this machine."""
     from fedsilo.local.declarations_check import require_declarations
     from fedsilo.local.parts_check import require_parts_of_the_model
@@ -60,14 +60,14 @@ def summary(federation: JobManifest) -> str:
 
     spec = federation.job.spec
     silos = len(federation.silos)
-    sampled = spec.participation.sampled(silos)
+    sampled = spec.participation.sample_size(silos)
     quorum = spec.participation.quorum(sampled)
     drawn = "all" if sampled == silos else f"{sampled} drawn"
     shape = " x ".join(str(size) for size in spec.data.input_shape)
     rows = {
         "job": str(federation.job),
         "method": spec.method.name,
-        "model": f"{spec.model.name} on {spec.data.dataset} ({shape}, {spec.learned})",
+        "model": f"{spec.model.name} on {spec.data.dataset} ({shape}, {spec.task_summary})",
         "silos": f"{silos}: {comma_separated([silo.metadata.name for silo in federation.silos], 20)}",
         "rounds": f"{spec.training.rounds}, {drawn} silos in each"
         if spec.training.rounds
@@ -77,7 +77,7 @@ def summary(federation: JobManifest) -> str:
     rows |= JobPlan.of(spec).describe()
     lines = [f"  {name:<8}{value}" for name, value in rows.items()]
     lines += [f"  {'warning':<8}{text}" for text in _warnings(federation)]
-    lines += [f"  {'python':<8}{line}" for line in map(_found, _own_code(federation))]
+    lines += [f"  {'python':<8}{line}" for line in map(_origin_text, _own_code(federation))]
     return "\n".join([f"{federation.file}: valid", *lines])
 
 
@@ -105,7 +105,7 @@ def _own_code(federation: JobManifest) -> list[str]:
     return list(dict.fromkeys(name for name in names if name is not None and name.startswith(PYTHON)))
 
 
-def _found(name: str) -> str:
+def _origin_text(name: str) -> str:
     origin = origin_of(name)
     return (
         f"{name} in {origin}" if origin else f"{name}: not found here; install its package where the job runs"

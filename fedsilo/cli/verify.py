@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedsilo.api.allowed_imports import looking_at
-from fedsilo.api.text import counted
+from fedsilo.api.text import count_text
 from fedsilo.cli.allow_import import add_allow_import
 from fedsilo.errors import ManifestInvalid, Problem
 from fedsilo.verification.chain import VerifiedChain, verify
@@ -83,8 +83,8 @@ def _findings(chain: VerifiedChain, replayed: bool) -> list[str]:
     job = chain.job
     lines = [
         f"job {job.name} ({job.uid}), specification {job.spec_digest}",
-        f"{counted(len(chain.exchanges), 'exchange')}: {counted(chain.tasks, 'task')} signed by the job, "
-        f"{counted(chain.updates, 'update')} signed by {counted(len(job.silos), 'silo')}",
+        f"{count_text(len(chain.exchanges), 'exchange')}: {count_text(chain.tasks, 'task')} signed by the job, "
+        f"{count_text(chain.updates, 'update')} signed by {count_text(len(job.silos), 'silo')}",
         f"model {chain.model}, sealed by the job",
     ]
     if replayed:
@@ -95,7 +95,7 @@ def _findings(chain: VerifiedChain, replayed: bool) -> list[str]:
         lines.append("not replayed: no updates are kept here, so that the folds rest on the job's word")
     else:
         lines.append(
-            f"not replayed: {counted(chain.kept, 'update')} kept here as accepted; --replay folds them again"
+            f"not replayed: {count_text(chain.kept, 'update')} kept here as accepted; --replay folds them again"
         )
     return lines
 
@@ -104,9 +104,11 @@ def _trust(job: VerifiedJob) -> list[str]:
     keys = job.keys()
     pinned = {name: key for name, key in keys.items() if name in job.pinned}
     claimed = {name: key for name, key in keys.items() if name not in job.pinned}
-    lines = _listed("keys pinned with --key", pinned)
-    return lines + _listed("keys that this directory alone claims: compare them with their owners", claimed)
+    lines = _key_lines("keys pinned with --key", pinned)
+    return lines + _key_lines(
+        "keys that this directory alone claims: compare them with their owners", claimed
+    )
 
 
-def _listed(title: str, keys: Mapping[str, VerifyKey]) -> list[str]:
+def _key_lines(title: str, keys: Mapping[str, VerifyKey]) -> list[str]:
     return [f"{title}:", *(f"  {name} {key.to_text()}" for name, key in keys.items())] if keys else []

@@ -29,11 +29,11 @@ def run(args: argparse.Namespace) -> int:
     job = get_job(kubectl, args.job)
     agents, _ = of_job(kubectl, AGENTS, job)
     text = paragraph(job, agents, datetime.now().astimezone())
-    print(wrapped(text, shutil.get_terminal_size().columns) if sys.stdout.isatty() else text)
+    print(wrap_lines(text, shutil.get_terminal_size().columns) if sys.stdout.isatty() else text)
     return 0
 
 
-def wrapped(text: str, width: int) -> str:
+def wrap_lines(text: str, width: int) -> str:
     """Lines of a terminal's width. A command between backquotes stays on one, to be copied whole."""
     joint = "\0"
     held = re.sub(r"`[^`]+`", lambda command: command[0].replace(" ", joint), text)

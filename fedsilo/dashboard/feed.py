@@ -8,16 +8,16 @@ from typing import Generic, TypeVar
 
 from fedsilo.dashboard.snapshot import PageSnapshot
 
-Taken = TypeVar("Taken", bound=PageSnapshot)
+TakenSnapshot = TypeVar("TakenSnapshot", bound=PageSnapshot)
 
 
-class Feed(Generic[Taken]):
+class Feed(Generic[TakenSnapshot]):
     """Counts changes of a snapshot, so that many can wait for the next one.
 
     :param take: gives the snapshot as it is now.
     """
 
-    def __init__(self, take: Callable[[], Taken]) -> None:
+    def __init__(self, take: Callable[[], TakenSnapshot]) -> None:
         self.take = take
         self.version = 0
         self.watchers = 0

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from fedsilo.api.conditions import AgentPhase
 from fedsilo.api.observed import Object, status_of, uid_of
 from fedsilo.dashboard.contract import contract
-from fedsilo.dashboard.view import MALFORMED, TONES, UNREADABLE, Document
+from fedsilo.dashboard.view import MALFORMED_DOCUMENT_ERRORS, TONES, UNREADABLE_STATE, Document
 from fedsilo.errors import Problem
 from fedsilo.wire import VerifyKey
 
@@ -23,7 +23,7 @@ MAX_AGENTS = 200
 _ORDER = (AgentPhase.APPROVAL_PENDING, AgentPhase.RUNNING, AgentPhase.STARTING, AgentPhase.ADMITTED)
 """Phases whose agents come first, in this order; ended ones come last."""
 
-_ENDED = (AgentPhase.FINISHED, AgentPhase.FAILED)
+_ENDED_PHASES = (AgentPhase.FINISHED, AgentPhase.FAILED)
 
 
 @dataclass(frozen=True)
@@ -49,18 +49,18 @@ class InstitutionSnapshot:
         """Namespaces of the institution's silos."""
         return {silo["metadata"]["namespace"] for silo in self.silos}
 
-    def within(self, namespaces: Collection[str]) -> InstitutionSnapshot:
+    def filter_namespaces(self, namespaces: Collection[str]) -> InstitutionSnapshot:
         """The silos and agents of these namespaces."""
 
-        def kept(objects: Iterable[Object]) -> list[Object]:
+        def select_objects(objects: Iterable[Object]) -> list[Object]:
             return [obj for obj in objects if obj["metadata"]["namespace"] in namespaces]
 
-        return replace(self, silos=kept(self.silos), agents=kept(self.agents))
+        return replace(self, silos=select_objects(self.silos), agents=select_objects(self.agents))
 
 
 def institution(snapshot: InstitutionSnapshot) -> Document:
     """All that the institution sees of itself."""
-    agents = sorted(snapshot.agents, key=_newest, reverse=True)
+    agents = sorted(snapshot.agents, key=_creation_key, reverse=True)
     rows = sorted((_unless_malformed(snapshot, agent) for agent in agents), key=_rank)
     return {
         "place": snapshot.place,
@@ -119,11 +119,11 @@ def _fingerprint(key: object) -> str | None:
 def _unless_malformed(snapshot: InstitutionSnapshot, agent: Object) -> Document:
     try:
         return _agent(snapshot, agent)
-    except MALFORMED:
+    except MALFORMED_DOCUMENT_ERRORS:
         return {
             **_place(agent),
             "job": None,
-            "state": UNREADABLE,
+            "state": UNREADABLE_STATE,
             "tone": "bad",
             "method": None,
             "rounds": None,
@@ -232,7 +232,7 @@ def _receipts(snapshot: InstitutionSnapshot, agent: Object) -> Document | None:
 
 
 def _rank(row: Document) -> int:
-    state, over = row["state"], row["state"] in _ENDED or row["gone"] is not None
+    state, over = row["state"], row["state"] in _ENDED_PHASES or row["gone"] is not None
     return _ORDER.index(state) if state in _ORDER and not over else len(_ORDER) + over
 
 
@@ -240,5 +240,5 @@ def _name(silo: Object) -> tuple[str, str]:
     return silo["metadata"]["namespace"], silo["metadata"]["name"]
 
 
-def _newest(agent: Object) -> tuple[str, str]:
+def _creation_key(agent: Object) -> tuple[str, str]:
     return str(agent["metadata"].get("creationTimestamp") or ""), agent["metadata"]["name"]

@@ -20,8 +20,8 @@ from typing import Generic, Protocol
 from aiohttp import hdrs, web
 from typing_extensions import override
 
-from fedsilo.api.figures import finite
-from fedsilo.dashboard.feed import Feed, Taken
+from fedsilo.api.figures import finite_figures
+from fedsilo.dashboard.feed import Feed, TakenSnapshot
 from fedsilo.dashboard.institution import InstitutionSnapshot, institution
 from fedsilo.dashboard.snapshot import JobsSnapshot, PageSnapshot
 from fedsilo.dashboard.view import Document, overview, page
@@ -62,7 +62,7 @@ class Access(Protocol):
         """
 
 
-class Local(Access):
+class LocalAccess(Access):
     """Access for everybody who reaches this machine under a loopback address or name.
 
     A page elsewhere may let its own name point to 127.0.0.1 and so read, in a browser here, what is served here. It
@@ -79,7 +79,7 @@ class Local(Access):
 
 
 @dataclass(frozen=True)
-class Views(Generic[Taken]):
+class ViewCache(Generic[TakenSnapshot]):
     """What a server shows of its snapshots.
 
     :param page: the file at `/`.
@@ -90,19 +90,21 @@ class Views(Generic[Taken]):
     documents: Mapping[str, Callable[..., Document | None]]
 
 
-JOBS: Views[JobsSnapshot] = Views("index.html", {"/api/jobs": overview, "/api/jobs/{namespace}/{name}": page})
-INSTITUTION: Views[InstitutionSnapshot] = Views("institution.html", {"/api/silo": institution})
+JOBS: ViewCache[JobsSnapshot] = ViewCache(
+    "index.html", {"/api/jobs": overview, "/api/jobs/{namespace}/{name}": page}
+)
+INSTITUTION: ViewCache[InstitutionSnapshot] = ViewCache("institution.html", {"/api/silo": institution})
 
 
 @asynccontextmanager
 async def serving(
-    feed: Feed[Taken],
+    feed: Feed[TakenSnapshot],
     access: Access,
     host: str,
     port: int,
     tls: ssl.SSLContext | None = None,
     *,
-    views: Views[Taken],
+    views: ViewCache[TakenSnapshot],
 ) -> AsyncIterator[int]:
     """Serve the dashboard until the end of the block; yields the port, which 0 lets the system choose."""
     runner = web.AppRunner(
@@ -116,10 +118,12 @@ async def serving(
         await runner.cleanup()
 
 
-def application(feed: Feed[Taken], access: Access, views: Views[Taken]) -> web.Application:
+def application(
+    feed: Feed[TakenSnapshot], access: Access, views: ViewCache[TakenSnapshot]
+) -> web.Application:
     """Routes of the dashboard; their paths are relative, so that a proxy may put a prefix before them."""
     documents = DocumentCache(feed)
-    app = web.Application(middlewares=[_hardened])
+    app = web.Application(middlewares=[_add_security_headers])
     for path, view in views.documents.items():
         app.router.add_get(path, _answer_with(documents, access, view))
     for path, answer in _static(views.page):
@@ -128,7 +132,7 @@ def application(feed: Feed[Taken], access: Access, views: Views[Taken]) -> web.A
 
 
 def _answer_with(
-    documents: DocumentCache[Taken], access: Access, view: Callable[..., Document | None]
+    documents: DocumentCache[TakenSnapshot], access: Access, view: Callable[..., Document | None]
 ) -> Handler:
     async def answer(request: web.Request) -> web.Response:
         return await _document(
@@ -138,23 +142,23 @@ def _answer_with(
     return answer
 
 
-class DocumentCache(Generic[Taken]):
+class DocumentCache(Generic[TakenSnapshot]):
     """Documents of the present version: many who look at the same share one."""
 
-    def __init__(self, feed: Feed[Taken]) -> None:
+    def __init__(self, feed: Feed[TakenSnapshot]) -> None:
         self.feed = feed
         self._version = -1
         self._snapshot = feed.take()
         self._documents: dict[tuple[str, frozenset[str] | None], tuple[str, bytes]] = {}
 
-    def snapshot(self) -> Taken:
+    def snapshot(self) -> TakenSnapshot:
         """The snapshot of the present version."""
         if self._version != self.feed.version:
             self._version, self._snapshot, self._documents = self.feed.version, self.feed.take(), {}
         return self._snapshot
 
     def document(
-        self, path: str, allowed: Collection[str] | None, view: Callable[[Taken], Document | None]
+        self, path: str, allowed: Collection[str] | None, view: Callable[[TakenSnapshot], Document | None]
     ) -> tuple[str, bytes] | None:
         """Tag and content of a document, None where there is none.
 
@@ -163,27 +167,27 @@ class DocumentCache(Generic[Taken]):
         snapshot = self.snapshot()
         key = path, None if allowed is None else frozenset(allowed)
         if key not in self._documents:
-            found = view(snapshot if allowed is None else snapshot.within(allowed))
+            found = view(snapshot if allowed is None else snapshot.filter_namespaces(allowed))
             if found is None:
                 return None
-            content = _encoded(found)
+            content = _encode_document(found)
             self._documents[key] = f'"{hashlib.sha256(content).hexdigest()[:32]}"', content
         return self._documents[key]
 
 
-def _encoded(document: Document) -> bytes:
+def _encode_document(document: Document) -> bytes:
     try:
         return json.dumps(document, sort_keys=True, allow_nan=False).encode()
     except ValueError:
         # A figure that JSON cannot state, in one of many jobs: the others have a document all the same.
-        return json.dumps(finite(document), sort_keys=True, allow_nan=False).encode()
+        return json.dumps(finite_figures(document), sort_keys=True, allow_nan=False).encode()
 
 
 async def _document(
     request: web.Request,
-    documents: DocumentCache[Taken],
+    documents: DocumentCache[TakenSnapshot],
     access: Access,
-    view: Callable[[Taken], Document | None],
+    view: Callable[[TakenSnapshot], Document | None],
 ) -> web.Response:
     """The document, at once or, where the client has this version and sends `Prefer: wait`, when it changes."""
     loop = asyncio.get_running_loop()
@@ -232,7 +236,7 @@ def _file(content: bytes, kind: str) -> Handler:
 
 
 @web.middleware
-async def _hardened(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def _add_security_headers(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Every answer, a refusal too, with the headers that keep a page to itself."""
     try:
         response = await handler(request)

@@ -16,7 +16,7 @@ class PageSnapshot(Protocol):
     def namespaces(self) -> Collection[str]:
         """Namespaces of the objects that the snapshot contains."""
 
-    def within(self, namespaces: Collection[str]) -> Self:
+    def filter_namespaces(self, namespaces: Collection[str]) -> Self:
         """What of it is in these namespaces."""
 
 
@@ -54,7 +54,7 @@ class JobsSnapshot:
         """Namespaces of the jobs in the snapshot."""
         return {job["metadata"]["namespace"] for job in self.jobs}
 
-    def within(self, namespaces: Collection[str]) -> JobsSnapshot:
+    def filter_namespaces(self, namespaces: Collection[str]) -> JobsSnapshot:
         """The jobs of these namespaces, and what belongs to them."""
         jobs = [job for job in self.jobs if job["metadata"]["namespace"] in namespaces]
         return self.of(jobs)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from fedsilo.api.conditions import AgentPhase, JobPhase, SiloState
-from fedsilo.api.figures import finite, main_score
+from fedsilo.api.figures import finite_figures, main_score
 from fedsilo.api.observed import Object, status_of, uid_of
 from fedsilo.dashboard.contract import contract
 from fedsilo.dashboard.snapshot import JobsSnapshot, Receipt
@@ -32,10 +32,10 @@ MAX_SPARKS = 30
 MAX_MARKS = 60
 """Silos of one job that the overview shows one by one."""
 
-UNREADABLE = "Unreadable"
+UNREADABLE_STATE = "Unreadable"
 """State of a job whose status is not one, for whatever wrote it."""
 
-MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+MALFORMED_DOCUMENT_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What reading a document raises that has other fields, or values of other types, than it should."""
 
 TONES: Mapping[str, str] = {
@@ -64,9 +64,10 @@ def _unless_malformed(view: Callable[[JobsSnapshot], Document], snapshot: JobsSn
     """The view, in which a job whose status cannot be read is shown without it: it hides no other."""
     try:
         return view(snapshot)
-    except MALFORMED:
+    except MALFORMED_DOCUMENT_ERRORS:
         jobs = [
-            job if _is_readable(job) else {**job, "status": {"phase": UNREADABLE}} for job in snapshot.jobs
+            job if _is_readable(job) else {**job, "status": {"phase": UNREADABLE_STATE}}
+            for job in snapshot.jobs
         ]
         return view(replace(snapshot, jobs=jobs))
 
@@ -75,19 +76,19 @@ def _is_readable(job: Object) -> bool:
     try:
         _overview(JobsSnapshot("machine", [job]))
         _page(JobsSnapshot("machine", [job]))
-    except MALFORMED:
+    except MALFORMED_DOCUMENT_ERRORS:
         return False
     return True
 
 
 def _overview(snapshot: JobsSnapshot) -> Document:
-    jobs = sorted(snapshot.jobs, key=_newest, reverse=True)
+    jobs = sorted(snapshot.jobs, key=_creation_key, reverse=True)
     ordered = [job for job in jobs if not has_ended(job)] + [job for job in jobs if has_ended(job)]
     return {
         "place": snapshot.place,
         "count": len(jobs),
         "jobs": [_summary(job) for job in ordered[:MAX_JOBS]],
-        "silos": _across(snapshot),
+        "silos": _silo_rows(snapshot),
         "events": _events(snapshot.of(snapshot.jobs)),
     }
 
@@ -104,7 +105,7 @@ def _page(found: JobsSnapshot) -> Document:
     return {
         "place": found.place,
         **_summary(job),
-        "training": finite(status.get("training") or {}),
+        "training": finite_figures(status.get("training") or {}),
         "model": job["spec"]["model"]["name"],
         "parameters": status.get("parameters"),
         "quorum": (job["spec"].get("participation") or {}).get("minSilos"),
@@ -117,7 +118,7 @@ def _page(found: JobsSnapshot) -> Document:
         "best": status.get("best"),
         "members": _members(job, found.agents),
         "contract": contract(job["spec"], status.get("parameters")),
-        "refusals": [{"code": code, "count": count} for code, count in sorted(_refused(job).items())],
+        "refusals": [{"code": code, "count": count} for code, count in sorted(_refused_counts(job).items())],
         "receipts": _receipts(job, found.receipts.get(uid_of(job))),
         "conditions": [
             {"type": item["type"], "status": item["status"], **_details(item)}
@@ -145,14 +146,14 @@ def _summary(job: Object) -> Document:
         "round": status.get("round") or 0,
         "rounds": status.get("rounds"),
         "step": None if has_ended(job) else status.get("step"),
-        "metrics": finite(status.get("metrics") or {}),
+        "metrics": finite_figures(status.get("metrics") or {}),
         "main": (main_score(status) or (None,))[0],
         "spark": _spark(status),
         "waiting": waiting(job),
         "marks": [_mark(silo) for silo in silos[:MAX_MARKS]],
         "silos": len(silos),
         "bytes": sum(silo.get("bytesSent") or 0 for silo in silos),
-        "refused": sum(_refused(job).values()),
+        "refused": sum(_refused_counts(job).values()),
     }
 
 
@@ -173,7 +174,7 @@ def _curves(points: Iterable[Object]) -> list[Document]:
     found: defaultdict[tuple[str, str], list[tuple[int, float]]] = defaultdict(list)
     for point in points:
         for group, figures in (("score", point.get("metrics")), ("training", point.get("training"))):
-            for name, value in finite(figures or {}).items():
+            for name, value in finite_figures(figures or {}).items():
                 found[group, name].append((point["round"], value))
     return [{"name": name, "group": group, "points": found[group, name]} for group, name in sorted(found)]
 
@@ -186,7 +187,7 @@ def _classes(job: Object) -> list[Document]:
         {
             "name": entry.get("name")
             or (names[label] if isinstance(names, list) and label < len(names) else str(label)),
-            "figures": finite(entry.get("figures") or {}),
+            "figures": finite_figures(entry.get("figures") or {}),
             "answers": _row(entry, len(found)),
         }
         for label, entry in enumerate(found)
@@ -230,7 +231,7 @@ def _members(job: Object, agents: Iterable[Object]) -> list[Document]:
                 **_mark(silo),
                 "namespace": namespace,
                 "agent": silo.get("phase"),
-                "since": _since(job, silo, agent),
+                "since": _state_start_time(job, silo, agent),
                 "lastRound": silo.get("lastRound"),
                 "samples": silo.get("samples"),
                 "bytes": silo.get("bytesSent"),
@@ -242,7 +243,7 @@ def _members(job: Object, agents: Iterable[Object]) -> list[Document]:
     return rows
 
 
-def _since(job: Object, silo: Mapping[str, Any], agent: Object | None) -> str | None:
+def _state_start_time(job: Object, silo: Mapping[str, Any], agent: Object | None) -> str | None:
     """Since when a silo is awaited, or its agent is in its state."""
     if _state(silo) == SiloState.AWAITED:
         return status_of(job).get("roundStartTime")
@@ -253,7 +254,7 @@ def _since(job: Object, silo: Mapping[str, Any], agent: Object | None) -> str | 
     )
 
 
-def _across(snapshot: JobsSnapshot) -> list[Document]:
+def _silo_rows(snapshot: JobsSnapshot) -> list[Document]:
     """The silos of all jobs: how many jobs each is in, which await it since when, and the bytes that it sent."""
     found: dict[tuple[str, str], Document] = {}
     for job in snapshot.jobs:
@@ -311,10 +312,10 @@ def _details(item: Mapping[str, Any]) -> Document:
     }
 
 
-def _refused(job: Object) -> Mapping[str, int]:
+def _refused_counts(job: Object) -> Mapping[str, int]:
     return status_of(job).get("refused") or {}
 
 
-def _newest(job: Object) -> tuple[str, str, str]:
+def _creation_key(job: Object) -> tuple[str, str, str]:
     metadata = job["metadata"]
     return metadata.get("creationTimestamp") or "", metadata["namespace"], metadata["name"]

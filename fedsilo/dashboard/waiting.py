@@ -8,7 +8,7 @@ from typing import Any
 
 from fedsilo.api.conditions import ConditionType
 from fedsilo.api.observed import Object
-from fedsilo.api.text import listed
+from fedsilo.api.text import join_names
 from fedsilo.explanation.explain import Cause, RoundStatus, WaitState, explain
 
 TEXTS = {
@@ -32,7 +32,7 @@ MAX_NAMES = 6
 
 
 @dataclass(frozen=True)
-class Waiting:
+class WaitingView:
     """Where a job stands, described for a person.
 
     :param text: a sentence, without its end.
@@ -54,30 +54,30 @@ def waiting(job: Object) -> dict[str, Any]:
     return asdict(_waiting(job))
 
 
-def _waiting(job: Object) -> Waiting:
+def _waiting(job: Object) -> WaitingView:
     found = explain(job)
     if found.state == WaitState.DELETING:
-        return Waiting("Is being deleted; its model's volume stays", since=found.cause.since)
+        return WaitingView("Is being deleted; its model's volume stays", since=found.cause.since)
     if found.state in TEXTS:
         return _quote(TEXTS[found.state], found.cause)
     if found.state == WaitState.UNOBSERVED:
-        return Waiting("Waits for the operator to look at it", since=found.cause.since)
+        return WaitingView("Waits for the operator to look at it", since=found.cause.since)
     if found.unmet is not None:
         return _quote(STEPS[found.unmet.condition], found.unmet)
     if found.round is None:
-        return Waiting("Is between two rounds", since=found.cause.since)
+        return WaitingView("Is between two rounds", since=found.cause.since)
     return _in_round(found.round)
 
 
-def _quote(text: str, cause: Cause) -> Waiting:
-    return Waiting(text, cause.reason, cause.message, cause.since)
+def _quote(text: str, cause: Cause) -> WaitingView:
+    return WaitingView(text, cause.reason, cause.message, cause.since)
 
 
-def _in_round(round: RoundStatus) -> Waiting:
+def _in_round(round: RoundStatus) -> WaitingView:
     if not round.awaited:
-        return Waiting("Folds what the silos sent, or scores the model", since=round.since)
-    text = f"Waits for {listed(round.awaited, MAX_NAMES)}"
-    return Waiting(text, "", _at_the_deadline(round), round.since, round.until)
+        return WaitingView("Folds what the silos sent, or scores the model", since=round.since)
+    text = f"Waits for {join_names(round.awaited, MAX_NAMES)}"
+    return WaitingView(text, "", _at_the_deadline(round), round.since, round.until)
 
 
 def _at_the_deadline(round: RoundStatus) -> str:

@@ -11,10 +11,10 @@ from typing import IO
 import numpy as np
 
 from fedsilo.api.text import first_line
-from fedsilo.data.arrays import Loaded, distinct_names
+from fedsilo.data.arrays import LoadedData, distinct_names
 from fedsilo.data.catalogue import NpyConfig, NpzConfig
-from fedsilo.data.sources import Descriptor, StoredRows, stays_in_files
-from fedsilo.errors import DataInvalid, quoted
+from fedsilo.data.sources import OpenFile, StoredRows, stays_in_files
+from fedsilo.errors import DataInvalid, quoted_value
 
 LOCAL_HEADER_BYTES = 30
 """Of an entry of a ZIP file, before its name (APPNOTE.TXT, 4.3.7)."""
@@ -22,7 +22,7 @@ LOCAL_HEADER_BYTES = 30
 Features = np.ndarray | StoredRows
 
 
-def read_npz(path: Path, config: NpzConfig) -> Loaded:
+def read_npz(path: Path, config: NpzConfig) -> LoadedData:
     """Two arrays of an `.npz` file, and the names of the classes where it has them."""
     _require_file("config.path", path)
     try:
@@ -35,19 +35,19 @@ def read_npz(path: Path, config: NpzConfig) -> Loaded:
                 if key is not None and key not in archive.files:
                     raise DataInvalid(
                         f"config.{field}: {key!r} is not an array of {str(path)!r};"
-                        f" use one of {quoted(', '.join(archive.files))}"
+                        f" use one of {quoted_value(', '.join(archive.files))}"
                     )
             named = config.classes in archive.files and config.classes not in (config.features, config.labels)
             names = archive[config.classes] if named else None
             features = _stored_member(path, archive, config) or archive[config.features]
             classes = _npz_classes(names, config)
             persons = None if config.person is None else archive[config.person]
-            return Loaded(features, archive[config.labels], classes, persons=persons)
+            return LoadedData(features, archive[config.labels], classes, persons=persons)
     except (DataInvalid, PermissionError):
         raise
     except Exception as error:  # what archives and decompressors raise on a broken file is not specified
         raise DataInvalid(
-            f"config.path: {str(path)!r} cannot be read ({quoted(first_line(error))});"
+            f"config.path: {str(path)!r} cannot be read ({quoted_value(first_line(error))});"
             " write numeric arrays with numpy.savez"
         ) from error
 
@@ -62,9 +62,9 @@ def _npz_classes(names: np.ndarray | None, config: NpzConfig) -> list[str] | Non
     raise DataInvalid(f"config.classes: {config.classes!r} {found}; write a list of names with numpy.savez")
 
 
-def read_npy(root: Path, config: NpyConfig) -> Loaded:
+def read_npy(root: Path, config: NpyConfig) -> LoadedData:
     """The arrays of two `.npy` files."""
-    return Loaded(
+    return LoadedData(
         _read_array("config.features", root / config.features, config.in_memory),
         _whole_array("config.labels", root / config.labels),
         persons=None if config.person is None else _whole_array("config.person", root / config.person),
@@ -96,7 +96,8 @@ def _whole_array(field: str, path: Path) -> np.ndarray:
 
 def _not_npy(field: str, path: Path, error: Exception) -> DataInvalid:
     return DataInvalid(
-        f"{field}: {str(path)!r} cannot be read ({quoted(first_line(error))}); write a numeric array with numpy.save"
+        f"{field}: {str(path)!r} cannot be read ({quoted_value(first_line(error))}); write a numeric array with "
+        "numpy.save"
     )
 
 
@@ -144,4 +145,4 @@ def _rows(file: IO[bytes], path: Path, end: int, in_memory: bool | None) -> Stor
     numeric = dtype.kind in "iuf" and bool(shape) and min(shape) >= 0
     if not numeric or fortran_order or file.tell() + nbytes > end or not stays_in_files(in_memory, nbytes):
         return None
-    return StoredRows(Descriptor.of(path), str(path), file.tell(), shape, dtype)
+    return StoredRows(OpenFile.of(path), str(path), file.tell(), shape, dtype)

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedsilo.data.features import checked_features, checked_tokens, plain
+from fedsilo.data.features import checked_features, checked_tokens, numeric_array
 from fedsilo.data.schema import Schema, ValueRange
 from fedsilo.data.sources import FeatureSource, LazyFeatures
-from fedsilo.errors import DataInvalid, quoted
+from fedsilo.errors import DataInvalid, quoted_value
 from fedsilo.tasks.classification import class_labels
 from fedsilo.tasks.interface import LearningTask
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedData:
     """What a loader found, before any check.
 
     :param classes: names of the classes by their number in `labels`; None where the data have none.
@@ -44,7 +44,9 @@ def distinct_names(names: Sequence[str], what: str) -> list[str]:
     """
     twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
     if twice is not None:
-        raise DataInvalid(f"{what}: {quoted(repr(twice))} is there twice; give each class a name of its own")
+        raise DataInvalid(
+            f"{what}: {quoted_value(repr(twice))} is there twice; give each class a name of its own"
+        )
     return list(names)
 
 
@@ -75,7 +77,7 @@ class Arrays:
         return Arrays(features, self.labels[indices], self.schema, persons)
 
 
-def checked(
+def checked_arrays(
     features: object,
     labels: object,
     task: LearningTask,
@@ -91,8 +93,8 @@ def checked(
     :param missing: whether NaN, a missing value, is admitted
     :raises DataInvalid: anything else, naming the first offending item
     """
-    x = features if isinstance(features, FeatureSource) else plain("features", features)
-    y = plain("labels", labels)
+    x = features if isinstance(features, FeatureSource) else numeric_array("features", features)
+    y = numeric_array("labels", labels)
     if not x.shape or not y.shape or x.shape[0] != len(y) or (task.single_label and y.ndim != 1):
         wanted = "label per sample, labels in one dimension" if task.single_label else "target per sample"
         raise DataInvalid(

@@ -22,7 +22,7 @@ from fedsilo.data.configuration import (
     Integer,
     Name,
     Number,
-    Positive,
+    PositiveNumber,
     Seed,
     Share,
 )
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from fedsilo.api.datasets import DatasetSpec, PartitionSpec
 
 Finding = tuple[str, object, str, str]
-"""Path relative to the dataset, the value found there or `ABSENT`, what is wrong with it, and the remedy."""
+"""Path relative to the dataset, the value found there or `ABSENT_VALUE`, what is wrong with it, and the remedy."""
 
 LOADER_NAMES = (
     "sklearn:digits",
@@ -119,7 +119,7 @@ class LabelsConfig(Config):
 class DirichletConfig(Config):
     """The partition `Dir(beta)` of NIID-Bench divides every class over the silos by one Dirichlet draw."""
 
-    beta: Positive = Field(
+    beta: PositiveNumber = Field(
         description="the Dirichlet concentration, above 0; smaller values skew labels more"
     )
     min_samples: Integer = Field(
@@ -135,7 +135,7 @@ class CreffPartitionConfig(Config):
     imbalance: Number = Field(
         100.0, ge=1, description="largest class over smallest class (the imbalance factor), at least 1"
     )
-    beta: Positive = Field(0.5, description="the Dirichlet concentration, above 0")
+    beta: PositiveNumber = Field(0.5, description="the Dirichlet concentration, above 0")
     long_tail: Flag = Field(True, description="true to thin classes out first, otherwise false")
     dirichlet: Flag = Field(True, description="true to skew labels, false to only shuffle")
     recut: Flag = Field(True, description="true to give every silo the same size, otherwise false")
@@ -157,13 +157,13 @@ class MapPartitionConfig(Config):
     labels_per_silo: Integer = Field(
         2, ge=1, description="how many classes each silo owns (variant shard), at least 1"
     )
-    beta: Positive = Field(0.5, description="the Dirichlet concentration (variant dirichlet), above 0")
+    beta: PositiveNumber = Field(0.5, description="the Dirichlet concentration (variant dirichlet), above 0")
 
 
 class FedbrPartitionConfig(Config):
     """Settings of FedBR's partition: equal sizes; each silo draws its classes from one Dirichlet vector."""
 
-    total_concentration: Positive = Field(
+    total_concentration: PositiveNumber = Field(
         0.1, description="the sum of the Dirichlet parameters over all classes, above 0"
     )
     prior: Literal["remaining", "uniform"] = Field(

@@ -15,7 +15,7 @@ from typing import Literal, TypeVar
 from typing_extensions import override
 
 from fedsilo.api.data import DataSpec
-from fedsilo.api.text import comma_separated, listed
+from fedsilo.api.text import comma_separated, join_names
 from fedsilo.data.schema import Schema, TableColumn
 
 MismatchRule = Literal["refuse", "map"]
@@ -23,7 +23,7 @@ MismatchRule = Literal["refuse", "map"]
 
 T = TypeVar("T")
 
-DECLARED = "the job"
+JOB_OWNER = "the job"
 """Owner of what `spec.data` says itself."""
 
 MAX_NAMES = 10
@@ -62,17 +62,17 @@ def rule_of(data: DataSpec) -> MismatchRule:
     return data.on_schema_mismatch or "refuse"
 
 
-def comparable(name: str, rule: MismatchRule) -> str:
+def comparable_name(name: str, rule: MismatchRule) -> str:
     """The form in which names are compared: as they are, or without case and surrounding white space."""
     return name if rule == "refuse" else name.strip().casefold()
 
 
-def nearest(name: str, known: Sequence[str]) -> str | None:
+def nearest_name(name: str, known: Sequence[str]) -> str | None:
     """The known name that is most like another, if one is."""
     if len(known) > MAX_SEARCHED:
         return None
-    forms = {comparable(other, "map"): other for other in reversed(known)}
-    near = difflib.get_close_matches(comparable(name, "map"), list(forms), n=1)
+    forms = {comparable_name(other, "map"): other for other in reversed(known)}
+    near = difflib.get_close_matches(comparable_name(name, "map"), list(forms), n=1)
     return forms[near[0]] if near else None
 
 
@@ -127,7 +127,7 @@ def class_faults(wanted: Sequence[str], found: Sequence[str], rule: MismatchRule
         else:
             names[place] = name
     faults += [_unknown_class(name, wanted, rule) for name in unknown[:MAX_UNKNOWN]]
-    faults += _further("class", unknown)
+    faults += _omitted_names_fault("class", unknown)
     if rule == "refuse" and not faults and list(names) != sorted(names):
         faults.append(_order("classes", [wanted[place] for place in sorted(names)], found))
     return faults
@@ -136,28 +136,28 @@ def class_faults(wanted: Sequence[str], found: Sequence[str], rule: MismatchRule
 def class_places(wanted: Sequence[str], found: Sequence[str], rule: MismatchRule) -> list[int | None]:
     """Where each name stands among the job's; None where it does not, or might stand for two of them."""
     exact = {name: place for place, name in enumerate(wanted)}
-    counts = Counter(comparable(name, rule) for name in wanted)
+    counts = Counter(comparable_name(name, rule) for name in wanted)
     forms = {
         form: place
-        for place, form in enumerate(comparable(name, rule) for name in wanted)
+        for place, form in enumerate(comparable_name(name, rule) for name in wanted)
         if counts[form] == 1
     }
-    return [exact.get(name, forms.get(comparable(name, rule))) for name in found]
+    return [exact.get(name, forms.get(comparable_name(name, rule))) for name in found]
 
 
 def _unknown_class(name: str, wanted: Sequence[str], rule: MismatchRule) -> SchemaFault:
-    near = nearest(name, wanted)
+    near = nearest_name(name, wanted)
     if near is None:
         problem = f"is not a class of the job, which has {comma_separated(wanted, MAX_NAMES)}"
         return SchemaFault(f"class {name!r}", problem, "leave its examples out, or correct spec.data.classes")
     remedy = f"did you mean {near!r}? rename it, or set classAliases {{{name}: {near}}} in the dataset"
-    if rule == "refuse" and comparable(name, "map") == comparable(near, "map"):
+    if rule == "refuse" and comparable_name(name, "map") == comparable_name(near, "map"):
         remedy += ", or spec.data.onSchemaMismatch: map"
     return SchemaFault(f"class {name!r}", "is not a class of the job", remedy)
 
 
 def _order(what: str, wanted: Sequence[str], found: Sequence[str]) -> SchemaFault:
-    problem = f"are in another order: {listed(found, MAX_NAMES)}, not {listed(wanted, MAX_NAMES)}"
+    problem = f"are in another order: {join_names(found, MAX_NAMES)}, not {join_names(wanted, MAX_NAMES)}"
     return SchemaFault(what, problem, "put them in that order, or set spec.data.onSchemaMismatch: map")
 
 
@@ -168,33 +168,33 @@ def list_faults(
 
     :param remedy: for a name that is lacking, and for another order.
     """
-    if any(len({comparable(name, rule) for name in names}) < len(names) for names in (wanted, found)):
+    if any(len({comparable_name(name, rule) for name in names}) < len(names) for names in (wanted, found)):
         rule = "refuse"  # names that differ in case only would pass for one another
-    have = {comparable(name, rule) for name in found}
-    wish = {comparable(name, rule): name for name in wanted}
+    have = {comparable_name(name, rule) for name in found}
+    wish = {comparable_name(name, rule): name for name in wanted}
     lacking = [name for form, name in wish.items() if form not in have]
-    unknown = [name for name in found if comparable(name, rule) not in wish]
+    unknown = [name for name in found if comparable_name(name, rule) not in wish]
     faults = []
     for name in unknown[:MAX_UNKNOWN]:
-        near = nearest(name, lacking)
+        near = nearest_name(name, lacking)
         if near is not None:
             lacking.remove(near)
         advice = "remove it" if near is None else f"did you mean {near!r}? rename it"
         if near is not None and noun == "class":
             advice += f", or set classAliases {{{name}: {near}}} in the dataset"
         faults.append(SchemaFault(f"{noun} {name!r}", "is in these data alone", advice))
-    faults += _further(noun, unknown)
+    faults += _omitted_names_fault(noun, unknown)
     faults += [SchemaFault(f"{noun} {name!r}", "is lacking", remedy) for name in lacking[:MAX_UNKNOWN]]
-    faults += _further(noun, lacking)
-    if not faults and [comparable(name, rule) for name in found] != [
-        comparable(name, rule) for name in wanted
+    faults += _omitted_names_fault(noun, lacking)
+    if not faults and [comparable_name(name, rule) for name in found] != [
+        comparable_name(name, rule) for name in wanted
     ]:
-        problem = f"is in another order: {listed(found, MAX_NAMES)}, not {listed(wanted, MAX_NAMES)}"
+        problem = f"is in another order: {join_names(found, MAX_NAMES)}, not {join_names(wanted, MAX_NAMES)}"
         faults.append(SchemaFault(f"the list of {noun} names", problem, remedy))
     return faults
 
 
-def _further(noun: str, names: Sequence[str]) -> list[SchemaFault]:
+def _omitted_names_fault(noun: str, names: Sequence[str]) -> list[SchemaFault]:
     """One more fault for names that have none of their own."""
     more = len(names) - MAX_UNKNOWN
     return [SchemaFault(f"{more} more {noun} names", "differ", "correct these first")] if more > 0 else []
@@ -222,9 +222,9 @@ def column_faults(
     names = [column.name for column in wanted], [column.name for column in found]
     yield from list_faults("column", *names, rule, "give the same columns in the same order")
     exact = {column.name: column for column in wanted}
-    known = {comparable(column.name, rule): column for column in wanted}
+    known = {comparable_name(column.name, rule): column for column in wanted}
     for column in found:
-        other = exact.get(column.name) or known.get(comparable(column.name, rule))
+        other = exact.get(column.name) or known.get(comparable_name(column.name, rule))
         if other is not None:
             yield from _of_column("column", other, column, rule)
 

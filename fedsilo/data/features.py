@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from fedsilo.api.text import first_line
-from fedsilo.errors import DataInvalid, quoted
+from fedsilo.errors import DataInvalid, quoted_value
 from fedsilo.tasks.interface import first
 
 
-def plain(what: str, values: object) -> np.ndarray:
+def numeric_array(what: str, values: object) -> np.ndarray:
     """A numeric array of whatever a loader gave.
 
     :param what: features or labels, for errors
@@ -19,7 +19,7 @@ def plain(what: str, values: object) -> np.ndarray:
         array = np.asarray(values)
     except (Exception, SystemExit) as error:  # an object's `__array__` may raise anything
         raise DataInvalid(
-            f"{what} are not an array ({quoted(first_line(error))}); give a numeric array"
+            f"{what} are not an array ({quoted_value(first_line(error))}); give a numeric array"
         ) from error
     if array.dtype.kind not in "iuf":
         raise DataInvalid(f"{what} have dtype {array.dtype}; give a numeric array")
@@ -91,7 +91,7 @@ def checked_tokens(x: np.ndarray, input_shape: tuple[int, ...], vocabulary: int)
     if outside.any():
         item, place = first(outside)
         raise DataInvalid(
-            f"item {item}: token {quoted(x[item, place])} at {place} is none of the {vocabulary} of"
+            f"item {item}: token {quoted_value(x[item, place])} at {place} is none of the {vocabulary} of"
             f" spec.task.config.vocabulary; number tokens from 0 to {vocabulary - 1}"
         )
     return np.ascontiguousarray(x, dtype=np.int64)

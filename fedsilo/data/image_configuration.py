@@ -7,8 +7,8 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from fedsilo.api.common import wrong
-from fedsilo.api.text import counted
+from fedsilo.api.common import invalid_value
+from fedsilo.api.text import count_text
 from fedsilo.data.configuration import IN_MEMORY, Config, InMemory, MaskValue, Name, Pixels
 
 
@@ -37,9 +37,9 @@ class ImageFilesConfig(Config):
         try:
             groups = re.compile(person).groups
         except (re.error, OverflowError, RecursionError) as error:
-            raise wrong(f"is no regular expression ({error})", remedy) from None
+            raise invalid_value(f"is no regular expression ({error})", remedy) from None
         if groups != 1:
-            raise wrong(f"has {counted(groups, 'group')} and needs one", remedy)
+            raise invalid_value(f"has {count_text(groups, 'group')} and needs one", remedy)
         return person
 
 
@@ -65,7 +65,7 @@ class MaskFolderConfig(ImageFilesConfig):
         seen: dict[int, str] = {}
         for name, value in (classes or {}).items():
             if value in seen:
-                raise wrong(
+                raise invalid_value(
                     f"has {value} for {seen[value]!r} and for {name!r}", "give each class a value of its own"
                 )
             seen[value] = name

@@ -13,12 +13,12 @@ from PIL import Image
 
 from fedsilo.api.data import DataSpec
 from fedsilo.api.text import first_line
-from fedsilo.data.arrays import Loaded
+from fedsilo.data.arrays import LoadedData
 from fedsilo.data.features import scaled_16_bits
 from fedsilo.data.image_configuration import ImageFilesConfig, ImageFolderConfig
 from fedsilo.data.persons import persons_in_paths
 from fedsilo.data.sources import stays_in_files
-from fedsilo.errors import DataInvalid, quoted
+from fedsilo.errors import DataInvalid, quoted_value
 
 PILLOW_MODES = {1: "L", 3: "RGB"}
 """Grey and colour images of 8 bits, by number of channels."""
@@ -44,7 +44,9 @@ def class_folders(path: Path, data: DataSpec | None) -> list[Path]:
     shown = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
     for entry in shown:
         if not entry.exists():
-            raise DataInvalid(f"class folder {named(entry.name)} is a link to nothing; mend or remove it")
+            raise DataInvalid(
+                f"class folder {quoted_file_name(entry.name)} is a link to nothing; mend or remove it"
+            )
     folders = [entry for entry in shown if entry.is_dir()]
     if data is None and folders:
         return folders
@@ -63,7 +65,7 @@ def class_folders(path: Path, data: DataSpec | None) -> list[Path]:
 
 def read_imagefolder(
     path: Path, config: ImageFolderConfig, folders: Sequence[Path], input_shape: tuple[int, ...]
-) -> Loaded:
+) -> LoadedData:
     """All images (N, C, H, W), uint8 or, of 16 bits, float32, and the position of each one's folder as its class.
 
     Images that stay in their files are decoded when they are needed, and found damaged then.
@@ -82,7 +84,7 @@ def read_imagefolder(
     if config.person is not None:
         paths = [str(file.relative_to(folders[label])) for file, label in files]
         persons = persons_in_paths(paths, config.person)
-    return Loaded(features, labels, [folder.name for folder in folders], ordered=False, persons=persons)
+    return LoadedData(features, labels, [folder.name for folder in folders], ordered=False, persons=persons)
 
 
 def require_images(config: ImageFilesConfig, input_shape: tuple[int, ...]) -> None:
@@ -152,7 +154,7 @@ def _list_files(folders: Sequence[Path]) -> list[tuple[Path, int]]:
         images = sorted(entries(folder))
         if not images:
             raise DataInvalid(
-                f"class folder {named(folder.name)} is empty; add images or correct config.path"
+                f"class folder {quoted_file_name(folder.name)} is empty; add images or correct config.path"
             )
         files += [(image, label) for image in images]
     return files
@@ -175,12 +177,14 @@ def entries(folder: Path) -> Iterator[Path]:
             place = str(path.relative_to(folder.parent))
             if path.is_symlink() and path.is_dir():
                 remedy = "put the images in its place"
-                raise DataInvalid(f"{named(place)} is a link to a folder, which is not followed; {remedy}")
+                raise DataInvalid(
+                    f"{quoted_file_name(place)} is a link to a folder, which is not followed; {remedy}"
+                )
             if path.is_file():
                 yield path
             elif path.name in names:
                 kind = "a link to nothing" if path.is_symlink() else "no file that holds an image"
-                raise DataInvalid(f"{named(place)} is {kind}; mend or remove it")
+                raise DataInvalid(f"{quoted_file_name(place)} is {kind}; mend or remove it")
 
 
 def _decode(file: Path, path: Path, config: ImageFilesConfig, input_shape: tuple[int, ...]) -> np.ndarray:
@@ -193,8 +197,8 @@ def _decode(file: Path, path: Path, config: ImageFilesConfig, input_shape: tuple
                 grey = channels == 1 and stored.mode.startswith("I")
                 remedy = "set config.bits to 16" if grey else "give float32 through an npz loader"
                 raise DataInvalid(
-                    f"{named(name)} has more than 8 bits per pixel (mode {deep}), which would be clipped; convert it,"
-                    f" or {remedy}"
+                    f"{quoted_file_name(name)} has more than 8 bits per pixel (mode {deep}), which would be clipped; "
+                    f"convert it, or {remedy}"
                 )
             if config.size is None and stored.width * stored.height > LARGE_PIXELS:
                 require_size(name, stored.size, input_shape)
@@ -210,7 +214,8 @@ def _decode(file: Path, path: Path, config: ImageFilesConfig, input_shape: tuple
         raise
     except Exception as error:  # what Pillow's decoders raise on a broken file is not specified
         raise DataInvalid(
-            f"{named(name)} cannot be decoded as an image ({quoted(first_line(error))}); repair or remove it"
+            f"{quoted_file_name(name)} cannot be decoded as an image ({quoted_value(first_line(error))}); repair or "
+            "remove it"
         ) from error
     return pixels[np.newaxis] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
 
@@ -219,18 +224,18 @@ def _grey_of_16_bits(stored: Image.Image, name: str, deep: str | None) -> Image.
     """Pixels from 0 to 1 in Pillow's mode of floating-point numbers, which it can resize."""
     if deep is None or not stored.mode.startswith("I"):
         raise DataInvalid(
-            f"{named(name)} is not a grey image of 16 bits (mode {deep or stored.mode}), but config.bits is 16;"
-            " convert it, or keep images of one kind in a folder"
+            f"{quoted_file_name(name)} is not a grey image of 16 bits (mode {deep or stored.mode}), but config.bits is "
+            "16; convert it, or keep images of one kind in a folder"
         )
     pixels = np.asarray(stored)
     if pixels.min() < 0 or pixels.max() > 65535:
-        raise DataInvalid(f"{named(name)} has pixels outside of 0 to 65535; convert it to 16 bits")
+        raise DataInvalid(f"{quoted_file_name(name)} has pixels outside of 0 to 65535; convert it to 16 bits")
     return Image.fromarray(scaled_16_bits(pixels))
 
 
-def named(file: str | Path) -> str:
+def quoted_file_name(file: str | Path) -> str:
     """The file of an example as an error names it, which may say whose it is."""
-    return quoted(repr(str(file)))
+    return quoted_value(repr(str(file)))
 
 
 def require_size(name: str, size: tuple[int, int], input_shape: tuple[int, ...]) -> None:
@@ -242,7 +247,7 @@ def require_size(name: str, size: tuple[int, int], input_shape: tuple[int, ...])
     channels, height, width = input_shape
     if size != (width, height):
         raise DataInvalid(
-            f"{named(name)} has shape {[channels, size[1], size[0]]}, but data.inputShape of the job is"
+            f"{quoted_file_name(name)} has shape {[channels, size[1], size[0]]}, but data.inputShape of the job is"
             f" {list(input_shape)}; set config.size to {[height, width]} to resize, or correct the job"
         )
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from fedsilo.api.text import first_line
 from fedsilo.data.array_files import read_npy, read_npz
-from fedsilo.data.arrays import Arrays, Loaded, checked, image_schema
+from fedsilo.data.arrays import Arrays, LoadedData, checked_arrays, image_schema
 from fedsilo.data.catalogue import (
     DigitsConfig,
     NpyConfig,
@@ -26,7 +26,7 @@ from fedsilo.data.catalogue import (
     TorchvisionLoaderConfig,
     loader_config,
 )
-from fedsilo.data.features import plain
+from fedsilo.data.features import numeric_array
 from fedsilo.data.image_configuration import ImageFolderConfig, MaskFolderConfig
 from fedsilo.data.imagefolder import class_folders, read_imagefolder
 from fedsilo.data.maskfolder import read_maskfolder
@@ -37,7 +37,7 @@ from fedsilo.data.python_loader import call_function
 from fedsilo.data.sources import FeatureSource, naming
 from fedsilo.data.table_configuration import CsvConfig, ParquetConfig
 from fedsilo.data.tables import read_labelled_table
-from fedsilo.errors import DataInvalid, quoted
+from fedsilo.errors import DataInvalid, quoted_value
 from fedsilo.tasks.interface import LearningTask
 from fedsilo.tasks.registry import bind
 
@@ -112,24 +112,28 @@ def load_whole(
             case _:
                 assert_never(config)
         if not labelled:
-            return _unlabelled(raw.features, dataset, learning_task)
+            return _unlabelled_arrays(raw.features, dataset, learning_task)
         return _with_persons(_in_the_jobs_labels(raw, dataset, learning_task), raw)
 
 
-def _with_persons(found: Arrays, raw: Loaded) -> Arrays:
+def _with_persons(found: Arrays, raw: LoadedData) -> Arrays:
     return found if raw.persons is None else replace(found, persons=checked_persons(raw.persons, len(found)))
 
 
-def _unlabelled(features: object, dataset: DatasetSpec, task: LearningTask) -> Arrays:
+def _unlabelled_arrays(features: object, dataset: DatasetSpec, task: LearningTask) -> Arrays:
     """Examples whose labels nobody reads, so that they need not be of the job's classes."""
-    count = features.shape[0] if isinstance(features, FeatureSource) else len(plain("features", features))
-    return checked(features, np.zeros(count, np.int64), task, dataset=dataset.name, missing=task.data.imputes)
+    count = (
+        features.shape[0] if isinstance(features, FeatureSource) else len(numeric_array("features", features))
+    )
+    return checked_arrays(
+        features, np.zeros(count, np.int64), task, dataset=dataset.name, missing=task.data.imputes
+    )
 
 
-def _in_the_jobs_labels(raw: Loaded, dataset: DatasetSpec, task: LearningTask) -> Arrays:
+def _in_the_jobs_labels(raw: LoadedData, dataset: DatasetSpec, task: LearningTask) -> Arrays:
     data = task.data
     if data.classes is None:
-        found = checked(raw.features, raw.labels, task, dataset=dataset.name, missing=data.imputes)
+        found = checked_arrays(raw.features, raw.labels, task, dataset=dataset.name, missing=data.imputes)
         return replace(found, schema=image_schema(found.features) if raw.schema is None else raw.schema)
     numbering = _numbering(raw.classes, dataset, data, raw.ordered)
     by_name = numbering is not None and not (data.class_names is None and raw.ordered)
@@ -137,7 +141,7 @@ def _in_the_jobs_labels(raw: Loaded, dataset: DatasetSpec, task: LearningTask) -
         _require_the_jobs_order(numbering, data)
         by_name = False
     count = len(numbering.labels) if numbering is not None and by_name else None
-    found = checked(raw.features, raw.labels, task, count, dataset.name, missing=data.imputes)
+    found = checked_arrays(raw.features, raw.labels, task, count, dataset.name, missing=data.imputes)
     schema = image_schema(found.features) if raw.schema is None else raw.schema
     if numbering is None:
         return replace(found, schema=schema)
@@ -153,7 +157,7 @@ def _masks(path: Path, config: MaskFolderConfig, dataset: DatasetSpec, task: Lea
         _numbering(names, dataset, task.data, ordered=False) if task.data.classes is not None else None
     )
     raw = read_maskfolder(path, config, task, None if numbering is None else numbering.labels)
-    found = checked(raw.features, raw.labels, task, dataset=dataset.name, missing=task.data.imputes)
+    found = checked_arrays(raw.features, raw.labels, task, dataset=dataset.name, missing=task.data.imputes)
     schema = image_schema(found.features)
     named = schema if numbering is None else replace(schema, classes=numbering.classes)
     return _with_persons(replace(found, schema=named), raw)
@@ -211,7 +215,7 @@ def own_part(dataset: DatasetSpec, parts: list[np.ndarray]) -> np.ndarray:
     return parts[spec.index]
 
 
-def read_digits(config: DigitsConfig) -> Loaded:
+def read_digits(config: DigitsConfig) -> LoadedData:
     """scikit-learn's digits as float32 in [0, 1], shape (N, 8, 8).
 
     Train and test are not stratified: one seeded permutation, of which the first `testFraction` is test.
@@ -221,7 +225,7 @@ def read_digits(config: DigitsConfig) -> Loaded:
     order = np.random.RandomState(config.seed).permutation(len(labels))
     test = int(config.test_fraction * len(labels))
     chosen = {"test": order[:test], "train": order[test:], "all": np.arange(len(labels))}[config.split]
-    return Loaded(images[chosen], labels[chosen], [str(digit) for digit in range(10)])
+    return LoadedData(images[chosen], labels[chosen], [str(digit) for digit in range(10)])
 
 
 def shipped_digits() -> tuple[np.ndarray, np.ndarray]:
@@ -238,7 +242,7 @@ def shipped_file(*parts: str) -> Path:
     return Path(package.submodule_search_locations[0], *parts)
 
 
-def read_torchvision(name: str, root: Path, config: TorchvisionLoaderConfig) -> Loaded:
+def read_torchvision(name: str, root: Path, config: TorchvisionLoaderConfig) -> LoadedData:
     """A torchvision dataset's train or test split, from its arrays where it has them, else item by item."""
     import torch
     import torchvision.datasets
@@ -258,21 +262,21 @@ def read_torchvision(name: str, root: Path, config: TorchvisionLoaderConfig) -> 
         items: Any = constructor(root=str(root), download=config.download, **chosen)
     except Exception as error:  # each dataset has its own way to fail
         raise DataInvalid(
-            f"config.path: torchvision cannot open {name!r} in {str(root)!r} ({quoted(first_line(error))});"
+            f"config.path: torchvision cannot open {name!r} in {str(root)!r} ({quoted_value(first_line(error))});"
             " place the files there or set config.download to true"
         ) from error
     labels = getattr(items, "targets", getattr(items, "labels", None))
     if labels is not None and isinstance(getattr(items, "data", None), np.ndarray | torch.Tensor):
-        return Loaded(items.data, labels, _torchvision_classes(items))
+        return LoadedData(items.data, labels, _torchvision_classes(items))
     try:
         pairs = [items[index] for index in range(len(items))]
     except Exception as error:
         raise DataInvalid(
             f"config.path: torchvision cannot read the items of {name!r} in {str(root)!r}"
-            f" ({quoted(first_line(error))}); place the files there again"
+            f" ({quoted_value(first_line(error))}); place the files there again"
         ) from error
     images, labels = [np.asarray(image) for image, _ in pairs], [label for _, label in pairs]
-    return Loaded(images, labels, _torchvision_classes(items))
+    return LoadedData(images, labels, _torchvision_classes(items))
 
 
 def _torchvision_classes(items: object) -> list[str] | None:

@@ -9,13 +9,13 @@ import numpy as np
 from PIL import Image
 
 from fedsilo.api.text import comma_separated, first_line
-from fedsilo.data.arrays import Loaded
+from fedsilo.data.arrays import LoadedData
 from fedsilo.data.image_configuration import MaskFolderConfig
-from fedsilo.data.imagefolder import entries, image_features, named, require_images, require_size
+from fedsilo.data.imagefolder import entries, image_features, quoted_file_name, require_images, require_size
 from fedsilo.data.persons import persons_in_paths
-from fedsilo.errors import DataInvalid, quoted
+from fedsilo.errors import DataInvalid, quoted_value
 from fedsilo.tasks.interface import LearningTask, first
-from fedsilo.tasks.segmentation import Segmentation
+from fedsilo.tasks.segmentation import SegmentationTask
 
 IMAGES: Final = "images"
 MASKS: Final = "masks"
@@ -31,7 +31,7 @@ _NO_CLASS: Final = -1
 
 def read_maskfolder(
     path: Path, config: MaskFolderConfig, task: LearningTask, labels: np.ndarray | None
-) -> Loaded:
+) -> LoadedData:
     """All images, as `read_imagefolder` gives them, and their masks (N, H, W) with the job's labels, in memory.
 
     An image and its mask have the same path below `images` and `masks` but for the ending. Sizes of all images and
@@ -41,7 +41,7 @@ def read_maskfolder(
     :raises DataInvalid: naming the file, what is wrong with it and the remedy
     :raises OSError: a folder or a file may not be read
     """
-    if not isinstance(task, Segmentation):
+    if not isinstance(task, SegmentationTask):
         raise DataInvalid(
             f"loader: maskfolder gives a class for each pixel, and task {task.name} learns {task.summary}; "
             "set spec.task.name to segmentation, or use another loader"
@@ -57,7 +57,7 @@ def read_maskfolder(
     if config.person is not None:
         paths = [str(image.relative_to(path / IMAGES)) for image in images]
         persons = persons_in_paths(paths, config.person)
-    return Loaded(image_features(path, images, config, shape), masks, persons=persons)
+    return LoadedData(image_features(path, images, config, shape), masks, persons=persons)
 
 
 def _pairs(path: Path) -> list[tuple[Path, Path]]:
@@ -66,13 +66,14 @@ def _pairs(path: Path) -> list[tuple[Path, Path]]:
     for name, file in images.items():
         if name not in masks:
             raise DataInvalid(
-                f"{named(file.relative_to(path))} has no mask; add {named(f'{MASKS}/{name}.png')}, or remove the image"
+                f"{quoted_file_name(file.relative_to(path))} has no mask; add "
+                f"{quoted_file_name(f'{MASKS}/{name}.png')}, or remove the image"
             )
     for name, file in masks.items():
         if name not in images:
             raise DataInvalid(
-                f"{named(file.relative_to(path))} is the mask of no image; name it like its image in '{IMAGES}', or"
-                " remove it"
+                f"{quoted_file_name(file.relative_to(path))} is the mask of no image; name it like its image in "
+                f"'{IMAGES}', or remove it"
             )
     return [(images[name], masks[name]) for name in sorted(images)]
 
@@ -88,8 +89,8 @@ def _by_name(path: Path, folder: str) -> dict[str, Path]:
         name = str(file.relative_to(path / folder).with_suffix(""))
         if name in found:
             raise DataInvalid(
-                f"{named(f'{folder}/{name}')} is there as {named(found[name].name)} and as {named(file.name)};"
-                " remove one of them"
+                f"{quoted_file_name(f'{folder}/{name}')} is there as {quoted_file_name(found[name].name)} and as "
+                f"{quoted_file_name(file.name)}; remove one of them"
             )
         found[name] = file
     if not found:
@@ -97,7 +98,7 @@ def _by_name(path: Path, folder: str) -> dict[str, Path]:
     return found
 
 
-def _table(config: MaskFolderConfig, task: Segmentation, labels: np.ndarray | None) -> np.ndarray:
+def _table(config: MaskFolderConfig, task: SegmentationTask, labels: np.ndarray | None) -> np.ndarray:
     """Label in the job of every value that a pixel may have, `_NO_CLASS` where it has none, (256,)."""
     table = np.full(_VALUES, _NO_CLASS, np.int64)
     ignore = task.config.ignore
@@ -112,7 +113,7 @@ def _table(config: MaskFolderConfig, task: Segmentation, labels: np.ndarray | No
 
 
 def _labels(
-    mask: Path, image: Path, path: Path, config: MaskFolderConfig, task: Segmentation, table: np.ndarray
+    mask: Path, image: Path, path: Path, config: MaskFolderConfig, task: SegmentationTask, table: np.ndarray
 ) -> np.ndarray:
     """The job's labels of one mask, (H, W)."""
     name, shape = str(mask.relative_to(path)), tuple(task.data.input_shape)
@@ -121,8 +122,8 @@ def _labels(
         require_size(str(image.relative_to(path)), size, shape)
     if (own := _size(mask, path)) != size:
         raise DataInvalid(
-            f"{named(name)} is {own[0]} pixels wide and {own[1]} high, and its image"
-            f" {named(image.relative_to(path))}"
+            f"{quoted_file_name(name)} is {own[0]} pixels wide and {own[1]} high, and its image"
+            f" {quoted_file_name(image.relative_to(path))}"
             f" {size[0]} and {size[1]}; give the mask the size of its image"
         )
     values = _values(mask, name)
@@ -130,8 +131,8 @@ def _labels(
     if (wrong := labels == _NO_CLASS).any():
         row, column = first(wrong)
         raise DataInvalid(
-            f"{named(name)} has value {quoted(values[row, column])} at row {row}, column {column}, which is no class;"
-            f" {_remedy(config, task)}"
+            f"{quoted_file_name(name)} has value {quoted_value(values[row, column])} at row {row}, column {column}, "
+            f"which is no class; {_remedy(config, task)}"
         )
     if config.size is not None:
         # Classes have no mean: each pixel gets that of the nearest one.
@@ -140,7 +141,7 @@ def _labels(
     return labels
 
 
-def _remedy(config: MaskFolderConfig, task: Segmentation) -> str:
+def _remedy(config: MaskFolderConfig, task: SegmentationTask) -> str:
     silent = (
         "" if task.config.ignore is not None else ", or set spec.task.config.ignore where it says nothing"
     )
@@ -158,7 +159,7 @@ def _size(file: Path, path: Path) -> tuple[int, int]:
     except PermissionError:
         raise
     except Exception as error:  # what Pillow's decoders raise on a broken file is not specified
-        raise _unreadable(str(file.relative_to(path)), error) from error
+        raise _unreadable_image_error(str(file.relative_to(path)), error) from error
 
 
 def _values(mask: Path, name: str) -> np.ndarray:
@@ -167,17 +168,18 @@ def _values(mask: Path, name: str) -> np.ndarray:
         with Image.open(mask) as stored:
             if stored.mode not in MASK_MODES:
                 raise DataInvalid(
-                    f"{named(name)} is no mask of one class for each pixel (mode {stored.mode}); write it as a PNG with"
-                    " a palette, or in grey of 8 bits, whose values stand for classes"
+                    f"{quoted_file_name(name)} is no mask of one class for each pixel (mode {stored.mode}); write it "
+                    "as a PNG with a palette, or in grey of 8 bits, whose values stand for classes"
                 )
             return np.asarray(stored).astype(np.uint8)
     except (DataInvalid, PermissionError):
         raise
     except Exception as error:  # as above
-        raise _unreadable(name, error) from error
+        raise _unreadable_image_error(name, error) from error
 
 
-def _unreadable(name: str, error: Exception) -> DataInvalid:
+def _unreadable_image_error(name: str, error: Exception) -> DataInvalid:
     return DataInvalid(
-        f"{named(name)} cannot be decoded as an image ({quoted(first_line(error))}); repair or remove it"
+        f"{quoted_file_name(name)} cannot be decoded as an image ({quoted_value(first_line(error))}); repair or remove "
+        "it"
     )

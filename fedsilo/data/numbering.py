@@ -16,12 +16,12 @@ from fedsilo.data.comparison import (
     class_faults,
     class_places,
     declared_schema,
-    nearest,
+    nearest_name,
     rule_of,
     without_names,
 )
 from fedsilo.data.schema import Schema
-from fedsilo.errors import DataInvalid, quoted
+from fedsilo.errors import DataInvalid, quoted_value
 
 
 class SchemaMismatch(DataInvalid):
@@ -34,7 +34,7 @@ class SchemaMismatch(DataInvalid):
         super().__init__(". ".join(map(str, faults)))
         self.schema = schema
 
-    def within(self, dataset: str) -> SchemaMismatch:
+    def with_dataset(self, dataset: str) -> SchemaMismatch:
         """This mismatch with the name of the dataset in front of its message."""
         named = SchemaMismatch(self.schema, ())
         named.args = (f"dataset {dataset!r}: {self}",)
@@ -65,7 +65,7 @@ def number_classes(
     :raises SchemaMismatch: when they are not the job's.
     :raises DataInvalid: for names that cannot be some, and a number of them that is not the job's.
     """
-    own = _renamed(_checked(names), aliases or {})
+    own = _renamed_classes(_checked_names(names), aliases or {})
     wanted, rule = data.class_names, rule_of(data)
     distinct = list(dict.fromkeys(own))
     if wanted is None:
@@ -74,13 +74,16 @@ def number_classes(
             _require_all(distinct, data.class_count)
         elif len(distinct) < len(own):
             raise DataInvalid(
-                f"classes {quoted(comma_separated(names))}: two have the same name; give each its own"
+                f"classes {quoted_value(comma_separated(names))}: two have the same name; give each its own"
             )
         places = {name: place for place, name in enumerate(distinct)}
         return Numbering(np.array([places[name] for name in own], dtype=np.int64), tuple(distinct))
     if not ordered:
         found = class_places(wanted, distinct, rule)
-        distinct = [name for _, name in sorted(zip([_last(place) for place in found], distinct, strict=True))]
+        distinct = [
+            name
+            for _, name in sorted(zip([_place_sort_key(place) for place in found], distinct, strict=True))
+        ]
     if faults := class_faults(wanted, distinct, rule):
         raise SchemaMismatch(Schema(classes=tuple(distinct)), faults)
     labels = [place for place in class_places(wanted, own, rule) if place is not None]
@@ -98,7 +101,7 @@ def refuse_without_names(data: DataSpec) -> None:
         raise SchemaMismatch(Schema(), [without_names(wanted)])
 
 
-def _checked(names: Sequence[str]) -> list[str]:
+def _checked_names(names: Sequence[str]) -> list[str]:
     """Names in the composed form of Unicode, in which file systems do not always keep them.
 
     :raises DataInvalid: naming one that cannot be a name.
@@ -106,26 +109,26 @@ def _checked(names: Sequence[str]) -> list[str]:
     composed = [unicodedata.normalize("NFC", name) for name in names]
     for name in composed:
         if (found := name_problem(name)) is not None:
-            raise DataInvalid(f"class {quoted(repr(name[:100]))} {found[0]}; {found[1]}")
+            raise DataInvalid(f"class {quoted_value(repr(name[:100]))} {found[0]}; {found[1]}")
     return composed
 
 
-def _renamed(names: Sequence[str], aliases: Mapping[str, str]) -> list[str]:
+def _renamed_classes(names: Sequence[str], aliases: Mapping[str, str]) -> list[str]:
     for alias in aliases:
         if alias not in names:
-            near = nearest(alias, names)
+            near = nearest_name(alias, names)
             remedy = f"did you mean {near!r}?" if near else f"use one of {comma_separated(names)}"
-            raise DataInvalid(f"classAliases: {alias!r} is no class of these data; {quoted(remedy)}")
+            raise DataInvalid(f"classAliases: {alias!r} is no class of these data; {quoted_value(remedy)}")
     return [aliases.get(name, name) for name in names]
 
 
 def _require_all(names: Sequence[str], count: int) -> None:
     if len(names) != count:
         raise DataInvalid(
-            f"there are {len(names)} classes ({quoted(comma_separated(names))}), but data.classes of the job is"
+            f"there are {len(names)} classes ({quoted_value(comma_separated(names))}), but data.classes of the job is"
             f" {count}; list the names of all classes in spec.data.classes, where a silo may lack some"
         )
 
 
-def _last(place: int | None) -> int:
+def _place_sort_key(place: int | None) -> int:
     return place if place is not None else 1 << 62

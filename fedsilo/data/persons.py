@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedsilo.api.text import first_line
-from fedsilo.errors import DataInvalid, quoted
+from fedsilo.errors import DataInvalid, quoted_value
 
 
 def checked_persons(values: object, count: int) -> np.ndarray:
@@ -25,7 +25,7 @@ def checked_persons(values: object, count: int) -> np.ndarray:
         found = np.asarray(values)
     except (Exception, SystemExit) as error:  # an object's `__array__` may raise anything
         raise DataInvalid(
-            f"persons are not an array ({quoted(first_line(error))}); give one for each example"
+            f"persons are not an array ({quoted_value(first_line(error))}); give one for each example"
         ) from error
     if found.dtype == object and all(isinstance(value, str) for value in found.flat):
         found = found.astype(np.str_)
@@ -56,8 +56,8 @@ def persons_in_paths(paths: Sequence[str], expression: str) -> list[str]:
         found = pattern.search(path)
         if found is None or not found[1]:
             raise DataInvalid(
-                f"{quoted(repr(path))}: config.person ({expression}) finds nobody in it; rename the file, or correct"
-                " config.person"
+                f"{quoted_value(repr(path))}: config.person ({expression}) finds nobody in it; rename the file, or "
+                "correct config.person"
             )
         persons.append(found[1])
     return persons

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedsilo.api.python_import import described, import_own
-from fedsilo.data.arrays import Loaded, distinct_names
+from fedsilo.api.python_import import error_summary, import_user_code
+from fedsilo.data.arrays import LoadedData, distinct_names
 from fedsilo.errors import DataInvalid
 
 
-def call_function(name: str, arguments: dict[str, Any]) -> Loaded:
+def call_function(name: str, arguments: dict[str, Any]) -> LoadedData:
     """What `python:module:function` returns for the configuration as keyword arguments: (features, labels), and perhaps
     the names of the classes by their number in the labels, and whose each example is.
 
@@ -17,12 +17,12 @@ def call_function(name: str, arguments: dict[str, Any]) -> Loaded:
     trainer that has nothing more to do.
     """
     remedy = "install its package in the trainer's image"
-    function = import_own(name, field="loader", remedy=remedy, absent=DataInvalid, broken=DataInvalid)
+    function = import_user_code(name, field="loader", remedy=remedy, absent=DataInvalid, broken=DataInvalid)
     try:
         result = function(**arguments)
     except (Exception, SystemExit) as error:
         raise DataInvalid(
-            f"loader: {name} raised {described(error, saw_data=True)}; correct the function or its config"
+            f"loader: {name} raised {error_summary(error, saw_data=True)}; correct the function or its config"
         ) from error
     if not isinstance(result, tuple) or len(result) not in (2, 3, 4):
         raise DataInvalid(
@@ -31,11 +31,11 @@ def call_function(name: str, arguments: dict[str, Any]) -> Loaded:
         )
     features, labels, names, persons = (*result, None, None)[:4]
     if names is None:
-        return Loaded(features, labels, persons=persons)
+        return LoadedData(features, labels, persons=persons)
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise DataInvalid(
             f"loader: {name} returned {type(names).__name__} for the names of the classes; return a list"
             " of strings, or leave it out"
         )
     classes = distinct_names(names, f"loader: {name}: names of the classes")
-    return Loaded(features, labels, classes, persons=persons)
+    return LoadedData(features, labels, classes, persons=persons)

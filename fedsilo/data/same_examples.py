@@ -42,7 +42,7 @@ def share_examples(one: DatasetSpec, other: DatasetSpec, *, root: Path) -> bool:
     """
     if one.loader != other.loader or check_dataset(one) or check_dataset(other):
         return False
-    if _normal(one.config) == _normal(other.config) and _are_different_parts(one, other):
+    if _normalised_value(one.config) == _normalised_value(other.config) and _are_different_parts(one, other):
         return False
     configs = loader_config(one), loader_config(other)
     volumes = _volumes((one, other))
@@ -115,7 +115,7 @@ def _may_choose_the_same(one: LoaderConfig, other: LoaderConfig) -> bool:
         case TorchvisionLoaderConfig(), TorchvisionLoaderConfig():
             return one.split == other.split
         case PythonConfig(), PythonConfig():
-            return bool(_normal(one.model_extra) == _normal(other.model_extra))
+            return bool(_normalised_value(one.model_extra) == _normalised_value(other.model_extra))
     return True
 
 
@@ -153,13 +153,13 @@ def _is_or_lies_in(path: Path, other: Path) -> bool:
         return path.is_relative_to(other)
 
 
-def _normal(value: Any) -> Any:
+def _normalised_value(value: Any) -> Any:
     """A configuration with each text as if it were a path: of a function's arguments nobody knows which are."""
     match value:
         case str():
             return posixpath.normpath(value)
         case Mapping():
-            return {key: _normal(item) for key, item in value.items()}
+            return {key: _normalised_value(item) for key, item in value.items()}
         case list() | tuple():
-            return [_normal(item) for item in value]
+            return [_normalised_value(item) for item in value]
     return value

@@ -89,9 +89,11 @@ class Schema:
         fields = _fields("schema", value, _FIELDS, required=())
         channels, value_range = fields.get("channels"), fields.get("valueRange")
         if channels is not None and not (type(channels) is int and 1 <= channels <= MAX_COLUMNS):
-            raise _refused("schema: channels", channels, f"an integer from 1 to {MAX_COLUMNS}")
+            raise _invalid_value_error("schema: channels", channels, f"an integer from 1 to {MAX_COLUMNS}")
         if value_range is not None and value_range not in get_args(ValueRange):
-            raise _refused("schema: valueRange", value_range, f"one of {', '.join(get_args(ValueRange))}")
+            raise _invalid_value_error(
+                "schema: valueRange", value_range, f"one of {', '.join(get_args(ValueRange))}"
+            )
         columns, target = fields.get("columns"), fields.get("target")
         found = cls(
             None if "classes" not in fields else _names("schema: classes", fields["classes"]),
@@ -141,7 +143,7 @@ def feature_names(schema: Schema, features: int) -> list[str]:
 
 def _columns(value: object) -> tuple[TableColumn, ...]:
     if not isinstance(value, list) or len(value) > MAX_COLUMNS:
-        raise _refused("schema: columns", value, f"a list of at most {MAX_COLUMNS} columns")
+        raise _invalid_value_error("schema: columns", value, f"a list of at most {MAX_COLUMNS} columns")
     found = tuple(_column(f"schema: columns[{place}]", column) for place, column in enumerate(value))
     _names("schema: columns", [column.name for column in found])
     return found
@@ -151,7 +153,9 @@ def _column(what: str, value: object) -> TableColumn:
     fields = _fields(what, value, _COLUMN_FIELDS, required=("name", "type"))
     (name,) = _names(f"{what}: name", [fields["name"]])
     if fields["type"] not in get_args(ColumnType):
-        raise _refused(f"{what}: type", fields["type"], f"one of {', '.join(get_args(ColumnType))}")
+        raise _invalid_value_error(
+            f"{what}: type", fields["type"], f"one of {', '.join(get_args(ColumnType))}"
+        )
     categories = fields.get("categories")
     if categories is not None:
         categories = _names(f"{what}: categories", categories)
@@ -160,16 +164,18 @@ def _column(what: str, value: object) -> TableColumn:
 
 def _fields(what: str, value: object, known: tuple[str, ...], required: tuple[str, ...]) -> Mapping[str, Any]:
     if not isinstance(value, dict) or not value.keys() <= set(known) or not set(required) <= value.keys():
-        raise _refused(what, value, f"an object with {', '.join(required) or 'any'} of {', '.join(known)}")
+        raise _invalid_value_error(
+            what, value, f"an object with {', '.join(required) or 'any'} of {', '.join(known)}"
+        )
     return value
 
 
 def _names(what: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or len(value) > MAX_CLASSES:
-        raise _refused(what, value, f"a list of at most {MAX_CLASSES} names")
+        raise _invalid_value_error(what, value, f"a list of at most {MAX_CLASSES} names")
     for name in value:
         if not isinstance(name, str):
-            raise _refused(what, name, "text")
+            raise _invalid_value_error(what, name, "text")
         if (problem := name_problem(name)) is not None:
             raise DataInvalid(f"{what}: {name[:100]!r} {problem[0]}; {problem[1]}")
     if len(set(value)) < len(value):
@@ -178,5 +184,5 @@ def _names(what: str, value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _refused(what: str, value: object, wanted: str) -> DataInvalid:
+def _invalid_value_error(what: str, value: object, wanted: str) -> DataInvalid:
     return DataInvalid(f"{what}: {str(value)[:80]!r} is not {wanted}; send that")

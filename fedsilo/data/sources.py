@@ -19,7 +19,7 @@ import numpy as np
 from fedsilo.api.text import first_line, size
 from fedsilo.data.features import checked_features
 from fedsilo.data.numbering import SchemaMismatch
-from fedsilo.errors import DataInvalid, quoted
+from fedsilo.errors import DataInvalid, quoted_value
 from fedsilo.process import TEMPORARY_BYTES
 
 IN_MEMORY_BYTES = 1 << 30
@@ -125,22 +125,22 @@ def naming(dataset: str) -> Iterator[None]:
     try:
         yield
     except SchemaMismatch as error:
-        raise error.within(dataset) from error
+        raise error.with_dataset(dataset) from error
     except DataInvalid as error:
-        raise DataInvalid(f"dataset {dataset!r}: {error.marked}") from error
+        raise DataInvalid(f"dataset {dataset!r}: {error.marked_text}") from error
     except OSError as error:
         raise DataInvalid(
-            f"dataset {dataset!r}: {quoted(repr(str(error.filename or 'a file')))} cannot be read"
-            f" ({error.strerror or quoted(first_line(error))}); give this process the right to read it"
+            f"dataset {dataset!r}: {quoted_value(repr(str(error.filename or 'a file')))} cannot be read"
+            f" ({error.strerror or quoted_value(first_line(error))}); give this process the right to read it"
         ) from error
     except MemoryError as error:
         raise DataInvalid(
-            f"dataset {dataset!r}: does not fit into memory ({quoted(first_line(error))});"
+            f"dataset {dataset!r}: does not fit into memory ({quoted_value(first_line(error))});"
             " give the trainer more, or use a smaller dataset"
         ) from error
 
 
-class Descriptor:
+class OpenFile:
     """A file that is open for as long as this object lives.
 
     :param number: of the open file
@@ -153,12 +153,12 @@ class Descriptor:
         os.close(self.number)
 
     @classmethod
-    def of(cls, path: Path) -> Descriptor:
+    def of(cls, path: Path) -> OpenFile:
         """A file, opened for reading."""
         return cls(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     @classmethod
-    def temporary(cls) -> Descriptor:
+    def temporary_file(cls) -> OpenFile:
         """An empty file without a name, which is gone with this object."""
         number, path = tempfile.mkstemp()
         Path(path).unlink()
@@ -173,7 +173,7 @@ class StoredRows:
     :param offset: where the first item begins
     """
 
-    file: Descriptor
+    file: OpenFile
     name: str
     offset: int
     shape: tuple[int, ...]
@@ -209,7 +209,7 @@ class RowWriter:
         self._in_memory = in_memory
         self._parts: list[np.ndarray] = []
         self._bytes = 0
-        self._file: Descriptor | None = None
+        self._file: OpenFile | None = None
         room = os.environ.get(TEMPORARY_BYTES, "")
         self._room = int(room) if room.isdecimal() else None
 
@@ -239,7 +239,7 @@ class RowWriter:
             )
         try:
             if self._file is None:
-                self._file = Descriptor.temporary()
+                self._file = OpenFile.temporary_file()
             for part in self._parts:
                 memory = part.reshape(-1).view(np.uint8).data
                 while memory:

@@ -39,12 +39,12 @@ def split_persons(persons: np.ndarray, fraction: float, seed: int) -> tuple[np.n
     :param fraction: share of persons for validation, at least 0 and below 1
     """
     names, person_of = np.unique(persons, return_inverse=True)
-    drawn = np.array([_uniform(f"{seed}/{name}") for name in names.tolist()])
+    drawn = np.array([_uniform_draw(f"{seed}/{name}") for name in names.tolist()])
     held_out = (drawn < fraction)[person_of]
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
 
-def _uniform(text: str) -> float:
+def _uniform_draw(text: str) -> float:
     """A number from 0 to below 1 for a text."""
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:6], "big") / 2**48

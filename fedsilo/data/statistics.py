@@ -76,7 +76,7 @@ class FeatureStatistics:
         return np.where(deviation > 0, deviation, 1.0)
 
 
-def merged(parts: Iterable[FeatureStatistics], features: int) -> FeatureStatistics:
+def merge_statistics(parts: Iterable[FeatureStatistics], features: int) -> FeatureStatistics:
     """Statistics of all parts together, added in their order; without a part, those of no value."""
     return reduce(FeatureStatistics.merge, parts, FeatureStatistics.none(features))
 

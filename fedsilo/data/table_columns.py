@@ -11,7 +11,7 @@ import numpy as np
 from fedsilo.api.messages import closest
 from fedsilo.data.schema import TableColumn
 from fedsilo.data.table_configuration import NULL, TableConfig
-from fedsilo.errors import DataInvalid, quoted
+from fedsilo.errors import DataInvalid, quoted_value
 
 if TYPE_CHECKING:
     import pyarrow
@@ -59,7 +59,7 @@ class NumberColumn:
         return (self.column,)
 
     @property
-    def described(self) -> TableColumn:
+    def schema_column(self) -> TableColumn:
         """The column in a schema."""
         return TableColumn(self.column, "number")
 
@@ -82,7 +82,9 @@ class NumberColumn:
         if infinite.any():
             row = int(np.argmax(infinite))
             raise place.fault(
-                row, self.column, f"{quoted(found[row])} is not a finite float32; mend or remove the row"
+                row,
+                self.column,
+                f"{quoted_value(found[row])} is not a finite float32; mend or remove the row",
             )
         return found[:, np.newaxis]
 
@@ -100,7 +102,7 @@ class CategoryColumn:
         return tuple(f"{self.column}={name}" for name in self._names)
 
     @property
-    def described(self) -> TableColumn:
+    def schema_column(self) -> TableColumn:
         """The column in a schema."""
         return TableColumn(self.column, "category", self._names)
 
@@ -123,7 +125,8 @@ class CategoryColumn:
                 )
             else:
                 named = [name for name in self.categories if name is not None]
-                problem = f"{quoted(repr(text))} is not one of its categories; {quoted(closest(text, named))}"
+                remedy = quoted_value(closest(text, named))
+                problem = f"{quoted_value(repr(text))} is not one of its categories; {remedy}"
             raise place.fault(row, self.column, problem)
         return np.eye(len(self.categories))[found]
 
@@ -133,7 +136,7 @@ def numbers(values: pyarrow.Array, place: RowPlace, column: str, remedy: str) ->
     import pyarrow
     import pyarrow.compute
 
-    values = _decoded(values, place, column)
+    values = _decoded_values(values, place, column)
     kind = values.type
     if pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind):
         values = pyarrow.compute.utf8_trim_whitespace(values)
@@ -146,7 +149,9 @@ def numbers(values: pyarrow.Array, place: RowPlace, column: str, remedy: str) ->
     except pyarrow.ArrowInvalid:
         given = values.to_pylist()
         row = next(row for row, text in enumerate(given) if text is not None and not _is_float(text))
-        raise place.fault(row, column, f"{quoted(repr(given[row]))} is not a number; {remedy}") from None
+        raise place.fault(
+            row, column, f"{quoted_value(repr(given[row]))} is not a number; {remedy}"
+        ) from None
     result: np.ndarray = found.to_numpy(zero_copy_only=False)
     return result
 
@@ -174,7 +179,7 @@ def texts(values: pyarrow.Array, place: RowPlace, column: str) -> list[str | Non
     """Values as text, whole numbers without a point, None where one is missing."""
     import pyarrow
 
-    values = _decoded(values, place, column)
+    values = _decoded_values(values, place, column)
     if pyarrow.types.is_floating(values.type):  # whole numbers of which some are missing are often stored so
         return [_number_text(number) for number in values.to_pylist()]
     try:
@@ -192,7 +197,7 @@ def _number_text(number: float | None) -> str | None:
     return str(int(number)) if number.is_integer() else str(number)
 
 
-def _decoded(values: pyarrow.Array, place: RowPlace, column: str) -> pyarrow.Array:
+def _decoded_values(values: pyarrow.Array, place: RowPlace, column: str) -> pyarrow.Array:
     """Values without a dictionary, all of which can be read: Arrow checks neither UTF-8 nor places in a dictionary."""
     import pyarrow
 

@@ -8,7 +8,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from fedsilo.api.class_names import name_problem
-from fedsilo.api.common import wrong
+from fedsilo.api.common import invalid_value
 from fedsilo.data.configuration import IN_MEMORY, Config, InMemory, Name, Names, Number
 
 NULL = "null"
@@ -42,24 +42,24 @@ class TableConfig(Config):
     in_memory: InMemory = IN_MEMORY
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _require_consistency(self) -> Self:
         for column, categories in self.categories.items():
             names = [NULL if name is None else name for name in categories]
             for name in names:
                 if names.count(name) > 1:
-                    raise wrong("is listed twice", "remove one", "categories", column, value=name)
+                    raise invalid_value("is listed twice", "remove one", "categories", column, value=name)
                 if (found := name_problem(name)) is not None:
-                    raise wrong(*found, "categories", column, value=name)
+                    raise invalid_value(*found, "categories", column, value=name)
             if self.columns is not None and column not in self.columns:
                 remedy = "add it to columns or remove it here"
-                raise wrong("is not among columns", remedy, "categories", column, value=column)
+                raise invalid_value("is not among columns", remedy, "categories", column, value=column)
         if self.person is not None and self.person in (*self.targets, *(self.columns or ())):
             remedy = "name another column, or the model would learn who somebody is"
-            raise wrong("is also a feature or the target", remedy, "person", value=self.person)
+            raise invalid_value("is also a feature or the target", remedy, "person", value=self.person)
         for column in self.columns or ():
             if column in self.targets:
                 remedy = "remove it, or the model would learn from the answer"
-                raise wrong("is also the target", remedy, "columns", value=column)
+                raise invalid_value("is also the target", remedy, "columns", value=column)
         return self
 
     @property
@@ -86,7 +86,7 @@ class CsvConfig(TableConfig):
             codecs.lookup(self.encoding)
         except LookupError:
             remedy = "use one of Python's, such as utf-8, latin-1, cp1252 or utf-16"
-            raise wrong("is not a known encoding", remedy, "encoding", value=self.encoding) from None
+            raise invalid_value("is not a known encoding", remedy, "encoding", value=self.encoding) from None
         return self
 
 

@@ -23,7 +23,7 @@ from typing_extensions import override
 
 from fedsilo.api.text import first_line
 from fedsilo.data.table_configuration import CsvConfig, ParquetConfig
-from fedsilo.errors import DataInvalid, quoted
+from fedsilo.errors import DataInvalid, quoted_value
 
 BLOCK_BYTES = 1 << 22
 """Of a text file that are parsed at a time."""
@@ -37,11 +37,11 @@ RELEASE_SECONDS = 10
 BATCH_ROWS = 1 << 14
 """Rows of a Parquet file that are decoded at a time."""
 
-Opened = tuple[list[str], Generator[pyarrow.RecordBatch, None, None]]
+OpenedTable = tuple[list[str], Generator[pyarrow.RecordBatch, None, None]]
 """Names of the columns, and rows by batch."""
 
 
-def open_csv(stream: IO[bytes], file: Path, config: CsvConfig) -> Opened:
+def open_csv(stream: IO[bytes], file: Path, config: CsvConfig) -> OpenedTable:
     """Open a CSV file as batches of rows; every value is text, missing ones are null.
 
     Batches that are not read to their end have to be closed.
@@ -67,7 +67,7 @@ def open_csv(stream: IO[bytes], file: Path, config: CsvConfig) -> Opened:
             with _TextReader(stream, config) as text:
                 yield from text.open(refuse, reading, converting)
         except UnicodeError as error:
-            raise _unreadable(file, config, error) from error
+            raise _unreadable_csv_error(file, config, error) from error
         except pyarrow.ArrowException as error:
             if ragged:
                 row = ragged[0]
@@ -75,7 +75,7 @@ def open_csv(stream: IO[bytes], file: Path, config: CsvConfig) -> Opened:
                     f"{file.name!r} row {row.number - 1} has {row.actual_columns} values, but there are"
                     f" {row.expected_columns} columns; mend the row, or correct config.delimiter"
                 ) from error
-            raise _unreadable(file, config, error) from error
+            raise _unreadable_csv_error(file, config, error) from error
 
     return names, batches()
 
@@ -168,14 +168,14 @@ class _Text(io.RawIOBase):
         content = b""
         if not self._faults:
             try:
-                content = self._passed(size) if self._passed_on else self._convert(size)
+                content = self._read_valid_bytes(size) if self._passed_on else self._convert(size)
             except Exception as error:
                 self._faults.append(error.with_traceback(None))
         given = memoryview(content)
         self._lend(given)
         return given
 
-    def _passed(self, size: int) -> bytes:
+    def _read_valid_bytes(self, size: int) -> bytes:
         content = self._stream.read(size)
         self._decoder.decode(content, final=not content)
         return content
@@ -201,13 +201,13 @@ def _header(stream: IO[bytes], file: Path, config: CsvConfig) -> list[str]:
         with _TextReader(stream, config) as text:
             names: list[str] = text.open(lambda _: "skip", reading).schema.names
     except (pyarrow.ArrowException, UnicodeError) as error:
-        raise _unreadable(file, config, error) from error
+        raise _unreadable_csv_error(file, config, error) from error
     stream.seek(0)
     _require_distinct(names, file)
     return names
 
 
-def _unreadable(file: Path, config: CsvConfig, error: Exception) -> DataInvalid:
+def _unreadable_csv_error(file: Path, config: CsvConfig, error: Exception) -> DataInvalid:
     """What is wrong with a text file: most often its encoding, of which the first wrong line is told."""
     line, decoder = 0, codecs.getincrementaldecoder(config.encoding)()
     try:
@@ -221,10 +221,12 @@ def _unreadable(file: Path, config: CsvConfig, error: Exception) -> DataInvalid:
             f"{file.name!r} line {line + 1} is not text in {config.encoding}; set config.encoding to the file's,"
             " such as latin-1, cp1252 or utf-16"
         )
-    return DataInvalid(f"{file.name!r} cannot be read ({quoted(first_line(error))}); write the file anew")
+    return DataInvalid(
+        f"{file.name!r} cannot be read ({quoted_value(first_line(error))}); write the file anew"
+    )
 
 
-def open_parquet(stream: IO[bytes], file: Path, config: ParquetConfig) -> Opened:
+def open_parquet(stream: IO[bytes], file: Path, config: ParquetConfig) -> OpenedTable:
     """A Parquet file, of which only the columns that are needed are decoded.
 
     :raises DataInvalid: it is no Parquet file, or is damaged
@@ -234,7 +236,7 @@ def open_parquet(stream: IO[bytes], file: Path, config: ParquetConfig) -> Opened
         opened = pyarrow.parquet.ParquetFile(stream, pre_buffer=False, page_checksum_verification=True)
         names: list[str] = opened.schema_arrow.names
     except (pyarrow.ArrowException, OSError, UnicodeError) as error:  # names of columns may be no UTF-8
-        raise _damaged(file, error) from error
+        raise _damaged_parquet_error(file, error) from error
     _require_distinct(names, file)
     extra = () if config.person is None else (config.person,)
     wanted = names if config.columns is None else [*config.columns, *config.targets, *extra]
@@ -243,18 +245,18 @@ def open_parquet(stream: IO[bytes], file: Path, config: ParquetConfig) -> Opened
         try:
             yield from opened.iter_batches(BATCH_ROWS, columns=wanted, use_threads=False)
         except (pyarrow.ArrowException, OSError, UnicodeError) as error:
-            raise _damaged(file, error) from error
+            raise _damaged_parquet_error(file, error) from error
 
     return names, batches()
 
 
-def _damaged(file: Path, error: Exception) -> DataInvalid:
+def _damaged_parquet_error(file: Path, error: Exception) -> DataInvalid:
     return DataInvalid(
-        f"{file.name!r} cannot be read as Parquet ({quoted(first_line(error))}); write the file anew"
+        f"{file.name!r} cannot be read as Parquet ({quoted_value(first_line(error))}); write the file anew"
     )
 
 
 def _require_distinct(names: list[str], file: Path) -> None:
     for name in names:
         if names.count(name) > 1:
-            raise DataInvalid(f"{file.name!r} has two columns {quoted(repr(name))}; rename one")
+            raise DataInvalid(f"{file.name!r} has two columns {quoted_value(repr(name))}; rename one")

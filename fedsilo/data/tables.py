@@ -17,13 +17,13 @@ import numpy as np
 
 from fedsilo.api.class_names import name_problem
 from fedsilo.api.messages import closest
-from fedsilo.api.text import comma_separated, counted
-from fedsilo.data.arrays import Loaded
+from fedsilo.api.text import comma_separated, count_text
+from fedsilo.data.arrays import LoadedData
 from fedsilo.data.schema import Schema, TableColumn
 from fedsilo.data.sources import RowWriter, StoredRows
 from fedsilo.data.table_columns import CategoryColumn, NumberColumn, RowPlace, encoder_of, numbers, texts
 from fedsilo.data.table_configuration import CsvConfig, ParquetConfig, TableConfig
-from fedsilo.errors import DataInvalid, quoted
+from fedsilo.errors import DataInvalid, quoted_value
 
 if TYPE_CHECKING:
     import pyarrow
@@ -70,7 +70,7 @@ def read_table(
     persons: list[np.ndarray] = []
     extra = () if config.person is None else (config.person,)
     for file in _files(root, config):
-        with _opened(file, config) as (names, batches):
+        with _open_table(file, config) as (names, batches):
             _require_columns(file, names, [*config.targets, *extra, *(selected or config.columns or ())])
             if selected is None:
                 others = (*config.targets, *extra)
@@ -93,9 +93,9 @@ def read_table(
     return Table(
         tuple(feature for encoder in encoders for feature in encoder.features),
         writer.rows(),
-        _joined(targets, config),
+        _joined_targets(targets, config),
         Schema(
-            columns=tuple(encoder.described for encoder in encoders),
+            columns=tuple(encoder.schema_column for encoder in encoders),
             target=_target_column(config, text_target),
         ),
         np.concatenate([np.empty(0, np.str_), *persons]) if extra else None,
@@ -108,7 +108,7 @@ def _target_column(config: TableConfig, text_target: bool) -> TableColumn | None
     return TableColumn(config.targets[0], "category" if text_target else "number")
 
 
-def read_labelled_table(root: Path, config: CsvConfig | ParquetConfig, data: DataSpec) -> Loaded:
+def read_labelled_table(root: Path, config: CsvConfig | ParquetConfig, data: DataSpec) -> LoadedData:
     """The table of a job whose example is a vector; errors as `read_table`.
 
     Where the job has names of classes, the target's values are such names, whatever they look like.
@@ -116,16 +116,19 @@ def read_labelled_table(root: Path, config: CsvConfig | ParquetConfig, data: Dat
     table = read_table(root, config, text_target=data.class_names is not None, imputes=data.imputes)
     if tuple(data.input_shape) != (len(table.columns),):
         raise DataInvalid(
-            f"the table has {counted(len(table.columns), 'feature')} ({quoted(comma_separated(table.columns))}), but"
+            f"the table has {count_text(len(table.columns), 'feature')} "
+            f"({quoted_value(comma_separated(table.columns))}), but"
             f" data.inputShape of the job is {list(data.input_shape)}; correct config.columns or the job"
         )
     if not len(table.targets):
         raise DataInvalid("there is not a single sample; give at least one")
     if table.targets.dtype.kind != "U":
-        return Loaded(table.features, table.targets, schema=table.schema, persons=table.persons)
+        return LoadedData(table.features, table.targets, schema=table.schema, persons=table.persons)
     names, labels = np.unique(table.targets, return_inverse=True)
     classes = names.tolist()
-    return Loaded(table.features, labels, classes, ordered=False, schema=table.schema, persons=table.persons)
+    return LoadedData(
+        table.features, labels, classes, ordered=False, schema=table.schema, persons=table.persons
+    )
 
 
 def _require_pyarrow() -> None:
@@ -160,7 +163,7 @@ def _files(root: Path, config: CsvConfig | ParquetConfig) -> list[Path]:
 
 
 @contextmanager
-def _opened(
+def _open_table(
     file: Path, config: CsvConfig | ParquetConfig
 ) -> Iterator[tuple[list[str], Iterator[pyarrow.RecordBatch]]]:
     """Names of a file's columns, and its rows by batch."""
@@ -180,9 +183,9 @@ def _require_columns(file: Path, names: Sequence[str], needed: Any) -> None:
     for name in needed:
         if name not in names:
             # Without a row of names, what stands in its place are the first example's values.
-            remedy = _delimiter_instead(names) or quoted(closest(name, names))
+            remedy = _delimiter_instead(names) or quoted_value(closest(name, names))
             raise DataInvalid(
-                f"{file.name!r} has no column {name!r} (it has {quoted(comma_separated(names))}); {remedy}"
+                f"{file.name!r} has no column {name!r} (it has {quoted_value(comma_separated(names))}); {remedy}"
             )
 
 
@@ -199,7 +202,7 @@ def _require_names(names: Sequence[str], file: Path) -> None:
     for name in names:
         if (found := name_problem(name)) is not None:
             raise DataInvalid(
-                f"{file.name!r}: the name of the column {quoted(repr(name[:100]))} {found[0]}; {found[1]}"
+                f"{file.name!r}: the name of the column {quoted_value(repr(name[:100]))} {found[0]}; {found[1]}"
             )
 
 
@@ -232,7 +235,7 @@ def _require_all(missing: np.ndarray, column: str, place: RowPlace, what: str) -
         raise place.fault(int(np.argmax(missing)), column, f"{what} is missing; mend or remove the row")
 
 
-def _joined(targets: list[np.ndarray], config: TableConfig) -> np.ndarray:
+def _joined_targets(targets: list[np.ndarray], config: TableConfig) -> np.ndarray:
     if targets:
         return np.concatenate(targets)
     return np.empty((0, len(config.targets)) if len(config.targets) > 1 else 0)

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedsilo.encodings.encoding import SentParts
 from fedsilo.encodings.registry import encoding_in
-from fedsilo.wire import DTYPES, Contract, UpdateBlocks, open_update
+from fedsilo.wire import DTYPES, Contract, UpdateReader, open_update
 
 
 def require_decodable(
@@ -52,7 +52,7 @@ def _read_part(
     return read(names[part], first, count)
 
 
-def _read_block(update: UpdateBlocks, name: str, first: int, count: int) -> np.ndarray:
+def _read_block(update: UpdateReader, name: str, first: int, count: int) -> np.ndarray:
     entry = update.entry(name)
     buffer = np.empty(count, DTYPES[entry.dtype])
     update.read(entry, first, buffer)

@@ -80,7 +80,7 @@ def part(tensor: TensorSpec, what: str, shape: tuple[int, ...], dtype: str) -> T
     return TensorSpec(f"{tensor.name}.{what}", shape, dtype)
 
 
-def held(parts: Parts) -> SentParts:
+def in_memory_parts(parts: Parts) -> SentParts:
     """Parts that are held in memory, as they would be read if they had been sent."""
     return SentParts(
         lambda part, first, count: parts[part].reshape(-1)[first : first + count],

@@ -13,7 +13,7 @@ from fedsilo.wire.tensors import TensorSpec
 
 
 @dataclass(frozen=True)
-class Float32(Encoding):
+class Float32Encoding(Encoding):
     """The tensor itself, each number in 32 bits."""
 
     name: ClassVar[str] = "float32"

@@ -16,7 +16,7 @@ _QUIET_NAN = np.uint16(0x7FC0)
 
 
 @dataclass(frozen=True)
-class Float16(Encoding):
+class Float16Encoding(Encoding):
     """Half precision with 11 significant bits. Magnitudes from 65520 on are infinity, which is refused."""
 
     name: ClassVar[str] = "float16"
@@ -49,7 +49,7 @@ class Float16(Encoding):
 
 
 @dataclass(frozen=True)
-class BFloat16(Encoding):
+class BFloat16Encoding(Encoding):
     """8 significant bits and float32's range: the upper half of a float32, as uint16 since NumPy has no such dtype."""
 
     name: ClassVar[str] = "bfloat16"

@@ -27,7 +27,7 @@ _LARGEST_SCALE = np.float32(2.0**121)
 
 
 @dataclass(frozen=True)
-class Int8(Encoding):
+class Int8Encoding(Encoding):
     """One byte a number, in the parts `<name>.scales`, float32, one for each block, and the numbers q.
 
     :param block: numbers of a block; the last may be shorter.

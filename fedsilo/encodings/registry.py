@@ -7,15 +7,16 @@ from typing import Final
 
 from fedsilo.api.communication import DownloadSpec, UploadSpec
 from fedsilo.encodings.encoding import Encoding
-from fedsilo.encodings.float32 import Float32
-from fedsilo.encodings.halves import BFloat16, Float16
-from fedsilo.encodings.int8 import Int8
-from fedsilo.encodings.topk import TopK
-from fedsilo.encodings.zstd import Zstd
+from fedsilo.encodings.float32 import Float32Encoding
+from fedsilo.encodings.halves import BFloat16Encoding, Float16Encoding
+from fedsilo.encodings.int8 import Int8Encoding
+from fedsilo.encodings.topk import TopKEncoding
+from fedsilo.encodings.zstd import ZstdEncoding
 from fedsilo.wire import Contract, EncodedTensor, ExpectedBlock
 
 ENCODINGS: Final[dict[str, Encoding]] = {
-    encoding.name: encoding for encoding in (Float32(), BFloat16(), Float16(), Int8(), TopK())
+    encoding.name: encoding
+    for encoding in (Float32Encoding(), BFloat16Encoding(), Float16Encoding(), Int8Encoding(), TopKEncoding())
 }
 """Each with its own defaults."""
 
@@ -32,7 +33,7 @@ def encoding_of(spec: UploadSpec | DownloadSpec) -> Encoding | None:
         return None
     given = spec.model_dump(include=set(OPTIONS), exclude_none=True)
     inner = replace(ENCODINGS[spec.encoding], **given)
-    return inner if spec.compression is None else Zstd(inner)
+    return inner if spec.compression is None else ZstdEncoding(inner)
 
 
 def encoding_in(contract: Contract) -> Encoding | None:
@@ -41,7 +42,7 @@ def encoding_in(contract: Contract) -> Encoding | None:
         return None
     options = {name: contract.encoding[name] for name in OPTIONS if name in contract.encoding}
     inner = replace(ENCODINGS[str(contract.encoding["name"])], **options)
-    return Zstd(inner) if COMPRESSION in contract.encoding else inner
+    return ZstdEncoding(inner) if COMPRESSION in contract.encoding else inner
 
 
 def with_encoding(contract: Contract, spec: UploadSpec, tensors: frozenset[str]) -> Contract:
@@ -61,7 +62,7 @@ def with_encoding(contract: Contract, spec: UploadSpec, tensors: frozenset[str])
         parts = [ExpectedBlock(block.kind, p.name, p.shape, p.dtype) for p in encoding.parts(block.spec)]
         blocks += [*parts[:-1], replace(parts[-1], at_most=encoding.compressed)]
         encoded.append(EncodedTensor(block, tuple(part.name for part in parts)))
-    inner = encoding.inner if isinstance(encoding, Zstd) else encoding
+    inner = encoding.inner if isinstance(encoding, ZstdEncoding) else encoding
     described = {"name": inner.name, **asdict(inner), DELTA: spec.sends_differences}
     described |= {COMPRESSION: spec.compression} if spec.compression else {}
     return replace(contract, blocks=tuple(blocks), encoding=described, encoded=tuple(encoded))

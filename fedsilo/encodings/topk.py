@@ -23,7 +23,7 @@ _INDICES = 1 << 32
 
 
 @dataclass(frozen=True)
-class TopK(Encoding):
+class TopKEncoding(Encoding):
     """The k numbers of largest magnitude, as parts `<name>.indices`, uint32 and ascending, and the numbers; of equal
     magnitudes the first ones.
 
@@ -43,13 +43,13 @@ class TopK(Encoding):
         if tensor.size > _INDICES:
             text = f"tensor {tensor.name}: {tensor.size} numbers, of which topk can name {_INDICES}"
             raise Problem("too-long", f"{text}; send it in another encoding")
-        kept = self.kept(tensor.size)
+        kept = self.kept_count(tensor.size)
         return (
             part(tensor, "indices", (kept,), "uint32"),
             TensorSpec(tensor.name, (kept,), "float32"),
         )
 
-    def kept(self, size: int) -> int:
+    def kept_count(self, size: int) -> int:
         """k of a tensor of so many numbers."""
         return ceil(Decimal(repr(self.fraction)) * size)
 
@@ -57,7 +57,7 @@ class TopK(Encoding):
     def encode(self, values: np.ndarray) -> tuple[np.ndarray, ...]:
         """By selection, not by sorting; NaN counts as the largest magnitude, so that it is refused."""
         flat = np.ascontiguousarray(values, np.float32).reshape(-1)
-        indices = _largest(np.abs(flat), self.kept(flat.size))
+        indices = _largest(np.abs(flat), self.kept_count(flat.size))
         return indices.astype(np.uint32), flat[indices]
 
     @override
@@ -71,7 +71,7 @@ class TopK(Encoding):
     @override
     def piece(self, read: ReadPart, size: int, first: int, count: int) -> np.ndarray:
         """Indices ascend, so those of the piece are found by bisection."""
-        places = range(self.kept(size))
+        places = range(self.kept_count(size))
         begin = bisect_left(places, first, key=lambda place: int(read(0, place, 1)[0]))
         end = bisect_left(places, first + count, begin, key=lambda place: int(read(0, place, 1)[0]))
         numbers = np.zeros(count, np.float32)
@@ -81,7 +81,7 @@ class TopK(Encoding):
     @override
     def check(self, tensor: TensorSpec, sent: SentParts) -> None:
         """Indices ascend and are in the tensor; numbers are finite."""
-        kept, before = self.kept(tensor.size), -1
+        kept, before = self.kept_count(tensor.size), -1
         for found in chunks(sent.read, 0, kept):
             if int(found[0]) <= before or (found[1:] <= found[:-1]).any() or int(found[-1]) >= tensor.size:
                 text = f"block {tensor.name}.indices: must ascend from 0 to below {tensor.size}, each once"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fedsilo.encodings.encoding import Encoding, held
+from fedsilo.encodings.encoding import Encoding, in_memory_parts
 from fedsilo.errors import Problem
 from fedsilo.wire import TensorSpec, Tree, spec_of
 
@@ -46,7 +46,7 @@ def decoded_tree(
                     "malformed", f"tensor {name}: is not encoded as {encoding.name}; fetch the task again"
                 )
             arrays = [tree[spec.name] for spec in specs]
-            encoding.check(tensor, held(arrays))
+            encoding.check(tensor, in_memory_parts(arrays))
             found[name] = encoding.decode(arrays, tensor.shape)
             found[name].flags.writeable = False  # as those of a file
             parts.update(spec.name for spec in specs[:-1])

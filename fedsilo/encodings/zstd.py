@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
-from fedsilo.encodings.encoding import Encoding, Parts, ReadPart, SentParts, held, part
+from fedsilo.encodings.encoding import Encoding, Parts, ReadPart, SentParts, in_memory_parts, part
 from fedsilo.errors import Problem
 from fedsilo.wire.tensors import DTYPES, TensorSpec, raw_bytes
 
@@ -30,7 +30,7 @@ _MAGIC = b"\x28\xb5\x2f\xfd"
 
 
 @dataclass(frozen=True)
-class Zstd(Encoding):
+class ZstdEncoding(Encoding):
     """Another encoding's parts, compressed: `<name>.frames`, uint32, the length of each frame, and the frames of all
     inner parts, one after another.
 
@@ -68,7 +68,7 @@ class Zstd(Encoding):
     @override
     def encode(self, values: np.ndarray) -> tuple[np.ndarray, ...]:
         """The bytes depend on the library's version; what they decompress to does not."""
-        frames = [frame for inner in self.inner.encode(values) for frame in _compressed(inner)]
+        frames = [frame for inner in self.inner.encode(values) for frame in _compressed_frames(inner)]
         return np.array([len(frame) for frame in frames], np.uint32), np.frombuffer(
             b"".join(frames), np.uint8
         )
@@ -77,7 +77,7 @@ class Zstd(Encoding):
     def decode(self, parts: Parts, shape: tuple[int, ...]) -> np.ndarray:
         """What the inner encoding gives, exactly."""
         inner = self.inner.parts(TensorSpec("tensor", shape, "float32"))
-        frames = _Frames("tensor", inner, held(parts).read)
+        frames = _Frames("tensor", inner, in_memory_parts(parts).read)
         found = [frames.read(place, 0, spec.size).reshape(spec.shape) for place, spec in enumerate(inner)]
         return self.inner.decode(found, shape)
 
@@ -96,7 +96,7 @@ class Zstd(Encoding):
         frames = _Frames(tensor.name, inner, sent.read)
         if frames.length != sent.sizes[1]:
             text = f"its frames have {frames.length} bytes together, but {sent.sizes[1]} were sent"
-            raise _malformed(tensor.name, text)
+            raise _malformed_problem(tensor.name, text)
         self.inner.check(tensor, SentParts(frames.read, tuple(spec.size for spec in inner)))
 
 
@@ -116,7 +116,7 @@ class _Frames:
         self._first = [sum(counts[:place]) for place in range(len(counts))]
         lengths = read(0, 0, sum(counts)).astype(np.int64)
         if lengths.size and not 1 <= lengths.min() <= lengths.max() <= MAX_FRAME_BYTES:
-            raise _malformed(name, f"a frame's length is not from 1 to {MAX_FRAME_BYTES}")
+            raise _malformed_problem(name, f"a frame's length is not from 1 to {MAX_FRAME_BYTES}")
         self._ends = np.cumsum(lengths)
         self._last: tuple[int, np.ndarray] | None = None  # frame that was read last, and its numbers
 
@@ -144,7 +144,7 @@ class _Frames:
             data = self._read(1, begin, int(self._ends[place]) - begin).tobytes()
             size = min(FRAME_ELEMENTS, self._sizes[part] - frame * FRAME_ELEMENTS)
             dtype = self._dtypes[part]
-            planes = _decompressed(f"{self._name}: frame {place}", data, size * dtype.itemsize)
+            planes = _decompressed_frame(f"{self._name}: frame {place}", data, size * dtype.itemsize)
             self._last = place, _numbers(planes, dtype)
         return self._last[1]
 
@@ -153,7 +153,7 @@ def _frame_count(size: int) -> int:
     return -(-size // FRAME_ELEMENTS)
 
 
-def _compressed(numbers: np.ndarray) -> Iterator[bytes]:
+def _compressed_frames(numbers: np.ndarray) -> Iterator[bytes]:
     """A part as frames."""
     import zstandard  # only where tensors are compressed: the operator's image has no room for it
 
@@ -166,26 +166,26 @@ def _compressed(numbers: np.ndarray) -> Iterator[bytes]:
         yield frame if len(frame) < len(planes) else planes
 
 
-def _decompressed(what: str, data: bytes, size: int) -> bytes:
+def _decompressed_frame(what: str, data: bytes, size: int) -> bytes:
     """A frame's bytes, of which there are just so many."""
     import zstandard
 
     if len(data) == size:
         return data  # which did not shrink
     if not data.startswith(_MAGIC):
-        raise _malformed(what, f"neither {size} bytes as they are nor a frame of Zstandard")
+        raise _malformed_problem(what, f"neither {size} bytes as they are nor a frame of Zstandard")
     try:
         claimed = zstandard.get_frame_parameters(data)
         # Before memory is asked for, which the library does by what the frame claims.
         if claimed.content_size != size or claimed.window_size > MAX_FRAME_BYTES or claimed.dict_id:
             text = f"claims {claimed.content_size} bytes, a window of {claimed.window_size} and dictionary "
             text += f"{claimed.dict_id}; must be {size}, at most {MAX_FRAME_BYTES} and 0"
-            raise _malformed(what, text)
+            raise _malformed_problem(what, text)
         found = zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
     except zstandard.ZstdError as error:
-        raise _malformed(what, f"cannot be decompressed ({error})") from None
+        raise _malformed_problem(what, f"cannot be decompressed ({error})") from None
     if len(found) != size:
-        raise _malformed(what, f"decompresses to {len(found)} bytes; must be {size}")
+        raise _malformed_problem(what, f"decompresses to {len(found)} bytes; must be {size}")
     return found
 
 
@@ -198,5 +198,5 @@ def _numbers(planes: bytes, dtype: np.dtype) -> np.ndarray:
     return numbers.view(dtype).reshape(-1)
 
 
-def _malformed(what: str, problem: str) -> Problem:
+def _malformed_problem(what: str, problem: str) -> Problem:
     return Problem("malformed", f"block {what}: {problem}; encode the tensor again")

@@ -10,14 +10,14 @@ from fedsilo.api.data import DataSpec
 from fedsilo.data.schema import Schema
 from fedsilo.engine.readiness import ReadinessCheck, readiness_failure
 from fedsilo.engine.round import OpenRound
-from fedsilo.engine.schemata import AnnouncedSchemata
+from fedsilo.engine.schemata import SchemaStore
 from fedsilo.errors import FedsiloError, Problem
 from fedsilo.readiness.announced import AnnouncedFinding, without_own_words
 from fedsilo.readiness.finding import ReadinessFinding
 
 
 @dataclass(frozen=True)
-class Moment:
+class WaitContext:
     """How the job stands when a silo asks whether it may begin.
 
     :param round: that is open; None where none is.
@@ -29,11 +29,11 @@ class Moment:
     round: OpenRound | None
     first: bool
     ended: bool
-    heard: Collection[str]
+    connected_silos: Collection[str]
     waited: float
 
 
-class Announcements:
+class AnnouncementStore:
     """What the silos of one job have said, which outlives a restart.
 
     :param directory: of the job.
@@ -45,7 +45,7 @@ class Announcements:
     def __init__(self, directory: Path, data: DataSpec, test_set: Schema | None) -> None:
         self.failure: FedsiloError | None = None
         self._data = data
-        self._schemata = AnnouncedSchemata(directory / "schemata.json", data, test_set)
+        self._schemata = SchemaStore(directory / "schemata.json", data, test_set)
         self._check = ReadinessCheck(directory / "readiness.json", data)
         self._unready: str | None = None  # what silos are told of a failure
         self._findings: tuple[ReadinessFinding, ...] | None = None
@@ -87,7 +87,7 @@ class Announcements:
         self._check.forget()
         self._findings = None
 
-    def agree(self, moment: Moment) -> bool:
+    def agree(self, moment: WaitContext) -> bool:
         """Whether a silo that has announced its schema may begin; False while others are waited for.
 
         :raises Problem: `schema-mismatch` when they differ, with which the job has failed, or `job-finished`.
@@ -96,23 +96,23 @@ class Announcements:
         if moment.ended and self.failure is None:
             raise Problem("job-finished", "the job has ended; no schema is awaited any more")
         if moment.round is not None and not moment.ended:
-            others = set(moment.round.awaited) - {*self._schemata.silos, *self._check.silos}
-            if self._schemata.waits(others, moment.heard, moment.round.deadline, moment.waited):
+            others = set(moment.round.awaited_silos) - {*self._schemata.silos, *self._check.silos}
+            if self._schemata.waits(others, moment.connected_silos, moment.round.deadline, moment.waited):
                 return False
         if mismatch is not None:
             self.failure = self.failure or mismatch
             raise Problem("schema-mismatch", str(mismatch))
         return True
 
-    def ready(self, moment: Moment) -> bool:
+    def ready(self, moment: WaitContext) -> bool:
         """Whether a silo that has said how its data are may begin; False while others are waited for.
 
         :raises Problem: `not-ready` when the job has failed of what the silos' data are like; others as `agree`.
         """
         if self._check.refuses and moment.round is not None and not moment.ended:
             if moment.first:
-                others = set(moment.round.awaited) - set(self._check.silos)
-                if self._check.waits(others, moment.heard, moment.round.deadline, moment.waited):
+                others = set(moment.round.awaited_silos) - set(self._check.silos)
+                if self._check.waits(others, moment.connected_silos, moment.round.deadline, moment.waited):
                     return False
                 self.failure = readiness_failure(self.findings)
                 if self.failure is not None:

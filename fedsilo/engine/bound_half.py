@@ -14,7 +14,7 @@ from fedsilo.methods.interface import Assignment, Exchange, ServerHalf, Snapshot
 from fedsilo.methods.method import averaging_of
 from fedsilo.methods.state import Scalar, State, require_finite
 from fedsilo.transforms.plan import JobPlan
-from fedsilo.transforms.transform import Received
+from fedsilo.transforms.transform import ReceivedExchange
 
 if TYPE_CHECKING:
     from torch import nn
@@ -42,7 +42,7 @@ class BoundHalf:
         with self._errors("assign"):
             return self._half.assign(self._context, self._plan.of_method(state), exchange, silos)
 
-    def aggregate(self, received: Received, prepared: Callable[[nn.Module], nn.Module]) -> State:
+    def aggregate(self, received: ReceivedExchange, prepared: Callable[[nn.Module], nn.Module]) -> State:
         """The job's state after an exchange of the method's.
 
         :param prepared: a network -> the network as it takes raw values.

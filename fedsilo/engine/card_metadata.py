@@ -53,7 +53,7 @@ def pipeline_tag(spec: FederatedJobSpec) -> str | None:
 
 def task_name(spec: FederatedJobSpec) -> str:
     """What the model learns, in few words."""
-    return spec.learned if spec.task is not None else f"classification, {spec.learned}"
+    return spec.task_summary if spec.task is not None else f"classification, {spec.task_summary}"
 
 
 def _results(spec: FederatedJobSpec, description: Mapping[str, Any], pipeline: str | None) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fedsilo.errors import FileDamaged
-from fedsilo.files.durable import RESTORE, append_durably, readable, truncate
+from fedsilo.files.durable import RESTORE, append_durably, translate_read_errors, truncate
 from fedsilo.files.plain_files import open_plain
 
 
@@ -36,7 +36,7 @@ class CommittedLines:
         """
         self._length, self._vouched, self.last = 0, hashlib.sha256(), None
         if self.path.exists():
-            with readable(self.path), open_plain(self.path) as file:
+            with translate_read_errors(self.path), open_plain(self.path) as file:
                 while line := file.readline(length - self._length):
                     self._take(line)
                     yield line

@@ -13,7 +13,7 @@ from fedsilo.engine.initial_weights import require_tensors_of
 from fedsilo.engine.public_dataset import PublicDataset
 from fedsilo.errors import MethodError
 from fedsilo.learning.built import BuiltNetwork, built_here
-from fedsilo.learning.parameters import Parts
+from fedsilo.learning.parameters import ParameterPartition
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.methods.interface import ServerContext
 from fedsilo.methods.method import Method
@@ -38,7 +38,7 @@ class JobContext(ServerContext):
     :param prepared: a network -> the network as it takes raw values.
     """
 
-    parts: Parts | None = None
+    parts: ParameterPartition | None = None
     initial: StoredTree | Tree | None = None
     drawn: Path | None = None
     public: PublicDataset | None = None

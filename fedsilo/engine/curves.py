@@ -36,7 +36,7 @@ def _table() -> Iterator[int]:
 _TABLE = tuple(_table())
 
 
-class Curves:
+class CurvesSink:
     """A `StatusSink` that appends new rounds of the history to the file.
 
     The file follows from the history but for the times, so it is repaired, not kept durable: a record that a crash
@@ -79,12 +79,12 @@ class Curves:
         self._records += 1
 
 
-def requested(
+def requested_curves(
     spec: FederatedJobSpec, history: Callable[[], Sequence[Record]], directory: Path
-) -> tuple[Curves, ...]:
+) -> tuple[CurvesSink, ...]:
     """The job's curves, where its specification requests them."""
     tensorboard = spec.output is not None and spec.output.tensorboard
-    return (Curves(history, directory),) if tensorboard else ()
+    return (CurvesSink(history, directory),) if tensorboard else ()
 
 
 def figures(line: Record) -> dict[str, float]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fedsilo.api.job import FederatedJobSpec
-from fedsilo.api.text import comma_separated, counted
+from fedsilo.api.text import comma_separated, count_text
 from fedsilo.data.schema import Schema, TableColumn
-from fedsilo.engine.markdown import escaped, table
+from fedsilo.engine.markdown import escape_markdown, table
 
 MAX_NAMES = 100
 """Names of classes, columns or categories that are listed."""
@@ -38,7 +38,7 @@ def data_section(spec: FederatedJobSpec, schemata: Mapping[str, Schema], samples
         rows.append(("preprocessing", f"{_preprocessing(spec)}, computed over all silos (`model.json`)"))
     if samples is not None:
         rows.append(("training examples, all silos together", f"{samples:,}"))
-    described = f"{counted(len(schemata), 'silo')} announced names and types of the data before round 1."
+    described = f"{count_text(len(schemata), 'silo')} announced names and types of the data before round 1."
     return [
         "## Data",
         "",
@@ -75,8 +75,8 @@ def _columns(schemata: Mapping[str, Schema]) -> list[str]:
 
 def _column(column: TableColumn, use: str) -> tuple[str, str, str, str]:
     categories = "" if column.categories is None else _names(column.categories)
-    return use, escaped(column.name), column.type, categories
+    return use, escape_markdown(column.name), column.type, categories
 
 
 def _names(names: tuple[str, ...]) -> str:
-    return comma_separated([escaped(name) for name in names], MAX_NAMES)
+    return comma_separated([escape_markdown(name) for name in names], MAX_NAMES)

@@ -20,7 +20,7 @@ from fedsilo.methods.schedule import exchange_id
 from fedsilo.transforms.transform import Broadcast
 from fedsilo.wire import (
     AcceptedUpdate,
-    Expected,
+    ExpectedUpdate,
     UpdateChecker,
     VerifyKey,
     signed_part,
@@ -95,7 +95,7 @@ class OpenExchange:
             if not path.exists():
                 continue
             try:
-                self._count(silo, check_update(path, self._expected(silo), keys[silo]))
+                self._count(silo, check_update(path, self._expected_update(silo), keys[silo]))
             except (Problem, OSError) as problem:
                 log.warning(
                     "%s: the accepted update of %s does not hold any more and was dropped; the silo is asked again: %s",
@@ -114,7 +114,7 @@ class OpenExchange:
 
     def task(self, silo: str) -> SealedTask | None:
         """The silo's task while it is awaited."""
-        return self.tasks[silo] if self.is_open and silo in self.round.awaited else None
+        return self.tasks[silo] if self.is_open and silo in self.round.awaited_silos else None
 
     @property
     def is_open(self) -> bool:
@@ -133,13 +133,13 @@ class OpenExchange:
         """Where the bytes of an unfinished update of a task are collected."""
         return self.directory / f"{task}.part"
 
-    def expected(self, task: str, sender: str) -> Expected:
+    def expected_update(self, task: str, sender: str) -> ExpectedUpdate:
         """What an update for a task of this exchange must be.
 
         :raises Problem: `wrong-sender`, or `round-closed` when the round has come to its end.
         """
         self._require_open(task, sender)
-        return self._expected(sender)
+        return self._expected_update(sender)
 
     def accept(self, silo: str, upload: Path, update: AcceptedUpdate) -> None:
         """Move the silo's checked update, which is on the disk, to `update_path`, and count the answer."""
@@ -189,15 +189,15 @@ class OpenExchange:
         with self._changing:
             self.round = self.round.wait(seconds)
 
-    def stored(self, silos: Sequence[str]) -> dict[str, StoredUpdate]:
+    def stored_updates(self, silos: Sequence[str]) -> dict[str, StoredUpdate]:
         """Silo, in this order, -> its accepted update, where there is one.
 
         :raises FileDamaged: when a file does not begin with the header and signature that were accepted.
         """
         answered = [silo for silo in silos if silo in self.round.answered]
-        return {silo: self._stored(self.tasks[silo].id) for silo in answered}
+        return {silo: self._stored_update(self.tasks[silo].id) for silo in answered}
 
-    def _stored(self, task: str) -> StoredUpdate:
+    def _stored_update(self, task: str) -> StoredUpdate:
         path, digest = self.update_path(task), self.accepted[task]
         try:
             signed, size = signed_part(path), path.stat().st_size
@@ -221,9 +221,9 @@ class OpenExchange:
     def _elapsed_path(self) -> Path:
         return self.directory / "elapsed.json"
 
-    def _expected(self, silo: str) -> Expected:
+    def _expected_update(self, silo: str) -> ExpectedUpdate:
         task = self.tasks[silo]
-        return Expected(
+        return ExpectedUpdate(
             job=self.job,
             task=task.id,
             round=self.exchange.round,
@@ -263,7 +263,7 @@ class OpenExchange:
         self.round = self.round.fail(silo, f"{reason}: {message}")
 
 
-def check_update(path: Path, expected: Expected, key: VerifyKey) -> AcceptedUpdate:
+def check_update(path: Path, expected: ExpectedUpdate, key: VerifyKey) -> AcceptedUpdate:
     """Check the file of an update as its bytes were checked on arrival.
 
     :raises Problem: as `UpdateChecker`, and as `require_decodable_update`.

@@ -12,13 +12,13 @@ from pathlib import Path
 from numpy import isfinite
 
 from fedsilo.api.job import FederatedJobSpec
-from fedsilo.api.text import shortened
+from fedsilo.api.text import shortened_list
 from fedsilo.errors import DataInvalid, FileDamaged, Problem
 from fedsilo.files.durable import require_content
 from fedsilo.methods.state import StoredTree
 from fedsilo.wire import BlobRef, ModelSignature, TensorSpec, open_blob
 
-SHOWN = 6
+MAX_SHOWN_DIFFERENCES = 6
 """Differences of tensors that a message lists."""
 
 
@@ -67,13 +67,13 @@ def require_tensors_of(signature: ModelSignature, weights: StoredTree) -> None:
     except Problem as problem:
         raise DataInvalid(f"{where}: {problem.detail}") from None
     if not_finite:
-        listed = ", ".join(shortened(not_finite, SHOWN, "more tensors"))
+        listed = ", ".join(shortened_list(not_finite, MAX_SHOWN_DIFFERENCES, "more tensors"))
         raise DataInvalid(
             f"{where}: has NaN or infinity in {listed}; training can begin with finite weights only"
         )
     expected = {tensor.name: tensor for tensor in signature.tensors}
     if differences := list(_differences(expected, found)):
-        listed = "; ".join(shortened(differences, SHOWN, "more differences"))
+        listed = "; ".join(shortened_list(differences, MAX_SHOWN_DIFFERENCES, "more differences"))
         raise DataInvalid(
             f"{where}: is not of the job's model: {listed}; use the weights of the same architecture and configuration"
         )

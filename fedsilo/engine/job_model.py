@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fedsilo.api.job import ModelSpec
 from fedsilo.engine.bound_half import BoundHalf
 from fedsilo.engine.record import Record
-from fedsilo.engine.result import Released
+from fedsilo.engine.result import FinalModel
 from fedsilo.methods.interface import Snapshot
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import State
@@ -43,40 +43,42 @@ class JobModel:
         from fedsilo.engine.scoring import network
 
         snapshot = self.snapshot(state)
-        return self.prepared(state, network(self._method.spec, snapshot.tree, self._architecture(snapshot)))
+        return self.raw_input_network(
+            state, network(self._method.spec, snapshot.tree, self._architecture(snapshot))
+        )
 
-    def prepared(self, state: State, network: nn.Module) -> nn.Module:
+    def raw_input_network(self, state: State, network: nn.Module) -> nn.Module:
         """A network as it takes raw values."""
         for side in self._sides:
             network = side.network(state, network)
         return network
 
-    def selected(self, state: State, history: Sequence[Record]) -> State:
+    def complete_round(self, state: State, history: Sequence[Record]) -> State:
         """State after a complete round."""
         for side in self._sides:
-            state = side.completed(state, history, partial(self.snapshot, state))
+            state = side.complete_round(state, history, partial(self.snapshot, state))
         return state
 
-    def released(self, state: State, history: Sequence[Record]) -> Released:
+    def final_model(self, state: State, history: Sequence[Record]) -> FinalModel:
         """The model that the job ends with."""
         for side in self._sides:
-            snapshot, number = side.released(state, history)
+            snapshot, number = side.final_model(state, history)
             if number is not None:
-                return self._released(state, snapshot or self.snapshot(state), history, number)
-        return self.last(state, history)
+                return self._final_model(state, snapshot or self.snapshot(state), history, number)
+        return self.latest_model(state, history)
 
-    def last(self, state: State, history: Sequence[Record], number: int | None = None) -> Released:
+    def latest_model(self, state: State, history: Sequence[Record], number: int | None = None) -> FinalModel:
         """The model as it would be used now, to be kept.
 
         :param number: of its round, where that is not the job's last.
         """
-        return self._released(state, self.snapshot(state), history, number)
+        return self._final_model(state, self.snapshot(state), history, number)
 
-    def _released(
+    def _final_model(
         self, state: State, snapshot: Snapshot, history: Sequence[Record], number: int | None
-    ) -> Released:
+    ) -> FinalModel:
         described = self._description(state, snapshot)
-        return Released(snapshot.tree, self._architecture(snapshot), described, history, number)
+        return FinalModel(snapshot.tree, self._architecture(snapshot), described, history, number)
 
     def _architecture(self, snapshot: Snapshot) -> ModelSpec:
         return self._method.models.shared_architecture(self._method.spec, snapshot.settings)
@@ -85,5 +87,5 @@ class JobModel:
         """What `model.json` says beside the job's own fields."""
         report = self._half.report(snapshot)
         for side in self._sides:
-            report |= side.described(state)
+            report |= side.model_description(state)
         return report

@@ -15,7 +15,7 @@ _SPECIAL = re.compile(r"([\\`*_\[\]<>|~&$])")
 _BACKTICKS = re.compile(r"`+")
 
 
-def escaped(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """The text so that a reader sees it as it is: no markup, no cell of a table ends in it."""
     return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
 

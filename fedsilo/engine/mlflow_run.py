@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedsilo.api.digest import frozen_spec
-from fedsilo.api.figures import finite
+from fedsilo.api.figures import finite_figures
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.output import MlflowSpec
 from fedsilo.engine.model_card import FILE as CARD
@@ -37,7 +37,7 @@ ARTEFACTS = ("model.safetensors", "model.json", CARD, PROVENANCE)
 JOB_UID = "fedsilo.jobUid"
 """Tag by which the run is found again."""
 
-LAST = "round/seconds"
+LAST_METRIC = "round/seconds"
 """Metric that every round has, and that is sent last of a round's."""
 
 MAX_VALUE = 6000
@@ -49,7 +49,7 @@ MAX_NAME = 250
 MAX_PARAMETERS, MAX_METRICS = 100, 1000
 """Entries of one request, likewise."""
 
-_UNFIT = re.compile(r"[^\w\-./: ]", re.ASCII)
+_UNFIT_CHARACTERS = re.compile(r"[^\w\-./: ]", re.ASCII)
 """What the name of a metric or parameter must not have."""
 
 _SETTINGS = {
@@ -94,7 +94,7 @@ class MlflowRun:
 
     def send(self, history: Sequence[Record]) -> None:
         """Have all rounds of the history in the run; the first call makes or finds it."""
-        client = self._opened()
+        client = self._open_client()
         seconds = 0.0
         for line in history:
             seconds += line["seconds"]
@@ -104,7 +104,7 @@ class MlflowRun:
 
     def finish(self, succeeded: bool) -> None:
         """End the MLflow run; where there is a model, add its files, and register it if the job asks for that."""
-        client = self._opened()
+        client = self._open_client()
         if succeeded:
             for name in ARTEFACTS:
                 if (self._directory / name).is_file():
@@ -116,7 +116,7 @@ class MlflowRun:
                 self._register(client, self._target.registered_model, digests)
         client.set_terminated(self._run, "FINISHED" if succeeded else "FAILED")
 
-    def _opened(self) -> MlflowClient:
+    def _open_client(self) -> MlflowClient:
         if self._client is None:
             client = _client(self._target.tracking_uri)
             experiment = self._experiment(client)
@@ -130,7 +130,7 @@ class MlflowRun:
                 run = client.create_run(experiment, tags=self._tags(), run_name=self._identity.name)
             self._run, self._begin = run.info.run_id, run.info.start_time
             self._artefacts = run.info.artifact_uri
-            points = client.get_metric_history(self._run, LAST) if found else []
+            points = client.get_metric_history(self._run, LAST_METRIC) if found else []
             self._sent = max((point.step for point in points), default=0)
             self._send_parameters(client)
             self._client = client
@@ -162,7 +162,7 @@ class MlflowRun:
     def _send_parameters(self, client: MlflowClient) -> None:
         from mlflow.entities import Param
 
-        named = {_fit(key): value[:MAX_VALUE] for key, value in flat(frozen_spec(self._spec))}
+        named = {_fit(key): value[:MAX_VALUE] for key, value in flattened_leaves(frozen_spec(self._spec))}
         parameters = [Param(key, value) for key, value in named.items()]
         for first in range(0, len(parameters), MAX_PARAMETERS):
             client.log_batch(self._run, params=parameters[first : first + MAX_PARAMETERS])
@@ -193,11 +193,13 @@ def figures(line: Record) -> dict[str, float]:
     found = {f"evaluation/{name}": value for name, value in line.get("metrics", {}).items()}
     found |= {f"training/{name}": value for name, value in line["training"].items()}
     found |= {f"{name}/{label}": value for name, label, value in _by_class(line)}
-    return {_fit(name): value for name, value in finite(found).items()} | {LAST: line["seconds"]}
+    return {_fit(name): value for name, value in finite_figures(found).items()} | {
+        LAST_METRIC: line["seconds"]
+    }
 
 
 def _fit(name: str) -> str:
-    return _UNFIT.sub("_", name)[:MAX_NAME]
+    return _UNFIT_CHARACTERS.sub("_", name)[:MAX_NAME]
 
 
 def _by_class(line: Record) -> Iterator[tuple[str, int, float]]:
@@ -207,11 +209,11 @@ def _by_class(line: Record) -> Iterator[tuple[str, int, float]]:
                 yield f"evaluation/{name}", label, value
 
 
-def flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+def flattened_leaves(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
     """The leaves of a document with their dotted names; a list is one leaf."""
     if isinstance(value, dict) and value:
         for key, part in value.items():
-            yield from flat(part, f"{name}.{key}" if name else key)
+            yield from flattened_leaves(part, f"{name}.{key}" if name else key)
     elif name and value != {}:
         yield name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from fedsilo.api.job import FederatedJobSpec
-from fedsilo.api.text import counted
+from fedsilo.api.text import count_text
 from fedsilo.data.schema import Schema
 from fedsilo.engine.card_metadata import front_matter, task_name
 from fedsilo.engine.data_description import data_section, silos_classes
-from fedsilo.engine.markdown import escaped, table, yaml_block
+from fedsilo.engine.markdown import escape_markdown, table, yaml_block
 from fedsilo.engine.provenance import FILE as PROVENANCE
 from fedsilo.engine.record import Record, counted_silos, total_samples
 from fedsilo.files.durable import write_durably
@@ -46,7 +46,7 @@ PACKAGES = ("fedsilo", "torch", "numpy")
 
 
 @dataclass(frozen=True)
-class CardSources:
+class CardContext:
     """What a card is made from.
 
     :param description: content of `model.json`.
@@ -96,7 +96,7 @@ def write_model_card(
     sealed = directory / PROVENANCE
     digest = hashlib.sha256(sealed.read_bytes()).hexdigest() if sealed.is_file() else None
     versions = {package: metadata.version(package) for package in PACKAGES}
-    sources = CardSources(method, description, history, schemata, digest, versions)
+    sources = CardContext(method, description, history, schemata, digest, versions)
     try:
         text = model_card(sources)
     except Exception:  # what a third party's method says of itself must not cost the model
@@ -105,7 +105,7 @@ def write_model_card(
     write_durably(directory / FILE, text.encode())
 
 
-def model_card(sources: CardSources) -> str:
+def model_card(sources: CardContext) -> str:
     """Text of the model card, metadata in YAML and then Markdown."""
     parts = [_summary(sources), data_section(sources.spec, sources.schemata, _samples(sources))]
     if sources.method.models.scored:
@@ -115,26 +115,28 @@ def model_card(sources: CardSources) -> str:
     return front_matter(sources.method, sources.description) + "\n\n".join(sections) + "\n"
 
 
-def _summary(sources: CardSources) -> list[str]:
+def _summary(sources: CardContext) -> list[str]:
     spec, method = sources.spec, sources.method
-    rounds, silos = counted(len(sources.history), "round"), counted(len(sources.silos), "silo")
-    what = escaped(method.title)
+    rounds, silos = count_text(len(sources.history), "round"), count_text(len(sources.silos), "silo")
+    what = escape_markdown(method.title)
     if method.models.shared.is_model:
-        what = f"Network `{sources.description['model']['name']}` for {escaped(task_name(spec))}"
+        what = f"Network `{sources.description['model']['name']}` for {escape_markdown(task_name(spec))}"
     elif method.models.personal is not None:
-        what = f"{what}: a network `{spec.model.name}` of each silo's own for {escaped(task_name(spec))}"
+        what = (
+            f"{what}: a network `{spec.model.name}` of each silo's own for {escape_markdown(task_name(spec))}"
+        )
     made = f"made by federated learning in {rounds} from the data of {silos}, which stayed where they were."
-    return [f"# {escaped(sources.description['job']['name'])}", "", f"{what}, {made}"]
+    return [f"# {escape_markdown(sources.description['job']['name'])}", "", f"{what}, {made}"]
 
 
-def _samples(sources: CardSources) -> int | None:
+def _samples(sources: CardContext) -> int | None:
     """Examples of all silos that answered together; None where that would tell how many one silo has."""
     if sources.spec.privacy.differential_privacy is not None:
         return None  # which are not told
     return total_samples(sources.record) if len(counted_silos(sources.record)) > 1 else None
 
 
-def _metrics(sources: CardSources) -> list[str]:
+def _metrics(sources: CardContext) -> list[str]:
     metrics, evaluation = sources.description["metrics"], sources.spec.evaluation
     where = "the silos' own validation examples"
     if evaluation.test_dataset is not None:
@@ -153,14 +155,14 @@ def _metrics(sources: CardSources) -> list[str]:
     ]
 
 
-def _classes(sources: CardSources) -> list[str]:
+def _classes(sources: CardContext) -> list[str]:
     figures = sources.record.get("perClass", {})
     count = max(map(len, figures.values()), default=0)
     if not 0 < count <= MAX_CLASSES:
         return []
     names = sorted(figures)
     rows = [
-        (escaped(sources.class_label(label)), *(_figure(figures[name][label]) for name in names))
+        (escape_markdown(sources.class_label(label)), *(_figure(figures[name][label]) for name in names))
         for label in range(count)
     ]
     return ["### By class", "", *table(("class", *(f"`{name}`" for name in names)), rows)]
@@ -170,30 +172,33 @@ def _figure(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
-def _making(sources: CardSources) -> list[str]:
+def _making(sources: CardContext) -> list[str]:
     method, spec = sources.method, sources.spec
     document = spec.model_dump(by_alias=True, mode="json", exclude_none=True)
     sections = SHOWN_SECTIONS if method.models.scored else ("participation", "privacy")
     shown = {"method": document["method"], **{name: document[name] for name in sections if name in document}}
-    paper = [escaped(method.citation), ""] if method.citation else []
-    return ["## Method", "", f"{escaped(method.title)}.", "", *paper, *yaml_block(shown)]
+    paper = [escape_markdown(method.citation), ""] if method.citation else []
+    return ["## Method", "", f"{escape_markdown(method.title)}.", "", *paper, *yaml_block(shown)]
 
 
-def _rounds(sources: CardSources) -> list[str]:
+def _rounds(sources: CardContext) -> list[str]:
     number, best = sources.description.get("round"), sources.spec.evaluation.best
     planned = max(exchange.round for exchange in JobPlan(sources.method).exchanges)
-    said = f"{len(sources.history)} of {counted(planned, 'round')} were run."
+    said = f"{len(sources.history)} of {count_text(planned, 'round')} were run."
     if best is not None and number is not None:
         said += f" The model is that of round {number}, which is best by `{best.metric}`."
     rows = [
-        (escaped(silo), *(str(sum(silo in line[name] for line in sources.history)) for name in OUTCOMES))
+        (
+            escape_markdown(silo),
+            *(str(sum(silo in line[name] for line in sources.history)) for name in OUTCOMES),
+        )
         for silo in sources.silos
     ]
     heads = ("silo", *OUTCOMES.values())
     return ["## Rounds and participants", "", said, "", *table(heads, rows)]
 
 
-def _provenance(sources: CardSources) -> list[str]:
+def _provenance(sources: CardContext) -> list[str]:
     job = sources.description["job"]
     updates = sum(len(line["digests"]) for line in sources.description["updates"])
     rows = [
@@ -207,13 +212,13 @@ def _provenance(sources: CardSources) -> list[str]:
     said = "It was computed in one process: nothing was sent, and nothing is signed."
     if sources.provenance is not None:
         said = (
-            f"`model.json` names the digests of the {counted(updates, 'signed update')} that it was made from; "
+            f"`model.json` names the digests of the {count_text(updates, 'signed update')} that it was made from; "
             f"`fedsilo verify` checks them by `{PROVENANCE}`."
         )
     return ["## Provenance", "", said, "", *table(("", ""), rows)]
 
 
-def _use(sources: CardSources) -> list[str]:
+def _use(sources: CardContext) -> list[str]:
     if sources.method.models.personal is not None and not sources.method.models.shared.is_model:
         found = "Each silo has its model as `personal.safetensors` with `personal.json` in its own storage;"
         return ["## Use", "", found, "`fedsilo.load_model` reads it there. No model leaves a silo."]
@@ -235,17 +240,19 @@ def _use(sources: CardSources) -> list[str]:
     ]
 
 
-def _preprocessed(sources: CardSources) -> bool:
+def _preprocessed(sources: CardContext) -> bool:
     return sources.spec.data.preprocessing is not None
 
 
-def _limits(sources: CardSources) -> list[str]:
+def _limits(sources: CardContext) -> list[str]:
     return ["## Limits", "", *(f"- {line}" for line in _limit_lines(sources))]
 
 
-def _limit_lines(sources: CardSources) -> Iterator[str]:
+def _limit_lines(sources: CardContext) -> Iterator[str]:
     spec, recalls = sources.spec, sources.record.get("perClass", {}).get("recall", ())
-    never = [escaped(sources.class_label(label)) for label, recall in enumerate(recalls) if recall == 0]
+    never = [
+        escape_markdown(sources.class_label(label)) for label, recall in enumerate(recalls) if recall == 0
+    ]
     if never:
         yield f"It finds no example at all of {', '.join(never[:MAX_CLASSES])}."
     if sources.method.models.shared.is_model:

@@ -22,7 +22,7 @@ def open_exchange(
     """
     round = workflow.round(state, exchange)
     assigned = workflow.assign(state, exchange, round.silos)
-    broadcast = replace(assigned, state=workflow.stored(assigned.state, store.blobs))
+    broadcast = replace(assigned, state=workflow.stored_state(assigned.state, store.blobs))
     trees, given = broadcast.state.refs(), broadcast.tasks
     tasks = {
         silo: sealer.seal(

@@ -16,8 +16,8 @@ from fedsilo.engine.schemata import ABSENT_SECONDS, ABSENT_SHARE
 from fedsilo.errors import DataInvalid, FileDamaged, SiloFailed
 from fedsilo.files.durable import unlink
 from fedsilo.files.json_files import Fields, read_with_digest, write_with_digest
-from fedsilo.readiness.announced import AnnouncedFinding, announced_findings, described
-from fedsilo.readiness.finding import SEVERITY, ReadinessFinding, ordered
+from fedsilo.readiness.announced import AnnouncedFinding, announced_findings, describe_finding
+from fedsilo.readiness.finding import SEVERITY, ReadinessFinding, ordered_findings
 
 CHECK_SHARE = 0.5
 """Share of the round's deadline for which silos that are there are waited for: they read all their data meanwhile."""
@@ -62,7 +62,7 @@ class ReadinessCheck:
         self._findings, self._begun = {}, False
 
     def waits(self, others: Collection[str], heard: Collection[str], deadline: float, waited: float) -> bool:
-        """Whether to wait for silos that have not told theirs; arguments as those of `AnnouncedSchemata.waits`."""
+        """Whether to wait for silos that have not told theirs; arguments as those of `SchemaStore.waits`."""
         if set(others) & set(heard):
             return waited < CHECK_SHARE * deadline
         return bool(others) and waited < min(ABSENT_SECONDS, ABSENT_SHARE * deadline)
@@ -102,11 +102,11 @@ def readiness_table(
     :param told: by silo.
     """
     found = [
-        described(finding, silo, data, schemata.get(silo))
+        describe_finding(finding, silo, data, schemata.get(silo))
         for silo, findings in sorted(told.items())
         for finding in findings
     ]
-    return tuple(ordered([*differences(faults), *found]))
+    return tuple(ordered_findings([*differences(faults), *found]))
 
 
 def differences(faults: Mapping[str, Sequence[SchemaFault]]) -> list[ReadinessFinding]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedsilo.api.figures import finite
+from fedsilo.api.figures import finite_figures
 from fedsilo.api.status import ClassStatus, CurvePoint
-from fedsilo.api.text import counted
+from fedsilo.api.text import count_text
 from fedsilo.engine.round import OpenRound
 from fedsilo.methods.interface import EVALUATE, PREPROCESSING, Exchange
 
@@ -37,7 +37,9 @@ def curve(history: Sequence[Record]) -> tuple[CurvePoint, ...]:
         if position % stride == 0 or position == len(history):
             points.append(
                 CurvePoint.model_construct(
-                    round=line["round"], metrics=finite(metrics), training=finite(line["training"])
+                    round=line["round"],
+                    metrics=finite_figures(metrics),
+                    training=finite_figures(line["training"]),
                 )
             )
             metrics = {}
@@ -84,7 +86,7 @@ def total_samples(line: Record) -> int:
 def log_line(line: Record, rounds: int) -> str:
     """A completed round, for a log."""
     silos = {name for name, _, _ in receipts(line)}
-    facts = [f"{counted(len(silos), 'silo')} answered"]
+    facts = [f"{count_text(len(silos), 'silo')} answered"]
     facts += [f"{silo} failed" for silo in sorted(line["failed"])]
     facts += [f"{silo} was not waited for any more" for silo in line["missing"]]
     facts += [f"{name} {value:.4g}" for name, value in line.get("metrics", {}).items()]
@@ -109,24 +111,24 @@ def round_record(
         "phase": (exchange.of or exchange).phase.name,
         **{key: value for key, value in before.items() if (key, value) != ("phase", PREPROCESSING)},
         "updates": before.get("updates", {}) | digests,
-        "bytes": _added(before.get("bytes", {}), sizes),
+        "bytes": _sum_counts(before.get("bytes", {}), sizes),
         "failed": before.get("failed", {}) | dict(closed.failed),
-        "missing": sorted({*before.get("missing", ()), *closed.awaited}),
+        "missing": sorted({*before.get("missing", ()), *closed.awaited_silos}),
         "seconds": round(before.get("seconds", 0.0) + closed.elapsed, 3),
     }
 
 
-def with_figures(record: Record, *found: Mapping[str, Any]) -> dict[str, Any]:
+def with_metrics(record: Record, *found: Mapping[str, Any]) -> dict[str, Any]:
     """The record with the figures of further answers; scores of one round may come from both aggregator and silos.
 
     A figure that is not a finite number is left out: a record is a line of JSON, and what reads it may be anything.
     """
-    whole = finite(record)
-    for figures in map(finite, found):
+    whole = finite_figures(record)
+    for figures in map(finite_figures, found):
         metrics = {**whole.get("metrics", {}), **figures.get("metrics", {})}
         whole |= {**figures, **({"metrics": metrics} if metrics else {})}
     return whole
 
 
-def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+def _sum_counts(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}

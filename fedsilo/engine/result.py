@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsilo.api.figures import finite
+from fedsilo.api.figures import finite_figures
 from fedsilo.api.job import FederatedJobSpec, ModelSpec
 from fedsilo.engine.store import JobIdentity
 from fedsilo.files.durable import make_own_directory
@@ -30,7 +30,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Released:
+class FinalModel:
     """A model and what is said of it.
 
     :param architecture: of the model.
@@ -47,14 +47,14 @@ class Released:
 
 
 def write_result(
-    directory: Path, released: Released, spec: FederatedJobSpec, identity: JobIdentity
+    directory: Path, released: FinalModel, spec: FederatedJobSpec, identity: JobIdentity
 ) -> Result:
     """Write the job's model and its description; doing it again gives the same bytes."""
     return _write(directory / "model.safetensors", released, spec, identity)
 
 
 def write_checkpoint(
-    directory: Path, released: Released, spec: FederatedJobSpec, identity: JobIdentity
+    directory: Path, released: FinalModel, spec: FederatedJobSpec, identity: JobIdentity
 ) -> None:
     """Write the model of the history's last round as a checkpoint; doing it again gives the same bytes."""
     folder = directory / CHECKPOINTS
@@ -62,9 +62,9 @@ def write_checkpoint(
     _write(folder / f"round-{released.round:05d}.safetensors", released, spec, identity)
 
 
-def _write(path: Path, released: Released, spec: FederatedJobSpec, identity: JobIdentity) -> Result:
+def _write(path: Path, released: FinalModel, spec: FederatedJobSpec, identity: JobIdentity) -> Result:
     ref = write_tensors(released.tree, path)
-    metrics = finite(_record(released).get("metrics", {}))
+    metrics = finite_figures(_record(released).get("metrics", {}))
     task = {} if spec.task is None else {"task": spec.task.model_dump(by_alias=True, mode="json")}
     private = spec.privacy.differential_privacy
     described = (
@@ -73,7 +73,7 @@ def _write(path: Path, released: Released, spec: FederatedJobSpec, identity: Job
         else {"differentialPrivacy": private.model_dump(by_alias=True, mode="json", exclude_none=True)}
     )
     description = {
-        "model": released.architecture.described(),
+        "model": released.architecture.description_fields(),
         "data": spec.data.model_dump(by_alias=True, mode="json", exclude_none=True),
         **task,
         "method": spec.method.model_dump(by_alias=True, mode="json"),
@@ -89,7 +89,7 @@ def _write(path: Path, released: Released, spec: FederatedJobSpec, identity: Job
     return Result(path, ref.digest, metrics)
 
 
-def _record(released: Released) -> Mapping[str, Any]:
+def _record(released: FinalModel) -> Mapping[str, Any]:
     """The line of the history whose scores are the model's."""
     chosen = (line for line in released.history if line["round"] == released.round)
     return next(chosen, released.history[-1])

@@ -59,7 +59,7 @@ class OpenRound:
         return replace(self, elapsed=self.elapsed + seconds)
 
     @cached_property
-    def awaited(self) -> tuple[str, ...]:
+    def awaited_silos(self) -> tuple[str, ...]:
         """Silos that may still answer."""
         return tuple(silo for silo in self.silos if silo not in self.answered and silo not in self.failed)
 
@@ -67,9 +67,9 @@ class OpenRound:
     def outcome(self) -> RoundOutcome:
         """Whether the round goes on, is closed, or is lost."""
         enough = len(self.answered) >= self.quorum
-        if not self.awaited:
+        if not self.awaited_silos:
             return RoundOutcome.CLOSED if enough else RoundOutcome.QUORUM_LOST
-        if len(self.answered) + len(self.awaited) < self.quorum:
+        if len(self.answered) + len(self.awaited_silos) < self.quorum:
             return RoundOutcome.QUORUM_LOST
         if self.elapsed >= self.deadline:
             return RoundOutcome.CLOSED if enough else RoundOutcome.EXPIRED
@@ -80,7 +80,7 @@ class OpenRound:
         score = f"{len(self.answered)} of {len(self.silos)} silos answered, quorum is {self.quorum}"
         failures = "; ".join(f"{silo} failed: {why}" for silo, why in self.failed.items())
         if self.outcome is RoundOutcome.EXPIRED:
-            waited = ", ".join(self.awaited)
+            waited = ", ".join(self.awaited_silos)
             text = f"{score}; still awaited after {self.deadline:g} s: {waited}"
             return DeadlineExceeded("; ".join(filter(None, [text, failures])))
         return QuorumLost(f"{score}; {failures}")

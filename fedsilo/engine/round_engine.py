@@ -15,12 +15,12 @@ from typing import Any
 from fedsilo.api.data import DataSpec
 from fedsilo.api.evaluation import EvaluationSpec
 from fedsilo.data.schema import Schema
-from fedsilo.engine.announcements import Announcements, Moment
-from fedsilo.engine.ending import write_ending
+from fedsilo.engine.announcements import AnnouncementStore, WaitContext
 from fedsilo.engine.exchange import OpenExchange, StoredUpdate
+from fedsilo.engine.final_artifacts import write_final_artifacts
 from fedsilo.engine.opening import open_exchange
 from fedsilo.engine.provenance import job_line, new_lines
-from fedsilo.engine.record import Record, round_record, with_figures
+from fedsilo.engine.record import Record, round_record, with_metrics
 from fedsilo.engine.result import Result, write_checkpoint
 from fedsilo.engine.round import RoundOutcome
 from fedsilo.engine.sealing import SealedTask, TaskSealer
@@ -33,8 +33,8 @@ from fedsilo.methods.schedule import exchange_id, is_task_of, task_id
 from fedsilo.methods.state import State
 from fedsilo.readiness.announced import AnnouncedFinding
 from fedsilo.readiness.finding import ReadinessFinding
-from fedsilo.updates.folded import StoredUpdates
-from fedsilo.wire import AcceptedUpdate, Expected, SigningKey, VerifyKey
+from fedsilo.updates.round_updates import StoredUpdates
+from fedsilo.wire import AcceptedUpdate, ExpectedUpdate, SigningKey, VerifyKey
 
 log = logging.getLogger("fedsilo.engine")
 
@@ -71,8 +71,10 @@ class RoundEngine:
         self.rounds = workflow.rounds
         self._exchange_ids = frozenset(map(exchange_id, workflow.exchanges))
         store.claim(identity.uid, identity.spec_digest)
-        self._announcements = Announcements(store.directory, workflow.spec.data, workflow.test_schema)
-        self._progress = store.load() or store.commit(JobProgress(0, self._stored(workflow.start())), None)
+        self._announcements = AnnouncementStore(store.directory, workflow.spec.data, workflow.test_schema)
+        self._progress = store.load() or store.commit(
+            JobProgress(0, self._stored_state(workflow.start())), None
+        )
         records = [*store.history(), self._progress.record]
         self._past = {
             task: digest for record in records for task, digest in record.get("updates", {}).items()
@@ -84,7 +86,7 @@ class RoundEngine:
     # `settle` runs in a thread of its own and replaces the open exchange: every other method reads it once.
 
     @property
-    def current(self) -> OpenExchange | None:
+    def current_exchange(self) -> OpenExchange | None:
         """The exchange that is open; None once there is a model, and while the next one cannot be opened."""
         return self._current
 
@@ -151,7 +153,7 @@ class RoundEngine:
         current = self._current
         return self._store.blobs / digest if current and digest in current.blobs else None
 
-    def accepted(self, task: str) -> str | None:
+    def accepted_digest(self, task: str) -> str | None:
         """Digest of the update that was accepted for a task of this or an earlier round."""
         current = self._current
         return self._past.get(task) or (current.accepted.get(task) if current else None)
@@ -168,13 +170,13 @@ class RoundEngine:
         if any(is_task_of(task, silo, self._exchange_ids) for silo in self.identity.silos):
             raise Problem("wrong-sender", f"task {task} is another silo's, not one of {sender}")
 
-    def expected(self, task: str, sender: str) -> Expected:
+    def expected_update(self, task: str, sender: str) -> ExpectedUpdate:
         """What an update for this task must be.
 
         :raises Problem: `job-finished`, `round-closed`, `unknown-task` or `wrong-sender`,
             as do `partial_path`, `accept` and `fail`.
         """
-        return self._exchange_of(task).expected(task, sender)
+        return self._exchange_of(task).expected_update(task, sender)
 
     def partial_path(self, task: str) -> Path:
         """Where the bytes of an unfinished update are collected until `accept`."""
@@ -187,7 +189,7 @@ class RoundEngine:
         :param update: outcome of its check against what was `expected`.
         """
         exchange = self._exchange_of(update.header.task)
-        exchange.expected(update.header.task, silo)
+        exchange.expected_update(update.header.task, silo)
         exchange.accept(silo, upload, update)
 
     def fail(self, silo: str, task: str, reason: str, message: str) -> bool:
@@ -196,7 +198,7 @@ class RoundEngine:
         :returns: whether that counts: a failure that is reported after the task's update was accepted does not.
         """
         self.require_sender(task, silo)
-        if self.accepted(task) is not None:
+        if self.accepted_digest(task) is not None:
             return False
         return self._exchange_of(task).fail(silo, task, reason, message)
 
@@ -227,10 +229,10 @@ class RoundEngine:
         """
         return self._announcements.ready(self._moment(heard, waited))
 
-    def _moment(self, heard: Collection[str], waited: float) -> Moment:
+    def _moment(self, heard: Collection[str], waited: float) -> WaitContext:
         current = self._current
         first = self._progress.position == 0
-        return Moment(current.round if current else None, first, self.ended, heard, waited)
+        return WaitContext(current.round if current else None, first, self.ended, heard, waited)
 
     def wait(self, seconds: float) -> None:
         """Serving time went by: time in which silos could answer."""
@@ -290,7 +292,7 @@ class RoundEngine:
         if current.round.outcome is not RoundOutcome.CLOSED:
             raise current.round.loss()
         try:
-            stored = current.stored(self.identity.silos)
+            stored = current.stored_updates(self.identity.silos)
         except FileDamaged as damage:
             log.warning("%s; all updates of the round are checked again", damage)
             self._enter(self._progress)
@@ -300,7 +302,7 @@ class RoundEngine:
         complete = self._workflow.is_last_of_round(self._progress.position)
         if complete:
             history = [*self._store.history(), record]
-            state = self._stored(self._workflow.model.selected(state, history))
+            state = self._stored_state(self._workflow.model.complete_round(state, history))
         progress = JobProgress(position, state, {} if complete else record)
         lines = self._provenance(current, stored, state)
         self._progress = self._store.commit(progress, record if complete else None, lines)
@@ -332,12 +334,12 @@ class RoundEngine:
         record = round_record(self._progress.record, exchange, current.round, current.accepted, sizes)
         updates = StoredUpdates({silo: update.path for silo, update in stored.items()})
         state, found = self._workflow.fold(before, exchange, updates, current.broadcast)
-        state = self._stored(state)
+        state = self._stored_state(state)
         release_free_memory()
-        return state, with_figures(record, found, self._workflow.score(state, exchange))
+        return state, with_metrics(record, found, self._workflow.score(state, exchange))
 
-    def _stored(self, state: State) -> State:
-        return self._workflow.stored(state, self._store.blobs)
+    def _stored_state(self, state: State) -> State:
+        return self._workflow.stored_state(state, self._store.blobs)
 
     def _provenance(
         self, current: OpenExchange, stored: Mapping[str, StoredUpdate], state: State
@@ -360,7 +362,7 @@ class RoundEngine:
         self._write_checkpoint(progress, history)
         if self._workflow.is_over(progress.position, history):
             schemata = self._announcements.schemata
-            self.result = write_ending(self._store, self._workflow, self._sealer, progress, schemata)
+            self.result = write_final_artifacts(self._store, self._workflow, self._sealer, progress, schemata)
             self._current = None
             return
         exchange = self._workflow.exchanges[progress.position]

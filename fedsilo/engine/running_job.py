@@ -46,7 +46,7 @@ class RunningJob(Protocol):
         """Numbers in its model."""
 
     @property
-    def current(self) -> CurrentExchange | None:
+    def current_exchange(self) -> CurrentExchange | None:
         """The open exchange, if there is one."""
 
     @property

@@ -28,7 +28,7 @@ _FIELDS: Fields = {"schemata": dict, "silos": dict}
 _REMEDY = "remove it: silos announce theirs when their guards are started again"
 
 
-class AnnouncedSchemata:
+class SchemaStore:
     """The schemata of one job's silos, which outlive a restart.
 
     :param test_set: schema of the aggregator's test set, if it holds one.

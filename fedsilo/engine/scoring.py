@@ -19,7 +19,7 @@ from fedsilo.learning.devices import pick_device
 from fedsilo.learning.evaluation import evaluate
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.metrics.chosen import ChosenMetrics
-from fedsilo.learning.metrics.confusion import Figures
+from fedsilo.learning.metrics.confusion import EvaluationMetrics
 from fedsilo.learning.metrics.scores import Scores, require_metrics
 from fedsilo.learning.models import build_module, load_tree
 from fedsilo.tasks.registry import bind
@@ -55,7 +55,7 @@ class GlobalEvaluation:
         """The evaluation of a job; None where it names no test set, and silos score the model."""
         return None if spec.evaluation.test_dataset is None else cls(spec, root)
 
-    def score(self, network: nn.Module) -> Figures:
+    def score(self, network: nn.Module) -> EvaluationMetrics:
         """The learning task's metrics and loss, and the job's metrics, of a network on the test set."""
         if self._mismatch is not None:
             raise self._mismatch
@@ -74,11 +74,11 @@ def network(
     :param architecture: the job's own by default.
     """
     model = build_module(architecture or spec.model, spec.data, 0, spec.task)
-    load_tree(model, ReadOnce(tree))
+    load_tree(model, CachedReader(tree))
     return model
 
 
-class ReadOnce(Mapping[str, np.ndarray]):
+class CachedReader(Mapping[str, np.ndarray]):
     """A tree that is read tensor by tensor, each leaving memory when the next is read.
 
     A stored tree is a mapped file, whose pages would otherwise all be in memory beside the copy that is made of

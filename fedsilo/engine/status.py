@@ -11,7 +11,7 @@ from pydantic import Field
 
 from fedsilo.api.common import Condition, Integer
 from fedsilo.api.conditions import ConditionType, JobPhase, SiloState
-from fedsilo.api.figures import finite, main_score
+from fedsilo.api.figures import finite_figures, main_score
 from fedsilo.api.status import (
     BestStatus,
     ClassStatus,
@@ -22,7 +22,7 @@ from fedsilo.api.status import (
     SiloStatusEntry,
     condition_of,
 )
-from fedsilo.api.text import counted
+from fedsilo.api.text import count_text
 from fedsilo.api.timestamps import timestamp
 from fedsilo.engine.record import class_figures, counted_silos, curve, receipts
 from fedsilo.engine.result import Result
@@ -34,7 +34,7 @@ from fedsilo.transforms.best_model.selection import best_round
 OUTCOMES = {"accepted": "bytes", "failed": "failed", "missing": "missing"}
 """Outcome of a silo in a round -> the field of the round's record that names the silos with it."""
 
-SUCCEEDED = "Succeeded"
+SUCCEEDED_REASON = "Succeeded"
 """Reason of a job that has its model."""
 
 MAX_FINDINGS = 100
@@ -56,7 +56,7 @@ class EngineStatus(FederatedJobStatus):
 
 
 @dataclass
-class Times:
+class ExchangeTime:
     """When an exchange began, and when it ends if the aggregator keeps serving."""
 
     exchange: CurrentExchange
@@ -107,7 +107,7 @@ class StatusSource:
         self._accounts = {silo: Account() for silo in job.identity.silos}
         self._by_name = {_name(silo): account for silo, account in self._accounts.items()}
         self._now = now
-        self._times: Times | None = None
+        self._times: ExchangeTime | None = None
         self._since: dict[ConditionType, str] = {}
         self._seen = 0
         self._metrics: dict[str, float] = {}
@@ -122,7 +122,7 @@ class StatusSource:
         """
         self._add_up()
         job, condition = self._job, self._condition(message)
-        current = None if job.failure else job.current
+        current = None if job.failure else job.current_exchange
         start, deadline = self._round_times(current) if current else (None, None)
         # A status is not validated: what a third party's method reports must not end the job.
         return EngineStatus.model_construct(
@@ -137,7 +137,7 @@ class StatusSource:
             round_deadline=deadline,
             metrics=self._metrics,
             score=self._score(),
-            classes=_named(self._classes, job.classes),
+            classes=_named_classes(self._classes, job.classes),
             findings=tuple(map(_finding, job.findings[:MAX_FINDINGS])),
             best=self._best(),
             training=self._training,
@@ -155,7 +155,7 @@ class StatusSource:
         if failure:
             name, reason, message = ConditionType.FAILED, failure.reason, str(failure)
         elif self._job.result:
-            name, reason, message = ConditionType.COMPLETE, SUCCEEDED, self._early_end() or message
+            name, reason, message = ConditionType.COMPLETE, SUCCEEDED_REASON, self._early_end() or message
         else:
             name = ConditionType.RUNNING
             reason = str(name)
@@ -164,7 +164,7 @@ class StatusSource:
 
     def _add_up(self) -> None:
         history = self._job.history()
-        for line in map(finite, history[self._seen :]):
+        for line in map(finite_figures, history[self._seen :]):
             for outcome, part in OUTCOMES.items():
                 for silo in line[part]:
                     self._accounts[silo].rounds[outcome] += 1
@@ -208,12 +208,12 @@ class StatusSource:
             return None
         return (
             f"ended after round {self._seen} of {self._job.rounds}: {best.metric} had not improved in "
-            f"{counted(best.waited, 'evaluation')}"
+            f"{count_text(best.waited, 'evaluation')}"
         )
 
     def _silo_progress(self) -> str | None:
         """Silos that answered out of those that were asked, in the open exchange or else in the last round."""
-        current, history = self._job.current, self._job.history()
+        current, history = self._job.current_exchange, self._job.history()
         if current is not None:
             return f"{len(current.round.answered)}/{len(current.round.silos)}"
         if not history:
@@ -227,7 +227,7 @@ class StatusSource:
         now, found = self._now(), current.round
         deadline = now + timedelta(seconds=found.deadline - found.elapsed)
         if self._times is None or self._times.exchange is not current:
-            self._times = Times(current, now - timedelta(seconds=found.elapsed), deadline)
+            self._times = ExchangeTime(current, now - timedelta(seconds=found.elapsed), deadline)
         elif abs(deadline - self._times.deadline) > DRIFT:
             self._times.deadline = deadline
         return timestamp(self._times.start), timestamp(self._times.deadline)
@@ -238,7 +238,7 @@ class StatusSource:
         return self._accounts
 
     def _silo(self, silo: str) -> SiloStatusEntry:
-        account, current = self._accounts[silo], self._job.current
+        account, current = self._accounts[silo], self._job.current_exchange
         return SiloStatusEntry.model_construct(
             name=_name(silo),
             namespace=silo.rpartition("/")[0],
@@ -253,7 +253,7 @@ class StatusSource:
         )
 
 
-def _named(classes: tuple[ClassStatus, ...], names: Sequence[str] | None) -> tuple[ClassStatus, ...]:
+def _named_classes(classes: tuple[ClassStatus, ...], names: Sequence[str] | None) -> tuple[ClassStatus, ...]:
     """The classes with their names, where these are known."""
     if names is None or len(names) < len(classes):
         return classes

@@ -41,7 +41,7 @@ class StatusFile:
 
 
 @dataclass(frozen=True)
-class StatusSinks:
+class CombinedStatusSink:
     """Several places at once."""
 
     sinks: Sequence[StatusSink]

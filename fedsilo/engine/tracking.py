@@ -45,7 +45,7 @@ class TrackedRun(Protocol):
         """Have the result there."""
 
 
-class Tracking:
+class TrackingSink:
     """A `StatusSink` that makes rounds and result known to a run.
 
     :param pause: waits so many seconds, or less if the job is over meanwhile.
@@ -131,12 +131,12 @@ def require_tracking(spec: FederatedJobSpec) -> None:
 @contextmanager
 def tracking(
     spec: FederatedJobSpec, identity: JobIdentity, history: History, directory: Path
-) -> Iterator[tuple[Tracking, ...]]:
+) -> Iterator[tuple[TrackingSink, ...]]:
     """The job's tracking, where its specification requests it, until the end of the block."""
     if spec.mlflow is None:
         yield ()
         return
-    tracked = Tracking(MlflowRun(spec.mlflow, spec, identity, directory), history)
+    tracked = TrackingSink(MlflowRun(spec.mlflow, spec, identity, directory), history)
     tracked.start()
     try:
         yield (tracked,)

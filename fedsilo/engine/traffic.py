@@ -22,7 +22,7 @@ from fedsilo.learning.seeding import derive_seed
 from fedsilo.methods.interface import INITIAL, Assignment, Exchange
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import Tree
-from fedsilo.updates.folded import FoldedUpdates
+from fedsilo.updates.round_updates import RoundUpdates
 from fedsilo.updates.summation import FlatTensor, HeldTensor
 from fedsilo.wire import BlobRef, Contract, ModelSignature
 
@@ -104,30 +104,32 @@ class _SyntheticRounds:
     :ivar initial_bytes: of the initial weights, where every task hands them out.
     """
 
-    def __init__(self, workflow: Workflow, context: JobContext, blobs: Path, hands_out_initial: bool) -> None:
+    def __init__(
+        self, workflow: Workflow, context: JobContext, blobs: Path, broadcasts_initial_weights: bool
+    ) -> None:
         self._workflow, self._silos, self._blobs = workflow, context.silos, blobs
         self._signature, self._initial = context.signature, context.initial_model()
-        self._state = workflow.stored(workflow.start(), blobs)
-        initial = self._state.refs().get(INITIAL) if hands_out_initial else None
+        self._state = workflow.stored_state(workflow.start(), blobs)
+        initial = self._state.refs().get(INITIAL) if broadcasts_initial_weights else None
         self.initial_bytes = 0 if initial is None else initial.length
         self._fetched: dict[str, Mapping[str, set[str]]] = {}
 
     def run(self, exchange: Exchange, traffic: PhaseTraffic) -> None:
         """Run one exchange with synthetic updates, note its bytes, and fold the updates."""
         assigned = self._workflow.assign(self._state, exchange, self._silos)
-        broadcast = replace(assigned, state=self._workflow.stored(assigned.state, self._blobs))
+        broadcast = replace(assigned, state=self._workflow.stored_state(assigned.state, self._blobs))
         assignments = broadcast.tasks
         self._note_blobs(broadcast.state.refs(), assignments, traffic)
         contracts = {
             silo: self._workflow.contract(exchange.phase.step, assignment.settings)
             for silo, assignment in assignments.items()
         }
-        traffic.up = max(traffic.up, *(self._sent(exchange, given) for given in assignments.values()))
+        traffic.up = max(traffic.up, *(self._update_bytes(exchange, given) for given in assignments.values()))
         updates = SyntheticUpdates(contracts, self._initial, exchange.round)
-        after = self._workflow.aggregated(self._state, exchange, updates)
-        self._state = self._workflow.stored(after, self._blobs)
+        after = self._workflow.aggregate_updates(self._state, exchange, updates)
+        self._state = self._workflow.stored_state(after, self._blobs)
 
-    def _sent(self, exchange: Exchange, assignment: Assignment) -> int:
+    def _update_bytes(self, exchange: Exchange, assignment: Assignment) -> int:
         """Bytes of an update; where it is masked, which doubles them, without the messages that go with it."""
         plan, step = self._workflow.plan, exchange.phase.step
         return plan.contract(step, self._signature, assignment.settings).max_bytes()
@@ -150,7 +152,7 @@ class _SyntheticRounds:
         self._fetched[traffic.phase] = {silo: set(blobs) for silo, blobs in blobs_of.items()}
 
 
-class SyntheticUpdates(FoldedUpdates):
+class SyntheticUpdates(RoundUpdates):
     """Updates as the contract wants them: the initial model, slightly changed, and small positive numbers.
 
     :param contracts: silo -> what it may send; it sends all of it.
@@ -187,7 +189,7 @@ class SyntheticUpdates(FoldedUpdates):
 
     @contextmanager
     @override
-    def opened(self, silo: str, kind: str) -> Iterator[Mapping[str, FlatTensor]]:
+    def open_tensors(self, silo: str, kind: str) -> Iterator[Mapping[str, FlatTensor]]:
         """The silo's tensors of that kind by name."""
         yield {name: HeldTensor(array) for name, array in self.tensors(silo, kind).items()}
 

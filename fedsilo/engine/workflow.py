@@ -18,7 +18,7 @@ from fedsilo.engine.bound_half import BoundHalf
 from fedsilo.engine.context import JobContext
 from fedsilo.engine.job_model import JobModel
 from fedsilo.engine.record import Record
-from fedsilo.engine.result import Released
+from fedsilo.engine.result import FinalModel
 from fedsilo.engine.round import OpenRound
 from fedsilo.methods.interface import Exchange
 from fedsilo.methods.method import Method, declaring
@@ -29,13 +29,13 @@ from fedsilo.transforms.transform import (
     Aggregator,
     AggregatorSide,
     Broadcast,
-    Received,
+    ReceivedExchange,
     Signers,
-    Unfinished,
+    UnfinishedExchange,
     acting,
 )
 from fedsilo.updates.figures import mean_metrics, public_metrics
-from fedsilo.updates.folded import FoldedUpdates
+from fedsilo.updates.round_updates import RoundUpdates
 from fedsilo.wire import Contract
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Workflow:
             self.contract,
             self._half.model,
             lambda state: self.model.network(state),
-            self._again,
+            self._recomputed_broadcast,
             self._half.own_settings,
             test_set,
             signers,
@@ -112,7 +112,7 @@ class Workflow:
             state = side.start(state)
         return state
 
-    def stored(self, state: State, blobs: Path) -> State:
+    def stored_state(self, state: State, blobs: Path) -> State:
         """The state with all its trees in files, of which new ones are named by the job's hash."""
         return state.store(blobs, self.spec.digest_algorithm)
 
@@ -122,7 +122,7 @@ class Workflow:
         silos: Sequence[str] = participants(spec, exchange, self._context.silos)
         quorum = spec.participation.quorum(len(silos))
         for side in self._sides.values():
-            silos = side.asked(state, exchange, silos)
+            silos = side.select_silos(state, exchange, silos)
         return OpenRound(tuple(silos), quorum, spec.participation.round_deadline.seconds)
 
     def contract(self, step: str, settings: Mapping[str, Scalar]) -> Contract:
@@ -142,27 +142,30 @@ class Workflow:
             broadcast = self._sides[owner].assign(state, exchange, silos)
         else:
             broadcast = Broadcast(state, self._half.assign(state, exchange, silos))
-        for side in self._outside(exchange, "send"):
+        for side in self._outer_sides(exchange, "send"):
             broadcast = side.send(exchange, broadcast)
         return broadcast
 
     def fold(
-        self, state: State, exchange: Exchange, updates: FoldedUpdates, broadcast: Broadcast
+        self, state: State, exchange: Exchange, updates: RoundUpdates, broadcast: Broadcast
     ) -> tuple[State, dict[str, Any]]:
         """State after the exchange, and the figures of its updates for the record of the round.
 
         :param broadcast: what `assign` gave for the exchange.
         """
-        received, whole = Received(state, exchange, updates, lambda: broadcast), exchange.of or exchange
-        for side in reversed(self._outside(whole, "receive")):
+        received, whole = (
+            ReceivedExchange(state, exchange, updates, lambda: broadcast),
+            exchange.of or exchange,
+        )
+        for side in reversed(self._outer_sides(whole, "receive")):
             passed = side.receive(received)
-            if isinstance(passed, Unfinished):
+            if isinstance(passed, UnfinishedExchange):
                 return passed.state, {}
             received = passed
         owner = self.plan.owner(whole.phase.step)
         if owner is not None:
             return self._sides[owner].fold(received), self._sides[owner].figures(received)
-        updates, after = received.updates, self._aggregated(received)
+        updates, after = received.updates, self._aggregate_received(received)
         found = {
             "samples": {silo: updates.samples(silo) for silo in updates.silos},
             "training": mean_metrics(updates),
@@ -170,15 +173,15 @@ class Workflow:
         }
         return after, {**found, **received.figures()}
 
-    def aggregated(self, state: State, exchange: Exchange, updates: FoldedUpdates) -> State:
+    def aggregate_updates(self, state: State, exchange: Exchange, updates: RoundUpdates) -> State:
         """State after an exchange with updates that have passed all transforms."""
         nothing = Broadcast(state, {})
-        received = Received(state, exchange, updates, lambda: nothing)
+        received = ReceivedExchange(state, exchange, updates, lambda: nothing)
         owner = self.plan.owner(exchange.phase.step)
-        return self._aggregated(received) if owner is None else self._sides[owner].fold(received)
+        return self._aggregate_received(received) if owner is None else self._sides[owner].fold(received)
 
-    def _aggregated(self, received: Received) -> State:
-        return self._half.aggregate(received, partial(self.model.prepared, received.state))
+    def _aggregate_received(self, received: ReceivedExchange) -> State:
+        return self._half.aggregate(received, partial(self.model.raw_input_network, received.state))
 
     def score(self, state: State, exchange: Exchange) -> dict[str, Any]:
         """Score of the new model for the record, where the aggregator scores it after this exchange."""
@@ -187,16 +190,16 @@ class Workflow:
             return {}
         scores: dict[str, Any] = {}
         for side in self._sides.values():
-            scores |= side.scored(state, whole, self.rounds)
+            scores |= side.model_scores(state, whole, self.rounds)
         return scores
 
-    def checkpoint(self, position: int, state: State, history: Sequence[Record]) -> Released | None:
+    def checkpoint(self, position: int, state: State, history: Sequence[Record]) -> FinalModel | None:
         """The model to be kept by the way, where one is due after so many complete exchanges."""
         every = self.spec.evaluation.checkpoints
         if every is None or position == 0 or not self.is_last_of_round(position - 1):
             return None
         number = self.exchanges[position - 1].round
-        return self.model.last(state, history, number) if number % every == 0 else None
+        return self.model.latest_model(state, history, number) if number % every == 0 else None
 
     def is_over(self, position: int, history: Sequence[Record]) -> bool:
         """Whether the job is over: all exchanges are complete, or those that follow are not needed any more."""
@@ -207,10 +210,12 @@ class Workflow:
         after = position + 1
         return after == len(self.exchanges) or self.exchanges[after].round != self.exchanges[position].round
 
-    def _outside(self, exchange: Exchange, verb: str) -> list[AggregatorSide]:
+    def _outer_sides(self, exchange: Exchange, verb: str) -> list[AggregatorSide]:
         """The transforms that an exchange passes which have this to do at the aggregator."""
-        sides = [self._sides[each] for each in self.plan.outside(exchange.phase.step)]
+        sides = [self._sides[each] for each in self.plan.outer_transforms(exchange.phase.step)]
         return acting(sides, AggregatorSide, verb)
 
-    def _again(self, state: State, exchange: Exchange, silos: Sequence[str]) -> Callable[[], Broadcast]:
+    def _recomputed_broadcast(
+        self, state: State, exchange: Exchange, silos: Sequence[str]
+    ) -> Callable[[], Broadcast]:
         return lambda: self.assign(state, exchange, silos)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fedsilo.api.conditions import UNVERIFIED, AgentPhase, ConditionType, SiloState
+from fedsilo.api.conditions import UNVERIFIED_REASON, AgentPhase, ConditionType, SiloState
 from fedsilo.api.observed import Object, condition, holds, reference, status_of
 from fedsilo.api.quorum import quorum
 
@@ -17,7 +17,7 @@ PATH = (
 )
 """Conditions in the order in which a job comes to them."""
 
-ASKED = (SiloState.AWAITED, SiloState.REPORTED, SiloState.FAILED)
+ASKED_STATES = (SiloState.AWAITED, SiloState.REPORTED, SiloState.FAILED)
 """States of the silos that are asked in the open round."""
 
 
@@ -135,7 +135,7 @@ def explain(job: Object) -> Explanation:
         state,
         reference(job),
         _cause(job, state),
-        _unmet(job),
+        _unmet_cause(job),
         open_round(job),
         seen is not None and written is not None and seen < written,
     )
@@ -149,9 +149,11 @@ def open_round(job: Object) -> RoundStatus | None:
     silos = [
         silo
         for silo in status.get("silos") or ()
-        if silo.get("state") in ASKED and silo.get("phase") != AgentPhase.LEFT_OUT
+        if silo.get("state") in ASKED_STATES and silo.get("phase") != AgentPhase.LEFT_OUT
     ]
-    by_state = {state: tuple(silo["name"] for silo in silos if silo["state"] == state) for state in ASKED}
+    by_state = {
+        state: tuple(silo["name"] for silo in silos if silo["state"] == state) for state in ASKED_STATES
+    }
     return RoundStatus(
         number=(status.get("round") or 0) + 1,
         rounds=status.get("rounds"),
@@ -221,11 +223,11 @@ def _cause(job: Object, state: WaitState) -> Cause:
     return Cause(None, "", "", since)
 
 
-def _unmet(job: Object) -> Cause | None:
+def _unmet_cause(job: Object) -> Cause | None:
     for name in PATH:
         found = condition(job, name)
         # An unverified method is no hindrance: the aggregator's image decides.
-        if found is not None and found["status"] != "True" and found["reason"] != UNVERIFIED:
+        if found is not None and found["status"] != "True" and found["reason"] != UNVERIFIED_REASON:
             return cause_of(job, name)
     if holds(job, ConditionType.RUNNING):
         return None

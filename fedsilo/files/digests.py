@@ -47,7 +47,7 @@ def algorithm_of(digest: str) -> str:
     return BLAKE3 if digest.startswith(_BLAKE3_PREFIX) else SHA256
 
 
-def short(digest: str) -> str:
+def short_digest(digest: str) -> str:
     """The first digits of a digest, for messages."""
     return digest.removeprefix(_BLAKE3_PREFIX)[:12]
 

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from fedsilo.errors import FileDamaged, UnfitFile
-from fedsilo.files.digests import ALGORITHMS, algorithm_of, file_digest, short
-from fedsilo.files.early_writing import EarlyWriting
+from fedsilo.files.digests import ALGORITHMS, algorithm_of, file_digest, short_digest
+from fedsilo.files.early_writing import EarlyWriter
 from fedsilo.files.plain_files import open_plain, read_plain
 
 DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -88,13 +88,15 @@ def require_content(path: Path, digest: str, remedy: str = RESTORE, root: Path |
     """
     algorithm = algorithm_of(digest)
     try:
-        with readable(path, remedy), open_plain(path, root) as file:
+        with translate_read_errors(path, remedy), open_plain(path, root) as file:
             found = file_digest(file, algorithm)
     except FileNotFoundError:
         raise FileDamaged(f"{path}: is missing; {remedy}") from None
     if found != digest:
         what = ALGORITHMS[algorithm]
-        raise FileDamaged(f"{path}: its {what} is {short(found)}, not {short(digest)}; {remedy}")
+        raise FileDamaged(
+            f"{path}: its {what} is {short_digest(found)}, not {short_digest(digest)}; {remedy}"
+        )
 
 
 def read_file(path: Path, remedy: str = RESTORE, most: int = MAX_BYTES, links: bool = False) -> bytes | None:
@@ -105,7 +107,7 @@ def read_file(path: Path, remedy: str = RESTORE, most: int = MAX_BYTES, links: b
     :raises FileDamaged: when something else has its name, it is too large, or it may not be read.
     """
     try:
-        with readable(path, remedy):
+        with translate_read_errors(path, remedy):
             return read_plain(path, most, links=links)
     except FileNotFoundError:
         return None
@@ -121,7 +123,7 @@ def require_directory(path: Path, remedy: str = RESTORE) -> None:
 
 
 @contextlib.contextmanager
-def readable(path: Path, remedy: str = RESTORE) -> Iterator[None]:
+def translate_read_errors(path: Path, remedy: str = RESTORE) -> Iterator[None]:
     """A block that opens and reads a file.
 
     :raises FileDamaged: when something else has its name, or it may not be read.
@@ -212,7 +214,7 @@ class AppendedFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: FileIO | None = None
-        self._early: EarlyWriting | None = None
+        self._early: EarlyWriter | None = None
 
     def __enter__(self) -> AppendedFile:
         return self
@@ -234,20 +236,20 @@ class AppendedFile:
             self._file = None
 
     def _write(self, content: memoryview) -> None:
-        file = self._opened()
+        file = self._open_file()
         try:
             while content:
                 content = content[file.write(content) :]
             if self._early is not None:
-                self._early.reached(file.tell())
+                self._early.start_writeback(file.tell())
         except OSError as error:
             error.filename = error.filename or str(self.path)  # a descriptor has no name
             raise
 
-    def _opened(self) -> FileIO:
+    def _open_file(self) -> FileIO:
         if self._file is None:
             self._file = FileIO(self.path, "a")
-            self._early = EarlyWriting(self._file.fileno(), self._file.tell())
+            self._early = EarlyWriter(self._file.fileno(), self._file.tell())
         return self._file
 
 

@@ -12,7 +12,7 @@ SYNC_FILE_RANGE_WRITE = 2
 """Flag of sync_file_range(2): begin to write what is not under way yet, and do not wait for it."""
 
 
-class EarlyWriting:
+class EarlyWriter:
     """Has the system bring a file to the disk while it grows, so that `sync` at its end finds little left.
 
     :param begun: position in the file up to which nothing of that is to be done.
@@ -22,7 +22,7 @@ class EarlyWriting:
         self._descriptor = descriptor
         self._begun = begun
 
-    def reached(self, position: int) -> None:
+    def start_writeback(self, position: int) -> None:
         """All before this position is written; where the system cannot begin early, it does so with `sync`."""
         if position - self._begun < EARLY_BYTES:
             return

@@ -35,7 +35,7 @@ def when_there_is_space(write: Callable[[], T]) -> T:
         time.sleep(FULL_DISK_SECONDS)
 
 
-async def done_when_there_is_space(work: Callable[[], Awaitable[T]]) -> T:
+async def retry_while_disk_full(work: Callable[[], Awaitable[T]]) -> T:
     """Like `when_there_is_space`, for work on an event loop."""
     wait = _Wait()
     while True:

@@ -39,7 +39,7 @@ _DIGEST_BYTES = 48
 _PIECE_BYTES = 1 << 20
 
 
-class NotJson(ValueError):
+class JsonError(ValueError):
     """A text that is not JSON, or more work than a document may be; its text says where, and quotes nothing."""
 
 
@@ -66,7 +66,7 @@ def read_json(path: Path, remedy: str = RESTORE) -> Any:
     :raises FileDamaged: when it is not whole JSON; the error names the place and quotes nothing of the file.
     """
     content = read_file(path, remedy)
-    return None if content is None else _parsed(path, content, remedy)
+    return None if content is None else _parse_file(path, content, remedy)
 
 
 def write_with_digest(path: Path, document: Mapping[str, Any], durable: bool = True) -> None:
@@ -102,7 +102,7 @@ def read_with_digest(
     content = read_file(path, remedy, most)
     if content is None:
         return None
-    document = _parsed(path, content, remedy, most_values)
+    document = _parse_file(path, content, remedy, most_values)
     if not holds_digest(content):
         raise FileDamaged(f"{path}: its content does not match the sha256 at its end; {remedy}")
     require_fields(path, document, fields, remedy)
@@ -141,33 +141,33 @@ def read_document(path: Path, root: Path | None = None, most: int = MAX_DOCUMENT
         while piece := file.read(_PIECE_BYTES):
             # What takes no disk is zeros, and takes no memory either.
             if (zero := piece.find(0)) >= 0:
-                raise NotJson(f"byte {len(content) + zero} is not JSON")
+                raise JsonError(f"byte {len(content) + zero} is not JSON")
             content += piece
             require_size(path, len(content), most)
-    return parsed(content, max(MAX_DOCUMENT_VALUES, len(content) // _DIGEST_BYTES))
+    return parse_json(content, max(MAX_DOCUMENT_VALUES, len(content) // _DIGEST_BYTES))
 
 
-def parsed(content: bytes | bytearray, most_values: int | None = None) -> Any:
+def parse_json(content: bytes | bytearray, most_values: int | None = None) -> Any:
     """The value of a JSON text.
 
     :param most_values: refuse a text that may hold more, before any of them takes memory.
     :raises NotJson: when it is none.
     """
     if most_values is not None and sum(map(content.count, (b",", b"[", b"{"))) > most_values:
-        raise NotJson(f"holds more than {most_values} values")
+        raise JsonError(f"holds more than {most_values} values")
     try:
         return json.loads(content.decode())
     except UnicodeDecodeError as error:
-        raise NotJson(f"byte {error.start} is not UTF-8") from None
+        raise JsonError(f"byte {error.start} is not UTF-8") from None
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno} is not JSON" if content else "is empty"
-        raise NotJson(place) from None
+        raise JsonError(place) from None
     except (ValueError, RecursionError):
-        raise NotJson("is nested too deeply, or holds a number that is too long") from None
+        raise JsonError("is nested too deeply, or holds a number that is too long") from None
 
 
-def _parsed(path: Path, content: bytes, remedy: str, most_values: int | None = None) -> Any:
+def _parse_file(path: Path, content: bytes, remedy: str, most_values: int | None = None) -> Any:
     try:
-        return parsed(content, most_values)
-    except NotJson as wrong:
+        return parse_json(content, most_values)
+    except JsonError as wrong:
         raise FileDamaged(f"{path}: {wrong}; {remedy}") from None

@@ -22,12 +22,12 @@ MAX_HOLDER_BYTES = 1024
 
 
 @contextmanager
-def exclusive(path: Path) -> Iterator[None]:
+def hold_exclusive_lock(path: Path) -> Iterator[None]:
     """Wait until no other process has the file locked, and keep it locked meanwhile (flock(2)).
 
     :raises FileDamaged: when something else has its name.
     """
-    with _opened(path) as file:
+    with _open_lock_file(path) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -41,7 +41,7 @@ class DirectoryLock:
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / NAME
-        self._file = _opened(self._path)
+        self._file = _open_lock_file(self._path)
 
     def acquire(self) -> bool:
         """Take the lock unless another process holds it; whether this one holds it now."""
@@ -72,7 +72,7 @@ class DirectoryLock:
         self._file.close()
 
 
-def _opened(path: Path) -> FileIO:
+def _open_lock_file(path: Path) -> FileIO:
     """A lock's file, which is made where there is none."""
     try:
         # Neither through a link, nor until somebody reads from a pipe.

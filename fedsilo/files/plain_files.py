@@ -19,7 +19,7 @@ from fedsilo.errors import UnfitFile
 _DESCRIPTOR = re.compile(r"/dev/stdin|(/dev|/proc/self)/fd/[0-9]+")
 """Names of what a shell hands over: its standard input, or what it writes as `<(command)`."""
 
-_SEARCHED = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+_SEARCH_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 """How a directory is opened of which a name is known: where the system can, without the right to list it."""
 
 _KINDS = {
@@ -39,7 +39,7 @@ def open_plain(path: Path, root: Path | None = None, links: bool = False) -> Buf
     :raises UnfitFile: when something else has the name, or a directory below the root is a link.
     :raises OSError: as open(2): there is none, or it may not be read.
     """
-    return os.fdopen(_opened(path, path.parent if root is None else root, links), "rb")
+    return os.fdopen(_open_descriptor(path, path.parent if root is None else root, links), "rb")
 
 
 def read_plain(path: Path, most: int, root: Path | None = None, links: bool = False) -> bytes:
@@ -75,38 +75,38 @@ def require_size(path: Path, size: int, most: int) -> None:
     :raises UnfitFile: when it is larger than it may be.
     """
     if size > most:
-        raise _unfit(path, f"has {size} bytes, and may have {most}")
+        raise _unfit_file_error(path, f"has {size} bytes, and may have {most}")
 
 
 def _read(path: Path, file: BufferedReader, most: int) -> bytes:
     content = file.read(most + 1)
     if len(content) > most:
-        raise _unfit(path, f"has more than {most} bytes")
+        raise _unfit_file_error(path, f"has more than {most} bytes")
     return content
 
 
-def _opened(path: Path, root: Path, links: bool) -> int:
+def _open_descriptor(path: Path, root: Path, links: bool) -> int:
     directory = _directory(path, root)
     try:
         mode = _mode(path.name, directory)
         if not stat.S_ISLNK(mode) or not links:
-            return _plain(path, directory, mode)
+            return _plain_descriptor(path, directory, mode)
     finally:
         os.close(directory)
     return _target(path, root)
 
 
-def _plain(path: Path, directory: int, mode: int) -> int:
+def _plain_descriptor(path: Path, directory: int, mode: int) -> int:
     """A descriptor of the plain file of this name, of which something else may take the place at any time."""
     if (what := _KINDS.get(stat.S_IFMT(mode))) is not None:
-        raise _unfit(path, what)
+        raise _unfit_file_error(path, what)
     # Not to wait for the writer of a pipe; of a plain file it means nothing.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         descriptor = os.open(path.name or ".", flags, dir_fd=directory)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO):
-            raise _unfit(path, "is no plain file") from None
+            raise _unfit_file_error(path, "is no plain file") from None
         error.filename = str(path)
         raise
     mode = os.fstat(descriptor).st_mode
@@ -115,26 +115,26 @@ def _plain(path: Path, directory: int, mode: int) -> int:
     os.close(descriptor)
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    raise _unfit(path, "is no plain file")
+    raise _unfit_file_error(path, "is no plain file")
 
 
 def _target(path: Path, root: Path) -> int:
     """A descriptor of the file that a link leads to, which must lie below the root."""
     target, home = Path(os.path.realpath(path)), Path(os.path.realpath(root))
     if not target.is_relative_to(home):
-        raise _unfit(path, "is a link that leads out of its directory")
-    return _opened(target, home, links=False)
+        raise _unfit_file_error(path, "is a link that leads out of its directory")
+    return _open_descriptor(target, home, links=False)
 
 
 def _directory(path: Path, root: Path) -> int:
     """A descriptor of the directory that holds the file."""
-    current = os.open(root, _SEARCHED)
+    current = os.open(root, _SEARCH_FLAGS)
     for part in path.relative_to(root).parts[:-1]:
         try:
-            below = os.open(part, _SEARCHED | os.O_NOFOLLOW, dir_fd=current)
+            below = os.open(part, _SEARCH_FLAGS | os.O_NOFOLLOW, dir_fd=current)
         except OSError as error:
             if stat.S_ISLNK(_mode(part, current)):
-                raise _unfit(path, f"lies in {part}, which is a link") from None
+                raise _unfit_file_error(path, f"lies in {part}, which is a link") from None
             error.filename = str(path)
             raise
         finally:
@@ -150,5 +150,5 @@ def _mode(name: str, directory: int) -> int:
         return 0
 
 
-def _unfit(path: Path, what: str) -> UnfitFile:
+def _unfit_file_error(path: Path, what: str) -> UnfitFile:
     return UnfitFile(errno.EINVAL, what, str(path))

@@ -18,7 +18,7 @@ T = TypeVar("T")
 BROKEN_TLS = "Fatal error on SSL protocol"
 """What uvloop says of TLS whose connection is gone."""
 
-MIXED_UP = "is used by transport"
+UVLOOP_FD_REUSED = "is used by transport"
 """What uvloop says of a new connection's file descriptor where it still counts that of a lost one as open (issue 653 of
 MagicStack/uvloop). From then on it may read one connection's bytes as the other's.
 """
@@ -34,7 +34,7 @@ def run_event_loop(main: Coroutine[Any, Any, T]) -> T:
         try:
             return runner.run(main)
         except RuntimeError as error:
-            if MIXED_UP not in str(error):
+            if UVLOOP_FD_REUSED not in str(error):
                 raise
             raise FedsiloError(
                 f"the event loop has mixed up two connections ({error}); start this process again"

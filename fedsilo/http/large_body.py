@@ -235,7 +235,7 @@ async def body_pieces(
         async for piece in content.iter_any():
             yield piece
         return
-    begun = _arrived(content)
+    begun = _received_pieces(content)
     # To take what had arrived lets aiohttp read on, and it may have received the rest by now.
     if missing := (length or 0) - content.total_bytes:
         if silence is not None:
@@ -250,7 +250,7 @@ async def body_pieces(
             yield piece
 
 
-def _arrived(content: aiohttp.StreamReader) -> list[bytes]:
+def _received_pieces(content: aiohttp.StreamReader) -> list[bytes]:
     """What aiohttp has received of a body, which it has no more then."""
     pieces = []
     while piece := content.read_nowait():

@@ -22,7 +22,7 @@ from typing import Any
 from aiohttp import web
 from typing_extensions import override
 
-from fedsilo.api.text import counted
+from fedsilo.api.text import count_text
 
 log = logging.getLogger("fedsilo.listener")
 
@@ -52,7 +52,7 @@ FULL_SECONDS = 0.1
 
 
 @dataclass
-class _Opened:
+class _AcceptedConnection:
     """One connection that was accepted.
 
     :ivar close: breaks it, without waiting for the other side.
@@ -63,7 +63,7 @@ class _Opened:
 
 
 @dataclass
-class Connections:
+class ConnectionStore:
     """All open connections, of which those over a limit are closed, the oldest first.
 
     :param clock: monotonic seconds.
@@ -72,8 +72,8 @@ class Connections:
 
     clock: Callable[[], float] = time.monotonic
     per_silo: int = MAX_PER_SILO
-    _unproven: dict[object, _Opened] = field(default_factory=dict)
-    _proven: dict[str, dict[object, _Opened]] = field(default_factory=dict)
+    _unproven: dict[object, _AcceptedConnection] = field(default_factory=dict)
+    _proven: dict[str, dict[object, _AcceptedConnection]] = field(default_factory=dict)
     _silos: dict[object, set[str]] = field(default_factory=dict)
     _closed: int = 0
     _noticed: float = float("-inf")
@@ -82,7 +82,7 @@ class Connections:
         """A new connection, which has proven nothing."""
         if len(self._unproven) >= MAX_UNPROVEN:
             self.close_oldest()
-        self._unproven[connection] = _Opened(self.clock(), close)
+        self._unproven[connection] = _AcceptedConnection(self.clock(), close)
 
     def prove(self, connection: object, silo: str) -> None:
         """A request over this connection was the silo's."""
@@ -125,7 +125,7 @@ class Connections:
             log.warning(
                 "closed %s that proved no silo in time, or were too many (at most %d without a proof, and "
                 "%d of a silo)",
-                counted(self._closed, "connection"),
+                count_text(self._closed, "connection"),
                 MAX_UNPROVEN,
                 self.per_silo,
             )
@@ -141,7 +141,7 @@ class Connections:
             del self._silos[connection]
             self._close(self._proven[silo], connection)
 
-    def _close(self, opened: dict[object, _Opened], connection: object) -> None:
+    def _close(self, opened: dict[object, _AcceptedConnection], connection: object) -> None:
         self._closed += 1
         opened.pop(connection).close()
 
@@ -152,7 +152,7 @@ class Listener(web.BaseSite):
     def __init__(
         self,
         runner: web.AppRunner,
-        connections: Connections,
+        connections: ConnectionStore,
         host: str,
         port: int,
         tls: ssl.SSLContext | None,
@@ -254,10 +254,10 @@ class Listener(web.BaseSite):
     def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_task_end)
         return task
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_task_end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         # A handshake that fails is the other side's affair, and no news.
         with contextlib.suppress(asyncio.CancelledError):

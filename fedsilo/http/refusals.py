@@ -15,7 +15,7 @@ from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from typing_extensions import override
 
 from fedsilo.errors import Problem
-from fedsilo.http.listener import Connections
+from fedsilo.http.listener import ConnectionStore
 from fedsilo.wire.problems import STATUS, problem_document
 
 Refuse = Callable[[str, Problem], web.Response]
@@ -50,7 +50,7 @@ class RefusingRunner(web.AppRunner):
     """
 
     def __init__(
-        self, app: web.Application, refuse: Refuse, connections: Connections, **options: Any
+        self, app: web.Application, refuse: Refuse, connections: ConnectionStore, **options: Any
     ) -> None:
         super().__init__(app, **options)
         self._refuse = refuse
@@ -64,7 +64,7 @@ class RefusingRunner(web.AppRunner):
 
 class _RefusingServer(web.Server):
     def __init__(
-        self, refuse: Refuse, connections: Connections, server: web.Server, options: dict[str, Any]
+        self, refuse: Refuse, connections: ConnectionStore, server: web.Server, options: dict[str, Any]
     ) -> None:
         super().__init__(
             server.request_handler,
@@ -81,7 +81,7 @@ class _RefusingServer(web.Server):
 
 
 class _RefusingConnection(web.RequestHandler):
-    def __init__(self, refuse: Refuse, connections: Connections, *arguments: Any, **options: Any) -> None:
+    def __init__(self, refuse: Refuse, connections: ConnectionStore, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._refuse = refuse
         self._accepted = connections

@@ -46,7 +46,7 @@ async def take_in_thread(pieces: AsyncIterable[T], take: Callable[[T], None]) ->
             raise cancelled
 
 
-async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
+async def shielded_call(work: Coroutine[Any, Any, T]) -> T:
     """Await work in a thread to its end, also when cancelled: a thread cannot be stopped."""
     running = asyncio.ensure_future(work)
     try:

@@ -33,11 +33,11 @@ KEEPALIVE = {
 def connector() -> aiohttp.TCPConnector:
     """Makes connections that are such."""
     made = aiohttp.TCPConnector()
-    made._factory = functools.partial(BoundedAnswers, loop=made._loop)  # type: ignore[assignment]
+    made._factory = functools.partial(BoundedConnection, loop=made._loop)  # type: ignore[assignment]
     return made
 
 
-class BoundedAnswers(ResponseHandler):
+class BoundedConnection(ResponseHandler):
     """One connection, which breaks when it carries nothing but interim answers, or when the other end is gone."""
 
     _interim = 0

@@ -21,7 +21,7 @@ VARIABLE = "SSL_CERT_FILE"
 _Stamp = tuple[int, int, int] | None
 
 
-class Authorities:
+class TlsContextCache:
     """A context for TLS, made anew when the file with the institution's or the system's authorities has changed.
 
     :param pem: the hub's own authority; None where its certificate is an ordinary one.

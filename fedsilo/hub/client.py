@@ -136,7 +136,7 @@ class HubClient(HubRequests):
                 return None
             body = await self._body(answer, 200, MAX_HUB_BYTES)
             if answer.content_type != "application/octet-stream":
-                raise self._foreign(answer)
+                raise self._foreign_answer_error(answer)
         document = open_agents(body, self._hub_key, self._silo)
         agents = tuple(HubAgent(agent["name"], agent["uid"], agent["spec"]) for agent in document["agents"])
         return AgentList(document["version"], document["revision"], agents)
@@ -201,7 +201,7 @@ class HubClient(HubRequests):
         """
         body = await self._read(answer, limit)
         if answer.status != status:
-            raise self._foreign(answer)
+            raise self._foreign_answer_error(answer)
         return body
 
     async def _read(self, answer: aiohttp.ClientResponse, limit: int) -> bytes:
@@ -227,10 +227,10 @@ class HubClient(HubRequests):
             ):
                 return Problem(code, fault)
             return Problem(code, one_line(document.get("detail", ""))[:MAX_DETAIL_CHARACTERS])
-        return self._foreign(answer)
+        return self._foreign_answer_error(answer)
 
-    def _foreign(self, answer: aiohttp.ClientResponse) -> Unreachable:
-        found = self._https.foreign(answer)
+    def _foreign_answer_error(self, answer: aiohttp.ClientResponse) -> Unreachable:
+        found = self._https.foreign_answer(answer)
         return Unreachable(
             found
             or f"{self._https.address}: status {answer.status}, which is no answer of fedsilo; it is tried again, but "

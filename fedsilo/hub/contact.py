@@ -56,7 +56,7 @@ class Contact:
         """
         reached = error is None
         heard = now if reached else (before.heard if before is not None else None)
-        reason, message = _explained(error, fingerprint)
+        reason, message = _contact_reason(error, fingerprint)
         found = cls(reached, reason, message, now, heard)
         if before is None or (before.reached, before.refused) != (found.reached, found.refused):
             return found
@@ -72,7 +72,7 @@ class Contact:
         return other is not None and replace(self, heard=None) == replace(other, heard=None)
 
 
-def _explained(error: FedsiloError | None, fingerprint: str) -> tuple[ContactReason, str]:
+def _contact_reason(error: FedsiloError | None, fingerprint: str) -> tuple[ContactReason, str]:
     if error is None:
         text = f"The hub knows this silo by the key with the fingerprint {fingerprint}."
         return ContactReason.REACHED, text

@@ -54,9 +54,9 @@ def explain_failure(error: BaseException, address: str, proxy: Proxy | None, *, 
         return _refused_by_proxy(error, address, proxy)
     tls = _tls_error(error)
     if tls is not None:
-        return _untrusted(tls, address, proxy, private)
+        return _tls_problem(tls, address, proxy, private)
     if isinstance(error, aiohttp.ClientConnectorError):
-        return _unconnected(error, address, proxy)
+        return _connection_problem(error, address, proxy)
     way = f" through {proxy.variable} {proxy.address}" if proxy else ""
     if isinstance(error, aiohttp.SocketTimeoutError):
         return f"{address}{way}: no byte for a long time; it is tried again, but look whether the connection is cut"
@@ -156,7 +156,7 @@ def _refused_by_proxy(error: aiohttp.ClientHttpProxyError, address: str, proxy: 
     return f"{named} answers {error.status} {told} to CONNECT {address}; look whether it is an HTTP proxy"
 
 
-def _unconnected(error: aiohttp.ClientConnectorError, address: str, proxy: Proxy | None) -> str:
+def _connection_problem(error: aiohttp.ClientConnectorError, address: str, proxy: Proxy | None) -> str:
     # What failed is the connection to the proxy, where there is one: the way on from there is the proxy's own.
     named = f"the proxy {proxy.address} ({proxy.variable})" if proxy else address
     why = error.os_error
@@ -192,7 +192,7 @@ def _tls_error(error: BaseException) -> ssl.SSLError | None:
     return found if isinstance(found, ssl.SSLError) else None
 
 
-def _untrusted(error: ssl.SSLError, address: str, proxy: Proxy | None, private: bool) -> str:
+def _tls_problem(error: ssl.SSLError, address: str, proxy: Proxy | None, private: bool) -> str:
     begin = f"{address}: TLS"
     if isinstance(error, ssl.SSLCertVerificationError):
         code = error.verify_code
@@ -205,7 +205,8 @@ def _untrusted(error: ssl.SSLError, address: str, proxy: Proxy | None, private: 
                 "present authority"
             )
         if code in (WRONG_NAME, WRONG_ADDRESS):
-            return f"{begin}: the certificate is for another name ({_told(error)}); use the URL that the hub gave"
+            name_fault = f"the certificate is for another name ({_tls_error_text(error)})"
+            return f"{begin}: {name_fault}; use the URL that the hub gave"
         if code in (EXPIRED, NOT_YET_VALID):
             state = "has expired" if code == EXPIRED else "is not valid yet"
             today = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
@@ -213,13 +214,13 @@ def _untrusted(error: ssl.SSLError, address: str, proxy: Proxy | None, private: 
                 f"{begin}: the certificate {state}; here it is {today}: set this machine's clock if that is wrong, "
                 "else ask the hub for a certificate that is valid"
             )
-        return f"{begin}: the certificate does not hold ({_told(error)}); send this line to the hub"
+        return f"{begin}: the certificate does not hold ({_tls_error_text(error)}); send this line to the hub"
     return (
-        f"{begin}: no agreement ({_told(error)}); look whether the port speaks HTTPS with TLS 1.3, and whether a proxy "
-        "or firewall breaks TLS"
+        f"{begin}: no agreement ({_tls_error_text(error)}); look whether the port speaks HTTPS with TLS 1.3, and "
+        "whether a proxy or firewall breaks TLS"
     )
 
 
-def _told(error: ssl.SSLError) -> str:
+def _tls_error_text(error: ssl.SSLError) -> str:
     text = getattr(error, "verify_message", None) or error.reason or error.strerror or str(error)
     return one_line(text)[:MAX_QUOTED].rstrip(".")

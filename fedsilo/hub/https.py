@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from fedsilo.hub.answers import connector
-from fedsilo.hub.authorities import Authorities
+from fedsilo.hub.authorities import TlsContextCache
 from fedsilo.hub.failures import Unreachable, clock_fault, explain_failure, foreign_answer
 from fedsilo.hub.proxy import proxy_for
 
@@ -41,7 +41,7 @@ class HttpsClient:
         parts = urlsplit(url)
         self.url = url.rstrip("/")
         self.host, self.port = parts.hostname or "", parts.port or 443
-        self.authorities = Authorities(authority, url, environment)
+        self.authorities = TlsContextCache(authority, url, environment)
         self.proxy = proxy_for(self.host, self.port, environment)
         self._session: aiohttp.ClientSession | None = None
 
@@ -105,7 +105,7 @@ class HttpsClient:
         """Why a request failed and what to do, as one sentence."""
         return explain_failure(error, self.address, self.proxy, private=self.authorities.private)
 
-    def foreign(self, response: aiohttp.ClientResponse) -> str | None:
+    def foreign_answer(self, response: aiohttp.ClientResponse) -> str | None:
         """Who has answered with a web page instead of the server, as one sentence; None where there is no page."""
         return foreign_answer(response.status, response.headers, self.address, self.proxy)
 

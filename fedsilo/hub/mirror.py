@@ -72,7 +72,7 @@ class Mirror:
         """What to ask for the next list with: empty as long as there is none, so that there will be one."""
         return "" if self.told is None else self.told.revision
 
-    def wanted(self) -> dict[str, HubAgent]:
+    def wanted_agents(self) -> dict[str, HubAgent]:
         """The agents to have, by name: those for this silo, each name once, and no name that is a path."""
         found: dict[str, HubAgent] = {}
         for agent in self.told.agents if self.told is not None else ():
@@ -89,7 +89,7 @@ class Mirror:
         """
         if self.told is None:
             return Steps()
-        wanted = self.wanted()
+        wanted = self.wanted_agents()
         return Steps(
             end=tuple(
                 sorted(

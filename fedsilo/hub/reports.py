@@ -11,7 +11,7 @@ from typing_extensions import override
 from fedsilo.api.digest import canonical_digest
 from fedsilo.hub.contact import PAUSES
 
-REPORTED = ("phase", "message", "conditions", "proposal", "decision", "receipts")
+REPORTED_FIELDS = ("phase", "message", "conditions", "proposal", "decision", "receipts")
 """Fields of a SiloAgent's status that mean the same at the hub; others are of the place where the agent runs."""
 
 
@@ -40,7 +40,7 @@ class OfferReport:
 
 
 @dataclass
-class _Pending:
+class _PendingReport:
     """A report that the hub has yet to take, or has taken.
 
     :ivar digest: of what it says.
@@ -58,18 +58,18 @@ class _Pending:
 _OFFER = ("offer", "")
 
 
-class Reports:
+class ReportQueue:
     """The reports of one silo. Times are seconds of a clock that never goes back."""
 
     def __init__(self) -> None:
-        self._pending: dict[tuple[str, str], _Pending] = {}
+        self._pending: dict[tuple[str, str], _PendingReport] = {}
 
     def state(self, agent: str, uid: str, status: Mapping[str, Any]) -> None:
         """Take note of an agent's status; what the hub has taken already is not sent again."""
         known = self._pending.get(_place(agent))
         if known is not None and isinstance(known.report, AgentReport) and known.report.uid != uid:
             self.forget(agent)
-        self._note(_place(agent), AgentReport(agent, uid, reported(status)))
+        self._note(_place(agent), AgentReport(agent, uid, reported_status(status)))
 
     def publish(self, statement: Mapping[str, Any]) -> None:
         """Take note of the silo's offer."""
@@ -95,16 +95,16 @@ class Reports:
 
     def took(self, report: AgentReport | OfferReport) -> None:
         """The hub has this report; if another has taken its place meanwhile, that one is still to be sent."""
-        if (known := self._same(report)) is not None:
+        if (known := self._matching_entry(report)) is not None:
             known.taken, known.failures, known.due = _digest(report), 0, 0.0
 
-    def failed(self, report: AgentReport | OfferReport, now: float) -> None:
+    def postpone_report(self, report: AgentReport | OfferReport, now: float) -> None:
         """The hub has not taken it; it is due again after a pause, with whatever it says then."""
-        if (known := self._same(report)) is not None:
+        if (known := self._matching_entry(report)) is not None:
             known.due = now + PAUSES.pause(known.failures)
             known.failures += 1
 
-    def hurry(self) -> None:
+    def flush_soon(self) -> None:
         """The hub is there again: all that is open is due at once."""
         for one in self._pending.values():
             one.due, one.failures = 0.0, 0
@@ -112,11 +112,11 @@ class Reports:
     def _note(self, place: tuple[str, str], report: AgentReport | OfferReport) -> None:
         known, digest = self._pending.get(place), _digest(report)
         if known is None:
-            self._pending[place] = _Pending(report, digest)
+            self._pending[place] = _PendingReport(report, digest)
         else:
             known.report, known.digest = report, digest
 
-    def _same(self, report: AgentReport | OfferReport) -> _Pending | None:
+    def _matching_entry(self, report: AgentReport | OfferReport) -> _PendingReport | None:
         """The entry that a report was of, unless it is about another agent of the name since."""
         if isinstance(report, OfferReport):
             return self._pending.get(_OFFER)
@@ -125,7 +125,7 @@ class Reports:
             return None
         return known
 
-    def _open(self) -> list[_Pending]:
+    def _open(self) -> list[_PendingReport]:
         return [one for one in self._pending.values() if one.taken != one.digest]
 
 
@@ -137,9 +137,9 @@ def _digest(report: AgentReport | OfferReport) -> str:
     return canonical_digest(dict(report.statement if isinstance(report, OfferReport) else report.status))
 
 
-def reported(status: Mapping[str, Any]) -> dict[str, Any]:
+def reported_status(status: Mapping[str, Any]) -> dict[str, Any]:
     """What of a status goes to the hub. A generation counts writes of the place where the object is."""
-    found = {name: status[name] for name in REPORTED if name in status}
+    found = {name: status[name] for name in REPORTED_FIELDS if name in status}
     if "conditions" in found:
         found["conditions"] = [
             {name: value for name, value in one.items() if name != "observedGeneration"}

@@ -25,7 +25,7 @@ MAX_APPROVALS = 200
 HEADER = "# Written by fedsilo silo approve and fedsilo silo refuse.\n"
 
 
-class DecidedJobs(Fields):
+class DecisionStore(Fields):
     """The file of the decisions of people about jobs."""
 
     approvals: tuple[Approval, ...] = Field(max_length=MAX_APPROVALS, description="One for each job.")
@@ -38,7 +38,7 @@ def read_approvals(directory: SiloDirectory) -> tuple[Approval, ...]:
     """
     if not directory.approvals.exists():
         return ()
-    return load_document(directory.approvals, DecidedJobs).approvals
+    return load_document(directory.approvals, DecisionStore).approvals
 
 
 def write_approval(directory: SiloDirectory, entry: Approval) -> None:
@@ -56,7 +56,7 @@ def write_approval(directory: SiloDirectory, entry: Approval) -> None:
     write_durably(directory.approvals, text.encode())
 
 
-def merged(own: Sequence[Approval], decided: Sequence[Approval]) -> tuple[Approval, ...]:
+def merge_approvals(own: Sequence[Approval], decided: Sequence[Approval]) -> tuple[Approval, ...]:
     """The decisions of both files: of two about one job a refusal counts, until it is taken out of its file."""
     refused_first = sorted((*decided, *own), key=lambda entry: entry.decision != "Refused")
     return tuple(refused_first)

@@ -13,11 +13,11 @@ from fedsilo.api.agent import SiloAgent
 from fedsilo.api.observed import Object, status_of
 from fedsilo.api.proposal import propose
 from fedsilo.api.silo import Silo
-from fedsilo.silo.agent.admission import decide, read, unreadable
+from fedsilo.silo.agent.admission import decide, read, unreadable_decision
 from fedsilo.silo.agent.assess import assess as assess_anywhere
 from fedsilo.silo.agent.component import GUARD, TRAINER, ComponentState
 from fedsilo.silo.agent.observation import Observation
-from fedsilo.silo.budget_figures import SpentOf, SpentSoFar
+from fedsilo.silo.budget_figures import SpentBudget, SpentOf
 from fedsilo.silo.installed import installed_image
 from fedsilo.wire import SigningKey
 
@@ -45,7 +45,7 @@ def assess(
     files: Mapping[str, str] | None,
     key: SigningKey,
     now: datetime,
-    spent: SpentOf = lambda _: SpentSoFar(),
+    spent: SpentOf = lambda _: SpentBudget(),
 ) -> PartState:
     """The state of a part that the hub still asks for.
 
@@ -65,10 +65,10 @@ def assess(
         key=key,
     )
     agent, fault = read(SiloAgent, {name: record[name] for name in ("metadata", "spec")})
-    if seen.recorded is not None:
+    if seen.recorded_outcome is not None:
         decided = None
     elif agent is None:
-        decided = unreadable(fault, seen, "in the institution")
+        decided = unreadable_decision(fault, seen, "in the institution")
     else:
         job, image = agent.spec.job, installed_image()
         changed = (

@@ -12,8 +12,8 @@ from fedsilo.api.budgets import MAX_BUDGET_JOBS, BudgetJob, BudgetStatus
 from fedsilo.api.conditions import ConditionType
 from fedsilo.api.observed import Object, holds, status_of
 from fedsilo.institution.directory import SiloDirectory
-from fedsilo.silo.budget_figures import reserved
-from fedsilo.silo.ledger_head import AuditedHeads
+from fedsilo.silo.budget_figures import reserved_epsilon
+from fedsilo.silo.ledger_head import HeadStore
 from fedsilo.silo.privacy_account import Budget, PrivacyAccount
 from fedsilo.silo.privacy_ledger import ledgers_in
 
@@ -45,9 +45,9 @@ def budget_status(
     for uid in dict.fromkeys((*charged, *jobs)):
         spent, job = account.of_job(uid), jobs.get(uid)
         name = charged[uid] if job is None else f"{job.namespace}/{job.name}"
-        kept = 0.0 if job is None else reserved(job, spent, budget.delta)
+        kept = 0.0 if job is None else reserved_epsilon(job, spent, budget.delta)
         found.append(BudgetJob(uid=uid, job=name, spent=spent, reserved=kept))
-    total, spent = sum(job.reserved for job in found), account.spent
+    total, spent = sum(job.reserved for job in found), account.spent_epsilon
     return BudgetStatus(
         dataset=dataset,
         unit=budget.unit,
@@ -68,7 +68,7 @@ class BudgetReader:
     """
 
     def __init__(self, directory: SiloDirectory) -> None:
-        self._ledgers, self._audited = directory.ledgers, AuditedHeads(directory.ledgers)
+        self._ledgers, self._audited = directory.ledgers, HeadStore(directory.ledgers)
         self._known: dict[str, tuple[object, BudgetStatus]] = {}
 
     def read(self, parts: Sequence[Object], now: datetime) -> Iterator[BudgetStatus]:

@@ -16,7 +16,7 @@ from fedsilo.api.conditions import ConditionType
 from fedsilo.api.observed import Object, uid_of
 from fedsilo.dashboard.feed import Feed
 from fedsilo.dashboard.institution import InstitutionSnapshot
-from fedsilo.dashboard.server import INSTITUTION, Local, serving
+from fedsilo.dashboard.server import INSTITUTION, LocalAccess, serving
 from fedsilo.errors import FedsiloError
 from fedsilo.hub.contact import ContactReason
 from fedsilo.institution.budgets import BudgetReader
@@ -25,7 +25,7 @@ from fedsilo.institution.directory import SiloDirectory
 from fedsilo.institution.overview import overview
 from fedsilo.institution.silo_file import read_silo
 from fedsilo.silo.audit_chain import AuditBroken
-from fedsilo.silo.receipts import receipts_of, stated
+from fedsilo.silo.receipts import receipts_document, receipts_of
 from fedsilo.silo.shared_data import shared_data
 
 log = logging.getLogger("fedsilo.silo")
@@ -115,7 +115,7 @@ class DirectorySource:
             try:
                 size = (volume.audit / "log.jsonl").stat().st_size
                 if self._logs.get(uid, (-1, {}))[0] != size:
-                    self._logs[uid] = size, stated(receipts_of(volume.root))
+                    self._logs[uid] = size, receipts_document(receipts_of(volume.root))
                 yield uid, self._logs[uid][1]
             except FileNotFoundError:
                 continue
@@ -170,7 +170,7 @@ async def institution_page(directory: SiloDirectory, port: int) -> AsyncIterator
     :raises OSError: when the port is taken.
     """
     source = DirectorySource(directory)
-    async with serving(source.feed, Local(), HOST, port, views=INSTITUTION) as found:
+    async with serving(source.feed, LocalAccess(), HOST, port, views=INSTITUTION) as found:
         looking = asyncio.create_task(source.run())
         try:
             yield f"http://{HOST}:{found}/"

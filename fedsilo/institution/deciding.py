@@ -18,9 +18,9 @@ from fedsilo.api.silo import Silo
 from fedsilo.api.silo_policy import Approval, Verdict
 from fedsilo.api.timestamps import timestamp
 from fedsilo.errors import ManifestInvalid
+from fedsilo.institution.agent_run import job_of, read_record
 from fedsilo.institution.approvals import read_approvals, write_approval
 from fedsilo.institution.directory import SiloDirectory
-from fedsilo.institution.part import job_of, read_record
 
 
 def records(directory: SiloDirectory) -> list[Object]:

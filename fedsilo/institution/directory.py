@@ -87,38 +87,38 @@ class SiloDirectory:
         return self.root / "approvals.yaml"
 
     @property
-    def private(self) -> Path:
+    def private_directory(self) -> Path:
         """What no trainer sees."""
         return self.root / "private"
 
     @property
     def ledgers(self) -> Path:
         """What was learned of each dataset so far, over all jobs."""
-        return self.private / "ledgers"
+        return self.private_directory / "ledgers"
 
     @property
     def key_file(self) -> Path:
         """File of the silo's signing key (PEM)."""
-        return self.private / "key.pem"
+        return self.private_directory / "key.pem"
 
     @property
     def next_key_file(self) -> Path:
         """The key that is about to take over."""
-        return self.private / "next-key.pem"
+        return self.private_directory / "next-key.pem"
 
     def retired_key_file(self, key: VerifyKey) -> Path:
         """Where an earlier key stays."""
-        return self.private / "retired" / f"{key.key_id}.pem"
+        return self.private_directory / "retired" / f"{key.key_id}.pem"
 
     @property
-    def left(self) -> Path:
+    def leaving_file(self) -> Path:
         """The statement by which the silo has left."""
-        return self.private / "left.json"
+        return self.private_directory / "left.json"
 
     @property
     def proxy(self) -> Path:
         """The proxy through which guards get out."""
-        return self.private / "proxy"
+        return self.private_directory / "proxy"
 
     @property
     def agents(self) -> Path:
@@ -136,9 +136,9 @@ class SiloDirectory:
         return self.root / "serving.json"
 
     @property
-    def heard(self) -> Path:
+    def hub_version_file(self) -> Path:
         """How far the hub's word was heard."""
-        return self.private / "heard.json"
+        return self.private_directory / "heard.json"
 
     def record(self, uid: str) -> Path:
         """The record of one job's part."""
@@ -153,7 +153,7 @@ class SiloDirectory:
 
         :raises FileDamaged: when something else has the name of one of its directories.
         """
-        for path in (self.private, self.agents, self.logs):
+        for path in (self.private_directory, self.agents, self.logs):
             make_own_directory(path, "remove it, or name another directory with --dir")
             path.chmod(0o700)
 
@@ -171,7 +171,7 @@ class SiloDirectory:
             )
 
     @contextmanager
-    def claimed(self) -> Iterator[None]:
+    def hold_directory(self) -> Iterator[None]:
         """Hold the directory against every other process that would change it.
 
         :raises WorkdirConflict: when one does.
@@ -208,9 +208,9 @@ class SiloDirectory:
 
         :raises FileDamaged: when it is missing or not as it was written: the hub could take the silo back then.
         """
-        found = read_with_digest(self.heard, RESTORE, {"version": int})
+        found = read_with_digest(self.hub_version_file, RESTORE, {"version": int})
         if found is None:
-            raise FileDamaged(f"{self.heard}: is missing; {RESTORE}")
+            raise FileDamaged(f"{self.hub_version_file}: is missing; {RESTORE}")
         return found
 
     def membership(self) -> SiloIdentity | None:
@@ -218,14 +218,14 @@ class SiloDirectory:
 
         :raises FileDamaged: when `hub.json` is not as it was written.
         """
-        found = read_with_digest(self.private / "hub.json", RESTORE, _HUB_FIELDS)
+        found = read_with_digest(self.private_directory / "hub.json", RESTORE, _HUB_FIELDS)
         if found is None:
             return None
         try:
             hub = HubAddress.model_validate(found["hub"])
         except ValidationError:
             raise FileDamaged(
-                f"{self.private / 'hub.json'}: hub is not as this version knows it; {RESTORE}"
+                f"{self.private_directory / 'hub.json'}: hub is not as this version knows it; {RESTORE}"
             ) from None
         return SiloIdentity(found["silo"], hub, found["tokenDigest"], found["publicKey"])
 
@@ -234,9 +234,10 @@ class SiloDirectory:
 
         :raises ManifestInvalid: before it has joined, or when it is another user's.
         """
-        if self.private.is_dir() and not os.access(self.private, os.R_OK | os.X_OK):
+        if self.private_directory.is_dir() and not os.access(self.private_directory, os.R_OK | os.X_OK):
             raise ManifestInvalid(
-                f"{self.private}: belongs to user {user_name(self.private.stat().st_uid)}; run the command as that user"
+                f"{self.private_directory}: belongs to user {user_name(self.private_directory.stat().st_uid)}; run the "
+                "command as that user"
             )
         found = self.membership()
         if found is None:
@@ -255,7 +256,7 @@ class SiloDirectory:
             "tokenDigest": membership.token_digest,
             "publicKey": membership.public_key,
         }
-        write_with_digest(self.private / "hub.json", document)
+        write_with_digest(self.private_directory / "hub.json", document)
 
     def write_proxy(self, environment: Mapping[str, str]) -> None:
         """Keep what `HTTPS_PROXY` says for the guards that are started from now on."""

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from fedsilo.errors import FedsiloError
 from fedsilo.files.durable import make_own_directory
-from fedsilo.hub.doctor.finding import Finding, failed, holds, skipped
+from fedsilo.hub.doctor.finding import Finding, failed_finding, holds, skipped_finding
 from fedsilo.hub.doctor.storage import examine_storage
 from fedsilo.hub.doctor.way import examine_way
 from fedsilo.institution.directory import SiloDirectory
@@ -47,11 +47,11 @@ async def examine(directory: SiloDirectory, environment: Mapping[str, str] = os.
     found = await examine_way(member.hub, member.silo, [key], environment)
     return [
         *found,
-        examine_storage(directory.root, directory.private / "doctor"),
+        examine_storage(directory.root, directory.private_directory / "doctor"),
         _isolation(directory, member.hub.url),
         _gpu(GPUS),
         _offer(directory, member.silo, key.verify_key.to_text()),
-        skipped("images", "guard and trainer are processes of this installation; nothing is pulled"),
+        skipped_finding("images", "guard and trainer are processes of this installation; nothing is pulled"),
     ]
 
 
@@ -61,21 +61,27 @@ def _isolation(directory: SiloDirectory, url: str) -> Finding:
     try:
         make_own_directory(directory.agents)
         with TemporaryDirectory(prefix=".doctor-", dir=directory.agents) as volume:
-            hidden = [f"--hide={path}" for path in (directory.private, directory.logs) if path.is_dir()]
+            hidden = [
+                f"--hide={path}" for path in (directory.private_directory, directory.logs) if path.is_dir()
+            ]
             home = ["--home", str(directory.root), "--volume", volume]
             outside = ["--connect", str(address.hostname), str(address.port or 443)]
             tried = json.loads(_run("-m", TRIAL, *hidden, *home, *outside))
     except (OSError, ValueError, FedsiloError, subprocess.SubprocessError) as error:
-        return failed("isolation", f"cannot be tried ({_last_line(error)}); install fedsilo[local] anew")
+        return failed_finding(
+            "isolation", f"cannot be tried ({_last_line(error)}); install fedsilo[local] anew"
+        )
     if not tried["isolated"]:
-        return failed(
+        return failed_finding(
             "isolation",
             f"{tried['said']}; no job is begun here: run fedsilo silo serve as root, or permit user namespaces "
             "(sysctl kernel.unprivileged_userns_clone=1)",
         )
     if tried["reached"] or tried["seen"]:
         what = f"reaches {url}" if tried["reached"] else f"sees {', '.join(tried['seen'])}"
-        return failed("isolation", f"a trainer {what}; begin no job, and send this line to fedsilo's authors")
+        return failed_finding(
+            "isolation", f"a trainer {what}; begin no job, and send this line to fedsilo's authors"
+        )
     return holds("isolation", "a trainer has no network, and sees neither key nor guard")
 
 
@@ -85,12 +91,14 @@ def _gpu(cards: Path) -> Finding:
     try:
         seen = json.loads(_run("-c", TORCH))
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        return failed("GPU", f"PyTorch does not start ({_last_line(error)}); install fedsilo[local] anew")
+        return failed_finding(
+            "GPU", f"PyTorch does not start ({_last_line(error)}); install fedsilo[local] anew"
+        )
     names, version = seen["names"], seen["version"]
     if names:
         return holds("GPU", f"PyTorch {version} finds {', '.join(names)}")
     if listed:
-        return failed(
+        return failed_finding(
             "GPU",
             f"PyTorch {version} finds none of this machine's {listed}; install a build of it for CUDA that fits the "
             "driver (nvidia-smi), and let this user open /dev/nvidia*",
@@ -102,9 +110,11 @@ def _offer(directory: SiloDirectory, silo: str, public_key: str) -> Finding:
     try:
         found = read_silo(directory, silo, public_key)
     except FedsiloError as error:
-        return failed("silo.yaml", " ".join(str(error).split()))
+        return failed_finding("silo.yaml", " ".join(str(error).split()))
     except OSError as error:
-        return failed("silo.yaml", f"{directory.silo_file}: {error.strerror}; restore it, or join again")
+        return failed_finding(
+            "silo.yaml", f"{directory.silo_file}: {error.strerror}; restore it, or join again"
+        )
     offered = f"offers {', '.join(dataset.name for dataset in found.spec.datasets)}"
     return holds("silo.yaml", "; ".join([offered, *shared_data(found, directory.root, here=True)]))
 

@@ -18,14 +18,14 @@ from fedsilo.api.timestamps import timestamp
 from fedsilo.errors import FedsiloError
 from fedsilo.hub.client import HubAgent
 from fedsilo.hub.mirror import MAX_DEPTH, Mirror, is_suspended, is_too_deep
+from fedsilo.institution.agent_run import AgentRun, job_of, read_record
 from fedsilo.institution.budgets import BudgetReader
 from fedsilo.institution.directory import SiloDirectory
 from fedsilo.institution.logs import bound_logs
-from fedsilo.institution.part import Part, job_of, read_record
 from fedsilo.institution.silo_file import WatchedSilo
 from fedsilo.local.child_processes import GRACE_SECONDS, POLL_SECONDS, ForkServerClient
-from fedsilo.silo.budget_figures import SpentSoFar, reserved
-from fedsilo.silo.ledger_head import AuditedHeads
+from fedsilo.silo.budget_figures import SpentBudget, reserved_epsilon
+from fedsilo.silo.ledger_head import HeadStore
 from fedsilo.silo.privacy_ledger import PrivacyLedger
 from fedsilo.wire import SigningKey
 
@@ -60,7 +60,7 @@ class Executor:
         self._last_busy = clock()
         self._logs_due = 0.0
         self._said: dict[str, str] = {}
-        self._budgets, self._audited = BudgetReader(directory), AuditedHeads(directory.ledgers)
+        self._budgets, self._audited = BudgetReader(directory), HeadStore(directory.ledgers)
         self.parts = {part.uid: part for part in _on_file(directory)}
 
     @property
@@ -72,7 +72,7 @@ class Executor:
         """Take what the hub asks for now; before it has said anything, everything goes on as it is."""
         if mirror.told is None:
             return
-        asked = {agent.uid: agent for agent in mirror.wanted().values()}
+        asked = {agent.uid: agent for agent in mirror.wanted_agents().values()}
         # First: whatever begins anew goes on with what an earlier part in the same job has left.
         for uid, part in self.parts.items():
             if uid not in asked and not part.gone:
@@ -95,7 +95,7 @@ class Executor:
                 )
                 return
             record = read_record(self._directory, agent.uid)
-            self.parts[agent.uid] = Part(self._directory, record or self._record(agent))
+            self.parts[agent.uid] = AgentRun(self._directory, record or self._record(agent))
             log.info("SiloAgent %s: the hub asks for it", agent.name)
         self.parts[agent.uid].hear(is_suspended(agent))
 
@@ -118,7 +118,7 @@ class Executor:
         self._bound_logs(clock)
         self._rest(clock)
 
-    def _step(self, part: Part, clock: float) -> None:
+    def _step(self, part: AgentRun, clock: float) -> None:
         try:
             part.step(
                 self.silo,
@@ -126,14 +126,14 @@ class Executor:
                 self._key,
                 clock,
                 self._fork_server,
-                lambda dataset: self._spent(dataset, part),
+                lambda dataset: self._spent_budget(dataset, part),
             )
         except FedsiloError as error:
             self._say(part.uid, f"SiloAgent {part.name}: {error}")
         else:
             self._said.pop(part.uid, None)
 
-    def _spent(self, dataset: str, part: Part) -> SpentSoFar:
+    def _spent_budget(self, dataset: str, part: AgentRun) -> SpentBudget:
         """What is spent of a dataset's budget when this part asks for room in it.
 
         :raises AuditBroken: when the ledger was changed, or has lost what an audit log knows of.
@@ -146,7 +146,10 @@ class Executor:
         budget = self.silo.spec.policy.budget_of(dataset)
         assert budget is not None, "asked for only where there is one"
         delta = budget.delta
-        return SpentSoFar(account.spent, sum(reserved(job, account.of_job(job.uid), delta) for job in others))
+        return SpentBudget(
+            account.spent_epsilon,
+            sum(reserved_epsilon(job, account.of_job(job.uid), delta) for job in others),
+        )
 
     def epsilon_spent(self) -> dict[str, float]:
         """Dataset with a budget -> epsilon that is spent of it; one whose ledger was changed is missing."""
@@ -233,8 +236,8 @@ class Executor:
             self._said[uid] = text
 
 
-def _on_file(directory: SiloDirectory) -> Iterator[Part]:
+def _on_file(directory: SiloDirectory) -> Iterator[AgentRun]:
     for uid in directory.uids():
         record = read_record(directory, uid)
         if record is not None:
-            yield Part(directory, record)
+            yield AgentRun(directory, record)

@@ -13,8 +13,8 @@ from fedsilo.errors import ManifestInvalid, Problem, WorkdirConflict
 from fedsilo.files.durable import make_directory, unlink
 from fedsilo.files.json_files import write_with_digest
 from fedsilo.hub.client import hub_client
-from fedsilo.hub.following import token_digest
 from fedsilo.hub.https import HttpsClient
+from fedsilo.hub.poller import token_digest
 from fedsilo.institution.directory import SiloDirectory, SiloIdentity
 from fedsilo.institution.silo_file import write_template
 from fedsilo.process import version
@@ -22,7 +22,7 @@ from fedsilo.wire import SigningKey, VerifyKey
 
 
 @dataclass(frozen=True)
-class Joined:
+class JoinResult:
     """What a person has to know after joining.
 
     :param fingerprint: of the key, for the consortium's office.
@@ -34,7 +34,7 @@ class Joined:
     new_silo_file: bool
 
 
-async def join(directory: SiloDirectory, invitation: SiloInvitation) -> Joined:
+async def join(directory: SiloDirectory, invitation: SiloInvitation) -> JoinResult:
     """Register this directory's key, which is made where there is none.
 
     :raises ManifestInvalid: when the invitation, or a variable of the environment, cannot be used.
@@ -44,7 +44,7 @@ async def join(directory: SiloDirectory, invitation: SiloInvitation) -> Joined:
     """
     _require_usable(invitation)
     _make(directory.root)
-    with directory.claimed():
+    with directory.hold_directory():
         _refuse_another(directory, invitation)
         directory.prepare()
         if not directory.key_file.exists():
@@ -56,11 +56,11 @@ async def join(directory: SiloDirectory, invitation: SiloInvitation) -> Joined:
         before = directory.membership()
         if before is None or before.token_digest != digest:
             # With a new invitation what the hub said before counts no more, nor that the silo had left.
-            write_with_digest(directory.heard, {"version": 0})
-            unlink(directory.left, missing_ok=True)
+            write_with_digest(directory.hub_version_file, {"version": 0})
+            unlink(directory.leaving_file, missing_ok=True)
         public_key = key.verify_key.to_text()
         directory.write_membership(SiloIdentity(invitation.silo, invitation.hub, digest, public_key))
-        return Joined(invitation.silo, fingerprint, write_template(directory, invitation.silo))
+        return JoinResult(invitation.silo, fingerprint, write_template(directory, invitation.silo))
 
 
 def _require_usable(invitation: SiloInvitation) -> None:

@@ -18,10 +18,10 @@ async def leave(directory: SiloDirectory, member: SiloIdentity) -> None:
     :raises Unreachable: when it cannot be told; the silo has not left then.
     """
     key = directory.signing_key()
-    found = read_with_digest(directory.left, RESTORE, {"statement": dict})
+    found = read_with_digest(directory.leaving_file, RESTORE, {"statement": dict})
     if found is None:
         hub_id = VerifyKey.from_text(member.hub.key).key_id
         found = {"statement": sign_leaving(member.silo, hub_id, datetime.now(UTC), key)}
     async with hub_client(member.hub, member.silo, key) as hub:
         await hub.leave(found["statement"])
-    write_with_digest(directory.left, found)
+    write_with_digest(directory.leaving_file, found)

@@ -16,7 +16,7 @@ MAX_LOG_BYTES = 8 << 20
 MAX_LOGS_BYTES = 512 << 20
 """Length of all logs, beyond which the oldest of parts that are over are removed."""
 
-BEFORE = ".1"
+ROTATED_SUFFIX = ".1"
 """What the name of a log's earlier part ends with."""
 
 
@@ -32,7 +32,7 @@ def bound_logs(directory: Path, in_use: Callable[[str], bool]) -> None:
     for path in sorted(directory.glob("*.log*")):
         if path.is_symlink() or not path.is_file():
             continue
-        if path.suffix != BEFORE and path.stat().st_size > MAX_LOG_BYTES:
+        if path.suffix != ROTATED_SUFFIX and path.stat().st_size > MAX_LOG_BYTES:
             _begin_anew(path)
         found = path.stat()
         sizes[path] = found.st_mtime, found.st_size
@@ -50,7 +50,7 @@ def _begin_anew(path: Path) -> None:
     with path.open("r+b") as file:
         file.seek(max(0, path.stat().st_size - MAX_LOG_BYTES))
         try:
-            path.with_name(f"{path.name}{BEFORE}").write_bytes(file.read(MAX_LOG_BYTES))
+            path.with_name(f"{path.name}{ROTATED_SUFFIX}").write_bytes(file.read(MAX_LOG_BYTES))
         except OSError as error:
             if not is_disk_full(error):
                 raise

@@ -12,8 +12,10 @@ from fedsilo.metrics import Exposition, Sample, Series
 
 SILO = ("silo_namespace", "silo")
 
-REACHED = Series("federated_silo_hub_reached", "gauge", SILO, "1 while the hub is reached, else 0.")
-HEARD = Series(
+HUB_REACHED_SERIES = Series(
+    "federated_silo_hub_reached", "gauge", SILO, "1 while the hub is reached, else 0."
+)
+HUB_HEARD_SERIES = Series(
     "federated_silo_hub_heard_timestamp_seconds", "gauge", SILO, "When the hub answered last (Unix time)."
 )
 JOBS = Series(
@@ -26,14 +28,14 @@ WAITING = Series(
     "Since when the job that has waited longest for a person was asked for (Unix time); None while none waits.",
 )
 
-SPENT = Series(
+EPSILON_SPENT_SERIES = Series(
     "federated_privacy_epsilon_spent",
     "gauge",
     (*SILO, "dataset"),
     "Epsilon that is spent of a dataset's privacy budget, over all jobs; None before anything was charged.",
 )
 
-DECLARED = (REACHED, HEARD, JOBS, WAITING, SPENT)
+DECLARED_SERIES = (HUB_REACHED_SERIES, HUB_HEARD_SERIES, JOBS, WAITING, EPSILON_SPENT_SERIES)
 
 
 def exposition(executor: Executor, contact: Callable[[], Contact | None]) -> Exposition:
@@ -42,9 +44,9 @@ def exposition(executor: Executor, contact: Callable[[], Contact | None]) -> Exp
 
     def read() -> Iterator[Sample]:
         known = contact()
-        yield Sample(REACHED, silo, float(known is not None and known.reached))
+        yield Sample(HUB_REACHED_SERIES, silo, float(known is not None and known.reached))
         if known is not None and known.heard is not None:
-            yield Sample(HEARD, silo, known.heard.timestamp())
+            yield Sample(HUB_HEARD_SERIES, silo, known.heard.timestamp())
         phases = Counter(str(status["phase"]) for _, status in executor.statuses().values())
         for phase, count in sorted(phases.items()):
             yield Sample(JOBS, (*silo, phase), count)
@@ -52,6 +54,6 @@ def exposition(executor: Executor, contact: Callable[[], Contact | None]) -> Exp
             yield Sample(WAITING, silo, parse_timestamp(min(pending)).timestamp())
 
         for dataset, spent in executor.epsilon_spent().items():
-            yield Sample(SPENT, (*silo, dataset), spent)
+            yield Sample(EPSILON_SPENT_SERIES, (*silo, dataset), spent)
 
-    return Exposition(DECLARED, read)
+    return Exposition(DECLARED_SERIES, read)

@@ -7,9 +7,9 @@ from typing import Any
 from fedsilo.api.observed import Object, status_of
 from fedsilo.files.json_files import read_json
 from fedsilo.files.locking import DirectoryLock
+from fedsilo.institution.agent_run import job_of
 from fedsilo.institution.deciding import records
 from fedsilo.institution.directory import SiloDirectory
-from fedsilo.institution.part import job_of
 
 
 def overview(directory: SiloDirectory) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def overview(directory: SiloDirectory) -> dict[str, Any]:
         "publicKey": key.verify_key.to_text(),
         "fingerprint": key.verify_key.fingerprint,
         "hub": hub,
-        "hasLeft": directory.left.exists(),
+        "hasLeft": directory.leaving_file.exists(),
         "serving": serving,
         "fault": said.get("fault", "") if serves else "",
         "jobs": [_job(record) for record in records(directory)],

@@ -34,7 +34,7 @@ def running(role: str) -> ComponentState:
     return ComponentState(role, running=True, alive=True)
 
 
-def ended(role: str, code: int, crashes: int, early: bool, seconds: float) -> ComponentState:
+def ended_state(role: str, code: int, crashes: int, early: bool, seconds: float) -> ComponentState:
     """Guard or trainer that has ended for good. What it said of its end stays in the institution: it may quote data.
 
     :param early: whether the job is not over for it.
@@ -63,7 +63,7 @@ class _Ending:
     killed: bool = False
 
 
-class AgentProcesses:
+class AgentRunner:
     """Guard and trainer of one part, as far as they are wanted. Times are seconds of a clock that never goes back.
 
     :param label: name of their logs.
@@ -131,13 +131,13 @@ class AgentProcesses:
 
     def write_policy(self, policy: Mapping[str, str]) -> None:
         """Tell the guard the policy as it is now."""
-        make_own_directory(self._present.parent)
+        make_own_directory(self._current_policy_file.parent)
         content = policy[SILO_FILE].encode()
-        if not self._present.exists() or self._present.read_bytes() != content:
-            write_durably(self._present, content)
+        if not self._current_policy_file.exists() or self._current_policy_file.read_bytes() != content:
+            write_durably(self._current_policy_file, content)
 
     @property
-    def _present(self) -> Path:
+    def _current_policy_file(self) -> Path:
         return self._volume.guard / "present" / SILO_FILE
 
     def _state(self, role: str, now: float) -> ComponentState:
@@ -148,7 +148,7 @@ class AgentProcesses:
             return ComponentState(role, stopped=True)
         since = now - self._done.setdefault(role, now)
         early = role == TRAINER and not is_dismissed(self._volume)
-        return ended(role, child.exit_code, child.crashes, early, since)
+        return ended_state(role, child.exit_code, child.crashes, early, since)
 
     def _ask_to_end(self, role: str, now: float) -> None:
         if self._children[role].pid is not None and role not in self._endings:
@@ -169,11 +169,11 @@ class AgentProcesses:
         retired = self._directory.retired_key_file(key)
         path = str(retired if retired.exists() else self._directory.key_file)
         proxy = ["--proxy", str(self._directory.proxy)] if self._directory.proxy.exists() else []
-        institution = ["--policy", str(self._present), "--ledgers", str(self._directory.ledgers)]
+        institution = ["--policy", str(self._current_policy_file), "--ledgers", str(self._directory.ledgers)]
         return [*self._documents(self._volume.guard), "--key", path, *institution, *proxy]
 
     def _trainer(self) -> list[str]:
-        root, private, logs = self._directory.root, self._directory.private, self._directory.logs
+        root, private, logs = self._directory.root, self._directory.private_directory, self._directory.logs
         isolation = ["--isolate", "--require-isolation", "--home", str(root)]
         hidden = [f"--hide={path}" for path in (private, logs)]
         return [*self._documents(self._volume.root), "--data-root", str(root), *isolation, *hidden]

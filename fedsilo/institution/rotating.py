@@ -26,7 +26,7 @@ async def rotate_key(directory: SiloDirectory, member: SiloIdentity) -> str:
     # Imported here: who only looks at the directory needs no HTTP.
     from fedsilo.hub.client import hub_client
 
-    announced = directory.private / "rotation.json"
+    announced = directory.private_directory / "rotation.json"
     key = directory.signing_key()
     found = read_with_digest(announced, RESTORE, {"rotation": dict})
     if found is None or not directory.next_key_file.exists():
@@ -42,7 +42,7 @@ async def rotate_key(directory: SiloDirectory, member: SiloIdentity) -> str:
         link(directory.key_file, retired)
         sync_directory(retired.parent)
     rename(directory.next_key_file, directory.key_file)
-    sync_directory(directory.private)
+    sync_directory(directory.private_directory)
     return _record(directory, member, announced)
 
 

@@ -1,6 +1,6 @@
 """A silo that serves: it follows its hub, says what it decides, and looks after guards and trainers until told to stop.
 
-Two things go on beside each other in one process: the hub is followed (`fedsilo.hub.following`), and every moment what
+Two things go on beside each other in one process: the hub is followed (`fedsilo.hub.poller`), and every moment what
 is to be done here is done. Neither waits for the other, so that a hub that is gone holds up nothing here.
 """
 
@@ -23,8 +23,8 @@ from fedsilo.files.json_files import write_json, write_with_digest
 from fedsilo.http.probes import probing
 from fedsilo.hub.client import hub_client
 from fedsilo.hub.contact import Contact
-from fedsilo.hub.following import Following, Institution, Membership
 from fedsilo.hub.mirror import Mirror
+from fedsilo.hub.poller import HubPoller, Institution, Membership
 from fedsilo.institution.directory import SiloDirectory, SiloIdentity
 from fedsilo.institution.executor import Executor
 from fedsilo.institution.metrics import exposition
@@ -47,7 +47,7 @@ async def serve_until_signalled(
     :param metrics_port: port of `/healthz`, `/readyz` and `/metrics`; none of these when None.
     :raises FedsiloError: when the silo has left, or the directory or `silo.yaml` is not as it must be.
     """
-    if directory.left.exists():
+    if directory.leaving_file.exists():
         raise ManifestInvalid(
             f"{directory.root}: silo {member.silo} has left the hub at {member.hub.url}; to take part again, ask its "
             "office for an invitation and run fedsilo silo join"
@@ -66,7 +66,7 @@ async def _serve(directory: SiloDirectory, member: SiloIdentity, metrics_port: i
     async with hub_client(member.hub, member.silo, key) as hub:
         served = ServedSilo(directory, executor, watched, key, heard)
         me = Membership(key.verify_key.fingerprint, None, version())
-        following = served.following = Following(hub, served, me, Mirror(member.silo, heard["version"]))
+        following = served.following = HubPoller(hub, served, me, Mirror(member.silo, heard["version"]))
         log.info("silo %s serves from %s; key %s", member.silo, directory.root, me.fingerprint)
         tasks = [asyncio.ensure_future(following.run()), asyncio.ensure_future(served.work())]
         try:
@@ -87,7 +87,7 @@ class ServedSilo(Institution):
     :ivar following: the other side; set before either begins.
     """
 
-    following: Following
+    following: HubPoller
 
     def __init__(
         self,
@@ -106,12 +106,12 @@ class ServedSilo(Institution):
         self._began = timestamp(datetime.now(UTC))
 
     @override
-    async def told(self, mirror: Mirror) -> None:
+    async def on_revision(self, mirror: Mirror) -> None:
         self._told = mirror
         self._attempt(self._follow)
 
     @override
-    async def enrolled(self) -> None:
+    async def on_enrolment(self) -> None:
         """Never called, since here only `fedsilo silo join` has a token."""
         raise AssertionError("a silo that serves has no token")
 
@@ -155,7 +155,7 @@ class ServedSilo(Institution):
     def _remember(self, **facts: Any) -> None:
         """Only what is on the disk counts as heard or said."""
         heard = self._heard | facts
-        write_with_digest(self._directory.heard, heard)
+        write_with_digest(self._directory.hub_version_file, heard)
         self._heard = heard
 
     def _step(self) -> None:

@@ -10,7 +10,7 @@ from fedsilo.api.silo import Silo
 from fedsilo.api.silo_status import HubAddress, SiloStatus
 from fedsilo.errors import FedsiloError, ManifestInvalid
 from fedsilo.files.durable import write_durably
-from fedsilo.institution.approvals import merged, read_approvals
+from fedsilo.institution.approvals import merge_approvals, read_approvals
 from fedsilo.institution.directory import SiloDirectory, SiloIdentity
 from fedsilo.silo.shared_data import shared_data
 
@@ -75,7 +75,7 @@ def read_silo(directory: SiloDirectory, silo: str, public_key: str, hub: HubAddr
             f"{path}: spec.remote: is the hub's to write; remove it and list the silo's datasets"
         )
     policy = found.spec.policy
-    decided = merged(policy.approvals, read_approvals(directory))
+    decided = merge_approvals(policy.approvals, read_approvals(directory))
     spec = found.spec.model_copy(update={"policy": policy.model_copy(update={"approvals": decided})})
     return found.model_copy(update={"spec": spec, "status": SiloStatus(public_key=public_key, hub=hub)})
 
@@ -93,7 +93,7 @@ class WatchedSilo:
     def __init__(self, directory: SiloDirectory, member: SiloIdentity, public_key: str) -> None:
         self._directory, self._member, self._public_key = directory, member, public_key
         self._contents = self._read()
-        self.silo = self._understood()
+        self.silo = self._load_silo()
         self.fault = ""
 
     def changed(self) -> bool:
@@ -103,7 +103,7 @@ class WatchedSilo:
             return False
         self._contents = contents
         try:
-            self.silo = self._understood()
+            self.silo = self._load_silo()
         except (OSError, FedsiloError) as error:
             self.fault = " ".join(str(error).split())
             log.error("%s; what it said before still counts", self.fault)
@@ -113,7 +113,7 @@ class WatchedSilo:
         self.fault = ""
         return True
 
-    def _understood(self) -> Silo:
+    def _load_silo(self) -> Silo:
         silo = read_silo(self._directory, self._member.silo, self._public_key, self._member.hub)
         for text in shared_data(silo, self._directory.root, here=True):
             log.warning("%s: %s", self._directory.silo_file, text)

@@ -35,7 +35,7 @@ class Augmentation:
         shown = place if place is not None and of_image else slice(None)
         if self._spec.crop:
             shifts = torch.randint(2 * self._spec.crop + 1, (draws, 2), generator=self._generator)[shown]
-            images = _cropped(images, shifts, self._spec.crop, self._spec.border)
+            images = _cropped_images(images, shifts, self._spec.crop, self._spec.border)
         if self._spec.flip:
             mirrored = torch.rand(draws, generator=self._generator)[shown] < 0.5
             images = torch.where(mirrored.to(images.device)[:, None, None, None], images.flip(3), images)
@@ -43,11 +43,11 @@ class Augmentation:
             turns = 2 * torch.rand(draws, generator=self._generator)[shown] - 1
             if not len(images):
                 return images  # PyTorch makes no grid of nothing
-            images = _rotated(images, turns * math.radians(self._spec.rotation))
+            images = _rotated_images(images, turns * math.radians(self._spec.rotation))
         return images
 
 
-def _cropped(images: Tensor, shifts: Tensor, width: int, border: str) -> Tensor:
+def _cropped_images(images: Tensor, shifts: Tensor, width: int, border: str) -> Tensor:
     """A crop of the old size, from (row, column) `shifts` of the image with a border of this width."""
     bordered = functional.pad(images, [width] * 4, mode="reflect" if border == "reflect" else "constant")
     shifts = shifts.to(images.device)
@@ -58,7 +58,7 @@ def _cropped(images: Tensor, shifts: Tensor, width: int, border: str) -> Tensor:
     return bordered[which, :, rows[:, :, None], columns[:, None, :]].movedim(3, 1)
 
 
-def _rotated(images: Tensor, angles: Tensor) -> Tensor:
+def _rotated_images(images: Tensor, angles: Tensor) -> Tensor:
     """About the centre, bilinear, with zeros where nothing was."""
     angles = angles.to(images)
     aspect = images.shape[2] / images.shape[3]

@@ -17,7 +17,7 @@ from torch.func import functional_call, vmap
 from torch.nn import functional
 
 from fedsilo.errors import MethodError
-from fedsilo.learning.divergence import diverged
+from fedsilo.learning.divergence import divergence_message
 from fedsilo.learning.examples import Examples, batches
 from fedsilo.learning.models import Model, load_tree
 from fedsilo.learning.optimizers import OptimizerState
@@ -207,7 +207,7 @@ def _train(
         gradients = torch.autograd.grad(value.sum(), [weights[name] for name in trained])
         found = dict(zip(trained, gradients, strict=True))
         losses[:active, step] = value.detach()
-        optimizer.step(_clipped(found, plan.gradient_clip), active)
+        optimizer.step(_clipped_gradients(found, plan.gradient_clip), active)
     optimizer.keep()
     return losses.cpu().numpy(), sizes
 
@@ -226,18 +226,18 @@ def _batch(
     features, labels, mask = [], [], []
     for client, view, rows in zip(clients, views, index, strict=True):
         x, y = client.examples.batch(rows)
-        features.append(_padded(view(x, slice(None), len(rows)), longest))
-        labels.append(_padded(y, longest))
+        features.append(_padded_batch(view(x, slice(None), len(rows)), longest))
+        labels.append(_padded_batch(y, longest))
         mask.append((torch.arange(longest, device=rows.device) < len(rows)).float())
     return torch.stack(features), torch.stack(labels), torch.stack(mask)
 
 
-def _padded(batch: Tensor, longest: int) -> Tensor:
+def _padded_batch(batch: Tensor, longest: int) -> Tensor:
     """A short batch, padded with its first row, which any network can compute."""
     return torch.cat([batch, batch[:1].expand(longest - len(batch), *batch.shape[1:])])
 
 
-def _clipped(gradients: Stack, limit: float | None) -> Stack:
+def _clipped_gradients(gradients: Stack, limit: float | None) -> Stack:
     """Each client's gradients, scaled to at most this global L2 norm."""
     if limit is None:
         return gradients
@@ -252,4 +252,4 @@ def _clipped(gradients: Stack, limit: float | None) -> Stack:
 def _require_finite(tree: Tree, lr: float) -> None:
     for name, array in tree.items():
         if not np.isfinite(array).all():
-            raise MethodError(f"training: tensor {name!r} is not finite: {diverged(lr)}")
+            raise MethodError(f"training: tensor {name!r} is not finite: {divergence_message(lr)}")

@@ -22,7 +22,7 @@ from typing import Any
 
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.errors import DataInvalid, FedsiloError, ManifestInvalid, MethodError
-from fedsilo.learning.parameters import Parts, parts_of
+from fedsilo.learning.parameters import ParameterPartition, parts_of
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.process import importing_for_good
 from fedsilo.tasks.registry import bind
@@ -41,7 +41,7 @@ class BuiltNetwork:
     """
 
     signature: ModelSignature
-    parts: Parts | None
+    parts: ParameterPartition | None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -55,7 +55,7 @@ class BuiltNetwork:
         signature, parts = ModelSignature.from_dict(document["signature"]), document["parts"]
         names = tuple(tensor.name for tensor in signature.tensors)
         divided = {name: frozenset(found) for name, found in (parts or {}).items()}
-        return cls(signature, Parts(names, **divided) if parts else None)
+        return cls(signature, ParameterPartition(names, **divided) if parts else None)
 
 
 def built_here(spec: FederatedJobSpec, weights: Path | None = None) -> BuiltNetwork:

@@ -12,12 +12,12 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from fedsilo.api.common import wrong
+from fedsilo.api.common import invalid_value
 from fedsilo.api.data import DataSpec
 from fedsilo.api.job import LearningTaskSpec, ModelSpec
 from fedsilo.api.messages import closest, faults_of
 from fedsilo.api.python_reference import PYTHON, python_reference
-from fedsilo.tasks.interface import OWN
+from fedsilo.tasks.interface import OWN_TASK_NAME
 from fedsilo.tasks.registry import TASKS, kind_of
 
 Finding = tuple[str, object, str, str]
@@ -92,7 +92,7 @@ class TransformerConfig(BaseModel):
     @model_validator(mode="after")
     def _heads_divide_the_width(self) -> Self:
         if self.width % self.heads:
-            raise wrong(
+            raise invalid_value(
                 "is no multiple of heads", f"use a multiple of {self.heads}", "width", value=self.width
             )
         return self
@@ -246,7 +246,7 @@ def check_model(model: ModelSpec, data: DataSpec, task: LearningTaskSpec | None 
 
 def _check_task(architecture: Architecture, task: LearningTaskSpec | None) -> list[Finding]:
     kind = kind_of(task)
-    if kind == OWN or kind not in TASKS or kind in architecture.tasks:
+    if kind == OWN_TASK_NAME or kind not in TASKS or kind in architecture.tasks:
         return []
     able = [entry.name for entry in ARCHITECTURES.values() if kind in entry.tasks]
     remedy = (
@@ -275,10 +275,10 @@ def _check_shape(architecture: Architecture, config: BaseModel, shape: tuple[int
     if min(shape[1:]) >= least:
         return []
     problem = f"is too small for {architecture.name}, whose images are at least {least}x{least}"
-    return [(path, value, problem, _smaller(architecture, config, min(shape[1:])))]
+    return [(path, value, problem, _small_image_remedy(architecture, config, min(shape[1:])))]
 
 
-def _smaller(architecture: Architecture, config: BaseModel, side: int) -> str:
+def _small_image_remedy(architecture: Architecture, config: BaseModel, side: int) -> str:
     """The change of configuration with which the images would do, if there is one."""
     options: dict[str, object] = {"padding": 2, "stem": "cifar"}
     for field, setting in options.items():

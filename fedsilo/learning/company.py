@@ -18,12 +18,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from fedsilo.api.python_import import described, place_of
+from fedsilo.api.python_import import error_summary, place_of
 from fedsilo.errors import MethodError
 from fedsilo.learning.fixed_draws import fixed_draws
 from fedsilo.learning.gradients import Loss
 from fedsilo.learning.held_state import HeldState
-from fedsilo.learning.single_gradients import FIELD, SingleGradients, has_halves, uncompiled
+from fedsilo.learning.single_gradients import FIELD, SingleGradients, disable_compilation, has_halves
 
 COMPANY = 4
 """Examples of a batch."""
@@ -31,10 +31,10 @@ COMPANY = 4
 PLACE = 2
 """Where in it the example is that is looked at: with others before it, and after it."""
 
-NEEDED = 2 * COMPANY - 1
+NEEDED_EXAMPLES = 2 * COMPANY - 1
 """Examples that two batches with one of them in common are made of."""
 
-OTHERS = [*range(COMPANY, COMPANY + PLACE), PLACE, *range(COMPANY + PLACE, NEEDED)]
+OTHER_BATCH = [*range(COMPANY, COMPANY + PLACE), PLACE, *range(COMPANY + PLACE, NEEDED_EXAMPLES)]
 """A batch that has the example in the same place, and nothing else of the first."""
 
 SAME_SIZE = 1e-4
@@ -45,7 +45,7 @@ OTHER_SIZE = 1e-3
 
 OTHER_SIZE_HALVES = 0.05
 
-MOVED = 0.05
+PERTURBATION_DEVIATION = 0.05
 """Deviation of what is added to weights, and of the factor that they are stretched by."""
 
 Tensors = list[Tensor]
@@ -57,7 +57,7 @@ def made_up_inputs(like: Tensor, tokens: int | None) -> list[Tensor]:
     :param like: (n, *shape), for shape and dtype.
     :param tokens: how many there are, where inputs are tokens.
     """
-    generator, shape = torch.Generator().manual_seed(0), (NEEDED, *like.shape[1:])
+    generator, shape = torch.Generator().manual_seed(0), (NEEDED_EXAMPLES, *like.shape[1:])
     codes = torch.randint(0, tokens or 2, shape, generator=generator)
     if not like.is_floating_point():
         return [codes.to(like.dtype)]
@@ -80,7 +80,7 @@ def require_apart(model: nn.Module, inputs: Sequence[Tensor], labels: Tensor, lo
         "in evaluation mode": _Trial.outputs_in_evaluation,
         "for the gradients of its loss": _Trial.gradients,
     }
-    with uncompiled():
+    with disable_compilation():
         for (how, compare), moved in product(compared.items(), (False, True)):
             failures = list[Exception]()
             for features in inputs:
@@ -104,8 +104,8 @@ def _never_computed(how: str, moved: bool, inputs: Sequence[Tensor], failure: Ex
     weights = " and with its weights moved a little" if moved else ""
     return MethodError(
         f"{FIELD}: the network fails on made-up inputs of shape {list(inputs[0].shape)}, on which it is tried before "
-        f"round 1, {how}{weights}: {described(failure)}{place_of(failure, (__file__,))}; have it take numbers from 0 "
-        "to 1, in training and in evaluation mode"
+        f"round 1, {how}{weights}: {error_summary(failure)}{place_of(failure, (__file__,))}; have it take numbers from "
+        "0 to 1, in training and in evaluation mode"
     )
 
 
@@ -150,13 +150,13 @@ class _Trial:
             single.choose(self.features, self.labels)
 
     def _compare(self) -> None:
-        first, others = torch.arange(COMPANY), torch.tensor(OTHERS)
-        together, again = self._computed(first), self._computed(first)
+        first, others = torch.arange(COMPANY), torch.tensor(OTHER_BATCH)
+        together, again = self._batch_output(first), self._batch_output(first)
         if not _alike(together, again, SAME_SIZE):
             raise MethodError(self._remembers)
-        if not _alike(_example(together), _example(self._computed(others)), SAME_SIZE):
+        if not _alike(_example(together), _example(self._batch_output(others)), SAME_SIZE):
             raise MethodError(self._mixes(first, others))
-        if not _alike(together, self._computed(first), SAME_SIZE):
+        if not _alike(together, self._batch_output(first), SAME_SIZE):
             raise MethodError(self._remembers)
         if self.changed is not None:
             raise MethodError(
@@ -167,29 +167,29 @@ class _Trial:
         if self.moved:
             return
         tolerance = OTHER_SIZE_HALVES if has_halves(self.model.parameters()) else OTHER_SIZE
-        found, alone = _example(together), self._alone(first[PLACE : PLACE + 1])
-        elsewhere = _example(self._computed(first.flip(0)), COMPANY - 1 - PLACE)
+        found, alone = _example(together), self._single_output(first[PLACE : PLACE + 1])
+        elsewhere = _example(self._batch_output(first.flip(0)), COMPANY - 1 - PLACE)
         if not (_alike(found, elsewhere, tolerance) and _alike(found, alone, tolerance)):
             raise MethodError(
                 f"{FIELD}: {self._network} gives an example another output alone than in a batch, or in another place "
                 "of it, so that no example has a gradient of its own; use a network that takes each by itself"
             )
 
-    def _computed(self, places: Tensor) -> Tensors:
+    def _batch_output(self, places: Tensor) -> Tensors:
         """What the network gives for a batch of these examples, with the tensors that it had before."""
         held = HeldState(self.model)
         with fixed_draws(self.features.device):
             found = _copies(self.model(self.features[places]))
-        self.changed = self.changed or held.changed
+        self.changed = self.changed or held.changed_tensor
         held.restore()
         return found
 
-    def _alone(self, place: Tensor) -> Tensors:
+    def _single_output(self, place: Tensor) -> Tensors:
         try:
-            return _example(self._computed(place), 0, 1)
+            return _example(self._batch_output(place), 0, 1)
         except Exception as failure:
             raise MethodError(
-                f"{FIELD}: {self._network} fails on a batch of a single example: {described(failure)}"
+                f"{FIELD}: {self._network} fails on a batch of a single example: {error_summary(failure)}"
                 f"{place_of(failure, (__file__,))}; use a network that takes each example by itself"
             ) from failure
 
@@ -251,7 +251,7 @@ def _move(model: nn.Module) -> None:
     with torch.no_grad():
         for weight in model.parameters():
             if weight.is_floating_point():
-                stretch, shift = MOVED * torch.randn((2, *weight.shape), generator=generator)
+                stretch, shift = PERTURBATION_DEVIATION * torch.randn((2, *weight.shape), generator=generator)
                 weight.copy_((weight.float().cpu() * (1 + stretch) + shift).to(weight))
 
 

@@ -33,13 +33,13 @@ MOST_INTERRUPTIONS = 30
 _end_process = os._exit
 
 
-class TimeIsUp(BaseException):
+class TimeLimitExceeded(BaseException):
     """Raised in code whose time is over; no `except Exception` stops it."""
 
 
 @contextmanager
 def limited_to(seconds: float, what: str) -> Iterator[None]:
-    """Raise `TimeIsUp` inside after so many seconds, and again every second while it is caught there.
+    """Raise `TimeLimitExceeded` inside after so many seconds, and again every second while it is caught there.
 
     Code that goes on all the same ends this process with a line: nothing else can stop it. Only in the main thread,
     which is the one that a signal interrupts, also while it sleeps or waits for a lock; in any other thread there is
@@ -62,7 +62,7 @@ def limited_to(seconds: float, what: str) -> Iterator[None]:
             problem = f"did not return within {seconds:g} s, and goes on when it is interrupted"
             os.write(2, f"fedsilo: {what}: {problem}; let it do less, and catch no BaseException\n".encode())
             _end_process(MethodError.exit_code)
-        raise TimeIsUp
+        raise TimeLimitExceeded
 
     before = signal.signal(signal.SIGALRM, end)
     signal.setitimer(signal.ITIMER_REAL, seconds, SECONDS_BETWEEN_INTERRUPTIONS)
@@ -103,7 +103,7 @@ def only_in_this_process(log: logging.Logger, what: str) -> Iterator[None]:
 
 
 @contextmanager
-def restored(seed: int, device: torch.device) -> Iterator[None]:
+def isolated_torch_state(seed: int, device: torch.device) -> Iterator[None]:
     """Seed the random generators inside the block; afterwards these and PyTorch's settings are what they were."""
     python, numpy = random.getstate(), np.random.get_state()
     dtype, threads = torch.get_default_dtype(), torch.get_num_threads()

@@ -111,7 +111,7 @@ class ProcessGroup:
         return alike.values()
 
 
-ALONE = ProcessGroup()
+SINGLE_PROCESS_GROUP = ProcessGroup()
 
 
 def _spread(flat: Tensor, tensors: Sequence[Tensor]) -> None:

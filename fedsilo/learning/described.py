@@ -10,7 +10,7 @@ from fedsilo.api.data import DataSpec
 from fedsilo.api.job import LearningTaskSpec, ModelSpec
 from fedsilo.api.python_reference import PYTHON
 from fedsilo.errors import MethodError
-from fedsilo.learning.made_models import CONCATENATED, MADE_BY_METHODS, ConcatenatedConfig
+from fedsilo.learning.made_models import CONCATENATED_MODEL, MADE_BY_METHODS, ConcatenatedConfig
 from fedsilo.learning.models import build_model, build_module, require_tensors, without_memory
 from fedsilo.wire.tensors import TensorSpec
 
@@ -37,7 +37,7 @@ def require_described(
 
 def _blank(model: ModelSpec, data: DataSpec, task: LearningTaskSpec | None, tensors: int) -> nn.Module:
     with without_memory():
-        if model.name == CONCATENATED:
+        if model.name == CONCATENATED_MODEL:
             made = ConcatenatedConfig.model_validate(model.config)
             least = made.encoders * len(build_model(made.base, data, 0).encoder.state_dict())
             if least > tensors:  # before so many encoders are made

@@ -16,7 +16,7 @@ from fedsilo.errors import MethodError
 from fedsilo.learning.examples import Examples, batches
 from fedsilo.learning.gradients import clear
 from fedsilo.learning.models import evaluating
-from fedsilo.learning.optimizers import Adam
+from fedsilo.learning.optimizers import AdamOptimizer
 from fedsilo.learning.sgd import SGD
 from fedsilo.learning.transfer import divergence
 
@@ -57,7 +57,7 @@ def distil(student: nn.Module, examples: Examples, targets: Tensor, plan: Distil
     :param targets: probabilities (n, C).
     :raises MethodError: training diverged.
     """
-    learned, held = _divided(len(examples), plan, targets.device)
+    learned, held = _train_holdout_split(len(examples), plan, targets.device)
     parameters = dict(student.named_parameters())
     best, average = _Best(parameters), _Average(parameters)
     with evaluating(student):
@@ -82,7 +82,7 @@ def _steps(
 ) -> Iterator[int]:
     """Take the steps, and give the number of each."""
     parameters = dict(student.named_parameters())
-    adam = Adam(parameters, plan.lr, (0.9, 0.999), 1e-8, plan.weight_decay, decoupled=False)
+    adam = AdamOptimizer(parameters, plan.lr, (0.9, 0.999), 1e-8, plan.weight_decay, decoupled=False)
     sgd = SGD(parameters.values(), plan.lr, plan.momentum, plan.weight_decay)
     order = batches(len(rows), plan.batch_size, plan.seed, device=rows.device)
     with closing(examples.stream(rows[index] for index in islice(order, plan.steps))) as stream:
@@ -97,7 +97,7 @@ def _steps(
             yield step + 1
 
 
-def _divided(n: int, plan: Distillation, device: torch.device) -> tuple[Tensor, Tensor]:
+def _train_holdout_split(n: int, plan: Distillation, device: torch.device) -> tuple[Tensor, Tensor]:
     """Places of the examples that are learned and of those that are held out; a single one is both."""
     if plan.patience is None or n == 1:
         return torch.arange(n, device=device), torch.arange(n, device=device)

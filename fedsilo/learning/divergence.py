@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from fedsilo.errors import MethodError
 
 
-def diverged(lr: float) -> str:
+def divergence_message(lr: float) -> str:
     """The message for training that ends in NaN or infinity, with the remedy."""
     return (
         f"training diverged at learning rate {lr:g}; lower spec.training.optimizer.learningRate or set "
@@ -21,7 +21,7 @@ def require_finite(losses: Tensor, model: nn.Module, lr: float) -> None:
 
     :raises MethodError: naming the step, or the tensor.
     """
-    remedy = diverged(lr)
+    remedy = divergence_message(lr)
     state = model.state_dict()
     # A sum with a NaN or an infinity is not finite, and costs less than testing every number. A sum that merely
     # overflows is examined below.

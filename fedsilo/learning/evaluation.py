@@ -13,11 +13,11 @@ import torch
 from torch import nn
 
 from fedsilo.errors import DataInvalid, MethodError
-from fedsilo.learning.metrics.confusion import Figures
+from fedsilo.learning.metrics.confusion import EvaluationMetrics
 from fedsilo.learning.metrics.scores import Scores
 from fedsilo.learning.models import Model, evaluating
 from fedsilo.learning.training import Examples
-from fedsilo.tasks.classification import Classification, label_scores
+from fedsilo.tasks.classification import ClassificationTask, label_scores
 from fedsilo.tasks.interface import LearningTask
 
 BATCH_BYTES = 512 << 20
@@ -59,9 +59,9 @@ class Evaluation:
         return round(self.accuracy * self.samples)
 
     @cached_property
-    def figures(self) -> Figures:
+    def figures(self) -> EvaluationMetrics:
         """The job's metrics, the task's default ones among them."""
-        own = Figures({name: total / self.samples for name, total in self.sums.items()})
+        own = EvaluationMetrics({name: total / self.samples for name, total in self.sums.items()})
         return own if self.scores is None else own.and_those(self.scores.figures())
 
     @property
@@ -92,7 +92,7 @@ def evaluate(
         )
     device = examples.labels.device
     score = label_scores if task is None else task.scores
-    names = (*(Classification.metrics if task is None else task.metrics), "loss")
+    names = (*(ClassificationTask.metrics if task is None else task.metrics), "loss")
     sums = torch.zeros(len(names), dtype=torch.float64, device=device)
     order = _batches(examples, batch_size)
     with evaluating(model), torch.inference_mode(), closing(examples.stream(order)) as stream:

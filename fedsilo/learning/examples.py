@@ -70,7 +70,7 @@ class Examples:
     def features(self) -> Tensor:
         """(n, *input shape), as the pool has them; all of them in memory, also where they are in files."""
         if not isinstance(self.pool, Tensor):
-            return self._placed(self._read(torch.arange(len(self))))
+            return self._features_on_device(self._read(torch.arange(len(self))))
         return self.pool if self.rows is None else self.pool[self.rows]
 
     def batch(self, index: Tensor) -> tuple[Tensor, Tensor]:
@@ -79,12 +79,12 @@ class Examples:
         :raises DataInvalid: features that stay in their files cannot be read.
         """
         if not isinstance(self.pool, Tensor):
-            features = self._placed(self._read(index))
+            features = self._features_on_device(self._read(index))
         else:
             # An example at a time: indexing with brackets would copy a number at a time.
             places = index if self.rows is None else self.rows.index_select(0, index)
             features = self.pool.index_select(0, places)
-        return _scaled(features), self.labels.index_select(0, index)
+        return _scaled_features(features), self.labels.index_select(0, index)
 
     def stream(self, order: Iterable[Tensor]) -> Generator[tuple[Tensor, Tensor, Tensor], None, None]:
         """Each index of `order` with its batch; close it, if it is left before its end.
@@ -109,7 +109,7 @@ class Examples:
                     index, reading = pending.popleft()
                     features = reading.result()
                     ahead = max(1, min(readers + 1, READ_AHEAD_BYTES // max(features.nbytes, 1)))
-                    yield index, _scaled(self._placed(features)), self.labels[index]
+                    yield index, _scaled_features(self._features_on_device(features)), self.labels[index]
             finally:
                 threads.shutdown(cancel_futures=True)
 
@@ -120,7 +120,7 @@ class Examples:
         places = index if self.rows is None else self.rows[index]
         return self.pool.read(places.cpu().numpy())
 
-    def _placed(self, features: np.ndarray) -> Tensor:
+    def _features_on_device(self, features: np.ndarray) -> Tensor:
         return torch.from_numpy(features).to(self.labels.device)
 
     def take(self, index: np.ndarray) -> Examples:
@@ -180,7 +180,7 @@ def _pool(features: np.ndarray | StoredFeatures, device: torch.device | str) -> 
     return features
 
 
-def _scaled(features: Tensor) -> Tensor:
+def _scaled_features(features: Tensor) -> Tensor:
     if features.dtype == torch.uint8:
         # Kept as bytes until here: a quarter of the device memory.
         features = features.float().div_(255)

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from typing_extensions import override
 
-from fedsilo.learning.confinement import restored
+from fedsilo.learning.confinement import isolated_torch_state
 
 LEVEL = 0.375
 """What a draw from a normal distribution comes to."""
@@ -41,7 +41,7 @@ class _FixedDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         name = func.overloadpacket.__name__
         if name == "native_dropout":
             return args[0].clone(), torch.ones_like(args[0], dtype=torch.bool)
-        fixed = _FIXED.get(name)
+        fixed = _FIXED_OPERATORS.get(name)
         if fixed is None:
             return func(*_without_dropout(func, args), **kwargs)
         # So that the first number is the same, however many are drawn.
@@ -72,17 +72,17 @@ def _first(drawn: Tensor) -> Tensor:
     return drawn.fill_(drawn.flatten()[0].item()) if drawn.numel() else drawn
 
 
-def _reversed(drawn: Tensor) -> Tensor:
+def _reversed_permutation(drawn: Tensor) -> Tensor:
     return drawn.copy_(torch.arange(len(drawn) - 1, -1, -1, device=drawn.device))
 
 
-_FIXED: Mapping[str, Callable[[Tensor], Tensor]] = {
+_FIXED_OPERATORS: Mapping[str, Callable[[Tensor], Tensor]] = {
     **dict.fromkeys(("bernoulli", "bernoulli_"), _constant(1)),
     **dict.fromkeys(("randn", "randn_like", "normal", "normal_"), _constant(LEVEL)),
     **dict.fromkeys(("rand", "rand_like", "uniform", "uniform_"), _first),
     **dict.fromkeys(("randint", "randint_like", "random_", "exponential_", "geometric_"), _first),
     **dict.fromkeys(("multinomial", "poisson"), _constant(0)),
-    "randperm": _reversed,
+    "randperm": _reversed_permutation,
 }
 """Random operators of PyTorch, and what stands in for their draws."""
 
@@ -90,5 +90,5 @@ _FIXED: Mapping[str, Callable[[Tensor], Tensor]] = {
 @contextmanager
 def fixed_draws(device: torch.device) -> Iterator[None]:
     """Draws of PyTorch are fixed inside; those of NumPy and Python begin with the same seed. Nothing is left of it."""
-    with restored(0, device), _FixedDraws():  # type: ignore[no-untyped-call]
+    with isolated_torch_state(0, device), _FixedDraws():  # type: ignore[no-untyped-call]
         yield

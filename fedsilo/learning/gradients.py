@@ -58,7 +58,7 @@ class Gradients:
         values = []
         parts = parts_of(len(labels), self._plan, self._skip_single)
         for x, y in zip(features.tensor_split(parts), labels.tensor_split(parts), strict=True):
-            with self._mixed():
+            with self._mixed_precision():
                 value = self._loss(self._model, x, y)
                 if len(y) != len(whole):
                     value = value * self._fraction(y, whole)
@@ -67,7 +67,7 @@ class Gradients:
         self._sum()
         return values[0] if parts == 1 else torch.stack(values).sum()
 
-    def nothing(self) -> Tensor:
+    def join_empty_batch(self) -> Tensor:
         """Take part in a batch that this process has no share of."""
         clear(self._parameters)
         nothing = torch.zeros((), device=self._device)
@@ -109,7 +109,7 @@ class Gradients:
         if self._scaler is not None:
             self._scaler.unscale_(self._scaled)
 
-    def _mixed(self) -> AbstractContextManager[Any]:
+    def _mixed_precision(self) -> AbstractContextManager[Any]:
         dtype = DTYPES.get(self._plan.precision)
         return nullcontext() if dtype is None else torch.autocast(self._device.type, dtype)
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
-class _Held:
+class _HeldTensor:
     """One tensor, where its module has it, and what it held."""
 
     name: str
@@ -32,7 +32,7 @@ class HeldState:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._held = [
-            _Held(f"{path}.{key}" if path else key, module, key, tensor, tensor.detach().clone())
+            _HeldTensor(f"{path}.{key}" if path else key, module, key, tensor, tensor.detach().clone())
             for path, module in model.named_modules()
             for key, tensor in chain(
                 module.named_parameters(recurse=False), module.named_buffers(recurse=False)
@@ -48,17 +48,21 @@ class HeldState:
                 held.tensor.copy_(held.copy)
 
     @property
-    def changed(self) -> str | None:
+    def changed_tensor(self) -> str | None:
         """Name of the first tensor that is another by now, or that is new; None if there is none."""
         for held in self._held:
             now = held.now
-            if now is None or now.shape != held.copy.shape or not _same(now.detach(), held.copy).all():
+            if (
+                now is None
+                or now.shape != held.copy.shape
+                or not _equal_elements(now.detach(), held.copy).all()
+            ):
                 return held.name
         names = {held.name for held in self._held}
         buffers = self._model.named_buffers(remove_duplicate=False)
         return next((name for name, _ in buffers if name not in names), None)
 
 
-def _same(one: Tensor, other: Tensor) -> Tensor:
+def _equal_elements(one: Tensor, other: Tensor) -> Tensor:
     """Where two tensors of one shape are equal, or neither is a number."""
     return (one == other) | (one.isnan() & other.isnan())

@@ -7,15 +7,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from fedsilo.api.common import MAX_SILOS, Fields, Integer, wrong
+from fedsilo.api.common import MAX_SILOS, Fields, Integer, invalid_value
 from fedsilo.api.job import ModelSpec
 
-CONCATENATED = "concatenated"
-GATED = "gated"
-MADE_BY_METHODS = (CONCATENATED, GATED)
+CONCATENATED_MODEL = "concatenated"
+GATED_MODEL = "gated"
+MADE_BY_METHODS = (CONCATENATED_MODEL, GATED_MODEL)
 
 
-class MadeOf(Fields):
+class ModelConfig(Fields):
     """Configuration of a model that a method made of the job's own architecture."""
 
     base: ModelSpec
@@ -24,21 +24,21 @@ class MadeOf(Fields):
     @classmethod
     def _is_the_jobs_own(cls, base: ModelSpec) -> ModelSpec:
         if base.name in MADE_BY_METHODS:
-            raise wrong("is made of other models itself", "name an architecture that a job can have")
+            raise invalid_value("is made of other models itself", "name an architecture that a job can have")
         return base
 
 
-class ConcatenatedConfig(MadeOf):
+class ConcatenatedConfig(ModelConfig):
     """Configuration of the model `concatenated`."""
 
     encoders: Annotated[Integer, Field(ge=1, le=MAX_SILOS)]
 
 
-class GatedConfig(MadeOf):
+class GatedConfig(ModelConfig):
     """Configuration of the model `gated`."""
 
     mixes: Literal["logits", "probabilities"]
 
 
-CONFIGS: Mapping[str, type[MadeOf]] = {CONCATENATED: ConcatenatedConfig, GATED: GatedConfig}
+CONFIGS: Mapping[str, type[ModelConfig]] = {CONCATENATED_MODEL: ConcatenatedConfig, GATED_MODEL: GatedConfig}
 """Name of such a model -> its configuration."""

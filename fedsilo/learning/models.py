@@ -15,12 +15,12 @@ from typing_extensions import override
 
 from fedsilo.api.data import DataSpec
 from fedsilo.api.job import FederatedJobSpec, LearningTaskSpec, ModelSpec
-from fedsilo.api.python_import import described, import_own, place_of
+from fedsilo.api.python_import import error_summary, import_user_code, place_of
 from fedsilo.api.python_reference import PYTHON
 from fedsilo.errors import ManifestInvalid, MethodError, Problem
 from fedsilo.learning import networks
 from fedsilo.learning.catalogue import ARCHITECTURES, check_model
-from fedsilo.learning.made_models import CONCATENATED, GATED, ConcatenatedConfig, GatedConfig
+from fedsilo.learning.made_models import CONCATENATED_MODEL, GATED_MODEL, ConcatenatedConfig, GatedConfig
 from fedsilo.learning.preprocessing import Preprocessing
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.tasks.interface import LearningTask
@@ -47,13 +47,13 @@ class Model(nn.Module):
         """Width of the feature."""
         return self.classifier.in_features
 
-    def prepared(self, x: Tensor) -> Tensor:
+    def preprocessed_inputs(self, x: Tensor) -> Tensor:
         """Raw values as the encoder takes them, (n, *input shape) -> the same."""
         return x if self.preprocessing is None else self.preprocessing(x)
 
     def features(self, x: Tensor) -> Tensor:
         """(n, *input shape) -> (n, feature)."""
-        features: Tensor = self.encoder(self.prepared(x))
+        features: Tensor = self.encoder(self.preprocessed_inputs(x))
         return features
 
     @override
@@ -63,7 +63,7 @@ class Model(nn.Module):
         return logits
 
 
-class Concatenated(nn.ModuleList):
+class ConcatenatedEncoder(nn.ModuleList):
     """Encoders side by side: x -> [E_1(x); ...; E_K(x)], (n, sum of their widths)."""
 
     @override
@@ -72,7 +72,7 @@ class Concatenated(nn.ModuleList):
         return torch.cat([encoder(x) for encoder in self], dim=1)
 
 
-class Gated(nn.Module):
+class GatedModel(nn.Module):
     """Two models of one architecture, mixed for each example by a gate on the first one's feature phi.
 
     With a = sigmoid(gate(phi)), `logits` are mixed to a z + (1 - a) z', and `probabilities` to
@@ -129,21 +129,23 @@ def build_module(
 
     The name `concatenated` is of models that a method made, with config {encoders: K, base: a model}: K encoders of
     the base's architecture and one linear classifier with bias. So is `gated`, with config {base: a model, mixes:
-    logits or probabilities}, see `Gated`.
+    logits or probabilities}, see `GatedModel`.
 
     :raises ManifestInvalid: unknown name, wrong configuration, unsuitable inputs, or a missing factory.
     :raises MethodError: a factory that fails or whose product is no network for the job's examples and learning task.
     """
     learning_task = bind(task, data)
-    if model.name == CONCATENATED:
+    if model.name == CONCATENATED_MODEL:
         made = ConcatenatedConfig.model_validate(model.config)
         parts = [build_model(made.base, data, seed) for _ in range(made.encoders)]
         width = sum(part.feature for part in parts)
-        return Model(Concatenated(part.encoder for part in parts), nn.Linear(width, learning_task.outputs))
-    if model.name == GATED:
+        return Model(
+            ConcatenatedEncoder(part.encoder for part in parts), nn.Linear(width, learning_task.outputs)
+        )
+    if model.name == GATED_MODEL:
         mixed = GatedConfig.model_validate(model.config)
         shared, private = (build_model(mixed.base, data, seed, task) for _ in range(2))
-        return Gated(shared, private, mixed.mixes)
+        return GatedModel(shared, private, mixed.mixes)
     if findings := check_model(model, data, task):
         raise ManifestInvalid("\n".join(_line(*finding) for finding in findings))
     if not model.name.startswith(PYTHON):
@@ -170,11 +172,11 @@ def blank_model(model: ModelSpec, task: LearningTask) -> nn.Module:
 @contextmanager
 def without_memory() -> Iterator[None]:
     """A block whose new tensors have names, shapes and dtypes, and no numbers."""
-    with torch.device("meta"), _NothingDrawn():
+    with torch.device("meta"), _SkipMetaInit():
         yield
 
 
-class _NothingDrawn(TorchFunctionMode):
+class _SkipMetaInit(TorchFunctionMode):
     """Tensors of the meta device hold no numbers; to draw some for them, PyTorch would import its compiler."""
 
     @override
@@ -197,10 +199,10 @@ def with_preprocessing(module: nn.Module, preprocessing: Preprocessing) -> None:
         module.preprocessing = preprocessing
         return
 
-    def preprocessed(_module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def preprocess_hook(_module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return preprocessing.to(inputs[0].device)(inputs[0]), *inputs[1:]
 
-    module.register_forward_pre_hook(preprocessed)
+    module.register_forward_pre_hook(preprocess_hook)
 
 
 def initial_model(spec: FederatedJobSpec) -> Tree:
@@ -300,18 +302,18 @@ def _built_in(model: ModelSpec, task: LearningTask) -> nn.Module:
 
 def _from_factory(model: ModelSpec, task: LearningTask) -> nn.Module:
     remedy = "install its package in the images of aggregator and trainer"
-    factory: Callable[..., object] = import_own(model.name, field="spec.model.name", remedy=remedy)
+    factory: Callable[..., object] = import_user_code(model.name, field="spec.model.name", remedy=remedy)
     try:
         product = factory(task.data.input_shape, task.outputs, **model.config)
     except (Exception, SystemExit) as failure:
         raise MethodError(
-            f"spec.model.name: {model.name!r}: the factory failed with {described(failure)}"
+            f"spec.model.name: {model.name!r}: the factory failed with {error_summary(failure)}"
             f"{place_of(failure, (__file__,))}; it is called as factory(input_shape, classes, **config)"
         ) from failure
-    return _checked(product, model.name, task)
+    return _checked_network(product, model.name, task)
 
 
-def _checked(product: object, name: str, task: LearningTask) -> nn.Module:
+def _checked_network(product: object, name: str, task: LearningTask) -> nn.Module:
     """The product of a factory, tried on one blank input so that a misfit shows before round 1."""
     encoder, classifier = getattr(product, "encoder", None), getattr(product, "classifier", None)
     parts = isinstance(encoder, nn.Module) and isinstance(classifier, nn.Linear)
@@ -345,7 +347,7 @@ def _try(module: nn.Module, what: str, task: LearningTask, output: tuple[int, ..
             found = tuple(module(torch.zeros(1, *shape, dtype=dtype)).shape)
     except (Exception, SystemExit) as failure:
         raise MethodError(
-            f"spec.model.name: {what}: fails on an input of shape {[1, *shape]}: {described(failure)}; "
+            f"spec.model.name: {what}: fails on an input of shape {[1, *shape]}: {error_summary(failure)}; "
             "fit the network to spec.data.inputShape"
         ) from failure
     if found != (1, *output):

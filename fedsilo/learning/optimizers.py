@@ -59,7 +59,7 @@ class Optimizer(Protocol):
         """The state as arrays in host memory."""
 
 
-class Momentum:
+class MomentumOptimizer:
     """SGD over named parameters.
 
     :param nesterov: the step looks ahead along the momentum (Sutskever et al., ICML 2013, as PyTorch has it).
@@ -91,7 +91,7 @@ class Momentum:
         return OptimizerState({"momentum_buffer": {name: _array(m) for name, m in named if m is not None}})
 
 
-class Adam:
+class AdamOptimizer:
     """Adam (Kingma and Ba, ICLR 2015) or AdamW (Loshchilov and Hutter, ICLR 2019), as `torch.optim` has them.
 
     :param decoupled: weight decay shrinks the weights themselves, AdamW; otherwise it is added to the gradient.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedsilo.api.faults import ABSENT, Finding
+from fedsilo.api.faults import ABSENT_VALUE, Finding
 from fedsilo.api.parameters import ParametersSpec
 from fedsilo.errors import ManifestInvalid, MethodError
 from fedsilo.wire.tensors import ModelSignature, Tree, raw_bytes
@@ -24,7 +24,7 @@ PARTS = ("shared", "frozen", "local")
 
 
 @dataclass(frozen=True)
-class Parts:
+class ParameterPartition:
     """Names of the model's tensors by part; together they are all of them.
 
     :param names: all, in the order of the model's state.
@@ -39,12 +39,12 @@ class Parts:
         """The signature with the shared tensors only: what silos send, and contracts are derived from."""
         return replace(whole, tensors=tuple(t for t in whole.tensors if t.name in self.shared))
 
-    def whole(self, *trees: Mapping[str, np.ndarray]) -> Tree:
+    def full_tree(self, *trees: Mapping[str, np.ndarray]) -> Tree:
         """All tensors in the model's order, each from the last of the trees that has it."""
         return {name: next(tree[name] for tree in reversed(trees) if name in tree) for name in self.names}
 
 
-def parts_of(spec: ParametersSpec | None, model: nn.Module) -> Parts | None:
+def parts_of(spec: ParametersSpec | None, model: nn.Module) -> ParameterPartition | None:
     """The parts of a job's model; None where all of it is shared.
 
     :raises ManifestInvalid: naming a pattern that matches nothing, or a tensor that is of two parts.
@@ -52,31 +52,33 @@ def parts_of(spec: ParametersSpec | None, model: nn.Module) -> Parts | None:
     if spec is None:
         return None
     for path, value, problem, remedy in parts_findings(spec, model):
-        written = "" if value is ABSENT else f"{value!r}: "
+        written = "" if value is ABSENT_VALUE else f"{value!r}: "
         raise ManifestInvalid(f"{path}: {written}{problem}; {remedy}")
-    return _divided(spec, tuple(model.state_dict()))
+    return _partition_parameters(spec, tuple(model.state_dict()))
 
 
 def parts_findings(spec: ParametersSpec, model: nn.Module) -> list[Finding]:
     """Faults of a division: patterns that match nothing, or else tensors of two parts, or nothing that is shared."""
     state = model.state_dict(keep_vars=True)
     names = tuple(state)
-    if unmatched := [finding for part in PARTS for finding in _unmatched(part, getattr(spec, part), names)]:
+    if unmatched := [
+        finding for part in PARTS for finding in _unmatched_patterns(part, getattr(spec, part), names)
+    ]:
         return unmatched
-    parts = _divided(spec, names)
+    parts = _partition_parameters(spec, names)
     if overlapping := list(_overlapping(parts)):
         return overlapping
     if not any(name in parts.shared for name, _ in model.named_parameters(remove_duplicate=False)):
         problem = "no parameter is shared, so that silos would learn nothing from each other"
-        return [(FIELD, ABSENT, problem, "leave some to shared")]
+        return [(FIELD, ABSENT_VALUE, problem, "leave some to shared")]
     return list(_divided_tensors(parts, state))
 
 
-def _divided(spec: ParametersSpec, names: tuple[str, ...]) -> Parts:
+def _partition_parameters(spec: ParametersSpec, names: tuple[str, ...]) -> ParameterPartition:
     """The parts as the patterns name them, and what none of them names in one of them."""
     named = {part: {name for name in names if _is_named(name, getattr(spec, part))} for part in PARTS}
     named["frozen" if spec.shared else "shared"] |= set(names) - set().union(*named.values())
-    return Parts(names, *(frozenset(named[part]) for part in PARTS))
+    return ParameterPartition(names, *(frozenset(named[part]) for part in PARTS))
 
 
 def _is_named(name: str, patterns: Sequence[str]) -> bool:
@@ -107,7 +109,7 @@ def changed_tensors(names: Sequence[str], before: Mapping[str, np.ndarray], afte
             yield name
 
 
-def _unmatched(part: str, patterns: Sequence[str], names: Sequence[str]) -> Iterator[Finding]:
+def _unmatched_patterns(part: str, patterns: Sequence[str], names: Sequence[str]) -> Iterator[Finding]:
     for position, pattern in enumerate(patterns):
         if not any(fnmatchcase(name, pattern) for name in names):
             near = difflib.get_close_matches(pattern, names, n=1, cutoff=0.0)
@@ -115,15 +117,15 @@ def _unmatched(part: str, patterns: Sequence[str], names: Sequence[str]) -> Iter
             yield f"{FIELD}.{part}[{position}]", pattern, "matches no tensor of the model", remedy
 
 
-def _overlapping(parts: Parts) -> Iterator[Finding]:
+def _overlapping(parts: ParameterPartition) -> Iterator[Finding]:
     for number, part in enumerate(PARTS):
         for other in PARTS[number + 1 :]:
             if both := sorted(getattr(parts, part) & getattr(parts, other)):
                 problem = f"tensor {both[0]!r} is named in {part} and in {other}"
-                yield FIELD, ABSENT, problem, "narrow the patterns"
+                yield FIELD, ABSENT_VALUE, problem, "narrow the patterns"
 
 
-def _divided_tensors(parts: Parts, state: Mapping[str, object]) -> Iterator[Finding]:
+def _divided_tensors(parts: ParameterPartition, state: Mapping[str, object]) -> Iterator[Finding]:
     """Tensors with two names, such as tied embeddings, that are of two parts."""
     seen: dict[int, str] = {}
     for name, tensor in state.items():
@@ -131,7 +133,7 @@ def _divided_tensors(parts: Parts, state: Mapping[str, object]) -> Iterator[Find
         for part in PARTS:
             if (name in getattr(parts, part)) != (first in getattr(parts, part)):
                 problem = f"{first!r} and {name!r} are one tensor and stand in two parts"
-                yield FIELD, ABSENT, problem, f"name both in {part}, or neither"
+                yield FIELD, ABSENT_VALUE, problem, f"name both in {part}, or neither"
                 break
 
 
@@ -147,7 +149,7 @@ def _stay_in_evaluation(module: nn.Module) -> None:
     module.training = False
 
 
-def require_unchanged(parts: Parts, before: Mapping[str, np.ndarray], after: Tree) -> None:
+def require_unchanged(parts: ParameterPartition, before: Mapping[str, np.ndarray], after: Tree) -> None:
     """Check what a silo's training gave back.
 
     :param before: the initial weights.

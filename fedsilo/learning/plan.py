@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedsilo.api.training import BETAS, EPS, AugmentationSpec, TrainingSpec
 from fedsilo.learning.augmentation import Augmentation
-from fedsilo.learning.data_parallel import ALONE, ProcessGroup
+from fedsilo.learning.data_parallel import SINGLE_PROCESS_GROUP, ProcessGroup
 from fedsilo.learning.local_steps import LocalSteps
 from fedsilo.learning.optimizers import OptimizerName, OptimizerState
 from fedsilo.learning.seeding import derive_seed
@@ -66,7 +66,7 @@ class LocalTraining:
     augmentation: AugmentationSpec | None = None
     seed: int = 0
     divisor: Callable[[Tensor], Tensor | None] | None = field(default=None, compare=False)
-    group: ProcessGroup = ALONE
+    group: ProcessGroup = SINGLE_PROCESS_GROUP
 
     @classmethod
     def of(cls, training: TrainingSpec, *, round: int, rounds: int, seed: int) -> Self:

@@ -27,10 +27,10 @@ def from_document(document: Any, features: int) -> dict[str, np.ndarray]:
         raise DataInvalid(
             f"preprocessing: {str(document)[:80]!r} does not have {', '.join(NAMES)} and nothing else"
         )
-    return {name: _checked(name, document[name], features) for name in NAMES}
+    return {name: _checked_numbers(name, document[name], features) for name in NAMES}
 
 
-def _checked(name: str, values: Any, features: int) -> np.ndarray:
+def _checked_numbers(name: str, values: Any, features: int) -> np.ndarray:
     are_numbers = isinstance(values, list) and all(type(value) in (int, float) for value in values)
     array = np.array(values if are_numbers else [], np.float64)
     if len(array) != features or not np.isfinite(array).all() or (name == "scale" and (array <= 0).any()):

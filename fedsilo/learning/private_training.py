@@ -22,8 +22,8 @@ from fedsilo.errors import MethodError
 from fedsilo.learning.divergence import require_finite
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.gradients import Loss
-from fedsilo.learning.single_gradients import TRIED, SingleGradients, clipped_sum
-from fedsilo.learning.training import LocalTraining, TrainingReport, optimizer_of, seeded, steps_of
+from fedsilo.learning.single_gradients import TRIED_EXAMPLES, SingleGradients, clipped_sum
+from fedsilo.learning.training import LocalTraining, TrainingReport, optimizer_of, seeded_generators, steps_of
 from fedsilo.privacy.mechanism import Mechanism
 
 
@@ -65,8 +65,8 @@ def fit_privately(
     losses, taken = torch.zeros(mechanism.times, dtype=torch.float64), 0
     model.train()
     device = examples.labels.device
-    with seeded(plan.seed, device), SingleGradients(model, trained, loss) as single:
-        single.choose(*examples.batch(torch.arange(min(TRIED, len(examples)), device=device)))
+    with seeded_generators(plan.seed, device), SingleGradients(model, trained, loss) as single:
+        single.choose(*examples.batch(torch.arange(min(TRIED_EXAMPLES, len(examples)), device=device)))
         for step in range(mechanism.times):
             index = torch.from_numpy(sampled.draw(mechanism.sampling, privacy.random)).to(device)
             sums = [torch.zeros_like(each, dtype=_summed_as(each)) for each in trained]

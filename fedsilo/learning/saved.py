@@ -18,10 +18,10 @@ from torch import nn
 from fedsilo.api.allowed_imports import looking_at
 from fedsilo.api.data import DataSpec
 from fedsilo.api.job import LearningTaskSpec, ModelSpec
-from fedsilo.api.messages import first_fault, shown
+from fedsilo.api.messages import escaped_text, first_fault
 from fedsilo.api.text import first_line
 from fedsilo.errors import DataInvalid, ImportNotAllowed, ManifestInvalid, MethodError
-from fedsilo.files.json_files import MAX_DESCRIPTION_BYTES, NotJson, read_document
+from fedsilo.files.json_files import MAX_DESCRIPTION_BYTES, JsonError, read_document
 from fedsilo.files.plain_files import open_plain
 from fedsilo.learning.described import require_described
 from fedsilo.learning.made_models import CONFIGS
@@ -57,13 +57,13 @@ def open_model(
 
     :param architecture: of the job, with its learning task, where somebody else than the description names them.
     """
-    with _opened(tensors) as file, map_blob(tensors, file) as mapped:
+    with _open_tensors(tensors) as file, map_blob(tensors, file) as mapped:
         description = _description(tensors.with_suffix(".json"))
         named, task = description.model, description.task if architecture is None else task
         if architecture is not None:
             named = _of_architecture(tensors, named, architecture)
         with _fitting(tensors, architecture):
-            with _described(tensors):
+            with _translate_build_errors(tensors):
                 require_described(named, description.data, task, mapped.specs)
             _require_digest(tensors, file, description.sha256)
             model = build_module(named, description.data, 0, task)
@@ -94,7 +94,7 @@ def _of_architecture(path: Path, described: ModelSpec, architecture: ModelSpec) 
     """
     if described.name in CONFIGS:
         base = ModelSpec.model_validate(described.config["base"])
-        inner = _of_architecture(path, base, architecture).described()
+        inner = _of_architecture(path, base, architecture).description_fields()
         return described.model_copy(update={"config": {**described.config, "base": inner}})
     if described.name != architecture.name:
         raise ManifestInvalid(
@@ -130,7 +130,7 @@ def read_description(path: Path) -> dict[str, Any]:
         raise ManifestInvalid(
             f"model {path}: {error.strerror}; use the {path.name} that the job wrote"
         ) from None
-    except NotJson as wrong:
+    except JsonError as wrong:
         raise ManifestInvalid(f"model {path}: {wrong}; use the {path.name} that the job wrote") from None
     if not isinstance(document, dict):
         raise ManifestInvalid(f"model {path}: is no JSON object; use the {path.name} that the job wrote")
@@ -168,12 +168,12 @@ def _description(path: Path) -> _Description:
     except ValidationError as error:
         reason = first_fault(error)
     except (ValueError, TypeError, OverflowError, RecursionError, DataInvalid) as wrong:
-        reason = shown(str(wrong))
+        reason = escaped_text(str(wrong))
     raise ManifestInvalid(f"model {path}: {reason}; use the {path.name} that the job wrote")
 
 
 @contextmanager
-def _described(tensors: Path) -> Iterator[None]:
+def _translate_build_errors(tensors: Path) -> Iterator[None]:
     """A block that makes a network as it is described; whatever is wrong with that is told in one line."""
     try:
         yield
@@ -189,7 +189,7 @@ def _described(tensors: Path) -> Iterator[None]:
     raise ManifestInvalid(f"model {tensors}: {name}: {reason}")
 
 
-def _opened(tensors: Path) -> BufferedReader:
+def _open_tensors(tensors: Path) -> BufferedReader:
     """The file of the tensors, of which no more are there than memory has room for."""
     try:
         file = open_plain(tensors, links=True)
@@ -215,5 +215,6 @@ def _require_digest(path: Path, file: BufferedReader, expected: str) -> None:
     found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != expected:
         raise ManifestInvalid(
-            f"model {path}: sha256: {found}: {path.stem}.json says {shown(expected)}; fetch both files of one job again"
+            f"model {path}: sha256: {found}: {path.stem}.json says {escaped_text(expected)}; fetch both files of one "
+            "job again"
         )

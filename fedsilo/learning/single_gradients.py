@@ -29,7 +29,7 @@ from fedsilo.learning.held_state import HeldState
 
 FIELD = "spec.privacy.differentialPrivacy"
 
-TRIED = 3
+TRIED_EXAMPLES = 3
 """Examples that the hooks are tried on."""
 
 CLOSE = 0.01
@@ -37,7 +37,7 @@ CLOSE = 0.01
 
 CLOSE_HALVES = 0.05
 
-NOTHING = 1e-5
+NEGLIGIBLE_SHARE = 1e-5
 """Share of all gradients' norm below which a parameter has a part in the loss by rounding only."""
 
 log = logging.getLogger("fedsilo.trainer")
@@ -62,7 +62,7 @@ class SingleGradients:
 
     def __enter__(self) -> Self:
         """Compiled code, which knows nothing of hooks, is left aside."""
-        self._open.enter_context(uncompiled())
+        self._open.enter_context(disable_compilation())
         return self
 
     def __exit__(
@@ -80,20 +80,24 @@ class SingleGradients:
         """
         self._choosing = True
         try:
-            self._choose(features[:TRIED], labels[:TRIED])
+            self._choose(features[:TRIED_EXAMPLES], labels[:TRIED_EXAMPLES])
         finally:
             self._choosing = False
 
     def _choose(self, features: Tensor, labels: Tensor) -> None:
-        alone = _joined([self._alone(features, labels, place) for place in range(len(labels))])
+        alone = _joined_gradients(
+            [self._single_gradient(features, labels, place) for place in range(len(labels))]
+        )
         self._open_hooks()
         found = self._by_hooks(features, labels)
         close = CLOSE_HALVES if has_halves(self._trained) else CLOSE
         if found is not None and _agree(found[0], alone, close):
             return
         self._close_hooks()
-        together, sums = self._together(features, labels), [each.sum(dim=0) for each in alone]
-        if _distance(_flat(together), _flat(sums)) > close * _size(_flat(alone)):
+        together, sums = self._batch_gradients(features, labels), [each.sum(dim=0) for each in alone]
+        if _distance(_flat_gradients(together), _flat_gradients(sums)) > close * _size(
+            _flat_gradients(alone)
+        ):
             raise MethodError(
                 f"{FIELD}: the gradient of a batch is not the sum of its examples' gradients, so that examples see "
                 "each other in the network or its loss; use a network and a loss that take each example by itself"
@@ -111,16 +115,16 @@ class SingleGradients:
         else:
             self._close_hooks()
             for place in range(len(labels)):
-                yield self._alone(features, labels, place)
+                yield self._single_gradient(features, labels, place)
         self._state.restore()
 
-    def _alone(self, features: Tensor, labels: Tensor, place: int) -> Part:
+    def _single_gradient(self, features: Tensor, labels: Tensor, place: int) -> Part:
         value = self._backward(features[place : place + 1], labels[place : place + 1])
-        return [_dense(each).unsqueeze(0) for each in self._trained], value
+        return [_dense_gradient(each).unsqueeze(0) for each in self._trained], value
 
-    def _together(self, features: Tensor, labels: Tensor) -> list[Tensor]:
+    def _batch_gradients(self, features: Tensor, labels: Tensor) -> list[Tensor]:
         self._backward(features, labels)
-        return [_dense(each) for each in self._trained]
+        return [_dense_gradient(each) for each in self._trained]
 
     def _backward(self, features: Tensor, labels: Tensor) -> Tensor:
         """The losses' sum, whose gradients are in the parameters then."""
@@ -190,7 +194,7 @@ _LEFT_BY_HOOKS = (
 """Attributes that Opacus gives to modules and parameters."""
 
 
-def uncompiled() -> AbstractContextManager[Any]:
+def disable_compilation() -> AbstractContextManager[Any]:
     """Inside, what went through `torch.compile` runs as it was written, also where another job compiled it before."""
     if "torch._dynamo" not in sys.modules:
         return nullcontext()
@@ -198,24 +202,24 @@ def uncompiled() -> AbstractContextManager[Any]:
     return stance
 
 
-def _dense(parameter: nn.Parameter) -> Tensor:
+def _dense_gradient(parameter: nn.Parameter) -> Tensor:
     """Gradient of the parameter as a dense tensor; zeros where it has no part in the loss."""
     if parameter.grad is None:
         return torch.zeros_like(parameter)
     return parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad
 
 
-def _joined(parts: Sequence[Part]) -> list[Tensor]:
+def _joined_gradients(parts: Sequence[Part]) -> list[Tensor]:
     return [torch.cat(each) for each in zip(*(gradients for gradients, _ in parts), strict=True)]
 
 
-def _flat(gradients: Sequence[Tensor]) -> Tensor:
+def _flat_gradients(gradients: Sequence[Tensor]) -> Tensor:
     return torch.cat([each.flatten().float() for each in gradients])
 
 
 def _agree(found: Sequence[Tensor], expected: Sequence[Tensor], tolerance: float) -> bool:
     """Whether gradients differ by rounding only: of their own size, or of next to nothing beside all others."""
-    nothing = NOTHING * _size(_flat(expected))
+    nothing = NEGLIGIBLE_SHARE * _size(_flat_gradients(expected))
     return all(
         _distance(one, other) <= max(tolerance * _size(other), nothing)
         for one, other in zip(found, expected, strict=True)

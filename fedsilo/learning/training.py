@@ -22,7 +22,7 @@ from fedsilo.learning.divergence import require_finite
 from fedsilo.learning.examples import Examples, batches, used_per_epoch
 from fedsilo.learning.gradients import Gradients, Loss, clear, require_steps
 from fedsilo.learning.models import Model, evaluating
-from fedsilo.learning.optimizers import Adam, Momentum, Optimizer
+from fedsilo.learning.optimizers import AdamOptimizer, MomentumOptimizer, Optimizer
 from fedsilo.learning.plan import LocalTraining, learning_rate
 
 __all__ = [
@@ -154,11 +154,11 @@ def fit(
     group.broadcast_([*touched, *model.buffers()])
     wholes, ahead = tee(islice(order, steps))
     shares = (index[group.share(len(index), skip_single)] for index in ahead)
-    with seeded(plan.own_seed, device), closing(examples.stream(shares)) as stream:
+    with seeded_generators(plan.own_seed, device), closing(examples.stream(shares)) as stream:
         for step, (index, (_, features, labels)) in enumerate(zip(wholes, stream, strict=True)):
             features = view(features, group.share(len(index), skip_single), len(index))
             whole = labels if len(labels) == len(index) else examples.labels[index]
-            value = gradients.of(features, labels, whole) if len(labels) else gradients.nothing()
+            value = gradients.of(features, labels, whole) if len(labels) else gradients.join_empty_batch()
             if correct is not None:
                 correct(model)
             if plan.gradient_clip is not None:
@@ -208,10 +208,12 @@ def optimizer_of(model: nn.Module, trained: list[nn.Parameter], plan: LocalTrain
     }
     optimizer: Optimizer
     if plan.optimizer == "sgd":
-        optimizer = Momentum(named, plan.lr, plan.momentum, plan.weight_decay, plan.nesterov)
+        optimizer = MomentumOptimizer(named, plan.lr, plan.momentum, plan.weight_decay, plan.nesterov)
     else:
         decoupled = plan.optimizer == "adamw"
-        optimizer = Adam(named, plan.lr, plan.betas, plan.eps, plan.weight_decay, decoupled=decoupled)
+        optimizer = AdamOptimizer(
+            named, plan.lr, plan.betas, plan.eps, plan.weight_decay, decoupled=decoupled
+        )
     if plan.kept is not None:
         optimizer.load(plan.kept)
     return optimizer
@@ -251,7 +253,7 @@ def steps_of(n: int, plan: LocalTraining, skip_single: bool) -> tuple[int, int]:
 
 
 @contextmanager
-def seeded(seed: int, device: torch.device) -> Iterator[None]:
+def seeded_generators(seed: int, device: torch.device) -> Iterator[None]:
     """What the network draws follows from the seed meanwhile; afterwards the generators are as before."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.default_generator.manual_seed(seed)

@@ -20,6 +20,7 @@ from fedsilo.api.loading import JobManifest, load
 from fedsilo.engine.initial_weights import initial_weights
 from fedsilo.engine.scoring import load_test_set
 from fedsilo.files.json_files import write_json
+from fedsilo.learning.custom_training import ExampleSet, TrainingData
 from fedsilo.learning.devices import pick_device, prepare_torch
 from fedsilo.learning.evaluation import evaluate
 from fedsilo.learning.examples import Examples
@@ -28,14 +29,13 @@ from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.learning.metrics.scores import Scores
 from fedsilo.learning.models import build_module, load_tree, to_tree, with_preprocessing
 from fedsilo.learning.optimizers import OptimizerState
-from fedsilo.learning.own_training import ExampleSet, TrainingData
 from fedsilo.learning.parameters import freeze, parts_of
 from fedsilo.learning.preprocessing import Preprocessing
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.learning.training import LocalTraining, fit
-from fedsilo.local.evaluation import pooled
+from fedsilo.local.evaluation import pooled_evaluation
 from fedsilo.logs import start_logging
-from fedsilo.methods.building_blocks.feature_statistics import pool_examples
+from fedsilo.methods.components.feature_statistics import pool_examples
 from fedsilo.methods.state import StoredTree
 from fedsilo.process import exit_with_parent, run_until_done
 from fedsilo.silo.context import trained_by_the_job
@@ -100,7 +100,7 @@ def scores(federation: JobManifest, root: Path) -> list[dict[str, object]]:
         data = loaded[str(silo)]
         model = train_locally(spec, str(silo), data, initial, preprocessing)
         scored = [evaluate(model, test, scores=Scores(chosen, task), task=task) for test in tests]
-        entry = {**pooled(dict(zip(map(str, range(len(tests))), scored, strict=True))).metrics}
+        entry = {**pooled_evaluation(dict(zip(map(str, range(len(tests))), scored, strict=True))).metrics}
         counts = {}
         if task.single_label:
             counts = {"classes": data[0].labels.bincount(minlength=spec.data.class_count).tolist()}

@@ -21,7 +21,7 @@ from fedsilo.engine.readiness import differences
 from fedsilo.errors import DataInvalid
 from fedsilo.methods import registry
 from fedsilo.readiness.examine import absent_classes, examine
-from fedsilo.readiness.finding import ReadinessFinding, ordered
+from fedsilo.readiness.finding import ReadinessFinding, ordered_findings
 from fedsilo.silo.examples import dataset_of, split
 from fedsilo.silo.readiness import silo_data
 from fedsilo.tasks.registry import bind
@@ -38,7 +38,9 @@ def check(manifest: JobManifest | Path | str) -> list[ReadinessFinding]:
     :raises ManifestInvalid: when the manifest cannot be used.
     """
     federation = as_manifest(manifest)
-    return ordered(_Check(federation.job.spec, Path(federation.file).resolve().parent).run(federation.silos))
+    return ordered_findings(
+        _Check(federation.job.spec, Path(federation.file).resolve().parent).run(federation.silos)
+    )
 
 
 class _Check:
@@ -55,9 +57,9 @@ class _Check:
         spec = self._spec
         for dataset in spec.aggregator.datasets:
             if dataset.name == spec.evaluation.test_dataset:
-                found += self._loaded(AGGREGATOR, dataset)[1]
+                found += self._load_dataset(AGGREGATOR, dataset)[1]
             if dataset.name == spec.aggregation.public_dataset:
-                found += self._public(dataset)
+                found += self._public_dataset_findings(dataset)
         found += self._differences()
         if len(self._labels) == len(silos) and bind(spec.task, spec.data).single_label:
             found += absent_classes(spec, self._labels)
@@ -65,7 +67,7 @@ class _Check:
 
     def _silo(self, silo: Silo) -> Iterator[ReadinessFinding]:
         name, spec = silo.metadata.name, self._spec
-        arrays, faults = self._loaded(name, dataset_of(spec, silo))
+        arrays, faults = self._load_dataset(name, dataset_of(spec, silo))
         yield from faults
         if arrays is None:
             return
@@ -73,16 +75,16 @@ class _Check:
         try:
             train, validation = split(spec, silo, strata, arrays.persons)
         except DataInvalid as error:
-            yield self._unreadable(name, error)
+            yield self._unreadable_finding(name, error)
             return
         data = silo_data(spec, silo, arrays, train, validation)
         self._labels.append(arrays.labels)
         try:
             yield from examine(spec, data)
         except DataInvalid as error:  # of features that stay in their files until they are looked at
-            yield self._unreadable(name, error)
+            yield self._unreadable_finding(name, error)
 
-    def _loaded(self, owner: str, dataset: DatasetSpec) -> tuple[Arrays | None, list[ReadinessFinding]]:
+    def _load_dataset(self, owner: str, dataset: DatasetSpec) -> tuple[Arrays | None, list[ReadinessFinding]]:
         """What a dataset holds, or why that is not known."""
         try:
             arrays = load(dataset, self._spec.data, root=self._root, task=self._spec.task)
@@ -90,11 +92,11 @@ class _Check:
             self._schemata[owner] = mismatch.schema
             return None, []  # the comparison names each difference
         except DataInvalid as error:
-            return None, [self._unreadable(owner, error)]
+            return None, [self._unreadable_finding(owner, error)]
         self._schemata[owner] = arrays.schema
         return arrays, []
 
-    def _public(self, dataset: DatasetSpec) -> Iterator[ReadinessFinding]:
+    def _public_dataset_findings(self, dataset: DatasetSpec) -> Iterator[ReadinessFinding]:
         """Why the aggregator could not learn from its public dataset; its schema is not compared with the silos'."""
         method = registry.bind(self._spec)
         try:
@@ -102,9 +104,9 @@ class _Check:
                 dataset, self._spec.data, root=self._root, task=self._spec.task, labelled=reads_labels(method)
             )
         except DataInvalid as error:
-            yield self._unreadable(AGGREGATOR, error)
+            yield self._unreadable_finding(AGGREGATOR, error)
 
-    def _unreadable(self, owner: str, error: DataInvalid) -> ReadinessFinding:
+    def _unreadable_finding(self, owner: str, error: DataInvalid) -> ReadinessFinding:
         place, _, text = str(error).partition(": ")
         value, _, remedy = text.partition("; ")
         return ReadinessFinding("Unreadable", "error", owner, place, value, remedy)

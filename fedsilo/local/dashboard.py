@@ -13,12 +13,12 @@ from typing_extensions import override
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.observed import uid_of
 from fedsilo.dashboard.feed import Feed
-from fedsilo.dashboard.server import JOBS, Local, serving
+from fedsilo.dashboard.server import JOBS, LocalAccess, serving
 from fedsilo.dashboard.snapshot import JobsSnapshot
 from fedsilo.local.display import Display
 from fedsilo.local.job_view import JobView
 from fedsilo.local.progress import RunProgress
-from fedsilo.local.stopping import Stopped
+from fedsilo.local.stopping import StopRequest
 
 HOST = "127.0.0.1"
 
@@ -81,7 +81,7 @@ class Dashboard:
             self._loop.close()
 
     async def _serve(self, port: Future[int]) -> None:
-        async with serving(self._feed, Local(), HOST, 0, views=JOBS) as found:
+        async with serving(self._feed, LocalAccess(), HOST, 0, views=JOBS) as found:
             port.set_result(found)
             await self._ended.wait()
             if self._feed.watchers:
@@ -103,7 +103,7 @@ class _AttachedDisplay(Display):
         try:
             with self._display.showing(progress):
                 yield
-        except Stopped:
+        except StopRequest:
             stopped = True
             raise
         finally:

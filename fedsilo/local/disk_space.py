@@ -17,7 +17,7 @@ PAUSE_SECONDS = 0.5
 
 
 @dataclass
-class DiskSpace:
+class DiskSpaceCheck:
     """Whether a run's directory can be written to.
 
     :param directory: of the run, for messages.

@@ -15,8 +15,8 @@ from rich.text import Text
 
 from fedsilo.api.conditions import AgentPhase, SiloState
 from fedsilo.api.data import DataSpec
-from fedsilo.api.figures import SMALLER_IS_BETTER, main_score, shown
-from fedsilo.api.text import counted, severities, size
+from fedsilo.api.figures import SMALLER_IS_BETTER, main_score, score_text
+from fedsilo.api.text import count_text, severities, size
 from fedsilo.engine.record import counted_silos
 from fedsilo.local.progress import RunOutcome, RunProgress
 from fedsilo.methods.step import PERSONAL_ACCURACY
@@ -152,7 +152,7 @@ def show_result(outcome: Mapping[str, Any], baseline: Sequence[Mapping[str, Any]
         console.print("secure  sums over silos were seen, and nothing of a single silo", soft_wrap=True)
     if private := outcome.get("privacy"):
         console.print(f"privacy {private}", soft_wrap=True)
-    if spent := [_spent(silo["name"], silo["budget"]) for silo in outcome["silos"] if "budget" in silo]:
+    if spent := [_budget_text(silo["name"], silo["budget"]) for silo in outcome["silos"] if "budget" in silo]:
         console.print(f"spent   {', '.join(spent)} of the silos' budgets", soft_wrap=True)
     console.print(f"model   {outcome['model']['path']}", soft_wrap=True)
     if PERSONAL_ACCURACY in outcome["metrics"]:
@@ -161,7 +161,7 @@ def show_result(outcome: Mapping[str, Any], baseline: Sequence[Mapping[str, Any]
     console.print(f"sha256  {outcome['model']['sha256']}", soft_wrap=True)
 
 
-def _spent(silo: str, budget: Mapping[str, Any]) -> str:
+def _budget_text(silo: str, budget: Mapping[str, Any]) -> str:
     return f"{silo} {budget['spent']:.3g} of {budget['epsilon']:g}"
 
 
@@ -181,7 +181,7 @@ def show_comparison(outcomes: Sequence[RunOutcome]) -> None:
             str(document["rounds"]),
             size(outcome.exchanged),
             f"{document['seconds']:.0f}",
-            "-" if score is None else " ".join([*([score[0]] if len(names) > 1 else []), shown(*score)]),
+            "-" if score is None else " ".join([*([score[0]] if len(names) > 1 else []), score_text(*score)]),
         )
     console.print(table)
 
@@ -221,12 +221,12 @@ def _result_table(outcome: Mapping[str, Any], baseline: Sequence[Mapping[str, An
         score = scores.get(silo["name"])
         cells = [] if score is None or not by_class else [_classes(score["classes"], data)]
         if score is not None and main is not None:
-            cells.append(shown(main[0], score[main[0]]) if main[0] in score else "-")
+            cells.append(score_text(main[0], score[main[0]]) if main[0] in score else "-")
         table.add_row(
             f"{silo['name']} alone" if baseline else silo["name"], _count(silo.get("samples")), *cells
         )
     table.add_section()
-    cells = [*([""] if by_class else []), "-" if main is None else shown(*main)]
+    cells = [*([""] if by_class else []), "-" if main is None else score_text(*main)]
     whole = (
         "all, silos' own models" if main is not None and main[0] == PERSONAL_ACCURACY else "all, federated"
     )
@@ -240,7 +240,7 @@ def _title(metric: str) -> str:
 
 def _headline(progress: RunProgress) -> str:
     spec = progress.federation.job.spec
-    silos = counted(len(progress.federation.silos), "silo")
+    silos = count_text(len(progress.federation.silos), "silo")
     return f"{progress.federation.job}: {spec.method.name}, {spec.model.name}, {silos}"
 
 
@@ -250,7 +250,7 @@ def _state(progress: RunProgress) -> str:
         return str(message)
     parts = [f"round {status['round']}/{status['rounds']}"] if "round" in status else []
     parts += [f"{name} {value:.4g}" for name, value in status["metrics"].items()]
-    parts += _left(progress)
+    parts += _remaining_time_lines(progress)
     if message:
         parts.append(message)
     return "   ".join(parts)
@@ -266,10 +266,10 @@ def _round_line(record: Mapping[str, Any], progress: RunProgress) -> str:
         parts.append(f"{silo} failed: {why}")
     if record["missing"]:
         parts.append(f"closed without {', '.join(record['missing'])}")
-    return "   ".join([*parts, *_left(progress)])
+    return "   ".join([*parts, *_remaining_time_lines(progress)])
 
 
-def _left(progress: RunProgress) -> list[str]:
+def _remaining_time_lines(progress: RunProgress) -> list[str]:
     left = progress.seconds_left
     return [] if left is None or left < 1 else [f"about {left:.0f} s left"]
 

@@ -126,16 +126,16 @@ def _scores(
     """Score on each set; None where it has no example."""
     chosen, task = ChosenMetrics.of_job(spec), bind(spec.task, spec.data)
 
-    def scored(given: Examples) -> Evaluation:
+    def score_examples(given: Examples) -> Evaluation:
         return score(model, given, scores=Scores(chosen, task) if chosen.any else None, task=task)
 
-    return {name: scored(given) if len(given) else None for name, given in examples.items()}
+    return {name: score_examples(given) if len(given) else None for name, given in examples.items()}
 
 
-def pooled(scores: Mapping[str, Evaluation | None]) -> Evaluation:
+def pooled_evaluation(scores: Mapping[str, Evaluation | None]) -> Evaluation:
     """The score over the examples of all sets, as if they were one."""
     found = [score for score in scores.values() if score is not None]
     sums = {name: sum(score.sums[name] for score in found) for name in found[0].sums}
     parts = [score.scores for score in found if score.scores is not None]
     samples = sum(score.samples for score in found)
-    return Evaluation(samples, sums, Scores.pooled(parts) if parts else None)
+    return Evaluation(samples, sums, Scores.pooled_scores(parts) if parts else None)

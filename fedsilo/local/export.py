@@ -44,7 +44,7 @@ Run = Callable[["Tensor"], "Tensor"]
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportedFile:
     """A file that gives the model's outputs.
 
     :param format: `ONNX` or `TorchScript`.
@@ -67,7 +67,7 @@ def export(
     onnx: Path | str | None = None,
     torchscript: Path | str | None = None,
     allow_imports: Collection[str] = (),
-) -> list[Exported]:
+) -> list[ExportedFile]:
     """Write a model as ONNX, as TorchScript or as both; input `inputs` (n, *input shape), output `outputs`.
 
     :param model: `model.safetensors` of a job, or `personal.safetensors` of a silo, and its `.json` beside it.
@@ -123,7 +123,7 @@ def _require_packages() -> None:
 
 def _export(
     source: Path, network: nn.Module, inputs: Tensor, description: str, name: str, path: Path
-) -> Exported:
+) -> ExportedFile:
     write, read = (_write_onnx, _read_onnx) if name == "ONNX" else (_write_torchscript, _read_torchscript)
     with temporary_file(path.parent) as (file, temporary):
         with _exporting(source, name):
@@ -138,7 +138,7 @@ def _export(
         with temporary.open("rb") as written:
             digest = hashlib.file_digest(written, "sha256").hexdigest()
         publish(file, temporary, path)
-    return Exported(path, name, digest, len(inputs), difference)
+    return ExportedFile(path, name, digest, len(inputs), difference)
 
 
 @contextmanager

@@ -39,7 +39,7 @@ from typing import Any
 
 from fedsilo.process import THREAD_VARIABLES, importing_for_good
 
-PRELOADED = (
+PRELOADED_MODULES = (
     "cryptography.hazmat.primitives.serialization",
     "encodings.idna",
     "numpy.ma",
@@ -79,7 +79,7 @@ def main() -> None:
     # What is imported is kept from the collector: it writes into what it looks at, and a page that is written to is
     # shared no longer.
     with importing_for_good():
-        for name in PRELOADED:
+        for name in PRELOADED_MODULES:
             import_module(name)
     if threads := _threads() - 1:
         raise SystemExit(
@@ -100,7 +100,7 @@ def main() -> None:
                 parents[pid] = parents_end
                 print(json.dumps({"pid": pid}), file=answers)
         else:
-            ended = _ended(parents)
+            ended = _reap_children(parents)
             for pid in ended:
                 os.close(parents.pop(pid))
             print(json.dumps(ended), file=answers)
@@ -109,7 +109,7 @@ def main() -> None:
     os._exit(0)
 
 
-def _ended(running: Collection[int]) -> dict[int, int]:
+def _reap_children(running: Collection[int]) -> dict[int, int]:
     """Exit codes of the children that have ended, as `subprocess` says them; what they have left behind is killed."""
     ended: dict[int, int] = {}
     with contextlib.suppress(ChildProcessError):

@@ -47,7 +47,7 @@ class History(Sequence[Mapping[str, Any]]):
         """The table as text."""
         rows = self.rows()
         names = list(dict.fromkeys(name for row in rows for name in row))
-        lines = [names, *([_shown(row.get(name)) for name in names] for row in rows)]
+        lines = [names, *([_cell_text(row.get(name)) for name in names] for row in rows)]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         aligned = (
             (cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines if line
@@ -90,5 +90,5 @@ def _row(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield f"training {name}", value
 
 
-def _shown(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)

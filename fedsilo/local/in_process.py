@@ -15,18 +15,18 @@ from typing_extensions import override
 from fedsilo.api.loading import JobManifest
 from fedsilo.engine import curves
 from fedsilo.engine.status import StatusSource, failed_status
-from fedsilo.engine.status_sinks import StatusFile, StatusSinks
+from fedsilo.engine.status_sinks import CombinedStatusSink, StatusFile
 from fedsilo.engine.tracking import require_tracking, tracking
 from fedsilo.errors import FedsiloError, MethodError
-from fedsilo.local.disk_space import DiskSpace
+from fedsilo.local.disk_space import DiskSpaceCheck
 from fedsilo.local.display import Display
 from fedsilo.local.progress import RunOutcome, RunProgress
-from fedsilo.local.workdir import Workdir
+from fedsilo.local.workdir import RunDirectory
 from fedsilo.methods import registry
 from fedsilo.methods.state import State
 from fedsilo.process import importing_for_good
 from fedsilo.silo.personal import PersonalModel
-from fedsilo.simulation.execution import Execution
+from fedsilo.simulation.execution import ExecutionPlan
 
 if TYPE_CHECKING:
     from fedsilo.simulation.job import Simulation
@@ -39,28 +39,30 @@ STATUS_SECONDS = 0.25
 
 def run_in_process(
     federation: JobManifest,
-    workdir: Workdir,
+    workdir: RunDirectory,
     data_root: Path,
     display: Display,
-    execution: Execution,
+    execution: ExecutionPlan,
     check: Callable[[], None] = lambda: None,
 ) -> RunOutcome:
     """Run the job to its end; other arguments, outcome and errors as those of `fedsilo.local.run.run_processes`."""
     began = time.monotonic()
-    space = DiskSpace(workdir.root, log.warning, check)
-    with workdir.claimed(federation, resume=False, space=space, in_process=True) as uid:
+    space = DiskSpaceCheck(workdir.root, log.warning, check)
+    with workdir.hold_directory(federation, resume=False, space=space, in_process=True) as uid:
         for directory in (workdir.aggregator, workdir.logs):
             space.wait(partial(directory.mkdir, exist_ok=True))
         starting = "loading all silos' data into one process; nothing will be sent, signed or kept for later"
         progress = RunProgress(federation, workdir, starting=starting)
         log_file = space.wait(lambda: LogFile(workdir.logs / "run.log"))
-        with _logged(log_file), display.showing(progress):
+        with _log_to_file(log_file), display.showing(progress):
             space.say, space.check = progress.note, partial(_show_and_check, display, progress, check)
             opening = partial(_open, progress, uid, data_root, execution, space)
             error = _run(opening, progress, display, check)
             space.wait(workdir.collect)
         document = progress.outcome(time.monotonic() - began)
-        return RunOutcome(document, error.exit_code if error else 0, progress.exchanged, progress.rounds)
+        return RunOutcome(
+            document, error.exit_code if error else 0, progress.exchanged_bytes, progress.rounds
+        )
 
 
 class LogFile(logging.FileHandler):
@@ -72,7 +74,7 @@ class LogFile(logging.FileHandler):
 
 
 @contextmanager
-def _logged(handler: LogFile) -> Iterator[None]:
+def _log_to_file(handler: LogFile) -> Iterator[None]:
     """Write log records to a file, and leave the caller's logging as it is."""
     ours = logging.getLogger("fedsilo")
     handler.setFormatter(logging.Formatter(logging.BASIC_FORMAT))
@@ -94,7 +96,7 @@ def _show_and_check(display: Display, progress: RunProgress, check: Callable[[],
 
 
 def _open(
-    progress: RunProgress, uid: str, data_root: Path, execution: Execution, space: DiskSpace
+    progress: RunProgress, uid: str, data_root: Path, execution: ExecutionPlan, space: DiskSpaceCheck
 ) -> Simulation:
     # Importing torch takes a second or two, during which the user should already see something.
     with importing_for_good():
@@ -133,7 +135,7 @@ def _run(
     return failure
 
 
-def _keep_personal_models(simulation: Simulation, federation: JobManifest, workdir: Workdir) -> None:
+def _keep_personal_models(simulation: Simulation, federation: JobManifest, workdir: RunDirectory) -> None:
     """Leave each silo's own model where its trainer would have left it."""
     method = registry.bind(federation.job.spec)
     for silo in federation.silos:
@@ -151,9 +153,9 @@ def _play(
 ) -> None:
     source, due = StatusSource(simulation, {}, {}), 0.0
     spec, directory = progress.federation.job.spec, progress.workdir.aggregator
-    drawn = curves.requested(spec, simulation.history, directory)
+    drawn = curves.requested_curves(spec, simulation.history, directory)
     with tracking(spec, simulation.identity, simulation.history, directory) as tracked:
-        sinks = StatusSinks((file, *drawn, *tracked))
+        sinks = CombinedStatusSink((file, *drawn, *tracked))
 
         def report() -> None:
             present = source.status("")

@@ -13,7 +13,7 @@ from fedsilo.api.status import condition_of
 from fedsilo.api.timestamps import timestamp
 from fedsilo.dashboard.snapshot import Receipt
 from fedsilo.engine.record import receipts
-from fedsilo.local.progress import RunProgress, stated
+from fedsilo.local.progress import RunProgress, stated_status
 
 ROUND_FIELDS = ("step", "roundStartTime", "roundDeadline")
 """Fields of a status that describe the open round."""
@@ -39,7 +39,7 @@ class JobView:
         self._rounds = self._notes = 0
         waits = "It begins when the jobs before it have ended."
         queued = condition_of(ConditionType.RUNNING, "False", "Queued", waits, self._created)
-        self.job = self._job(stated(JobPhase.PENDING, queued))
+        self.job = self._job(stated_status(JobPhase.PENDING, queued))
 
     def update(self, progress: RunProgress) -> bool:
         """Take over what is new; whether anything is."""
@@ -135,4 +135,4 @@ class JobView:
 
 def _summary(phase: JobPhase, condition: Condition) -> dict[str, Any]:
     """Phase and condition of a status."""
-    return {name: stated(phase, condition)[name] for name in ("phase", "conditions")}
+    return {name: stated_status(phase, condition)[name] for name in ("phase", "conditions")}

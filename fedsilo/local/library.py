@@ -35,8 +35,8 @@ from fedsilo.local.run import run_processes
 from fedsilo.local.sweep.grid import Setting, grid
 from fedsilo.local.sweep.results import SweepResult, require_plots, write_results
 from fedsilo.local.sweep.runs import SweepDirectory, run_grid
-from fedsilo.local.workdir import Workdir, default_directory
-from fedsilo.simulation.execution import Execution
+from fedsilo.local.workdir import RunDirectory, default_directory
+from fedsilo.simulation.execution import ExecutionPlan
 from fedsilo.validation import Source, as_manifest
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def simulate(
     """
     loaded = as_manifest(manifest)
     workdir = _workdir(loaded, directory)
-    execution = Execution(workers, batch_clients)
+    execution = ExecutionPlan(workers, batch_clients)
     callback = _RoundCallback(display, on_round)
     return _result(workdir, run_in_process(loaded, workdir, _root(loaded), callback, execution))
 
@@ -169,23 +169,23 @@ def sweep(
     chosen = default_directory(f"{loaded.job.metadata.name}-sweep") if directory is None else Path(directory)
     place = SweepDirectory(chosen.resolve())
     say: Callable[[str], None] = print if display else lambda _: None
-    with place.claimed(points, resume):
-        shown, execution = _RoundCallback(display, None), Execution(workers, batch_clients)
+    with place.hold_directory(points, resume):
+        shown, execution = _RoundCallback(display, None), ExecutionPlan(workers, batch_clients)
         runs = run_grid(points, place, _root(loaded), shown, execution, say)
         write_results(place.root, runs)
     return SweepResult(place.root, runs)
 
 
-def _workdir(manifest: JobManifest, directory: Path | str | None) -> Workdir:
+def _workdir(manifest: JobManifest, directory: Path | str | None) -> RunDirectory:
     chosen = default_directory(manifest.job.metadata.name) if directory is None else Path(directory)
-    return Workdir(chosen.resolve())
+    return RunDirectory(chosen.resolve())
 
 
 def _root(manifest: JobManifest) -> Path:
     return Path(manifest.file).resolve().parent
 
 
-def _result(workdir: Workdir, outcome: RunOutcome) -> RunResult:
+def _result(workdir: RunDirectory, outcome: RunOutcome) -> RunResult:
     document = outcome.document
     if document["phase"] != "Succeeded":
         raise _error(document["reason"], document["message"], outcome.exit_code)

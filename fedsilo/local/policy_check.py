@@ -27,7 +27,7 @@ def refusals(federation: JobManifest, now: datetime) -> Mapping[str, list[str]]:
         spec_digest=spec_digest(spec),
         spec=spec,
     )
-    departure = policy.declared(spec)
+    departure = policy.declared_egress(spec)
     found = {silo.metadata.name: policy.objections(silo, frozen, departure, now) for silo in federation.silos}
     return {name: objections for name, objections in found.items() if objections}
 
@@ -40,7 +40,7 @@ def require_permitted(federation: JobManifest, now: datetime) -> list[str]:
     refused = refusals(federation, now)
     participation, silos = federation.job.spec.participation, len(federation.silos)
     lines = list(_lines(refused))
-    if refused and silos - len(refused) < participation.quorum(participation.sampled(silos)):
+    if refused and silos - len(refused) < participation.quorum(participation.sample_size(silos)):
         raise PolicyRefused("\n".join(f"{federation.file}: {line}" for line in lines))
     return lines
 

@@ -13,13 +13,13 @@ from typing import Any
 
 from fedsilo.api.common import Condition
 from fedsilo.api.conditions import ConditionType, JobPhase
-from fedsilo.api.figures import finite
+from fedsilo.api.figures import finite_figures
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.status import FederatedJobStatus, condition_of
 from fedsilo.engine.record import total_samples
 from fedsilo.errors import PolicyRefused
 from fedsilo.files.json_files import read_json
-from fedsilo.local.workdir import Workdir
+from fedsilo.local.workdir import RunDirectory
 from fedsilo.silo.privacy_ledger import PrivacyLedger
 from fedsilo.silo.trainer_files import read_object
 
@@ -52,7 +52,7 @@ class RunProgress:
     """
 
     federation: JobManifest
-    workdir: Workdir
+    workdir: RunDirectory
     starting: str = "starting aggregator, guards and trainers"
     rounds: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -64,7 +64,7 @@ class RunProgress:
 
     def __post_init__(self) -> None:
         condition = condition_of(ConditionType.RUNNING, "False", "Starting", self.starting)
-        self.status = stated(JobPhase.STARTING, condition)
+        self.status = stated_status(JobPhase.STARTING, condition)
 
     def read(self) -> None:
         """Read the aggregator's status and history, and the trainers' description of their isolation."""
@@ -123,7 +123,7 @@ class RunProgress:
         ]
 
     @property
-    def exchanged(self) -> float:
+    def exchanged_bytes(self) -> float:
         """Bytes that a silo sent and fetched in this run, mean over silos."""
         silos = self.silos
         sent = sum(silo.get("bytesSent", 0) for silo in silos)
@@ -150,7 +150,7 @@ class RunProgress:
             "method": job.spec.method.name,
             "rounds": len(self.rounds),
             "samples": self._samples() if private is None else None,  # which no silo tells then
-            "metrics": finite(self.status["metrics"]),
+            "metrics": finite_figures(self.status["metrics"]),
             **({} if private is None else {"privacy": str(private)}),
             **({"secure": True} if job.spec.aggregation.secure else {}),
             **{name: self.status[name] for name in ("best", "findings") if self.status.get(name)},
@@ -179,7 +179,7 @@ class RunProgress:
             return {}
         account = PrivacyLedger(path, dataset).account(datetime.now(UTC))
         budget = account.budget
-        return {} if budget is None else {"budget": budget.to_dict() | {"spent": account.spent}}
+        return {} if budget is None else {"budget": budget.to_dict() | {"spent": account.spent_epsilon}}
 
     def failure(self) -> dict[str, str]:
         """Reason and message of a run that ended without a model; the aggregator may have died before reporting any."""
@@ -189,7 +189,7 @@ class RunProgress:
         return {"reason": "AggregatorLost", "message": f"the aggregator ended without a word; see {log_file}"}
 
 
-def stated(phase: JobPhase, condition: Condition) -> dict[str, Any]:
+def stated_status(phase: JobPhase, condition: Condition) -> dict[str, Any]:
     """A status that the run itself states, where no aggregator does."""
     return FederatedJobStatus.model_construct(phase=phase, conditions=(condition,)).document()
 

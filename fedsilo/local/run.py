@@ -17,11 +17,11 @@ from fedsilo.api.loading import JobManifest
 from fedsilo.errors import FedsiloError
 from fedsilo.files.json_files import read_json
 from fedsilo.local.child_processes import ChildProcess, ForkServerClient, end_all, logins
-from fedsilo.local.disk_space import DiskSpace
+from fedsilo.local.disk_space import DiskSpaceCheck
 from fedsilo.local.display import Display
 from fedsilo.local.progress import RunOutcome, RunProgress
 from fedsilo.local.supervision import Supervision
-from fedsilo.local.workdir import Workdir
+from fedsilo.local.workdir import RunDirectory
 from fedsilo.silo.volume import Volume
 
 log = logging.getLogger("fedsilo.run")
@@ -39,7 +39,7 @@ POLL_SECONDS = 0.1
 
 def run_processes(
     federation: JobManifest,
-    workdir: Workdir,
+    workdir: RunDirectory,
     data_root: Path,
     resume: bool,
     display: Display,
@@ -54,7 +54,7 @@ def run_processes(
     :param check: called often; what it raises ends the run, and every process first.
     """
     began = time.monotonic()
-    with workdir.claimed(federation, resume, DiskSpace(workdir.root, log.warning, check)) as uid:
+    with workdir.hold_directory(federation, resume, DiskSpaceCheck(workdir.root, log.warning, check)) as uid:
         port = _free_port()
         progress = RunProgress(federation, workdir)
         progress.read()
@@ -63,7 +63,7 @@ def run_processes(
             display.update(progress)
             check()
 
-        space = DiskSpace(workdir.root, progress.note, check_and_show)
+        space = DiskSpaceCheck(workdir.root, progress.note, check_and_show)
         aggregator, *agents = _child_processes(federation, workdir, data_root, port, server)
         with display.showing(progress):
             space.wait(lambda: workdir.write_inputs(federation, uid, port))
@@ -75,11 +75,11 @@ def run_processes(
             progress.read()
         document = progress.outcome(time.monotonic() - began)
         exit_code = 0 if document["phase"] == "Succeeded" else _exit_code(aggregator)
-        return RunOutcome(document, exit_code, progress.exchanged, progress.rounds)
+        return RunOutcome(document, exit_code, progress.exchanged_bytes, progress.rounds)
 
 
 def local_baseline(
-    workdir: Workdir,
+    workdir: RunDirectory,
     manifest: Path,
     data_root: Path,
     server: ForkServerClient,
@@ -109,7 +109,7 @@ def local_baseline(
 
 
 def _child_processes(
-    federation: JobManifest, workdir: Workdir, data_root: Path, port: int, server: ForkServerClient
+    federation: JobManifest, workdir: RunDirectory, data_root: Path, port: int, server: ForkServerClient
 ) -> Iterator[ChildProcess]:
     """The aggregator, then guard and trainer of each silo."""
     limit = federation.job.spec.backoff_limit

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 
-class Stopped(BaseException):
+class StopRequest(BaseException):
     """The run was asked to end.
 
     :param number: the signal that asked for it.
@@ -34,7 +34,7 @@ def stopping() -> Iterator[Callable[[], None]]:
 
     def check() -> None:
         if received:
-            raise Stopped(received[0])
+            raise StopRequest(received[0])
 
     before = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from fedsilo.files.json_files import write_json
 from fedsilo.local.child_processes import ChildProcess, ForkServerClient
-from fedsilo.local.disk_space import DiskSpace
+from fedsilo.local.disk_space import DiskSpaceCheck
 from fedsilo.local.outcome import is_dismissed, report_lost_trainer
 from fedsilo.local.progress import RunProgress
 
@@ -33,7 +33,7 @@ class Supervision:
     agents: Sequence[ChildProcess]
     server: ForkServerClient
     progress: RunProgress
-    space: DiskSpace
+    space: DiskSpaceCheck
     _reported: set[str] = field(default_factory=set)
     _known: dict[str, int | None] = field(default_factory=dict)
 

@@ -33,7 +33,7 @@ from fedsilo.files.durable import make_directory, make_own_directory, publish, t
 from fedsilo.files.json_files import read_with_digest, write_json, write_with_digest
 from fedsilo.files.locking import NAME as LOCK_FILE
 from fedsilo.files.locking import DirectoryLock
-from fedsilo.local.disk_space import DiskSpace
+from fedsilo.local.disk_space import DiskSpaceCheck
 from fedsilo.local.outcome import clear_outcome
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import SigningKey
@@ -60,7 +60,7 @@ def default_directory(name: str) -> Path:
 
 
 @dataclass(frozen=True)
-class Workdir:
+class RunDirectory:
     """Paths of a local run."""
 
     root: Path
@@ -93,8 +93,8 @@ class Workdir:
         return self.volume(name).guard / "ledgers"
 
     @contextmanager
-    def claimed(
-        self, federation: JobManifest, resume: bool, space: DiskSpace, in_process: bool = False
+    def hold_directory(
+        self, federation: JobManifest, resume: bool, space: DiskSpaceCheck, in_process: bool = False
     ) -> Iterator[str]:
         """Hold the directory for this job against any other run; the job's uid.
 
@@ -189,15 +189,15 @@ class Workdir:
             )
             # A copy for each: the trainer can change what it can see.
             for directory in (volume.root, volume.guard):
-                write_json(directory / "agent.json", _plain(_agent(federation, silo, uid, trust)))
-                write_json(directory / "silo.json", _plain(silo))
+                write_json(directory / "agent.json", _plain_document(_agent(federation, silo, uid, trust)))
+                write_json(directory / "silo.json", _plain_document(silo))
             silos.append(
                 {"namespace": silo.metadata.namespace, "name": silo.metadata.name, "publicKey": public_key}
             )
         job = federation.job.model_copy(
             update={"metadata": federation.job.metadata.model_copy(update={"uid": uid})}
         )
-        write_json(self.aggregator / "config.json", {"job": _plain(job), "silos": silos})
+        write_json(self.aggregator / "config.json", {"job": _plain_document(job), "silos": silos})
 
     def collect(self) -> None:
         """Put the result where the user looks for it: each file whole, or as it was."""
@@ -233,5 +233,5 @@ def _agent(federation: JobManifest, silo: Silo, uid: str, trust: TrustBundle) ->
     return SiloAgent(metadata=metadata, spec=SiloAgentSpec(job=frozen, silo=reference, trust=trust))
 
 
-def _plain(model: Any) -> Any:
+def _plain_document(model: Any) -> Any:
     return model.model_dump(by_alias=True, mode="json", exclude_none=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fedsilo.api.faults import ABSENT, Finding
+from fedsilo.api.faults import ABSENT_VALUE, Finding
 from fedsilo.api.python_reference import PYTHON, python_reference
-from fedsilo.api.text import counted
-from fedsilo.methods.building_blocks.after_another import is_of_existing, trained_by
+from fedsilo.api.text import count_text
+from fedsilo.methods.components.post_training import base_method, is_calibration_only
 from fedsilo.methods.method import Method
-from fedsilo.tasks.interface import OWN
+from fedsilo.tasks.interface import OWN_TASK_NAME
 from fedsilo.tasks.registry import DEFAULT, TASKS, kind_of, weighs_classes
 
 
@@ -17,7 +17,7 @@ def check_task(method: Method) -> list[Finding]:
     kind = kind_of(task)
     if kind in method.tasks.names:
         return _check_class_weights(method)
-    if kind != OWN and kind not in TASKS:
+    if kind != OWN_TASK_NAME and kind not in TASKS:
         return []  # which has its own fault
     able = [name for name in TASKS if name in method.tasks.names]
     problem = f"has no meaning for method {method.name}, because {method.tasks.reason}"
@@ -35,9 +35,9 @@ def _check_class_weights(method: Method) -> list[Finding]:
 
 def check_training(method: Method) -> list[Finding]:
     """Faults of the job's training, of which the method is asked that trains the model."""
-    trains = trained_by(method)
+    trains = base_method(method)
     found = [*_check_examples(trains), *_check_trainer(trains)]
-    if is_of_existing(trains):
+    if is_calibration_only(trains):
         return found  # no step is taken, of whatever kind
     return [*_check_rounds(trains), *found, *_check_optimizer(trains), *_check_precision(trains)]
 
@@ -51,11 +51,11 @@ def _check_rounds(method: Method) -> list[Finding]:
 
 def _check_examples(method: Method) -> list[Finding]:
     spec = method.spec
-    fewest, minimum = method.training.fewest_examples(spec), spec.privacy.min_samples_per_update
+    fewest, minimum = method.training.min_examples_per_update(spec), spec.privacy.min_samples_per_update
     if fewest is None or fewest >= minimum:
         return []
     problem = (
-        f"is too small: what a silo sends in {method.name} may follow from {counted(fewest, 'example')}, fewer than "
+        f"is too small: what a silo sends in {method.name} may follow from {count_text(fewest, 'example')}, fewer than "
         f"{minimum}"
     )
     remedy = "use larger batches, or localEpochs or more localSteps where the job counts steps"
@@ -94,10 +94,12 @@ def _check_precision(method: Method) -> list[Finding]:
 def check_public_data(method: Method) -> list[Finding]:
     """The fault of a job that names no public dataset where the method learns from one, or names it for nothing."""
     named, field = method.spec.aggregation.public_dataset, "spec.aggregation.publicDataset"
-    learns, name = method.public_data, trained_by(method).name
+    learns, name = method.public_data, base_method(method).name
     if learns is not None and named is None:
         problem = f"is not set, and method {name} learns at the aggregator from public {learns}"
-        return [(field, ABSENT, problem, "name one of spec.aggregator.datasets that is not the test set")]
+        return [
+            (field, ABSENT_VALUE, problem, "name one of spec.aggregator.datasets that is not the test set")
+        ]
     if learns is None and named is not None:
         problem = f"has no meaning for method {name}, which reads no data at the aggregator"
         return [(field, named, problem, "remove it, or use another method, such as feddf")]

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from fedsilo.methods.building_blocks.class_weights import MIN_NORM, normalised
-from fedsilo.methods.building_blocks.local import train_model
+from fedsilo.methods.components.class_weights import MIN_NORM, normalised_rows
+from fedsilo.methods.components.local import train_model
 from fedsilo.methods.fedavg import FedAvgServer, OneModel
 from fedsilo.methods.interface import (
     Reply,
@@ -40,7 +40,7 @@ class ClsNormServer(FedAvgServer):
     def model(self, job: ServerContext, state: State) -> Snapshot:
         """The averaged model with its class weights normalised."""
         tree = state.tree("model")
-        return Snapshot({**tree, "classifier.weight": normalised(tree["classifier.weight"])})
+        return Snapshot({**tree, "classifier.weight": normalised_rows(tree["classifier.weight"])})
 
 
 class ClsNorm(OneModel):

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pydantic import Field
 from typing_extensions import override
 
-from fedsilo.methods.building_blocks.local import train_model
-from fedsilo.methods.building_blocks.proximal import proximal_loss
+from fedsilo.methods.components.local import train_model
+from fedsilo.methods.components.proximal import proximal_loss
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import MethodConfig, Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.models import JobModels, SharedModel

@@ -25,10 +25,10 @@ def contract_of(step: Step, signature: ModelSignature, dimensions: Mapping[str, 
         blocks,
         step.names,
         {metric.name: metric.limits for metric in step.metrics},
-        required=frozenset(step.required),
+        required=frozenset(step.required_metrics),
         limits=step.limits,
         samples=step.samples,
-        alike=frozenset(metric.name for metric in step.metrics if metric.alike),
+        alike=frozenset(metric.name for metric in step.metrics if metric.is_unweighted),
     )
 
 

@@ -106,10 +106,10 @@ def _noise_multiplier(epsilon: float, delta: float, parts: tuple[tuple[float, in
         ) from error
 
 
-def uncovered(method: Method) -> list[str]:
+def uncovered_payloads(method: Method) -> list[str]:
     """What silos send in the method that has no mechanism: payload kinds, and metrics that the aggregator needs."""
     covered: dict[str, MechanismName] = dict(method.training.mechanisms)
     steps = method.steps().values()
     kinds = {payload.kind for step in steps for payload in step.payloads} - covered.keys()
-    metrics = {metric for step in steps for metric in step.required}
+    metrics = {metric for step in steps for metric in step.required_metrics}
     return [*sorted(kinds), *sorted(metrics)]

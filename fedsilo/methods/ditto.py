@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 from typing_extensions import override
 
-from fedsilo.methods.building_blocks.local import train_model
-from fedsilo.methods.building_blocks.own_models import own_model
-from fedsilo.methods.building_blocks.proximal import Distance, proximal_loss
+from fedsilo.methods.components.local import train_model
+from fedsilo.methods.components.own_models import own_model
+from fedsilo.methods.components.proximal import Distance, proximal_loss
 from fedsilo.methods.fedavg import FedAvg
-from fedsilo.methods.interface import PERSONAL, MethodConfig, Reply, SiloContext, SiloStep, SiloTask
+from fedsilo.methods.interface import PERSONAL_TREE, MethodConfig, Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.models import JobModels, OwnModel, SharedModel
 from fedsilo.methods.state import State
-from fedsilo.methods.traits import Averaging, Kept
+from fedsilo.methods.traits import AveragingTraits, StateTraits
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -69,9 +69,9 @@ class Ditto(FedAvg):
         "T. Li, S. Hu, A. Beirami, V. Smith. Ditto: Fair and Robust Federated Learning Through Personalization. "
         "ICML 2021."
     )
-    keeps = Kept(silo="its own model v_k")
+    keeps = StateTraits(silo="its own model v_k")
     Config: ClassVar[type[MethodConfig]] = DittoConfig
-    averaging = Averaging("uniform")
+    averaging = AveragingTraits("uniform")
     models = JobModels(
         SharedModel(whole="a silo's own model is pulled towards the whole model"),
         OwnModel(),
@@ -99,7 +99,7 @@ class Ditto(FedAvg):
         pulled = proximal_loss(silo, task.trees["model"], self.config.pull_weight, distance=distance)
         # An optimiser's kept state is that of the model that is sent.
         fit(own, silo.train, replace(silo.local_training(task), kept=None), loss=pulled)
-        return replace(reply, private=private.with_trees(**{PERSONAL: to_tree(own)}))
+        return replace(reply, private=private.with_trees(**{PERSONAL_TREE: to_tree(own)}))
 
     def _train_at_once(self, silo: SiloContext, task: SiloTask, private: State) -> Reply:
         """Each step moves v_k, towards w_k as it is before the step, and w_k; they are clipped as one.
@@ -123,5 +123,5 @@ class Ditto(FedAvg):
 
         models = {"shared": silo.module(task.trees["model"]), "own": silo.module(own_model(silo, private))}
         report = fit(nn.ModuleDict(models), silo.train, silo.local_training(task), loss=loss)
-        kept = private.with_trees(**{PERSONAL: to_tree(models["own"])})
+        kept = private.with_trees(**{PERSONAL_TREE: to_tree(models["own"])})
         return Reply(to_tree(models["shared"]), len(silo.train), metrics={"loss": report.loss}, private=kept)

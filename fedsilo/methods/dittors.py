@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 from typing_extensions import override
 
-from fedsilo.methods.building_blocks.proximal import Distance
-from fedsilo.methods.building_blocks.restricted_softmax import (
+from fedsilo.methods.components.proximal import Distance
+from fedsilo.methods.components.restricted_softmax import (
     Scaling,
     class_counts,
     class_scales,
     restricted_loss,
 )
-from fedsilo.methods.building_blocks.two_stages import CITATION
+from fedsilo.methods.components.two_stages import CITATION
 from fedsilo.methods.ditto import Ditto, PullConfig
 from fedsilo.methods.interface import SiloContext
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 from typing_extensions import override
 
-from fedsilo.methods.building_blocks.local import train_model
+from fedsilo.methods.components.local import train_model
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import MethodConfig, Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.state import State
-from fedsilo.methods.traits import Tasks
+from fedsilo.methods.traits import TaskTraits
 
 if TYPE_CHECKING:
     from fedsilo.learning.training import Loss
@@ -43,7 +43,7 @@ class FedFocal(FedAvg):
         "D. Sarkar, A. Narang, S. Rai. Fed-Focal Loss for Imbalanced Data Classification in Federated Learning. "
         "arXiv 2020."
     )
-    tasks = Tasks(needs_features=False)
+    tasks = TaskTraits(needs_features=False)
     Config = FedFocalConfig
     config: FedFocalConfig
 

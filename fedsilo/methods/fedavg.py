@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from typing_extensions import override
 
-from fedsilo.methods.building_blocks.local import PlainTraining, train_model
+from fedsilo.methods.components.local import PlainTraining, train_model
 from fedsilo.methods.interface import (
     Assignment,
     Exchange,
@@ -26,7 +26,7 @@ from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Mean
 from fedsilo.methods.state import State
 from fedsilo.methods.step import LOSS, Payload, Step
-from fedsilo.methods.traits import EVERYTHING, PLAIN, Kept, TrainingTraits
+from fedsilo.methods.traits import PLAIN_TRAITS, UNRESTRICTED_TASKS, StateTraits, TrainingTraits
 from fedsilo.tasks.registry import kind_of, weighs_classes
 
 
@@ -59,7 +59,7 @@ class FedAvgServer(OneModelServer):
 class OneModel(Method):
     """The beginning of declarations in which silos train one model and send it, as in FedAvg."""
 
-    keeps = Kept()
+    keeps = StateTraits()
     Config = MethodConfig
 
     @property
@@ -72,7 +72,7 @@ class OneModel(Method):
     @override
     def training(self) -> TrainingTraits:
         """Silos train plainly, unless a method made from this one gives them another half."""
-        return PLAIN if type(self).silo is OneModel.silo else TrainingTraits()
+        return PLAIN_TRAITS if type(self).silo is OneModel.silo else TrainingTraits()
 
     @override
     def steps(self) -> Mapping[str, Step]:
@@ -100,7 +100,7 @@ class FedAvg(OneModel):
         "B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Agüera y Arcas. Communication-Efficient Learning of "
         "Deep Networks from Decentralized Data. AISTATS 2017."
     )
-    tasks = EVERYTHING
+    tasks = UNRESTRICTED_TASKS
 
     @override
     def server(self) -> ServerHalf[Mean]:

@@ -12,12 +12,12 @@ from typing import Literal
 from pydantic import Field
 from typing_extensions import override
 
-from fedsilo.methods.building_blocks.server_optimizers import change, moment, moments, stepped
+from fedsilo.methods.components.server_optimizers import apply_step, change, moment, moments
 from fedsilo.methods.fedavg import FedAvg, FedAvgServer
 from fedsilo.methods.interface import Exchange, MethodConfig, ServerContext, ServerHalf
 from fedsilo.methods.reading import Mean
 from fedsilo.methods.state import State
-from fedsilo.methods.traits import EVERYTHING, Kept
+from fedsilo.methods.traits import UNRESTRICTED_TASKS, StateTraits
 
 
 class FedAvgMConfig(MethodConfig):
@@ -51,7 +51,7 @@ class FedAvgMServer(FedAvgServer):
         damping = beta if self.config.variant == "moon" else 0.0
         velocity = moment(state.tree("velocity"), delta, beta, damping)
         step = moment(velocity, delta, beta) if self.config.variant == "fl-bench" else velocity
-        return state.with_trees(model=stepped(w, mean, step), velocity=velocity)
+        return state.with_trees(model=apply_step(w, mean, step), velocity=velocity)
 
 
 class FedAvgM(FedAvg):
@@ -63,8 +63,8 @@ class FedAvgM(FedAvg):
         "T.-M. H. Hsu, H. Qi, M. Brown. Measuring the Effects of Non-Identical Data Distribution for Federated Visual "
         "Classification. 2019."
     )
-    keeps = Kept("the model and its velocity")
-    tasks = EVERYTHING
+    keeps = StateTraits("the model and its velocity")
+    tasks = UNRESTRICTED_TASKS
     Config = FedAvgMConfig
     config: FedAvgMConfig
 

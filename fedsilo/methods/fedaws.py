@@ -17,7 +17,7 @@ from fedsilo.methods.interface import Exchange, MethodConfig, ServerContext, Ser
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
-from fedsilo.methods.traits import Tasks
+from fedsilo.methods.traits import TaskTraits
 
 WEIGHT = "classifier.weight"
 MOMENTUM = 0.9
@@ -80,7 +80,7 @@ class FedAwS(OneModel):
     title = "Averaging with spread class weights"
     citation = "F. X. Yu, A. S. Rawat, A. K. Menon, S. Kumar. Federated Learning with Only Positive Labels. ICML 2020."
     models = JobModels(SharedModel(whole="the aggregator spreads the class weights"))
-    tasks = Tasks(reason="it spreads the weights of classes", learned=True)
+    tasks = TaskTraits(reason="it spreads the weights of classes", learned=True)
     Config = FedAwSConfig
     config: FedAwSConfig
 

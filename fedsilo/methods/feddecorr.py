@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 from typing_extensions import override
 
-from fedsilo.methods.building_blocks.local import train_model
+from fedsilo.methods.components.local import train_model
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import MethodConfig, Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.state import State
-from fedsilo.methods.traits import ONE_FEATURE, Tasks, TrainingTraits
+from fedsilo.methods.traits import ONE_FEATURE, TaskTraits, TrainingTraits
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,7 +55,7 @@ class FedDecorr(FedAvg):
         "Y. Shi, J. Liang, W. Zhang, V. Y. F. Tan, S. Bai. Towards Understanding and Mitigating Dimensional Collapse "
         "in Heterogeneous Federated Learning. ICLR 2023."
     )
-    tasks = Tasks(ONE_FEATURE, "it decorrelates the dimensions of the one feature of each example")
+    tasks = TaskTraits(ONE_FEATURE, "it decorrelates the dimensions of the one feature of each example")
     Config = FedDecorrConfig
     config: FedDecorrConfig
     training = TrainingTraits(data_parallel=False)  # correlations are those of whole batches

@@ -19,7 +19,7 @@ from fedsilo.methods.method import PublicData
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State
-from fedsilo.methods.traits import Tasks
+from fedsilo.methods.traits import TaskTraits
 
 if TYPE_CHECKING:
     from fedsilo.learning.distilling import Distillation
@@ -61,14 +61,14 @@ class FedDFServer(OneModelServer):
 
     def aggregate(self, job: ServerContext, state: State, exchange: Exchange, updates: Updates) -> State:
         """x_{t,0} <- mean of x_k; then N steps towards the ensemble of the x_k."""
-        from fedsilo.methods.building_blocks.ensembles import softmax, taught_by, unchanged
+        from fedsilo.methods.components.ensembles import distill_ensemble, identity, softmax
 
         teachers = (updates.tensors(silo, "model") for silo in updates.silos)
         plan = partial(self.plan, job.seed("distillation", exchange.round))
         answer, target = (
-            (softmax, unchanged) if self.config.ensemble == "probabilities" else (unchanged, softmax)
+            (softmax, identity) if self.config.ensemble == "probabilities" else (identity, softmax)
         )
-        student = taught_by(job, updates.mean("model"), teachers, answer, target, plan)
+        student = distill_ensemble(job, updates.mean("model"), teachers, answer, target, plan)
         return state.with_trees(model=student)
 
     def plan(self, seed: int, examples: int) -> Distillation:
@@ -98,7 +98,7 @@ class FedDF(OneModel):
     )
     Config = FedDFConfig
     config: FedDFConfig
-    tasks = Tasks(needs_features=False)
+    tasks = TaskTraits(needs_features=False)
     models = JobModels(SharedModel(whole="the silos' models answer at the aggregator"))
     public_data: PublicData | None = "examples"
 

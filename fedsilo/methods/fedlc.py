@@ -14,13 +14,13 @@ import numpy as np
 from pydantic import Field
 from typing_extensions import override
 
-from fedsilo.methods.building_blocks.local import train_model
-from fedsilo.methods.building_blocks.restricted_softmax import class_counts, shifted_loss
+from fedsilo.methods.components.local import train_model
+from fedsilo.methods.components.restricted_softmax import class_counts, shifted_loss
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import MethodConfig, Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.state import State
 
-MISSING = 1e-8
+MISSING_CLASS_COUNT = 1e-8
 """Released code: the count of a class that the silo lacks."""
 
 
@@ -63,7 +63,7 @@ class FedLC(FedAvg):
 def margins(counts: np.ndarray, config: FedLCConfig) -> np.ndarray:
     """(C,) float32 margins m_c = tau n_c^(-1/4); infinite for a missing class, which masks its logit."""
     if config.variant == "released":
-        counts = np.where(counts > 0, counts, MISSING)
+        counts = np.where(counts > 0, counts, MISSING_CLASS_COUNT)
     held = counts > 0
     margin = np.full(len(counts), np.inf)
     margin[held] = config.tau * counts[held] ** -0.25

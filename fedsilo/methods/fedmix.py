@@ -14,11 +14,11 @@ import numpy as np
 from pydantic import Field
 from typing_extensions import override
 
-from fedsilo.methods.building_blocks.local import train_model
+from fedsilo.methods.components.local import train_model
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import MethodConfig, Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.state import State
-from fedsilo.methods.traits import Kept, TrainingTraits
+from fedsilo.methods.traits import StateTraits, TrainingTraits
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,7 +55,7 @@ class FedMix(FedAvg):
         "T. Yoon, S. Shin, S. J. Hwang, E. Yang. FedMix: Approximation of Mixup under Mean Augmented Federated "
         "Learning. ICLR 2021."
     )
-    keeps = Kept(silo="nothing; its means follow from its examples and its seed")
+    keeps = StateTraits(silo="nothing; its means follow from its examples and its seed")
     Config = FedMixConfig
     config: FedMixConfig
     training = TrainingTraits(
@@ -89,7 +89,7 @@ def mixed_with_means(silo: SiloContext, task: SiloTask, config: FedMixConfig) ->
 
     def loss(model: Model, features: Tensor, labels: Tensor) -> Tensor:
         drawn = torch.randint(len(inputs), (len(labels),), generator=generator).to(labels.device)
-        mixed = (rest * _prepared(model, features)).requires_grad_()
+        mixed = (rest * _preprocessed_inputs(model, features)).requires_grad_()
         logits = model.classifier(model.encoder(mixed))
         own = functional.cross_entropy(logits, labels)
         value = rest * own + part * functional.cross_entropy(logits, targets[drawn])
@@ -118,10 +118,10 @@ def means_of(silo: SiloContext, model: Model, averaged: int) -> tuple[Tensor, Te
     with torch.no_grad():
         for group in groups:
             features, classes = examples.batch(torch.from_numpy(group).to(examples.labels.device))
-            inputs.append(_prepared(model, features).mean(dim=0))
+            inputs.append(_preprocessed_inputs(model, features).mean(dim=0))
             labels.append(functional.one_hot(classes, silo.signature.classes).float().mean(dim=0))
     return torch.stack(inputs), torch.stack(labels)
 
 
-def _prepared(model: Model, features: Tensor) -> Tensor:
+def _preprocessed_inputs(model: Model, features: Tensor) -> Tensor:
     return features if model.preprocessing is None else model.preprocessing(features)

@@ -14,11 +14,11 @@ import numpy as np
 from pydantic import Field
 from typing_extensions import override
 
-from fedsilo.methods.building_blocks.local import train_model
+from fedsilo.methods.components.local import train_model
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import MethodConfig, Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.state import State
-from fedsilo.methods.traits import ONE_FEATURE, Tasks, TrainingTraits
+from fedsilo.methods.traits import ONE_FEATURE, TaskTraits, TrainingTraits
 
 if TYPE_CHECKING:
     from fedsilo.learning.training import Loss
@@ -42,7 +42,7 @@ class FedMMD(FedAvg):
     citation = (
         "X. Yao, C. Huang, L. Sun. Two-Stream Federated Learning: Reduce the Communication Costs. VCIP 2018."
     )
-    tasks = Tasks(ONE_FEATURE, "it compares the one feature of each example with that of another model")
+    tasks = TaskTraits(ONE_FEATURE, "it compares the one feature of each example with that of another model")
     Config = FedMMDConfig
     config: FedMMDConfig
     training = TrainingTraits(data_parallel=False)  # the discrepancy is one of whole batches

@@ -11,19 +11,19 @@ from typing import Literal
 from pydantic import Field
 from typing_extensions import override
 
-from fedsilo.methods.building_blocks.server_optimizers import (
-    adapted,
+from fedsilo.methods.components.server_optimizers import (
+    adaptive_step,
+    apply_step,
     change,
     moment,
     moments,
     second_moment,
-    stepped,
 )
 from fedsilo.methods.fedavg import FedAvg, FedAvgServer
 from fedsilo.methods.interface import Exchange, MethodConfig, ServerContext, ServerHalf
 from fedsilo.methods.reading import Mean
 from fedsilo.methods.state import State
-from fedsilo.methods.traits import EVERYTHING, Kept
+from fedsilo.methods.traits import UNRESTRICTED_TASKS, StateTraits
 
 
 class FedOptConfig(MethodConfig):
@@ -89,11 +89,11 @@ class FedOptServer(FedAvgServer):
         delta, rate = change(w, mean), config.rate
         if config.optimizer == "sgd":
             first = moment(state.tree("first"), delta, config.beta1)
-            return state.with_trees(model=stepped(w, mean, first, rate), first=first)
+            return state.with_trees(model=apply_step(w, mean, first, rate), first=first)
         first = moment(state.tree("first"), delta, config.beta1, damping=config.beta1)
         second = second_moment(state.tree("second"), delta, config.optimizer, config.beta2)
-        step = adapted(first, second, config.tau)
-        return state.with_trees(model=stepped(w, mean, step, rate), first=first, second=second)
+        step = adaptive_step(first, second, config.tau)
+        return state.with_trees(model=apply_step(w, mean, step, rate), first=first, second=second)
 
 
 class FedOpt(FedAvg):
@@ -105,8 +105,8 @@ class FedOpt(FedAvg):
         "S. J. Reddi, Z. Charles, M. Zaheer, Z. Garrett, K. Rush, J. Konečný, S. Kumar, H. B. McMahan. Adaptive "
         "Federated Optimization. ICLR 2021."
     )
-    keeps = Kept("the model and the moments of its change")
-    tasks = EVERYTHING
+    keeps = StateTraits("the model and the moments of its change")
+    tasks = UNRESTRICTED_TASKS
     Config = FedOptConfig
     config: FedOptConfig
 

@@ -13,20 +13,20 @@ from typing import Literal
 from pydantic import Field
 from typing_extensions import override
 
-from fedsilo.methods.building_blocks.inherited import (
+from fedsilo.methods.components.inherited import (
     InheritedConfig,
     InheritingServer,
     inherit,
     inherited_models,
     transfer_loss,
 )
-from fedsilo.methods.building_blocks.local import train_model
+from fedsilo.methods.components.local import train_model
 from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.interface import Reply, ServerHalf, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.models import JobModels
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
-from fedsilo.methods.traits import Kept, TrainingTraits
+from fedsilo.methods.traits import StateTraits, TrainingTraits
 
 
 class FedPHPConfig(InheritedConfig):
@@ -55,7 +55,7 @@ class FedPHP(OneModel):
         "X.-C. Li, D.-C. Zhan, Y. Shao, B. Li, S. Song. FedPHP: Federated Personalization with Inherited Private "
         "Models. ECML-PKDD 2021."
     )
-    keeps = Kept(silo="its private model and how many rounds it took part in")
+    keeps = StateTraits(silo="its private model and how many rounds it took part in")
     Config = FedPHPConfig
     config: FedPHPConfig
 

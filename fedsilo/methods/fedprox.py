@@ -15,9 +15,9 @@ from pydantic import Field
 from typing_extensions import override
 
 from fedsilo.api.faults import Finding
-from fedsilo.methods.building_blocks.local import train_model
-from fedsilo.methods.building_blocks.partial_work import WORK, full_work, partial_work, stragglers
-from fedsilo.methods.building_blocks.proximal import proximal_loss
+from fedsilo.methods.components.local import train_model
+from fedsilo.methods.components.partial_work import WORK, full_work, partial_work, stragglers
+from fedsilo.methods.components.proximal import proximal_loss
 from fedsilo.methods.fedavg import FedAvg, FedAvgServer
 from fedsilo.methods.interface import (
     Assignment,
@@ -32,7 +32,7 @@ from fedsilo.methods.interface import (
 )
 from fedsilo.methods.reading import Mean
 from fedsilo.methods.state import Scalar, State
-from fedsilo.methods.traits import EVERYTHING, Averaging, TrainingTraits
+from fedsilo.methods.traits import UNRESTRICTED_TASKS, AveragingTraits, TrainingTraits
 
 
 class FedProxConfig(MethodConfig):
@@ -82,9 +82,9 @@ class FedProx(FedAvg):
         "T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith. Federated Optimization in Heterogeneous "
         "Networks. MLSys 2020."
     )
-    tasks = EVERYTHING
+    tasks = UNRESTRICTED_TASKS
     Config = FedProxConfig
-    averaging = Averaging(uniform_variants=("released",))
+    averaging = AveragingTraits(uniform_variants=("released",))
     config: FedProxConfig
 
     @property

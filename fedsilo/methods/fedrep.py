@@ -18,12 +18,12 @@ from pydantic import Field
 from typing_extensions import override
 
 from fedsilo.api.parameters import ParametersSpec
-from fedsilo.methods.building_blocks.local import train_model
+from fedsilo.methods.components.local import train_model
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import MethodConfig, Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.state import State
-from fedsilo.methods.traits import ONE_FEATURE, Averaging, Kept, Tasks, TrainingTraits
+from fedsilo.methods.traits import ONE_FEATURE, AveragingTraits, StateTraits, TaskTraits, TrainingTraits
 
 if TYPE_CHECKING:
     from torch import nn
@@ -51,13 +51,13 @@ class FedRep(FedAvg):
         "L. Collins, H. Hassani, A. Mokhtari, S. Shakkottai. Exploiting Shared Representations for Personalized "
         "Federated Learning. ICML 2021."
     )
-    keeps = Kept("the encoder", "its classifier")
+    keeps = StateTraits("the encoder", "its classifier")
     models = JobModels(
         SharedModel(whole=None, own_classifier=True, parameters=ParametersSpec(local=("classifier.*",)))
     )
-    tasks = Tasks(ONE_FEATURE, "a silo's own head is a linear layer on the one feature of each example")
+    tasks = TaskTraits(ONE_FEATURE, "a silo's own head is a linear layer on the one feature of each example")
     Config = FedRepConfig
-    averaging = Averaging(uniform_variants=("map",))
+    averaging = AveragingTraits(uniform_variants=("map",))
     config: FedRepConfig
 
     @property
@@ -90,12 +90,12 @@ def train_in_turn(silo: SiloContext, task: SiloTask, private: State, *, biases_d
     decay = None
     if not biases_decay:
         decay, plan = decay_of_weights(plan.weight_decay), replace(plan, weight_decay=0.0)
-    with fixed(model.encoder):
+    with freeze_parameters(model.encoder):
         # The head stays in the silo, so it need not be of many examples.
         head = replace(plan, min_steps=first, max_steps=first, min_examples=1)
         fit(model, silo.train, head, loss=loss, correct=decay)
     seed = silo.seed("batches", task.phase, task.round, "encoder")
-    with fixed(model.classifier):
+    with freeze_parameters(model.classifier):
         encoder = replace(plan, min_steps=last, max_steps=last, seed=seed)
         report = fit(model, silo.train, encoder, loss=loss, correct=decay)
     return Reply(to_tree(model), samples=len(silo.train), metrics={"loss": report.loss})
@@ -115,7 +115,7 @@ def decay_of_weights(rate: float) -> Correction:
 
 
 @contextmanager
-def fixed(module: nn.Module) -> Iterator[None]:
+def freeze_parameters(module: nn.Module) -> Iterator[None]:
     """Leave these parameters without gradients inside, so that no step changes them."""
     learned = [parameter for parameter in module.parameters() if parameter.requires_grad]
     for parameter in learned:

@@ -15,12 +15,12 @@ import numpy as np
 from pydantic import Field
 from typing_extensions import override
 
-from fedsilo.methods.building_blocks.restricted_softmax import class_counts
+from fedsilo.methods.components.restricted_softmax import class_counts
 from fedsilo.methods.fedavg import FedAvg
-from fedsilo.methods.interface import PERSONAL, MethodConfig, Reply, SiloContext, SiloStep, SiloTask
+from fedsilo.methods.interface import PERSONAL_TREE, MethodConfig, Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.models import JobModels, OwnModel, SharedModel
 from fedsilo.methods.state import State, Tree
-from fedsilo.methods.traits import Averaging, Kept
+from fedsilo.methods.traits import AveragingTraits, StateTraits
 
 if TYPE_CHECKING:
     from torch import nn
@@ -57,9 +57,9 @@ class FedROD(FedAvg):
         "H.-Y. Chen, W.-L. Chao. On Bridging Generic and Personalized Federated Learning for Image Classification. "
         "ICLR 2022."
     )
-    keeps = Kept(silo="its private head and its own model")
+    keeps = StateTraits(silo="its private head and its own model")
     Config = FedRODConfig
-    averaging = Averaging(uniform_variants=("map",))
+    averaging = AveragingTraits(uniform_variants=("map",))
     models = JobModels(
         SharedModel(whole="a silo's own model is the whole model with another classifier"), OwnModel()
     )
@@ -82,7 +82,7 @@ class FedROD(FedAvg):
             report = fit(model, silo.train, silo.local_training(task), loss=loss, parameters=parameters)
             sent, kept = to_tree(model), to_tree(head)
             own = personal_model(sent, kept, 0.5 if self.config.variant == "map" else 1.0)
-            state = State({HEAD: kept, PERSONAL: own})
+            state = State({HEAD: kept, PERSONAL_TREE: own})
             return Reply(sent, samples=len(silo.train), metrics={"loss": report.loss}, private=state)
 
         return {"train": train}

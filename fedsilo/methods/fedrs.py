@@ -13,8 +13,8 @@ from typing import Literal
 from pydantic import Field
 from typing_extensions import override
 
-from fedsilo.methods.building_blocks.local import train_model
-from fedsilo.methods.building_blocks.restricted_softmax import (
+from fedsilo.methods.components.local import train_model
+from fedsilo.methods.components.restricted_softmax import (
     Scaling,
     class_counts,
     class_scales,

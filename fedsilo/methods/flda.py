@@ -15,10 +15,10 @@ from typing_extensions import override
 
 from fedsilo.api.job import ModelSpec
 from fedsilo.methods.fedavg import FedAvg
-from fedsilo.methods.interface import PERSONAL, MethodConfig, Reply, SiloContext, SiloStep, SiloTask
+from fedsilo.methods.interface import PERSONAL_TREE, MethodConfig, Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.models import JobModels, OwnModel, SharedModel
 from fedsilo.methods.state import State, Tree
-from fedsilo.methods.traits import Averaging, Kept
+from fedsilo.methods.traits import AveragingTraits, StateTraits
 
 SHARED, PRIVATE = "shared.", "private."
 """What the names of the mixture's tensors begin with, beside those of its gate."""
@@ -42,9 +42,11 @@ class FLDA(FedAvg):
     citation = (
         "D. Peterson, P. Kanani, V. J. Marathe. Private Federated Learning with Domain Adaptation. 2019."
     )
-    keeps = Kept(silo="its mixture: the common model as it trained it, its private model, and the gate")
+    keeps = StateTraits(
+        silo="its mixture: the common model as it trained it, its private model, and the gate"
+    )
     Config = FLDAConfig
-    averaging = Averaging(uniform_variants=("map",))
+    averaging = AveragingTraits(uniform_variants=("map",))
     config: FLDAConfig
 
     @property
@@ -72,20 +74,20 @@ class FLDA(FedAvg):
             def loss(mixture: nn.Module, features: Tensor, labels: Tensor) -> Tensor:
                 return times * functional.cross_entropy(mixture(features), labels)
 
-            mixture = silo.module(mixed(silo, task.trees["model"], private), architecture)
+            mixture = silo.module(mixture_tree(silo, task.trees["model"], private), architecture)
             report = fit(mixture, silo.train, silo.local_training(task), loss=loss)
             own = to_tree(mixture)
             sent = {name.removeprefix(SHARED): a for name, a in own.items() if name.startswith(SHARED)}
             metrics = {"loss": report.loss}
-            return Reply(sent, len(silo.train), metrics, private=State({PERSONAL: own}))
+            return Reply(sent, len(silo.train), metrics, private=State({PERSONAL_TREE: own}))
 
         return {"train": train}
 
 
-def mixed(silo: SiloContext, given: Mapping[str, np.ndarray], private: State) -> Tree:
+def mixture_tree(silo: SiloContext, given: Mapping[str, np.ndarray], private: State) -> Tree:
     """The silo's mixture with the given common model; at first the private one is the same, and both count alike."""
-    if PERSONAL in private.trees:
-        own = private.tree(PERSONAL)
+    if PERSONAL_TREE in private.trees:
+        own = private.tree(PERSONAL_TREE)
     else:
         own = {PRIVATE + name: array for name, array in given.items()}
         own["gate.weight"] = np.zeros((1, silo.signature.feature), np.float32)

@@ -15,7 +15,7 @@ from typing import Literal
 from pydantic import Field
 from typing_extensions import override
 
-from fedsilo.methods.building_blocks.mixing import MixupConfig, mixup_loss
+from fedsilo.methods.components.mixing import MixupConfig, mixup_loss
 from fedsilo.methods.fedavg import OneModel, OneModelServer
 from fedsilo.methods.interface import (
     Exchange,
@@ -30,7 +30,7 @@ from fedsilo.methods.method import averaging_of
 from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State
 from fedsilo.methods.step import LOSS, Metric, Payload, Step
-from fedsilo.methods.traits import Averaging, Kept, Tasks, TrainingTraits
+from fedsilo.methods.traits import AveragingTraits, StateTraits, TaskTraits, TrainingTraits
 
 FIRST_LOSS = "first_loss"
 """Metric: the loss of a silo's first local step, before the model moved."""
@@ -91,10 +91,10 @@ class GroupDRO(OneModel):
         "S. Sagawa, P. W. Koh, T. B. Hashimoto, P. Liang. Distributionally Robust Neural Networks for Group Shifts. "
         "ICLR 2020."
     )
-    keeps = Kept("the model and each silo's weight")
-    tasks = Tasks(needs_features=False)
+    keeps = StateTraits("the model and each silo's weight")
+    tasks = TaskTraits(needs_features=False)
     Config = GroupDROConfig
-    averaging = Averaging("uniform")
+    averaging = AveragingTraits("uniform")
     config: GroupDROConfig
 
     @property

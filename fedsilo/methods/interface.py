@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import nn
 
+    from fedsilo.learning.custom_training import TrainingOutcome
     from fedsilo.learning.examples import Examples
     from fedsilo.learning.models import Model
-    from fedsilo.learning.own_training import TrainingOutcome
     from fedsilo.learning.training import LocalTraining, Loss
 
 EVALUATE = "evaluate"
@@ -43,7 +43,7 @@ EVALUATE = "evaluate"
 PREPROCESSING = "preprocessing"
 """The step before round 1 in which silos send statistics, and the tree that follows and goes with every task."""
 
-PERSONAL = "personal"
+PERSONAL_TREE = "personal"
 """The tree of private state that is the silo's own model, in methods that make one; it never leaves the silo."""
 
 INITIAL = "initialWeights"
@@ -270,7 +270,7 @@ class BatchedStep(Protocol):
     def __call__(self, silo: SiloContext, task: SiloTask, private: State) -> Reply:
         """The reply of one silo."""
 
-    def batched(self, silos: Sequence[SiloContext], tasks: Sequence[SiloTask]) -> list[Reply]:
+    def batched_replies(self, silos: Sequence[SiloContext], tasks: Sequence[SiloTask]) -> list[Reply]:
         """The replies of several, equal to their own up to rounding; such a step keeps nothing between rounds."""
 
 

@@ -15,10 +15,10 @@ from dataclasses import replace
 from typing_extensions import override
 
 from fedsilo.api.job import ModelSpec
-from fedsilo.methods.building_blocks.local import train_model
-from fedsilo.methods.building_blocks.own_models import own_model
+from fedsilo.methods.components.local import train_model
+from fedsilo.methods.components.own_models import own_model
 from fedsilo.methods.interface import (
-    PERSONAL,
+    PERSONAL_TREE,
     Assignment,
     Exchange,
     MethodConfig,
@@ -36,7 +36,7 @@ from fedsilo.methods.models import JobModels, OwnModel, SharedModel
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
 from fedsilo.methods.step import LOSS, Step
-from fedsilo.methods.traits import Kept, Tasks, TrainingTraits
+from fedsilo.methods.traits import StateTraits, TaskTraits, TrainingTraits
 
 
 class LocalServer:
@@ -69,8 +69,8 @@ class LocalOnly(Method):
     citation = (
         "V. Smith, C.-K. Chiang, M. Sanjabi, A. Talwalkar. Federated Multi-Task Learning. NeurIPS 2017."
     )
-    keeps = Kept("nothing", "its own model")
-    tasks = Tasks(reason="silos' own models are scored by accuracy")
+    keeps = StateTraits("nothing", "its own model")
+    tasks = TaskTraits(reason="silos' own models are scored by accuracy")
     Config = MethodConfig
     models = JobModels(
         SharedModel(is_model=False, whole="nothing is shared", architecture=ModelSpec(name="local")),
@@ -101,6 +101,6 @@ class LocalOnly(Method):
             alone = replace(task, trees={"model": own_model(silo, private)})
             reply = train_model(silo, alone, private)
             kept = private if reply.private is None else reply.private
-            return replace(reply, tensors={}, private=kept.with_trees(**{PERSONAL: reply.tensors}))
+            return replace(reply, tensors={}, private=kept.with_trees(**{PERSONAL_TREE: reply.tensors}))
 
         return {"train": train}

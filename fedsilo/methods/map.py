@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from typing_extensions import override
 
-from fedsilo.methods.building_blocks.inherited import InheritingServer, inherited_models
-from fedsilo.methods.building_blocks.local import train_model
-from fedsilo.methods.building_blocks.two_stages import (
+from fedsilo.methods.components.inherited import InheritingServer, inherited_models
+from fedsilo.methods.components.local import train_model
+from fedsilo.methods.components.two_stages import (
     CITATION,
     SecondStage,
     TwoStageConfig,
@@ -27,9 +27,9 @@ from fedsilo.methods.interface import Reply, ServerHalf, SiloContext, SiloStep, 
 from fedsilo.methods.models import JobModels
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
-from fedsilo.methods.traits import Averaging, Kept, TrainingTraits
+from fedsilo.methods.traits import AveragingTraits, StateTraits, TrainingTraits
 
-RELEASED = SecondStage(part=0.1, rate=0.2)
+RELEASED_STAGE = SecondStage(part=0.1, rate=0.2)
 
 
 class MAP(OneModel):
@@ -38,9 +38,9 @@ class MAP(OneModel):
     name = "map"
     title = "Aggregation by restricted softmax, personalisation by inherited private models"
     citation = CITATION
-    keeps = Kept(silo="its private model and how many rounds it took part in")
+    keeps = StateTraits(silo="its private model and how many rounds it took part in")
     Config = TwoStageConfig
-    averaging = Averaging(uniform_variants=("paper", "complete"))
+    averaging = AveragingTraits(uniform_variants=("paper", "complete"))
     config: TwoStageConfig
 
     @property
@@ -64,7 +64,7 @@ class MAP(OneModel):
         """w_k from w under restricted softmax, which is sent; from w_k the silo's own under plain softmax."""
 
         def train(silo: SiloContext, task: SiloTask, private: State) -> Reply:
-            first, second = stages(silo, task, self.config, RELEASED)
+            first, second = stages(silo, task, self.config, RELEASED_STAGE)
             reply = train_model(silo, task, private, loss=first_loss(silo, self.config), plan=first)
             return replace(
                 reply, private=personalise(silo, task, private, reply.tensors, second, self.config)

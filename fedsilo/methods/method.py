@@ -24,7 +24,7 @@ from fedsilo.methods.models import JobModels
 from fedsilo.methods.reading import Mean, Sums, read_by
 from fedsilo.methods.state import Scalar
 from fedsilo.methods.step import Step
-from fedsilo.methods.traits import Averaging, Kept, Tasks, TrainingTraits
+from fedsilo.methods.traits import AveragingTraits, StateTraits, TaskTraits, TrainingTraits
 from fedsilo.wire import ModelSignature
 
 PublicData = Literal["examples", "labelled examples"]
@@ -44,9 +44,9 @@ class Method(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     citation: ClassVar[str]
-    keeps: ClassVar[Kept]
+    keeps: ClassVar[StateTraits]
     Config: ClassVar[type[MethodConfig]]
-    tasks: ClassVar[Tasks] = Tasks()
+    tasks: ClassVar[TaskTraits] = TaskTraits()
 
     spec: FederatedJobSpec
     config: MethodConfig
@@ -78,9 +78,9 @@ class Method(ABC):
         """The half that runs in the silos, a function for each step."""
 
     @property
-    def averaging(self) -> Averaging:
+    def averaging(self) -> AveragingTraits:
         """The rule by which means weight silos where the job names none; by default by samples."""
-        return Averaging()
+        return AveragingTraits()
 
     @property
     def reads(self) -> type[Mean]:

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 
 from typing_extensions import override
 
-from fedsilo.methods.building_blocks.local import train_model
-from fedsilo.methods.building_blocks.mixing import MixupConfig, mixup_loss
+from fedsilo.methods.components.local import train_model
+from fedsilo.methods.components.mixing import MixupConfig, mixup_loss
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.state import State
-from fedsilo.methods.traits import Tasks, TrainingTraits
+from fedsilo.methods.traits import TaskTraits, TrainingTraits
 
 
 class Mixup(FedAvg):
@@ -24,7 +24,7 @@ class Mixup(FedAvg):
     name = "mixup"
     title = "Federated averaging with mixed examples"
     citation = "H. Zhang, M. Cisse, Y. N. Dauphin, D. Lopez-Paz. mixup: Beyond Empirical Risk Minimization. ICLR 2018."
-    tasks = Tasks(needs_features=False)
+    tasks = TaskTraits(needs_features=False)
     Config = MixupConfig
     config: MixupConfig
     training = TrainingTraits(data_parallel=False)  # examples are mixed with others of their batch

@@ -16,11 +16,11 @@ import numpy as np
 from pydantic import Field
 from typing_extensions import override
 
-from fedsilo.methods.building_blocks.local import train_model
+from fedsilo.methods.components.local import train_model
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import MethodConfig, Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.state import State
-from fedsilo.methods.traits import ONE_FEATURE, Kept, Tasks
+from fedsilo.methods.traits import ONE_FEATURE, StateTraits, TaskTraits
 
 if TYPE_CHECKING:
     from fedsilo.learning.training import Loss
@@ -55,8 +55,8 @@ class Moon(FedAvg):
     name = "moon"
     title = "Model-contrastive federated learning"
     citation = "Q. Li, B. He, D. Song. Model-Contrastive Federated Learning. CVPR 2021."
-    keeps = Kept(silo="the model of its last training, or of as many as previousModels says")
-    tasks = Tasks(ONE_FEATURE, "it draws the one feature of each example towards those of other models")
+    keeps = StateTraits(silo="the model of its last training, or of as many as previousModels says")
+    tasks = TaskTraits(ONE_FEATURE, "it draws the one feature of each example towards those of other models")
     Config = MoonConfig
     config: MoonConfig
 

@@ -80,7 +80,7 @@ def get(name: str) -> type[Method]:
         close = difflib.get_close_matches(name, names(), n=1)
         hint = f"did you mean {close[0]}? " if close else ""
         raise ManifestInvalid(f"method {name!r} is not known; {hint}known methods: {', '.join(names())}")
-    declaration: type[Method] = loaded(point, "method", f"spec.method.name: {name!r}", Method)
+    declaration: type[Method] = load_entry_point(point, "method", f"spec.method.name: {name!r}", Method)
     require_config(f"method {name}", declaration, MethodConfig)
     return declaration
 
@@ -100,7 +100,7 @@ def require_config(what: str, declaration: type[Any], base: type[MethodConfig]) 
         )
 
 
-def loaded(point: EntryPoint, what: str, subject: str, base: type[object]) -> type[Any]:
+def load_entry_point(point: EntryPoint, what: str, subject: str, base: type[object]) -> type[Any]:
     """The class that an entry point names.
 
     :param what: it is, as messages have it.

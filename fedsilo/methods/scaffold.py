@@ -12,21 +12,21 @@ from typing import Any, Literal
 from pydantic import Field
 from typing_extensions import override
 
-from fedsilo.methods.building_blocks.control_variates import MAP_CODE, ControlVariateRule, train_controlled
-from fedsilo.methods.building_blocks.controlled_averaging import (
+from fedsilo.methods.components.control_variates import MAP_CODE, ControlVariateRule, train_controlled
+from fedsilo.methods.components.controlled_averaging import (
     BY_STEPS,
     ControlledBySizeServer,
     ControlledServer,
 )
-from fedsilo.methods.building_blocks.local_steps import stepping
-from fedsilo.methods.building_blocks.sizes import PHASE, SIZES, STEP, state_size
+from fedsilo.methods.components.local_steps import stepping
+from fedsilo.methods.components.sizes import PHASE, SIZES, STEP, state_size
 from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.interface import MethodConfig, Phase, Reply, ServerHalf, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Mean, Sums, Updates
 from fedsilo.methods.state import State
 from fedsilo.methods.step import Step
-from fedsilo.methods.traits import EVERYTHING, SGD, Averaging, Kept, TrainingTraits
+from fedsilo.methods.traits import SGD, UNRESTRICTED_TASKS, AveragingTraits, StateTraits, TrainingTraits
 
 RULES: Mapping[str, ControlVariateRule] = {
     "paper": ControlVariateRule(),
@@ -65,12 +65,12 @@ class Scaffold(OneModel):
         "S. P. Karimireddy, S. Kale, M. Mohri, S. J. Reddi, S. U. Stich, A. T. Suresh. SCAFFOLD: Stochastic Controlled "
         "Averaging for Federated Learning. ICML 2020."
     )
-    keeps = Kept("the model and the control variate c", "its control variate c_k")
+    keeps = StateTraits("the model and the control variate c", "its control variate c_k")
     training = TrainingTraits(SGD)
     models = JobModels(SharedModel(whole="a control variate belongs to every learned tensor"))
-    tasks = EVERYTHING
+    tasks = UNRESTRICTED_TASKS
     Config = ScaffoldConfig
-    averaging = Averaging(uniform_variants=("paper", "released", "feddyn"))
+    averaging = AveragingTraits(uniform_variants=("paper", "released", "feddyn"))
     config: ScaffoldConfig
 
     @override

@@ -12,11 +12,11 @@ from dataclasses import replace
 from pydantic import Field
 from typing_extensions import override
 
-from fedsilo.methods.building_blocks.control_variates import MAP_CODE, ControlVariateRule, train_controlled
-from fedsilo.methods.building_blocks.controlled_averaging import BY_STEPS, ControlledServer
-from fedsilo.methods.building_blocks.inherited import inherited_models, with_drawn_part
-from fedsilo.methods.building_blocks.local_steps import stepping
-from fedsilo.methods.building_blocks.two_stages import (
+from fedsilo.methods.components.control_variates import MAP_CODE, ControlVariateRule, train_controlled
+from fedsilo.methods.components.controlled_averaging import BY_STEPS, ControlledServer
+from fedsilo.methods.components.inherited import inherited_models, with_drawn_part
+from fedsilo.methods.components.local_steps import stepping
+from fedsilo.methods.components.two_stages import (
     CITATION,
     SecondStage,
     TwoStageConfig,
@@ -40,9 +40,9 @@ from fedsilo.methods.models import JobModels
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
 from fedsilo.methods.step import Step
-from fedsilo.methods.traits import SGD, Averaging, Kept, TrainingTraits
+from fedsilo.methods.traits import SGD, AveragingTraits, StateTraits, TrainingTraits
 
-RELEASED = SecondStage(part=0.2, rate=0.5)
+RELEASED_STAGE = SecondStage(part=0.2, rate=0.5)
 
 
 class ScaMAPConfig(TwoStageConfig):
@@ -75,12 +75,12 @@ class ScaMAP(OneModel):
     name = "scamap"
     title = "MAP with control variates"
     citation = CITATION
-    keeps = Kept(
+    keeps = StateTraits(
         "the model and the control variate c",
         "its private model, its control variate c_k and how many rounds it took part in",
     )
     Config = ScaMAPConfig
-    averaging = Averaging("uniform")
+    averaging = AveragingTraits("uniform")
     config: ScaMAPConfig
 
     @property
@@ -110,7 +110,7 @@ class ScaMAP(OneModel):
         """w_k from w with corrected steps under restricted softmax; then the second stage as in MAP."""
 
         def train(silo: SiloContext, task: SiloTask, private: State) -> Reply:
-            first, second = stages(silo, task, self.config, RELEASED)
+            first, second = stages(silo, task, self.config, RELEASED_STAGE)
             reply = train_controlled(
                 silo, task, private, self.config.rule, loss=first_loss(silo, self.config), plan=first
             )

@@ -12,23 +12,23 @@ from typing import Literal
 from pydantic import Field
 from typing_extensions import override
 
-from fedsilo.methods.building_blocks.control_variates import MAP_CODE, ControlVariateRule, train_controlled
-from fedsilo.methods.building_blocks.controlled_averaging import BY_STEPS, ControlledServer
-from fedsilo.methods.building_blocks.local_steps import stepping
-from fedsilo.methods.building_blocks.restricted_softmax import (
+from fedsilo.methods.components.control_variates import MAP_CODE, ControlVariateRule, train_controlled
+from fedsilo.methods.components.controlled_averaging import BY_STEPS, ControlledServer
+from fedsilo.methods.components.local_steps import stepping
+from fedsilo.methods.components.restricted_softmax import (
     Scaling,
     class_counts,
     class_scales,
     restricted_loss,
 )
-from fedsilo.methods.building_blocks.two_stages import CITATION
+from fedsilo.methods.components.two_stages import CITATION
 from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.interface import MethodConfig, Reply, ServerHalf, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import State
 from fedsilo.methods.step import Step
-from fedsilo.methods.traits import SGD, Averaging, Kept, TrainingTraits
+from fedsilo.methods.traits import SGD, AveragingTraits, StateTraits, TrainingTraits
 
 SCALINGS: Mapping[str, Scaling] = {"paper": "mask", "released": "sole", "released-mask": "mask"}
 
@@ -61,11 +61,11 @@ class ScaRS(OneModel):
     name = "scars"
     title = "Stochastic controlled averaging with restricted softmax"
     citation = CITATION
-    keeps = Kept("the model and the control variate c", "its control variate c_k")
+    keeps = StateTraits("the model and the control variate c", "its control variate c_k")
     training = TrainingTraits(SGD)
     models = JobModels(SharedModel(whole="a control variate belongs to every learned tensor"))
     Config = ScaRSConfig
-    averaging = Averaging("uniform")
+    averaging = AveragingTraits("uniform")
     config: ScaRSConfig
 
     @override

@@ -36,7 +36,7 @@ def participants(spec: FederatedJobSpec, exchange: Exchange, silos: Sequence[str
     """
     if exchange.phase.everyone or spec.participation.fraction == 1.0:
         return tuple(silos)
-    wanted = spec.participation.sampled(len(silos))
+    wanted = spec.participation.sample_size(len(silos))
     drawn = sorted(
         silos, key=lambda silo: derive_seed(spec.training.seed, "participation", exchange.round, silo)
     )
@@ -47,7 +47,7 @@ def participants(spec: FederatedJobSpec, exchange: Exchange, silos: Sequence[str
 def answers_may_differ(spec: FederatedJobSpec) -> bool:
     """Whether two exchanges of the job may be answered by different silos."""
     silos = len(spec.silos.refs)
-    return spec.participation.quorum(spec.participation.sampled(silos)) < silos
+    return spec.participation.quorum(spec.participation.sample_size(silos)) < silos
 
 
 def task_id(exchange: Exchange, silo: str) -> str:

@@ -56,7 +56,7 @@ class LoadedTree(Tree):
         self._tensors = tuple(tensors.items())
 
     @property
-    def stored(self) -> StoredTree | None:
+    def stored_tree(self) -> StoredTree | None:
         """The stored tree that this one came from; None once this one has other tensors, or in another order."""
         same = len(self) == len(self._tensors) and all(
             name == other and array is loaded
@@ -73,7 +73,7 @@ class LoadedTree(Tree):
 def stored_of(tree: Tree | StoredTree) -> StoredTree | None:
     """The tree's file, where it has one."""
     if isinstance(tree, LoadedTree):
-        return tree.stored
+        return tree.stored_tree
     return tree if isinstance(tree, StoredTree) else None
 
 
@@ -111,11 +111,11 @@ class State:
 
         :param algorithm: the hash that names new files.
         """
-        trees = {name: self._stored(tree, blobs, algorithm) for name, tree in self.trees.items()}
+        trees = {name: self._store_tree(tree, blobs, algorithm) for name, tree in self.trees.items()}
         return State(trees, self.values)
 
     @staticmethod
-    def _stored(tree: Tree | StoredTree, blobs: Path, algorithm: str) -> StoredTree:
+    def _store_tree(tree: Tree | StoredTree, blobs: Path, algorithm: str) -> StoredTree:
         if (stored := stored_of(tree)) is not None:
             if not (blobs / stored.ref.digest).exists():  # a file of the person's own, kept as it is
                 copy_blob(stored.path, stored.ref, blobs)

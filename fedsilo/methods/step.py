@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fedsilo.errors import MethodError, Problem
-from fedsilo.wire.combine import AVERAGED, Averaged, Combine
+from fedsilo.wire.combine import BLOCK_MEAN, BlockMean, Combine
 from fedsilo.wire.contract import ANY_SAMPLES, METRIC_RANGE, Limits
 from fedsilo.wire.tensors import TensorSpec
 
@@ -37,7 +37,7 @@ class Payload:
     shape: tuple[int | str, ...] = ()
     dtype: str = "float32"
     per_class: bool = False
-    combine: Combine = AVERAGED
+    combine: Combine = BLOCK_MEAN
 
     def __post_init__(self) -> None:
         sizes = tuple(size if isinstance(size, int) else 1 for size in self.shape)
@@ -49,7 +49,7 @@ class Payload:
     @property
     def averaged_by_rule(self) -> bool:
         """Whether its blocks are averaged over silos by the job's rule; those of a class are not."""
-        return isinstance(self.combine, Averaged) and not self.per_class
+        return isinstance(self.combine, BlockMean) and not self.per_class
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Metric:
     name: str
     range: tuple[float, float] | None = None
     required: bool = False
-    alike: bool = False
+    is_unweighted: bool = False
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -96,7 +96,7 @@ class Step:
         return tuple(metric.name for metric in self.metrics)
 
     @property
-    def required(self) -> list[str]:
+    def required_metrics(self) -> list[str]:
         """Names of the metrics that no update may leave out, sorted."""
         return sorted(metric.name for metric in self.metrics if metric.required)
 

@@ -14,8 +14,8 @@ import numpy as np
 from pydantic import Field
 from typing_extensions import override
 
-from fedsilo.methods.building_blocks.after_another import AfterAnother, AfterConfig
-from fedsilo.methods.building_blocks.class_weights import normalised
+from fedsilo.methods.components.class_weights import normalised_rows
+from fedsilo.methods.components.post_training import AfterConfig, PostTraining
 from fedsilo.methods.interface import (
     Assignment,
     Exchange,
@@ -31,7 +31,7 @@ from fedsilo.methods.interface import (
 from fedsilo.methods.reading import Mean
 from fedsilo.methods.state import State
 from fedsilo.methods.step import Step
-from fedsilo.methods.traits import Kept
+from fedsilo.methods.traits import StateTraits
 
 Read = TypeVar("Read", bound=Mean)
 
@@ -60,7 +60,7 @@ class TauNormServer(Generic[Read]):
 
     def start(self, job: ServerContext) -> State:
         """State with which the method before starts."""
-        return self.before.start(job)
+        return self.base.start(job)
 
     def assign(
         self, job: ServerContext, state: State, exchange: Exchange, silos: Sequence[str]
@@ -68,24 +68,24 @@ class TauNormServer(Generic[Read]):
         """What the method before gives each silo; nothing where there is no such method."""
         if exchange.phase.step == COUNT:
             return dict.fromkeys(silos, Assignment())
-        return self.before.assign(job, state, exchange, silos)
+        return self.base.assign(job, state, exchange, silos)
 
     def aggregate(self, job: ServerContext, state: State, exchange: Exchange, read: Read) -> State:
         """State of the method before after the round; unchanged where there is no such method."""
         if exchange.phase.step == COUNT:
             return state
-        return self.before.aggregate(job, state, exchange, read)
+        return self.base.aggregate(job, state, exchange, read)
 
     def model(self, job: ServerContext, state: State) -> Snapshot:
         """W_c / ||W_c||^tau for each class c; the bias is zero, as in the released code's evaluation."""
-        found = self.before.model(job, state)
-        tree = {**found.tree, "classifier.weight": normalised(found.tree["classifier.weight"], self.tau)}
+        found = self.base.model(job, state)
+        tree = {**found.tree, "classifier.weight": normalised_rows(found.tree["classifier.weight"], self.tau)}
         if "classifier.bias" in tree:
             tree["classifier.bias"] = np.zeros_like(tree["classifier.bias"])
         return Snapshot(tree, found.settings)
 
 
-class TauNorm(AfterAnother):
+class TauNorm(PostTraining):
     """Declaration of tau-norm, which normalises the classifier after another method."""
 
     name = "tau-norm"
@@ -94,7 +94,7 @@ class TauNorm(AfterAnother):
         "B. Kang, S. Xie, M. Rohrbach, Z. Yan, A. Gordo, J. Feng, Y. Kalantidis. Decoupling Representation and "
         "Classifier for Long-Tailed Recognition. ICLR 2020."
     )
-    keeps = Kept("what the method before keeps", "what the method before keeps")
+    keeps = StateTraits("what the method before keeps", "what the method before keeps")
     Config = TauNormConfig
     config: TauNormConfig
 
@@ -118,4 +118,4 @@ class TauNorm(AfterAnother):
     @override
     def server(self) -> ServerHalf[Any]:
         """The method before, then the normalisation."""
-        return TauNormServer(self.before.server(), self.config.tau)
+        return TauNormServer(self.base.server(), self.config.tau)

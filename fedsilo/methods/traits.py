@@ -25,7 +25,7 @@ ONE_FEATURE = frozenset(("classification", "multilabel", "regression"))
 
 
 @dataclass(frozen=True)
-class Tasks:
+class TaskTraits:
     """Learning tasks that a method has a meaning for; the default is of one with a loss of its own.
 
     :param names: those of the tasks, and `own` for those of a job's own package.
@@ -41,12 +41,12 @@ class Tasks:
     learned: bool = False
 
 
-EVERYTHING = Tasks(EVERY_TASK, needs_features=False)
+UNRESTRICTED_TASKS = TaskTraits(EVERY_TASK, needs_features=False)
 """Of methods that have a meaning for whatever has a loss."""
 
 
 @dataclass(frozen=True)
-class Averaging:
+class AveragingTraits:
     """The rule by which means weight silos where a job names none: by their samples, or all alike.
 
     :param uniform_variants: values of `config.variant` with which it is `uniform`, whatever `rule` says.
@@ -64,7 +64,7 @@ class Averaging:
 
 
 @dataclass(frozen=True)
-class Kept:
+class StateTraits:
     """What a method's halves keep between rounds, phrases for people; the defaults are those of averaging.
 
     :param silo: what the silo half keeps and never sends.
@@ -105,7 +105,7 @@ class TrainingTraits:
     plans: Mapping[str, LocalSteps] = field(default_factory=dict)
     mechanisms: Mapping[str, MechanismName] = field(default_factory=dict)
 
-    def fewest_examples(self, spec: FederatedJobSpec) -> int | None:
+    def min_examples_per_update(self, spec: FederatedJobSpec) -> int | None:
         """Fewest examples that an update of training may follow from in a silo that holds more; None where all count.
 
         Each must be one of many in whatever a silo sends: see `check_training`, the silo's policy, and `fit`.
@@ -125,5 +125,5 @@ class TrainingTraits:
         return self.plans.get(step) or LocalSteps.of(spec.training)
 
 
-PLAIN = TrainingTraits(accepts_trainer=True, mechanisms={"model": "DP-SGD"})
+PLAIN_TRAITS = TrainingTraits(accepts_trainer=True, mechanisms={"model": "DP-SGD"})
 """Traits of methods whose silos train on the task's loss alone, and send the model."""

@@ -45,8 +45,8 @@ class Mechanism:
         """
         if not isinstance(document, Mapping) or document.keys() != {"noiseMultiplier", "sampling", "times"}:
             raise ValueError("mechanism: expected noiseMultiplier, sampling and times")
-        noise = _within(document, "noiseMultiplier", LEAST_NOISE_MULTIPLIER, MOST_NOISE_MULTIPLIER)
-        sampling = _within(document, "sampling", LEAST_SAMPLING, 1.0)
+        noise = _bounded_number(document, "noiseMultiplier", LEAST_NOISE_MULTIPLIER, MOST_NOISE_MULTIPLIER)
+        sampling = _bounded_number(document, "sampling", LEAST_SAMPLING, 1.0)
         times = document["times"]
         if type(times) is not int or not 1 <= times <= MAX_TIMES:
             raise ValueError(
@@ -55,7 +55,7 @@ class Mechanism:
         return cls(noise, sampling, times)
 
 
-def _within(document: Mapping[str, Any], name: str, least: float, most: float) -> float:
+def _bounded_number(document: Mapping[str, Any], name: str, least: float, most: float) -> float:
     value = document[name]
     # Whole numbers of any length can be compared with floats, and NaN is in no range.
     if type(value) not in (int, float) or not least <= value <= most:

@@ -12,22 +12,22 @@ from fedsilo.readiness.facts import Facts, SiloData, scores_its_own, standardise
 
 def findings_of(spec: FederatedJobSpec, data: SiloData) -> tuple[AnnouncedFinding, ...]:
     """Everything that a silo of these data can tell."""
-    return tuple(_found(spec, data, Facts.of(spec, data)))
+    return tuple(_data_findings(spec, data, Facts.of(spec, data)))
 
 
-def unreadable(error: DataInvalid) -> tuple[AnnouncedFinding, ...]:
+def unreadable_findings(error: DataInvalid) -> tuple[AnnouncedFinding, ...]:
     """That the data cannot be read, and why."""
-    text = "".join(letter if letter.isprintable() else " " for letter in error.told)
+    text = "".join(letter if letter.isprintable() else " " for letter in error.redacted_text)
     return (AnnouncedFinding("Unreadable", message=text[:MAX_MESSAGE]),)
 
 
-def _found(spec: FederatedJobSpec, data: SiloData, facts: Facts) -> Iterator[AnnouncedFinding]:
+def _data_findings(spec: FederatedJobSpec, data: SiloData, facts: Facts) -> Iterator[AnnouncedFinding]:
     if facts.train < 2:
         yield AnnouncedFinding("NoTrainingExamples")
     if facts.validation == 0 and scores_its_own(spec):
         yield AnnouncedFinding("NoValidationExamples")
     # Whether a class is lacking or too small to be told of is one finding: the difference would be a count.
-    classes = sorted([*facts.absent(), *facts.small(data.min_samples_per_class)])
+    classes = sorted([*facts.absent_classes(), *facts.small_classes(data.min_samples_per_class)])
     least = data.min_values_per_feature
     sparse = set(facts.sparse(least))
     named = {

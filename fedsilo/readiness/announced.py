@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from fedsilo.api.data import DataSpec
-from fedsilo.api.text import counted, first_items
+from fedsilo.api.text import count_text, first_items
 from fedsilo.data.schema import Schema, feature_names
 from fedsilo.errors import DataInvalid
 from fedsilo.readiness.finding import SEVERITY, ReadinessFinding
@@ -125,11 +125,11 @@ class FindingRules:
         """The rules where nothing may leave that a trainer can choose but codes."""
         return cls(False, False, minimum, False)
 
-    def told(self, findings: Sequence[AnnouncedFinding]) -> tuple[AnnouncedFinding, ...]:
+    def permitted_findings(self, findings: Sequence[AnnouncedFinding]) -> tuple[AnnouncedFinding, ...]:
         """What may leave of them."""
-        return tuple(told for finding in findings if (told := self._told(finding)) is not None)
+        return tuple(told for finding in findings if (told := self._permitted_finding(finding)) is not None)
 
-    def _told(self, finding: AnnouncedFinding) -> AnnouncedFinding | None:
+    def _permitted_finding(self, finding: AnnouncedFinding) -> AnnouncedFinding | None:
         subject = SUBJECT[finding.code]
         if subject == CLASSES:
             return finding if self.classes else None
@@ -149,31 +149,33 @@ def announced_findings(value: object, data: DataSpec) -> tuple[AnnouncedFinding,
     :raises DataInvalid: naming the field.
     """
     if not isinstance(value, list) or len(value) > len(SUBJECT):
-        raise _refused("findings", value, f"a list of at most {len(SUBJECT)}")
+        raise _invalid_value_error("findings", value, f"a list of at most {len(SUBJECT)}")
     found = tuple(_finding(f"findings[{place}]", one, data) for place, one in enumerate(value))
     if len({finding.code for finding in found}) < len(found):
-        raise _refused("findings", [finding.code for finding in found], "a list of codes, each once")
+        raise _invalid_value_error(
+            "findings", [finding.code for finding in found], "a list of codes, each once"
+        )
     return found
 
 
 def _finding(what: str, value: object, data: DataSpec) -> AnnouncedFinding:
     if not isinstance(value, dict) or not {"code"} <= value.keys() <= {"code", "places", "count", "message"}:
-        raise _refused(what, value, "an object with code, and perhaps places, count or message")
+        raise _invalid_value_error(what, value, "an object with code, and perhaps places, count or message")
     code, places, count, message = (value.get(name) for name in ("code", "places", "count", "message"))
     if not isinstance(code, str) or code not in SUBJECT:
-        raise _refused(f"{what}: code", code, f"one of {', '.join(SUBJECT)}")
+        raise _invalid_value_error(f"{what}: code", code, f"one of {', '.join(SUBJECT)}")
     subject = SUBJECT[code]
     if places is not None:
         _require_places(f"{what}: places", places, _things(subject, data))
     if count is not None and not (type(count) is int and 0 <= count <= _most(subject, data)):
-        raise _refused(f"{what}: count", count, f"an integer from 0 to {_most(subject, data)}")
+        raise _invalid_value_error(f"{what}: count", count, f"an integer from 0 to {_most(subject, data)}")
     if message is not None and (
         code != "Unreadable"
         or not isinstance(message, str)
         or len(message) > MAX_MESSAGE
         or not message.isprintable()
     ):
-        raise _refused(
+        raise _invalid_value_error(
             f"{what}: message", message, f"one line of {MAX_MESSAGE} characters, of Unreadable alone"
         )
     return AnnouncedFinding(code, tuple(places or ()), count, message)
@@ -181,10 +183,12 @@ def _finding(what: str, value: object, data: DataSpec) -> AnnouncedFinding:
 
 def _require_places(what: str, places: object, things: int) -> None:
     if not isinstance(places, list) or len(places) > MAX_PLACES:
-        raise _refused(what, places, f"a list of at most {MAX_PLACES} numbers")
+        raise _invalid_value_error(what, places, f"a list of at most {MAX_PLACES} numbers")
     whole = all(type(place) is int and 0 <= place < things for place in places)
     if not whole or sorted(set(places)) != places:
-        raise _refused(what, places, f"ascending numbers from 0 to {things - 1}" if things else "empty")
+        raise _invalid_value_error(
+            what, places, f"ascending numbers from 0 to {things - 1}" if things else "empty"
+        )
 
 
 def _things(subject: str, data: DataSpec) -> int:
@@ -197,7 +201,7 @@ def _most(subject: str, data: DataSpec) -> int:
     return {EXAMPLES: MAX_COUNT, DATASET: 0}.get(subject, _things(subject, data))
 
 
-def described(
+def describe_finding(
     finding: AnnouncedFinding, silo: str, data: DataSpec, schema: Schema | None
 ) -> ReadinessFinding:
     """A finding in words.
@@ -227,12 +231,12 @@ def _place(finding: AnnouncedFinding, subject: str, data: DataSpec, schema: Sche
     if not finding.places:
         if not finding.count:
             return {CLASSES: "some classes", FEATURES: "some features"}[subject]
-        return counted(finding.count, "feature") if subject == FEATURES else f"{finding.count} classes"
+        return count_text(finding.count, "feature") if subject == FEATURES else f"{finding.count} classes"
     known = feature_names(schema, data.input_shape[0]) if subject == FEATURES else None
     names = [data.class_label(place) if known is None else known[place] for place in finding.places]
     all_ = max(finding.count or 0, len(names))
     return f"{subject} {', '.join(first_items([*names, *[''] * (all_ - len(names))], len(names)))}"
 
 
-def _refused(what: str, value: object, wanted: str) -> DataInvalid:
+def _invalid_value_error(what: str, value: object, wanted: str) -> DataInvalid:
     return DataInvalid(f"{what}: {str(value)[:80]!r} is not {wanted}; send that")

@@ -43,7 +43,7 @@ def absent_classes(spec: FederatedJobSpec, labels: Sequence[np.ndarray]) -> Iter
     lacking = [spec.data.class_label(label) for label in np.flatnonzero(have == 0).tolist()]
     if lacking:
         remedy = "invite a silo that has it, or leave it out of spec.data.classes"
-        place = _named("class", lacking)
+        place = _named_items("class", lacking)
         yield _finding("ClassAbsent", "all silos", place, "no example", remedy, "warning")
 
 
@@ -65,15 +65,17 @@ def _splits(spec: FederatedJobSpec, data: SiloData, facts: Facts) -> Iterator[Re
 
 def _classes(spec: FederatedJobSpec, data: SiloData, facts: Facts) -> Iterator[ReadinessFinding]:
     minimum, name = data.min_samples_per_class, spec.data.class_label
-    if absent := facts.absent():
+    if absent := facts.absent_classes():
         remedy = "nothing, if the silo really has none"
-        yield _finding("ClassAbsent", data.silo, _named("class", map(name, absent)), "no example", remedy)
-    if small := facts.small(minimum):
+        yield _finding(
+            "ClassAbsent", data.silo, _named_items("class", map(name, absent)), "no example", remedy
+        )
+    if small := facts.small_classes(minimum):
         assert facts.classes is not None
         numbers = [str(facts.classes[label]) for label in small]
         value = f"{comma_separated(numbers, FEW)} to train on" if data.tells_counts else "too few to train on"
         remedy = f"nothing, if per-class quantities may lack it; the minimum is {minimum}"
-        yield _finding("ClassSmall", data.silo, _named("class", map(name, small)), value, remedy)
+        yield _finding("ClassSmall", data.silo, _named_items("class", map(name, small)), value, remedy)
 
 
 def _features(spec: FederatedJobSpec, data: SiloData, facts: Facts) -> Iterator[ReadinessFinding]:
@@ -84,15 +86,15 @@ def _features(spec: FederatedJobSpec, data: SiloData, facts: Facts) -> Iterator[
     if missing := facts.incomplete():
         values = (found.missing + found.count)[missing].sum()
         value = f"{int(found.missing.sum())} of {int(values)} values"
-        place = _named("feature", (names[place] for place in missing))
+        place = _named_items("feature", (names[place] for place in missing))
         yield _finding("ValuesMissing", silo, place, value, "nothing: the job imputes them")
     minimum = data.min_values_per_feature
     if spec.data.preprocessing is not None and (empty := facts.sparse(minimum)):
         remedy = f"leave it out in all silos, or lower the minimum, which is {minimum}"
-        place = _named("feature", (names[place] for place in empty))
+        place = _named_items("feature", (names[place] for place in empty))
         yield _finding("FeatureEmpty", silo, place, "too few values", remedy)
     if constant := facts.constant():
-        place = _named("feature", (names[place] for place in constant))
+        place = _named_items("feature", (names[place] for place in constant))
         yield _finding("FeatureConstant", silo, place, "one value", "leave it out if it is so in all silos")
     if facts.unusual_range:
         remedy = "scale the images to 0 to 1, or store them as uint8"
@@ -113,6 +115,6 @@ def _duplicates(data: SiloData, facts: Facts) -> Iterator[ReadinessFinding]:
         yield _finding("ValidationLeaks", data.silo, "validation examples", value, "remove the copies")
 
 
-def _named(what: str, names: Iterator[str] | Sequence[str]) -> str:
+def _named_items(what: str, names: Iterator[str] | Sequence[str]) -> str:
     """A few by name, the others by number."""
     return f"{what} {comma_separated(list(names), FEW)}"

@@ -81,11 +81,11 @@ class Facts:
             leaking=int(np.isin(digests[data.validation], digests[data.train]).sum()),
         )
 
-    def absent(self) -> list[int]:
+    def absent_classes(self) -> list[int]:
         """Classes without an example to train on."""
         return [] if self.classes is None else np.flatnonzero(self.classes == 0).tolist()
 
-    def small(self, minimum: int) -> list[int]:
+    def small_classes(self, minimum: int) -> list[int]:
         """Classes with some, and fewer than the minimum."""
         if self.classes is None:
             return []

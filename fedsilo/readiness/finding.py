@@ -64,6 +64,6 @@ class ReadinessFinding:
     remedy: str
 
 
-def ordered(findings: Sequence[ReadinessFinding]) -> list[ReadinessFinding]:
+def ordered_findings(findings: Sequence[ReadinessFinding]) -> list[ReadinessFinding]:
     """The gravest first, otherwise in the order given."""
     return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))

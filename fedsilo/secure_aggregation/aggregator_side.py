@@ -42,14 +42,14 @@ def unmask(
     for silo in survivors:
         seed = _secret(context, {who: one.seeds for who, one in unmaskings.items()}, silo)
         if seed is None or hashlib.sha256(seed).digest() != announced[silo].commitment:
-            raise _wrong(silo)
+            raise _wrong_shares_problem(silo)
         add_mask(total, own_mask(seed, context), -1)
     for silo in sharers:
         if silo in survivors:
             continue
         key = _secret(context, {who: one.keys for who, one in unmaskings.items()}, silo)
         if key is None or public_of(key) != announced[silo].mask_key:
-            raise _wrong(silo)
+            raise _wrong_shares_problem(silo)
         for other in survivors:
             secret = pair_mask(key, announced[other].mask_key, context, sent)
             # The survivor added it where it comes first in the job, and subtracted it otherwise.
@@ -88,7 +88,7 @@ def _secret(context: SumContext, shares: Mapping[str, Mapping[str, bytes]], silo
     return combine(found, context.threshold)
 
 
-def _wrong(silo: str) -> Problem:
+def _wrong_shares_problem(silo: str) -> Problem:
     return Problem(
         "malformed",
         f"secure aggregation: the shares of {silo} are of no secret that it announced; nothing is unmasked",

@@ -15,7 +15,7 @@ Tensor = Callable[[str], np.ndarray]
 """Name -> values."""
 
 
-def clipped(
+def clipped_model(
     tensor: Tensor, specs: Sequence[TensorSpec], sent: Mapping[str, np.ndarray], norm: float
 ) -> Tensor:
     """The model w + min(1, norm / ||x - w||) (x - w) of a silo's model x.

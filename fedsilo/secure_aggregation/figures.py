@@ -8,24 +8,31 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
-from fedsilo.secure_aggregation.parts import OverSilos, PlainUpdate, Summed, VectorPart, counts_point, put
+from fedsilo.secure_aggregation.parts import (
+    CrossSiloStats,
+    PlainUpdate,
+    SumResult,
+    VectorPart,
+    counts_point,
+    put,
+)
 from fedsilo.secure_aggregation.plausibility import taken_count
-from fedsilo.secure_aggregation.wide import BOUND, exact, put_wide, taken_wide
+from fedsilo.secure_aggregation.wide import SUMMAND_BOUND, exact_fraction, put_wide, taken_wide
 
 
 @dataclass(frozen=True)
-class Samples(VectorPart):
+class SampleTotal(VectorPart):
     """The number of samples n, of which the sum gives the total."""
 
     silos: int
     size = 1
 
     @override
-    def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
+    def encode_into(self, numbers: np.ndarray, update: PlainUpdate) -> None:
         put(numbers, "samples", counts_point(self.silos), np.array([float(update.samples)]))
 
     @override
-    def take(self, numbers: np.ndarray, summed: Summed) -> None:
+    def decode_from(self, numbers: np.ndarray, summed: SumResult) -> None:
         summed.samples = int(taken_count(numbers, "samples", counts_point(self.silos), summed.silos))
 
 
@@ -38,21 +45,24 @@ class SummedMetric(VectorPart):
     size = 3
 
     @override
-    def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
+    def encode_into(self, numbers: np.ndarray, update: PlainUpdate) -> None:
         value = update.metrics.get(self.name)
-        if value is not None and abs(added := update.samples * exact(self.name, value)) <= BOUND:
+        if (
+            value is not None
+            and abs(added := update.samples * exact_fraction(self.name, value)) <= SUMMAND_BOUND
+        ):
             put(numbers, self.name, counts_point(self.silos), np.array([float(update.samples)]))
             put_wide(numbers[1:], self.silos, self.name, [added])
 
     @override
-    def take(self, numbers: np.ndarray, summed: Summed) -> None:
+    def decode_from(self, numbers: np.ndarray, summed: SumResult) -> None:
         if count := int(taken_count(numbers, self.name, counts_point(self.silos), summed.silos)):
             (total,) = taken_wide(numbers[1:], self.silos, self.name, summed.silos)
             summed.metrics[self.name] = float(total / count)
 
 
 @dataclass(frozen=True)
-class AlikeMetric(VectorPart):
+class UnweightedMetric(VectorPart):
     """A metric m in which silos count alike: 1, m and m^2, or zeros where it is not stated or too large for the sum."""
 
     silos: int
@@ -60,16 +70,16 @@ class AlikeMetric(VectorPart):
     size = 5
 
     @override
-    def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
+    def encode_into(self, numbers: np.ndarray, update: PlainUpdate) -> None:
         value = update.metrics.get(self.name)
-        if value is not None and (square := exact(self.name, value) ** 2) <= BOUND:
+        if value is not None and (square := exact_fraction(self.name, value) ** 2) <= SUMMAND_BOUND:
             put(numbers, self.name, counts_point(self.silos), np.ones(1))
-            put_wide(numbers[1:], self.silos, self.name, [exact(self.name, value), square])
+            put_wide(numbers[1:], self.silos, self.name, [exact_fraction(self.name, value), square])
 
     @override
-    def take(self, numbers: np.ndarray, summed: Summed) -> None:
+    def decode_from(self, numbers: np.ndarray, summed: SumResult) -> None:
         if count := int(taken_count(numbers, self.name, counts_point(self.silos), summed.silos)):
             totals = taken_wide(numbers[1:], self.silos, self.name, summed.silos)
             mean, square = (total / count for total in totals)
             spread = math.sqrt(max(float(square - mean * mean), 0.0))
-            summed.alike[self.name] = OverSilos(float(mean), spread, count)
+            summed.alike[self.name] = CrossSiloStats(float(mean), spread, count)

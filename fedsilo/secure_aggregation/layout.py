@@ -9,23 +9,23 @@ from functools import cached_property
 import numpy as np
 
 from fedsilo.errors import MethodError
-from fedsilo.secure_aggregation.figures import AlikeMetric, Samples, SummedMetric
-from fedsilo.secure_aggregation.moments import Deviations, FeatureMeans
+from fedsilo.secure_aggregation.figures import SampleTotal, SummedMetric, UnweightedMetric
+from fedsilo.secure_aggregation.moments import Deviations, FeatureMean
 from fedsilo.secure_aggregation.parts import (
     Average,
-    Divided,
-    OfClass,
+    ClassTensor,
     PlainUpdate,
-    Summed,
+    QuotientPart,
+    SumResult,
     Total,
     VectorPart,
     Weights,
     is_float,
 )
-from fedsilo.secure_aggregation.plausibility import implausible
+from fedsilo.secure_aggregation.plausibility import implausible_sum_problem
 from fedsilo.secure_aggregation.wide import UNIT
 from fedsilo.wire import Contract, ExpectedBlock
-from fedsilo.wire.combine import Added, Averaged, CountedMean, Quotient, SquaredDeviations
+from fedsilo.wire.combine import BlockMean, BlockSum, CountedMean, Quotient, SquaredDeviations
 from fedsilo.wire.contract import METRIC_RANGE
 from fedsilo.wire.tensors import TensorSpec
 
@@ -54,7 +54,7 @@ class Layout:
 
         :raises MethodError: the contract has blocks over several quotients.
         """
-        found = {block.combine.over for block in self.contract.blocks if isinstance(block.combine, Averaged)}
+        found = {block.combine.over for block in self.contract.blocks if isinstance(block.combine, BlockMean)}
         if len(over := found - {None}) > 1:
             names = ", ".join(sorted(quotient.metric for quotient in over if quotient is not None))
             raise MethodError(f"blocks are averaged over {names}; a step has one quotient")
@@ -81,10 +81,10 @@ class Layout:
         """
         update, vector = PlainUpdate(samples, metrics, names, tensor), np.zeros(self.size, np.uint64)
         for part, start in self._places():
-            part.put(vector[start : start + part.size], update)
+            part.encode_into(vector[start : start + part.size], update)
         return vector
 
-    def decode(self, total: np.ndarray, silos: int) -> Summed:
+    def decode(self, total: np.ndarray, silos: int) -> SumResult:
         """What a (size,) uint64 sum says.
 
         :param silos: whose vectors are in it.
@@ -92,22 +92,22 @@ class Layout:
         :raises Problem: `out-of-range` for a sum that so many silos cannot have: one of them has not masked its update
             as the protocol says, or was sent something else than the others.
         """
-        summed = Summed(silos)
+        summed = SumResult(silos)
         for part, start in self._places():
             if isinstance(part, Average) and summed.weight(part.weights) == 0:
                 raise MethodError("no silo states any sample, so their updates cannot be weighted")
-            part.take(total[start : start + part.size], summed)
+            part.decode_from(total[start : start + part.size], summed)
         self._require_metrics_in_range(summed)
         return summed
 
-    def _require_metrics_in_range(self, summed: Summed) -> None:
+    def _require_metrics_in_range(self, summed: SumResult) -> None:
         """Return if each mean of a metric lies where every silo's value must, but for the rounding of the sum."""
         means = summed.metrics | {name: found.mean for name, found in summed.alike.items()}
         for name, mean in means.items():
             least, most = self.contract.ranges.get(name, METRIC_RANGE)
             rounding = float(UNIT) * self.silos
             if not least - rounding <= mean <= most + rounding:
-                raise implausible(f"the mean of {name}", mean, summed.silos, least, most)
+                raise implausible_sum_problem(f"the mean of {name}", mean, summed.silos, least, most)
 
     def _places(self) -> Iterator[tuple[VectorPart, int]]:
         start = 0
@@ -117,10 +117,10 @@ class Layout:
 
     @cached_property
     def _parts(self) -> list[VectorPart]:
-        parts: list[VectorPart] = [Samples(self.silos)]
+        parts: list[VectorPart] = [SampleTotal(self.silos)]
         for name in self.contract.metrics:
             parts.append(
-                AlikeMetric(self.silos, name)
+                UnweightedMetric(self.silos, name)
                 if name in self.contract.alike
                 else SummedMetric(self.silos, name)
             )
@@ -131,23 +131,23 @@ class Layout:
                 part.block
                 for part in parts
                 if isinstance(part, Average)
-                and part.block.combine == Averaged(self.quotient)
+                and part.block.combine == BlockMean(self.quotient)
                 and is_float(part.block.dtype)
             )
             metric = self.quotient.metric
-            parts.append(Divided(self.silos, metric, divided, own or self.weights, own is not None))
+            parts.append(QuotientPart(self.silos, metric, divided, own or self.weights, own is not None))
         return parts
 
     def _part_of(self, block: ExpectedBlock) -> VectorPart:
         match block.combine:
-            case Added():
+            case BlockSum():
                 return Total(self.silos, block)
             case _ if block.label is not None:
-                return OfClass(self.silos, block)
+                return ClassTensor(self.silos, block)
             case SquaredDeviations(mean):
                 (means,) = (other for other in self.contract.blocks if other.name == mean)
                 return Deviations(self.silos, block, means)
             case CountedMean():
-                return FeatureMeans(self.silos, block)
+                return FeatureMean(self.silos, block)
             case _:
                 return Average(self.silos, block, self.weights)

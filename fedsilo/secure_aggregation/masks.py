@@ -24,7 +24,7 @@ def public_of(private: bytes) -> bytes:
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
 
-def agreed(private: bytes, public: bytes, purpose: str, context: bytes) -> bytes:
+def agreed_secret(private: bytes, public: bytes, purpose: str, context: bytes) -> bytes:
     """The 32 bytes that two silos have in common for a purpose in a context, by HKDF (RFC 5869) of their X25519 secret.
 
     Both public keys are part of it, smaller first, so that both sides compute the same.

@@ -104,7 +104,7 @@ class KeyAnnouncement:
     @classmethod
     def sign(cls, context: SumContext, silo: str, keys: tuple[bytes, bytes, bytes], key: SigningKey) -> Self:
         """The announcement of a silo, under its signing key."""
-        return cls(*keys, key.sign(KEYS, _announced(context, silo, keys)))
+        return cls(*keys, key.sign(KEYS, _announcement_content(context, silo, keys)))
 
     def verify(self, context: SumContext, silo: str) -> None:
         """Return if the silo has announced these keys for this sum.
@@ -112,7 +112,7 @@ class KeyAnnouncement:
         :raises Problem: `signature-invalid`.
         """
         keys = self.mask_key, self.share_key, self.commitment
-        context.members[silo].verify(KEYS, _announced(context, silo, keys), self.signature)
+        context.members[silo].verify(KEYS, _announcement_content(context, silo, keys), self.signature)
 
     def to_bytes(self) -> bytes:
         """The announcement as it is sent: both public keys, the commitment and the signature."""
@@ -154,12 +154,12 @@ class Unmasking:
 
         :raises Problem: `malformed` where it has another size.
         """
-        shares = parted(content, SHARE_BYTES, sharers, "an unmasking")
+        shares = split_parts(content, SHARE_BYTES, sharers, "an unmasking")
         keys = {silo: share for silo, share in shares.items() if silo not in survivors}
         return cls(keys, {silo: share for silo, share in shares.items() if silo in survivors})
 
 
-def parted(content: bytes, size: int, silos: Sequence[str], what: str) -> dict[str, bytes]:
+def split_parts(content: bytes, size: int, silos: Sequence[str], what: str) -> dict[str, bytes]:
     """Silo -> its part, of so many bytes each, in this order.
 
     :raises Problem: `malformed` where there are more or fewer bytes.
@@ -178,7 +178,7 @@ def survivors_message(context: SumContext, survivors: Collection[str], sent: byt
     return canonical_json({"survivors": sorted(survivors), "sent": sent.hex()}) + context.content
 
 
-def _announced(context: SumContext, silo: str, keys: tuple[bytes, bytes, bytes]) -> bytes:
+def _announcement_content(context: SumContext, silo: str, keys: tuple[bytes, bytes, bytes]) -> bytes:
     return b"".join(keys) + canonical_json({"silo": silo}) + context.content
 
 

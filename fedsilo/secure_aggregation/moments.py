@@ -12,13 +12,13 @@ from fractions import Fraction
 import numpy as np
 from typing_extensions import override
 
-from fedsilo.secure_aggregation.parts import PlainUpdate, Summed, VectorPart, count_of
-from fedsilo.secure_aggregation.wide import UNIT, exact, put_wide, taken_wide
+from fedsilo.secure_aggregation.parts import PlainUpdate, SumResult, VectorPart, count_of
+from fedsilo.secure_aggregation.wide import UNIT, exact_fraction, put_wide, taken_wide
 from fedsilo.wire import ExpectedBlock
 
 
 @dataclass(frozen=True)
-class FeatureMeans(VectorPart):
+class FeatureMean(VectorPart):
     """Means m of some features, which a tensor of counts c weighs: c m."""
 
     silos: int
@@ -30,11 +30,11 @@ class FeatureMeans(VectorPart):
         return 2 * self.block.spec.size
 
     @override
-    def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
-        put_wide(numbers, self.silos, f"tensor {self.block.name}", _added(self.block, update))
+    def encode_into(self, numbers: np.ndarray, update: PlainUpdate) -> None:
+        put_wide(numbers, self.silos, f"tensor {self.block.name}", _weighted_means(self.block, update))
 
     @override
-    def take(self, numbers: np.ndarray, summed: Summed) -> None:
+    def decode_from(self, numbers: np.ndarray, summed: SumResult) -> None:
         """Divide the sums by the counts, which an earlier part has taken, and add the means to `summed`."""
         counts = summed.tensors[_count_of(self.block)].reshape(-1).tolist()
         totals = taken_wide(numbers, self.silos, f"tensor {self.block.name}", summed.silos)
@@ -59,13 +59,13 @@ class Deviations(VectorPart):
         return 4 * self.block.spec.size
 
     @override
-    def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
+    def encode_into(self, numbers: np.ndarray, update: PlainUpdate) -> None:
         half, name = self.size // 2, f"tensor {self.block.name}"
-        put_wide(numbers[:half], self.silos, name, _added(self.means, update))
+        put_wide(numbers[:half], self.silos, name, _weighted_means(self.means, update))
         put_wide(numbers[half:], self.silos, name, _squares(self.block, self.means, update))
 
     @override
-    def take(self, numbers: np.ndarray, summed: Summed) -> None:
+    def decode_from(self, numbers: np.ndarray, summed: SumResult) -> None:
         """Add the sums of squared deviations to `summed`; what rounding can account for is no deviation, so that a
         constant feature has none.
         """
@@ -88,20 +88,21 @@ def _count_of(means: ExpectedBlock) -> str:
     return count
 
 
-def _added(means: ExpectedBlock, update: PlainUpdate) -> list[Fraction]:
-    return [count * mean for count, mean in _counted(means, update)]
+def _weighted_means(means: ExpectedBlock, update: PlainUpdate) -> list[Fraction]:
+    return [count * mean for count, mean in _counted_means(means, update)]
 
 
 def _squares(block: ExpectedBlock, means: ExpectedBlock, update: PlainUpdate) -> list[Fraction]:
     deviations = update.tensor(block.name).reshape(-1).tolist()
     return [
-        exact(f"tensor {block.name}", own) + count * mean * mean
-        for own, (count, mean) in zip(deviations, _counted(means, update), strict=True)
+        exact_fraction(f"tensor {block.name}", own) + count * mean * mean
+        for own, (count, mean) in zip(deviations, _counted_means(means, update), strict=True)
     ]
 
 
-def _counted(means: ExpectedBlock, update: PlainUpdate) -> list[tuple[int, Fraction]]:
+def _counted_means(means: ExpectedBlock, update: PlainUpdate) -> list[tuple[int, Fraction]]:
     counts, values = (update.tensor(name).reshape(-1).tolist() for name in (_count_of(means), means.name))
     return [
-        (count, exact(f"tensor {means.name}", value)) for count, value in zip(counts, values, strict=True)
+        (count, exact_fraction(f"tensor {means.name}", value))
+        for count, value in zip(counts, values, strict=True)
     ]

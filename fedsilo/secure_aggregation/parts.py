@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from fedsilo.errors import Problem
 from fedsilo.secure_aggregation.fixed_point import FixedPoint
-from fedsilo.secure_aggregation.plausibility import taken, taken_count
+from fedsilo.secure_aggregation.plausibility import plausible_sums, taken_count
 from fedsilo.wire import ExpectedBlock
 from fedsilo.wire.combine import CountedMean
 from fedsilo.wire.tensors import DTYPES
@@ -52,7 +52,7 @@ class PlainUpdate:
         return float(self.samples) if weights == "samples" else 1.0
 
 
-class OverSilos(NamedTuple):
+class CrossSiloStats(NamedTuple):
     """What silos state of a figure, each of which counts as one.
 
     :ivar spread: their standard deviation.
@@ -65,7 +65,7 @@ class OverSilos(NamedTuple):
 
 
 @dataclass
-class Summed:
+class SumResult:
     """What the sum of some silos' vectors says.
 
     :ivar silos: how many they are.
@@ -81,7 +81,7 @@ class Summed:
     silos: int
     samples: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
-    alike: dict[str, OverSilos] = field(default_factory=dict)
+    alike: dict[str, CrossSiloStats] = field(default_factory=dict)
     tensors: dict[str, np.ndarray] = field(default_factory=dict)
     quotients: dict[str, np.ndarray] = field(default_factory=dict)
     quotient_weight: float = 0.0
@@ -98,13 +98,13 @@ class VectorPart(Protocol):
     def size(self) -> int:
         """How many numbers of the vector the part takes."""
 
-    def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
+    def encode_into(self, numbers: np.ndarray, update: PlainUpdate) -> None:
         """Fill them, which are zeros, in from an update.
 
         :raises Problem: `out-of-range` for a number beyond its bound.
         """
 
-    def take(self, numbers: np.ndarray, summed: Summed) -> None:
+    def decode_from(self, numbers: np.ndarray, summed: SumResult) -> None:
         """Add to `summed` what their sums say; it has what the parts before have said.
 
         :raises Problem: `out-of-range` for a sum that so many silos cannot have.
@@ -124,12 +124,12 @@ class Total(VectorPart):
         return self.block.spec.size
 
     @override
-    def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
+    def encode_into(self, numbers: np.ndarray, update: PlainUpdate) -> None:
         if self.block.name in update.names:
             put_tensor(numbers, self.block, self._point, 1.0, update)
 
     @override
-    def take(self, numbers: np.ndarray, summed: Summed) -> None:
+    def decode_from(self, numbers: np.ndarray, summed: SumResult) -> None:
         summed.tensors[self.block.name] = taken_tensor(numbers, self.block, self._point, 1.0, summed.silos)
 
     @property
@@ -151,11 +151,11 @@ class Average(VectorPart):
         return self.block.spec.size
 
     @override
-    def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
+    def encode_into(self, numbers: np.ndarray, update: PlainUpdate) -> None:
         put_tensor(numbers, self.block, self._point, update.weight(self.weights), update)
 
     @override
-    def take(self, numbers: np.ndarray, summed: Summed) -> None:
+    def decode_from(self, numbers: np.ndarray, summed: SumResult) -> None:
         divisor = summed.weight(self.weights)
         summed.tensors[self.block.name] = taken_tensor(
             numbers, self.block, self._point, divisor, summed.silos
@@ -167,7 +167,7 @@ class Average(VectorPart):
 
 
 @dataclass(frozen=True)
-class OfClass(VectorPart):
+class ClassTensor(VectorPart):
     """A class's tensor in the vector: c, then c x for each element x, where c is the number that counts its examples,
     or 1.
 
@@ -183,7 +183,7 @@ class OfClass(VectorPart):
         return 1 + self.block.spec.size
 
     @override
-    def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
+    def encode_into(self, numbers: np.ndarray, update: PlainUpdate) -> None:
         """Fill in the class's weight c and its weighted tensor from an update.
 
         :raises Problem: `missing-block` for a tensor without the number that counts its examples, or `out-of-range`.
@@ -198,7 +198,7 @@ class OfClass(VectorPart):
         put_tensor(numbers[1:], self.block, self._point, count, update)
 
     @override
-    def take(self, numbers: np.ndarray, summed: Summed) -> None:
+    def decode_from(self, numbers: np.ndarray, summed: SumResult) -> None:
         what, silos = f"tensor {self.block.name}: its weight", summed.silos
         if count := taken_count(numbers, what, counts_point(self.silos), silos):
             summed.tensors[self.block.name] = taken_tensor(numbers[1:], self.block, self._point, count, silos)
@@ -209,7 +209,7 @@ class OfClass(VectorPart):
 
 
 @dataclass(frozen=True)
-class Divided(VectorPart):
+class QuotientPart(VectorPart):
     """The weight w over a metric m, at least 1, and w x / m for each element x of some tensors.
 
     :param own: whether w is 1 whatever the job's rule, so that the sums are not divided by the sum of w.
@@ -227,14 +227,14 @@ class Divided(VectorPart):
         return 1 + sum(block.spec.size for block in self.blocks)
 
     @override
-    def put(self, numbers: np.ndarray, update: PlainUpdate) -> None:
+    def encode_into(self, numbers: np.ndarray, update: PlainUpdate) -> None:
         part = update.weight(self.weights) / update.metrics[self.metric]
         put(numbers, f"weight over {self.metric}", self._weight, np.array([part]))
         for block, start in self._places():
             put_tensor(numbers[start:], block, tensor_point(self.silos, block, self.weights), part, update)
 
     @override
-    def take(self, numbers: np.ndarray, summed: Summed) -> None:
+    def decode_from(self, numbers: np.ndarray, summed: SumResult) -> None:
         divisor = 1.0 if self.own else summed.weight(self.weights)
         weight = taken_count(numbers, f"weight over {self.metric}", self._weight, summed.silos)
         summed.quotient_weight = weight / divisor
@@ -298,7 +298,9 @@ def taken_tensor(
     found = np.empty(spec.size, DTYPES[spec.dtype])
     for first in range(0, spec.size, PIECE):
         last = min(first + PIECE, spec.size)
-        found[first:last] = taken(numbers[first:last], f"tensor {block.name}", point, silos) / divisor
+        found[first:last] = (
+            plausible_sums(numbers[first:last], f"tensor {block.name}", point, silos) / divisor
+        )
     return found.reshape(spec.shape)
 
 

@@ -8,7 +8,7 @@ from fedsilo.errors import Problem
 from fedsilo.secure_aggregation.fixed_point import FixedPoint
 
 
-def taken(numbers: np.ndarray, what: str, point: FixedPoint, silos: int) -> np.ndarray:
+def plausible_sums(numbers: np.ndarray, what: str, point: FixedPoint, silos: int) -> np.ndarray:
     """The sums of some silos' values.
 
     :param silos: whose values are in them.
@@ -18,19 +18,19 @@ def taken(numbers: np.ndarray, what: str, point: FixedPoint, silos: int) -> np.n
     values, most = point.decode(numbers), silos * point.bound
     wrong = np.abs(values) > most
     if wrong.any():
-        raise implausible(what, values[int(np.argmax(wrong))], silos, -most, most)
+        raise implausible_sum_problem(what, values[int(np.argmax(wrong))], silos, -most, most)
     return values
 
 
 def taken_count(numbers: np.ndarray, what: str, point: FixedPoint, silos: int) -> float:
     """The sum of some silos' counts or weights, the first of these numbers; errors as `taken`, also below 0."""
-    count = float(taken(numbers[:1], what, point, silos)[0])
+    count = float(plausible_sums(numbers[:1], what, point, silos)[0])
     if count < 0:
-        raise implausible(what, count, silos, 0.0, silos * point.bound)
+        raise implausible_sum_problem(what, count, silos, 0.0, silos * point.bound)
     return count
 
 
-def implausible(what: str, value: float, silos: int, least: float, most: float) -> Problem:
+def implausible_sum_problem(what: str, value: float, silos: int, least: float, most: float) -> Problem:
     """The error of a sum that some silos cannot have."""
     return Problem(
         "out-of-range",

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from fedsilo.canonical import canonical_json
 from fedsilo.errors import PolicyRefused, Problem
-from fedsilo.secure_aggregation.masks import KEY_BYTES, add_mask, agreed, public_of
+from fedsilo.secure_aggregation.masks import KEY_BYTES, add_mask, agreed_secret, public_of
 from fedsilo.secure_aggregation.messages import (
     SURVIVORS,
     KeyAnnouncement,
@@ -84,7 +84,7 @@ class SiloSide:
             raise Problem(
                 "malformed", "secure aggregation: two silos announced the same key; nothing is sent"
             )
-        following = self._noted("keys", _digest_of(announced))
+        following = self._record_digest("keys", _digest_of(announced))
         points = [context.point(silo) for silo in announced]
         divided = [
             split(secret, context.threshold, points, self._source(name))
@@ -96,7 +96,7 @@ class SiloSide:
             if silo != self.silo
         }
 
-    def masked(
+    def mask_vector(
         self,
         announced: Mapping[str, KeyAnnouncement],
         sealed: Mapping[str, bytes],
@@ -123,9 +123,11 @@ class SiloSide:
         context.require_enough([self.silo, *sealed], "shared their secrets")
         for silo in sealed:
             self._unseal(silo, announced, sealed)
-        following = self._noted("sharers", _digest_of_sealed(sealed))
-        following = following._noted("vector", hashlib.sha256(np.ascontiguousarray(vector).data).digest())
-        following = following._noted("sent", sent)
+        following = self._record_digest("sharers", _digest_of_sealed(sealed))
+        following = following._record_digest(
+            "vector", hashlib.sha256(np.ascontiguousarray(vector).data).digest()
+        )
+        following = following._record_digest("sent", sent)
         total = vector.copy()
         add_mask(total, own_mask(self.seed, context), 1)
         for silo in sealed:
@@ -155,7 +157,7 @@ class SiloSide:
         self.context.require_enough(survivors, "sent a vector")
         sent = self.told["sent"]
         message = survivors_message(self.context, survivors, sent)
-        following = self._noted("survivors", hashlib.sha256(message).digest())
+        following = self._record_digest("survivors", hashlib.sha256(message).digest())
         return following, sent + key.sign(SURVIVORS, message)
 
     def unmasking(
@@ -230,17 +232,21 @@ class SiloSide:
         ).digest()
 
     def _seal(self, silo: str, one: KeyAnnouncement, shares: bytes) -> bytes:
-        secret = agreed(self.share_key, one.share_key, f"shares of {self.silo}", self.context.content)
-        return ChaCha20Poly1305(secret).encrypt(bytes(12), shares, self._bound(self.silo, silo))
+        secret = agreed_secret(self.share_key, one.share_key, f"shares of {self.silo}", self.context.content)
+        return ChaCha20Poly1305(secret).encrypt(bytes(12), shares, self._associated_data(self.silo, silo))
 
     def _unseal(
         self, silo: str, announced: Mapping[str, KeyAnnouncement], sealed: Mapping[str, bytes]
     ) -> bytes:
         if silo not in announced or silo == self.silo:
             raise Problem("malformed", f"secure aggregation: {silo} shared secrets and announced no keys")
-        secret = agreed(self.share_key, announced[silo].share_key, f"shares of {silo}", self.context.content)
+        secret = agreed_secret(
+            self.share_key, announced[silo].share_key, f"shares of {silo}", self.context.content
+        )
         try:
-            return ChaCha20Poly1305(secret).decrypt(bytes(12), sealed[silo], self._bound(silo, self.silo))
+            return ChaCha20Poly1305(secret).decrypt(
+                bytes(12), sealed[silo], self._associated_data(silo, self.silo)
+            )
         except InvalidTag:
             raise Problem(
                 "malformed",
@@ -248,7 +254,7 @@ class SiloSide:
             ) from None
 
     @staticmethod
-    def _bound(sender: str, recipient: str) -> bytes:
+    def _associated_data(sender: str, recipient: str) -> bytes:
         return canonical_json({"from": sender, "to": recipient})
 
     def _require_own(self, announced: Mapping[str, KeyAnnouncement]) -> None:
@@ -261,7 +267,7 @@ class SiloSide:
                 "malformed", "secure aggregation: this silo's own keys are not among those announced"
             )
 
-    def _noted(self, round: str, digest: bytes) -> Self:
+    def _record_digest(self, round: str, digest: bytes) -> Self:
         if self.told.get(round, digest) != digest:
             raise PolicyRefused(
                 f"secure aggregation: this silo has answered with other {round}; a second answer would take its mask "
@@ -281,7 +287,7 @@ def pair_mask(private: bytes, public: bytes, context: SumContext, sent: bytes) -
     :param public: that of the other.
     :param sent: SHA-256 of what the one was sent.
     """
-    return agreed(private, public, "mask", context.content + sent)
+    return agreed_secret(private, public, "mask", context.content + sent)
 
 
 def own_mask(seed: bytes, context: SumContext) -> bytes:

@@ -10,15 +10,15 @@ import numpy as np
 
 from fedsilo.errors import Problem
 from fedsilo.secure_aggregation.fixed_point import SUM_BITS
-from fedsilo.secure_aggregation.plausibility import implausible
+from fedsilo.secure_aggregation.plausibility import implausible_sum_problem
 
 UNIT = Fraction(1, 1 << 44)
 
-BOUND = 1 << 60
+SUMMAND_BOUND = 1 << 60
 """Largest magnitude of a summand."""
 
 
-def exact(name: str, value: float) -> Fraction:
+def exact_fraction(name: str, value: float) -> Fraction:
     """A number without any loss.
 
     :raises Problem: `out-of-range` where it is none.
@@ -36,10 +36,10 @@ def put_wide(numbers: np.ndarray, silos: int, name: str, values: Sequence[Fracti
     """
     digits = _digits(silos)
     for place, value in enumerate(values):
-        if abs(value) > BOUND:
+        if abs(value) > SUMMAND_BOUND:
             raise Problem(
                 "out-of-range",
-                f"{name}: sum {place} is {float(value):g}, beyond the bound {BOUND:g}; nothing is sent",
+                f"{name}: sum {place} is {float(value):g}, beyond the bound {SUMMAND_BOUND:g}; nothing is sent",
             )
         high, low = divmod(round(value / UNIT), 1 << digits)
         numbers[2 * place] = low
@@ -52,12 +52,12 @@ def taken_wide(numbers: np.ndarray, silos: int, name: str, summed: int) -> list[
     :param summed: silos whose values are in them.
     :raises Problem: `out-of-range` for a sum that so many silos cannot have.
     """
-    digits, most = _digits(silos), summed * BOUND
+    digits, most = _digits(silos), summed * SUMMAND_BOUND
     lows, highs = numbers[0::2].tolist(), numbers[1::2].view(np.int64).tolist()
     values = [UNIT * ((high << digits) + low) for low, high in zip(lows, highs, strict=True)]
     for value, low in zip(values, lows, strict=True):
         if abs(value) > most or low > summed << digits:
-            raise implausible(name, float(value), summed, -most, most)
+            raise implausible_sum_problem(name, float(value), summed, -most, most)
     return values
 
 

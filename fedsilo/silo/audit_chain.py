@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from fedsilo.errors import FileDamaged, PolicyRefused
-from fedsilo.files.durable import readable
-from fedsilo.files.json_files import parsed
+from fedsilo.files.durable import translate_read_errors
+from fedsilo.files.json_files import parse_json
 from fedsilo.files.plain_files import open_plain
 
 FILE = "log.jsonl"
@@ -41,7 +41,7 @@ def content_of(path: Path, start: int = 0) -> bytes:
     """
     pieces, unended = [], 0
     try:
-        with readable(path, "the log was changed; find out by whom"), open_plain(path) as file:
+        with translate_read_errors(path, "the log was changed; find out by whom"), open_plain(path) as file:
             file.seek(start)
             while piece := file.read(MAX_LINE_BYTES):
                 # Before the rest is read: a file of a terabyte may have no line at all.
@@ -64,7 +64,7 @@ def whole_lines(content: bytes) -> bytes:
     return content[: last if b"\0" in content[last:end] else end]
 
 
-def verified(
+def verified_lines(
     path: Path, content: bytes, lines_before: int = 0, previous: str = GENESIS
 ) -> Iterator[tuple[dict[str, Any], str]]:
     """Each line without its digest, and the digest, as long as the chain holds.
@@ -74,7 +74,7 @@ def verified(
     """
     for sequence, text in enumerate(io.BytesIO(content), lines_before):
         try:
-            line = parsed(text, MAX_LINE_VALUES)
+            line = parse_json(text, MAX_LINE_VALUES)
             digest = line.pop("hash")
             # As it was written, to the byte: the digest of a line does not tell which of two equal keys it has.
             whole = digest == line_digest(line) and text.removesuffix(b"\n") == text_of(line, digest).encode()

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from fedsilo.api.agent import FrozenJob
-from fedsilo.api.budgets import MAX_LATER, LaterSpent
+from fedsilo.api.budgets import MAX_LATER, LaterBudget
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.timestamps import timestamp
 from fedsilo.silo.privacy_account import PrivacyAccount
@@ -16,7 +16,7 @@ from fedsilo.transforms.update_noise.privacy import UpdatePrivacy
 
 
 @dataclass(frozen=True)
-class SpentSoFar:
+class SpentBudget:
     """What is spent of a budget when a job asks for its part.
 
     :param epsilon: of everything that was charged.
@@ -27,7 +27,7 @@ class SpentSoFar:
     reserved: float = 0.0
 
 
-SpentOf = Callable[[str], SpentSoFar]
+SpentOf = Callable[[str], SpentBudget]
 """Dataset -> what is spent of its budget."""
 
 
@@ -43,7 +43,7 @@ def stated_epsilon(spec: FederatedJobSpec, delta: float) -> float | None:
     return None if private is None else private.epsilon
 
 
-def reserved(job: FrozenJob, charged: float, delta: float) -> float:
+def reserved_epsilon(job: FrozenJob, charged: float, delta: float) -> float:
     """What an admitted job may yet spend of the epsilon that it states.
 
     :param delta: of the budget.
@@ -60,16 +60,16 @@ def stated_ledger(dataset: str, account: PrivacyAccount, job_uid: str) -> dict[s
         "lines": account.lines,
         "hash": account.hash,
         "delta": account.budget.delta,
-        "spent": account.spent,
+        "spent": account.spent_epsilon,
         "ofJob": account.of_job(job_uid),
         "later": [
             # Not before the charge has ended: times are written in whole seconds.
             {"since": timestamp(since + timedelta(seconds=1)), "spent": spent}
-            for since, spent in account.later(MAX_LATER)
+            for since, spent in account.spending_forecast(MAX_LATER)
         ],
     }
 
 
-def spent_at(now: datetime, spent: float, later: Sequence[LaterSpent]) -> float:
+def spent_at(now: datetime, spent: float, later: Sequence[LaterBudget]) -> float:
     """What is spent at a time after it was stated, by what was said of later times."""
     return min([spent, *(one.spent for one in later if one.since.moment <= now)])

@@ -24,7 +24,7 @@ def configuration(agent: SiloAgent, silo: Silo) -> dict[str, str]:
     return {AGENT_FILE: _document(started), SILO_FILE: _document(silo)}
 
 
-def present_policy(silo: Silo) -> dict[str, str]:
+def current_policy(silo: Silo) -> dict[str, str]:
     """The Silo with its policy as it is now, in the same form.
 
     Decisions about jobs and how pods run are no part of it, since the guard judges by neither.
@@ -44,10 +44,10 @@ def _document(model: SiloAgent | Silo) -> str:
     content: dict[str, Any] = model.model_dump(mode="json", by_alias=True, exclude_none=True)
     content.pop("status", None)
     content["metadata"] = {key: content["metadata"][key] for key in ("name", "namespace")}
-    return _indented(json.dumps(content, sort_keys=True))
+    return _indented_json(json.dumps(content, sort_keys=True))
 
 
 @lru_cache(maxsize=1024)
-def _indented(text: str) -> str:
+def _indented_json(text: str) -> str:
     """JSON on lines of its own, remembered: an operator writes the same Silo for every job, and indented slowly."""
     return json.dumps(json.loads(text), indent=1, sort_keys=True)

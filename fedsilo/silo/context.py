@@ -14,7 +14,15 @@ from fedsilo.api.job import FederatedJobSpec, ModelSpec
 from fedsilo.api.silo import Silo
 from fedsilo.data.schema import Schema
 from fedsilo.errors import MethodError
-from fedsilo.learning.data_parallel import ALONE, ProcessGroup
+from fedsilo.learning.custom_training import (
+    ExampleSet,
+    TrainingBudget,
+    TrainingContext,
+    TrainingData,
+    TrainingOutcome,
+    train_with,
+)
+from fedsilo.learning.data_parallel import SINGLE_PROCESS_GROUP, ProcessGroup
 from fedsilo.learning.devices import pick_device
 from fedsilo.learning.losses import task_divisor
 from fedsilo.learning.models import (
@@ -27,25 +35,17 @@ from fedsilo.learning.models import (
     with_preprocessing,
 )
 from fedsilo.learning.optimizers import OptimizerState
-from fedsilo.learning.own_training import (
-    ExampleSet,
-    TrainingBudget,
-    TrainingContext,
-    TrainingData,
-    TrainingOutcome,
-    train_with,
-)
-from fedsilo.learning.parameters import Parts, freeze, parts_of
+from fedsilo.learning.parameters import ParameterPartition, freeze, parts_of
 from fedsilo.learning.preprocessing import Preprocessing
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.learning.training import LocalTraining
-from fedsilo.methods.building_blocks.class_moments import class_moments
+from fedsilo.methods.components.class_moments import class_moments
 from fedsilo.methods.interface import SiloContext, SiloTask
 from fedsilo.methods.moments import ClassMoments, Spread
 from fedsilo.methods.state import Tree
 from fedsilo.readiness.announced import AnnouncedFinding
 from fedsilo.silo.examples import read_examples
-from fedsilo.silo.kept_network import KeptNetwork
+from fedsilo.silo.network_cache import NetworkCache
 from fedsilo.silo.policy import min_samples_per_class, min_samples_per_feature, min_samples_per_update
 from fedsilo.silo.secret import Secret
 from fedsilo.tasks.registry import bind
@@ -109,13 +109,13 @@ class LocalContext(SiloContext):
     shuffle: bool = True
     preprocessing: Mapping[str, np.ndarray] | None = None
     kept: OptimizerState | None = None
-    parts: Parts | None = None
+    parts: ParameterPartition | None = None
     initial: Mapping[str, np.ndarray] | None = None
     local: Mapping[str, np.ndarray] = field(default_factory=dict)
     schema: Schema = field(default_factory=Schema, kw_only=True)
     findings: tuple[AnnouncedFinding, ...] | None = field(default=None, kw_only=True)
-    group: ProcessGroup = field(default=ALONE, kw_only=True)
-    kept_network: KeptNetwork | None = field(default=None, kw_only=True)
+    group: ProcessGroup = field(default=SINGLE_PROCESS_GROUP, kw_only=True)
+    kept_network: NetworkCache | None = field(default=None, kw_only=True)
     min_samples_per_update: int = field(default=1, kw_only=True)
     secret: Secret = field(default_factory=Secret, kw_only=True)
 
@@ -142,16 +142,16 @@ class LocalContext(SiloContext):
     @override
     def module(self, tree: Mapping[str, np.ndarray], architecture: ModelSpec | None = None) -> nn.Module:
         module = self._network_to_load(architecture or self.spec.model)
-        load_tree(module, self.whole(tree))
+        load_tree(module, self.full_tree(tree))
         if self.parts is not None:
             freeze(module, self.parts.frozen)
         if self.preprocessing is not None:
             with_preprocessing(module, Preprocessing(self.preprocessing))
         return module.to(pick_device(self.spec.training.device))
 
-    def whole(self, tree: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+    def full_tree(self, tree: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """All tensors of the model: those of the tree, the silo's own, and the initial ones."""
-        return tree if self.parts is None else self.parts.whole(self.initial or {}, self.local, tree)
+        return tree if self.parts is None else self.parts.full_tree(self.initial or {}, self.local, tree)
 
     def _network_to_load(self, architecture: ModelSpec) -> nn.Module:
         kept, training = self.kept_network, self.spec.training
@@ -160,7 +160,7 @@ class LocalContext(SiloContext):
             return self.network(architecture)
         return kept.take(architecture, lambda: self.network(architecture))
 
-    def untrained(self) -> nn.Module:
+    def untrained_network(self) -> nn.Module:
         """The job's network on the CPU with arbitrary weights, of which those are frozen that the job freezes."""
         module = self.network(self.spec.model)
         if self.parts is not None:
@@ -218,7 +218,9 @@ class LocalContext(SiloContext):
         return self.secret.generator(*purpose)
 
 
-def open_context(spec: FederatedJobSpec, silo: Silo, root: Path, group: ProcessGroup = ALONE) -> LocalContext:
+def open_context(
+    spec: FederatedJobSpec, silo: Silo, root: Path, group: ProcessGroup = SINGLE_PROCESS_GROUP
+) -> LocalContext:
     """The silo's examples and the job's model, as the silo half finds them.
 
     :param root: directory that relative dataset paths start from.

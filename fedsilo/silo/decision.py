@@ -15,22 +15,22 @@ from pydantic import ValidationError
 from fedsilo.api.agent import MAX_OBJECTIONS, Decision
 from fedsilo.api.observed import Object
 from fedsilo.api.proposal import proposal_digest
-from fedsilo.api.text import counted
+from fedsilo.api.text import count_text
 from fedsilo.api.timestamps import timestamp
 from fedsilo.errors import Problem
+from fedsilo.silo.admission import Admission
 from fedsilo.silo.objections import Objection
-from fedsilo.silo.ruling import Ruling
 from fedsilo.wire import DECISION, SigningKey, VerifyKey, sign_statement, verify_statement
 
 MAX_MESSAGE_CHARACTERS = 1024
 
 
-def sign_decision(ruling: Ruling, now: datetime, key: SigningKey) -> Object:
+def sign_decision(ruling: Admission, now: datetime, key: SigningKey) -> Object:
     """Sign a decision and return it as it stands in `SiloAgent.status.decision`."""
     return sign_statement(DECISION, {**_content(ruling), "time": timestamp(now)}, key)
 
 
-def states(decision: object, ruling: Ruling, public_key: str) -> bool:
+def states(decision: object, ruling: Admission, public_key: str) -> bool:
     """Whether a decision says what the ruling is, and its signature holds."""
     try:
         fields = verify_statement(DECISION, decision, VerifyKey.from_text(public_key))
@@ -50,25 +50,26 @@ def read_decision(decision: object, public_key: str) -> Decision:
         return Decision.model_validate(decision)
     except ValidationError as error:
         raise Problem(
-            "unsupported", f"{DECISION}: {counted(error.error_count(), 'field')} not as this version knows it"
+            "unsupported",
+            f"{DECISION}: {count_text(error.error_count(), 'field')} not as this version knows it",
         ) from None
 
 
-def _content(ruling: Ruling) -> dict[str, Any]:
+def _content(ruling: Admission) -> dict[str, Any]:
     """What is decided, apart from when and by which key."""
     person = ruling.approval
     facts = {
         "silo": ruling.silo,
         "proposal": proposal_digest(ruling.proposal),
         "decision": "Refused" if ruling.objections else "Admitted",
-        "objections": _stated(ruling.objections),
+        "objections": _objection_entries(ruling.objections),
         "decidedBy": person.by if person else None,
         "decidedAt": person.time if person else None,
     }
     return {name: fact for name, fact in facts.items() if fact is not None}
 
 
-def _stated(objections: Sequence[Objection]) -> list[dict[str, str]]:
+def _objection_entries(objections: Sequence[Objection]) -> list[dict[str, str]]:
     found = [
         {"reason": str(one.reason), "message": one.message[:MAX_MESSAGE_CHARACTERS]} for one in objections
     ]

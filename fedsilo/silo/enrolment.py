@@ -41,7 +41,9 @@ def left_at(silo: Object) -> str | None:
         return None
     try:
         keys = registered_keys(silo)
-        return _left(reference(silo), keys[-1], json.dumps(statement, sort_keys=True)) if keys else None
+        return (
+            _leaving_time(reference(silo), keys[-1], json.dumps(statement, sort_keys=True)) if keys else None
+        )
     except Problem:
         return None
 
@@ -53,5 +55,5 @@ def _keys(silo: str, key: str, rotations: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=1024)
-def _left(silo: str, key: str, statement: str) -> str:
+def _leaving_time(silo: str, key: str, statement: str) -> str:
     return read_leaving(json.loads(statement), silo, key)[1]

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from importlib import metadata
 
-INSTALLED = "installed/fedsilo"
+INSTALLED_IMAGE_NAME = "installed/fedsilo"
 """In place of an image's name."""
 
 
 def installed_image() -> str:
     """The installed release, in the form of an image's name."""
-    return f"{INSTALLED}:{metadata.version('fedsilo').replace('+', '-')}"
+    return f"{INSTALLED_IMAGE_NAME}:{metadata.version('fedsilo').replace('+', '-')}"
 
 
 def is_installed(image: str) -> bool:
     """Whether a proposal's image means what is installed."""
-    return image.partition(":")[0] == INSTALLED
+    return image.partition(":")[0] == INSTALLED_IMAGE_NAME

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from fedsilo.silo.audit_chain import FILE, AuditBroken, content_of, verified, whole_lines
+from fedsilo.silo.audit_chain import FILE, AuditBroken, content_of, verified_lines, whole_lines
 from fedsilo.silo.receipts import AGENTS, VOLUME
 from fedsilo.silo.volume import Volume
 
@@ -61,7 +61,7 @@ class LedgerHead:
         )
 
 
-class AuditedHeads:
+class HeadStore:
     """How far the ledgers of an institution had come, by the audit logs of all its jobs.
 
     A log is read again only once it has changed.
@@ -96,6 +96,6 @@ class AuditedHeads:
 
 def _last_head(path: Path) -> LedgerHead | None:
     head: LedgerHead | None = None
-    for line, _ in verified(path, whole_lines(content_of(path))):
+    for line, _ in verified_lines(path, whole_lines(content_of(path))):
         head = LedgerHead.of_line(line) or head
     return head

@@ -14,10 +14,10 @@ from datetime import datetime
 from fedsilo.api.agent import Proposal, SiloAgent, agent_name
 from fedsilo.api.conditions import ObjectionReason
 from fedsilo.api.digest import spec_digest
-from fedsilo.api.faults import ABSENT, value_text
+from fedsilo.api.faults import ABSENT_VALUE, value_text
 from fedsilo.api.proposal import decision_on, proposal_digest
 from fedsilo.api.silo import Silo
-from fedsilo.api.text import comma_separated, counted
+from fedsilo.api.text import comma_separated, count_text
 from fedsilo.data.catalogue import check_dataset, names_persons
 from fedsilo.errors import FedsiloError, ManifestInvalid
 from fedsilo.silo import policy
@@ -59,10 +59,14 @@ def objections(
         *_dataset(agent, silo),
     )
     decided = _decision(agent, silo, proposal, has_begun)
-    return [*_worded(silo, found), *_dataset_faults(agent, silo), *_worded(silo, decided)]
+    return [
+        *_worded_objections(silo, found),
+        *_dataset_faults(agent, silo),
+        *_worded_objections(silo, decided),
+    ]
 
 
-def _worded(silo: Silo, found: Iterable[tuple[ObjectionReason, str]]) -> Iterator[Objection]:
+def _worded_objections(silo: Silo, found: Iterable[tuple[ObjectionReason, str]]) -> Iterator[Objection]:
     for reason, text in found:
         yield Objection(reason, f"Silo {silo.metadata.name}: {text}.")
 
@@ -72,7 +76,7 @@ def admission_note(agent: SiloAgent, silo: Silo) -> str:
     spec, name = agent.spec.job.spec, silo.metadata.name
     least = policy.min_samples_per_class(spec, silo)
     whose = "the silo" if least > spec.privacy.min_samples_per_class else "the job"
-    few = f"a class with fewer than {counted(least, 'sample')}"
+    few = f"a class with fewer than {count_text(least, 'sample')}"
     text = f"Silo {name} admits the job; {few} is left out, as {whose} asks."
     limit = silo.spec.policy.max_bytes_per_round
     if limit is not None:
@@ -83,10 +87,10 @@ def admission_note(agent: SiloAgent, silo: Silo) -> str:
     if rules.max_bytes_per_job is not None:
         text += f" It refuses what would make more than {rules.max_bytes_per_job} of all updates together."
     if rules.max_answered_rounds is not None and rules.max_answered_rounds < spec.training.rounds:
-        text += f" It answers in {counted(rules.max_answered_rounds, 'round')} at most."
+        text += f" It answers in {count_text(rules.max_answered_rounds, 'round')} at most."
     if rules.not_after is not None:
         text += f" Nothing leaves after {rules.not_after}."
-    if (what := policy.unknown(spec)) is not None:
+    if (what := policy.unknown_component(spec)) is not None:
         text += f" {what[0].upper()}{what[1:]} is not known here: the guard decides what it may send."
     return text
 
@@ -139,7 +143,7 @@ def _place(agent: SiloAgent, silo: Silo, has_begun: bool) -> Iterator[tuple[Obje
 def _policy(agent: SiloAgent, silo: Silo, now: datetime) -> Iterator[tuple[ObjectionReason, str]]:
     job = agent.spec.job
     try:
-        departure = policy.declared(job.spec)
+        departure = policy.declared_egress(job.spec)
     except FedsiloError as error:
         remedy = "correct spec.method.config, or the method as it is installed here"
         text = " ".join(str(error).split())
@@ -204,7 +208,7 @@ def _dataset_faults(agent: SiloAgent, silo: Silo) -> Iterator[Objection]:
     dataset = silo.dataset(name)
     faults: dict[str, list[str]] = {}
     for path, value, problem, remedy in [] if dataset is None else check_dataset(dataset):
-        given = "" if value is ABSENT else f" ({value_text(value)})"
+        given = "" if value is ABSENT_VALUE else f" ({value_text(value)})"
         part = re.split(r"[.\[]", path, maxsplit=1)[0]
         faults.setdefault(part, []).append(f"{path}{given} of dataset {name} {problem}; {remedy}")
     for part, found in faults.items():
@@ -226,10 +230,10 @@ def _decision(
         remedy = "settle it with the institution, which can change its entry in policy.approvals"
         yield ObjectionReason.APPROVAL_REFUSED, f"the institution refused the job ({note}); {remedy}"
     elif decision is None and rules.manual_approval:
-        yield ObjectionReason.APPROVAL_PENDING, _pending(agent, silo, proposal)
+        yield ObjectionReason.APPROVAL_PENDING, _approval_problem(agent, silo, proposal)
 
 
-def _pending(agent: SiloAgent, silo: Silo, proposal: Proposal) -> str:
+def _approval_problem(agent: SiloAgent, silo: Silo, proposal: Proposal) -> str:
     job = f"{proposal.namespace}/{proposal.name}"
     problem = f"policy.manualApproval asks a person of the institution to approve job {job}"
     earlier = next((entry for entry in silo.spec.policy.approvals if entry.job == proposal.uid), None)

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from fedsilo.api.observed import Object
 from fedsilo.api.silo import Silo
 from fedsilo.api.silo_status import Offer
-from fedsilo.api.text import counted
+from fedsilo.api.text import count_text
 from fedsilo.api.timestamps import timestamp
 from fedsilo.errors import Problem
 from fedsilo.wire import OFFER, SigningKey, VerifyKey, sign_statement, verify_statement
@@ -47,7 +47,7 @@ def read_offer(offer: object, silo: str, public_key: str) -> Offer:
         found = Offer.model_validate(offer)
     except ValidationError as error:
         raise Problem(
-            "unsupported", f"{OFFER}: {counted(error.error_count(), 'field')} not as this version knows it"
+            "unsupported", f"{OFFER}: {count_text(error.error_count(), 'field')} not as this version knows it"
         ) from None
     for name, said, wanted in (("silo", found.silo, silo), ("publicKey", found.public_key, public_key)):
         if said != wanted:

@@ -15,12 +15,12 @@ from pathlib import Path
 from fedsilo.errors import FedsiloError, FileDamaged
 from fedsilo.files.durable import link, make_directory, rename, require_content, sync_directory, unlink
 from fedsilo.files.json_files import read_json, write_json
-from fedsilo.methods.interface import PERSONAL, PREPROCESSING
+from fedsilo.methods.interface import PERSONAL_TREE, PREPROCESSING
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import State, StoredTree, Tree
 from fedsilo.wire import write_tensors
 
-TENSORS, DESCRIPTION = f"{PERSONAL}.safetensors", f"{PERSONAL}.json"
+TENSORS, DESCRIPTION = f"{PERSONAL_TREE}.safetensors", f"{PERSONAL_TREE}.json"
 
 log = logging.getLogger("fedsilo.personal")
 
@@ -45,7 +45,7 @@ class PersonalModel:
 
         A full disk is only logged: the next task tries again.
         """
-        tree = private.trees.get(PERSONAL)
+        tree = private.trees.get(PERSONAL_TREE)
         if tree is None or not self.method.models.in_silos(self.method.spec):
             return
         try:
@@ -96,7 +96,7 @@ class PersonalModel:
     def _description(self, digest: str, described: Mapping[str, object]) -> dict[str, object]:
         spec = self.method.spec
         return {
-            "model": self.method.models.own_architecture(spec).described(),
+            "model": self.method.models.own_architecture(spec).description_fields(),
             "data": spec.data.model_dump(by_alias=True, mode="json", exclude_none=True),
             "method": spec.method.model_dump(by_alias=True, mode="json"),
             "silo": self.silo,

@@ -17,27 +17,27 @@ from fedsilo.api.common import EXAMPLES_OF_AN_UPDATE
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.silo import Silo
 from fedsilo.api.silo_policy import PersonalAccuracy, PrivacyBudget, SiloPolicy
-from fedsilo.api.text import comma_separated, counted
+from fedsilo.api.text import comma_separated, count_text
 from fedsilo.errors import FedsiloError, MethodError, PolicyRefused
 from fedsilo.methods import registry
-from fedsilo.methods.building_blocks.feature_statistics import KIND
+from fedsilo.methods.components.feature_statistics import KIND
 from fedsilo.methods.step import NAMED_PERSONAL_ACCURACY, PERSONAL_ACCURACY, Payload
 from fedsilo.payload_kinds import SECURE_AGGREGATION
-from fedsilo.silo.budget_figures import SpentSoFar, stated_epsilon
+from fedsilo.silo.budget_figures import SpentBudget, stated_epsilon
 from fedsilo.transforms.plan import JobPlan
-from fedsilo.transforms.third_party.registry import missing
+from fedsilo.transforms.third_party.registry import missing_transforms
 from fedsilo.wire import Contract
 from fedsilo.wire.tensors import TensorSpec
 
 
 @dataclass(frozen=True)
-class Departure:
+class EgressRequest:
     """What would leave a silo in answer to a task.
 
     :param kinds: payload kinds.
     :param size: bytes of tensors, as far as they are known.
     :param round: that it is an answer in; None where a job as a whole is asked about.
-    :param examples: fewest that an update of training may follow from, `TrainingTraits.fewest_examples`.
+    :param examples: fewest that an update of training may follow from, `TrainingTraits.min_examples_per_update`.
     """
 
     kinds: Collection[str]
@@ -46,7 +46,7 @@ class Departure:
     examples: int | None = None
 
     @classmethod
-    def of(cls, contract: Contract, round: int, examples: int | None) -> Departure:
+    def of(cls, contract: Contract, round: int, examples: int | None) -> EgressRequest:
         """What a contract allows, known to the byte; of a sum, what goes into it."""
         within = contract.summed or contract
         kinds = [kind for kind in within.kinds() if kind != SECURE_AGGREGATION]
@@ -54,7 +54,7 @@ class Departure:
 
 
 @dataclass(frozen=True)
-class Sent:
+class EgressTotals:
     """What has left a silo for a job so far.
 
     :param rounds: those in which it answered.
@@ -64,11 +64,11 @@ class Sent:
 
     rounds: frozenset[int] = frozenset()
     size: int = 0
-    here: int = 0
+    in_exchange: int = 0
 
-    def and_then(self, round: int, size: int) -> Sent:
+    def plus(self, round: int, size: int) -> EgressTotals:
         """What has left the silo after one more update."""
-        return Sent(self.rounds | {round}, self.size + size)
+        return EgressTotals(self.rounds | {round}, self.size + size)
 
 
 class PolicyForbids(PolicyRefused):
@@ -78,11 +78,11 @@ class PolicyForbids(PolicyRefused):
 ROUNDING = 1e-9
 """Of sums of epsilons: jobs that fill a budget together fit into it."""
 
-NOTHING = Sent()
+NO_EGRESS = EgressTotals()
 """What has left before a job begins."""
 
 
-def declared(spec: FederatedJobSpec) -> Departure | None:
+def declared_egress(spec: FederatedJobSpec) -> EgressRequest | None:
     """What the job's method may ask for in any step; None where no installed package has the method, or a transform.
 
     The size is a lower bound for the largest step: the tensors of the model, and dimensions that follow from them,
@@ -91,7 +91,7 @@ def declared(spec: FederatedJobSpec) -> Departure | None:
     :raises ManifestInvalid: when the method does not take its configuration.
     :raises MethodError: when a third party's declaration fails.
     """
-    if unknown(spec) is not None:
+    if unknown_component(spec) is not None:
         return None
     method = registry.bind(spec)
     try:
@@ -100,25 +100,27 @@ def declared(spec: FederatedJobSpec) -> Departure | None:
         # How few bytes an encoding or a transform makes of a model's tensors, the guard sees in the contract.
         as_they_are = not (spec.upload.is_encoded or spec.transforms)
         known = [[p for p in step.payloads if p.kind != "model" or as_they_are] for step in steps]
-        examples = method.training.fewest_examples(spec)
-        sizes = [sum(_least(payload, spec.data.class_count) for payload in payloads) for payloads in known]
+        examples = method.training.min_examples_per_update(spec)
+        sizes = [
+            sum(_least_bytes(payload, spec.data.class_count) for payload in payloads) for payloads in known
+        ]
     except FedsiloError:
         raise
     except Exception as error:
         text = f"the declaration of method {method.name} failed: {type(error).__name__}: {error}"
         raise MethodError(text) from error
-    return Departure(sorted(kinds), max(sizes, default=0), examples=examples)
+    return EgressRequest(sorted(kinds), max(sizes, default=0), examples=examples)
 
 
-def unknown(spec: FederatedJobSpec) -> str | None:
+def unknown_component(spec: FederatedJobSpec) -> str | None:
     """What the job names that no installed package has: `method mystery`, `transform sign`; None where all is here."""
     if spec.method.name not in registry.names():
         return f"method {spec.method.name}"
-    absent = [f"transform {name}" for name in missing(spec)]
+    absent = [f"transform {name}" for name in missing_transforms(spec)]
     return comma_separated(absent) if absent else None
 
 
-def _least(payload: Payload, classes: int) -> int:
+def _least_bytes(payload: Payload, classes: int) -> int:
     if payload.name is None:
         return 0
     known = [classes if size == "classes" else size for size in payload.shape]
@@ -210,7 +212,7 @@ def _own_minimum(policy: SiloPolicy) -> int:
 
 
 def objections(
-    silo: Silo, job: FrozenJob, departure: Departure | None, now: datetime, sent: Sent = NOTHING
+    silo: Silo, job: FrozenJob, departure: EgressRequest | None, now: datetime, sent: EgressTotals = NO_EGRESS
 ) -> list[str]:
     """Everything in the policy that forbids the job, each with field, value and remedy; none when all is well.
 
@@ -222,7 +224,7 @@ def objections(
     return found if departure is None else [*found, *_against_departure(rules, job, departure, sent)]
 
 
-def require(silo: Silo, job: FrozenJob, departure: Departure, now: datetime, sent: Sent) -> None:
+def require(silo: Silo, job: FrozenJob, departure: EgressRequest, now: datetime, sent: EgressTotals) -> None:
     """Check that nothing in the policy forbids the job.
 
     :raises PolicyForbids: with everything that does.
@@ -232,14 +234,14 @@ def require(silo: Silo, job: FrozenJob, departure: Departure, now: datetime, sen
         raise PolicyForbids(". ".join(f"silo {silo.metadata.name}: {text}" for text in refused))
 
 
-def has_room(silo: Silo, size: int, sent: Sent) -> bool:
+def has_room(silo: Silo, size: int, sent: EgressTotals) -> bool:
     """Whether so many bytes of text may leave beside what has left already."""
     here, all_ = silo.spec.policy.max_bytes_per_round, silo.spec.policy.max_bytes_per_job
-    fits_here = here is None or sent.here + size <= here.value
+    fits_here = here is None or sent.in_exchange + size <= here.value
     return fits_here and (all_ is None or sent.size + size <= all_.value)
 
 
-def require_room_for_names(silo: Silo, size: int, sent: Sent) -> None:
+def require_room_for_names(silo: Silo, size: int, sent: EgressTotals) -> None:
     """Check that so many bytes of names and findings, which are of no round, may leave beside what has left already.
 
     :raises PolicyForbids: when the bytes of the job do not suffice.
@@ -312,7 +314,7 @@ def _of_updates(epsilon: float, budget: PrivacyBudget) -> str:
     return f"of one {budget.unit} the job's updates, each seen by itself, tell epsilon {epsilon:.4g} with unit silo"
 
 
-def over_budget(silo: Silo, job: FrozenJob, spent: SpentSoFar) -> str | None:
+def over_budget(silo: Silo, job: FrozenJob, spent: SpentBudget) -> str | None:
     """Why the dataset's budget has no room for a job that has not begun; None where it has.
 
     Epsilons of jobs are added, which is more than they come to together: the ledger composes them.
@@ -335,7 +337,7 @@ def over_budget(silo: Silo, job: FrozenJob, spent: SpentSoFar) -> str | None:
 
 def _least_silos(spec: FederatedJobSpec) -> int:
     """Answers that every round of the job needs; 0 where that depends on how many silos its selector finds."""
-    asked = spec.participation.sampled(len(spec.silos.refs))
+    asked = spec.participation.sample_size(len(spec.silos.refs))
     return spec.participation.quorum(asked) if asked else spec.participation.min_silos or 0
 
 
@@ -346,7 +348,9 @@ def _against_dates(policy: SiloPolicy, now: datetime) -> Iterator[str]:
         yield f"policy.notAfter is {policy.not_after}, which is over; ask the institution for a later time"
 
 
-def _against_departure(policy: SiloPolicy, job: FrozenJob, departure: Departure, sent: Sent) -> Iterator[str]:
+def _against_departure(
+    policy: SiloPolicy, job: FrozenJob, departure: EgressRequest, sent: EgressTotals
+) -> Iterator[str]:
     method = job.spec.method.name
     forbidden = [kind for kind in departure.kinds if kind not in policy.payload_kinds]
     if forbidden:
@@ -358,11 +362,11 @@ def _against_departure(policy: SiloPolicy, job: FrozenJob, departure: Departure,
     least, examples = _own_minimum(policy), departure.examples
     if examples is not None and examples < least:
         remedy = "use larger batches, or localEpochs or more localSteps, or ask the institution for fewer"
-        found = f"an update of method {method} may follow from {counted(examples, 'example')}"
+        found = f"an update of method {method} may follow from {count_text(examples, 'example')}"
         yield f"policy.minSamplesPerUpdate asks for {least}, {found}; {remedy}"
     limit = policy.max_bytes_per_round
-    if limit is not None and sent.here + departure.size > limit.value:
-        before = f"{sent.here} bytes have left and " if sent.here else ""
+    if limit is not None and sent.in_exchange + departure.size > limit.value:
+        before = f"{sent.in_exchange} bytes have left and " if sent.in_exchange else ""
         remedy = "use a smaller model or fewer classes, or ask the institution for more"
         yield f"policy.maxBytesPerRound is {limit}, {before}an update may have {departure.size} bytes; {remedy}"
     limit = policy.max_bytes_per_job
@@ -370,7 +374,7 @@ def _against_departure(policy: SiloPolicy, job: FrozenJob, departure: Departure,
         before = f"{sent.size} bytes have left and " if sent.size else ""
         remedy = "use a smaller model or fewer rounds, or ask the institution for more"
         yield f"policy.maxBytesPerJob is {limit}, {before}an update may have {departure.size} bytes; {remedy}"
-    most, answered = policy.max_answered_rounds, counted(len(sent.rounds), "round")
+    most, answered = policy.max_answered_rounds, count_text(len(sent.rounds), "round")
     if most is not None and departure.round is not None and len(sent.rounds | {departure.round}) > most:
         remedy = "end the job, or ask the institution for more"
         yield f"policy.maxAnsweredRounds is {most}, the silo has answered in {answered} of the job; {remedy}"

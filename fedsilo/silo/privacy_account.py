@@ -108,14 +108,14 @@ class PrivacyAccount:
     hash: str = GENESIS
 
     @property
-    def spent(self) -> float:
+    def spent_epsilon(self) -> float:
         """Epsilon of all charges together, at the budget's delta; 0 without a budget."""
         return self._epsilon([charge for _, charge in self.charges])
 
     @property
-    def left(self) -> float:
+    def remaining_epsilon(self) -> float:
         """What may still be spent, at least 0; infinite without a budget."""
-        return float("inf") if self.budget is None else max(self.budget.epsilon - self.spent, 0.0)
+        return float("inf") if self.budget is None else max(self.budget.epsilon - self.spent_epsilon, 0.0)
 
     def by_job(self) -> dict[str, float]:
         """Job -> epsilon of its own charges; together they come to less than the sum."""
@@ -129,7 +129,7 @@ class PrivacyAccount:
         """Epsilon of the charges of the job with this identity."""
         return self._epsilon([charge for _, charge in self.charges if charge.uid == uid])
 
-    def later(self, most: int) -> list[tuple[datetime, float]]:
+    def spending_forecast(self, most: int) -> list[tuple[datetime, float]]:
         """What will be spent from some times on, if nothing more is charged until then; none without a period.
 
         :param most: times, of which the last is that from which on nothing is spent.
@@ -144,7 +144,7 @@ class PrivacyAccount:
             for end in ends
         ]
 
-    def after(self, mechanisms: Sequence[Mechanism]) -> float:
+    def projected_epsilon(self, mechanisms: Sequence[Mechanism]) -> float:
         """Epsilon of all charges with these mechanisms beside them; 0 without a budget."""
         before = self._mechanisms([charge for _, charge in self.charges])
         return 0.0 if self.budget is None else epsilon_of([*before, *mechanisms], self.budget.delta)

@@ -18,18 +18,24 @@ from typing import Any
 
 from fedsilo.api.common import RFC1123_SUBDOMAIN
 from fedsilo.errors import PolicyRefused
-from fedsilo.files.durable import append_durably, make_own_directory, readable, sync_directory, truncate
-from fedsilo.files.locking import exclusive
+from fedsilo.files.durable import (
+    append_durably,
+    make_own_directory,
+    sync_directory,
+    translate_read_errors,
+    truncate,
+)
+from fedsilo.files.locking import hold_exclusive_lock
 from fedsilo.silo.audit_chain import (
     GENESIS,
     AuditBroken,
     content_of,
     line_digest,
     text_of,
-    verified,
+    verified_lines,
     whole_lines,
 )
-from fedsilo.silo.ledger_head import AuditedHeads, LedgerHead
+from fedsilo.silo.ledger_head import HeadStore, LedgerHead
 from fedsilo.silo.privacy_account import Budget, Charge, PrivacyAccount, account_of
 
 SUFFIX = ".jsonl"
@@ -64,12 +70,12 @@ class PrivacyLedger:
         :raises AuditBroken: when the ledger was changed, or has lost its end.
         :raises FileDamaged: when something else has the name of its lock.
         """
-        with self._locked():
+        with self._hold_lock():
             return account_of(self.path, self._lines(), now)
 
     def set_budget(self, budget: Budget, now: datetime) -> None:
         """Put the institution's word on record, if it is another than before; errors as `charge`."""
-        with self._locked():
+        with self._hold_lock():
             lines = self._lines()
             if account_of(self.path, lines, now).budget != budget:
                 self._append(lines, now, "budget", budget.to_dict())
@@ -91,7 +97,7 @@ class PrivacyLedger:
             raise PolicyRefused(f"dataset {self.dataset}: {error}; nothing is charged") from error
         permitted_after: str | None = None
         while True:
-            with self._locked():
+            with self._hold_lock():
                 lines = self._lines()
                 account = account_of(self.path, lines, now)
                 known = [(line["uid"], line["update"]) for line, _ in lines if line["event"] == "charge"]
@@ -104,25 +110,25 @@ class PrivacyLedger:
             permitted_after = account.hash
 
     def _require_permitted(self, charge: Charge, account: PrivacyAccount) -> None:
-        budget, after = account.budget, account.after(charge.mechanisms)
+        budget, after = account.budget, account.projected_epsilon(charge.mechanisms)
         if budget is not None and after > budget.epsilon:
             raise BudgetExceeded(
                 f"dataset {self.dataset}: an update of job {charge.job} would bring epsilon to {after:.4g} at delta "
-                f"{budget.delta:g}, and the institution permits {budget.epsilon:g}, of which {account.spent:.4g} is "
-                "spent; ask it for more, or wait until a period has passed"
+                f"{budget.delta:g}, and the institution permits {budget.epsilon:g}, of which "
+                f"{account.spent_epsilon:.4g} is spent; ask it for more, or wait until a period has passed"
             )
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _hold_lock(self) -> Iterator[None]:
         lock = self.path.with_suffix(".lock")
-        with readable(lock, "let this user write it"), exclusive(lock):
+        with translate_read_errors(lock, "let this user write it"), hold_exclusive_lock(lock):
             yield
 
     def _lines(self) -> list[tuple[dict[str, Any], str]]:
         """All lines and their digests; a torn last one, whose update has not left, is removed."""
         content = content_of(self.path)
         whole = whole_lines(content)
-        lines = list(verified(self.path, whole))
+        lines = list(verified_lines(self.path, whole))
         for head in self.heads:
             head.require_in(self.path, [digest for _, digest in lines])
         if len(whole) < len(content):
@@ -143,7 +149,7 @@ class PrivacyLedger:
         sync_directory(self.path.parent)
 
 
-def ledgers_in(directory: Path, audited: AuditedHeads) -> Iterator[PrivacyLedger]:
+def ledgers_in(directory: Path, audited: HeadStore) -> Iterator[PrivacyLedger]:
     """The ledgers of an institution's directory of them, by name.
 
     :param audited: what the institution's audit logs know of them.

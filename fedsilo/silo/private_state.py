@@ -22,7 +22,7 @@ REMEDY = "restore its directory from a backup, or remove the directory to let th
 
 
 @dataclass(frozen=True)
-class PrivateStates:
+class PrivateStateStore:
     """Private states of one silo in one job, by the task whose reply they came with.
 
     :param directory: of the trainer's; one subdirectory per task.

@@ -11,7 +11,7 @@ from typing import Any
 from fedsilo.api.receipts import MAX_LATEST
 from fedsilo.errors import ManifestInvalid
 from fedsilo.files.json_files import read_document
-from fedsilo.silo.audit_chain import FILE, GENESIS, AuditBroken, content_of, verified, whole_lines
+from fedsilo.silo.audit_chain import FILE, GENESIS, AuditBroken, content_of, verified_lines, whole_lines
 from fedsilo.silo.volume import Volume
 
 SILOS = "silos"
@@ -38,7 +38,7 @@ class DepartureReceipt:
     :ivar kinds: payload kind -> number of its blocks and their bytes.
     :ivar bytes: of the whole file.
     :ivar digest: SHA-256 of the file, which the aggregator's `model.json` names.
-    :ivar outcome: `ACCEPTED`, `UNDER_WAY`, or the code with which the aggregator refused it.
+    :ivar outcome: `ACCEPTED_CONDITION`, `UNDER_WAY`, or the code with which the aggregator refused it.
     """
 
     time: str
@@ -172,7 +172,7 @@ class GrowingReceipts:
 def _take_all(found: Receipts, path: Path, content: bytes) -> int:
     """Take the whole lines that follow upon those taken; their length."""
     whole = whole_lines(content)
-    for line, digest in verified(path, whole, found.lines, found.hash):
+    for line, digest in verified_lines(path, whole, found.lines, found.hash):
         try:
             found.take(line, digest)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
@@ -225,9 +225,9 @@ def as_document(found: Receipts) -> dict[str, Any]:
     }
 
 
-def stated(found: Receipts) -> dict[str, Any]:
+def receipts_document(found: Receipts) -> dict[str, Any]:
     """The receipts as a SiloAgent's status has them: as many of the latest as fit."""
-    latest = [_stated(receipt) for receipt in found.departures[-MAX_LATEST:]]
+    latest = [_receipt_document(receipt) for receipt in found.departures[-MAX_LATEST:]]
     summary: dict[str, Any] = {
         "auditLines": found.lines,
         "auditHash": found.hash,
@@ -240,7 +240,7 @@ def stated(found: Receipts) -> dict[str, Any]:
     return summary
 
 
-def _stated(receipt: DepartureReceipt) -> dict[str, Any]:
+def _receipt_document(receipt: DepartureReceipt) -> dict[str, Any]:
     return {
         "round": receipt.round,
         "phase": receipt.phase,

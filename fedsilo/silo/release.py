@@ -25,7 +25,7 @@ from fedsilo.silo.reply import (
     require_enough_values,
     require_planned,
 )
-from fedsilo.transforms.guard import Answered, GuardedReply, GuardSide, PassingTensors, Tensors
+from fedsilo.transforms.guard import AnsweredTask, GuardedReply, GuardSide, PassingTensors, Tensors
 from fedsilo.wire import Contract
 from fedsilo.wire.tensors import TensorSpec
 
@@ -56,7 +56,7 @@ class TrainerReply(Protocol):
     def passing(self) -> AbstractContextManager[PassingTensors]:
         """The tensors, to be read once."""
 
-    def kept(self) -> AbstractContextManager[Tensors]:
+    def kept_tensors(self) -> AbstractContextManager[Tensors]:
         """A copy of the tensors that nobody else can change."""
 
     def model(self) -> AbstractContextManager[Tensors | None]:
@@ -64,7 +64,7 @@ class TrainerReply(Protocol):
 
 
 @dataclass(frozen=True)
-class Leaving:
+class EgressSummary:
     """What of a reply may leave, without the contents of its tensors.
 
     :param blocks: payload kinds and specs of the tensors, in the contract's order.
@@ -101,7 +101,7 @@ class OwnCopy(Protocol[T_co]):
         """Complete the copy, so that it may leave."""
 
 
-NewCopy = Callable[[Leaving], AbstractContextManager[OwnCopy[T]]]
+NewCopy = Callable[[EgressSummary], AbstractContextManager[OwnCopy[T]]]
 """What makes a copy, of which nothing is left unless it is published."""
 
 
@@ -114,24 +114,24 @@ class Release(Generic[T]):
     :param records: number of the silo's examples, or persons, from which the noise of the plan follows; None without.
     """
 
-    leaving: Leaving
+    leaving: EgressSummary
     update: T
     mechanisms: tuple[Mechanism, ...] = ()
     records: int | None = None
 
 
 def release(
-    answered: Answered, contract: Contract, reply: TrainerReply, rules: ReleaseRules, new_copy: NewCopy[T]
+    answered: AnsweredTask, contract: Contract, reply: TrainerReply, rules: ReleaseRules, new_copy: NewCopy[T]
 ) -> Release[T]:
     """Copy a reply piece by piece, each byte once, and let go of the copy if all of it may leave.
 
     :raises PolicyRefused: naming the block and what is wrong with it.
     """
     task, stated = answered.task, reply.metadata()
-    mechanisms = _planned(answered.step, stated, rules)
+    mechanisms = _required_mechanisms(answered.step, stated, rules)
     records = stated.samples if mechanisms else None
     limits = rules.limits
-    guarded = GuardedReply(answered, contract, reply.kept, partial(_model, task, reply))
+    guarded = GuardedReply(answered, contract, reply.kept_tensors, partial(_model, task, reply))
     altered = (found for side in rules.sides if (found := side.passing(guarded)) is not None)
     try:
         with next(altered, None) or reply.passing() as passing:
@@ -139,7 +139,9 @@ def release(
             blocks = released_blocks(contract, specs, stated.support, limits.min_samples_per_class)
             samples, metrics = limits.samples(stated.samples), limits.metrics(stated.metrics)
             contract.check(blocks, metrics, samples)
-            leaving = Leaving(tuple((block.kind, specs[block.name]) for block in blocks), samples, metrics)
+            leaving = EgressSummary(
+                tuple((block.kind, specs[block.name]) for block in blocks), samples, metrics
+            )
             with new_copy(leaving) as own:
                 for name, piece in passing.pieces():
                     own.write(name, piece)
@@ -153,18 +155,18 @@ def release(
                 update = own.publish()
     except Problem as problem:
         raise PolicyRefused(f"task {task}: the trainer's reply breaks the contract: {problem}") from problem
-    undergone = tuple(filter(None, (side.undergone() for side in rules.sides)))
+    undergone = tuple(filter(None, (side.applied_mechanism() for side in rules.sides)))
     if undergone:
         mechanisms = undergone if blocks else ()
     return Release(leaving, update, mechanisms, records)
 
 
-def _planned(step: str, stated: ReplyMetadata, rules: ReleaseRules) -> tuple[Mechanism, ...]:
+def _required_mechanisms(step: str, stated: ReplyMetadata, rules: ReleaseRules) -> tuple[Mechanism, ...]:
     """The mechanisms that a reply has gone through by the job's plan.
 
     :raises PolicyRefused: when it states others, or the plan is for another number of examples.
     """
-    planned = tuple(each for side in rules.sides for each in side.planned(step, stated.samples))
+    planned = tuple(each for side in rules.sides for each in side.required_mechanisms(step, stated.samples))
     if planned:
         rules.require_records(stated.samples)
     require_planned(stated.mechanisms, planned, stated.samples)

@@ -79,8 +79,8 @@ def require_planned(stated: Sequence[Mechanism], planned: Sequence[Mechanism], s
     """
     if len(stated) != len(planned) or not all(map(_is_planned, stated, planned)):
         raise PolicyRefused(
-            f"reply: mechanisms are {_described(stated)}, and the job's plan for this step in a silo of {samples} "
-            f"samples is {_described(planned)}; run a trainer that does what the job says"
+            f"reply: mechanisms are {_mechanisms_text(stated)}, and the job's plan for this step in a silo of "
+            f"{samples} samples is {_mechanisms_text(planned)}; run a trainer that does what the job says"
         )
 
 
@@ -89,7 +89,7 @@ def _is_planned(stated: Mechanism, planned: Mechanism) -> bool:
     return alike and (stated.sampling, stated.times) == (planned.sampling, planned.times)
 
 
-def _described(mechanisms: Sequence[Mechanism]) -> str:
+def _mechanisms_text(mechanisms: Sequence[Mechanism]) -> str:
     return (
         ", ".join(
             f"noise multiplier {each.noise_multiplier:g} with sampling {each.sampling:g}, {each.times} times"
@@ -216,12 +216,12 @@ def _mechanisms(value: Any) -> tuple[Mechanism, ...]:
 
 def _numbers(name: str, value: Any) -> dict[str, float]:
     try:
-        return {key: _finite(number) for key, number in value.items()}
+        return {key: _finite_number(number) for key, number in value.items()}
     except (AttributeError, TypeError, ValueError, OverflowError):
         raise PolicyRefused(f"reply: {name} {shortened(value)} are not finite numbers by name") from None
 
 
-def _finite(number: Any) -> float:
+def _finite_number(number: Any) -> float:
     if not isinstance(number, int | float) or isinstance(number, bool) or not math.isfinite(number):
         raise ValueError(number)
     return float(number)

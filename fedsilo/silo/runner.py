@@ -8,9 +8,9 @@ from functools import partial
 import numpy as np
 
 from fedsilo.errors import ManifestInvalid, MethodError
-from fedsilo.learning.own_training import import_trainer
-from fedsilo.methods.building_blocks.private_steps import require_examples_apart
+from fedsilo.learning.custom_training import import_trainer
 from fedsilo.methods.checks import check_training
+from fedsilo.methods.components.private_steps import require_examples_apart
 from fedsilo.methods.interface import BatchedStep, Reply, SiloTask
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import State
@@ -37,7 +37,7 @@ class TaskRunner:
         if method.spec.training.trainer is not None:
             import_trainer(method.spec.training.trainer)
         if not tried:
-            require_examples_apart(context, context.untrained)
+            require_examples_apart(context, context.untrained_network)
         self.method = method
         self.context = context
         self._steps = method.silo()
@@ -56,35 +56,35 @@ class TaskRunner:
         :raises MethodError: when the silo half has no such step or does not return a reply.
         """
         try:
-            work = self.unpacked(task, private)
-            return self.packed(work, self._answer(work))
+            work = self.unpack_task(task, private)
+            return self.pack_reply(work, self._answer(work))
         finally:
             if self.context.kept_network is not None:
                 self.context.kept_network.release()
 
-    def unpacked(self, task: SiloTask, private: State) -> Work:
+    def unpack_task(self, task: SiloTask, private: State) -> Work:
         """A task as whoever answers its step gets it.
 
         :raises Problem: when it is not what the job says.
         """
         contract = partial(self._plan.contract, task.step, self.context.signature, task.settings)
         work = Work(self.context, task, private, contract, self._plan.owns)
-        for side in reversed(self._outside(task.step, "unpack")):
+        for side in reversed(self._outer_sides(task.step, "unpack")):
             work = side.unpack(work)
         return work
 
-    def packed(self, work: Work, reply: Reply) -> Reply:
+    def pack_reply(self, work: Work, reply: Reply) -> Reply:
         """What whoever answered a step has replied, as it leaves the trainer.
 
         :raises MethodError: when a private one has a tensor that is neither noised nor as it was handed out.
         """
         if reply.private is not None:
             reply = replace(reply, private=self._plan.with_kept(work.private, reply.private))
-        for side in self._outside(work.task.step, "pack"):
+        for side in self._outer_sides(work.task.step, "pack"):
             reply = side.pack(work, reply)
         return reply
 
-    def asked(self, work: Work) -> tuple[SiloTask, State]:
+    def method_inputs(self, work: Work) -> tuple[SiloTask, State]:
         """Task and private state as the method's silo half sees them."""
         return replace(work.task, trees=work.own_trees), self._plan.kept_by_method(work.private)
 
@@ -95,16 +95,16 @@ class TaskRunner:
         step = self._steps.get(work.task.step)
         if step is None:
             raise MethodError(f"the silo half of method {name} has no step {work.task.step!r}")
-        reply = step(work.context, *self.asked(work))
+        reply = step(work.context, *self.method_inputs(work))
         if not isinstance(reply, Reply):
             raise MethodError(f"step {work.task.step!r} of method {name} returned no Reply")
         if reply.private is not None:
             _require_state(f"step {work.task.step!r} of method {name}", reply.private)
         return reply
 
-    def _outside(self, step: str, verb: str) -> list[TrainerSide]:
+    def _outer_sides(self, step: str, verb: str) -> list[TrainerSide]:
         """The transforms that a step passes which have this to do in a trainer."""
-        return acting([self._sides[each] for each in self._plan.outside(step)], TrainerSide, verb)
+        return acting([self._sides[each] for each in self._plan.outer_transforms(step)], TrainerSide, verb)
 
 
 def _require_state(where: str, private: object) -> None:

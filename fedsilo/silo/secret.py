@@ -50,12 +50,12 @@ class Secret:
         :raises FileDamaged: when the file does not hold what was written.
         """
         if self._drawn is None:
-            self._drawn = draw() if self.file is None else _kept(self.file)
+            self._drawn = draw() if self.file is None else _ensure_secret(self.file)
         digest = hmac.digest(self._drawn, json.dumps(purpose).encode(), "sha256")
         return np.random.default_rng(int.from_bytes(digest, "big"))
 
 
-def _kept(file: Path) -> bytes:
+def _ensure_secret(file: Path) -> bytes:
     """The secret in the file, which is written where there is none; waits while the disk is full."""
     document = read_with_digest(file, REMEDY, {"secret": str})
     if document is None:

@@ -35,7 +35,7 @@ FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.002, 0.05
 
 
 def pauses() -> Iterator[float]:
-    """Seconds between checks for a file that the other role writes, where nothing tells of it (`fedsilo.silo.waking`).
+    """Seconds between checks for a file that the other role writes, where nothing tells (`fedsilo.silo.file_watch`).
 
     They begin short, so that a quick answer is noticed at once, and grow to what costs a waiting process nothing.
     """

@@ -74,7 +74,7 @@ def vouched_schema(schema: Schema, spec: FederatedJobSpec, silo: Silo) -> Schema
     data = spec.data
     if data.class_names is not None and schema.classes != data.class_names:
         return None
-    columns, target = _configured(silo.spec.datasets, data.dataset)
+    columns, target = _configured_columns(silo.spec.datasets, data.dataset)
     return replace(
         schema,
         classes=data.class_names,
@@ -85,7 +85,7 @@ def vouched_schema(schema: Schema, spec: FederatedJobSpec, silo: Silo) -> Schema
     )
 
 
-def _configured(
+def _configured_columns(
     datasets: Iterable[DatasetSpec], name: str
 ) -> tuple[tuple[TableColumn, ...] | None, tuple[TableColumn, ...]]:
     """The columns that the institution lists for a table, None where it does not, and what its target may be.
@@ -97,6 +97,8 @@ def _configured(
     if not isinstance(config, TableConfig):
         return None, ()
     names = config.columns
-    columns = None if names is None else tuple(encoder_of(name, config, False).described for name in names)
+    columns = (
+        None if names is None else tuple(encoder_of(name, config, False).schema_column for name in names)
+    )
     (target, *more) = config.targets
     return columns, () if more else (TableColumn(target, "number"), TableColumn(target, "category"))

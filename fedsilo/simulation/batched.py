@@ -64,11 +64,12 @@ class BatchedBackend:
         if step is not None and len(able) == len(batch) > 1:
             try:
                 works = [
-                    runner.unpacked(task.task, task.private) for runner, task in zip(able, batch, strict=True)
+                    runner.unpack_task(task.task, task.private)
+                    for runner, task in zip(able, batch, strict=True)
                 ]
-                tasks = [runner.asked(work)[0] for runner, work in zip(able, works, strict=True)]
-                replies = step.batched([work.context for work in works], tasks)
-                replies = list(map(TaskRunner.packed, able, works, replies))
+                tasks = [runner.method_inputs(work)[0] for runner, work in zip(able, works, strict=True)]
+                replies = step.batched_replies([work.context for work in works], tasks)
+                replies = list(map(TaskRunner.pack_reply, able, works, replies))
             except FedsiloError:
                 pass  # which silo caused it shows when each runs by itself
             except Exception as error:
@@ -78,11 +79,11 @@ class BatchedBackend:
                 ) from error
             else:
                 for task, reply in zip(batch, replies, strict=True):
-                    yield task.silo, self._silos[task.silo].release(task, partial(_computed, reply))
+                    yield task.silo, self._silos[task.silo].release(task, partial(_computed_reply, reply))
                 return
         for task in batch:
             yield task.silo, self._silos[task.silo].answer(task)
 
 
-def _computed(reply: Reply) -> Reply:
+def _computed_reply(reply: Reply) -> Reply:
     return reply

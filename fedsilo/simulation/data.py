@@ -24,7 +24,7 @@ from fedsilo.tasks.registry import bind
 
 
 @dataclass(frozen=True)
-class _Whole:
+class _WholeDataset:
     """A dataset before it is divided.
 
     :param strata: class of each example, `LearningTask.strata` of the targets.
@@ -48,7 +48,7 @@ class SharedData:
         self._task = bind(spec.task, spec.data)
         self._root = root
         self._device = pick_device(spec.training.device)
-        self._full: dict[Hashable, _Whole] = {}
+        self._full: dict[Hashable, _WholeDataset] = {}
         self._parts: dict[Hashable, list[np.ndarray]] = {}
         self._arrays: dict[Hashable, Arrays] = {}
 
@@ -74,7 +74,7 @@ class SharedData:
         dataset = dataset_of(self._spec, silo)
         whole = self._load(dataset)
         labels = whole.strata
-        own = np.arange(len(labels)) if dataset.partition is None else self._own(dataset, labels)
+        own = np.arange(len(labels)) if dataset.partition is None else self._own_indices(dataset, labels)
         persons = None if whole.persons is None else whole.persons[own]
         return own, *split(self._spec, silo, labels[own], persons)
 
@@ -82,7 +82,7 @@ class SharedData:
         """What the silo announces of its data; errors as `examples`."""
         return self._load(dataset_of(self._spec, silo)).schema
 
-    def _load(self, dataset: DatasetSpec) -> _Whole:
+    def _load(self, dataset: DatasetSpec) -> _WholeDataset:
         source = _source(dataset)
         if source not in self._full:
             arrays = load_whole(dataset, self._spec.data, root=self._root, task=self._spec.task)
@@ -91,10 +91,10 @@ class SharedData:
             if self._spec.data.check is not None:
                 self._arrays[source] = arrays
             strata = self._task.strata(arrays.labels)
-            self._full[source] = _Whole(examples, strata, arrays.schema, arrays.persons)
+            self._full[source] = _WholeDataset(examples, strata, arrays.schema, arrays.persons)
         return self._full[source]
 
-    def _own(self, dataset: DatasetSpec, labels: np.ndarray) -> np.ndarray:
+    def _own_indices(self, dataset: DatasetSpec, labels: np.ndarray) -> np.ndarray:
         division = dataset.partition
         assert division is not None
         key = (_source(dataset), division.scheme, division.silos, division.seed, _text(division.config))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Execution:
+class ExecutionPlan:
     """How the silos' tasks are executed.
 
     :param workers: processes that share them, one silo each at a time; 0: the simulation's own does all of them.
@@ -18,5 +18,5 @@ class Execution:
     batch: int = 0
 
 
-SEQUENTIAL = Execution()
+SEQUENTIAL = ExecutionPlan()
 """One process, one silo at a time."""

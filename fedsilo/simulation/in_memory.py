@@ -9,7 +9,7 @@ import numpy as np
 
 from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.state import Tree, as_stored
-from fedsilo.silo.release import Leaving
+from fedsilo.silo.release import EgressSummary
 from fedsilo.silo.reply import ReplyMetadata, reply_document
 from fedsilo.transforms.guard import MODEL
 from fedsilo.wire import DTYPES, Contract
@@ -42,7 +42,7 @@ class ReplyInMemory:
         """The tensors, to be read once."""
         return nullcontext(self)
 
-    def kept(self) -> AbstractContextManager[Tree]:
+    def kept_tensors(self) -> AbstractContextManager[Tree]:
         """Context with the reply's tensors by name, without a copy."""
         return nullcontext(self._tensors)
 
@@ -51,7 +51,7 @@ class ReplyInMemory:
         return nullcontext(self._task.trees.get(MODEL))
 
 
-def new_copy(contract: Contract, leaving: Leaving) -> AbstractContextManager[CopyInMemory]:
+def new_copy(contract: Contract, leaving: EgressSummary) -> AbstractContextManager[CopyInMemory]:
     """A copy of what may leave in answer to a task with this contract."""
     return nullcontext(CopyInMemory(contract, leaving))
 
@@ -59,7 +59,7 @@ def new_copy(contract: Contract, leaving: Leaving) -> AbstractContextManager[Cop
 class CopyInMemory:
     """What leaves of a reply, in memory; a tensor that comes in one piece is that piece."""
 
-    def __init__(self, contract: Contract, leaving: Leaving) -> None:
+    def __init__(self, contract: Contract, leaving: EgressSummary) -> None:
         self._kinds, self._blocks = contract.kinds(), leaving.blocks
         self._specs = {spec.name: spec for _, spec in leaving.blocks}
         self._pieces: dict[str, list[np.ndarray]] = {name: [] for name in self._specs}

@@ -19,8 +19,8 @@ from typing import Any
 from fedsilo.data.schema import Schema
 from fedsilo.engine.data_description import silos_classes
 from fedsilo.engine.model_card import write_model_card
-from fedsilo.engine.record import round_record, with_figures
-from fedsilo.engine.result import Released, Result, write_checkpoint, write_result
+from fedsilo.engine.record import round_record, with_metrics
+from fedsilo.engine.result import FinalModel, Result, write_checkpoint, write_result
 from fedsilo.engine.round import OpenRound, RoundOutcome, fatal_failure
 from fedsilo.engine.store import JobIdentity
 from fedsilo.engine.workflow import Workflow
@@ -29,7 +29,7 @@ from fedsilo.methods.interface import Assignment, Exchange, SiloTask
 from fedsilo.methods.schedule import task_id
 from fedsilo.methods.state import State
 from fedsilo.readiness.finding import ReadinessFinding
-from fedsilo.silo.policy import Sent
+from fedsilo.silo.policy import EgressTotals
 from fedsilo.simulation.backend import Backend
 from fedsilo.simulation.silos import SimulatedTask, SimulatedUpdate
 from fedsilo.updates.held import InMemoryUpdates
@@ -67,7 +67,7 @@ class Progress:
     position: int
     state: State
     private: Mapping[str, State]
-    sent: Mapping[str, Sent]
+    sent: Mapping[str, EgressTotals]
     history: tuple[Mapping[str, Any], ...]
 
 
@@ -78,7 +78,7 @@ class Simulation:
     :param writing: how they are written: what is computed is nowhere else, so that a full disk should be waited for.
     :param schemata: silo -> names and types of its data, for the model card.
     :ivar backend: what executes the tasks; one that counts or watches may be put around it before the run.
-    :ivar current: the open exchange, while there is one.
+    :ivar current_exchange: the open exchange, while there is one.
     :ivar result: the model, once it is there.
     :ivar failure: why the job failed, once it has.
     :ivar findings: what the silos say of their data, where the job asks for that.
@@ -100,13 +100,13 @@ class Simulation:
         self.rounds = workflow.rounds
         self.parameters = workflow.parameters
         self.evaluation = workflow.spec.evaluation
-        self.current: SimulatedExchange | None = None
+        self.current_exchange: SimulatedExchange | None = None
         self.result: Result | None = None
         self.failure: FedsiloError | None = None
         self.private: dict[str, State] = {}
         self.progress: Progress | None = None
         self.findings: tuple[ReadinessFinding, ...] = ()
-        self._sent: dict[str, Sent] = {}
+        self._sent: dict[str, EgressTotals] = {}
         self._workflow = workflow
         self._directory = directory
         self.backend = backend
@@ -144,12 +144,12 @@ class Simulation:
             if self._workflow.is_last_of_round(position - 1):
                 self._complete(record)
                 record = {}
-                state = self._workflow.model.selected(state, self._history).in_memory()
+                state = self._workflow.model.complete_round(state, self._history).in_memory()
                 self._write_checkpoint(position, state)
-                self.progress = self._reached(position, state)
+                self.progress = self._current_progress(position, state)
             yield
-        self.current = None
-        released = self._workflow.model.released(state, self._history)
+        self.current_exchange = None
+        released = self._workflow.model.final_model(state, self._history)
         self._writing(lambda: self._write_result(released))
 
     def _begin(self, begun: Progress) -> State:
@@ -158,7 +158,7 @@ class Simulation:
             self._complete(dict(record))
         return begun.state.in_memory()
 
-    def _reached(self, position: int, state: State) -> Progress:
+    def _current_progress(self, position: int, state: State) -> Progress:
         return Progress(position, state, dict(self.private), dict(self._sent), tuple(self._history))
 
     def _collect(self, state: State, exchange: Exchange) -> Generator[None, None, dict[str, SimulatedUpdate]]:
@@ -168,7 +168,7 @@ class Simulation:
         offered, given = self._broadcast.state, self._broadcast.tasks
         tasks = [self._task(offered, exchange, silo, given[silo]) for silo in round.silos]
         updates: dict[str, SimulatedUpdate] = {}
-        self.current = SimulatedExchange(exchange, round)
+        self.current_exchange = SimulatedExchange(exchange, round)
         for silo, found in self.backend.run(tasks):
             if isinstance(found, SimulatedUpdate):
                 updates[silo] = found
@@ -179,7 +179,7 @@ class Simulation:
                     raise failure
                 if round.outcome is RoundOutcome.QUORUM_LOST:
                     raise round.loss()
-            self.current = replace(self.current, round=round)
+            self.current_exchange = replace(self.current_exchange, round=round)
             yield
         return updates
 
@@ -195,24 +195,24 @@ class Simulation:
             settings=settings,
         )
         contract = self._workflow.contract(step, settings)
-        private, sent = self.private.get(silo, State()), self._sent.get(silo, Sent())
+        private, sent = self.private.get(silo, State()), self._sent.get(silo, EgressTotals())
         return SimulatedTask(silo, task_id(exchange, silo), task, contract, private, sent)
 
     def _fold(
         self, state: State, before: Mapping[str, Any], updates: Mapping[str, SimulatedUpdate]
     ) -> tuple[State, dict[str, Any]]:
-        assert self.current is not None
-        exchange, closed = self.current.exchange, self.current.round
+        assert self.current_exchange is not None
+        exchange, closed = self.current_exchange.exchange, self.current_exchange.round
         counted = {silo: updates[silo] for silo in self.identity.silos if silo in updates}
         kept = {silo: update.private for silo, update in counted.items() if update.private is not None}
         self.private |= kept
         sizes = {silo: update.size for silo, update in counted.items()}
         for silo, size in sizes.items():
-            self._sent[silo] = self._sent.get(silo, Sent()).and_then(exchange.round, size)
+            self._sent[silo] = self._sent.get(silo, EgressTotals()).plus(exchange.round, size)
         record = round_record(before, exchange, closed, {}, sizes)
         folded, found = self._workflow.fold(state, exchange, InMemoryUpdates(counted), self._broadcast)
         folded = folded.in_memory()
-        return folded, with_figures(record, found, self._workflow.score(folded, exchange))
+        return folded, with_metrics(record, found, self._workflow.score(folded, exchange))
 
     def _complete(self, record: dict[str, Any]) -> None:
         line = json.dumps(record, sort_keys=True, allow_nan=False).encode() + b"\n"
@@ -231,7 +231,7 @@ class Simulation:
         if due is not None:
             self._writing(lambda: write_checkpoint(self._directory, due, spec, self.identity))
 
-    def _write_result(self, released: Released) -> None:
+    def _write_result(self, released: FinalModel) -> None:
         result = write_result(self._directory, released, self._workflow.spec, self.identity)
         write_model_card(self._directory, self._workflow.method, self._history, self._schemata)
         self.result = result

@@ -17,11 +17,11 @@ from fedsilo.learning.models import build_module
 
 Network = TypeVar("Network", bound=nn.Module)
 
-SHARED = (type, FunctionType, BuiltinFunctionType)
+SHARED_TYPES = (type, FunctionType, BuiltinFunctionType)
 """Types whose instances copies share, as deep copies do."""
 
 
-class Networks:
+class NetworkStore:
     """The networks of one job: each built once and then copied."""
 
     def __init__(self, data: DataSpec, task: LearningTaskSpec | None = None) -> None:
@@ -29,7 +29,7 @@ class Networks:
         self._task = task
         self._copiers: dict[str, Callable[[], nn.Module]] = {}
 
-    def new(self, architecture: ModelSpec) -> nn.Module:
+    def new_network(self, architecture: ModelSpec) -> nn.Module:
         """A network of this architecture with arbitrary weights."""
         key = architecture.model_dump_json(include={"name", "config"})
         if key not in self._copiers:
@@ -44,14 +44,14 @@ def copier(network: Network) -> Callable[[], Network]:
     a fifth of the time. A network that cannot be pickled and read again is copied in the slow way.
     """
     try:
-        pickled = _Pickled(network)
+        pickled = _PickledNetwork(network)
         pickled()
     except Exception:  # whatever a network's own code raises
         return lambda: copy.deepcopy(network)
     return pickled
 
 
-class _Pickled:
+class _PickledNetwork:
     """A network as pickled, with tensors, functions and classes beside it."""
 
     def __init__(self, network: nn.Module) -> None:
@@ -67,17 +67,17 @@ class _Pickled:
         """A copy, in which what was one tensor, or one storage, still is one."""
         memo: dict[int, object] = {}
         unpickler = pickle.Unpickler(io.BytesIO(self._pickled))
-        unpickler.persistent_load = lambda number: self._taken(number, memo)  # type: ignore[method-assign]
+        unpickler.persistent_load = lambda number: self._restored_item(number, memo)  # type: ignore[method-assign]
         return unpickler.load()
 
     def _put_beside(self, item: object) -> int | None:
-        if not isinstance(item, (Tensor, *SHARED)):
+        if not isinstance(item, (Tensor, *SHARED_TYPES)):
             return None
         if id(item) not in self._numbers:
             self._numbers[id(item)] = len(self._beside)
             self._beside.append(item)
         return self._numbers[id(item)]
 
-    def _taken(self, number: int, memo: dict[int, object]) -> object:
+    def _restored_item(self, number: int, memo: dict[int, object]) -> object:
         item = self._beside[number]
         return copy.deepcopy(item, memo) if isinstance(item, Tensor) else item

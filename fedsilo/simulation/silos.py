@@ -22,7 +22,7 @@ from fedsilo.learning.parameters import parts_of
 from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import State, Tree
-from fedsilo.readiness.announce import unreadable
+from fedsilo.readiness.announce import unreadable_findings
 from fedsilo.readiness.announced import AnnouncedFinding
 from fedsilo.silo import policy
 from fedsilo.silo.announcement import finding_rules
@@ -33,10 +33,10 @@ from fedsilo.silo.secret import Secret
 from fedsilo.silo.withholding import vouched_schema, withholds_texts
 from fedsilo.simulation.data import SharedData
 from fedsilo.simulation.in_memory import ReplyInMemory, new_copy
-from fedsilo.simulation.networks import Networks
+from fedsilo.simulation.networks import NetworkStore
 from fedsilo.tasks.registry import bind
 from fedsilo.transforms.conflicts import require_consistent
-from fedsilo.transforms.guard import Answered, GuardPlace
+from fedsilo.transforms.guard import AnsweredTask, GuardPlace
 from fedsilo.transforms.plan import JobPlan
 from fedsilo.transforms.transform import Transform
 from fedsilo.wire import Contract
@@ -59,7 +59,7 @@ class SimulatedTask:
     task: SiloTask
     contract: Contract
     private: State
-    sent: policy.Sent = policy.NOTHING
+    sent: policy.EgressTotals = policy.NO_EGRESS
 
 
 @dataclass(frozen=True)
@@ -99,12 +99,12 @@ class SimulatedFailure:
 class SharedContext(LocalContext):
     """The silo half's view where many silos share a process: networks are copied, not built anew."""
 
-    networks: Networks = field(kw_only=True)
+    networks: NetworkStore = field(kw_only=True)
 
     @override
     def network(self, architecture: ModelSpec) -> nn.Module:
         """A new network with arbitrary weights."""
-        return self.networks.new(architecture)
+        return self.networks.new_network(architecture)
 
 
 class SimulatedSilo:
@@ -126,7 +126,9 @@ class SimulatedSilo:
         self._job = job
         self._limits = policy.ReplyLimits.of(job.spec, silo)
         self._method = method = None if isinstance(runner, SimulatedFailure) else runner.method
-        self._fewest_examples = None if method is None else method.training.fewest_examples(method.spec)
+        self._fewest_examples = (
+            None if method is None else method.training.min_examples_per_update(method.spec)
+        )
         place = GuardPlace(str(silo), Secret().generator)
         self._sides = [transform.in_guard(place) for transform in transforms]
         self._admitted: list[Contract] = []
@@ -148,7 +150,7 @@ class SimulatedSilo:
         """What it tells of its data, where the job asks for that and its policy permits it."""
         found = self.runner
         findings = found.findings if isinstance(found, SimulatedFailure) else found.context.findings
-        return finding_rules(self._job.spec, [self._silo]).told(findings or ())
+        return finding_rules(self._job.spec, [self._silo]).permitted_findings(findings or ())
 
     @property
     def samples(self) -> int:
@@ -168,7 +170,7 @@ class SimulatedSilo:
         """What contract and policy allow of a reply, which is computed only where the policy admits the contract."""
         try:
             self._require_permitted(task)
-            return self._released(task, compute())
+            return self._released_update(task, compute())
         except (Exception, SystemExit) as error:
             return failure_of(error, task.id)
 
@@ -179,17 +181,17 @@ class SimulatedSilo:
         """
         if self._is_settled and task.contract in self._admitted:
             return
-        departure = policy.Departure.of(task.contract, task.task.round, self._fewest_examples)
+        departure = policy.EgressRequest.of(task.contract, task.task.round, self._fewest_examples)
         policy.require(self._silo, self._job, departure, datetime.now(UTC), task.sent)
         self._admitted.append(task.contract)
 
-    def _released(self, task: SimulatedTask, reply: Reply) -> SimulatedUpdate:
+    def _released_update(self, task: SimulatedTask, reply: Reply) -> SimulatedUpdate:
         """The reply as an update.
 
         :raises PolicyRefused: naming the block and what is wrong with it.
         """
         answer, contract, asked = ReplyInMemory(reply, task.task), task.contract, task.task
-        answered = Answered(task.id, asked.step, asked.phase, asked.round)
+        answered = AnsweredTask(task.id, asked.step, asked.phase, asked.round)
         rules = ReleaseRules(self._limits, self._sides)
         found = release(answered, contract, answer, rules, partial(new_copy, contract))
         private = None if reply.private is None else reply.private.in_memory()
@@ -206,8 +208,8 @@ def open_silos(
     """
     require_consistent(method)  # once: it looks at all exchanges
     transforms = JobPlan(method).transforms
-    networks = Networks(job.spec.data, job.spec.task)
-    network = networks.new(job.spec.model)
+    networks = NetworkStore(job.spec.data, job.spec.task)
+    network = networks.new_network(job.spec.model)
     whole = signature(network, bind(job.spec.task, job.spec.data))
     parts = parts_of(method.spec.model.parameters, network)
     model = parts.signature(whole) if parts else whole
@@ -249,7 +251,7 @@ def failure_of(error: BaseException, task: str) -> SimulatedFailure:
     if isinstance(error, SchemaMismatch):
         return SimulatedFailure(error.reason, str(error), error.schema)
     if isinstance(error, DataInvalid):
-        return SimulatedFailure(error.reason, str(error), findings=unreadable(error))
+        return SimulatedFailure(error.reason, str(error), findings=unreadable_findings(error))
     if isinstance(error, FedsiloError):
         return SimulatedFailure(error.reason, str(error))
     log.error("task %s", task, exc_info=error)

@@ -30,14 +30,14 @@ from fedsilo.readiness.finding import ReadinessFinding
 from fedsilo.simulation.backend import Backend, SequentialBackend
 from fedsilo.simulation.batched import BatchedBackend
 from fedsilo.simulation.data import SharedData
-from fedsilo.simulation.execution import SEQUENTIAL, Execution
+from fedsilo.simulation.execution import SEQUENTIAL, ExecutionPlan
 from fedsilo.simulation.job import HISTORY, Simulation, Writing, write_once
 from fedsilo.simulation.silos import SimulatedSilo, open_silos
 from fedsilo.simulation.workers import ProcessBackend
 
 
 def simulate(
-    manifest: JobManifest, data_root: Path, directory: Path, execution: Execution = SEQUENTIAL
+    manifest: JobManifest, data_root: Path, directory: Path, execution: ExecutionPlan = SEQUENTIAL
 ) -> Simulation:
     """Run a job to its end in this process, with the job's settings of PyTorch.
 
@@ -61,7 +61,7 @@ def open_simulation(
     manifest: JobManifest,
     data_root: Path,
     directory: Path,
-    execution: Execution = SEQUENTIAL,
+    execution: ExecutionPlan = SEQUENTIAL,
     uid: str | None = None,
     writing: Writing = write_once,
 ) -> Simulation:
@@ -93,14 +93,14 @@ def open_simulation(
         namespace=job.metadata.namespace, name=name, uid=identity.uid, spec_digest=digest, spec=spec
     )
     silos = open_silos(manifest.silos, frozen, method, SharedData(spec, data_root))
-    schemata, findings = _announced(spec, silos, workflow.test_schema)
+    schemata, findings = _announced_schemata(spec, silos, workflow.test_schema)
     backend = _backend(method, silos, execution)
     simulation = Simulation(workflow, identity, directory, backend, writing, schemata)
     simulation.findings = findings
     return simulation
 
 
-def _announced(
+def _announced_schemata(
     spec: FederatedJobSpec, silos: Mapping[str, SimulatedSilo], test_set: Schema | None
 ) -> tuple[Mapping[str, Schema], tuple[ReadinessFinding, ...]]:
     """What the silos' data are called and like, looked at before any of them trains, as an aggregator does.
@@ -121,7 +121,7 @@ def _announced(
     return announced, findings
 
 
-def _backend(method: Method, silos: Mapping[str, SimulatedSilo], execution: Execution) -> Backend:
+def _backend(method: Method, silos: Mapping[str, SimulatedSilo], execution: ExecutionPlan) -> Backend:
     if execution.workers and execution.batch:
         raise ManifestInvalid("workers and batches of silos exclude each other; leave one of the two out")
     if execution.batch:

@@ -69,7 +69,7 @@ class ProcessBackend:
         :raises FedsiloError: when no worker is left.
         """
         waiting = deque(sorted(tasks, key=lambda task: -self._silos[task.silo].samples))
-        trees, numbers = _numbered(tasks)
+        trees, numbers = _numbered_trees(tasks)
         busy: dict[Connection, tuple[Worker, SimulatedTask]] = {}
         for worker in self._workers:
             worker.known.clear()
@@ -107,7 +107,7 @@ class ProcessBackend:
         return found
 
 
-def _numbered(tasks: Sequence[SimulatedTask]) -> tuple[Trees, dict[int, int]]:
+def _numbered_trees(tasks: Sequence[SimulatedTask]) -> tuple[Trees, dict[int, int]]:
     """All trees that the tasks name, and the number of each by identity."""
     trees: Trees = {}
     numbers: dict[int, int] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fedsilo.api.data import DataSpec
-from fedsilo.api.faults import ABSENT, Finding
+from fedsilo.api.faults import ABSENT_VALUE, Finding
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def class_count_findings(data: DataSpec, why: str) -> list[Finding]:
     """The fault of a job that does not say its classes."""
     if data.classes is None:
-        return [("spec.data.classes", ABSENT, f"is missing: {why}", "say how many classes there are")]
+        return [("spec.data.classes", ABSENT_VALUE, f"is missing: {why}", "say how many classes there are")]
     return []
 
 
@@ -25,7 +25,7 @@ def no_classes_findings(data: DataSpec, task: str, instead: str) -> list[Finding
     return [("spec.data.classes", data.classes, f"has no meaning for {task}", f"remove it; {instead}")]
 
 
-def balanced(counts: Tensor) -> Tensor:
+def balanced_weights(counts: Tensor) -> Tensor:
     """Weights n / (K n_c) of the classes that are there, K of them, and 0 of those that are not (King and Zeng,
     "Logistic Regression in Rare Events Data", 2001): every class that is there weighs the same in sum.
 

@@ -9,15 +9,15 @@ import numpy as np
 from typing_extensions import override
 
 from fedsilo.api.faults import Finding
-from fedsilo.errors import DataInvalid, quoted
-from fedsilo.tasks.classes import balanced, class_count_findings
+from fedsilo.errors import DataInvalid, quoted_value
+from fedsilo.tasks.classes import balanced_weights, class_count_findings
 from fedsilo.tasks.interface import Answers, LearningTask, WeightedConfig
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Classification(LearningTask):
+class ClassificationTask(LearningTask):
     """Classification, the default task: logits (n, classes), labels (n,), cross-entropy."""
 
     name = "classification"
@@ -54,7 +54,7 @@ class Classification(LearningTask):
 
     @override
     def class_weights(self, targets: Tensor) -> Tensor | None:
-        return balanced(targets.bincount(minlength=self.outputs)) if self.weighs_classes else None
+        return balanced_weights(targets.bincount(minlength=self.outputs)) if self.weighs_classes else None
 
     @override
     def loss(self, outputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -101,13 +101,13 @@ def class_labels(y: np.ndarray, classes: int) -> np.ndarray:
         if not whole.all():
             item = int(np.argmin(whole))
             raise DataInvalid(
-                f"item {item}: label {quoted(y[item])} is not an integer; number classes from 0 to {classes - 1}"
+                f"item {item}: label {quoted_value(y[item])} is not an integer; number classes from 0 to {classes - 1}"
             )
     within = (y >= 0) & (y < classes)
     if not within.all():
         item = int(np.argmin(within))
         raise DataInvalid(
-            f"item {item}: label {quoted(y[item])} is not a class of the job (data.classes is {classes});"
+            f"item {item}: label {quoted_value(y[item])} is not a class of the job (data.classes is {classes});"
             f" number classes from 0 to {classes - 1}"
         )
     return y.astype(np.int64)

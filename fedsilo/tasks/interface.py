@@ -16,7 +16,7 @@ from pydantic.alias_generators import to_camel
 
 from fedsilo.api.data import DataSpec
 from fedsilo.api.faults import Finding
-from fedsilo.errors import DataInvalid, quoted
+from fedsilo.errors import DataInvalid, quoted_value
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,11 +26,11 @@ Shape = tuple[int, ...]
 Answers = Literal["class", "labels", "numbers", "pixels", "tokens"]
 """What a model says of an example: its class, its labels, numbers, the class of each pixel, or each next token."""
 
-OWN = "own"
+OWN_TASK_NAME = "own"
 """What methods call a task of the job's own package, `python:module:Task`."""
 
 EVERY_TASK: frozenset[str] = frozenset(
-    ("classification", "multilabel", "regression", "segmentation", "language", OWN)
+    ("classification", "multilabel", "regression", "segmentation", "language", OWN_TASK_NAME)
 )
 """What a method declares that has a meaning for whatever has a loss."""
 
@@ -65,7 +65,7 @@ class LearningTask(ABC):
     :cvar Config: what `spec.task.config` may hold; annotate `config` with the same class.
     """
 
-    name: ClassVar[str] = OWN
+    name: ClassVar[str] = OWN_TASK_NAME
     summary: ClassVar[str]
     target: ClassVar[str]
     per_class: ClassVar[str | None] = None
@@ -161,7 +161,7 @@ class LearningTask(ABC):
         return outputs
 
 
-def paired(values: np.ndarray, shape: Shape, what: str) -> np.ndarray:
+def paired_targets(values: np.ndarray, shape: Shape, what: str) -> np.ndarray:
     """The targets where every example has one of this shape; a single number may stand for a list of one.
 
     :param what: what a target is, for the message.
@@ -196,6 +196,6 @@ def whole_numbers(values: np.ndarray, allowed: np.ndarray, what: str, remedy: st
         item, *place = first(wrong)
         where = f" at {place}" if place else ""
         raise DataInvalid(
-            f"item {item}: target {quoted(values[(item, *place)])}{where} is not {what}; {remedy}"
+            f"item {item}: target {quoted_value(values[(item, *place)])}{where} is not {what}; {remedy}"
         )
     return values.astype(np.int64)

@@ -10,17 +10,23 @@ from pydantic import Field
 from typing_extensions import override
 
 from fedsilo.api.faults import Finding
-from fedsilo.tasks.classes import balanced, class_count_findings, no_classes_findings
+from fedsilo.tasks.classes import balanced_weights, class_count_findings, no_classes_findings
 from fedsilo.tasks.classification import class_labels, label_scores
 from fedsilo.tasks.interface import (
     Answers,
     LearningTask,
     Shape,
     WeightedConfig,
-    paired,
+    paired_targets,
     whole_numbers,
 )
-from fedsilo.tasks.places import UNSCORED, places_divisor, places_loss, places_scores, require_scored_place
+from fedsilo.tasks.places import (
+    UNSCORED_TARGET,
+    places_divisor,
+    places_loss,
+    places_scores,
+    require_scored_place,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,7 +42,7 @@ class LanguageConfig(WeightedConfig):
     )
 
 
-class Language(LearningTask):
+class LanguageTask(LearningTask):
     """Logits (n, length, vocabulary) and the next tokens (n, length); or as classification, from tokens."""
 
     name = "language"
@@ -115,16 +121,18 @@ class Language(LearningTask):
         """(n, length) or (n,), int64; -100 is a place that counts for nothing, such as padding."""
         if not self.next_token:
             return class_labels(values, self.outputs)
-        values = paired(values, tuple(self.data.input_shape), "the token that follows each of the input's")
-        allowed = (values == UNSCORED) | ((values >= 0) & (values < self.outputs))
+        values = paired_targets(
+            values, tuple(self.data.input_shape), "the token that follows each of the input's"
+        )
+        allowed = (values == UNSCORED_TARGET) | ((values >= 0) & (values < self.outputs))
         remedy = f"number tokens from 0 to {self.outputs - 1}, or write -100 where there is none"
         tokens = whole_numbers(values, allowed, "a token of spec.task.config.vocabulary", remedy)
-        require_scored_place(tokens, f"{UNSCORED}, where no token counts")
+        require_scored_place(tokens, f"{UNSCORED_TARGET}, where no token counts")
         return tokens
 
     @override
     def class_weights(self, targets: Tensor) -> Tensor | None:
-        return balanced(targets.bincount(minlength=self.outputs)) if self.weighs_classes else None
+        return balanced_weights(targets.bincount(minlength=self.outputs)) if self.weighs_classes else None
 
     @override
     def loss(self, outputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:

@@ -10,14 +10,14 @@ from typing_extensions import override
 
 from fedsilo.api.faults import Finding
 from fedsilo.tasks.classes import class_count_findings
-from fedsilo.tasks.interface import Answers, LearningTask, WeightedConfig, paired, whole_numbers
-from fedsilo.tasks.places import UNSCORED
+from fedsilo.tasks.interface import Answers, LearningTask, WeightedConfig, paired_targets, whole_numbers
+from fedsilo.tasks.places import UNSCORED_TARGET
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Multilabel(LearningTask):
+class MultilabelTask(LearningTask):
     """Logits (n, labels), targets (n, labels) of 0 and 1, binary cross-entropy averaged over labels."""
 
     name = "multilabel"
@@ -47,7 +47,7 @@ class Multilabel(LearningTask):
     @override
     def targets(self, values: np.ndarray) -> np.ndarray:
         """(n, labels), float32, 0 or 1."""
-        values = paired(values, (self.outputs,), "0 or 1 for each label of spec.data.classes")
+        values = paired_targets(values, (self.outputs,), "0 or 1 for each label of spec.data.classes")
         allowed = (values == 0) | (values == 1)
         return whole_numbers(values, allowed, "0 or 1", "write 1 where the label holds, else 0").astype(
             np.float32
@@ -77,11 +77,11 @@ class Multilabel(LearningTask):
     def scores(self, outputs: Tensor, targets: Tensor) -> Mapping[str, Tensor]:
         """Fraction of the labels that are told rightly at probability 1/2, and the mean of their cross-entropies.
 
-        A label whose target is `UNSCORED` counts in neither.
+        A label whose target is `UNSCORED_TARGET` counts in neither.
         """
         from torch.nn import functional
 
-        scored = (targets != UNSCORED).all(dim=0)
+        scored = (targets != UNSCORED_TARGET).all(dim=0)
         if not scored.all():
             outputs, targets = outputs[:, scored], targets[:, scored]
         outputs = outputs.float()

@@ -12,7 +12,7 @@ from fedsilo.errors import DataInvalid
 if TYPE_CHECKING:
     from torch import Tensor
 
-UNSCORED = -100
+UNSCORED_TARGET = -100
 """Target of a place that counts neither in the loss nor in scores: PyTorch's `ignore_index`."""
 
 
@@ -22,7 +22,7 @@ def require_scored_place(targets: np.ndarray, what: str) -> None:
     :param what: which values say nothing, for the message.
     :raises DataInvalid: every place of every example says nothing.
     """
-    if targets.size and (targets == UNSCORED).all():
+    if targets.size and (targets == UNSCORED_TARGET).all():
         raise DataInvalid(f"every target is {what}, so that there is nothing to learn; correct the targets")
 
 
@@ -34,9 +34,11 @@ def places_loss(logits: Tensor, targets: Tensor, weights: Tensor | None = None) 
     """
     from torch.nn import functional
 
-    if not (targets != UNSCORED).any():
+    if not (targets != UNSCORED_TARGET).any():
         return logits.sum() * 0
-    return functional.nll_loss(_by_place(logits), targets.flatten(), weight=weights, ignore_index=UNSCORED)
+    return functional.nll_loss(
+        _by_place(logits), targets.flatten(), weight=weights, ignore_index=UNSCORED_TARGET
+    )
 
 
 def _by_place(logits: Tensor) -> Tensor:
@@ -59,7 +61,7 @@ def places_divisor(targets: Tensor, weights: Tensor | None = None) -> Tensor:
 
     :param targets: (n, *places).
     """
-    scored = targets != UNSCORED
+    scored = targets != UNSCORED_TARGET
     return scored.sum().float() if weights is None else weights[targets[scored]].sum()
 
 
@@ -70,11 +72,11 @@ def places_scores(logits: Tensor, targets: Tensor) -> Mapping[str, Tensor]:
     """
     from torch.nn import functional
 
-    scored = (targets != UNSCORED).flatten(1)
+    scored = (targets != UNSCORED_TARGET).flatten(1)
     number = scored.sum(dim=1)
     right = (logits.argmax(dim=1) == targets).flatten(1).sum(dim=1)
     each = functional.nll_loss(
-        _by_place(logits.float()), targets.flatten(), reduction="none", ignore_index=UNSCORED
+        _by_place(logits.float()), targets.flatten(), reduction="none", ignore_index=UNSCORED_TARGET
     ).view_as(targets)
     accuracy = right.double() / number.clamp(min=1)
     return {

@@ -10,28 +10,29 @@ from fedsilo.api.data import DataSpec
 from fedsilo.api.faults import Finding
 from fedsilo.api.job import LearningTaskSpec
 from fedsilo.api.messages import closest, faults_of
-from fedsilo.api.python_import import import_own
+from fedsilo.api.python_import import import_user_code
 from fedsilo.api.python_reference import PYTHON, python_reference
 from fedsilo.errors import ManifestInvalid, MethodError
-from fedsilo.tasks.classification import Classification
-from fedsilo.tasks.interface import OWN, Answers, LearningTask
-from fedsilo.tasks.language import Language
-from fedsilo.tasks.multilabel import Multilabel
-from fedsilo.tasks.regression import Regression
-from fedsilo.tasks.segmentation import Segmentation
+from fedsilo.tasks.classification import ClassificationTask
+from fedsilo.tasks.interface import OWN_TASK_NAME, Answers, LearningTask
+from fedsilo.tasks.language import LanguageTask
+from fedsilo.tasks.multilabel import MultilabelTask
+from fedsilo.tasks.regression import RegressionTask
+from fedsilo.tasks.segmentation import SegmentationTask
 
 TASKS: Mapping[str, type[LearningTask]] = {
-    task.name: task for task in (Classification, Multilabel, Regression, Segmentation, Language)
+    task.name: task
+    for task in (ClassificationTask, MultilabelTask, RegressionTask, SegmentationTask, LanguageTask)
 }
 
-DEFAULT = LearningTaskSpec(name=Classification.name)
+DEFAULT = LearningTaskSpec(name=ClassificationTask.name)
 """The task of a job that names none."""
 
 
 def kind_of(spec: LearningTaskSpec | None) -> str:
     """What methods call the task: its name, or `own`."""
     name = (spec or DEFAULT).name
-    return OWN if name.startswith(PYTHON) else name
+    return OWN_TASK_NAME if name.startswith(PYTHON) else name
 
 
 def weighs_classes(spec: LearningTaskSpec | None) -> bool:
@@ -107,7 +108,7 @@ def _check(task: type[LearningTask], spec: LearningTaskSpec, data: DataSpec) -> 
 
 def _import(name: str) -> type[LearningTask]:
     remedy = "install its package in the images of aggregator and trainer"
-    found = import_own(name, field="spec.task.name", remedy=remedy)
+    found = import_user_code(name, field="spec.task.name", remedy=remedy)
     if not (isinstance(found, type) and issubclass(found, LearningTask)):
         raise MethodError(
             f"spec.task.name: {name!r}: is no fedsilo.tasks.interface.LearningTask; derive it from that"

@@ -10,9 +10,9 @@ from pydantic import Field
 from typing_extensions import override
 
 from fedsilo.api.faults import Finding
-from fedsilo.errors import DataInvalid, quoted
+from fedsilo.errors import DataInvalid, quoted_value
 from fedsilo.tasks.classes import no_classes_findings
-from fedsilo.tasks.interface import Answers, LearningTask, TaskConfig, first, paired
+from fedsilo.tasks.interface import Answers, LearningTask, TaskConfig, first, paired_targets
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,7 +24,7 @@ class RegressionConfig(TaskConfig):
     outputs: int = Field(1, ge=1, le=65536, description="numbers that are predicted for each example")
 
 
-class Regression(LearningTask):
+class RegressionTask(LearningTask):
     """Predictions (n, outputs), targets of that shape, squared error averaged over outputs."""
 
     name = "regression"
@@ -57,14 +57,14 @@ class Regression(LearningTask):
     @override
     def targets(self, values: np.ndarray) -> np.ndarray:
         """(n, outputs), finite float32."""
-        values = paired(values, (self.outputs,), "as many numbers as spec.task.config.outputs")
+        values = paired_targets(values, (self.outputs,), "as many numbers as spec.task.config.outputs")
         with np.errstate(over="ignore"):  # what overflows becomes infinite, and is refused as such
             numbers = np.ascontiguousarray(values, dtype=np.float32)
         wrong = ~np.isfinite(numbers)
         if wrong.any():
             item, output = first(wrong)
             raise DataInvalid(
-                f"item {item}: target {quoted(values[item, output])} of output {output} is not a finite number;"
+                f"item {item}: target {quoted_value(values[item, output])} of output {output} is not a finite number;"
                 " remove or mend the item"
             )
         return numbers

@@ -10,9 +10,22 @@ from pydantic import Field
 from typing_extensions import override
 
 from fedsilo.api.faults import Finding
-from fedsilo.tasks.classes import balanced, class_count_findings
-from fedsilo.tasks.interface import Answers, LearningTask, Shape, WeightedConfig, paired, whole_numbers
-from fedsilo.tasks.places import UNSCORED, places_divisor, places_loss, places_scores, require_scored_place
+from fedsilo.tasks.classes import balanced_weights, class_count_findings
+from fedsilo.tasks.interface import (
+    Answers,
+    LearningTask,
+    Shape,
+    WeightedConfig,
+    paired_targets,
+    whole_numbers,
+)
+from fedsilo.tasks.places import (
+    UNSCORED_TARGET,
+    places_divisor,
+    places_loss,
+    places_scores,
+    require_scored_place,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,7 +39,7 @@ class SegmentationConfig(WeightedConfig):
     )
 
 
-class Segmentation(LearningTask):
+class SegmentationTask(LearningTask):
     """Logits (n, classes, *sides), masks (n, *sides), cross-entropy averaged over pixels."""
 
     name = "segmentation"
@@ -74,15 +87,15 @@ class Segmentation(LearningTask):
 
     @override
     def targets(self, values: np.ndarray) -> np.ndarray:
-        """(n, *sides), int64, with `UNSCORED` where the mask says nothing."""
+        """(n, *sides), int64, with `UNSCORED_TARGET` where the mask says nothing."""
         if values.shape[1:] == (1, *self._sides):
             values = values[:, 0]
-        values = paired(values, self._sides, "a mask of the sides of spec.data.inputShape")
+        values = paired_targets(values, self._sides, "a mask of the sides of spec.data.inputShape")
         silent = np.zeros(values.shape, bool) if self.config.ignore is None else values == self.config.ignore
         allowed = silent | ((values >= 0) & (values < self.outputs))
         remedy = f"number classes from 0 to {self.outputs - 1}, or name a value that says nothing in "
         masks = whole_numbers(values, allowed, "a class of the job", remedy + "spec.task.config.ignore")
-        masks[silent] = UNSCORED
+        masks[silent] = UNSCORED_TARGET
         require_scored_place(masks, f"{self.config.ignore}, spec.task.config.ignore")
         return masks
 
@@ -90,7 +103,7 @@ class Segmentation(LearningTask):
     def class_weights(self, targets: Tensor) -> Tensor | None:
         if not self.weighs_classes:
             return None
-        return balanced(targets[targets != UNSCORED].bincount(minlength=self.outputs))
+        return balanced_weights(targets[targets != UNSCORED_TARGET].bincount(minlength=self.outputs))
 
     @override
     def loss(self, outputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fedsilo.api.faults import ABSENT, Finding
+from fedsilo.api.faults import ABSENT_VALUE, Finding
 from fedsilo.learning.catalogue import ARCHITECTURES
 from fedsilo.methods.method import Method
 
@@ -24,7 +24,7 @@ def check_hidden(method: Method, batch_norm: str) -> Iterator[Finding]:
             "is not set, and scores of silos on their own examples have no mechanism that makes them private"
         )
         remedy = "name a test set among spec.aggregator.datasets"
-        yield "spec.evaluation.testDataset", ABSENT, problem, remedy
+        yield "spec.evaluation.testDataset", ABSENT_VALUE, problem, remedy
     if spec.data.preprocessing is not None:
         problem = "takes statistics of the silos' examples, which have no mechanism that makes them private"
         given = spec.data.preprocessing.model_dump(by_alias=True)

@@ -63,7 +63,7 @@ class GuardPlace:
 
 
 @dataclass(frozen=True)
-class Answered:
+class AnsweredTask:
     """The task that a reply answers.
 
     :param task: its name, for messages.
@@ -85,7 +85,7 @@ class GuardedReply:
         raises `PolicyRefused` for none.
     """
 
-    answered: Answered
+    answered: AnsweredTask
     contract: Contract
     kept: Callable[[], AbstractContextManager[Tensors]]
     model: Callable[[], AbstractContextManager[Tensors]]
@@ -105,7 +105,7 @@ class PassingTensors(Protocol):
 class GuardSide:
     """What a transform does in a guard; every verb does nothing by default."""
 
-    def planned(self, step: str, samples: int) -> tuple[Mechanism, ...]:
+    def required_mechanisms(self, step: str, samples: int) -> tuple[Mechanism, ...]:
         """What the trainer must have had each example go through in one round of a step.
 
         :param samples: of the silo, as the reply has them.
@@ -117,7 +117,7 @@ class GuardSide:
         """The reply's tensors as they leave; None where they leave as they are."""
         return None
 
-    def undergone(self) -> Mechanism | None:
+    def applied_mechanism(self) -> Mechanism | None:
         """What each example has gone through once its silo's tensors have left; None where that is the plan's."""
         return None
 
@@ -135,7 +135,7 @@ class GuardSide:
         """
         raise NotImplementedError(f"{type(self).__name__} answers no task by itself")
 
-    def sealed(
+    def replacement_vector(
         self, task: Task, messages: Messages, contract: Contract, update: Path, model: Path | None
     ) -> np.ndarray | None:
         """What leaves in place of an update; None where it leaves itself.

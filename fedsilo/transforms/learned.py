@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedsilo.methods.building_blocks.buffers import is_statistic
+from fedsilo.methods.components.buffers import is_statistic
 from fedsilo.wire import Contract
 
 

@@ -11,31 +11,31 @@ whatever writes, noises or masks what really leaves, of which they can take noth
 from __future__ import annotations
 
 from fedsilo.methods.method import Method
-from fedsilo.transforms.best_model.declaration import BestModel
-from fedsilo.transforms.encoding.declaration import TensorEncoding
-from fedsilo.transforms.evaluation.declaration import FederatedEvaluation
-from fedsilo.transforms.optimizer_state.declaration import KeptOptimizerState
-from fedsilo.transforms.parameters.declaration import ModelParts
-from fedsilo.transforms.preprocessing.declaration import CommonPreprocessing
-from fedsilo.transforms.robust_mean.declaration import RobustAggregation
-from fedsilo.transforms.secure_sum.declaration import SecureSum
-from fedsilo.transforms.third_party.declaration import ThirdPartyTransforms
-from fedsilo.transforms.training_noise.declaration import TrainingNoise
+from fedsilo.transforms.best_model.declaration import BestModelTransform
+from fedsilo.transforms.encoding.declaration import EncodingTransform
+from fedsilo.transforms.evaluation.declaration import EvaluationTransform
+from fedsilo.transforms.optimizer_state.declaration import OptimizerStateTransform
+from fedsilo.transforms.parameters.declaration import ParametersTransform
+from fedsilo.transforms.preprocessing.declaration import PreprocessingTransform
+from fedsilo.transforms.robust_mean.declaration import RobustMeanTransform
+from fedsilo.transforms.secure_sum.declaration import SecureSumTransform
+from fedsilo.transforms.third_party.declaration import ThirdPartyTransform
+from fedsilo.transforms.training_noise.declaration import TrainingNoiseTransform
 from fedsilo.transforms.transform import Transform
-from fedsilo.transforms.update_noise.declaration import GuardNoise
+from fedsilo.transforms.update_noise.declaration import UpdateNoiseTransform
 
 ORDER: tuple[type[Transform], ...] = (
-    RobustAggregation,
-    BestModel,
-    FederatedEvaluation,
-    KeptOptimizerState,
-    ModelParts,
-    CommonPreprocessing,
-    TrainingNoise,
-    ThirdPartyTransforms,
-    TensorEncoding,
-    GuardNoise,
-    SecureSum,
+    RobustMeanTransform,
+    BestModelTransform,
+    EvaluationTransform,
+    OptimizerStateTransform,
+    ParametersTransform,
+    PreprocessingTransform,
+    TrainingNoiseTransform,
+    ThirdPartyTransform,
+    EncodingTransform,
+    UpdateNoiseTransform,
+    SecureSumTransform,
 )
 
 

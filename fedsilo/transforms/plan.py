@@ -61,7 +61,7 @@ class JobPlan:
         """Whether a tree of a task is for guards alone."""
         return any(each.is_for_guards(tree) for each in self.transforms)
 
-    def outside(self, step: str) -> Sequence[Transform]:
+    def outer_transforms(self, step: str) -> Sequence[Transform]:
         """The transforms that an exchange of this step passes, from the method outward."""
         owner = self.owner(step)
         return self.transforms if owner is None else self.transforms[self.transforms.index(owner) + 1 :]
@@ -108,7 +108,7 @@ class JobPlan:
         contract = replace(contract, algorithm=self.spec.digest_algorithm)
         if self.spec.data.class_names is not None:
             contract = replace(contract, schema=declared_schema(self.spec.data).digest())
-        for transform in self.outside(step):
+        for transform in self.outer_transforms(step):
             contract = transform.contract(contract)
         return contract
 
@@ -122,19 +122,19 @@ class JobPlan:
 
     def of_method(self, state: State) -> State:
         """The part of the job's state that is the method's."""
-        return _divided(state, self.owns)[1]
+        return _split_state(state, self.owns)[1]
 
     def with_method(self, state: State, own: State) -> State:
         """The job's state with another part of the method's."""
-        return _joined(own, _divided(state, self.owns)[0])
+        return _merge_states(own, _split_state(state, self.owns)[0])
 
     def kept_by_method(self, private: State) -> State:
         """The part of a silo's private state that is the method's."""
-        return _divided(private, self.keeps)[1]
+        return _split_state(private, self.keeps)[1]
 
     def with_kept(self, private: State, own: State) -> State:
         """A silo's private state with another part of the method's."""
-        return _joined(own, _divided(private, self.keeps)[0])
+        return _merge_states(own, _split_state(private, self.keeps)[0])
 
     def _with_trainer_metrics(self, step: Step) -> Step:
         """The step, which trains if it has a loss, with what `spec.training.trainerMetrics` adds to that."""
@@ -144,7 +144,7 @@ class JobPlan:
         return replace(step, metrics=(*step.metrics, *map(Metric, more)))
 
 
-def _divided(state: State, owned: Callable[[str], bool]) -> tuple[State, State]:
+def _split_state(state: State, owned: Callable[[str], bool]) -> tuple[State, State]:
     """What is owned of a state, and the rest."""
     if not any(map(owned, (*state.trees, *state.values))):
         return State(), state
@@ -158,5 +158,5 @@ def _divided(state: State, owned: Callable[[str], bool]) -> tuple[State, State]:
     return parts[0], parts[1]
 
 
-def _joined(state: State, more: State) -> State:
+def _merge_states(state: State, more: State) -> State:
     return State({**state.trees, **more.trees}, {**state.values, **more.values})

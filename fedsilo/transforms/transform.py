@@ -20,14 +20,14 @@ from fedsilo.methods.method import Method
 from fedsilo.methods.state import Scalar, State, Tree
 from fedsilo.methods.step import Step
 from fedsilo.transforms.guard import GuardPlace, GuardSide
-from fedsilo.updates.folded import FoldedUpdates
+from fedsilo.updates.round_updates import RoundUpdates
 from fedsilo.wire import Contract, ModelSignature, VerifyKey
 
 if TYPE_CHECKING:
     import numpy as np
     from torch import nn
 
-    from fedsilo.learning.metrics.confusion import Figures
+    from fedsilo.learning.metrics.confusion import EvaluationMetrics
 
 Side = TypeVar("Side")
 
@@ -130,7 +130,7 @@ class Broadcast:
 
 
 @dataclass(frozen=True)
-class Received:
+class ReceivedExchange:
     """What has come of an exchange on its way from the wire to whoever it is of.
 
     :param state: before the exchange.
@@ -142,25 +142,25 @@ class Received:
 
     state: State
     exchange: Exchange
-    updates: FoldedUpdates
+    updates: RoundUpdates
     broadcast: Callable[[], Broadcast]
     saw: Callable[[], Mapping[str, Tree]] = dict
     averaged: Callable[[str, Mapping[str, float]], Tree] | None = None
     figures: Callable[[], Mapping[str, Any]] = dict
 
-    def sent(self, tree: str) -> Tree:
+    def sent_tree(self, tree: str) -> Tree:
         """A tree as the silos trained from it."""
         saw = self.saw()
         return saw[tree] if tree in saw else self.state.tree(tree)
 
-    def recording(self, figures: Callable[[], Mapping[str, Any]]) -> Received:
+    def recording(self, figures: Callable[[], Mapping[str, Any]]) -> ReceivedExchange:
         """What has come, with more figures of the record."""
         before = self.figures
         return replace(self, figures=lambda: {**before(), **figures()})
 
 
 @dataclass(frozen=True)
-class Unfinished:
+class UnfinishedExchange:
     """An exchange after which nothing has come that could be folded.
 
     :param state: after it.
@@ -184,7 +184,7 @@ class Signers:
 class TestSet(Protocol):
     """A test set that an aggregator holds."""
 
-    def score(self, network: nn.Module) -> Figures:
+    def score(self, network: nn.Module) -> EvaluationMetrics:
         """Scores of a network on it."""
 
 
@@ -225,7 +225,7 @@ class AggregatorSide:
         """The job's first state."""
         return state
 
-    def asked(self, state: State, exchange: Exchange, silos: Sequence[str]) -> Sequence[str]:
+    def select_silos(self, state: State, exchange: Exchange, silos: Sequence[str]) -> Sequence[str]:
         """The silos that an exchange asks, of those that take part in it."""
         return silos
 
@@ -237,15 +237,15 @@ class AggregatorSide:
         """A broadcast on its way out."""
         return broadcast
 
-    def receive(self, received: Received) -> Received | Unfinished:
+    def receive(self, received: ReceivedExchange) -> ReceivedExchange | UnfinishedExchange:
         """Updates on their way in."""
         return received
 
-    def fold(self, received: Received) -> State:
+    def fold(self, received: ReceivedExchange) -> State:
         """State after an exchange of its own."""
         return received.state
 
-    def figures(self, received: Received) -> dict[str, Any]:
+    def figures(self, received: ReceivedExchange) -> dict[str, Any]:
         """What the record says of an exchange of its own."""
         return {}
 
@@ -257,22 +257,22 @@ class AggregatorSide:
         """A network with the model's tensors, as it takes raw values."""
         return network
 
-    def described(self, state: State) -> Mapping[str, Any]:
+    def model_description(self, state: State) -> Mapping[str, Any]:
         """What `model.json` says of it."""
         return {}
 
-    def scored(self, state: State, exchange: Exchange, rounds: int) -> Mapping[str, Any]:
+    def model_scores(self, state: State, exchange: Exchange, rounds: int) -> Mapping[str, Any]:
         """Figures of the new model for the record.
 
         :param rounds: number of the job's last round.
         """
         return {}
 
-    def completed(self, state: State, history: History, model: Callable[[], Snapshot]) -> State:
+    def complete_round(self, state: State, history: History, model: Callable[[], Snapshot]) -> State:
         """State after a complete round."""
         return state
 
-    def released(self, state: State, history: History) -> tuple[Snapshot | None, int | None]:
+    def final_model(self, state: State, history: History) -> tuple[Snapshot | None, int | None]:
         """The model that the job ends with and the number of its round, if not the last; both None otherwise."""
         return None, None
 

@@ -14,7 +14,7 @@ from fedsilo.errors import MethodError
 from fedsilo.methods.reading import AcceptedUpdates, mean_weights
 from fedsilo.methods.state import Tree
 from fedsilo.methods.step import Payload
-from fedsilo.wire.combine import Added, CountedMean, SquaredDeviations
+from fedsilo.wire.combine import BlockSum, CountedMean, SquaredDeviations
 
 
 def combine_blocks(updates: AcceptedUpdates, payloads: Sequence[Payload], rule: str) -> Tree:
@@ -38,7 +38,7 @@ def combine_blocks(updates: AcceptedUpdates, payloads: Sequence[Payload], rule: 
     for name, payload in of.items():
         if payload.averaged_by_rule:
             found[name] = alike[name]
-        elif isinstance(payload.combine, Added):
+        elif isinstance(payload.combine, BlockSum):
             found[name] = totals[name]
         elif name not in by_count:
             found[name] = np.asarray(totals[name] / senders.count(name), totals[name].dtype)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fedsilo.methods.reading import mean_weights
 from fedsilo.methods.step import NAMED_PERSONAL_ACCURACY, PERSONAL_ACCURACY
-from fedsilo.updates.folded import FoldedUpdates
+from fedsilo.updates.round_updates import RoundUpdates
 
 
-def mean_metrics(updates: FoldedUpdates) -> dict[str, float]:
+def mean_metrics(updates: RoundUpdates) -> dict[str, float]:
     """Mean of each scalar over the silos that sent it, weighted by their sample counts."""
     means = {}
     for name in sorted({name for silo in updates.silos for name in public_metrics(updates, silo)}):
@@ -18,13 +18,13 @@ def mean_metrics(updates: FoldedUpdates) -> dict[str, float]:
     return means
 
 
-def public_metrics(updates: FoldedUpdates, silo: str) -> dict[str, float]:
+def public_metrics(updates: RoundUpdates, silo: str) -> dict[str, float]:
     """The silo's scalars, less those of its own model, which only `personal_accuracy` reports."""
     own = (PERSONAL_ACCURACY, NAMED_PERSONAL_ACCURACY)
     return {name: value for name, value in updates.metrics(silo).items() if name not in own}
 
 
-def personal_accuracy(updates: FoldedUpdates) -> tuple[dict[str, float], dict[str, float]]:
+def personal_accuracy(updates: RoundUpdates) -> tuple[dict[str, float], dict[str, float]]:
     """What may be reported about the silos' own models: figures over those that have one, and figures by silo.
 
     The mean is over silos, not samples, and the spread is the standard deviation of the same values. By silo only if
@@ -42,5 +42,5 @@ def personal_accuracy(updates: FoldedUpdates) -> tuple[dict[str, float], dict[st
     return metrics, named if len(named) == found.silos else {}
 
 
-def _metric_by_silo(updates: FoldedUpdates, name: str) -> dict[str, float]:
+def _metric_by_silo(updates: RoundUpdates, name: str) -> dict[str, float]:
     return {silo: updates.metrics(silo)[name] for silo in updates.silos if name in updates.metrics(silo)}

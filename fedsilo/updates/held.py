@@ -10,7 +10,7 @@ import numpy as np
 from typing_extensions import override
 
 from fedsilo.methods.state import Tree
-from fedsilo.updates.folded import FoldedUpdates
+from fedsilo.updates.round_updates import RoundUpdates
 from fedsilo.updates.summation import FlatTensor, HeldTensor
 
 
@@ -30,7 +30,7 @@ class HeldUpdate(Protocol):
         """Payload kind -> tensors."""
 
 
-class InMemoryUpdates(FoldedUpdates):
+class InMemoryUpdates(RoundUpdates):
     """The updates that count.
 
     :param updates: silo -> update, in the order of the job's references.
@@ -57,7 +57,7 @@ class InMemoryUpdates(FoldedUpdates):
 
     @contextmanager
     @override
-    def opened(self, silo: str, kind: str) -> Iterator[Mapping[str, FlatTensor]]:
+    def open_tensors(self, silo: str, kind: str) -> Iterator[Mapping[str, FlatTensor]]:
         """The silo's tensors of that kind by name."""
         yield {name: HeldTensor(array) for name, array in self._blocks(silo, kind).items()}
 

@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from fedsilo.errors import MethodError
-from fedsilo.wire import DTYPES, TensorEntry, UpdateBlocks
+from fedsilo.wire import DTYPES, TensorEntry, UpdateReader
 
 CHUNK_ELEMENTS = 1 << 17
 """Elements that are added at a time: sum, summand and what is read of a file fit into a core's cache."""
@@ -43,7 +43,7 @@ class FlatTensor(Protocol):
 class StoredTensor:
     """A block of an update's file."""
 
-    update: UpdateBlocks
+    update: UpdateReader
     entry: TensorEntry
 
     @property

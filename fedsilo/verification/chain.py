@@ -22,22 +22,22 @@ from fedsilo.engine.provenance import (
     update_files,
 )
 from fedsilo.errors import FileDamaged, Problem, ProvenanceInvalid
-from fedsilo.files.digests import SHA256, algorithm_of, file_digest, short
-from fedsilo.files.durable import readable
-from fedsilo.files.json_files import MAX_DOCUMENT_BYTES, MAX_DOCUMENT_VALUES, NotJson
-from fedsilo.files.json_files import parsed as parsed_json
+from fedsilo.files.digests import SHA256, algorithm_of, file_digest, short_digest
+from fedsilo.files.durable import translate_read_errors
+from fedsilo.files.json_files import MAX_DOCUMENT_BYTES, MAX_DOCUMENT_VALUES, JsonError
+from fedsilo.files.json_files import parse_json as parsed_json
 from fedsilo.methods.interface import EVALUATE, INITIAL, PREPROCESSING, Exchange
 from fedsilo.methods.schedule import exchange_id, participants, task_id
 from fedsilo.transforms.best_model.selection import BEST
-from fedsilo.transforms.secure_sum.steps import asks_the_answered
+from fedsilo.transforms.secure_sum.steps import continues_with_responders
 from fedsilo.verification.job import VerifiedJob, verified_job
 from fedsilo.verification.lines import (
     MAX_JOB_BYTES,
     ChainLines,
-    decoded,
+    decode_base64,
     most_bytes,
     names_of_updates,
-    parsed,
+    parse_line,
     previous_of,
 )
 from fedsilo.verification.place import Place
@@ -59,7 +59,7 @@ T = TypeVar("T")
 _DESCRIBED_BYTES, _DESCRIBED_VALUES = 64, 4
 """Most bytes that a description has around what it names of an update or an exchange, and values around an exchange."""
 
-AGAIN = "fetch it again, or verify as a user who may read it"
+FETCH_AGAIN_REMEDY = "fetch it again, or verify as a user who may read it"
 """What a person can do about a file that cannot be read."""
 
 
@@ -119,13 +119,13 @@ def verify(place: Place, pins: Mapping[str, VerifyKey]) -> VerifiedChain:
         raise FileDamaged(
             f"{place.kept}: is not a directory; put that of the kept updates there, or remove it"
         )
-    with readable(place.provenance, AGAIN), place.open(place.provenance) as file:
-        return _verified(place, ChainLines(place.provenance, file), pins)
+    with translate_read_errors(place.provenance, FETCH_AGAIN_REMEDY), place.open(place.provenance) as file:
+        return _verify_chain(place, ChainLines(place.provenance, file), pins)
 
 
-def _verified(place: Place, lines: ChainLines, pins: Mapping[str, VerifyKey]) -> VerifiedChain:
+def _verify_chain(place: Place, lines: ChainLines, pins: Mapping[str, VerifyKey]) -> VerifiedChain:
     text = lines.take(MAX_JOB_BYTES) or b""
-    first = parsed(f"{place.provenance}: job", text, JobLine)
+    first = parse_line(f"{place.provenance}: job", text, JobLine)
     if first.previous != FIRST:
         raise ProvenanceInvalid(f"{place.provenance}: job: names a line before it, and is the first")
     most = most_bytes(len(first.silos))
@@ -143,7 +143,7 @@ def _verified(place: Place, lines: ChainLines, pins: Mapping[str, VerifyKey]) ->
             if _may_end(job, done):
                 break
             raise ProvenanceInvalid(f"{where}: is missing")
-        line = parsed(where, following, ExchangeLine)
+        line = parse_line(where, following, ExchangeLine)
         answered = done[-1].line.updates if done else {}
         done.append(_exchange(job, exchange, line, where, before, answered))
         _check_link(where, line.previous, text)
@@ -154,7 +154,7 @@ def _verified(place: Place, lines: ChainLines, pins: Mapping[str, VerifyKey]) ->
     if following is None or not lines.last:
         problem = "is missing" if following is None else "has lines before it after the job's last exchange"
         raise ProvenanceInvalid(f"{where}: {problem}")
-    last = parsed(where, following, ModelLine)
+    last = parse_line(where, following, ModelLine)
     _check_link(where, last.previous, text)
     _check_released(place, last, done)
     _check_seal(place, job, following, len(done) + 2, lines.seal())
@@ -186,7 +186,7 @@ def _exchange(
     if line.exchange != exchange_id(exchange):
         raise ProvenanceInvalid(f"{where}: is {line.exchange}")
     silos = drawn = participants(job.spec, exchange, tuple(job.silos))
-    if asks_the_answered(job.spec, exchange):
+    if continues_with_responders(job.spec, exchange):
         # Of these it may be fewer: a silo whose message did not hold is not asked again.
         silos = tuple(silo for silo in drawn if silo in answered and silo in line.tasks)
     if differing := sorted(set(line.tasks) ^ set(silos)):
@@ -194,7 +194,7 @@ def _exchange(
         raise ProvenanceInvalid(f"{where}: silo {differing[0]} {asked}")
     tasks, digests = {}, {}
     for silo in silos:
-        sealed = decoded(f"{where}: task of {silo}", line.tasks[silo])
+        sealed = decode_base64(f"{where}: task of {silo}", line.tasks[silo])
         tasks[silo] = _task(job, exchange, silo, sealed, f"{where}: task of {silo}", before)
         digests[silo] = task_digest(sealed)
     if stranger := next((silo for silo in line.updates if silo not in tasks), None):
@@ -204,8 +204,8 @@ def _exchange(
         raise ProvenanceInvalid(f"{where}: has {len(line.updates)} updates; the job needs {quorum}")
     for silo, update in line.updates.items():
         what = f"{where}: update of {silo}"
-        data = decoded(what, update.signed)
-        header = _checked(what, partial(open_signed_part, data, job.silos[silo]))
+        data = decode_base64(what, update.signed)
+        header = _run_check(what, partial(open_signed_part, data, job.silos[silo]))
         _check_header(what, header, tasks[silo], digests[silo], job.silos[silo], job.spec.digest_algorithm)
     later = job.exchanges[job.exchanges.index(exchange) + 1 :]
     return VerifiedExchange(
@@ -216,7 +216,7 @@ def _exchange(
 def _task(
     job: VerifiedJob, exchange: Exchange, silo: str, sealed: bytes, what: str, before: StateDigests
 ) -> Task:
-    task = _checked(what, partial(open_task, sealed, job.key))
+    task = _run_check(what, partial(open_task, sealed, job.key))
     _compare(
         what,
         {
@@ -231,14 +231,14 @@ def _task(
     )
     given = job.spec.model.initial_weights
     stated = None if given is None else given.sha256
-    _checked(what, partial(require_algorithm, task, job.spec.digest_algorithm, stated))
+    _run_check(what, partial(require_algorithm, task, job.spec.digest_algorithm, stated))
     scored, encoded = exchange.phase.step == EVALUATE, job.spec.download.is_encoded
     for link in task.blobs:
         # A model that silos only score, or get in fewer bytes, is made from the state; `replay` makes it again.
         made = scored or (encoded and link.name not in (INITIAL, PREPROCESSING))
         if not made and link.digest not in before.trees.values():
             raise ProvenanceInvalid(
-                f"{what}: blob {link.name} is {short(link.digest)}, which the state before does not have"
+                f"{what}: blob {link.name} is {short_digest(link.digest)}, which the state before does not have"
             )
     return task
 
@@ -277,7 +277,7 @@ def _check_kept(place: Place, found: VerifiedExchange, job: VerifiedJob) -> None
         path = place.kept / name
         what = f"{path}: round {found.exchange.round}, silo {silo}"
         with _reading(path, what):
-            _check_digest(what, names[silo], _checked(what, partial(stored_digest, path, place.root)))
+            _check_digest(what, names[silo], _run_check(what, partial(stored_digest, path, place.root)))
 
 
 def _may_end(job: VerifiedJob, done: list[VerifiedExchange]) -> bool:
@@ -296,12 +296,13 @@ def _check_released(place: Place, line: ModelLine, done: list[VerifiedExchange])
     what = str(place.model)
     with _reading(place.model, what), place.open(place.model) as file:
         # Before so much is read: a file may be larger than any disk, and have no tensors.
-        _checked(what, partial(BlobReader, place.model, file))
+        _run_check(what, partial(BlobReader, place.model, file))
         _check_digest(what, line.model, _digest_of(file, SHA256))
         best = done[-1].line.state.trees.get(BEST)
         if best is not None and (found := _digest_of(file, algorithm_of(best))) != best:
             raise ProvenanceInvalid(
-                f"{place.provenance}: model: is {short(found)}, but the best one of the state is {short(best)}"
+                f"{place.provenance}: model: is {short_digest(found)}, but the best one of the state is "
+                f"{short_digest(best)}"
             )
     _check_description(place, line, done)
 
@@ -328,7 +329,7 @@ def _check_description(place: Place, line: ModelLine, done: list[VerifiedExchang
             description["sha256"],
             {task: digest for part in description["updates"] for task, digest in part["digests"].items()},
         )
-    except NotJson as wrong:
+    except JsonError as wrong:
         raise ProvenanceInvalid(f"{what}: {wrong}") from None
     except (KeyError, TypeError, AttributeError):
         raise ProvenanceInvalid(f"{what}: is no description of a model") from None
@@ -338,7 +339,7 @@ def _check_description(place: Place, line: ModelLine, done: list[VerifiedExchang
 
 def _check_seal(place: Place, job: VerifiedJob, last: bytes, lines: int, seal: bytes) -> None:
     what = f"{place.provenance}: seal"
-    end = _checked(what, partial(open_chain, seal, job.key))
+    end = _run_check(what, partial(open_chain, seal, job.key))
     _compare(
         what,
         {
@@ -353,7 +354,7 @@ def _check_seal(place: Place, job: VerifiedJob, last: bytes, lines: int, seal: b
 def _reading(path: Path, what: str) -> Iterator[None]:
     """A block that reads a file which the chain names."""
     try:
-        with readable(path, AGAIN):
+        with translate_read_errors(path, FETCH_AGAIN_REMEDY):
             yield
     except FileNotFoundError:
         raise ProvenanceInvalid(f"{what}: is missing") from None
@@ -375,7 +376,7 @@ def _compare(what: str, fields: Mapping[str, tuple[object, object]]) -> None:
             raise ProvenanceInvalid(f"{what}: {name} is {found}; must be {expected}")
 
 
-def _checked(what: str, check: Callable[[], T]) -> T:
+def _run_check(what: str, check: Callable[[], T]) -> T:
     try:
         return check()
     except Problem as problem:

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from fedsilo.api.messages import first_fault
 from fedsilo.engine.provenance import ENDING, OPENING, ExchangeLine, JobLine, ModelLine, text_of
 from fedsilo.errors import ProvenanceInvalid
-from fedsilo.files.json_files import MAX_DOCUMENT_VALUES, NotJson
-from fedsilo.files.json_files import parsed as parsed_json
+from fedsilo.files.json_files import MAX_DOCUMENT_VALUES, JsonError
+from fedsilo.files.json_files import parse_json as parsed_json
 from fedsilo.wire import update_digest
 from fedsilo.wire.envelope import MAX_ENVELOPE_BYTES
 from fedsilo.wire.header import MAX_HEADER_BYTES
@@ -26,7 +26,7 @@ MAX_JOB_BYTES = 4 << 20
 MAX_SEAL_BYTES = 1 << 16
 
 _SEPARATOR = b",\n"
-_SEALED = ENDING.removeprefix(b"\n")
+_SEAL_OPENING = ENDING.removeprefix(b"\n")
 _CLOSING = b'"}\n'
 _PIECE_BYTES = 1 << 20
 _SILO_BYTES = (MAX_ENVELOPE_BYTES + MAX_HEADER_BYTES) // 3 * 4 + 4096
@@ -69,9 +69,9 @@ class ChainLines:
         :raises ProvenanceInvalid: when it is not built as a seal, or something comes after it.
         """
         line = self._line(MAX_SEAL_BYTES)
-        if not line.startswith(_SEALED) or not line.endswith(_CLOSING) or self._file.read(1):
+        if not line.startswith(_SEAL_OPENING) or not line.endswith(_CLOSING) or self._file.read(1):
             raise ProvenanceInvalid(f"{self._path}: does not end with a seal")
-        return decoded(f"{self._path}: seal", line[len(_SEALED) : -len(_CLOSING)].decode())
+        return decode_base64(f"{self._path}: seal", line[len(_SEAL_OPENING) : -len(_CLOSING)].decode())
 
     def _line(self, most: int) -> bytes:
         line = bytearray()
@@ -87,7 +87,7 @@ class ChainLines:
         return bytes(line)
 
 
-def parsed(where: str, text: bytes, kind: type[AnyLine]) -> AnyLine:
+def parse_line(where: str, text: bytes, kind: type[AnyLine]) -> AnyLine:
     """A line of this kind.
 
     :raises ProvenanceInvalid: when it is another, or a byte of it is not as it was written.
@@ -97,7 +97,7 @@ def parsed(where: str, text: bytes, kind: type[AnyLine]) -> AnyLine:
         written = text_of(line).encode()
     except ValidationError as error:
         raise ProvenanceInvalid(f"{where}: {first_fault(error)}") from None
-    except NotJson as wrong:
+    except JsonError as wrong:
         raise ProvenanceInvalid(f"{where}: {wrong}") from None
     except (ValueError, RecursionError):
         raise ProvenanceInvalid(f"{where}: is not JSON") from None
@@ -112,7 +112,7 @@ def previous_of(text: bytes) -> str | None:
     return found[1].decode() if found else None
 
 
-def decoded(where: str, text: str) -> bytes:
+def decode_base64(where: str, text: str) -> bytes:
     """Bytes from base64, of which they have only one form.
 
     :raises ProvenanceInvalid: when it is another form, or none.
@@ -132,6 +132,6 @@ def names_of_updates(where: str, line: ExchangeLine) -> dict[str, str]:
     :raises ProvenanceInvalid: as `decoded`.
     """
     return {
-        silo: update_digest(decoded(f"{where}: update of {silo}", update.signed))
+        silo: update_digest(decode_base64(f"{where}: update of {silo}", update.signed))
         for silo, update in line.updates.items()
     }

@@ -14,26 +14,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedsilo.api.messages import shown
+from fedsilo.api.messages import escaped_text
 from fedsilo.engine.context import JobContext
 from fedsilo.engine.exchange import check_update
 from fedsilo.engine.provenance import StateDigests, digests_of, update_files
 from fedsilo.engine.public_dataset import PublicDataset
 from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FileDamaged, JobFailed, ManifestInvalid, Problem, ProvenanceInvalid
-from fedsilo.files.digests import short
+from fedsilo.files.digests import short_digest
 from fedsilo.files.durable import require_content
 from fedsilo.learning.devices import prepare_torch
 from fedsilo.methods.interface import Assignment
 from fedsilo.methods.state import State, StoredTree
 from fedsilo.transforms.best_model.selection import best_snapshot, with_best
 from fedsilo.transforms.transform import Signers
-from fedsilo.updates.folded import StoredUpdates
-from fedsilo.verification.chain import AGAIN, VerifiedChain, VerifiedExchange
+from fedsilo.updates.round_updates import StoredUpdates
+from fedsilo.verification.chain import FETCH_AGAIN_REMEDY, VerifiedChain, VerifiedExchange
 from fedsilo.verification.job import VerifiedJob
 from fedsilo.verification.lines import names_of_updates
 from fedsilo.verification.place import Place
-from fedsilo.wire import BlobRef, Expected, write_tensors
+from fedsilo.wire import BlobRef, ExpectedUpdate, write_tensors
 
 OTHER_MACHINE = (
     "the same bytes come only from the same kind of hardware and the same build of fedsilo's libraries"
@@ -57,10 +57,10 @@ def replay(place: Place, chain: VerifiedChain, data: Path | None = None) -> None
     workflow = Workflow(job.method, context, signers=Signers(job.uid, job.silos))
     with tempfile.TemporaryDirectory(prefix="fedsilo-replay-") as folder:
         blobs = Path(folder)
-        state = workflow.stored(workflow.start(), blobs)
+        state = workflow.stored_state(workflow.start(), blobs)
         _compare_state(f"{place.provenance}: job", digests_of(state), chain.start)
         for found in chain.exchanges:
-            state = _Replayed(job, workflow, found, place.kept).fold(state, blobs)
+            state = _ReplayedExchange(job, workflow, found, place.kept).fold(state, blobs)
             _drop_all_but(state, blobs)
         snapshot = best_snapshot(state) or workflow.model.snapshot(state)
         model = write_tensors(snapshot.tree, blobs / "model.safetensors")
@@ -85,7 +85,7 @@ def _initial(place: Place, job: VerifiedJob) -> StoredTree | None:
     return StoredTree(BlobRef(given.sha256, path.stat().st_size), path)
 
 
-class _Replayed:
+class _ReplayedExchange:
     """One exchange of a chain."""
 
     def __init__(self, job: VerifiedJob, workflow: Workflow, found: VerifiedExchange, kept: Path) -> None:
@@ -95,7 +95,7 @@ class _Replayed:
         """State after the exchange."""
         found, exchange = self._found, self._found.exchange
         assigned = self._workflow.assign(state, exchange, tuple(found.tasks))
-        broadcast = replace(assigned, state=self._workflow.stored(assigned.state, blobs))
+        broadcast = replace(assigned, state=self._workflow.stored_state(assigned.state, blobs))
         trees, assignments = broadcast.state.refs(), broadcast.tasks
         for silo in found.tasks:
             self._check_task(silo, assignments[silo], trees)
@@ -108,11 +108,11 @@ class _Replayed:
             after, _ = self._workflow.fold(state, exchange, StoredUpdates(paths), broadcast)
         except JobFailed as failed:  # no job goes on, and none has a line, after a sum that does not hold
             raise ProvenanceInvalid(f"{found.where}: its updates fold to nothing: {failed}") from None
-        after = self._selected(self._workflow.stored(after, blobs), blobs)
+        after = self._with_best_model(self._workflow.stored_state(after, blobs), blobs)
         _compare_state(found.where, digests_of(after), found.line.state)
         return after
 
-    def _selected(self, after: State, blobs: Path) -> State:
+    def _with_best_model(self, after: State, blobs: Path) -> State:
         """The state with its model as the best one, where the chain says so.
 
         That it was the best is known from its scores, which cannot be computed without the data. That the one which the
@@ -121,7 +121,7 @@ class _Replayed:
         if self._workflow.spec.evaluation.best is None or not self._found.completes_round:
             return after
         best = with_best(after, self._found.exchange.round, self._workflow.model.snapshot(after))
-        best = self._workflow.stored(best, blobs)
+        best = self._workflow.stored_state(best, blobs)
         return best if digests_of(best) == self._found.line.state else after
 
     def _check_task(self, silo: str, assignment: Assignment, trees: Mapping[str, BlobRef]) -> None:
@@ -145,7 +145,7 @@ class _Replayed:
         """The update passes every check of its arrival, down to the values of its blocks."""
         found, what = self._found, f"{path}: round {self._found.exchange.round}, silo {silo}"
         task = found.tasks[silo]
-        expected = Expected(
+        expected = ExpectedUpdate(
             job=self._job.uid,
             task=task.task,
             round=task.round,
@@ -160,7 +160,9 @@ class _Replayed:
                 f"{what}: is missing; updates are kept where spec.aggregator.keepUpdates is true"
             ) from None
         except OSError as error:
-            raise ProvenanceInvalid(f"{what}: cannot be read ({error.strerror}); {AGAIN}") from None
+            raise ProvenanceInvalid(
+                f"{what}: cannot be read ({error.strerror}); {FETCH_AGAIN_REMEDY}"
+            ) from None
         except Problem as problem:
             raise ProvenanceInvalid(f"{what}: {problem}") from None
         if digest != names_of_updates(found.where, found.line)[silo]:
@@ -173,8 +175,8 @@ def _compare_state(where: str, found: StateDigests, said: StateDigests) -> None:
         ours, theirs = found.trees.get(name, "none"), said.trees.get(name, "none")
         if ours != theirs:
             raise ProvenanceInvalid(
-                f"{where}: state: tree {shown(name)} is {short(theirs)}, but folding gives {short(ours)}; "
-                f"{OTHER_MACHINE}"
+                f"{where}: state: tree {escaped_text(name)} is {short_digest(theirs)}, but folding gives "
+                f"{short_digest(ours)}; {OTHER_MACHINE}"
             )
     if found.values != said.values:
         raise ProvenanceInvalid(f"{where}: state: its values are not those that folding gives")

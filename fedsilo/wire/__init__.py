@@ -22,7 +22,7 @@ from fedsilo.wire.blob import (
     write_blob,
     write_tensors,
 )
-from fedsilo.wire.checker import AcceptedUpdate, Expected, UpdateChecker
+from fedsilo.wire.checker import AcceptedUpdate, ExpectedUpdate, UpdateChecker
 from fedsilo.wire.contract import Contract, EncodedTensor, ExpectedBlock
 from fedsilo.wire.envelope import MAX_ENVELOPE_BYTES, open_envelope, seal
 from fedsilo.wire.header import TensorEntry, UpdateHeader, update_digest
@@ -31,7 +31,7 @@ from fedsilo.wire.keys import PROVENANCE, REQUEST, TASK, UPDATE, SigningKey, Ver
 from fedsilo.wire.problems import STATUS, problem_document
 from fedsilo.wire.provenance import ChainEnd, open_chain, seal_chain
 from fedsilo.wire.request import claimed_sender, sign_request, verify_request
-from fedsilo.wire.statement import (
+from fedsilo.wire.signed_document import (
     DECISION,
     LEAVING,
     OFFER,
@@ -51,7 +51,7 @@ from fedsilo.wire.task import (
     task_digest,
 )
 from fedsilo.wire.tensors import DTYPES, MAX_TENSOR_BYTES, ModelSignature, TensorSpec, Tree, spec_of, specs_of
-from fedsilo.wire.update import UpdateBlocks, open_signed_part, open_update, signed_part, stored_digest
+from fedsilo.wire.update import UpdateReader, open_signed_part, open_update, signed_part, stored_digest
 from fedsilo.wire.writer import UpdateWriter, lay_out, new_update
 
 if TYPE_CHECKING:
@@ -83,8 +83,8 @@ __all__ = [
     "ChainEnd",
     "Contract",
     "EncodedTensor",
-    "Expected",
     "ExpectedBlock",
+    "ExpectedUpdate",
     "MappedTensors",
     "ModelSignature",
     "Scalar",
@@ -93,9 +93,9 @@ __all__ = [
     "TensorEntry",
     "TensorSpec",
     "Tree",
-    "UpdateBlocks",
     "UpdateChecker",
     "UpdateHeader",
+    "UpdateReader",
     "UpdateWriter",
     "VerifyKey",
     "blob_parts",

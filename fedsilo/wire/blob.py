@@ -25,9 +25,9 @@ import numpy as np
 from typing_extensions import override
 
 from fedsilo.errors import Problem
-from fedsilo.files.digests import ALGORITHMS, SHA256, algorithm_of, digest_text, hasher, short
+from fedsilo.files.digests import ALGORITHMS, SHA256, algorithm_of, digest_text, hasher, short_digest
 from fedsilo.files.durable import publish, rename, sync, sync_directory, temporary_file
-from fedsilo.files.early_writing import EARLY_BYTES, EarlyWriting
+from fedsilo.files.early_writing import EARLY_BYTES, EarlyWriter
 from fedsilo.wire.mapping import release
 from fedsilo.wire.tensors import DTYPES, TensorSpec, Tree, raw_bytes, spec_of
 
@@ -91,7 +91,10 @@ def copy_blob(source: Path, ref: BlobRef, directory: Path) -> None:
             content.update(piece)
             file.write(piece)
         if (found := digest_text(algorithm, content.digest())) != ref.digest:
-            raise _refusal(source, f"its {ALGORITHMS[algorithm]} is {short(found)}, not {short(ref.digest)}")
+            raise _refusal(
+                source,
+                f"its {ALGORITHMS[algorithm]} is {short_digest(found)}, not {short_digest(ref.digest)}",
+            )
         publish(file, temporary, directory / ref.digest)
 
 
@@ -124,7 +127,7 @@ def _writing(
             file.write(payload)
         yield lambda: BlobRef(digest_text(algorithm, digest.digest()), length)
         return
-    early = EarlyWriting(file.fileno(), 0)
+    early = EarlyWriter(file.fileno(), 0)
     with ThreadPoolExecutor(1, "digest") as thread:
         hashed = thread.submit(digest.update, header)
         file.write(header)
@@ -133,15 +136,15 @@ def _writing(
             hashed = thread.submit(digest.update, payload)
             for start in range(0, len(payload), EARLY_BYTES):
                 file.write(payload[start : start + EARLY_BYTES])
-                early.reached(file.tell())
+                early.start_writeback(file.tell())
             if not tree[name].flags.c_contiguous:
                 hashed.result()  # at most one copy is held
 
-        def written() -> BlobRef:
+        def written_ref() -> BlobRef:
             hashed.result()  # the last of a queue
             return BlobRef(digest_text(algorithm, digest.digest()), length)
 
-        yield written
+        yield written_ref
 
 
 def blob_parts(tree: Mapping[str, np.ndarray]) -> Iterator[bytes | memoryview]:
@@ -319,13 +322,13 @@ def _read_table(path: Path, header: bytes, size: int) -> tuple[dict[str, TensorS
 
 
 def _parse(path: Path, header: bytes) -> dict[str, Any]:
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def require_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(pairs)) < len(pairs):
             raise ValueError("a key is given twice")
         return dict(pairs)
 
     try:
-        table = json.loads(header.decode(), object_pairs_hook=once)
+        table = json.loads(header.decode(), object_pairs_hook=require_unique_keys)
     except (ValueError, RecursionError) as error:
         raise _refusal(path, f"its header is not JSON ({error})") from None
     if not isinstance(table, dict):

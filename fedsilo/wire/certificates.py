@@ -25,7 +25,7 @@ from fedsilo.errors import ManifestInvalid
 AUTHORITY_LIFETIME = datetime.timedelta(days=365)
 SERVER_LIFETIME = datetime.timedelta(days=90)
 
-_BACKDATED = datetime.timedelta(minutes=5)  # for silos whose clock is behind
+_BACKDATING_INTERVAL = datetime.timedelta(minutes=5)  # for silos whose clock is behind
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def make_authority(
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_key_usage(authority=True), critical=True)
     )
-    return Authority(_signed(builder, key, b"authority"), _private_pem(key))
+    return Authority(_signed_certificate(builder, key, b"authority"), _private_pem(key))
 
 
 def issue_server(
@@ -95,7 +95,7 @@ def issue_server(
         .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
     )
     content = "\n".join(["server", begin.isoformat(), *names]).encode()
-    return _signed(builder, issuer_key, content + _public_der(key)), _private_pem(key)
+    return _signed_certificate(builder, issuer_key, content + _public_der(key)), _private_pem(key)
 
 
 def _builder(
@@ -111,14 +111,14 @@ def _builder(
         .subject_name(subject)
         .issuer_name(issuer)
         .public_key(key)
-        .not_valid_before(begin - _BACKDATED)
+        .not_valid_before(begin - _BACKDATING_INTERVAL)
         .not_valid_after(end)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key), critical=False)
     )
 
 
-def _signed(
+def _signed_certificate(
     builder: x509.CertificateBuilder, issuer_key: ec.EllipticCurvePrivateKey, content: bytes
 ) -> bytes:
     """The certificate in PEM; its serial number has 152 bits of a digest, so different contents never share one."""

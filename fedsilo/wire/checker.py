@@ -22,12 +22,12 @@ from fedsilo.wire.header import (
     update_digest,
 )
 from fedsilo.wire.keys import SIGNATURE_BYTES, UPDATE, VerifyKey
-from fedsilo.wire.segments import described
+from fedsilo.wire.segments import block_labels
 from fedsilo.wire.tensors import BlockContent
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedUpdate:
     """What the receiver knows about the update it waits for.
 
     :param task_digest: SHA-256 of the sealed task, 32 bytes.
@@ -60,7 +60,7 @@ class UpdateChecker:
     :ivar digest: of the update, see `update_digest`, as soon as header and signature are in.
     """
 
-    def __init__(self, expected: Expected, key: VerifyKey) -> None:
+    def __init__(self, expected: ExpectedUpdate, key: VerifyKey) -> None:
         self.header: UpdateHeader | None = None
         self._expected = expected
         self._key = key
@@ -97,7 +97,7 @@ class UpdateChecker:
         """
         if self._refusal is not None:
             raise Problem(*self._refusal)
-        missing = "the header" if self.header is None else self._payloads.missing
+        missing = "the header" if self.header is None else self._payloads.missing_block
         if self.header is None or self.digest is None or missing is not None:
             raise Problem(
                 "truncated", f"update: ends after {self._received} bytes, in {missing}; send the rest"
@@ -163,11 +163,11 @@ class PayloadCheck:
 
     def __init__(self, signed: int, blocks: Iterable[TensorEntry] = (), algorithm: str = SHA256) -> None:
         entries = tuple(blocks)
-        found = zip(entries, described(entries), gaps(signed, entries), strict=True)
+        found = zip(entries, block_labels(entries), gaps(signed, entries), strict=True)
         self._open = deque(_BlockCheck(entry, name, gap, algorithm) for entry, name, gap in found)
 
     @property
-    def missing(self) -> str | None:
+    def missing_block(self) -> str | None:
         """The block that is not complete yet; None once all are."""
         return f"block {self._open[0].name}" if self._open else None
 

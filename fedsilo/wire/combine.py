@@ -23,7 +23,7 @@ class Quotient:
 
 
 @dataclass(frozen=True)
-class Averaged:
+class BlockMean:
     """A block is averaged: by the job's rule, or of a class over the silos that sent it, each alike.
 
     :param over: by which its floating-point numbers are divided and added beside that, see `Quotient`.
@@ -33,7 +33,7 @@ class Averaged:
 
 
 @dataclass(frozen=True)
-class Added:
+class BlockSum:
     """Silos are asked for a block in order to add it."""
 
 
@@ -57,6 +57,6 @@ class SquaredDeviations:
     mean: str
 
 
-Combine = Averaged | Added | CountedMean | SquaredDeviations
+Combine = BlockMean | BlockSum | CountedMean | SquaredDeviations
 
-AVERAGED = Averaged()
+BLOCK_MEAN = BlockMean()

@@ -17,7 +17,7 @@ import numpy as np
 from fedsilo.errors import MethodError, Problem
 from fedsilo.files.digests import SHA256
 from fedsilo.payload_kinds import BLOCK_KINDS
-from fedsilo.wire.combine import AVERAGED, Combine
+from fedsilo.wire.combine import BLOCK_MEAN, Combine
 from fedsilo.wire.fields import PROTOCOL, TOKEN, pack
 from fedsilo.wire.tensors import TensorSpec
 
@@ -59,7 +59,7 @@ class ExpectedBlock:
     dtype: str
     label: int | None = None
     at_most: bool = False
-    combine: Combine = AVERAGED
+    combine: Combine = BLOCK_MEAN
 
     def __post_init__(self) -> None:
         if self.kind not in BLOCK_KINDS:
@@ -272,10 +272,10 @@ def _describe(kind: str, blocks: list[ExpectedBlock], inner: Collection[str]) ->
     most = "at most " if any(block.at_most for block in blocks) else ""
     tensors = "1 tensor" if count == 1 else f"{count} tensors"
     classes = f", only of classes with enough samples, at most {len(labels)} of them" if labels else ""
-    return f"{kind.replace('_', ' ')}: {tensors}, {most}{_readable(size)}{classes}"
+    return f"{kind.replace('_', ' ')}: {tensors}, {most}{_size_text(size)}{classes}"
 
 
-def _readable(size: int) -> str:
+def _size_text(size: int) -> str:
     for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if size >= scale:
             return f"{size / scale:.1f} {unit}"

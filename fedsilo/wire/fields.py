@@ -25,8 +25,10 @@ _MAX_ITEMS = 1 << 16
 _MAX_DEPTH = 8
 _SCALARS = (bool, int, float, str, bytes)
 
-_short = reprlib.Repr()
-_short.maxlevel = 2  # what is quoted of a value that anybody may have sent takes no longer for being nested
+_short_repr = reprlib.Repr()
+_short_repr.maxlevel = (
+    2  # what is quoted of a value that anybody may have sent takes no longer for being nested
+)
 
 
 def pack(value: object) -> bytes:
@@ -54,7 +56,7 @@ def unpack_map(what: str, data: bytes, depth: int = _MAX_DEPTH) -> dict[str, Any
     if not plain:
         raise Problem(
             "malformed",
-            f"{what}: {_short.repr(value)} is not a map of plain values with text keys; send one",
+            f"{what}: {_short_repr.repr(value)} is not a map of plain values with text keys; send one",
         )
     if not canonical:
         raise Problem("malformed", f"{what}: not canonical msgpack; use shortest forms and each key once")
@@ -106,10 +108,12 @@ class FieldReader:
 
     def __init__(self, what: str, value: object, keys: tuple[str, ...], *, ordered: bool = True) -> None:
         if not isinstance(value, dict):
-            raise Problem("malformed", f"{what}: {_short.repr(value)} is not a map; send {', '.join(keys)}")
+            raise Problem(
+                "malformed", f"{what}: {_short_repr.repr(value)} is not a map; send {', '.join(keys)}"
+            )
         for key in value:
             if key not in keys:
-                text = f"{_short.repr(key)} = {_short.repr(value[key])}"
+                text = f"{_short_repr.repr(key)} = {_short_repr.repr(value[key])}"
                 raise Problem("malformed", f"{what}: unknown field {text}; send only {', '.join(keys)}")
         for key in keys:
             if key not in value:
@@ -121,7 +125,7 @@ class FieldReader:
 
     def refuse(self, key: str, wanted: str, code: str = "malformed") -> Problem:
         """The problem of one field's value, to be raised."""
-        return Problem(code, f"{self.what}: {key} is {_short.repr(self._value[key])}; must be {wanted}")
+        return Problem(code, f"{self.what}: {key} is {_short_repr.repr(self._value[key])}; must be {wanted}")
 
     def text(self, key: str, limit: int = 200) -> str:
         """A text that is not empty, of printable ASCII without whitespace."""
@@ -164,7 +168,7 @@ class FieldReader:
         if type(value) is not dict or list(value) != sorted(value) or not all(map(TOKEN.fullmatch, value)):
             raise self.refuse(key, "a map whose keys are names in sorted order")
         for name, scalar in value.items():
-            text = f"{self.what}: {key}: {name} is {_short.repr(scalar)}"
+            text = f"{self.what}: {key}: {name} is {_short_repr.repr(scalar)}"
             if type(scalar) not in types:
                 raise Problem("malformed", f"{text}; must be {' or '.join(t.__name__ for t in types)}")
             if type(scalar) is float and not math.isfinite(scalar):

@@ -89,7 +89,7 @@ class VerifyKey:
         :raises Problem: `signature-invalid`.
         """
         try:
-            self._key.verify(signature, _signed(domain, message))
+            self._key.verify(signature, _signed_bytes(domain, message))
         except InvalidSignature:
             raise Problem(
                 "signature-invalid",
@@ -188,7 +188,7 @@ class SigningKey:
 
     def sign(self, domain: str, message: bytes) -> bytes:
         """The signature of 64 bytes over the domain and the message."""
-        return self._key.sign(_signed(domain, message))
+        return self._key.sign(_signed_bytes(domain, message))
 
 
 def sharing(keys: Mapping[str, Hashable]) -> tuple[str, str] | None:
@@ -202,5 +202,5 @@ def sharing(keys: Mapping[str, Hashable]) -> tuple[str, str] | None:
     )
 
 
-def _signed(domain: str, message: bytes) -> bytes:
+def _signed_bytes(domain: str, message: bytes) -> bytes:
     return domain.encode() + b"\0" + message

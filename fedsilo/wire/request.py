@@ -52,7 +52,7 @@ def sign_request(
         "keyId": key.verify_key.key_id,
         "method": method,
         "path": path,
-        "body": _bound(body),
+        "body": _body_digest(body),
         "issued": math.floor(now),
         "expires": math.ceil(now + lifetime),
     }
@@ -103,14 +103,14 @@ def verify_request(
     for name, wanted in (("keyId", key.key_id), ("method", method), ("path", path)):
         if fields.text(name, MAX_PATH_LENGTH) != wanted:
             raise fields.refuse(name, wanted, "signature-invalid")
-    bound = _bound(body)
+    bound = _body_digest(body)
     if fields.binary("body", len(bound)) != bound:
         raise fields.refuse("body", bound.hex(), "signature-invalid")
     _check_time(fields.integer("issued"), fields.integer("expires"), now)
     return sender
 
 
-def _bound(body: bytes | None) -> bytes:
+def _body_digest(body: bytes | None) -> bytes:
     return b"" if body is None else hashlib.sha256(body).digest()
 
 

@@ -25,7 +25,7 @@ def by_tensor(blocks: Iterable[TensorEntry]) -> dict[str, Segments]:
     return dict(found)
 
 
-def described(blocks: Iterable[TensorEntry]) -> list[str]:
+def block_labels(blocks: Iterable[TensorEntry]) -> list[str]:
     """What errors call each block."""
     return [
         name if len(segments) == 1 else f"{name}, segment {number} of {len(segments)}"

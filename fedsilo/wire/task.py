@@ -6,7 +6,15 @@ import hashlib
 from dataclasses import dataclass, field
 
 from fedsilo.errors import Problem
-from fedsilo.files.digests import ALGORITHMS, BLAKE3, SHA256, algorithm_of, digest_bytes, digest_text, short
+from fedsilo.files.digests import (
+    ALGORITHMS,
+    BLAKE3,
+    SHA256,
+    algorithm_of,
+    digest_bytes,
+    digest_text,
+    short_digest,
+)
 from fedsilo.wire.envelope import open_envelope, seal
 from fedsilo.wire.fields import PROTOCOL, FieldReader, check_protocol
 from fedsilo.wire.keys import TASK, SigningKey, VerifyKey
@@ -110,7 +118,7 @@ def require_algorithm(task: Task, algorithm: str, given: str | None) -> None:
         if link.digest != given and (found := algorithm_of(link.digest)) != algorithm:
             raise Problem(
                 "task-mismatch",
-                f"task {task.task}: blob {link.name} has {ALGORITHMS[found]} {short(link.digest)}; "
+                f"task {task.task}: blob {link.name} has {ALGORITHMS[found]} {short_digest(link.digest)}; "
                 f"the job asks for {ALGORITHMS[algorithm]}",
             )
 

@@ -28,7 +28,7 @@ _CHUNK_BYTES = 1 << 20
 _BIN_HEAD = 5  # the longest head of a msgpack bin
 
 
-def open_update(path: Path) -> UpdateBlocks:
+def open_update(path: Path) -> UpdateReader:
     """Open an update that was checked before; neither its signature nor any digest is checked again.
 
     :raises Problem: when the header cannot be read or the file does not have the length that it says.
@@ -40,7 +40,7 @@ def open_update(path: Path) -> UpdateBlocks:
     wanted = base(signed) + header.length if header.blocks else signed
     if size != wanted:
         raise Problem("malformed", f"update {path}: {size} bytes; must be {wanted}, fetch the update again")
-    return UpdateBlocks(path, header, base(signed))
+    return UpdateReader(path, header, base(signed))
 
 
 def signed_part(path: Path) -> bytes:
@@ -66,8 +66,8 @@ def stored_digest(path: Path, root: Path | None = None) -> str:
         buffer = memoryview(bytearray(_CHUNK_BYTES))
         while size := file.readinto(buffer):
             payloads.feed(buffer[:size])
-    if payloads.missing is not None:
-        raise Problem("truncated", f"update {path}: ends in {payloads.missing}; fetch the update again")
+    if payloads.missing_block is not None:
+        raise Problem("truncated", f"update {path}: ends in {payloads.missing_block}; fetch the update again")
     return update_digest(data)
 
 
@@ -93,7 +93,7 @@ def _cut(what: str, data: bytes) -> tuple[bytes, bytes]:
     return split_envelope(what, data, _BIN_HEAD + MAX_HEADER_BYTES + len(SIGNATURE_HEAD) + SIGNATURE_BYTES)
 
 
-class UpdateBlocks:
+class UpdateReader:
     """The tensors of one accepted update, to be read one at a time or a part at a time.
 
     :ivar header: what the update says about itself.
@@ -106,7 +106,7 @@ class UpdateBlocks:
         self._tensors = by_tensor(header.blocks)
         self._file = path.open("rb")
 
-    def __enter__(self) -> UpdateBlocks:
+    def __enter__(self) -> UpdateReader:
         return self
 
     def __exit__(

@@ -70,7 +70,7 @@ class UpdateWriter:
     ) -> None:
         self._file, self._temporary, self._path = file, temporary, path
         self._header, self._key = header, key
-        signed = len(_signed(header, key))
+        signed = len(_signed_header(header, key))
         self._base = base(signed)
         self._tensors = {
             name: _OpenTensor(segments, header.algorithm)
@@ -117,8 +117,8 @@ class UpdateWriter:
 
         :raises ValueError: when bytes of a tensor are missing.
         """
-        entries = tuple(entry for tensor in self._tensors.values() for entry in tensor.closed())
-        data = _signed(replace(self._header, blocks=entries), self._key)
+        entries = tuple(entry for tensor in self._tensors.values() for entry in tensor.closed_entries())
+        data = _signed_header(replace(self._header, blocks=entries), self._key)
         self._write_at(0, memoryview(data))
         sync(self._file, self._temporary)
         rename(self._temporary, self._path)
@@ -145,13 +145,13 @@ class _OpenTensor:
         self.contents = [BlockContent(first.name, first.dtype, algorithm) for _ in segments]
         self.written = 0
 
-    def closed(self) -> Iterator[TensorEntry]:
+    def closed_entries(self) -> Iterator[TensorEntry]:
         if self.written != self.spec.nbytes:
             raise ValueError(f"block {self.spec.name}: {self.written} of {self.spec.nbytes} bytes")
         for segment, content in zip(self.segments, self.contents, strict=True):
             yield replace(segment, digest=content.digest())
 
 
-def _signed(header: UpdateHeader, key: SigningKey) -> bytes:
+def _signed_header(header: UpdateHeader, key: SigningKey) -> bytes:
     data = encode_header(header)
     return pack(data) + SIGNATURE_HEAD + key.sign(UPDATE, data)

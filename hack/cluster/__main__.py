@@ -19,10 +19,10 @@ def main() -> int:
             return institutions.run(institution, arguments.command)
         match arguments.command:
             case "up":
-                lifecycle.up()
+                lifecycle.start_cluster()
             case "down":
                 institutions.take_down()
-                lifecycle.down()
+                lifecycle.remove_cluster()
             case "status":
                 return status.show()
             case "api-up":

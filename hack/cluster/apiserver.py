@@ -30,7 +30,7 @@ CONTROLLERS = (
     "serviceaccount-controller",
     "serviceaccount-token-controller",
 )
-UNLIMITED = ("--kube-api-qps=1000", "--kube-api-burst=1000")
+UNLIMITED_RATE_FLAGS = ("--kube-api-qps=1000", "--kube-api-burst=1000")
 
 
 @contextmanager
@@ -69,7 +69,7 @@ def start(name: str, *, controllers: bool = False, pods: bool = False, one_of: i
     _wait(started)
     if controllers:
         names = [*CONTROLLERS, *(["job-controller"] if pods else [])]
-        flags = [f"--controllers={','.join(names)}", *(UNLIMITED if pods else [])]
+        flags = [f"--controllers={','.join(names)}", *(UNLIMITED_RATE_FLAGS if pods else [])]
         manager = components.controller_manager(plane, kubernetes, kubeconfig, *flags)
         _launch([manager])
         _wait([*started, manager])

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hack.cluster.errors import ClusterError
-from hack.cluster.paths import cache, locked, say
+from hack.cluster.paths import cache, hold_lock, say
 from hack.paths import ROOT
 
 MODULES = ROOT / "hack" / "binaries"
@@ -88,7 +88,7 @@ def programs(name: str) -> Path:
     directory = cache() / "binaries" / f"{name}-{key(tool.module, flags)}"
     if directory.is_dir():
         return directory
-    with locked(cache() / "binaries" / ".lock", "builds programs"):
+    with hold_lock(cache() / "binaries" / ".lock", "builds programs"):
         if not directory.is_dir():
             _build(tool, flags, directory)
     return directory

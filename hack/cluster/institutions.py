@@ -11,7 +11,14 @@ import subprocess
 import sys
 
 from hack.cluster.errors import ClusterError
-from hack.cluster.paths import COMPLETE, INSTITUTION, INSTITUTION_VARIABLE, INSTITUTIONS, RECORD, qualified
+from hack.cluster.paths import (
+    COMPLETE,
+    INSTITUTION,
+    INSTITUTION_VARIABLE,
+    INSTITUTIONS,
+    RECORD,
+    qualified_name,
+)
 from hack.cluster.premises import of_institution
 
 
@@ -31,9 +38,9 @@ def run(name: str, command: str) -> int:
     elif not premises.exists():
         print(f"The cluster of {name} is down; `python -m hack.cluster up --institution {name}` starts it.")
         return 1
-    code = _within(name, "hack.cluster", command)
+    code = _run_in_institution(name, "hack.cluster", command)
     if command == "up" and code == 0:
-        code = _within(name, "hack.images")
+        code = _run_in_institution(name, "hack.images")
     if command == "down" and code == 0:
         premises.remove()
     return code
@@ -45,11 +52,11 @@ def take_down() -> None:
     :raises ClusterError: when something is left of one.
     """
     for name in INSTITUTIONS if not INSTITUTION else ():
-        there = RECORD.parent.with_name(qualified(RECORD.parent.name, name)) / RECORD.name
+        there = RECORD.parent.with_name(qualified_name(RECORD.parent.name, name)) / RECORD.name
         if there.exists() and run(name, "down") != 0:
             raise ClusterError(f"the cluster of {name} could not be taken down")
 
 
-def _within(name: str, *module: str) -> int:
+def _run_in_institution(name: str, *module: str) -> int:
     command = of_institution(name).command(sys.executable, "-m", *module)
     return subprocess.run(command, env={**os.environ, INSTITUTION_VARIABLE: name}).returncode

@@ -21,7 +21,7 @@ PATIENCE_SECONDS = 120.0
 """How long a command may take by default."""
 
 
-class KubectlFailed(AssertionError):
+class KubectlError(AssertionError):
     """kubectl ended with an error; its text is the message."""
 
 
@@ -66,7 +66,7 @@ class Kubectl:
             self.command(*arguments), input=stdin, capture_output=True, text=True, timeout=timeout
         )
         if done.returncode != 0:
-            raise KubectlFailed(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
+            raise KubectlError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout
 
     def fedsilo(self, *arguments: str, timeout: float = PATIENCE_SECONDS) -> str:
@@ -85,14 +85,14 @@ class Kubectl:
             timeout=timeout,
         )
         if done.returncode != 0:
-            raise KubectlFailed(f"kubectl fedsilo {' '.join(arguments)}: {done.stderr.strip()}")
+            raise KubectlError(f"kubectl fedsilo {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout
 
     def refusal(self, *arguments: str, stdin: str | None = None) -> str:
         """Run a command that must fail; its error message."""
         try:
             said = self.run(*arguments, stdin=stdin)
-        except KubectlFailed as failed:
+        except KubectlError as failed:
             return str(failed)
         raise AssertionError(f"kubectl {' '.join(arguments)} was not refused but said: {said}")
 

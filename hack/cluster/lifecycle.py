@@ -43,7 +43,7 @@ from hack.cluster.paths import (
     RECORD,
     STATE,
     VOLUMES,
-    locked,
+    hold_lock,
     say,
 )
 from hack.paths import ROOT
@@ -51,13 +51,13 @@ from hack.paths import ROOT
 RESOLV_CONFS = (Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.conf"))
 
 
-def up() -> None:
+def start_cluster() -> None:
     """Start the cluster, unless it runs already.
 
     :raises ClusterError: when it cannot be started; `down` removes what was.
     """
     _need_root()
-    with locked(LOCK, "changes the cluster"):
+    with hold_lock(LOCK, "changes the cluster"):
         if is_healthy():
             say(f"already up; KUBECONFIG={KUBECONFIG}")
             return
@@ -71,13 +71,13 @@ def up() -> None:
         say(f"up in {time.monotonic() - began:.0f} s; KUBECONFIG={KUBECONFIG} PATH={STATE}/bin:$PATH")
 
 
-def down() -> None:
+def remove_cluster() -> None:
     """Stop the cluster and remove everything but the caches and API servers without a node.
 
     :raises ClusterError: naming what is left, if anything is.
     """
     _need_root()
-    with locked(LOCK, "changes the cluster"):
+    with hold_lock(LOCK, "changes the cluster"):
         if not _take_down():
             say("nothing to take down")
 
@@ -173,7 +173,7 @@ def _wait(holds: Callable[[], bool], what: str, seconds: float, components: Iter
 
 def _take_down() -> bool:
     """Remove the cluster or what is left of one; whether there was anything."""
-    before = machine.recorded()
+    before = machine.recorded_state()
     if before is None:
         return False
     removed = {"processes": processes.end(OWNER)}
@@ -187,7 +187,7 @@ def _take_down() -> bool:
     removed["control groups"] = machine.remove_cgroups(before)
     removed["changed settings"] = machine.restore_sysctls(before)
     machine.remove_traces(before)
-    if left := _left(before):
+    if left := _leftovers(before):
         raise ClusterError(
             f"could not remove {', '.join(left)}; run cluster-down again, or remove them by hand"
         )
@@ -197,7 +197,7 @@ def _take_down() -> bool:
     return True
 
 
-def _left(before: machine.Before) -> list[str]:
+def _leftovers(before: machine.MachineState) -> list[str]:
     left = [f"process {process.pid} ({process.owner})" for process in processes.running(OWNER)]
     left += [f"process {pid} of a pod" for pid in machine.pods_processes()]
     left += [f"mount {point}" for point in machine.mounts(before)]

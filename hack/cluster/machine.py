@@ -46,7 +46,7 @@ DIRECTORIES = (
 
 
 @dataclass(frozen=True)
-class Before:
+class MachineState:
     """The machine before the cluster.
 
     :param store: containerd's image store, which depends on the environment of whoever started the cluster.
@@ -65,9 +65,9 @@ class Before:
     controllers: list[str] = field(default_factory=list)
 
 
-def record() -> Before:
+def record() -> MachineState:
     """Record the state of the machine. From now on its presence says that there is something to take down."""
-    before = Before(
+    before = MachineState(
         store=str(image_store()),
         sysctls={
             name: path.read_text().strip() for name in SYSCTLS if (path := Path("/proc/sys", name)).exists()
@@ -84,15 +84,17 @@ def record() -> Before:
     return before
 
 
-def recorded() -> Before | None:
+def recorded_state() -> MachineState | None:
     """The record of a cluster that was started and not yet taken down, perhaps by another version of this file."""
     if not RECORD.exists():
         return None
-    known = {entry.name for entry in fields(Before)}
-    return Before(**{name: value for name, value in json.loads(RECORD.read_text()).items() if name in known})
+    known = {entry.name for entry in fields(MachineState)}
+    return MachineState(
+        **{name: value for name, value in json.loads(RECORD.read_text()).items() if name in known}
+    )
 
 
-def restore_sysctls(before: Before) -> int:
+def restore_sysctls(before: MachineState) -> int:
     """Put the machine's sysctls back to the values before the cluster, and return how many differed."""
     changed = 0
     for name, value in before.sysctls.items():
@@ -103,7 +105,7 @@ def restore_sysctls(before: Before) -> int:
     return changed
 
 
-def remove_traces(before: Before) -> None:
+def remove_traces(before: MachineState) -> None:
     """Remove what is ours in directories that others may use too, and those directories that were not there."""
     for address in RUNTIME_STATE.glob("io.containerd.runtime.v2.task/*/*/address"):
         Path(address.read_text().removeprefix("unix://")).unlink(missing_ok=True)  # the shim's socket
@@ -161,7 +163,7 @@ def pods_processes() -> list[int]:
     return sorted(found)
 
 
-def remove_cgroups(before: Before) -> int:
+def remove_cgroups(before: MachineState) -> int:
     """Remove the control group and all below it; how many there were."""
     removed = 0
     for group in sorted(_groups(), key=lambda path: -len(path.parts)):
@@ -186,7 +188,7 @@ def _hierarchies() -> list[Path]:
     return [path for path in CGROUPS.iterdir() if path.is_dir() and not path.is_symlink()]
 
 
-def mounts(before: Before) -> list[str]:
+def mounts(before: MachineState) -> list[str]:
     """Mount points below our directories, the innermost first."""
     roots = (f"{STATE}/", f"{RUN}/", f"{before.store}/")
     points = [
@@ -196,7 +198,7 @@ def mounts(before: Before) -> list[str]:
     return [point for point in reversed(points) if f"{point}/".startswith(roots)]
 
 
-def unmount(before: Before) -> int:
+def unmount(before: MachineState) -> int:
     """Unmount all of them; how many there were."""
     points = mounts(before)
     for point in points:

@@ -55,13 +55,13 @@ def ensure(*commands: str) -> None:
             f"this machine lacks {', '.join(missing)} and has no apt-get; install them with its own package manager"
         )
     say(f"installing Debian packages: {' '.join(missing)}")
-    with _alone(), _services_stay_down():
+    with _hold_apt_lock(), _services_stay_down():
         _apt("update")
         _apt("install", "--yes", "--no-install-recommends", *missing)
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
+def _hold_apt_lock() -> Iterator[None]:
     """No other process of ours calls apt-get, whose wait for its locks does not cover that of the package lists."""
     cache().mkdir(parents=True, exist_ok=True)
     with (cache() / "apt.lock").open("w") as file:
@@ -84,7 +84,7 @@ def _services_stay_down() -> Iterator[None]:
         policy.unlink(missing_ok=True)
 
 
-def unpacked(package: str) -> Path:
+def unpack_package(package: str) -> Path:
     """A package's files in the cache, not installed: some packages start a service that is not wanted here.
 
     :raises ClusterError: when apt-get cannot.

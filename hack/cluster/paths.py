@@ -23,15 +23,15 @@ INSTITUTION = os.environ.get(INSTITUTION_VARIABLE, "")
 """Whose cluster this process works on; the hub's when empty."""
 
 
-def qualified(name: str, institution: str = INSTITUTION) -> str:
+def qualified_name(name: str, institution: str = INSTITUTION) -> str:
     """A name on this machine that each cluster has its own of."""
     return f"{name}-{institution}" if institution else name
 
 
-STATE = Path("/var/lib", qualified("fedsilo-cluster"))
-RUN = Path("/run", qualified("fedsilo-cluster"))
-LOCK = Path("/run", qualified("fedsilo-cluster") + ".lock")
-OWNER = qualified("node")
+STATE = Path("/var/lib", qualified_name("fedsilo-cluster"))
+RUN = Path("/run", qualified_name("fedsilo-cluster"))
+LOCK = Path("/run", qualified_name("fedsilo-cluster") + ".lock")
+OWNER = qualified_name("node")
 """Of the cluster's processes."""
 
 CONTAINERD_SOCKET = RUN / "containerd.sock"
@@ -44,7 +44,7 @@ COMPLETE = STATE / "up.json"
 
 NODE = "fedsilo-node"
 BRIDGE = "fedsilo0"
-CGROUP = qualified("fedsilo-cluster")
+CGROUP = qualified_name("fedsilo-cluster")
 ADDRESS = "10.244.0.1"
 PODS = "10.244.0.0/24"
 SERVICES = "10.96.0.0/16"
@@ -64,16 +64,16 @@ def cache() -> Path:
 
 def image_store() -> Path:
     """Where containerd keeps images."""
-    return cache() / qualified("containerd")
+    return cache() / qualified_name("containerd")
 
 
 def say(text: str) -> None:
     """One line of progress, at once, also into a log."""
-    print(f"{qualified('cluster')}: {text}", flush=True)
+    print(f"{qualified_name('cluster')}: {text}", flush=True)
 
 
 @contextmanager
-def locked(path: Path, owner: str) -> Iterator[None]:
+def hold_lock(path: Path, owner: str) -> Iterator[None]:
     """Hold a lock for as long as the block runs, against every other process on this machine.
 
     The kernel frees it with its holder, however that ends; the file stays.

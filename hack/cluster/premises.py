@@ -21,7 +21,7 @@ HUB_NAME = "hub.example"
 
 _UPLINK = "eth0"
 _NETWORK = "198.51.100"  # TEST-NET-2 (RFC 5737), which nobody routes; the first four addresses are a test's
-_CLOSED = ("PREROUTING", "-i", _UPLINK, "-m", "conntrack", "--ctstate", "NEW,INVALID", "-j", "DROP")
+_DROP_RULE = ("PREROUTING", "-i", _UPLINK, "-m", "conntrack", "--ctstate", "NEW,INVALID", "-j", "DROP")
 
 
 @dataclass(frozen=True)
@@ -69,18 +69,18 @@ class Premises:
         inner = ["netns", self.namespace]
         _run("ip", "netns", "add", self.namespace)
         try:
-            self._outside(
+            self._run_outside(
                 "ip", "link", "add", self.namespace, "type", "veth", "peer", "name", _UPLINK, *inner
             )
-            self._outside("ip", "address", "add", f"{self.gateway}/30", "dev", self.namespace)
-            self._outside("ip", "link", "set", self.namespace, "up")
+            self._run_outside("ip", "address", "add", f"{self.gateway}/30", "dev", self.namespace)
+            self._run_outside("ip", "link", "set", self.namespace, "up")
             _run("ip", "-n", self.namespace, "link", "set", "lo", "up")
             _run("ip", "-n", self.namespace, "address", "add", f"{self.address}/30", "dev", _UPLINK)
             _run("ip", "-n", self.namespace, "link", "set", _UPLINK, "up")
             if self.routed:
                 _run("ip", "-n", self.namespace, "route", "add", "default", "via", self.gateway)
             # Before routing and every other rule, so that none of Kubernetes's can let anything in.
-            _run(*self.command("iptables", "--table", "mangle", "--append", *_CLOSED))
+            _run(*self.command("iptables", "--table", "mangle", "--append", *_DROP_RULE))
         except ClusterError:
             self.remove()
             raise
@@ -89,7 +89,7 @@ class Premises:
         """Whether namespace and link are there, as `make` leaves them."""
         if not (NAMESPACES / self.namespace).exists():
             return False
-        closed = self.command("iptables", "--table", "mangle", "--check", *_CLOSED)
+        closed = self.command("iptables", "--table", "mangle", "--check", *_DROP_RULE)
         found = json.loads(_run(*self._from_outside("ip", "-json", "link", "show")))
         return (
             any(link["ifname"] == self.namespace for link in found)
@@ -105,13 +105,13 @@ class Premises:
 
     def cut(self) -> None:
         """Take the link down: nothing passes, and nobody is told."""
-        self._outside("ip", "link", "set", self.namespace, "down")
+        self._run_outside("ip", "link", "set", self.namespace, "down")
 
     def mend(self) -> None:
         """Bring the link up again."""
-        self._outside("ip", "link", "set", self.namespace, "up")
+        self._run_outside("ip", "link", "set", self.namespace, "up")
 
-    def _outside(self, *command: str) -> None:
+    def _run_outside(self, *command: str) -> None:
         _run(*self._from_outside(*command))
 
     def _from_outside(self, *command: str) -> list[str]:

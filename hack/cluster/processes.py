@@ -138,7 +138,7 @@ def wait_until(
     """
     deadline = time.monotonic() + seconds
     while not holds():
-        alive = _alive()
+        alive = _live_owners()
         if dead := [owner for owner in owners if owner not in alive]:
             raise ClusterError(f"{dead[0]} has ended while waiting for {what}\n{_tail(owners[dead[0]])}")
         if time.monotonic() > deadline:
@@ -147,7 +147,7 @@ def wait_until(
         time.sleep(every)
 
 
-def _alive() -> set[str]:
+def _live_owners() -> set[str]:
     """Owners with a running leader.
 
     What this very process started is asked directly: while a program is being loaded, its environment reads empty.

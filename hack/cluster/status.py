@@ -14,7 +14,7 @@ from hack.cluster.paths import COMPLETE, KUBECONFIG, LOGS, OWNER, STATE
 
 def show() -> int:
     """Print the cluster's state; 0 if it is healthy, otherwise 1."""
-    before = machine.recorded()
+    before = machine.recorded_state()
     if before is None:
         print("The cluster is down; `make cluster-up` starts it.")
         return 1

@@ -19,8 +19,8 @@ from hack.cluster.paths import NODE, VOLUMES
 PROVISIONER = "fedsilo.io/local"
 STORAGE_CLASS = "local"
 
-_SELECTED = "volume.kubernetes.io/selected-node"
-_PROVISIONED = "pv.kubernetes.io/provisioned-by"
+_SELECTED_NODE_ANNOTATION = "volume.kubernetes.io/selected-node"
+_PROVISIONER_ANNOTATION = "pv.kubernetes.io/provisioned-by"
 
 
 def missing_volumes(claims: list[dict[str, Any]], volumes: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -35,7 +35,7 @@ def released_volumes(volumes: list[dict[str, Any]]) -> list[str]:
     return [
         volume["metadata"]["name"]
         for volume in volumes
-        if volume["metadata"].get("annotations", {}).get(_PROVISIONED) == PROVISIONER
+        if volume["metadata"].get("annotations", {}).get(_PROVISIONER_ANNOTATION) == PROVISIONER
         and volume["status"].get("phase") == "Released"
         and volume["spec"].get("persistentVolumeReclaimPolicy") == "Delete"
         and "deletionTimestamp" not in volume["metadata"]
@@ -47,7 +47,7 @@ def _is_waiting(claim: dict[str, Any]) -> bool:
     return (
         spec.get("storageClassName") == STORAGE_CLASS
         and not spec.get("volumeName")
-        and metadata.get("annotations", {}).get(_SELECTED) == NODE
+        and metadata.get("annotations", {}).get(_SELECTED_NODE_ANNOTATION) == NODE
         and "deletionTimestamp" not in metadata
     )
 
@@ -60,7 +60,7 @@ def _volume(claim: dict[str, Any]) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolume",
-        "metadata": {"name": name, "annotations": {_PROVISIONED: PROVISIONER}},
+        "metadata": {"name": name, "annotations": {_PROVISIONER_ANNOTATION: PROVISIONER}},
         "spec": {
             "capacity": {"storage": spec["resources"]["requests"]["storage"]},
             "accessModes": spec["accessModes"],

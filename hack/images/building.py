@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from hack.cluster.packages import ensure
-from hack.cluster.paths import locked, say
+from hack.cluster.paths import hold_lock, say
 from hack.images import recipes
 from hack.images.recipes import BASE, IMAGES, TOOLBOX, reference
 from hack.images.store import Store
@@ -33,7 +33,7 @@ def build() -> None:
     """
     ensure("buildah", "debootstrap", "skopeo")
     store = Store()
-    with locked(store.root / "lock", "builds images"):
+    with hold_lock(store.root / "lock", "builds images"):
         store.open()
         if not store.has(BASE):
             _build_base(store)

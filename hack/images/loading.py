@@ -15,7 +15,7 @@ from typing import IO, Any
 from hack.cluster import runtime
 from hack.cluster.errors import ClusterError
 from hack.cluster.packages import ensure
-from hack.cluster.paths import CONTAINERD_SOCKET, image_store, locked, say
+from hack.cluster.paths import CONTAINERD_SOCKET, hold_lock, image_store, say
 from hack.images.recipes import references
 from hack.images.store import Store
 
@@ -26,7 +26,7 @@ CONTAINERD_NAME = "io.containerd.image.name"
 CONTENT_STORE = image_store() / "io.containerd.content.v1.content" / "blobs" / "sha256"
 """Where the cluster's containerd keeps blobs."""
 
-REPLACED = "localhost/replaced/"
+REPLACED_PREFIX = "localhost/replaced/"
 """Before the name of an image that a newer one is about to replace."""
 
 Descriptor = dict[str, Any]
@@ -43,13 +43,13 @@ def load() -> bool:
     ensure("skopeo")
     store = Store()
     began = time.monotonic()
-    with locked(store.root / "lock", "builds images"):
-        wanted, present = export(store), loaded()
+    with hold_lock(store.root / "lock", "builds images"):
+        wanted, present = export(store), loaded_digests()
         missing = {name: image for name, image in wanted.items() if present.get(name) != image["digest"]}
         if missing:
             _replace(store.layout, missing, present)
         _share(store.layout)
-        if stale := superseded(loaded().items(), wanted):
+        if stale := superseded_names(loaded_digests().items(), wanted):
             runtime.ctr("images", "rm", *stale)
     names = ", ".join(name.rpartition("/")[2] for name in missing) or "nothing new"
     say(f"loaded {names} in {time.monotonic() - began:.0f} s")
@@ -100,7 +100,7 @@ def write_archive(
                 archive.add(_blob(layout, digest), f"blobs/sha256/{digest.removeprefix('sha256:')}")
 
 
-def superseded(images: Iterable[tuple[str, str]], wanted: Collection[str]) -> list[str]:
+def superseded_names(images: Iterable[tuple[str, str]], wanted: Collection[str]) -> list[str]:
     """Names in containerd that nothing needs once the wanted images are there.
 
     These are other versions of the wanted images, the names that held the replaced ones during an import, and what
@@ -113,7 +113,7 @@ def superseded(images: Iterable[tuple[str, str]], wanted: Collection[str]) -> li
     stale = {
         name
         for name, _ in listed
-        if name.startswith(REPLACED) or (_repository(name) in ours and name not in wanted)
+        if name.startswith(REPLACED_PREFIX) or (_repository(name) in ours and name not in wanted)
     }
     named = {digest for name, digest in listed if not name.startswith("sha256:") and name not in stale}
     stale |= {name for name, digest in listed if name.startswith("sha256:") and digest not in named}
@@ -131,7 +131,7 @@ def _replace(layout: Path, images: Mapping[str, Descriptor], present: Mapping[st
     unpacked the new ones.
     """
     for name in images.keys() & present.keys():
-        runtime.ctr("images", "tag", "--force", name, REPLACED + name.removeprefix("localhost/"))
+        runtime.ctr("images", "tag", "--force", name, REPLACED_PREFIX + name.removeprefix("localhost/"))
     blobs = set(runtime.ctr("content", "ls", "--quiet").split())
     try:
         _send(layout, images, blobs)
@@ -171,7 +171,7 @@ def _send(layout: Path, images: Mapping[str, Descriptor], present: set[str]) -> 
         raise ClusterError(f"{' '.join(command)} failed: {output.strip()[-500:]}")
 
 
-def loaded() -> dict[str, str]:
+def loaded_digests() -> dict[str, str]:
     """Digests of the images in the cluster, by name."""
     rows = [line.split() for line in runtime.ctr("images", "ls").splitlines()[1:]]
     return {row[0]: row[2] for row in rows}

@@ -19,10 +19,18 @@ from typing import Any, TypedDict
 from hack.cluster.errors import ClusterError
 from hack.cluster.paths import cache
 
-_CONTAINED = ["setpriv", "--pdeathsig=KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child=KILL"]
-_CONTAINED += ["--mount-proc"]
+_ISOLATION_COMMAND = [
+    "setpriv",
+    "--pdeathsig=KILL",
+    "unshare",
+    "--mount",
+    "--pid",
+    "--fork",
+    "--kill-child=KILL",
+]
+_ISOLATION_COMMAND += ["--mount-proc"]
 _STEP = re.compile(r"^--> (?:Using cache )?([0-9a-f]{11,64})$")
-_SHORT = 11
+_SHORT_ID_DIGITS = 11
 """Digits by which buildah's output names a step's image; its listing has one more."""
 
 
@@ -74,7 +82,7 @@ class Store:
         def note(line: str) -> None:
             print(f"  {line}", flush=True)
             if step := _STEP.match(line):
-                self.used.add(step[1][:_SHORT])
+                self.used.add(step[1][:_SHORT_ID_DIGITS])
 
         self.run(self.build_command(*arguments), note)
 
@@ -91,7 +99,7 @@ class Store:
         stale = [
             image["id"]
             for image in self._images()
-            if not set(image["names"] or ()) & set(names) and image["id"][:_SHORT] not in self.used
+            if not set(image["names"] or ()) & set(names) and image["id"][:_SHORT_ID_DIGITS] not in self.used
         ]
         if stale:
             self._ask("rmi", "--force", *stale)
@@ -110,7 +118,7 @@ class Store:
         :raises ClusterError: when it fails.
         """
         with subprocess.Popen(
-            [*_CONTAINED, *command],
+            [*_ISOLATION_COMMAND, *command],
             env={**os.environ, "TMPDIR": str(self.scratch), "LC_ALL": "C.UTF-8"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -118,7 +126,7 @@ class Store:
             text=True,
         ) as process:
             if show:
-                output, errors = _followed(process, show), ""
+                output, errors = _follow_output(process, show), ""
             else:
                 output, errors = process.communicate()
         if process.returncode != 0:
@@ -128,8 +136,8 @@ class Store:
             )
         return output
 
-    def _images(self) -> list[_Listed]:
-        found: list[_Listed] = json.loads(self._ask("images", "--all", "--json"))
+    def _images(self) -> list[_ImageEntry]:
+        found: list[_ImageEntry] = json.loads(self._ask("images", "--all", "--json"))
         return found
 
     def _ask(self, *arguments: str) -> str:
@@ -140,12 +148,12 @@ class Store:
         return ["buildah", *where, "--storage-driver", "overlay", *arguments]
 
 
-class _Listed(TypedDict):
+class _ImageEntry(TypedDict):
     id: str
     names: list[str] | None
 
 
-def _followed(process: subprocess.Popen[str], show: Callable[[str], None]) -> str:
+def _follow_output(process: subprocess.Popen[str], show: Callable[[str], None]) -> str:
     assert process.stdout is not None
     lines = []
     for line in process.stdout:

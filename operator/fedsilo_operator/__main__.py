@@ -111,7 +111,7 @@ async def _operate(args: argparse.Namespace) -> None:
     from fedsilo_operator.runtime.controller import Reconciler
     from fedsilo_operator.runtime.election import Election, new_holder
     from fedsilo_operator.runtime.operator import Operator
-    from fedsilo_operator.runtime.store import MAX_REQUESTS, Store, WriteThrough
+    from fedsilo_operator.runtime.store import MAX_REQUESTS, Store, WriteThroughCluster
     from fedsilo_operator.settings import Settings
     from fedsilo_operator.silo.controller import SiloController
 
@@ -128,7 +128,7 @@ async def _operate(args: argparse.Namespace) -> None:
             gateway=args.gateway,
         )
         store = Store()
-        cluster = WriteThrough(server, store, MAX_REQUESTS)
+        cluster = WriteThroughCluster(server, store, MAX_REQUESTS)
         controllers: list[Reconciler] = [
             JobController(cluster, store, settings),
             SiloController(cluster, store, settings),
@@ -137,7 +137,7 @@ async def _operate(args: argparse.Namespace) -> None:
         operator = Operator(cluster, store, controllers, election, args.workers)
 
         async with AsyncExitStack() as served:
-            probed = probes(operator.unready, exposition(operator, store), args.health_port)
+            probed = probes(operator.unready_reason, exposition(operator, store), args.health_port)
             await served.enter_async_context(probed)
             if args.dashboard_port:
                 shown = dashboard(cluster, store, args.dashboard_port, args.dashboard_tls)

@@ -8,7 +8,7 @@ MAX_LINES, MAX_LINE_CHARACTERS = 20, 1000
 """Lines of a message that lists silos or rejections, and characters of each."""
 
 
-def joined(lines: Sequence[str], separator: str = "\n") -> str:
+def join_lines(lines: Sequence[str], separator: str = "\n") -> str:
     """The first lines, and how many more there are."""
     more = [f"and {len(lines) - MAX_LINES} more"] if len(lines) > MAX_LINES else []
     return separator.join([*(line[:MAX_LINE_CHARACTERS] for line in lines[:MAX_LINES]), *more])

@@ -11,7 +11,7 @@ from fedsilo_operator.runtime import metrics as runtime
 from fedsilo_operator.runtime.operator import Operator
 from fedsilo_operator.runtime.store import Store
 
-DECLARED = (*jobs.DECLARED, *runtime.DECLARED)
+DECLARED_SERIES = (*jobs.DECLARED_SERIES, *runtime.DECLARED_SERIES)
 
 
 def exposition(operator: Operator, store: Store) -> Exposition:
@@ -22,4 +22,4 @@ def exposition(operator: Operator, store: Store) -> Exposition:
         if operator.leading:
             yield from jobs.read(store.select(FEDERATED_JOB))
 
-    return Exposition(DECLARED, read)
+    return Exposition(DECLARED_SERIES, read)

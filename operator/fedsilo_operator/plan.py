@@ -32,7 +32,7 @@ class ObjectAction:
 
 
 @dataclass(frozen=True)
-class Apply(ObjectAction):
+class ApplyAction(ObjectAction):
     """Server-side apply of an object that is missing or not as it should be."""
 
     manager: str = MANAGER
@@ -40,7 +40,7 @@ class Apply(ObjectAction):
 
 
 @dataclass(frozen=True)
-class Create(ObjectAction):
+class CreateAction(ObjectAction):
     """Make an object that is never changed afterwards; that it exists already is no error.
 
     :param check_owner: whether it is refused where one that exists is another's; False for what the operator may not
@@ -52,14 +52,14 @@ class Create(ObjectAction):
 
 
 @dataclass(frozen=True)
-class Merge(ObjectAction):
+class MergeAction(ObjectAction):
     """Change some fields of the very object that was read, whoever wrote them; null removes one."""
 
     failure_group: str = ""
 
 
 @dataclass(frozen=True)
-class Delete:
+class DeleteAction:
     """Delete the object with this identity."""
 
     kind: Kind
@@ -68,7 +68,7 @@ class Delete:
     failure_group: str = ""
 
 
-Action = Apply | Create | Merge | Delete
+Action = ApplyAction | CreateAction | MergeAction | DeleteAction
 """What the API server refuses ends its failure group; outside any, it ends everything that was to come after it.
 
 Failure groups that follow one another are done at the same time, and so are creations within one.

@@ -18,8 +18,8 @@ class Reason(StrEnum):
 
     # The job as written
     ACCEPTED = "Accepted"
-    UNVERIFIED = conditions.UNVERIFIED
-    UNREADABLE = conditions.UNREADABLE
+    UNVERIFIED = conditions.UNVERIFIED_REASON
+    UNREADABLE = conditions.UNREADABLE_REASON
     MANIFEST_INVALID = ObjectionReason.MANIFEST_INVALID
     SILO_NOT_FOUND = "SiloNotFound"
     SILO_NOT_READY = "SiloNotReady"
@@ -97,8 +97,8 @@ class Reason(StrEnum):
     HUB_REFUSED = ContactReason.REFUSED
 
 
-ALARMING = frozenset({Reason.API_REFUSED, Reason.NAME_TAKEN, Reason.TRUST_BROKEN, Reason.UNREADABLE})
+WARNING_REASONS = frozenset({Reason.API_REFUSED, Reason.NAME_TAKEN, Reason.TRUST_BROKEN, Reason.UNREADABLE})
 """Reasons that somebody must act upon, whatever the status of the condition."""
 
-HARMLESS = frozenset({Reason.ADMITTING, Reason.STARTING, Reason.SUSPENDED, Reason.FINISHED})
+PROGRESS_REASONS = frozenset({Reason.ADMITTING, Reason.STARTING, Reason.SUSPENDED, Reason.FINISHED})
 """Reasons for which a condition of a job is False without anything being wrong."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fedsilo.api.diagnosis import Diagnosis
 from fedsilo_operator.cluster.interface import ClusterError, FieldConflict, Refused
-from fedsilo_operator.messages import joined
+from fedsilo_operator.messages import join_lines
 from fedsilo_operator.objects import Kind, Ref
 from fedsilo_operator.reasons import Reason
 
@@ -58,4 +58,4 @@ def diagnosis_of(rejections: Sequence[Rejection]) -> Diagnosis | None:
     if not rejections:
         return None
     messages = [found.diagnosis.message for found in rejections]
-    return Diagnosis(rejections[0].diagnosis.reason, joined(messages))
+    return Diagnosis(rejections[0].diagnosis.reason, join_lines(messages))

@@ -10,7 +10,7 @@ API_SERVER_PORTS = (443, 6443)
 
 
 @dataclass(frozen=True)
-class Outside:
+class OutsideSettings:
     """How guards reach an aggregator outside of the cluster.
 
     :param networks: addresses, as CIDR, to which network policies let them; any when empty.
@@ -39,7 +39,7 @@ class SiloSettings:
     guard_image: str
     trainer_image: str
     metrics_from: Mapping[str, str] | None = None
-    outside: Outside = Outside()
+    outside: OutsideSettings = OutsideSettings()
     follows_hub: bool = False
 
 

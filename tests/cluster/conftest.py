@@ -23,7 +23,7 @@ from tests.cluster import operator_lock
 from tests.cluster.namespace import Namespace, fresh_namespace
 from tests.terminal import Terminal
 
-HERE = Path(__file__).parent
+TESTS_DIR = Path(__file__).parent
 
 LOCK_SECONDS = 900
 """That a test may take in which it may have to wait for the operator."""
@@ -35,9 +35,9 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "the node's GPUs": ("test_bad_jobs", "test_gpus"),
     "the host outside of the cluster": ("test_isolation", "test_network_policies"),
     "institutions outside of the cluster": tuple(
-        path.stem for path in (HERE / "institutions").glob("test_*.py")
+        path.stem for path in (TESTS_DIR / "institutions").glob("test_*.py")
     ),
-    "an API server with the schema": tuple(path.stem for path in (HERE / "schema").glob("test_*.py")),
+    "an API server with the schema": tuple(path.stem for path in (TESTS_DIR / "schema").glob("test_*.py")),
 }
 """What files need for themselves, or share: they run one after the other."""
 
@@ -106,25 +106,25 @@ def kubectl() -> Kubectl:
 
 
 @pytest.fixture(scope="session")
-def installed(kubectl: Kubectl) -> Namespace:
+def installed_operator(kubectl: Kubectl) -> Namespace:
     """The operator of this tree, which stays when the tests are done; its namespace."""
-    with operator_lock.alone():
+    with operator_lock.reserve_operator():
         installation.install(kubectl)
     return Namespace(kubectl, installation.NAMESPACE)
 
 
 @pytest.fixture(scope="module")
-def operator(installed: Namespace) -> Iterator[Namespace]:
+def operator(installed_operator: Namespace) -> Iterator[Namespace]:
     """The operator, shared with the tests of the other workers; its namespace."""
-    with operator_lock.shared():
-        yield installed
+    with operator_lock.share_operator():
+        yield installed_operator
 
 
 @pytest.fixture(scope="module")
-def own_operator(installed: Namespace) -> Iterator[Namespace]:
+def own_operator(installed_operator: Namespace) -> Iterator[Namespace]:
     """The operator for tests that stop it or take it away; the other workers wait with those that need it."""
-    with operator_lock.alone():
-        yield installed
+    with operator_lock.reserve_operator():
+        yield installed_operator
 
 
 @pytest.fixture

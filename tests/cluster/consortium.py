@@ -18,7 +18,7 @@ from fedsilo.api.observed import Object
 from hack.cluster.kubectl import Kubectl
 from hack.examples import documents
 from tests.cluster.federation import END_SECONDS
-from tests.cluster.namespace import RESTRICTED, Namespace, until
+from tests.cluster.namespace import RESTRICTED_LABELS, Namespace, wait_until
 
 JOBS = "federation"
 
@@ -88,20 +88,22 @@ class Consortium:
                 made["spec"][field] = before | value if merged else value
         return made
 
-    def seen(self, name: str) -> Object:
+    def observed_job(self, name: str) -> Object:
         """The job as it is now."""
         return self.jobs.get("federatedjob", name)
 
     def condition(self, name: str, kind: str) -> Mapping[str, Any]:
         """A condition of the job; empty while it has none."""
-        found = (self.seen(name).get("status") or {}).get("conditions") or ()
+        found = (self.observed_job(name).get("status") or {}).get("conditions") or ()
         return next((item for item in found if item["type"] == kind), {})
 
-    def reached(self, name: str, kind: str, status: str, reason: str, *words: str) -> Mapping[str, Any]:
+    def wait_for_condition(
+        self, name: str, kind: str, status: str, reason: str, *words: str
+    ) -> Mapping[str, Any]:
         """Wait until the job's condition is this one, with these words in its message."""
         last: Mapping[str, Any] = {}
 
-        def there() -> Mapping[str, Any] | None:
+        def matching_condition() -> Mapping[str, Any] | None:
             nonlocal last
             last = self.condition(name, kind)
             if kind == "Complete" and last.get("status") != status:
@@ -111,19 +113,19 @@ class Consortium:
             return last if reached and all(word in last["message"] for word in words) else None
 
         try:
-            return until(there, f"{kind}={status} {reason} of job {name}", END_SECONDS)
+            return wait_until(matching_condition, f"{kind}={status} {reason} of job {name}", END_SECONDS)
         except AssertionError as late:
             raise AssertionError(f"{late}\n{self.story_of(name)}") from None
 
-    def told(self, name: str, kind: str, status: str, reason: str, *words: str) -> str:
+    def condition_report(self, name: str, kind: str, status: str, reason: str, *words: str) -> str:
         """What a person reads once the job's condition is this one: condition, Event and `kubectl fedsilo why`."""
-        found = self.reached(name, kind, status, reason, *words)
-        event = until(lambda: self._event(name, found), f"an Event {reason} of job {name}")
+        found = self.wait_for_condition(name, kind, status, reason, *words)
+        event = wait_until(lambda: self._event(name, found), f"an Event {reason} of job {name}")
         why = self.kubectl.fedsilo("why", name, "-n", self.jobs.name)
         lines = [f"{kind}={status} {reason}", found["message"], f"Event: {event['type']}", f"why: {why}"]
-        return self.steady("\n".join(lines)).strip()
+        return self.normalized_text("\n".join(lines)).strip()
 
-    def steady(self, text: str) -> str:
+    def normalized_text(self, text: str) -> str:
         """The text without what differs from run to run."""
         text = text.replace(f"-{self.suffix}", "")
         for pattern, instead in _VARYING:
@@ -163,7 +165,7 @@ def new_consortium(kubectl: Kubectl, *institutions: str) -> Iterator[Consortium]
     names = [made.institution(name).name for name in (JOBS, *institutions)]
     for name in names:
         kubectl.apply(
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": RESTRICTED}}
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": RESTRICTED_LABELS}}
         )
     try:
         yield made

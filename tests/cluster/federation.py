@@ -18,7 +18,7 @@ from fedsilo.api.observed import Object
 from hack.cluster.kubectl import Kubectl
 from hack.cluster.runtime import ctr
 from hack.examples import documents
-from tests.cluster.namespace import RESTRICTED, Namespace, until
+from tests.cluster.namespace import RESTRICTED_LABELS, Namespace, wait_until
 from tests.integration.local.runs import run
 
 END_SECONDS = 420.0
@@ -65,19 +65,19 @@ class ClusterFederation:
         """`kubectl apply` of everything."""
         self.kubectl.apply(*self.objects)
 
-    def seen(self) -> Object:
+    def observed_job(self) -> Object:
         """The FederatedJob as it is now."""
         return self.home.get("federatedjob", self.job["metadata"]["name"])
 
     def status(self) -> Mapping[str, Any]:
         """Status of the FederatedJob; empty before the operator has looked."""
-        return dict(self.seen().get("status") or {})
+        return dict(self.observed_job().get("status") or {})
 
     def condition(self, name: str) -> Mapping[str, Any]:
         """One of its conditions; empty while there is none."""
         return _condition(self.status(), name)
 
-    def ended(self, timeout: float = END_SECONDS) -> Mapping[str, Any]:
+    def wait_complete(self, timeout: float = END_SECONDS) -> Mapping[str, Any]:
         """Wait until it is Complete; its status."""
         end = time.monotonic() + timeout
         while _condition(status := self.status(), "Complete").get("status") != "True":
@@ -89,7 +89,9 @@ class ClusterFederation:
 
     def round_reached(self, number: int) -> None:
         """Wait until so many rounds are complete."""
-        until(lambda: self.status().get("round", 0) >= number, f"round {number}", END_SECONDS, max_pause=0.3)
+        wait_until(
+            lambda: self.status().get("round", 0) >= number, f"round {number}", END_SECONDS, max_pause=0.3
+        )
 
     def pod(self, namespace: Namespace, component: str, *, besides: str | None = None) -> str:
         """Name of the running pod of a component.
@@ -103,7 +105,7 @@ class ClusterFederation:
             return next(iter(names), None)
 
         other = f" other than {besides}" if besides else ""
-        return until(running, f"a running {component}{other} in {namespace.name}", END_SECONDS)
+        return wait_until(running, f"a running {component}{other} in {namespace.name}", END_SECONDS)
 
     def remove(self, *, wait: bool = False) -> None:
         """Delete everything, jobs first: their finalizers need the operator.
@@ -136,7 +138,7 @@ def example(name: str, **spec: Any) -> list[Object]:
     objects = documents(name)
     for item in objects:
         if item["kind"] == "Namespace":
-            item["metadata"]["labels"] = RESTRICTED
+            item["metadata"]["labels"] = RESTRICTED_LABELS
         if item["kind"] == "FederatedJob":
             for field, value in spec.items():
                 before = item["spec"].get(field)
@@ -145,7 +147,7 @@ def example(name: str, **spec: Any) -> list[Object]:
     return objects
 
 
-def _moved(objects: list[Object], suffix: str) -> list[Object]:
+def _move_namespaces(objects: list[Object], suffix: str) -> list[Object]:
     """The federation's objects with a suffix at each namespace, so that tests do not meet."""
     text = json.dumps(objects)
     for item in objects:
@@ -180,7 +182,7 @@ def federation(kubectl: Kubectl, name: str, **spec: Any) -> Iterator[ClusterFede
 
     :param spec: see `example`.
     """
-    made = ClusterFederation(kubectl, tuple(_moved(example(name, **spec), uuid.uuid4().hex[:6])))
+    made = ClusterFederation(kubectl, tuple(_move_namespaces(example(name, **spec), uuid.uuid4().hex[:6])))
     try:
         yield made
     except Exception:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from fedsilo.api.observed import Object
-from hack.cluster.kubectl import PATIENCE_SECONDS, Kubectl, KubectlFailed
+from hack.cluster.kubectl import PATIENCE_SECONDS, Kubectl, KubectlError
 from tests.cluster import reading
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ class Namespace:
         """Read one object of the namespace."""
         found = self.find(kind, name)
         if found is None:
-            raise KubectlFailed(f'{kind} "{name}" not found in namespace {self.name}')
+            raise KubectlError(f'{kind} "{name}" not found in namespace {self.name}')
         return found
 
     def find(self, kind: str, name: str) -> Object | None:
@@ -78,7 +78,7 @@ class Namespace:
         return self.run("exec", pod, "--", *command, timeout=timeout)
 
     @contextmanager
-    def forwarded(self, target: str, port: int, local: int | None = None) -> Iterator[int]:
+    def forward_port(self, target: str, port: int, local: int | None = None) -> Iterator[int]:
         """Forward a port by `kubectl port-forward`; the local port, any that is free unless `local` is given."""
         command = self.kubectl.command("-n", self.name, "port-forward", target, f"{local or ''}:{port}")
         with subprocess.Popen(
@@ -108,11 +108,11 @@ class Namespace:
         """What kubectl says in this namespace, be it that it failed."""
         try:
             return self.run(*arguments)
-        except (KubectlFailed, subprocess.TimeoutExpired) as failed:
+        except (KubectlError, subprocess.TimeoutExpired) as failed:
             return str(failed)
 
 
-RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+RESTRICTED_LABELS = {"pod-security.kubernetes.io/enforce": "restricted"}
 """Labels of a namespace at the restricted Pod Security level."""
 
 
@@ -120,7 +120,7 @@ RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 def fresh_namespace(kubectl: Kubectl) -> Iterator[Namespace]:
     """A namespace at the restricted Pod Security level, for as long as the block runs."""
     name = f"test-{uuid.uuid4().hex[:8]}"
-    metadata = {"name": name, "labels": RESTRICTED}
+    metadata = {"name": name, "labels": RESTRICTED_LABELS}
     kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
     try:
         yield Namespace(kubectl, name)
@@ -128,7 +128,7 @@ def fresh_namespace(kubectl: Kubectl) -> Iterator[Namespace]:
         kubectl.run("delete", "namespace", name, "--wait=false")
 
 
-def until(
+def wait_until(
     found: Callable[[], T | None],
     what: str,
     timeout: float = PATIENCE_SECONDS,

@@ -12,21 +12,21 @@ LOCK = STATE / "tests.lock"
 
 
 @contextmanager
-def shared() -> Iterator[None]:
+def share_operator() -> Iterator[None]:
     """For as long as the block runs, nobody stops the operator or takes it away."""
-    with _locked(fcntl.LOCK_SH):
+    with _hold_lock(fcntl.LOCK_SH):
         yield
 
 
 @contextmanager
-def alone() -> Iterator[None]:
+def reserve_operator() -> Iterator[None]:
     """For as long as the block runs, nobody else needs it."""
-    with _locked(fcntl.LOCK_EX):
+    with _hold_lock(fcntl.LOCK_EX):
         yield
 
 
 @contextmanager
-def _locked(how: int) -> Iterator[None]:
+def _hold_lock(how: int) -> Iterator[None]:
     with LOCK.open("a") as file:
         fcntl.flock(file, how)
         yield

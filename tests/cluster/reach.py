@@ -27,7 +27,7 @@ class Destination:
     way: str = "tcp"
 
 
-def reached(namespace: Namespace, pod: str, destinations: Mapping[str, Destination]) -> set[str]:
+def reached_destinations(namespace: Namespace, pod: str, destinations: Mapping[str, Destination]) -> set[str]:
     """The destinations that answer a pod with Python in it, by name."""
     asked = json.dumps({name: astuple(destination) for name, destination in destinations.items()})
     return set(json.loads(namespace.execute(pod, "python3", "-c", _TRY, asked)))

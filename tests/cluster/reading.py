@@ -13,7 +13,7 @@ from kubernetes.config import new_client_from_config
 
 from fedsilo.api.observed import Object
 from fedsilo_operator.objects import KINDS, Kind
-from hack.cluster.kubectl import PATIENCE_SECONDS, KubectlFailed
+from hack.cluster.kubectl import PATIENCE_SECONDS, KubectlError
 
 _KINDS = {name: kind for kind in KINDS.values() for name in (kind.name.lower(), kind.plural)}
 
@@ -30,7 +30,7 @@ def read(kubeconfig: Path, kind: str, namespace: str, name: str) -> Object | Non
     :raises KubectlFailed: when the server refuses.
     """
     found = _get(kubeconfig, _KINDS[kind], namespace, f"/{name}")
-    return None if found is None else _shown(_KINDS[kind], found)
+    return None if found is None else _shown_object(_KINDS[kind], found)
 
 
 def select(kubeconfig: Path, kind: str, namespace: str, selectors: Mapping[str, str]) -> list[Object]:
@@ -41,10 +41,10 @@ def select(kubeconfig: Path, kind: str, namespace: str, selectors: Mapping[str, 
     """
     resource = _KINDS[kind]
     found = _get(kubeconfig, resource, namespace, f"?{urlencode(selectors)}") or {"items": []}
-    return [_shown(resource, item) for item in found["items"]]
+    return [_shown_object(resource, item) for item in found["items"]]
 
 
-def _shown(kind: Kind, item: Object) -> Object:
+def _shown_object(kind: Kind, item: Object) -> Object:
     """An object as kubectl shows it: without managed fields, and an item of a list says what it is."""
     item["metadata"].pop("managedFields", None)
     return {"apiVersion": kind.api, "kind": kind.name} | item
@@ -59,7 +59,7 @@ def _get(kubeconfig: Path, kind: Kind, namespace: str, rest: str) -> Any:
     if response.status == 404:
         return None
     if response.status != 200:
-        raise KubectlFailed(f"GET {path}: {response.status} {body.decode(errors='replace')[:500]}")
+        raise KubectlError(f"GET {path}: {response.status} {body.decode(errors='replace')[:500]}")
     return json.loads(body)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hack.cluster.kubectl import Kubectl, KubectlFailed
+from hack.cluster.kubectl import Kubectl, KubectlError
 
 
 def rights(account: Kubectl, namespace: str) -> str:
@@ -15,6 +15,6 @@ def may(account: Kubectl, what: str) -> bool:
     """Whether an account may do something, in the words of `kubectl auth can-i`."""
     try:
         account.run("auth", "can-i", "--quiet", *what.split())
-    except KubectlFailed:
+    except KubectlError:
         return False
     return True

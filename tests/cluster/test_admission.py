@@ -13,9 +13,9 @@ import pytest
 from fedsilo.api.observed import Object
 from hack.cluster.kubectl import Kubectl
 from tests.cluster.consortium import Consortium, golden, new_consortium
-from tests.cluster.namespace import Namespace, until
+from tests.cluster.namespace import Namespace, wait_until
 
-EXPECTED = golden(Path(__file__).with_name("admission.golden"))
+EXPECTED_TEXTS = golden(Path(__file__).with_name("admission.golden"))
 
 MAX_DECISION_SECONDS = 10
 """In which the objections of all silos are there: one second, where the machine has nothing else to do, and far less
@@ -51,10 +51,10 @@ def test_two_silos_refuse_at_once_and_no_pod_is_made(consortium: Consortium) -> 
         consortium.job("refused", "clinic/narrow", "hospital/wary", training={"rounds": 2})
     )
     silos = ("Silo narrow", "Silo wary")
-    said = consortium.told("refused", "Admitted", "False", "PolicyRefused", *silos)
-    assert said == EXPECTED["refused by two silos"]
+    said = consortium.condition_report("refused", "Admitted", "False", "PolicyRefused", *silos)
+    assert said == EXPECTED_TEXTS["refused by two silos"]
     decided = _time(consortium.condition("refused", "Admitted")["lastTransitionTime"])
-    made = _time(consortium.seen("refused")["metadata"]["creationTimestamp"])
+    made = _time(consortium.observed_job("refused")["metadata"]["creationTimestamp"])
     assert (decided - made).total_seconds() <= MAX_DECISION_SECONDS
     assert consortium.pods("refused") == []
     for institution in ("clinic", "hospital"):
@@ -64,10 +64,10 @@ def test_two_silos_refuse_at_once_and_no_pod_is_made(consortium: Consortium) -> 
 
 def test_a_dataset_that_the_silo_has_not(consortium: Consortium) -> None:
     consortium.kubectl.apply(consortium.job("scans", "clinic/open", data={"dataset": "scans"}))
-    said = consortium.told("scans", "Admitted", "False", "DatasetMissing")
-    assert said == EXPECTED["no such dataset"]
+    said = consortium.condition_report("scans", "Admitted", "False", "DatasetMissing")
+    assert said == EXPECTED_TEXTS["no such dataset"]
     assert consortium.pods("scans") == []
-    assert not _alarmed(consortium, "scans")
+    assert not _key_warnings(consortium, "scans")
 
 
 def test_a_configuration_that_only_the_method_understands(consortium: Consortium) -> None:
@@ -81,7 +81,8 @@ def test_a_configuration_that_only_the_method_understands(consortium: Consortium
         )
     )
     assert (
-        consortium.told("misspelt", "Failed", "True", "ManifestInvalid") == EXPECTED["faults of the manifest"]
+        consortium.condition_report("misspelt", "Failed", "True", "ManifestInvalid")
+        == EXPECTED_TEXTS["faults of the manifest"]
     )
     assert consortium.agent("clinic", "misspelt") is None
 
@@ -90,23 +91,26 @@ def test_a_selector_that_finds_too_few(consortium: Consortium) -> None:
     consortium.institution("clinic").run("label", "silo", "open", "study=lung")
     chosen = {"selector": {"matchLabels": {"study": "lung"}}}
     consortium.kubectl.apply(consortium.job("few", silos=chosen, participation={"minSilos": 2}))
-    assert consortium.told("few", "Accepted", "False", "QuorumImpossible") == EXPECTED["too few silos"]
+    assert (
+        consortium.condition_report("few", "Accepted", "False", "QuorumImpossible")
+        == EXPECTED_TEXTS["too few silos"]
+    )
     consortium.institution("hospital").run("label", "silo", "wary", "study=lung")
-    consortium.reached("few", "Accepted", "True", "Accepted")
-    consortium.reached("few", "Admitted", "False", "PolicyRefused")
+    consortium.wait_for_condition("few", "Accepted", "True", "Accepted")
+    consortium.wait_for_condition("few", "Admitted", "False", "PolicyRefused")
     assert consortium.pods("few") == []
-    assert not _alarmed(consortium, "few")
+    assert not _key_warnings(consortium, "few")
 
 
 def test_a_silo_whose_key_is_broken(consortium: Consortium) -> None:
     consortium.kubectl.apply(consortium.job("keyless", "laboratory/keyless"))
-    said = consortium.told("keyless", "Accepted", "False", "SiloNotReady")
-    assert said == EXPECTED["broken key"]
+    said = consortium.condition_report("keyless", "Accepted", "False", "SiloNotReady")
+    assert said == EXPECTED_TEXTS["broken key"]
     consortium.institution("laboratory").delete("secret", "fedsilo-signing-key")
     # Secrets are not watched, so the operator is shown the Silo instead of waiting for its next look.
     consortium.institution("laboratory").run("annotate", "silo", "keyless", "example.com/look=again")
-    consortium.reached("keyless", "Accepted", "True", "Accepted")
-    assert "SiloNotReady" in _alarmed(consortium, "keyless")
+    consortium.wait_for_condition("keyless", "Accepted", "True", "Accepted")
+    assert "SiloNotReady" in _key_warnings(consortium, "keyless")
 
 
 def test_an_institution_that_is_going_or_was_never_there(consortium: Consortium) -> None:
@@ -116,23 +120,26 @@ def test_an_institution_that_is_going_or_was_never_there(consortium: Consortium)
     going.apply({"apiVersion": "v1", "kind": "ConfigMap", **held}, consortium.silo("closing", "last"))
     consortium.kubectl.run("delete", "namespace", going.name, "--wait=false")
     try:
-        until(lambda: going.find("silo", "last") is None, "the Silo to go with its namespace")
+        wait_until(lambda: going.find("silo", "last") is None, "the Silo to go with its namespace")
         consortium.kubectl.apply(consortium.job("gone", "clinic/open", "closing/last", "nowhere/lost"))
-        assert consortium.told("gone", "Accepted", "False", "SiloNotFound") == EXPECTED["no such silos"]
+        assert (
+            consortium.condition_report("gone", "Accepted", "False", "SiloNotFound")
+            == EXPECTED_TEXTS["no such silos"]
+        )
         assert consortium.pods("gone") == []
     finally:
         going.run("patch", "configmap", "held", "--type=merge", "--patch", '{"metadata":{"finalizers":null}}')
 
 
 def test_a_volume_of_another_is_neither_used_nor_deleted(consortium: Consortium) -> None:
-    job = _suspended(consortium, "taken", "clinic/open")
+    job = _apply_suspended_job(consortium, "taken", "clinic/open")
     claim = _claim_of_another(job)
     consortium.jobs.apply(claim)
     consortium.jobs.run(
         "patch", "federatedjob", "taken", "--type=merge", "--patch", '{"spec":{"suspend":false}}'
     )
-    said = consortium.told("taken", "Accepted", "False", "VolumeMissing")
-    assert said == EXPECTED["volume of another"]
+    said = consortium.condition_report("taken", "Accepted", "False", "VolumeMissing")
+    assert said == EXPECTED_TEXTS["volume of another"]
     name = claim["metadata"]["name"]
     assert consortium.jobs.get("pvc", name)["metadata"]["labels"] == claim["metadata"]["labels"]
     assert consortium.pods("taken") == []
@@ -140,40 +147,43 @@ def test_a_volume_of_another_is_neither_used_nor_deleted(consortium: Consortium)
 
 def test_a_person_refuses(consortium: Consortium) -> None:
     consortium.kubectl.apply(consortium.job("unwanted", "clinic/asking"))
-    consortium.reached("unwanted", "Admitted", "False", "ApprovalPending")
+    consortium.wait_for_condition("unwanted", "Admitted", "False", "ApprovalPending")
     _decide(consortium, "refuse", "unwanted", "--note", "No imaging studies before May.")
-    said = consortium.told("unwanted", "Admitted", "False", "ApprovalRefused")
-    assert said == EXPECTED["refused by a person"]
+    said = consortium.condition_report("unwanted", "Admitted", "False", "ApprovalRefused")
+    assert said == EXPECTED_TEXTS["refused by a person"]
     assert consortium.pods("unwanted") == []
-    assert not _alarmed(consortium, "unwanted")
+    assert not _key_warnings(consortium, "unwanted")
 
 
 def test_from_a_missing_silo_over_an_approval_to_the_model_and_beyond(consortium: Consortium) -> None:
     consortium.kubectl.apply(consortium.job("patient", "clinic/late"))
-    assert consortium.told("patient", "Accepted", "False", "SiloNotFound") == EXPECTED["silo to come"]
+    assert (
+        consortium.condition_report("patient", "Accepted", "False", "SiloNotFound")
+        == EXPECTED_TEXTS["silo to come"]
+    )
 
     consortium.kubectl.apply(consortium.silo("clinic", "late", policy={"manualApproval": True}))
-    said = consortium.told("patient", "Admitted", "False", "ApprovalPending")
-    assert said == EXPECTED["approval to come"]
+    said = consortium.condition_report("patient", "Admitted", "False", "ApprovalPending")
+    assert said == EXPECTED_TEXTS["approval to come"]
     assert consortium.pods("patient") == []
 
     _decide(consortium, "approve", "patient")
-    consortium.reached("patient", "Complete", "True", "Complete")
-    claim = consortium.seen("patient")["status"]["model"]["claim"]
+    consortium.wait_for_condition("patient", "Complete", "True", "Complete")
+    claim = consortium.observed_job("patient")["status"]["model"]["claim"]
     events = _events(consortium, "patient")
     assert [reason for _, reason, _ in events if reason == "Running"] == ["Running"], events
     assert {count for _, _, count in events} == {1}, "each once"
-    assert not _alarmed(consortium, "patient")
+    assert not _key_warnings(consortium, "patient")
 
     consortium.jobs.run(
         "patch", "fj", "patient", "--type=merge", "--patch", '{"spec":{"ttlSecondsAfterFinished":0}}'
     )
-    until(lambda: consortium.jobs.find("federatedjob", "patient") is None, "the job to expire")
+    wait_until(lambda: consortium.jobs.find("federatedjob", "patient") is None, "the job to expire")
     assert consortium.jobs.get("pvc", claim)["status"]["phase"] == "Bound"
     assert consortium.agent("clinic", "patient") is None
 
 
-def _alarmed(consortium: Consortium, job: str) -> list[str]:
+def _key_warnings(consortium: Consortium, job: str) -> list[str]:
     """Warnings about a silo's key: one that is only being made is none."""
     keys = ("SiloNotReady", "KeyPending")
     return [reason for kind, reason, _ in _events(consortium, job) if kind == "Warning" and reason in keys]
@@ -187,14 +197,14 @@ def _events(consortium: Consortium, job: str) -> list[tuple[str, str, int]]:
 
 
 def _decide(consortium: Consortium, verb: str, job: str, *arguments: str) -> None:
-    agent = until(lambda: consortium.agent("clinic", job), f"the agent of {job}")
+    agent = wait_until(lambda: consortium.agent("clinic", job), f"the agent of {job}")
     name, home = agent["metadata"]["name"], consortium.institution("clinic").name
     consortium.kubectl.fedsilo(verb, name, "-n", home, "--yes", *arguments)
 
 
-def _suspended(consortium: Consortium, name: str, silo: str) -> Object:
+def _apply_suspended_job(consortium: Consortium, name: str, silo: str) -> Object:
     consortium.kubectl.apply(consortium.job(name, silo, suspend=True))
-    return consortium.seen(name)
+    return consortium.observed_job(name)
 
 
 def _claim_of_another(job: Object) -> Object:

@@ -9,10 +9,10 @@ import pytest
 
 from fedsilo.api.observed import Object
 from fedsilo_operator.objects import Ref, kind_of
-from fedsilo_operator.plan import Apply, Create
+from fedsilo_operator.plan import ApplyAction, CreateAction
 from fedsilo_operator.workloads.pod import Container, batch_job, pod_spec, suspension
 from hack.images import TOOLBOX
-from tests.cluster.namespace import Namespace, until
+from tests.cluster.namespace import Namespace, wait_until
 from tests.unit.operator.silo.harness import World, agent, silo
 from tests.unit.operator.silo.test_children import TEMPLATE
 
@@ -21,7 +21,9 @@ def children() -> list[Object]:
     """All children of one agent, in the order in which they are made."""
     template = {key: value for key, value in TEMPLATE.items() if key != "runtimeClassName"}
     world = World(agent(), silo(template=template))
-    return [action.object for action in world.plan().actions if isinstance(action, Apply | Create)]
+    return [
+        action.object for action in world.plan().actions if isinstance(action, ApplyAction | CreateAction)
+    ]
 
 
 @pytest.mark.parametrize("position", range(7))
@@ -54,12 +56,12 @@ def test_a_job_that_is_suspended_and_resumed_has_not_failed(namespace: Namespace
     """With no failure allowed at all, so that one would show."""
     job = _sleeper(namespace)
     namespace.apply(job)
-    first = until(lambda: _running(namespace), "the pod to run")
+    first = wait_until(lambda: _running(namespace), "the pod to run")
     _suspend(namespace, True)
-    until(lambda: not namespace.select("pods", "app=sleeper"), "the pod to go", 60)
+    wait_until(lambda: not namespace.select("pods", "app=sleeper"), "the pod to go", 60)
     assert not _conditions(namespace) & {"Failed", "FailureTarget"}
     _suspend(namespace, False)
-    second = until(lambda: _running(namespace), "another pod to run")
+    second = wait_until(lambda: _running(namespace), "another pod to run")
     assert second != first
     assert not _conditions(namespace) & {"Failed", "FailureTarget"}
 

@@ -17,10 +17,10 @@ from hack.cluster.kubectl import Kubectl
 from hack.images import TOOLBOX
 from tests.cluster.consortium import Consortium, golden, new_consortium
 from tests.cluster.federation import END_SECONDS
-from tests.cluster.namespace import Namespace, pod, until
+from tests.cluster.namespace import Namespace, pod, wait_until
 from tests.cluster.test_workloads import FOREVER
 
-EXPECTED = golden(Path(__file__).with_name("bad_jobs.golden"))
+EXPECTED_TEXTS = golden(Path(__file__).with_name("bad_jobs.golden"))
 
 NOWHERE = "localhost/nowhere:1"
 """An image that no registry has."""
@@ -70,20 +70,26 @@ def consortium(kubectl: Kubectl, operator: Namespace) -> Iterator[Consortium]:
 
 
 def test_gpus_that_are_taken_and_become_free(consortium: Consortium) -> None:
-    assert consortium.told("no-gpu", "SilosReady", "False", "Unschedulable") == EXPECTED["GPUs"]
+    assert (
+        consortium.condition_report("no-gpu", "SilosReady", "False", "Unschedulable")
+        == EXPECTED_TEXTS["GPUs"]
+    )
     consortium.jobs.delete("pod", "other")
-    consortium.reached("no-gpu", "Complete", "True", "Complete")
+    consortium.wait_for_condition("no-gpu", "Complete", "True", "Complete")
     _nothing_runs(consortium, "no-gpu")
 
 
 def test_data_whose_volume_is_missing_and_then_its_file(consortium: Consortium) -> None:
     """No second try would find the file. Its name stays in the silo, in the log."""
-    said = consortium.told("no-data", "SilosReady", "False", "VolumeMissing")
-    assert said == EXPECTED["volume of the data"]
+    said = consortium.condition_report("no-data", "SilosReady", "False", "VolumeMissing")
+    assert said == EXPECTED_TEXTS["volume of the data"]
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "scans"}}
     consortium.institution("clinic").apply(claim | {"spec": spec})
-    assert consortium.told("no-data", "Failed", "True", "QuorumLost") == EXPECTED["file of the data"]
+    assert (
+        consortium.condition_report("no-data", "Failed", "True", "QuorumLost")
+        == EXPECTED_TEXTS["file of the data"]
+    )
     assert _failure(consortium, "no-data") == "DataInvalid"
     assert _trainers(consortium, "no-data") == 1
     where = ("no-data", "-n", consortium.jobs.name, "--silo", "no-data", "--component", "trainer")
@@ -92,17 +98,20 @@ def test_data_whose_volume_is_missing_and_then_its_file(consortium: Consortium) 
 
 
 def test_a_guard_whose_image_is_missing(consortium: Consortium) -> None:
-    assert consortium.told("no-guard", "SilosReady", "False", "ImageNotFound") == EXPECTED["guard's image"]
+    assert (
+        consortium.condition_report("no-guard", "SilosReady", "False", "ImageNotFound")
+        == EXPECTED_TEXTS["guard's image"]
+    )
 
 
 def test_a_trainer_whose_image_is_missing(consortium: Consortium) -> None:
-    said = consortium.told("no-trainer", "SilosReady", "False", "ImageNotFound")
-    assert said == EXPECTED["trainer's image"]
+    said = consortium.condition_report("no-trainer", "SilosReady", "False", "ImageNotFound")
+    assert said == EXPECTED_TEXTS["trainer's image"]
 
 
 def test_a_method_that_nobody_knows(consortium: Consortium) -> None:
     """Another image could have it, so those of the pods decide; whichever of them is first ends the job."""
-    consortium.reached("no-method", "Accepted", "Unknown", "Unverified")
+    consortium.wait_for_condition("no-method", "Accepted", "Unknown", "Unverified")
     consortium.jobs.wait("federatedjob", "no-method", "condition=Failed", END_SECONDS)
     failed = consortium.condition("no-method", "Failed")
     assert failed["reason"] in ("ManifestInvalid", "QuorumLost")
@@ -115,7 +124,9 @@ def test_a_method_that_nobody_knows(consortium: Consortium) -> None:
 
 def test_a_trainer_with_too_little_memory(consortium: Consortium) -> None:
     """The trainer is tried again as often as the job says."""
-    assert consortium.told("no-memory", "Failed", "True", "QuorumLost") == EXPECTED["memory"]
+    assert (
+        consortium.condition_report("no-memory", "Failed", "True", "QuorumLost") == EXPECTED_TEXTS["memory"]
+    )
     assert _failure(consortium, "no-memory") == "OutOfMemory"
     assert _trainers(consortium, "no-memory") == 2
     _nothing_runs(consortium, "no-memory")
@@ -124,17 +135,17 @@ def test_a_trainer_with_too_little_memory(consortium: Consortium) -> None:
 def test_an_aggregator_whose_image_is_missing_and_an_institution_that_goes_meanwhile(
     consortium: Consortium,
 ) -> None:
-    said = consortium.told("no-aggregator", "Running", "False", "ImageNotFound")
-    assert said == EXPECTED["aggregator's image"]
-    consortium.reached("no-aggregator", "SilosReady", "True", "Running")
+    said = consortium.condition_report("no-aggregator", "Running", "False", "ImageNotFound")
+    assert said == EXPECTED_TEXTS["aggregator's image"]
+    consortium.wait_for_condition("no-aggregator", "SilosReady", "True", "Running")
     consortium.kubectl.run("delete", "namespace", consortium.institution("hospital").name, "--wait=false")
-    said = consortium.told("no-aggregator", "SilosReady", "False", "SiloNotFound")
-    assert said == EXPECTED["institution that goes"]
+    said = consortium.condition_report("no-aggregator", "SilosReady", "False", "SiloNotFound")
+    assert said == EXPECTED_TEXTS["institution that goes"]
 
 
 def _nothing_runs(consortium: Consortium, job: str) -> None:
     """Whatever went wrong, the pods of a job that is over are gone or done."""
-    until(lambda: not _active(consortium, job), f"the pods of {job} to end")
+    wait_until(lambda: not _active_pods(consortium, job), f"the pods of {job} to end")
 
 
 def _failure(consortium: Consortium, job: str) -> str:
@@ -152,5 +163,5 @@ def _trainers(consortium: Consortium, job: str) -> int:
     return sum(int(trainer["status"].get(name, 0)) for name in ("failed", "active", "succeeded"))
 
 
-def _active(consortium: Consortium, job: str) -> list[Object]:
+def _active_pods(consortium: Consortium, job: str) -> list[Object]:
     return [one for one in consortium.pods(job) if one["status"]["phase"] not in ("Succeeded", "Failed")]

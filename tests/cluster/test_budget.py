@@ -11,7 +11,7 @@ import pytest
 from fedsilo.api.observed import Object, condition
 from hack.cluster.kubectl import Kubectl
 from tests.cluster.federation import ClusterFederation, federation
-from tests.cluster.namespace import Namespace, until
+from tests.cluster.namespace import Namespace, wait_until
 from tests.pages import runs
 from tests.terminal import Terminal
 
@@ -21,39 +21,47 @@ CLAIM = "fedsilo-ledgers-north"
 
 
 @pytest.fixture(scope="module")
-def budgeted(kubectl: Kubectl, operator: Namespace) -> Iterator[ClusterFederation]:
+def budgeted_federation(kubectl: Kubectl, operator: Namespace) -> Iterator[ClusterFederation]:
     """The job of examples/private.yaml with fewer rounds, where one silo alone has a budget; it has ended."""
     with federation(kubectl, "private.yaml", training={"rounds": 3}) as made:
         for silo in ("east", "south", "west"):  # whose figures differ a little
             del made.silo_object(silo)["spec"]["policy"]["privacyBudget"]
         made.apply()
-        made.ended()
+        made.wait_complete()
         yield made
 
 
-def stated(made: ClusterFederation) -> Mapping[str, Any]:
+def stated_budget(made: ClusterFederation) -> Mapping[str, Any]:
     """What the Silo says of its budget."""
     found = made.silo("north").get("silo", "north").get("status", {}).get("privacyBudget", ())
     return next(iter(found), {})
 
 
-def test_what_the_job_has_spent_is_in_the_silos_status(budgeted: ClusterFederation) -> None:
-    assert budgeted.condition("Complete")["status"] == "True", budgeted.story()
-    budget = until(
-        lambda: stated(budgeted) if not stated(budgeted).get("reserved", 1) else None, "the figures"
+def test_what_the_job_has_spent_is_in_the_silos_status(budgeted_federation: ClusterFederation) -> None:
+    assert budgeted_federation.condition("Complete")["status"] == "True", budgeted_federation.story()
+    budget = wait_until(
+        lambda: (
+            stated_budget(budgeted_federation)
+            if not stated_budget(budgeted_federation).get("reserved", 1)
+            else None
+        ),
+        "the figures",
     )
     assert 2.9 < budget["spent"] <= 3, "what the job states"
     assert budget["left"] == pytest.approx(4 - budget["spent"])
     (job,) = budget["jobs"]
-    assert (job["uid"], job["spent"]) == (budgeted.seen()["metadata"]["uid"], budget["spent"])
-    (agent,) = budgeted.silo("north").select("siloagents", "fedsilo.io/silo=north")
+    assert (job["uid"], job["spent"]) == (
+        budgeted_federation.observed_job()["metadata"]["uid"],
+        budget["spent"],
+    )
+    (agent,) = budgeted_federation.silo("north").select("siloagents", "fedsilo.io/silo=north")
     assert agent["status"]["ledger"]["spent"] == budget["spent"]
 
 
 def test_the_ledger_lies_in_a_claim_that_nothing_owns_and_only_the_guard_mounts(
-    budgeted: ClusterFederation,
+    budgeted_federation: ClusterFederation,
 ) -> None:
-    north = budgeted.silo("north")
+    north = budgeted_federation.silo("north")
     assert "ownerReferences" not in north.get("persistentvolumeclaim", CLAIM)["metadata"]
     for component, mounted in (("guard", True), ("trainer", False)):
         for job in north.select("jobs", f"app.kubernetes.io/component={component}"):
@@ -64,9 +72,9 @@ def test_the_ledger_lies_in_a_claim_that_nothing_owns_and_only_the_guard_mounts(
 
 
 @runs("docs/privacy-budget.md", "kubectl fedsilo budget north -n silo-north")
-def test_the_command_shows_it(budgeted: ClusterFederation, terminal: Terminal) -> None:
+def test_the_command_shows_it(budgeted_federation: ClusterFederation, terminal: Terminal) -> None:
     (command,) = terminal.commands
-    namespace = budgeted.silo("north").name
+    namespace = budgeted_federation.silo("north").name
     head, row = terminal.type(command, {"-n silo-north": f"-n {namespace}"}).splitlines()
     assert head.split() == [
         "SILO",
@@ -92,26 +100,33 @@ def second(made: ClusterFederation, epsilon: float) -> Object:
 
 
 def test_a_second_job_is_refused_with_the_figures_and_one_with_room_admitted(
-    budgeted: ClusterFederation,
+    budgeted_federation: ClusterFederation,
 ) -> None:
-    spent, home = stated(budgeted)["spent"], budgeted.home
+    spent, home = stated_budget(budgeted_federation)["spent"], budgeted_federation.home
 
-    def admitted() -> Any:
+    def admitted_condition() -> Any:
         found = condition(home.get("federatedjob", "digits-again"), "Admitted")
         return found if found is not None and found["reason"] != "Admitting" else None
 
-    home.apply(second(budgeted, 2.0))
-    found = until(admitted, "the silos' decisions")
+    home.apply(second(budgeted_federation, 2.0))
+    found = wait_until(admitted_condition, "the silos' decisions")
     assert (found["status"], found["reason"]) == ("False", "PolicyRefused")
     said = f"permits epsilon 4 about digits, of which {spent:.4g} is spent, and the job wants 2; ask for less"
     assert said in found["message"]
     home.run("delete", "federatedjob", "digits-again", timeout=90)
-    until(lambda: home.find("federatedjob", "digits-again") is None, "the job to be gone")
-    assert budgeted.silo("north").get("persistentvolumeclaim", CLAIM)["status"]["phase"] == "Bound"
+    wait_until(lambda: home.find("federatedjob", "digits-again") is None, "the job to be gone")
+    assert budgeted_federation.silo("north").get("persistentvolumeclaim", CLAIM)["status"]["phase"] == "Bound"
 
-    home.apply(second(budgeted, 0.5) | {"spec": {**second(budgeted, 0.5)["spec"], "suspend": True}})
-    found = until(admitted, "the silos' decisions")
+    home.apply(
+        second(budgeted_federation, 0.5)
+        | {"spec": {**second(budgeted_federation, 0.5)["spec"], "suspend": True}}
+    )
+    found = wait_until(admitted_condition, "the silos' decisions")
     assert found["status"] == "True", found["message"]
-    until(lambda: stated(budgeted)["reserved"] == 0.5, "what it may spend to be reserved")
+    wait_until(
+        lambda: stated_budget(budgeted_federation)["reserved"] == 0.5, "what it may spend to be reserved"
+    )
     home.run("delete", "federatedjob", "digits-again", timeout=90)
-    until(lambda: stated(budgeted)["reserved"] == 0, "what it reserved to be there again")
+    wait_until(
+        lambda: stated_budget(budgeted_federation)["reserved"] == 0, "what it reserved to be there again"
+    )

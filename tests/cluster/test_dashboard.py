@@ -19,7 +19,7 @@ PORT = 8081
 @runs("docs/dashboard.md", "kubectl port-forward -n fedsilo-system deployment/fedsilo-operator 8081")
 def test_who_may_forward_a_port_sees_all_jobs(operator: Namespace, terminal: Terminal) -> None:
     (command,) = set(terminal.commands)
-    with terminal.started(command) as forwarding:
+    with terminal.start_command(command) as forwarding:
         assert forwarding.stdout is not None
         assert forwarding.stdout.readline() == f"Forwarding from 127.0.0.1:{PORT} -> {PORT}\n"
         page = (ROOT / "docs" / "dashboard.md").read_text()

@@ -7,7 +7,7 @@ from typing import Any
 from fedsilo.api.observed import Object
 from hack.cluster.kubectl import Kubectl
 from hack.images import TOOLBOX
-from tests.cluster.namespace import Namespace, pod, until
+from tests.cluster.namespace import Namespace, pod, wait_until
 from tests.cluster.test_workloads import FOREVER
 
 GPU = "nvidia.com/gpu"
@@ -24,14 +24,15 @@ def test_a_pod_waits_for_a_gpu_and_runs_when_one_is_free(namespace: Namespace, k
     namespace.apply(with_gpus("first", gpus))
     namespace.wait("pod", "first", "condition=Ready")
     namespace.apply(with_gpus("second", 1))
-    until(
-        lambda: "Insufficient nvidia.com/gpu" in str(scheduled(namespace, "second")), "the scheduler's word"
+    wait_until(
+        lambda: "Insufficient nvidia.com/gpu" in str(scheduled_condition(namespace, "second")),
+        "the scheduler's word",
     )
     namespace.delete("pod", "first")
     namespace.wait("pod", "second", "condition=Ready")
 
 
-def scheduled(namespace: Namespace, name: str) -> Any:
+def scheduled_condition(namespace: Namespace, name: str) -> Any:
     """The pod's condition PodScheduled."""
     conditions = namespace.get("pod", name)["status"].get("conditions", [])
     return next((item for item in conditions if item["type"] == "PodScheduled"), None)

@@ -12,7 +12,7 @@ from importlib.metadata import version
 import pytest
 
 from hack.cluster.kubectl import Kubectl
-from hack.cluster.paths import locked
+from hack.cluster.paths import hold_lock
 from hack.cluster.runtime import ctr
 from hack.images import TOOLBOX, reference
 from hack.images.building import local_arguments
@@ -27,7 +27,7 @@ TORCHLESS = ("operator", "guard")
 
 
 @pytest.fixture(scope="module")
-def started(kubectl: Kubectl) -> Iterator[Namespace]:
+def started_pods(kubectl: Kubectl) -> Iterator[Namespace]:
     """Pods of all images, started together: each prints its version, `look-*` what it could import."""
     with fresh_namespace(kubectl) as namespace:
         versions = [pod(role, reference(role), ()) for role in ROLES]
@@ -41,15 +41,15 @@ def started(kubectl: Kubectl) -> Iterator[Namespace]:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_an_image_starts_under_restricted_and_prints_its_version(started: Namespace, role: str) -> None:
-    started.wait("pod", role, "jsonpath={.status.phase}=Succeeded")
-    assert started.logs(role) == f"fedsilo {version('fedsilo')}\n"
+def test_an_image_starts_under_restricted_and_prints_its_version(started_pods: Namespace, role: str) -> None:
+    started_pods.wait("pod", role, "jsonpath={.status.phase}=Succeeded")
+    assert started_pods.logs(role) == f"fedsilo {version('fedsilo')}\n"
 
 
 @pytest.mark.parametrize("role", TORCHLESS)
-def test_an_image_that_computes_nothing_has_no_torch(started: Namespace, role: str) -> None:
-    started.wait("pod", f"look-{role}", "jsonpath={.status.phase}=Succeeded")
-    assert started.logs(f"look-{role}") == "None None\n"
+def test_an_image_that_computes_nothing_has_no_torch(started_pods: Namespace, role: str) -> None:
+    started_pods.wait("pod", f"look-{role}", "jsonpath={.status.phase}=Succeeded")
+    assert started_pods.logs(f"look-{role}") == "None None\n"
 
 
 def test_the_operators_layers_are_small() -> None:
@@ -68,7 +68,7 @@ def test_the_builds_of_the_page_give_images_of_the_version(terminal: Terminal) -
     builder.chmod(0o755)
     terminal.environment["TMPDIR"] = str(store.scratch)
     in_root = dataclasses.replace(terminal, folder=ROOT)  # a build follows no link out of its context
-    with locked(store.root / "lock", "builds images"):
+    with hold_lock(store.root / "lock", "builds images"):
         for command in terminal.commands:
             (tag,) = re.findall("-t (\\S+)", command)
             in_root.type(command, {command.split()[0]: str(builder)})

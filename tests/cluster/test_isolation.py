@@ -17,8 +17,8 @@ from hack.cluster.kubectl import Kubectl
 from hack.images import TOOLBOX, reference
 from tests.cluster import outside
 from tests.cluster.federation import ClusterFederation, federation, signal
-from tests.cluster.namespace import Namespace, pod, until
-from tests.cluster.reach import Destination, api_servers, listening, name_servers, reached
+from tests.cluster.namespace import Namespace, pod, wait_until
+from tests.cluster.reach import Destination, api_servers, listening, name_servers, reached_destinations
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -92,7 +92,7 @@ class HaltedFederation:
 
 
 @pytest.fixture(scope="module")
-def halted(kubectl: Kubectl, operator: Namespace) -> Iterator[HaltedFederation]:
+def halted_federation(kubectl: Kubectl, operator: Namespace) -> Iterator[HaltedFederation]:
     refs = [{"namespace": f"silo-{name}", "name": name} for name in ("north", "east")]
     spec: dict[str, Any] = {
         "training": {"rounds": 100},
@@ -111,7 +111,7 @@ def halted(kubectl: Kubectl, operator: Namespace) -> Iterator[HaltedFederation]:
         other.apply(pod("server", TOOLBOX, FOREVER))
         silo.apply(pod("open", TOOLBOX, FOREVER))
         pods = {role: running.pod(silo, role) for role in ("trainer", "guard")}
-        silo.apply(unguarded(silo, pods["trainer"]))
+        silo.apply(unguarded_pod(silo, pods["trainer"]))
         running.round_reached(1)
         pods["aggregator"] = running.pod(running.home, "aggregator")
         for namespace in (silo, other):
@@ -145,7 +145,7 @@ CLAIM = {
 }
 
 
-def unguarded(silo: Namespace, trainer: str) -> Object:
+def unguarded_pod(silo: Namespace, trainer: str) -> Object:
     """The trainer's pod once more, without the labels by which network policies select it, on a volume of its own."""
     spec = copy.deepcopy(silo.get("pod", trainer)["spec"])
     for volume in spec["volumes"]:
@@ -174,32 +174,41 @@ print(json.dumps([path for path in paths if os.path.exists(path) and not os.path
 """
 
 
-def test_a_pod_without_policies_reaches_everything_but_the_federation(halted: HaltedFederation) -> None:
-    assert reached(halted.silo, "open", halted.open | halted.protected) == set(halted.open)
+def test_a_pod_without_policies_reaches_everything_but_the_federation(
+    halted_federation: HaltedFederation,
+) -> None:
+    assert reached_destinations(
+        halted_federation.silo, "open", halted_federation.open | halted_federation.protected
+    ) == set(halted_federation.open)
 
 
-def test_the_trainer_reaches_nothing(halted: HaltedFederation) -> None:
-    places = halted.open | halted.protected
+def test_the_trainer_reaches_nothing(halted_federation: HaltedFederation) -> None:
+    places = halted_federation.open | halted_federation.protected
     del places["the trainer"]
-    assert reached(halted.silo, halted.pods["trainer"], places) == set()
+    assert reached_destinations(halted_federation.silo, halted_federation.pods["trainer"], places) == set()
 
 
-def test_the_guard_reaches_the_aggregator_and_nothing_else(halted: HaltedFederation) -> None:
-    places = halted.open | halted.protected
+def test_the_guard_reaches_the_aggregator_and_nothing_else(halted_federation: HaltedFederation) -> None:
+    places = halted_federation.open | halted_federation.protected
     del places["the guard"]
     aggregator = {"the aggregator's Service", "the aggregator's pod"}
-    assert reached(halted.silo, halted.pods["guard"], places) == aggregator
+    assert reached_destinations(halted_federation.silo, halted_federation.pods["guard"], places) == aggregator
 
 
-def test_the_aggregator_reaches_the_api_server_and_no_agent(halted: HaltedFederation) -> None:
-    places = halted.open | {name: halted.protected[name] for name in ("the guard", "the trainer")}
-    assert reached(halted.federation.home, halted.pods["aggregator"], places) == set(
-        api_servers(halted.silo.kubectl)
+def test_the_aggregator_reaches_the_api_server_and_no_agent(halted_federation: HaltedFederation) -> None:
+    places = halted_federation.open | {
+        name: halted_federation.protected[name] for name in ("the guard", "the trainer")
+    }
+    assert reached_destinations(
+        halted_federation.federation.home, halted_federation.pods["aggregator"], places
+    ) == set(api_servers(halted_federation.silo.kubectl))
+
+
+def test_the_aggregator_is_reached_by_guards_of_its_job_only(halted_federation: HaltedFederation) -> None:
+    home, uid = (
+        halted_federation.federation.home,
+        halted_federation.federation.observed_job()["metadata"]["uid"],
     )
-
-
-def test_the_aggregator_is_reached_by_guards_of_its_job_only(halted: HaltedFederation) -> None:
-    home, uid = halted.federation.home, halted.federation.seen()["metadata"]["uid"]
     callers = {
         "its-guard": {COMPONENT: "guard", JOB_UID: uid},
         "guard-of-another-job": {COMPONENT: "guard", JOB_UID: "0b1c2d3e-0000-4000-8000-000000000001"},
@@ -207,18 +216,20 @@ def test_the_aggregator_is_reached_by_guards_of_its_job_only(halted: HaltedFeder
         "neighbour": {},
     }
     home.apply(*(pod(name, TOOLBOX, FOREVER, labels=labels) for name, labels in callers.items()))
-    aggregator = {name: place for name, place in halted.protected.items() if "aggregator" in name}
+    aggregator = {name: place for name, place in halted_federation.protected.items() if "aggregator" in name}
     for name in callers:
         home.wait("pod", name, "condition=Ready")
-    until(lambda: reached(home, "its-guard", aggregator) == set(aggregator), "the way for a guard")
+    wait_until(
+        lambda: reached_destinations(home, "its-guard", aggregator) == set(aggregator), "the way for a guard"
+    )
     for name in list(callers)[1:]:
-        assert reached(home, name, aggregator) == set(), name
+        assert reached_destinations(home, name, aggregator) == set(), name
 
 
 @pytest.mark.parametrize("role", MOUNTS)
-def test_a_process_has_no_rights_on_its_node(halted: HaltedFederation, role: str) -> None:
+def test_a_process_has_no_rights_on_its_node(halted_federation: HaltedFederation, role: str) -> None:
     read = "print(json.dumps([line.split() for line in open('/proc/1/status')]))"
-    status = {name: values for name, *values in halted.look(role, f"import json; {read}")}
+    status = {name: values for name, *values in halted_federation.look(role, f"import json; {read}")}
     assert status["Uid:"] == status["Gid:"] == ["65532"] * 4
     assert status["Groups:"] == ["65532"]
     for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb"):
@@ -228,9 +239,11 @@ def test_a_process_has_no_rights_on_its_node(halted: HaltedFederation, role: str
 
 
 @pytest.mark.parametrize("role", MOUNTS)
-def test_a_process_sees_the_volumes_of_its_role_and_no_other(halted: HaltedFederation, role: str) -> None:
+def test_a_process_sees_the_volumes_of_its_role_and_no_other(
+    halted_federation: HaltedFederation, role: str
+) -> None:
     read = "[line.split()[4:6] for line in open('/proc/1/mountinfo')]"
-    mounts = dict(halted.look(role, f"import json; print(json.dumps({read}))"))
+    mounts = dict(halted_federation.look(role, f"import json; print(json.dumps({read}))"))
     shown = {
         path: options.split(",")[0]
         for path, options in mounts.items()
@@ -240,7 +253,7 @@ def test_a_process_sees_the_volumes_of_its_role_and_no_other(halted: HaltedFeder
 
 
 @pytest.mark.parametrize("role", MOUNTS)
-def test_a_process_writes_to_its_volumes_only(halted: HaltedFederation, role: str) -> None:
+def test_a_process_writes_to_its_volumes_only(halted_federation: HaltedFederation, role: str) -> None:
     """Also not where a mount is writable but its files are others'."""
     places = {*MOUNTS[role], *EVERYWHERE, VOLUME, "/opt/fedsilo", "/home", "/root", "/var"}
     script = f"""
@@ -257,48 +270,50 @@ def written(place):
 print(json.dumps([place for place in {sorted(places)} if written(place)]))
 """
     writable = {path for path, mode in MOUNTS[role].items() if mode == "rw"}
-    assert set(halted.look(role, script)) == writable
+    assert set(halted_federation.look(role, script)) == writable
 
 
-def test_the_key_is_with_the_guard_and_nowhere_in_the_trainer(halted: HaltedFederation) -> None:
-    assert f"{KEY}/key.pem" in halted.look("guard", FIND_KEYS)
-    assert halted.look("trainer", FIND_KEYS) == []
+def test_the_key_is_with_the_guard_and_nowhere_in_the_trainer(halted_federation: HaltedFederation) -> None:
+    assert f"{KEY}/key.pem" in halted_federation.look("guard", FIND_KEYS)
+    assert halted_federation.look("trainer", FIND_KEYS) == []
 
 
-def test_the_trainer_sees_no_process_of_the_guards(halted: HaltedFederation) -> None:
+def test_the_trainer_sees_no_process_of_the_guards(halted_federation: HaltedFederation) -> None:
     read = (
         "[open(f'/proc/{number}/comm').read().strip() for number in os.listdir('/proc') if number.isdigit()]"
     )
-    programs = halted.look("trainer", f"import os, json; print(json.dumps({read}))")
+    programs = halted_federation.look("trainer", f"import os, json; print(json.dumps({read}))")
     assert "fedsilo-trainer" in programs
     assert "fedsilo-guard" not in programs
 
 
-def test_guard_and_trainer_have_no_token(halted: HaltedFederation) -> None:
+def test_guard_and_trainer_have_no_token(halted_federation: HaltedFederation) -> None:
     for role in ("guard", "trainer"):
-        spec = halted.silo.get("pod", halted.pods[role])["spec"]
+        spec = halted_federation.silo.get("pod", halted_federation.pods[role])["spec"]
         assert spec["serviceAccountName"] == "default"
         assert spec["automountServiceAccountToken"] is False
         assert not any("projected" in volume for volume in spec["volumes"])
         looked = f"import os, json; print(json.dumps(os.path.exists('{TOKEN}')))"
-        assert halted.look(role, looked) is False
+        assert halted_federation.look(role, looked) is False
 
 
-def test_the_trainers_network_was_seen_to_be_closed_from_the_guards_image(halted: HaltedFederation) -> None:
-    status = halted.silo.get("pod", halted.pods["trainer"])["status"]
+def test_the_trainers_network_was_seen_to_be_closed_from_the_guards_image(
+    halted_federation: HaltedFederation,
+) -> None:
+    status = halted_federation.silo.get("pod", halted_federation.pods["trainer"])["status"]
     (look,) = status["initContainerStatuses"]
     assert look["image"] == reference("guard")
     assert look["state"]["terminated"]["exitCode"] == 0
-    log = halted.silo.run("logs", halted.pods["trainer"], "--container", "isolation")
+    log = halted_federation.silo.run("logs", halted_federation.pods["trainer"], "--container", "isolation")
     assert "the network is closed: no answer from " in log
     for name in ("the API server's Service", "DNS over TCP", "DNS over UDP"):
-        assert f"{halted.open[name].host}:{halted.open[name].port} (" in log
+        assert f"{halted_federation.open[name].host}:{halted_federation.open[name].port} (" in log
 
 
-def test_a_trainer_whose_network_stays_open_never_begins(halted: HaltedFederation) -> None:
+def test_a_trainer_whose_network_stays_open_never_begins(halted_federation: HaltedFederation) -> None:
     """The last test of this file: it started with the others, and a minute of patience is over by now."""
-    halted.silo.wait("pod", "unguarded", "jsonpath={.status.phase}=Failed")
-    status = halted.silo.get("pod", "unguarded")["status"]
+    halted_federation.silo.wait("pod", "unguarded", "jsonpath={.status.phase}=Failed")
+    status = halted_federation.silo.get("pod", "unguarded")["status"]
     (look,) = status["initContainerStatuses"]
     ended = look["state"]["terminated"]
     assert ended["exitCode"] == 5

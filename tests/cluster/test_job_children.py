@@ -36,7 +36,7 @@ from fedsilo_operator.objects import (
     ref_of,
 )
 from fedsilo_operator.runtime.operator import Operator
-from fedsilo_operator.runtime.store import Store, WriteThrough
+from fedsilo_operator.runtime.store import Store, WriteThroughCluster
 from hack.cluster import apiserver
 from tests.paths import ROOT
 from tests.unit.operator.job.objects import JOB_REF, NORTH, SETTINGS, SOUTH, manifest, silo, word
@@ -68,7 +68,7 @@ async def cluster(kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
         yield found
 
 
-class Counting(WriteThrough):
+class Counting(WriteThroughCluster):
     """Counts what is written."""
 
     writes = 0
@@ -98,37 +98,37 @@ async def operator(cluster: ApiServer) -> AsyncIterator[Counting]:
 
 
 async def test_from_apply_to_running_and_away(cluster: ApiServer, operator: Counting) -> None:
-    await _until(lambda: cluster.list(FEDERATED_JOB), "the definitions to be served")
+    await _wait_until(lambda: cluster.list(FEDERATED_JOB), "the definitions to be served")
     for ref in (NORTH, SOUTH):
-        await cluster.apply(_bare(silo(ref)), manager=TESTER)
+        await cluster.apply(_bare_object(silo(ref)), manager=TESTER)
         await _say(cluster, silo(ref), silo(ref)["status"])
     await cluster.apply(manifest(suspend=False), manager=TESTER)
 
-    agents = await _until(lambda: _some(cluster, SILO_AGENT, 2), "two agents")
+    agents = await _wait_until(lambda: _some(cluster, SILO_AGENT, 2), "two agents")
     for agent in agents:
         conditions = [_condition("Admitted"), _condition("Ready")]
         await _say(cluster, agent, {"conditions": conditions, **word(agent)})
-    batch = await _until(lambda: cluster.get(JOB, AGGREGATOR), "the aggregator's Job")
+    batch = await _wait_until(lambda: cluster.get(JOB, AGGREGATOR), "the aggregator's Job")
     assert batch["spec"]["template"]["spec"]["serviceAccountName"] == AGGREGATOR.name
     await _run_pod(cluster, batch)
-    await _until(lambda: _phase(cluster, "Running"), "the job to run")
+    await _wait_until(lambda: _phase(cluster, "Running"), "the job to run")
     for kind in (SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, NETWORK_POLICY):
         await cluster.get(kind, AGGREGATOR)
     await _settles(operator)
 
     service = await cluster.get(SERVICE, AGGREGATOR)
     await cluster.delete(SERVICE, AGGREGATOR)
-    again = await _until(lambda: _another(cluster, service), "the Service to come back")
+    again = await _wait_until(lambda: _another(cluster, service), "the Service to come back")
     assert again["spec"]["clusterIP"] == service["spec"]["clusterIP"]
 
     await cluster.apply(manifest(suspend=True), manager=TESTER)
-    await _until(lambda: _phase(cluster, "Suspended"), "the job to be suspended")
+    await _wait_until(lambda: _phase(cluster, "Suspended"), "the job to be suspended")
     assert (await cluster.get(JOB, AGGREGATOR))["spec"]["suspend"] is True
     await _settles(operator)
 
     await cluster.delete(FEDERATED_JOB, JOB_REF)
     for kind in (FEDERATED_JOB, SILO_AGENT, SERVICE, JOB, ROLE):
-        await _until(lambda kind=kind: _some(cluster, kind, 0), f"no {kind}", GARBAGE_COLLECTION_SECONDS)  # type: ignore[misc]
+        await _wait_until(lambda kind=kind: _some(cluster, kind, 0), f"no {kind}", GARBAGE_COLLECTION_SECONDS)  # type: ignore[misc]
     assert (await cluster.list(CLAIM)).items, "the model stays"
 
 
@@ -140,7 +140,7 @@ async def _settles(operator: Counting) -> None:
     assert operator.writes == before
 
 
-async def _until(ask: Callable[[], Any], what: str, seconds: float = 30) -> Any:
+async def _wait_until(ask: Callable[[], Any], what: str, seconds: float = 30) -> Any:
     """What is asked for, as soon as it is there."""
     end = asyncio.get_running_loop().time() + seconds
     while asyncio.get_running_loop().time() < end:
@@ -195,7 +195,7 @@ async def _run_pod(cluster: ApiServer, batch: Object) -> None:
         },
         "spec": template["spec"],
     }
-    made = await _until(lambda: cluster.create(pod), "the pod's service account")
+    made = await _wait_until(lambda: cluster.create(pod), "the pod's service account")
     await _say(cluster, made, {"phase": "Running", "conditions": [_condition("Ready", short=True)]})
 
 
@@ -205,5 +205,5 @@ def _condition(name: str, short: bool = False) -> Object:
     return content if short else content | {"reason": "Test", "message": f"{name}, says the test."}
 
 
-def _bare(obj: Object) -> Object:
+def _bare_object(obj: Object) -> Object:
     return {name: value for name, value in obj.items() if name != "status"}

@@ -12,7 +12,7 @@ import pytest
 
 from hack.cluster.kubectl import Kubectl
 from tests.cluster.federation import ClusterFederation, example, signal
-from tests.cluster.namespace import Namespace, until
+from tests.cluster.namespace import Namespace, wait_until
 from tests.pages import runs
 from tests.terminal import Terminal
 
@@ -57,8 +57,8 @@ def waiting(kubectl: Kubectl, operator: Namespace) -> Iterator[ClusterFederation
     found.remove(wait=True)
     found.apply()
     try:
-        until(lambda: agents(found), "the SiloAgent of north")
-        until(lambda: "ApprovalPending" in json.dumps(found.status()), "the question to north")
+        wait_until(lambda: agents(found), "the SiloAgent of north")
+        wait_until(lambda: "ApprovalPending" in json.dumps(found.status()), "the question to north")
         yield found
     finally:
         found.remove()
@@ -75,7 +75,7 @@ def running(waiting: ClusterFederation) -> ClusterFederation:
 @pytest.fixture(scope="module")
 def complete(running: ClusterFederation) -> ClusterFederation:
     """The job with a model."""
-    running.ended()
+    running.wait_complete()
     return running
 
 
@@ -122,7 +122,7 @@ def test_an_institution_decides(waiting: ClusterFederation, terminal: Terminal) 
     assert said.endswith("silo silo-north/north has refused job research/digits\n")
     assert decision(waiting) == ("Refused", "not this year")
     assert "no job waits" in terminal.type(listed)
-    until(lambda: "not this year" in json.dumps(waiting.status()), "the consortium to be told")
+    wait_until(lambda: "not this year" in json.dumps(waiting.status()), "the consortium to be told")
 
     said = terminal.type(approve, {AGENT: agent}, answer="no")
     assert said.endswith("nothing was decided\n")
@@ -144,7 +144,7 @@ def test_a_job_is_watched_while_a_trainer_dies_and_comes_back(
 ) -> None:
     watch, follow, previous = terminal.commands
     north = running.silo("north")
-    with terminal.started(watch) as watching, terminal.started(follow) as following:
+    with terminal.start_command(watch) as watching, terminal.start_command(follow) as following:
         first = running.pod(north, "trainer")
         log = north.logs(first)
         signal(north, first, "SIGKILL")
@@ -155,8 +155,8 @@ def test_a_job_is_watched_while_a_trainer_dies_and_comes_back(
             "logs", JOB, "-n", "research", "--silo", "north", "--component", "trainer"
         )
         assert said != present
-        running.ended()
-        watched, followed = ended(watching), ended(following)
+        running.wait_complete()
+        watched, followed = command_output(watching), command_output(following)
     pages = watched.split("\n\nresearch/digits  ")
     assert "Running" in pages[0].splitlines()[0] and "Complete" in pages[-1].splitlines()[0]
     assert len(pages) > 2, "it was shown anew"
@@ -169,7 +169,7 @@ def test_a_job_is_watched_while_a_trainer_dies_and_comes_back(
     assert 0 < len(trainer) < len(guard), "it stays with the pod that died"
 
 
-def ended(process: subprocess.Popen[str]) -> str:
+def command_output(process: subprocess.Popen[str]) -> str:
     """What a command that ends by itself has said."""
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 0, out

@@ -13,14 +13,14 @@ import yaml
 
 from fedsilo.api.observed import Object
 from hack.cluster.kubectl import Kubectl
-from hack.cluster.packages import unpacked
+from hack.cluster.packages import unpack_package
 from hack.images import TOOLBOX
 from hack.operator import leader
 from tests.cluster.federation import ClusterFederation, federation, signal
 from tests.cluster.monitoring.test_rules import RULES, run
-from tests.cluster.namespace import Namespace, pod, until
-from tests.cluster.reach import Destination, reached
-from tests.metrics_page import documented
+from tests.cluster.namespace import Namespace, pod, wait_until
+from tests.cluster.reach import Destination, reached_destinations
+from tests.metrics_page import documented_metrics
 from tests.pages import runs
 from tests.scraping import Scrape
 from tests.terminal import Terminal
@@ -63,7 +63,7 @@ class Snapshot:
 
 
 @pytest.fixture(scope="module")
-def healthy(running: ClusterFederation, operator: Namespace) -> Snapshot:
+def healthy_snapshot(running: ClusterFederation, operator: Namespace) -> Snapshot:
     home, north = running.home, running.silo("north")
     pods = {
         "operator": (operator, leader(operator.kubectl)),
@@ -78,7 +78,7 @@ def healthy(running: ClusterFederation, operator: Namespace) -> Snapshot:
 
 
 @pytest.fixture(scope="module")
-def killed(running: ClusterFederation, healthy: Snapshot) -> ClusterFederation:
+def killed_federation(running: ClusterFederation, healthy_snapshot: Snapshot) -> ClusterFederation:
     """The federation after the death of north's trainer; the others go on."""
     north, south = running.silo("north"), running.silo("south")
     signal(south, running.pod(south, "trainer"), "SIGCONT")
@@ -99,12 +99,16 @@ def labels(running: ClusterFederation) -> dict[str, str]:
     return {"job_namespace": metadata["namespace"], "job_name": metadata["name"]}
 
 
-def test_every_process_serves_the_documented_metrics(running: ClusterFederation, healthy: Snapshot) -> None:
+def test_every_process_serves_the_documented_metrics(
+    running: ClusterFederation, healthy_snapshot: Snapshot
+) -> None:
     job = labels(running)
-    leads, aggregator, guard = (healthy.metrics[name] for name in ("operator", "aggregator", "guard"))
-    assert leads.declared == documented()["operator"]
-    assert aggregator.declared == documented()["aggregator"]
-    assert guard.declared == documented()["guard"]
+    leads, aggregator, guard = (
+        healthy_snapshot.metrics[name] for name in ("operator", "aggregator", "guard")
+    )
+    assert leads.declared == documented_metrics()["operator"]
+    assert aggregator.declared == documented_metrics()["aggregator"]
+    assert guard.declared == documented_metrics()["guard"]
 
     assert leads.values("federated_job_state", **job) == {("Running",): 1}
     assert leads.value("federated_job_round", **job) >= 1
@@ -130,26 +134,26 @@ def test_only_namespaces_that_are_named_reach_the_metrics(
     }
     namespace.apply(pod("prometheus", TOOLBOX, ["sleep", "infinity"]))
     namespace.wait("pod", "prometheus", "condition=Ready")
-    assert reached(namespace, "prometheus", destinations) == set()
+    assert reached_destinations(namespace, "prometheus", destinations) == set()
     (command,) = terminal.commands
     assert terminal.type(command, {"monitoring": namespace.name}).endswith(" labeled\n")
-    until(
-        lambda: reached(namespace, "prometheus", destinations) == {"operator", "aggregator"},
+    wait_until(
+        lambda: reached_destinations(namespace, "prometheus", destinations) == {"operator", "aggregator"},
         "the policies to open",
     )
 
 
-def test_logs_are_lines_of_json_about_the_job(running: ClusterFederation, healthy: Snapshot) -> None:
+def test_logs_are_lines_of_json_about_the_job(running: ClusterFederation, healthy_snapshot: Snapshot) -> None:
     about = {"namespace": running.job["metadata"]["namespace"], "job": running.job["metadata"]["name"]}
     for component, more in (
         ("aggregator", {}),
         ("guard", {"silo": "north"}),
         ("trainer", {"silo": "north"}),
     ):
-        lines = [json.loads(line) for line in healthy.logs[component].splitlines()]
+        lines = [json.loads(line) for line in healthy_snapshot.logs[component].splitlines()]
         assert lines, component
         assert all((about | more).items() <= line.items() for line in lines), component
-    for line in healthy.logs["operator"].splitlines():
+    for line in healthy_snapshot.logs["operator"].splitlines():
         assert {"time", "level", "logger", "message"} <= json.loads(line).keys()
     shown = running.kubectl.fedsilo(
         "logs", about["job"], "-n", about["namespace"], "--component", "aggregator"
@@ -158,25 +162,27 @@ def test_logs_are_lines_of_json_about_the_job(running: ClusterFederation, health
 
 
 def test_everything_names_the_silo_whose_trainer_was_killed(
-    killed: ClusterFederation, operator: Namespace, tmp_path: Path
+    killed_federation: ClusterFederation, operator: Namespace, tmp_path: Path
 ) -> None:
-    job = labels(killed)
+    job = labels(killed_federation)
     down = {"silo": "north", "phase": "Failed"}
 
-    def counted() -> Scrape | None:
+    def counted_scrape() -> Scrape | None:
         found = scrape(operator, leader(operator.kubectl))
         return found if found.values("federated_job_silo_phase", **job, **down) else None
 
-    seen = until(counted, "the metric", SCRAPE_SECONDS)
+    seen = wait_until(counted_scrape, "the metric", SCRAPE_SECONDS)
     alert = {"alertname": "FedsiloSiloDown", "alertstate": "firing", "severity": "info"}
-    _raised(seen, job, job | down | alert, tmp_path)
+    _require_alert(seen, job, job | down | alert, tmp_path)
 
-    ready = killed.condition("SilosReady")
+    ready = killed_federation.condition("SilosReady")
     assert ready["status"] == "False"
     assert "north" in ready["message"]
 
     events = [
-        each for each in killed.home.select("events") if each["involvedObject"]["kind"] == "FederatedJob"
+        each
+        for each in killed_federation.home.select("events")
+        if each["involvedObject"]["kind"] == "FederatedJob"
     ]
     told = [(each["type"], each["reason"], each["message"]) for each in events]
     warnings = [message for *kind, message in told if kind == ["Warning", "SiloFailed"]]
@@ -186,23 +192,25 @@ def test_everything_names_the_silo_whose_trainer_was_killed(
     (row,) = (member for member in page["members"] if member["name"] == "north")
     assert (row["agent"], row["tone"]) == ("Failed", "bad")
     assert "exit code 137" in row["message"]
-    assert killed.condition("Failed").get("status") != "True", "three silos are enough"
+    assert killed_federation.condition("Failed").get("status") != "True", "three silos are enough"
 
 
 def test_series_go_with_their_job(kubectl: Kubectl, operator: Namespace) -> None:
     with federation(kubectl, "fedavg.yaml", suspend=True) as suspended:
         suspended.apply()
         home = ("job_namespace", suspended.home.name)
-        until(lambda: home in scrape(operator, leader(kubectl)).labels, "the series of the job")
+        wait_until(lambda: home in scrape(operator, leader(kubectl)).labels, "the series of the job")
         suspended.home.run("delete", "fj", suspended.job["metadata"]["name"], "--wait", timeout=90)
-        until(lambda: home not in scrape(operator, leader(kubectl)).labels, "the series of the job to go")
+        wait_until(
+            lambda: home not in scrape(operator, leader(kubectl)).labels, "the series of the job to go"
+        )
 
 
 def _series(labels_of: dict[str, str]) -> str:
     return ",".join(f'{name}="{value}"' for name, value in sorted(labels_of.items()))
 
 
-def _raised(found: Scrape, job: dict[str, str], alert: dict[str, str], folder: Path) -> None:
+def _require_alert(found: Scrape, job: dict[str, str], alert: dict[str, str], folder: Path) -> None:
     """Have Prometheus' own tool say that this scrape, and those after it, raise this alert about the job alone.
 
     :raises AssertionError: with what it found.
@@ -224,13 +232,13 @@ def _raised(found: Scrape, job: dict[str, str], alert: dict[str, str], folder: P
     }
     (folder / "rules.yaml").write_text(RULES.read_text())
     (folder / "cases.yaml").write_text(yaml.safe_dump({"rule_files": ["rules.yaml"], "tests": [case]}))
-    promtool = unpacked("prometheus") / "usr" / "bin" / "promtool"
+    promtool = unpack_package("prometheus") / "usr" / "bin" / "promtool"
     assert "SUCCESS" in run(promtool, "test", "rules", "cases.yaml", folder=folder)
 
 
 def _page(operator: Namespace, job: dict[str, str]) -> Object:
     """The job's page of the dashboard, as the operator that leads serves it."""
-    with operator.forwarded(f"pod/{leader(operator.kubectl)}", DASHBOARD_PORT) as port:
+    with operator.forward_port(f"pod/{leader(operator.kubectl)}", DASHBOARD_PORT) as port:
         address = f"http://127.0.0.1:{port}/api/jobs/{job['job_namespace']}/{job['job_name']}"
         with urllib.request.urlopen(address, timeout=30) as response:
             return dict(json.load(response))

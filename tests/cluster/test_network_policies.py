@@ -10,14 +10,14 @@ from fedsilo.api.observed import Object
 from hack.cluster.kubectl import Kubectl
 from hack.images import TOOLBOX
 from tests.cluster import outside
-from tests.cluster.namespace import Namespace, fresh_namespace, pod, until
-from tests.cluster.reach import Destination, api_servers, name_servers, reached
-from tests.cluster.test_workloads import FOREVER, served
+from tests.cluster.namespace import Namespace, fresh_namespace, pod, wait_until
+from tests.cluster.reach import Destination, api_servers, name_servers, reached_destinations
+from tests.cluster.test_workloads import FOREVER, serve_text
 
 
 def reaches(namespace: Namespace, destination: Destination) -> bool:
     """Whether the client gets a connection."""
-    return bool(reached(namespace, "client", {"it": destination}))
+    return bool(reached_destinations(namespace, "client", {"it": destination}))
 
 
 def policy(name: str, pods: dict[str, str], **spec: object) -> Object:
@@ -28,21 +28,21 @@ def policy(name: str, pods: dict[str, str], **spec: object) -> Object:
 
 
 @pytest.fixture(scope="module")
-def shared(kubectl: Kubectl) -> Iterator[Namespace]:
+def shared_namespace(kubectl: Kubectl) -> Iterator[Namespace]:
     """A namespace with a client and a server, in which one policy at a time is in force."""
     with fresh_namespace(kubectl) as namespace:
         namespace.apply(pod("client", TOOLBOX, FOREVER, labels={"app": "client"}))
-        served(namespace, "server", "here")
+        serve_text(namespace, "server", "here")
         namespace.wait("pod", "client", "condition=Ready")
         yield namespace
 
 
 @pytest.fixture(scope="module")
-def destinations(shared: Namespace, kubectl: Kubectl) -> Iterator[dict[str, Destination]]:
+def destinations(shared_namespace: Namespace, kubectl: Kubectl) -> Iterator[dict[str, Destination]]:
     """Every kind of destination that a pod could try to reach."""
     with outside.outside_host():
         yield {
-            "a pod": Destination(str(shared.get("pod", "server")["status"]["podIP"]), 8000),
+            "a pod": Destination(str(shared_namespace.get("pod", "server")["status"]["podIP"]), 8000),
             **api_servers(kubectl),
             **name_servers(kubectl),
             "the outside": Destination(outside.ADDRESS, outside.PORT),
@@ -50,25 +50,28 @@ def destinations(shared: Namespace, kubectl: Kubectl) -> Iterator[dict[str, Dest
 
 
 @pytest.fixture
-def open_network(shared: Namespace, destinations: dict[str, Destination]) -> Namespace:
+def open_network(shared_namespace: Namespace, destinations: dict[str, Destination]) -> Namespace:
     """The namespace without any policy."""
-    shared.run("delete", "networkpolicies", "--all")
-    until(lambda: reached(shared, "client", destinations) == set(destinations), "everything to be open")
-    return shared
+    shared_namespace.run("delete", "networkpolicies", "--all")
+    wait_until(
+        lambda: reached_destinations(shared_namespace, "client", destinations) == set(destinations),
+        "everything to be open",
+    )
+    return shared_namespace
 
 
 def test_without_a_policy_everything_is_open(
     open_network: Namespace, destinations: dict[str, Destination]
 ) -> None:
-    assert reached(open_network, "client", destinations) == set(destinations)
+    assert reached_destinations(open_network, "client", destinations) == set(destinations)
 
 
 def test_a_pod_without_egress_reaches_nothing(
     open_network: Namespace, destinations: dict[str, Destination]
 ) -> None:
     open_network.apply(policy("silence", {"app": "client"}, policyTypes=["Egress"]))
-    until(lambda: not reaches(open_network, destinations["a pod"]), "the policy to take effect")
-    assert reached(open_network, "client", destinations) == set()
+    wait_until(lambda: not reaches(open_network, destinations["a pod"]), "the policy to take effect")
+    assert reached_destinations(open_network, "client", destinations) == set()
 
 
 def test_a_pod_reaches_only_what_a_policy_allows(
@@ -78,25 +81,25 @@ def test_a_pod_reaches_only_what_a_policy_allows(
     open_network.apply(
         policy("only-the-server", {"app": "client"}, policyTypes=["Egress"], egress=[to_the_server])
     )
-    until(lambda: not reaches(open_network, destinations["the outside"]), "the policy to take effect")
-    assert reached(open_network, "client", destinations) == {"a pod"}
+    wait_until(lambda: not reaches(open_network, destinations["the outside"]), "the policy to take effect")
+    assert reached_destinations(open_network, "client", destinations) == {"a pod"}
 
 
 def test_a_pod_is_reached_only_by_whom_a_policy_allows(
     open_network: Namespace, destinations: dict[str, Destination]
 ) -> None:
     open_network.apply(policy("nobody", {"app": "server"}, policyTypes=["Ingress"]))
-    until(lambda: not reaches(open_network, destinations["a pod"]), "the policy to take effect")
+    wait_until(lambda: not reaches(open_network, destinations["a pod"]), "the policy to take effect")
     from_the_client = {"from": [{"podSelector": {"matchLabels": {"app": "client"}}}]}
     open_network.apply(
         policy("the-client", {"app": "server"}, policyTypes=["Ingress"], ingress=[from_the_client])
     )
-    until(lambda: reaches(open_network, destinations["a pod"]), "the allowing policy to take effect")
+    wait_until(lambda: reaches(open_network, destinations["a pod"]), "the allowing policy to take effect")
 
 
 def test_a_policy_made_before_a_pod_holds_from_its_first_second(namespace: Namespace) -> None:
     """Not from its first packet: rules follow the pod's address, which is why a trainer looks before it begins."""
-    address = served(namespace, "server", "here")
+    address = serve_text(namespace, "server", "here")
     namespace.apply(policy("silence", {"app": "hasty"}, policyTypes=["Egress"]))
     trying = f"""
 import socket, time

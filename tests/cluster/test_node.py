@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hack.cluster.kubectl import Kubectl, KubectlFailed
+from hack.cluster.kubectl import Kubectl, KubectlError
 from hack.images import TOOLBOX
-from tests.cluster.namespace import Namespace, pod, until
+from tests.cluster.namespace import Namespace, pod, wait_until
 from tests.cluster.test_workloads import FOREVER
 from tests.pages import runs
 from tests.terminal import Terminal
@@ -17,9 +17,7 @@ from tests.terminal import Terminal
 def test_a_restricted_namespace_refuses_root(namespace: Namespace) -> None:
     root = pod("root", TOOLBOX, FOREVER)
     root["spec"]["securityContext"] = {"seccompProfile": {"type": "RuntimeDefault"}}
-    with pytest.raises(
-        KubectlFailed, match=r'violates PodSecurity "restricted:latest": runAsNonRoot != true'
-    ):
+    with pytest.raises(KubectlError, match=r'violates PodSecurity "restricted:latest": runAsNonRoot != true'):
         namespace.apply(root)
 
 
@@ -48,7 +46,7 @@ def test_a_volume_goes_with_its_claim(namespace: Namespace, kubectl: Kubectl) ->
     volume = namespace.get("pvc", "gone")["spec"]["volumeName"]
     namespace.delete("pod", "writer")
     namespace.delete("pvc", "gone")
-    until(lambda: kubectl.find("pv", volume) is None, f"volume {volume} to be deleted")
+    wait_until(lambda: kubectl.find("pv", volume) is None, f"volume {volume} to be deleted")
 
 
 @runs(

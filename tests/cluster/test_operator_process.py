@@ -23,8 +23,8 @@ from fedsilo_operator.runtime.election import LEASE_SECONDS
 from hack.cluster.apiserver import api_server
 from hack.cluster.client import healthy
 from hack.cluster.kubectl import Kubectl
-from tests.cluster.namespace import Namespace, until
-from tests.metrics_page import documented
+from tests.cluster.namespace import Namespace, wait_until
+from tests.metrics_page import documented_metrics
 from tests.pages import runs
 from tests.paths import ROOT
 from tests.scraping import scrape
@@ -89,7 +89,7 @@ def account(api: Kubectl, tmp_path: Path) -> Path:
 def operator(name: str, account: Path, folder: Path, *options: str) -> Iterator[Process]:
     started = Process(name, account, folder, *options)
     try:
-        until(started.ready, f"{name} ready")
+        wait_until(started.ready, f"{name} ready")
         yield started
     finally:
         started.process.kill()
@@ -109,19 +109,21 @@ def test_one_leads_the_other_takes_over_and_stops_when_told(
         first, second = (
             stack.enter_context(operator(name, account, tmp_path)) for name in ("first", "second")
         )
-        until(leader, "a leader")
+        wait_until(leader, "a leader")
         assert leader() == "first"
         api.run("apply", "--server-side", "-f", str(ROOT / "examples" / "quickstart.yaml"))
-        until(lambda: all(silo["status"].get("publicKey") for silo in _all(api, "silos")), "keys of silos")
-        until(lambda: len(_all(api, "jobs.batch")) >= 4, "trainers and guards")
+        wait_until(
+            lambda: all(silo["status"].get("publicKey") for silo in _all(api, "silos")), "keys of silos"
+        )
+        wait_until(lambda: len(_all(api, "jobs.batch")) >= 4, "trainers and guards")
         leads, stands_by = scrape(first.port), scrape(second.port)
-        assert leads.declared == stands_by.declared == documented()["operator"]
+        assert leads.declared == stands_by.declared == documented_metrics()["operator"]
         assert (leads.value("federated_leader"), stands_by.value("federated_leader")) == (1, 0)
         assert leads.values("federated_job_state", job_name="digits")
         assert not stands_by.values("federated_job_state")
 
         first.ended_by(signal.SIGKILL)
-        until(lambda: leader() == "second", "a new leader", 2 * LEASE_SECONDS)
+        wait_until(lambda: leader() == "second", "a new leader", 2 * LEASE_SECONDS)
         assert second.ended_by(signal.SIGTERM) == 0
         assert leader() == "", "the lease was given back"
         for log in (first.log.read_text(), second.log.read_text()):
@@ -135,7 +137,7 @@ def test_a_cluster_without_definitions_is_waited_for_with_a_message(tmp_path: Pa
         kubectl.run("create", "namespace", SYSTEM)
         started = Process("bare", kubeconfig, tmp_path)
         try:
-            until(lambda: "custom resource definitions" in started.log.read_text(), "a word about it")
+            wait_until(lambda: "custom resource definitions" in started.log.read_text(), "a word about it")
             assert not healthy(f"http://127.0.0.1:{started.port}/readyz")
             assert healthy(f"http://127.0.0.1:{started.port}/healthz")
             assert started.ended_by(signal.SIGTERM) == 0

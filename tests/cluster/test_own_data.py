@@ -62,7 +62,7 @@ SCANS: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Finished:
+class FinishedJobs:
     """The jobs, complete, and what `fedsilo run` says of the same manifests."""
 
     consortium: Consortium
@@ -70,13 +70,13 @@ class Finished:
 
     def status(self, job: str) -> Object:
         """Status of a job."""
-        return dict(self.consortium.seen(job)["status"])
+        return dict(self.consortium.observed_job(job)["status"])
 
 
 @pytest.fixture(scope="module")
-def finished(
+def finished_jobs(
     kubectl: Kubectl, operator: Namespace, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Finished]:
+) -> Iterator[FinishedJobs]:
     given = tmp_path_factory.mktemp("given")
     write_images(given)
     write_tables(given)
@@ -95,8 +95,8 @@ def finished(
                 shutil.copytree(given, folder, dirs_exist_ok=True)
                 here[name] = run_here([*silos, job], folder)
             for name in jobs:
-                made.reached(name, "Complete", "True", "Complete")
-            yield Finished(made, here)
+                made.wait_for_condition(name, "Complete", "True", "Complete")
+            yield FinishedJobs(made, here)
         finally:
             kubectl.run("delete", "pv", *(item["metadata"]["name"] for item in volumes), "--wait=false")
 
@@ -130,21 +130,21 @@ def silo(made: Consortium, name: str) -> Object:
     if name == "west":
         images["classAliases"] = {"nought": "zero"}
     table = of_guide("Silo", name)["datasets"]
-    return made.silo(name, name, datasets=mounted(images, *table), policy=POLICY)
+    return made.silo(name, name, datasets=mounted_datasets(images, *table), policy=POLICY)
 
 
 def scans(made: Consortium) -> Object:
     """The job on images."""
     test = {"name": "scans-test", "loader": "imagefolder", "config": {"path": "scans-test"}}
     silos = [f"{name}/{name}" for name in SILOS]
-    return made.job("scans", *silos, **SCANS, aggregator={"datasets": mounted(test)})
+    return made.job("scans", *silos, **SCANS, aggregator={"datasets": mounted_datasets(test)})
 
 
 def tumours(made: Consortium) -> Object:
     """The FederatedJob `tumours` of the guide."""
     spec = of_guide("FederatedJob", "tumours")
     del spec["silos"]
-    spec["aggregator"]["datasets"] = mounted(*spec["aggregator"]["datasets"])
+    spec["aggregator"]["datasets"] = mounted_datasets(*spec["aggregator"]["datasets"])
     return made.job("tumours", *(f"{name}/{name}" for name in SILOS), **spec)
 
 
@@ -154,7 +154,7 @@ def of_guide(kind: str, name: str) -> dict[str, Any]:
     return next(item["spec"] for item in found if (item["kind"], item["metadata"]["name"]) == (kind, name))
 
 
-def mounted(*datasets: Object) -> list[Object]:
+def mounted_datasets(*datasets: Object) -> list[Object]:
     """Datasets on the claims that are named like them: a path begins with the dataset's name."""
     for dataset in datasets:
         name, config = dataset["name"], dataset["config"]
@@ -164,7 +164,7 @@ def mounted(*datasets: Object) -> list[Object]:
 
 
 SIZE = {"storage": "1Gi"}
-BOUND: dict[str, Any] = {"accessModes": ["ReadOnlyMany"], "storageClassName": ""}
+BOUND_CLAIM_SPEC: dict[str, Any] = {"accessModes": ["ReadOnlyMany"], "storageClassName": ""}
 
 
 def volume(place: Namespace, folder: Path) -> Object:
@@ -174,7 +174,11 @@ def volume(place: Namespace, folder: Path) -> Object:
         "apiVersion": "v1",
         "kind": "PersistentVolume",
         "metadata": {"name": f"{place.name}-{folder.name}"},
-        "spec": {**BOUND, "capacity": SIZE, "hostPath": {"path": str(folder), "type": "Directory"}},
+        "spec": {
+            **BOUND_CLAIM_SPEC,
+            "capacity": SIZE,
+            "hostPath": {"path": str(folder), "type": "Directory"},
+        },
     }
 
 
@@ -184,32 +188,38 @@ def claim(place: Namespace, dataset: str) -> Object:
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "metadata": {"name": dataset, "namespace": place.name},
-        "spec": {**BOUND, "volumeName": f"{place.name}-{dataset}", "resources": {"requests": SIZE}},
+        "spec": {
+            **BOUND_CLAIM_SPEC,
+            "volumeName": f"{place.name}-{dataset}",
+            "resources": {"requests": SIZE},
+        },
     }
 
 
 @pytest.mark.parametrize("job", ["scans", "tumours"])
-def test_the_model_is_the_one_that_fedsilo_run_gives(finished: Finished, job: str) -> None:
-    status, here = finished.status(job), finished.here[job]
+def test_the_model_is_the_one_that_fedsilo_run_gives(finished_jobs: FinishedJobs, job: str) -> None:
+    status, here = finished_jobs.status(job), finished_jobs.here[job]
     assert status["model"]["sha256"] == here["model"]["sha256"]
     assert status["metrics"] == pytest.approx(here["metrics"], abs=1e-3)
     assert [silo["samples"] for silo in status["silos"]] == [silo["samples"] for silo in here["silos"]]
 
 
-def test_the_best_model_is_that_of_the_round_with_the_best_score(finished: Finished) -> None:
-    best, here = finished.status("scans")["best"], finished.here["scans"]["best"]
+def test_the_best_model_is_that_of_the_round_with_the_best_score(finished_jobs: FinishedJobs) -> None:
+    best, here = finished_jobs.status("scans")["best"], finished_jobs.here["scans"]["best"]
     assert best == here | {"value": pytest.approx(here["value"], abs=1e-3)}
-    curve = finished.status("scans")["curve"]
+    curve = finished_jobs.status("scans")["curve"]
     scores = {point["round"]: point["metrics"]["balanced_accuracy"] for point in curve}
     assert best["round"] == max(scores, key=scores.__getitem__)
     assert best["value"] == pytest.approx(scores[best["round"]], abs=1e-3)
 
 
-def test_a_class_has_figures_and_the_answers_that_it_got(finished: Finished) -> None:
-    images, rows = (finished.status(job)["classes"] for job in ("scans", "tumours"))
+def test_a_class_has_figures_and_the_answers_that_it_got(finished_jobs: FinishedJobs) -> None:
+    images, rows = (finished_jobs.status(job)["classes"] for job in ("scans", "tumours"))
     assert [item["figures"].keys() for item in images] == [{"recall"}] * len(DIGITS)
     answers = [item["answers"] for item in rows]
     assert [len(row) for row in answers] == [2, 2]
     assert sum(map(sum, answers)) == TEST_ROWS
     right = sum(row[label] for label, row in enumerate(answers))
-    assert right / TEST_ROWS == pytest.approx(finished.status("tumours")["metrics"]["accuracy"], abs=1e-3)
+    assert right / TEST_ROWS == pytest.approx(
+        finished_jobs.status("tumours")["metrics"]["accuracy"], abs=1e-3
+    )

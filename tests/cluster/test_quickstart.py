@@ -16,7 +16,7 @@ import pytest
 from hack.cluster.kubectl import Kubectl
 from hack.examples import documents
 from tests.cluster.federation import END_SECONDS, ClusterFederation
-from tests.cluster.namespace import RESTRICTED, Namespace, until
+from tests.cluster.namespace import RESTRICTED_LABELS, Namespace, wait_until
 from tests.integration.local.runs import FEDSILO, run
 from tests.pages import runs
 from tests.paths import ROOT
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(900)
 MANIFEST = ROOT / "examples" / "quickstart.yaml"
 SILOS = ("north", "east", "south", "west")
 
-WRITTEN = (
+WRITTEN_KINDS = (
     "federatedjobs,silos,siloagents,jobs,services,configmaps,secrets,persistentvolumeclaims,serviceaccounts,"
     "roles,rolebindings,networkpolicies,events"
 )
@@ -44,7 +44,7 @@ def places(kubectl: Kubectl, operator: Namespace) -> Iterator[ClusterFederation]
     found.remove(wait=True)
     try:
         for namespace in found.namespaces:
-            metadata = {"name": namespace.name, "labels": RESTRICTED}
+            metadata = {"name": namespace.name, "labels": RESTRICTED_LABELS}
             kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
         yield found
     finally:
@@ -77,7 +77,7 @@ def quickstart(places: ClusterFederation) -> ClusterFederation:
     "kubectl port-forward -n fedsilo-system deployment/fedsilo-operator 8081",
 )
 def test_the_readme_from_the_cluster_to_the_model(
-    places: ClusterFederation, operator: Namespace, terminal: Terminal, here: dict[str, Any]
+    places: ClusterFederation, operator: Namespace, terminal: Terminal, local_result: dict[str, Any]
 ) -> None:
     up, export, install, apply, wait, get, why, status, model, forward = terminal.commands
     del terminal.environment["KUBECONFIG"]
@@ -102,18 +102,18 @@ def test_the_readme_from_the_cluster_to_the_model(
     assert result["model"]["sha256"] in shown
     terminal.type(model)
     fetched = (terminal.folder / "model.safetensors").read_bytes()
-    assert hashlib.sha256(fetched).hexdigest() == here["model"]["sha256"]
-    with terminal.started(forward) as forwarding:
+    assert hashlib.sha256(fetched).hexdigest() == local_result["model"]["sha256"]
+    with terminal.start_command(forward) as forwarding:
         assert forwarding.stdout is not None
         assert forwarding.stdout.readline().startswith("Forwarding from ")
         with urllib.request.urlopen("http://127.0.0.1:8081/api/jobs/federation/digits", timeout=30) as page:
             assert json.load(page)["state"] == "Complete"
     reader = "app.kubernetes.io/component=model-reader"
-    until(lambda: not places.home.select("pods", reader), "the pod that read it to go")
+    wait_until(lambda: not places.home.select("pods", reader), "the pod that read it to go")
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def local_result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What `fedsilo run` says of the same file on this machine."""
     ended = run(MANIFEST, tmp_path_factory.mktemp("quickstart") / "run")
     assert ended.code == 0, ended.err
@@ -121,11 +121,11 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_the_model_is_the_one_that_fedsilo_run_gives(
-    quickstart: ClusterFederation, here: dict[str, Any]
+    quickstart: ClusterFederation, local_result: dict[str, Any]
 ) -> None:
     status = quickstart.status()
-    assert status["model"]["sha256"] == here["model"]["sha256"]
-    assert status["metrics"]["accuracy"] == pytest.approx(here["metrics"]["accuracy"], abs=1e-3)
+    assert status["model"]["sha256"] == local_result["model"]["sha256"]
+    assert status["metrics"]["accuracy"] == pytest.approx(local_result["metrics"]["accuracy"], abs=1e-3)
     assert {silo["name"]: (silo["phase"], silo["lastRound"]) for silo in status["silos"]} == dict.fromkeys(
         SILOS, ("Finished", status["rounds"])
     )
@@ -139,7 +139,7 @@ def arguments(operator: Namespace) -> list[str]:
 
 def test_nothing_is_written_any_more(quickstart: ClusterFederation) -> None:
     """However often the operator looks at it: both controllers are woken once more."""
-    until(lambda: _settled(quickstart), "the federation to settle")
+    wait_until(lambda: _settled(quickstart), "the federation to settle")
     for namespace in quickstart.namespaces:
         for kind in ("federatedjobs", "silos", "siloagents"):
             namespace.run("annotate", kind, "--all", "--overwrite", "example.com/look=again")
@@ -159,7 +159,7 @@ def _versions(quickstart: ClusterFederation) -> dict[str, str]:
     return {
         f"{namespace.name} {item['kind']} {item['metadata']['name']}": item["metadata"]["resourceVersion"]
         for namespace in quickstart.namespaces
-        for item in namespace.select(WRITTEN)
+        for item in namespace.select(WRITTEN_KINDS)
     }
 
 
@@ -170,10 +170,10 @@ def test_every_log_can_be_read(kubectl: Kubectl, quickstart: ClusterFederation) 
 
 
 def test_the_model_is_evaluated_as_on_this_machine(
-    kubectl: Kubectl, quickstart: ClusterFederation, here: dict[str, Any], tmp_path: Path
+    kubectl: Kubectl, quickstart: ClusterFederation, local_result: dict[str, Any], tmp_path: Path
 ) -> None:
     model = tmp_path / "model.safetensors"
     kubectl.fedsilo("model", "digits", "-n", "federation", "-o", str(model))
     evaluate = [*FEDSILO, "evaluate", "--model", str(model), "-f", str(MANIFEST), "--json"]
     said = json.loads(subprocess.run(evaluate, check=True, capture_output=True, text=True).stdout)
-    assert said["accuracy"] == pytest.approx(here["metrics"]["accuracy"], abs=1e-6)
+    assert said["accuracy"] == pytest.approx(local_result["metrics"]["accuracy"], abs=1e-6)

@@ -23,7 +23,7 @@ from fedsilo_operator.names import agent_name
 from fedsilo_operator.objects import Ref
 from hack.cluster.kubectl import Kubectl
 from tests.cluster.federation import ClusterFederation, federation
-from tests.cluster.namespace import Namespace, until
+from tests.cluster.namespace import Namespace, wait_until
 from tests.cluster.rights import rights
 
 CCVR = {"name": "ccvr", "config": {"after": {"name": "fedavg"}}}
@@ -43,8 +43,8 @@ def waiting(kubectl: Kubectl, own_operator: Namespace) -> Iterator[ClusterFedera
                 item["spec"]["policy"] = copy.deepcopy(POLICY)
         made.apply()
         north = made.silo("north")
-        until(lambda: made.home.find("rolebinding", "digits-fedavg-aggregator"), "the aggregator's role")
-        until(lambda: admission(north, made_by_operator(made)), "the agents' admission")
+        wait_until(lambda: made.home.find("rolebinding", "digits-fedavg-aggregator"), "the aggregator's role")
+        wait_until(lambda: admission(north, made_by_operator(made)), "the agents' admission")
         yield made
 
 
@@ -69,7 +69,7 @@ def test_rights_of_guard_and_trainer(waiting: ClusterFederation, place: str) -> 
 
 def made_by_operator(waiting: ClusterFederation) -> str:
     """Name of the agent of the silo `north`."""
-    job, silo = waiting.seen()["metadata"], waiting.silo("north")
+    job, silo = waiting.observed_job()["metadata"], waiting.silo("north")
     return agent_name(Ref(job["namespace"], job["name"]), job["uid"], Ref(silo.name, "north"))
 
 
@@ -90,7 +90,7 @@ def test_an_agent_cannot_be_edited(waiting: ClusterFederation) -> None:
         assert f"spec.{field}: does not change once the agent exists" in said
 
 
-def forged(waiting: ClusterFederation, **changes: Any) -> Object:
+def forged_agent(waiting: ClusterFederation, **changes: Any) -> Object:
     """An agent for the silo `north` as the operator would make it, of a job that nobody created and with a key of
     the forger's; suspended, so that nothing starts.
 
@@ -108,12 +108,12 @@ def forged(waiting: ClusterFederation, **changes: Any) -> Object:
     return {"apiVersion": real["apiVersion"], "kind": "SiloAgent", "metadata": {"name": name}, "spec": spec}
 
 
-def decided(waiting: ClusterFederation, agent: Object) -> dict[str, str]:
+def operator_decision(waiting: ClusterFederation, agent: Object) -> dict[str, str]:
     """What the operator says to an agent that somebody made."""
     silo, name = waiting.silo("north"), agent["metadata"]["name"]
     silo.apply(agent)
     try:
-        return until(lambda: admission(silo, name), f"the decision on {name}")
+        return wait_until(lambda: admission(silo, name), f"the decision on {name}")
     finally:
         silo.delete("siloagent", name)
 
@@ -134,21 +134,21 @@ def name_of_another(agent: Object) -> None:
 def test_an_agent_that_does_not_agree_with_itself_is_not_trusted(
     waiting: ClusterFederation, forge: Callable[[Object], None]
 ) -> None:
-    agent = forged(waiting)
+    agent = forged_agent(waiting)
     forge(agent)
-    said = decided(waiting, agent)
+    said = operator_decision(waiting, agent)
     assert (said["status"], said["reason"]) == ("False", "TrustBroken")
 
 
 def test_an_agent_with_another_method_must_pass_the_silos_policy(waiting: ClusterFederation) -> None:
-    said = decided(waiting, forged(waiting, method=CCVR))
+    said = operator_decision(waiting, forged_agent(waiting, method=CCVR))
     assert (said["status"], said["reason"]) == ("False", "PolicyRefused")
     assert "policy.payloadKinds does not allow class_covariances, class_means" in said["message"]
 
 
 def test_an_agent_that_the_policy_allows_is_admitted_whoever_made_it(waiting: ClusterFederation) -> None:
     """The limit of it: who may make agents in a silo's namespace may run what its policy allows."""
-    assert decided(waiting, forged(waiting))["status"] == "True"
+    assert operator_decision(waiting, forged_agent(waiting))["status"] == "True"
 
 
 def test_an_agent_in_the_place_of_the_operators_is_made_again(
@@ -157,14 +157,14 @@ def test_an_agent_in_the_place_of_the_operators_is_made_again(
     """Deleted and made again under its name and with its labels, with a method that sends more."""
     silo, name = waiting.silo("north"), made_by_operator(waiting)
     real = silo.get("siloagent", name)
-    again = forged(waiting, method=CCVR)
+    again = forged_agent(waiting, method=CCVR)
     again["spec"]["job"]["uid"] = real["spec"]["job"]["uid"]
     again["metadata"] = {key: real["metadata"][key] for key in ("name", "labels")}
 
     # While no operator is there, which would be faster than any forger.
     own_operator.run("scale", "deployment/fedsilo-operator", "--replicas=0")
     try:
-        until(lambda: not own_operator.select("pods"), "the operators to end")
+        wait_until(lambda: not own_operator.select("pods"), "the operators to end")
         silo.run("delete", "siloagent", name)
         silo.run("create", "-f", "-", stdin=_document(again, silo))
         known = {real["metadata"]["uid"], silo.get("siloagent", name)["metadata"]["uid"]}
@@ -172,7 +172,9 @@ def test_an_agent_in_the_place_of_the_operators_is_made_again(
         own_operator.run("scale", "deployment/fedsilo-operator", "--replicas=2")
         own_operator.run("rollout", "status", "deployment/fedsilo-operator", "--timeout=120s", timeout=130)
 
-    restored = until(lambda: _as(silo.find("siloagent", name), real), "the operator's own agent to come back")
+    restored = wait_until(
+        lambda: _as(silo.find("siloagent", name), real), "the operator's own agent to come back"
+    )
     assert restored["metadata"]["uid"] not in known
     assert silo.select("jobs", f"fedsilo.io/silo-agent={name}") == [], "nothing runs for any of them"
 

@@ -10,12 +10,12 @@ import pytest
 
 from hack.cluster.kubectl import Kubectl
 from hack.images import TOOLBOX
-from tests.cluster.namespace import Namespace, fresh_namespace, pod, until
+from tests.cluster.namespace import Namespace, fresh_namespace, pod, wait_until
 
 FOREVER = ("sleep", "infinity")
 
 
-def served(namespace: Namespace, name: str, text: str) -> str:
+def serve_text(namespace: Namespace, name: str, text: str) -> str:
     """A pod that serves one text over HTTP on port 8000; its address."""
     script = f"cd /tmp; echo {text} > index.html; exec python3 -m http.server"
     serving = pod(
@@ -23,7 +23,7 @@ def served(namespace: Namespace, name: str, text: str) -> str:
     )
     namespace.apply(serving)
     namespace.wait("pod", name, "condition=Ready")
-    until(lambda: "Serving" in namespace.logs(name) or _answers(namespace, name), f"{name} to serve")
+    wait_until(lambda: "Serving" in namespace.logs(name) or _answers(namespace, name), f"{name} to serve")
     return str(namespace.get("pod", name)["status"]["podIP"])
 
 
@@ -41,35 +41,39 @@ def test_a_job_completes_and_its_log_can_be_read(namespace: Namespace) -> None:
 
 
 @pytest.fixture(scope="module")
-def shared(kubectl: Kubectl) -> Iterator[Namespace]:
+def shared_namespace(kubectl: Kubectl) -> Iterator[Namespace]:
     """A namespace with a server, and a client that has its account's token."""
     with fresh_namespace(kubectl) as namespace:
         namespace.apply(pod("client", TOOLBOX, FOREVER, automountServiceAccountToken=True))
-        served(namespace, "server", "here")
+        serve_text(namespace, "server", "here")
         namespace.wait("pod", "client", "condition=Ready")
         yield namespace
 
 
-def test_a_command_runs_in_a_pod(shared: Namespace) -> None:
-    assert shared.execute("client", "id", "-u") == "65532\n"
+def test_a_command_runs_in_a_pod(shared_namespace: Namespace) -> None:
+    assert shared_namespace.execute("client", "id", "-u") == "65532\n"
 
 
-def test_a_port_is_forwarded(shared: Namespace) -> None:
+def test_a_port_is_forwarded(shared_namespace: Namespace) -> None:
     with (
-        shared.forwarded("pod/server", 8000) as port,
+        shared_namespace.forward_port("pod/server", 8000) as port,
         urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10) as answer,
     ):
         assert answer.read() == b"here\n"
 
 
 @pytest.mark.parametrize("name", ["clustered", "headless"])
-def test_a_service_is_found_by_name(shared: Namespace, name: str) -> None:
+def test_a_service_is_found_by_name(shared_namespace: Namespace, name: str) -> None:
     spec = {"selector": {"app": "server"}, "ports": [{"port": 8000}]}
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}}
-    shared.apply(service | {"spec": spec | ({"clusterIP": "None"} if name == "headless" else {})})
-    for host in (name, f"{name}.{shared.name}", f"{name}.{shared.name}.svc.cluster.local"):
+    shared_namespace.apply(service | {"spec": spec | ({"clusterIP": "None"} if name == "headless" else {})})
+    for host in (
+        name,
+        f"{name}.{shared_namespace.name}",
+        f"{name}.{shared_namespace.name}.svc.cluster.local",
+    ):
         # Endpoints and the name server's cache follow the pod within a moment.
-        until(partial(_answers_by_name, shared, host), f"an answer from {host}")
+        wait_until(partial(_answers_by_name, shared_namespace, host), f"an answer from {host}")
 
 
 def _answers_by_name(namespace: Namespace, name: str) -> bool:
@@ -77,7 +81,7 @@ def _answers_by_name(namespace: Namespace, name: str) -> bool:
     return "here" in namespace.execute("client", "sh", "-c", f'python3 -c "{fetch}" 2>&1 || true')
 
 
-def test_a_pod_reaches_the_api_server_with_its_account_and_no_further(shared: Namespace) -> None:
+def test_a_pod_reaches_the_api_server_with_its_account_and_no_further(shared_namespace: Namespace) -> None:
     script = (
         "import ssl, urllib.request as r, urllib.error\n"
         "home = '/var/run/secrets/kubernetes.io/serviceaccount/'\n"
@@ -91,7 +95,7 @@ def test_a_pod_reaches_the_api_server_with_its_account_and_no_further(shared: Na
         "        return error.code\n"
         "print(ask('/version'), ask('/api/v1/secrets'))\n"
     )
-    assert shared.execute("client", "python3", "-c", script) == "200 403\n"
+    assert shared_namespace.execute("client", "python3", "-c", script) == "200 403\n"
 
 
 def test_the_control_plane_is_the_version_that_is_promised(kubectl: Kubectl) -> None:

@@ -17,7 +17,15 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.faults.campaign import VIOLATED, Attempt, attempt_of, planned, read_log, run_all, table
+from tests.faults.campaign import (
+    VIOLATED_OUTCOME,
+    Attempt,
+    attempt_of,
+    planned_faults,
+    read_log,
+    run_all,
+    table,
+)
 from tests.faults.fault import KINDS, Fault, Place
 from tests.faults.laboratory import Laboratory
 from tests.faults.manifests import METHODS
@@ -47,12 +55,12 @@ def main() -> int:
         if args.step is not None:
             if not (args.method and args.kind):
                 parser.error("--step needs --method and --kind")
-            laboratory = stack.enter_context(Laboratory.opened(directory / "runs"))
+            laboratory = stack.enter_context(Laboratory.open_laboratory(directory / "runs"))
             attempt = attempt_of(laboratory, Fault(args.method, args.kind, args.step, args.seed))
             print(f"{attempt.outcome} {attempt.detail}")
-            return int(attempt.outcome == VIOLATED)
+            return int(attempt.outcome == VIOLATED_OUTCOME)
         laboratories = [
-            stack.enter_context(Laboratory.opened(directory / f"worker-{number}"))
+            stack.enter_context(Laboratory.open_laboratory(directory / f"worker-{number}"))
             for number in range(args.workers)
         ]
         attempts = campaign(args, laboratories)
@@ -60,28 +68,28 @@ def main() -> int:
     print(table(attempts, methods))
     if args.results is not None:
         args.results.write_text(report(attempts, methods, args.count, args.seed))
-    return int(any(attempt.outcome == VIOLATED for attempt in attempts))
+    return int(any(attempt.outcome == VIOLATED_OUTCOME for attempt in attempts))
 
 
 def campaign(args: argparse.Namespace, laboratories: list[Laboratory]) -> list[Attempt]:
     """Try faults until there are as many as asked for."""
     print(f"seed {args.seed}", flush=True)
-    runs = {name: laboratories[0].undisturbed(name) for name in METHODS if args.method in (None, name)}
+    runs = {name: laboratories[0].undisturbed_run(name) for name in METHODS if args.method in (None, name)}
     for name, run in runs.items():
         print(f"{name}: {len(run.places)} durable steps, {run.passed} bytes on the network", flush=True)
     attempts = read_log(args.log) if args.log else []
     done = {attempt.fault for attempt in attempts}
-    faults = planned(runs, args.count, args.seed, done)
+    faults = planned_faults(runs, args.count, args.seed, done)
 
     def note(attempt: Attempt) -> None:
         attempts.append(attempt)
         if args.log:
             with args.log.open("a") as log:
                 log.write(attempt.to_json() + "\n")
-        if attempt.outcome == VIOLATED:
+        if attempt.outcome == VIOLATED_OUTCOME:
             print(f"{attempt.fault.command}\n    {attempt.detail}", flush=True)
         if len(attempts) % PROGRESS == 0:
-            violated = sum(attempt.outcome == VIOLATED for attempt in attempts)
+            violated = sum(attempt.outcome == VIOLATED_OUTCOME for attempt in attempts)
             print(f"{len(attempts)} of {args.count}, {violated} violated", flush=True)
 
     run_all(laboratories, faults, note)

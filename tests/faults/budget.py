@@ -32,7 +32,7 @@ from fedsilo.api.loading import JobManifest
 from fedsilo.api.silo import Silo
 from fedsilo.files.json_files import read_json
 from fedsilo.local.child_processes import ForkServerClient
-from fedsilo.local.workdir import Workdir
+from fedsilo.local.workdir import RunDirectory
 from fedsilo.privacy.accounting import epsilon_of
 from fedsilo.silo.privacy_account import PrivacyAccount
 from fedsilo.silo.privacy_ledger import PrivacyLedger
@@ -47,7 +47,7 @@ from tests.ports import free_port
 from tests.recovery.hub import propose
 from tests.recovery.machine import Machine
 from tests.recovery.supervisor import Supervisor
-from tests.recovery.trial import Ended, Trial
+from tests.recovery.trial import EndedRun, Trial
 
 SILO, DATASET, DELTA = "north", "vectors", 1e-2
 EPSILON, BUDGET = 1.0, 100.0
@@ -118,7 +118,7 @@ class KilledMachine(Machine):
     :ivar killed: how often each was.
     """
 
-    def __init__(self, root: Path, workdir: Workdir, chance: random.Random) -> None:
+    def __init__(self, root: Path, workdir: RunDirectory, chance: random.Random) -> None:
         super().__init__(root, workdir, SILO)
         self.left = 0
         self.killed = {"guard": 0, "serve": 0}
@@ -206,7 +206,7 @@ class BudgetTrial(Trial):
         return ALL_COMPLETE
 
     def _begin(self, number: int, supervisor: Supervisor, proxy: Proxy, cluster: ServedCluster) -> None:
-        workdir, port = Workdir(self.directory / f"run-{number}"), free_port()
+        workdir, port = RunDirectory(self.directory / f"run-{number}"), free_port()
         for silo in SILOS:
             guard = workdir.volume(silo).guard
             guard.mkdir(parents=True)
@@ -259,8 +259,8 @@ def check(machine: Machine) -> Books:
         raise Violation(f"{len(late)} departures before their charge")
     mechanisms = [each for update in departures for each in charged[update][1].mechanisms]
     departed = epsilon_of(mechanisms, DELTA)
-    if departed != account.spent:
-        raise Violation(f"spent {account.spent!r}, and the departures come to {departed!r}")
+    if departed != account.spent_epsilon:
+        raise Violation(f"spent {account.spent_epsilon!r}, and the departures come to {departed!r}")
     return Books(account, len(departures), departed)
 
 
@@ -275,13 +275,13 @@ def _departures(machine: Machine) -> Iterator[Any]:
                 yield line
 
 
-def campaign(directory: Path, jobs: int, kills: int, seed: int) -> tuple[Ended, KilledMachine]:
+def campaign(directory: Path, jobs: int, kills: int, seed: int) -> tuple[EndedRun, KilledMachine]:
     """The whole of it, in a directory that stays."""
     os.environ["PYTHONPATH"] = str(ROOT)  # modules of the tests are imported in what is forked
     directory.mkdir(parents=True, exist_ok=True)
     write_data(directory)
     template = directory / "template"
-    Workdir(template).write_inputs(private_job(0, directory), str(uuid.uuid4()), 1)
+    RunDirectory(template).write_inputs(private_job(0, directory), str(uuid.uuid4()), 1)
     server = ForkServerClient("budget")
     try:
         server.is_ready(seconds=120.0)
@@ -313,13 +313,13 @@ def main() -> int:
     except Violation as violation:
         print(f"{violation} ({directory})")
         return 1
-    print(f"{machine.killed}, {books.departures} departures, spent {books.account.spent!r}")
+    print(f"{machine.killed}, {books.departures} departures, spent {books.account.spent_epsilon!r}")
     if ended.trouble != ALL_COMPLETE:
         print(f"{ended.trouble} ({directory})")
         return 1
     if args.page is not None:
         facts = {"departures": books.departures, "charges": len(books.account.charges), **machine.killed}
-        figures = {"spent": books.account.spent, "departed": books.departed}
+        figures = {"spent": books.account.spent_epsilon, "departed": books.departed}
         given = {"jobs": args.jobs, "kills": args.kills, "seed": args.seed, "rounds": ROUNDS}
         args.page.write_text(PAGE.format(**facts, **figures, **given))
     return 0

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.faults.fault import KINDS, NETWORK_CUT, Fault, Place, kinds_of
-from tests.faults.laboratory import Laboratory, Undisturbed
+from tests.faults.laboratory import Laboratory, UndisturbedRun
 from tests.faults.manifests import silos_of
 from tests.faults.outcome import NAMED, NOT_REACHED, SAME, Violation
 
-VIOLATED = "violated"
+VIOLATED_OUTCOME = "violated"
 
-OUTCOMES = (SAME, NAMED, NOT_REACHED, VIOLATED)
+OUTCOMES = (SAME, NAMED, NOT_REACHED, VIOLATED_OUTCOME)
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Attempt:
         return cls(Fault.from_json(json.dumps(fault)), outcome, detail, seconds)
 
 
-def faults(runs: Mapping[str, Undisturbed], seed: int) -> Iterator[Fault]:
+def faults(runs: Mapping[str, UndisturbedRun], seed: int) -> Iterator[Fault]:
     """Draw faults without end: every kind and method in turn, each at all its steps in random order before one repeats.
 
     :param runs: method -> its run without a fault.
@@ -56,7 +56,7 @@ def faults(runs: Mapping[str, Undisturbed], seed: int) -> Iterator[Fault]:
             yield next(stream)
 
 
-def _stream(method: str, kind: str, run: Undisturbed, seed: int) -> Iterator[Fault]:
+def _stream(method: str, kind: str, run: UndisturbedRun, seed: int) -> Iterator[Fault]:
     """The order follows from each place by itself, for no two runs take exactly the same steps."""
     for turn in itertools.count():
 
@@ -112,12 +112,12 @@ def attempt_of(laboratory: Laboratory, fault: Fault) -> Attempt:
     try:
         outcome = laboratory.attempt(fault)
     except Violation as violation:
-        outcome, detail = VIOLATED, str(violation)
+        outcome, detail = VIOLATED_OUTCOME, str(violation)
     return Attempt(fault, outcome, detail, round(time.monotonic() - began, 3))
 
 
-def planned(
-    runs: Mapping[str, Undisturbed], count: int, seed: int, done: Collection[Fault] = ()
+def planned_faults(
+    runs: Mapping[str, UndisturbedRun], count: int, seed: int, done: Collection[Fault] = ()
 ) -> list[Fault]:
     """The first faults of a seed that were not tried yet; with those that were, as many as `count`."""
     left = (fault for fault in faults(runs, seed) if fault not in done)
@@ -144,7 +144,7 @@ def table(attempts: Sequence[Attempt], methods: Sequence[str]) -> str:
         by_method = Counter(attempt.fault.method for attempt in reached)
         by_outcome = Counter(attempt.outcome for attempt in ours)
         cells = [by_method[method] for method in methods]
-        cells += [by_outcome[outcome] for outcome in (SAME, NAMED, VIOLATED, NOT_REACHED)]
+        cells += [by_outcome[outcome] for outcome in (SAME, NAMED, VIOLATED_OUTCOME, NOT_REACHED)]
         name = f"{kind}: {KINDS[kind]}" if kind else "all"
         lines.append(_row([name, *map(str, cells)]))
     return "\n".join(lines)

@@ -38,7 +38,7 @@ OF_A_MACHINE = frozenset({POWER_CUT, FLIPPED_BIT})
 NEEDS_SPACE = frozenset({"create", "append", "sync", "link", "make-directory", "rename"})
 """Operations that fail when a disk is full."""
 
-_TEMPORARY = re.compile(r"^\.[0-9a-f]{16}\.tmp$")
+_TEMPORARY_NAME = re.compile(r"^\.[0-9a-f]{16}\.tmp$")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -132,5 +132,7 @@ def kinds_of(place: Place) -> list[str]:
 
 def _without_chance(path: Path, volume: Path) -> str:
     shown = path.relative_to(volume) if path.is_relative_to(volume) else path
-    parts = ("*.tmp" if _TEMPORARY.fullmatch(part) else _DIGEST.sub("<digest>", part) for part in shown.parts)
+    parts = (
+        "*.tmp" if _TEMPORARY_NAME.fullmatch(part) else _DIGEST.sub("<digest>", part) for part in shown.parts
+    )
     return "/".join(parts) or "."

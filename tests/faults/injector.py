@@ -44,7 +44,7 @@ class Control:
         return self.directory / f"{role}.pid"
 
     @property
-    def fired(self) -> Path:
+    def fired_marker(self) -> Path:
         """Is there once the fault has been injected; the file that it is about."""
         return self.directory / "fired"
 
@@ -110,13 +110,13 @@ class Injector:
                 self._die(step)
             case kinds.FLIPPED_BIT:
                 self._perform(step, perform)
-                self._die(step, *self._others())
+                self._die(step, *self._other_roles())
             case kinds.POWER_CUT:
                 if (
                     chance.random() < 0.75
                 ):  # before the step or after it: mostly after, when less has been synced
                     self._perform(step, perform)
-                self._die(step, *self._others())
+                self._die(step, *self._other_roles())
             case kinds.TORN_WRITE:
                 self._tear(step, perform, chance)
                 self._die(step)
@@ -133,9 +133,9 @@ class Injector:
                 self._perform(step, perform)
 
     def _note(self, step: DiskStep) -> None:
-        self.control.fired.write_text(str(step.target or step.path))
+        self.control.fired_marker.write_text(str(step.target or step.path))
 
-    def _others(self) -> list[str]:
+    def _other_roles(self) -> list[str]:
         """The other roles of this machine."""
         machine, _, own = self.role.partition(" ")
         return [f"{machine} {role}" for role in ("guard", "trainer") if own and role != own]

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from fedsilo.local.child_processes import ForkServerClient
-from fedsilo.local.workdir import Workdir
+from fedsilo.local.workdir import RunDirectory
 from tests.faults.fault import Fault, Place
 from tests.faults.manifests import federation, silos_of, write_data
 from tests.faults.outcome import Snapshot, Violation, judge, snapshot
@@ -22,7 +22,7 @@ from tests.paths import ROOT
 
 
 @dataclass(frozen=True)
-class Undisturbed:
+class UndisturbedRun:
     """A run without a fault.
 
     :param places: every durable step of every role.
@@ -44,13 +44,13 @@ class Laboratory:
         self._directory = directory
         self._server = server
         self._numbers = itertools.count(1)
-        self._undisturbed: dict[str, Undisturbed] = {}
+        self._undisturbed: dict[str, UndisturbedRun] = {}
         directory.mkdir(parents=True, exist_ok=True)
         write_data(directory)
         server.is_ready(seconds=120.0)
 
     @classmethod
-    def opened(cls, directory: Path) -> Self:
+    def open_laboratory(cls, directory: Path) -> Self:
         """One with a warmed process of its own."""
         # Modules of the tests are imported in what is forked.
         os.environ["PYTHONPATH"] = str(ROOT)
@@ -64,7 +64,7 @@ class Laboratory:
     ) -> None:
         self._server.close()
 
-    def undisturbed(self, method: str) -> Undisturbed:
+    def undisturbed_run(self, method: str) -> UndisturbedRun:
         """What a method's run is without a fault."""
         if method not in self._undisturbed:
             self._undisturbed[method] = self._observe(method)
@@ -76,7 +76,7 @@ class Laboratory:
         :param program: what runs the roles; a test may run them with a defect.
         :raises Violation: with the directory of the run, which stays.
         """
-        expected = self.undisturbed(fault.method).left
+        expected = self.undisturbed_run(fault.method).left
         directory = self._directory / f"{next(self._numbers):05}"
         ended = Trial(self._server, self._template(fault.method), directory, fault, program).run()
         try:
@@ -89,10 +89,10 @@ class Laboratory:
     def _template(self, method: str) -> Path:
         return self._directory / f"{method}.template"
 
-    def _observe(self, method: str) -> Undisturbed:
+    def _observe(self, method: str) -> UndisturbedRun:
         template = self._template(method)
         template.mkdir()
-        Workdir(template).write_inputs(federation(method, self._directory), str(uuid.uuid4()), PORT)
+        RunDirectory(template).write_inputs(federation(method, self._directory), str(uuid.uuid4()), PORT)
         trial = Trial(self._server, template, self._directory / f"{method}.undisturbed")
         ended = trial.run()
         if ended.trouble or any(ended.codes.values()):
@@ -104,4 +104,4 @@ class Laboratory:
         ):
             for line in trial.control.steps(role).read_text().splitlines():
                 places.append(Place.parse(f"{role}: {line}"))
-        return Undisturbed(places, snapshot(ended.workdir), trial.passed)
+        return UndisturbedRun(places, snapshot(ended.workdir), trial.passed)

@@ -15,28 +15,28 @@ import numpy as np
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.silo import Silo
-from fedsilo.local.workdir import Workdir
+from fedsilo.local.workdir import RunDirectory
 
 SILOS = ("north", "south")
 
-SECURE = "secure"
+SECURE_FEDAVG = "secure"
 """FedAvg with secure aggregation, by the name of a method."""
 
 METHODS: dict[str, dict[str, Any]] = {
     "fedavg": {},
     "fedconcat": {"clusters": 1, "encoderRounds": 1, "classifierRounds": 1},
     "fedphp": {},
-    SECURE: {},
+    SECURE_FEDAVG: {},
 }
 """Method -> its configuration. FedPHP keeps private state, and models of the silos' own."""
 
 
 def silos_of(method: str) -> tuple[str, ...]:
     """Names of the silos of a method's job."""
-    return (*SILOS, "west") if method == SECURE else SILOS
+    return (*SILOS, "west") if method == SECURE_FEDAVG else SILOS
 
 
-def silos_in(workdir: Workdir) -> tuple[str, ...]:
+def silos_in(workdir: RunDirectory) -> tuple[str, ...]:
     """Names of the silos of a run."""
     config = json.loads((workdir.aggregator / "config.json").read_text())
     return tuple(silo["name"] for silo in config["silos"])
@@ -45,7 +45,7 @@ def silos_in(workdir: Workdir) -> tuple[str, ...]:
 def write_data(directory: Path) -> None:
     """The silos' vectors, as files that the manifests name."""
     chance = np.random.default_rng(0)
-    for silo in silos_of(SECURE):
+    for silo in silos_of(SECURE_FEDAVG):
         labels = np.repeat(np.arange(4), 8)
         features = (chance.normal(0, 0.3, (len(labels), 6)) + np.eye(6)[labels]).astype(np.float32)
         np.savez(directory / f"{silo}.npz", images=features, labels=labels)
@@ -56,7 +56,7 @@ def federation(method: str, data: Path) -> JobManifest:
 
     :param data: directory of `write_data`.
     """
-    names, secure = silos_of(method), method == SECURE
+    names, secure = silos_of(method), method == SECURE_FEDAVG
     job = {
         "metadata": {"name": "tried", "namespace": "federation"},
         "spec": {

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from fedsilo.errors import FedsiloError
-from fedsilo.local.workdir import Workdir
+from fedsilo.local.workdir import RunDirectory
 from fedsilo_agent.guard.audit import verify
 from tests.faults import fault as kinds
 from tests.faults.fault import Fault
 from tests.faults.manifests import silos_in
-from tests.faults.trial import Ended
+from tests.faults.trial import EndedRun
 
 SAME, NAMED, NOT_REACHED = "same", "named error", "not reached"
 """What may come of a fault: the same model and states, an error that names the damaged file, or no fault at all."""
@@ -27,7 +27,7 @@ class Violation(Exception):
     """A fault had an effect that it must not have."""
 
 
-def judge(fault: Fault, ended: Ended, undisturbed: Snapshot) -> str:
+def judge(fault: Fault, ended: EndedRun, undisturbed: Snapshot) -> str:
     """What came of a fault: one of the three above.
 
     :raises Violation: when it is anything else.
@@ -46,7 +46,7 @@ def judge(fault: Fault, ended: Ended, undisturbed: Snapshot) -> str:
     return SAME if ended.fired or fault.kind == kinds.NETWORK_CUT else NOT_REACHED
 
 
-def _require_same(ended: Ended, undisturbed: Snapshot, logs: str) -> None:
+def _require_same(ended: EndedRun, undisturbed: Snapshot, logs: str) -> None:
     if ended.trouble is not None:
         raise Violation(ended.trouble)
     failed = {role: code for role, code in ended.codes.items() if code not in (0, None)}
@@ -58,10 +58,10 @@ def _require_same(ended: Ended, undisturbed: Snapshot, logs: str) -> None:
             # The aggregator had ended before this guard was there again: of its last update it has learnt no more.
             expected = dict(list(expected.items())[: max(len(found[name]), len(expected) - 1)])
         if found.get(name) != expected:
-            raise Violation(f"{name}: {_shown(found.get(name))} and not {_shown(expected)}")
+            raise Violation(f"{name}: {_json_text(found.get(name))} and not {_json_text(expected)}")
 
 
-def snapshot(workdir: Workdir) -> Snapshot:
+def snapshot(workdir: RunDirectory) -> Snapshot:
     """All that must be the same, by name.
 
     Masks are drawn anew in every run: where the aggregator sees sums only, updates differ, and that there is one for
@@ -83,10 +83,10 @@ def snapshot(workdir: Workdir) -> Snapshot:
     }
     for silo in silos_in(workdir):
         found |= {f"{silo}: {name}": value for name, value in _silo(workdir, silo).items()}
-    return _counted(found) if "summed" in history[0] else found
+    return _counted_updates(found) if "summed" in history[0] else found
 
 
-def _counted(found: dict[str, Any]) -> dict[str, Any]:
+def _counted_updates(found: dict[str, Any]) -> dict[str, Any]:
     """What a run has left, with numbers of updates in place of their digests."""
     del found["provenance.json"], found["model.json"]["updates"]
     for line in found["history"]:
@@ -97,7 +97,7 @@ def _counted(found: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _silo(workdir: Workdir, silo: str) -> dict[str, Any]:
+def _silo(workdir: RunDirectory, silo: str) -> dict[str, Any]:
     volume = workdir.volume(silo)
     log = volume.audit / "log.jsonl"
     verify(log)
@@ -127,7 +127,7 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _logs(workdir: Workdir) -> str:
+def _logs(workdir: RunDirectory) -> str:
     return "".join(path.read_text(errors="replace") for path in sorted(workdir.logs.glob("*.log")))
 
 
@@ -145,5 +145,5 @@ def _last_errors(logs: str) -> str:
     return " | ".join([line for line in logs.splitlines() if "ERROR" in line or '"error"' in line][-4:])
 
 
-def _shown(value: Any) -> str:
+def _json_text(value: Any) -> str:
     return json.dumps(value, sort_keys=True, default=str)[:400]

@@ -64,7 +64,7 @@ class PageCache:
         shutil.rmtree(self._record, ignore_errors=True)
         for directory in (self._held, self._files, self._names, self._entries):
             directory.mkdir(parents=True)
-        with self._locked():
+        with self._hold_lock():
             for directory in self._directories():
                 self._sync_directory(directory)
                 for path in directory.iterdir():
@@ -76,7 +76,7 @@ class PageCache:
 
         :raises OSError: that of the step, which then changed nothing on the disk.
         """
-        with self._locked():
+        with self._hold_lock():
             perform()
             if not step.path.is_relative_to(self._volume) or not step.path.exists():
                 return
@@ -94,8 +94,8 @@ class PageCache:
         :param chance: decides what of the changes since the last syncs is there.
         :param certain: nothing of them is.
         """
-        with self._locked():
-            left = _Left(self, chance, certain)
+        with self._hold_lock():
+            left = _SurvivingState(self, chance, certain)
             found = list(left.tree(self._volume, self.directory_id(self._volume)))
             # Names first: content may have to be read from files of the volume.
             contents = {path: left.content(path, entry) for path, entry in found if not entry.is_directory}
@@ -143,7 +143,7 @@ class PageCache:
         return self._name(directory, new=False)
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _hold_lock(self) -> Iterator[None]:
         with (self._record / "lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
@@ -183,7 +183,7 @@ class PageCache:
 
 
 @dataclass(frozen=True)
-class _Left:
+class _SurvivingState:
     """What one power cut leaves of a volume."""
 
     cache: PageCache

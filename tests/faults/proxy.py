@@ -28,7 +28,7 @@ class Proxy:
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
         self._thread.start()
         listening = asyncio.run_coroutine_threadsafe(
-            asyncio.start_server(self._connected, "127.0.0.1", 0), self._loop
+            asyncio.start_server(self._serve_connection, "127.0.0.1", 0), self._loop
         )
         self._server = listening.result()
         self.port: int = self._server.sockets[0].getsockname()[1]
@@ -48,7 +48,7 @@ class Proxy:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             there, back = await asyncio.open_connection("127.0.0.1", self.target)
         except OSError:

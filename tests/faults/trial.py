@@ -12,7 +12,7 @@ from pathlib import Path
 from fedsilo.files.json_files import write_json
 from fedsilo.local.child_processes import FINAL_EXIT_CODES, ForkServerClient
 from fedsilo.local.run import AGGREGATOR, GUARD, TRAINER
-from fedsilo.local.workdir import Workdir
+from fedsilo.local.workdir import RunDirectory
 from tests.faults import fault as kinds
 from tests.faults.fault import Fault
 from tests.faults.injector import Control, flip_bit, kill
@@ -53,7 +53,7 @@ class _Part:
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedRun:
     """How a run ended.
 
     :ivar trouble: why it did not come to an end.
@@ -62,7 +62,7 @@ class Ended:
     :ivar codes: role -> exit code; None where it had to be ended.
     """
 
-    workdir: Workdir
+    workdir: RunDirectory
     fired: bool
     flipped: tuple[Path, ...]
     codes: Mapping[str, int | None]
@@ -90,14 +90,14 @@ class Trial:
     _flipped: tuple[Path, ...] = ()
 
     @property
-    def workdir(self) -> Workdir:
-        return Workdir(self.directory / "run")
+    def workdir(self) -> RunDirectory:
+        return RunDirectory(self.directory / "run")
 
     @property
     def control(self) -> Control:
         return Control(self.directory / "control")
 
-    def run(self) -> Ended:
+    def run(self) -> EndedRun:
         """Run the federation from its start to its end; no process is left behind."""
         shutil.copytree(self.template, self.workdir.root)
         self.control.directory.mkdir()
@@ -116,7 +116,7 @@ class Trial:
                 self.passed = self._proxy.passed
                 self._proxy.close()
         codes = {part.role: part.code for part in self._parts}
-        return Ended(self.workdir, self._fired() is not None, self._flipped, codes, trouble)
+        return EndedRun(self.workdir, self._faulted_file() is not None, self._flipped, codes, trouble)
 
     def _connect(self, port: int) -> None:
         """Tell the silos where the aggregator is: directly, or under a name of which the proxy takes care."""
@@ -184,7 +184,7 @@ class Trial:
 
     def _start(self, part: _Part) -> None:
         fault = self.fault
-        mine = fault is not None and fault.place.role == part.role and self._fired() is None
+        mine = fault is not None and fault.place.role == part.role and self._faulted_file() is None
         text = fault.to_json() if fault is not None and mine else NO_FAULT
         machine = part.role.partition(" ")[0]
         arguments = [part.role, str(self._volume(machine)), str(self.control.directory), text, part.program]
@@ -219,7 +219,7 @@ class Trial:
 
     def _stop_machine(self) -> None:
         """Once the fault has killed one process of a machine: end the others too, and do to its disk what is to be."""
-        fault, fired = self.fault, self._fired()
+        fault, fired = self.fault, self._faulted_file()
         if fault is None or fault.kind not in kinds.OF_A_MACHINE or fired is None:
             return
         ours = [part for part in self._parts if part.role.partition(" ")[0] == fault.place.machine]
@@ -243,8 +243,8 @@ class Trial:
             flip_bit(fired, chance)
         self._stopped = True
 
-    def _fired(self) -> Path | None:
-        return Path(self.control.fired.read_text()) if self.control.fired.exists() else None
+    def _faulted_file(self) -> Path | None:
+        return Path(self.control.fired_marker.read_text()) if self.control.fired_marker.exists() else None
 
     def _is(self, kind: str) -> bool:
         return self.fault is not None and self.fault.kind == kind

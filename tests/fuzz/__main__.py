@@ -17,7 +17,7 @@ import time
 import traceback
 from collections.abc import Sequence
 
-from tests.fuzz.corpus import save, saved
+from tests.fuzz.corpus import save, saved_inputs
 from tests.fuzz.targets import Target, targets
 
 TURN_SECONDS = 1.0
@@ -51,7 +51,7 @@ def run(chosen: Sequence[Target], seconds: float, generator: random.Random) -> i
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         for target in chosen:
-            seeds = [*target.seeds, *(path.read_bytes() for path in saved(target))]
+            seeds = [*target.seeds, *(path.read_bytes() for path in saved_inputs(target))]
             turn = time.monotonic() + min(TURN_SECONDS, seconds / len(chosen))
             while (began := time.monotonic()) < turn:
                 data = target.draw(seeds, generator.randrange)
@@ -77,7 +77,7 @@ def is_sound(target: Target, data: bytes) -> bool:
 
 def report(target: Target, data: bytes) -> None:
     """Keep the input of a defect, and show where it comes from."""
-    shorter = shortened(target, data)
+    shorter = shortened_input(target, data)
     path = save(target, shorter)
     print(f"{target.name}: a defect, kept as {path}", file=sys.stderr)
     try:
@@ -86,7 +86,7 @@ def report(target: Target, data: bytes) -> None:
         traceback.print_exc()
 
 
-def shortened(target: Target, data: bytes) -> bytes:
+def shortened_input(target: Target, data: bytes) -> bytes:
     """The input without whatever the defect does not need."""
     size = len(data) // 2
     while size:

@@ -10,7 +10,7 @@ from tests.fuzz.targets import Target
 FOLDER = Path(__file__).with_name("corpus")
 
 
-def saved(target: Target) -> list[Path]:
+def saved_inputs(target: Target) -> list[Path]:
     """The files of a target."""
     return sorted(_folder(target).glob("*.bin"))
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from tests.fuzz.mutation import Choose, changed
+from tests.fuzz.mutation import Choose, mutated_input
 
 MAX_CHANGES = 4
 MAX_INPUT = 40
@@ -24,7 +24,7 @@ MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 NEW_NAMES = ("copy", ".0123456789abcdef.tmp", "0" * 64, "r00002-train-s2.part", "x.update", "\u00f6" * 100)
 
-ELSEWHERE = "elsewhere"
+OUTSIDE_DIRECTORY = "elsewhere"
 """A directory beside the one that is changed: links may lead there, and what is in it may not change."""
 
 
@@ -60,13 +60,13 @@ class Directory:
         :raises AssertionError: when that gives something else, or when it is refused and something honest is gone.
         """
         with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
-            root, elsewhere = Path(folder, "root"), Path(folder, ELSEWHERE)
+            root, elsewhere = Path(folder, "root"), Path(folder, OUTSIDE_DIRECTORY)
             self._copy_to(root)
             elsewhere.mkdir()
             (elsewhere / "file").write_text("of somebody else")
             without = frozenset(root / path for path in self.without)
             Change(root / self.within, elsewhere, without, self.hostile).apply(data)
-            honest, own = self._honest.items(), Path(self.own)
+            honest, own = self._honest_files.items(), Path(self.own)
             whole = {
                 entry for entry in files(root).items() if entry in honest and entry[0].is_relative_to(own)
             }
@@ -78,12 +78,12 @@ class Directory:
                 raise
             finally:
                 assert files(elsewhere)[Path("file")] == b"of somebody else"
-            assert found == self._expected, f"taken, and not as it was written: {found}"
+            assert found == self._expected_result, f"taken, and not as it was written: {found}"
             return found
 
     def _copy_to(self, root: Path) -> None:
         root.mkdir()
-        for path, content in self._honest.items():
+        for path, content in self._honest_files.items():
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             if content is None:
                 (root / path).mkdir(exist_ok=True)
@@ -91,13 +91,13 @@ class Directory:
                 (root / path).write_bytes(content)
 
     @cached_property
-    def _honest(self) -> dict[Path, bytes | None]:
+    def _honest_files(self) -> dict[Path, bytes | None]:
         with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
             self.make(Path(folder))
             return files(Path(folder))
 
     @cached_property
-    def _expected(self) -> object:
+    def _expected_result(self) -> object:
         with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
             self._copy_to(Path(folder, "root"))
             return self.reopen(Path(folder, "root"))
@@ -142,9 +142,9 @@ class Change:
         if _is_file(path):
             other = self._one(choose)
             seeds = [path.read_bytes(), *([other.read_bytes()] if _is_file(other) else [])]
-            path.write_bytes(changed(seeds, choose))
+            path.write_bytes(mutated_input(seeds, choose))
 
-    def zero(self, path: Path, choose: Choose) -> None:
+    def zero_bytes(self, path: Path, choose: Choose) -> None:
         """What a disk has allocated and never written."""
         if _is_file(path):
             content = path.read_bytes()
@@ -222,7 +222,7 @@ class Change:
         self.remove(path, choose)
         os.mkfifo(path)
 
-    _STEPS = (edit, edit, zero, remove, copy, exchange, rename, add, link, folder, forbid)
+    _STEPS = (edit, edit, zero_bytes, remove, copy, exchange, rename, add, link, folder, forbid)
 
 
 class Choices:

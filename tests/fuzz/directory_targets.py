@@ -24,14 +24,14 @@ from fedsilo.files.json_files import write_json
 from fedsilo.institution.directory import SiloDirectory
 from fedsilo.institution.executor import Executor
 from fedsilo.institution.silo_file import WatchedSilo
-from fedsilo.local.disk_space import DiskSpace
+from fedsilo.local.disk_space import DiskSpaceCheck
 from fedsilo.local.display import PlainDisplay
 from fedsilo.local.progress import RunProgress
-from fedsilo.local.workdir import Workdir
+from fedsilo.local.workdir import RunDirectory
 from fedsilo.methods.interface import Exchange, Phase, Reply, SiloTask
 from fedsilo.methods.state import State
 from fedsilo.silo.audit_chain import AuditBroken
-from fedsilo.silo.private_state import PrivateStates
+from fedsilo.silo.private_state import PrivateStateStore
 from fedsilo.silo.volume import Volume
 from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.guarded_job import GuardedJob
@@ -49,10 +49,10 @@ from tests.unit.engine.synthetic import synthetic_runners
 from tests.unit.institution import parts as institution
 
 _SPEC = job_spec("fedavg", 3, rounds=2, participation={"minSilos": 2, "roundDeadline": "90s"})
-BEFORE = "r00000-train-north"
-REPORTED = ("FileDamaged", "PolicyRefused", "ProtocolProblem")
+PREVIOUS_TASK = "r00000-train-north"
+REPORTED_REASONS = ("FileDamaged", "PolicyRefused", "ProtocolProblem")
 _FEDERATION = federation()
-_PRIVATE = State({"control": {"w": np.arange(3, dtype=np.float32)}}, {"rounds": 1})
+_PRIVATE_STATE = State({"control": {"w": np.arange(3, dtype=np.float32)}}, {"rounds": 1})
 
 
 def _make_aggregator(root: Path) -> None:
@@ -67,7 +67,7 @@ def _make_aggregator(root: Path) -> None:
         engine.fail("silos/s1", "r00002-train-s1", "TrainerLost", "crashed")
         silos[0].answer(engine)
         engine.wait(10.75)
-        sealed = engine.current.tasks["silos/s1"]  # type: ignore[union-attr]
+        sealed = engine.current_exchange.tasks["silos/s1"]  # type: ignore[union-attr]
         silos[1].send(engine, sealed.id, silos[1].sign(engine, sealed.contract, sealed.sealed))
 
 
@@ -95,7 +95,7 @@ class _NoPersonalModel:
         pass
 
 
-class Reported(Exception):
+class ReportedError(Exception):
     """The guard has told the aggregator why there is no update."""
 
 
@@ -111,8 +111,8 @@ class Silo:
         volume = self._volume(root)
         shutil.rmtree(volume.drop / TASK, ignore_errors=True)
         shutil.copyfile(self._scene.volume.drop / "signature.json", volume.drop / "signature.json")
-        AuditLog(volume.audit).write("acknowledged", task=BEFORE, digest="0" * 64)
-        PrivateStates(volume.state).store(BEFORE, _PRIVATE)
+        AuditLog(volume.audit).write("acknowledged", task=PREVIOUS_TASK, digest="0" * 64)
+        PrivateStateStore(volume.state).store(PREVIOUS_TASK, _PRIVATE_STATE)
         with (
             mock.patch.object(self._scene.aggregator, "upload", _die),
             contextlib.suppress(ZeroDivisionError),
@@ -130,9 +130,9 @@ class Silo:
         with mock.patch.object(trainer_inbox, "REPAIR_SECONDS", 0.05):
             asyncio.run(self._run(volume))
         for reason, message in aggregator.failures.values():
-            assert reason in REPORTED, f"{reason}: {message}"
-            raise Reported(message)
-        private = PrivateStates(volume.state).load(TASK)
+            assert reason in REPORTED_REASONS, f"{reason}: {message}"
+            raise ReportedError(message)
+        private = PrivateStateStore(volume.state).load(TASK)
         return (
             {task: set(updates) for task, updates in aggregator.uploads.items()},
             private.values,
@@ -174,7 +174,7 @@ async def _train(volume: Volume) -> None:
         mailbox.clear()
         mailbox.announce(signature_of(TREE), "none")
         while not mailbox.is_finished():
-            task = mailbox.pending()
+            task = mailbox.pending_task()
             if task is not None:
                 Trainer(mailbox, runner, personal).answer(task)
             await asyncio.sleep(0.001)
@@ -204,8 +204,8 @@ def _load_images(root: Path) -> object:
 
 def _make_run(root: Path) -> None:
     """A run in its first round, which has a model of an earlier one."""
-    workdir = Workdir(root)
-    with workdir.claimed(_FEDERATION, False, _space(root)) as uid:
+    workdir = RunDirectory(root)
+    with workdir.hold_directory(_FEDERATION, False, _space(root)) as uid:
         workdir.write_inputs(_FEDERATION, uid, 1)
     status = {"phase": "Running", "round": 1, "rounds": 2, "silos": [], "metrics": {}, "conditions": []}
     write_json(workdir.aggregator / "status.json", status)
@@ -218,8 +218,8 @@ def _make_run(root: Path) -> None:
 
 def _resume(root: Path) -> object:
     """Whose run it is."""
-    workdir = Workdir(root)
-    with workdir.claimed(_FEDERATION, True, _space(root)) as uid:
+    workdir = RunDirectory(root)
+    with workdir.hold_directory(_FEDERATION, True, _space(root)) as uid:
         workdir.write_inputs(_FEDERATION, uid, 1)
         progress = RunProgress(_FEDERATION, workdir)
         progress.read()
@@ -246,23 +246,23 @@ def _reopen_institution(root: Path) -> object:
 def _executor(place: SiloDirectory) -> Executor:
     watched = WatchedSilo(place, institution.MEMBER, institution.KEY.verify_key.to_text())
     executor = Executor(place, watched, institution.KEY)
-    executor.follow(institution.told(institution.agent(suspend=True)))
+    executor.follow(institution.mirror_of(institution.agent(suspend=True)))
     return executor
 
 
-def _space(root: Path) -> DiskSpace:
-    return DiskSpace(root, lambda text: None)
+def _space(root: Path) -> DiskSpaceCheck:
+    return DiskSpaceCheck(root, lambda text: None)
 
 
 def directories() -> dict[str, Directory]:
     """All of them, by name."""
     silo = Silo()
-    refusals = (Reported, FileDamaged, AuditBroken)
+    refusals = (ReportedError, FileDamaged, AuditBroken)
     # A silo goes on without private state, and a log is taken as far as it goes: nothing else says that there was more
     # (docs/security.md).
     unknown = (
         "state",
-        f"state/{BEFORE}",
+        f"state/{PREVIOUS_TASK}",
         f"state/{TASK}",
         "audit",
         "audit/log.jsonl",

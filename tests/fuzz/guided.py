@@ -14,7 +14,7 @@ import atheris
 
 with atheris.instrument_imports(include=["fedsilo", "fedsilo_agent", "fedsilo_aggregator"]):
     from tests.fuzz.__main__ import is_sound, report
-    from tests.fuzz.corpus import saved
+    from tests.fuzz.corpus import saved_inputs
     from tests.fuzz.targets import targets
 
 
@@ -35,7 +35,7 @@ def main() -> None:
             raise SystemExit(1)
 
     with tempfile.TemporaryDirectory() as folder:
-        for number, seed in enumerate([*target.seeds, *(path.read_bytes() for path in saved(target))]):
+        for number, seed in enumerate([*target.seeds, *(path.read_bytes() for path in saved_inputs(target))]):
             (Path(folder) / str(number)).write_bytes(seed)
         atheris.Setup([sys.argv[0], f"-max_total_time={args.seconds}", "-max_len=65536", folder], one)
         atheris.Fuzz()

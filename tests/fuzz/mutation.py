@@ -30,7 +30,7 @@ TOKENS = (
 )
 
 
-def changed(seeds: Sequence[bytes], choose: Choose) -> bytes:
+def mutated_input(seeds: Sequence[bytes], choose: Choose) -> bytes:
     """One of the seeds after some changes, at most `MAX_BYTES` long."""
     data = seeds[choose(len(seeds))]
     for _ in range(choose(MAX_CHANGES)):
@@ -42,25 +42,25 @@ def _flip(data: bytes, _: Sequence[bytes], choose: Choose) -> bytes:
     if not data:
         return data
     place = choose(len(data))
-    return _replaced(data, place, 1, bytes([data[place] ^ 1 << choose(8)]))
+    return _replace_bytes(data, place, 1, bytes([data[place] ^ 1 << choose(8)]))
 
 
 def _write(data: bytes, _: Sequence[bytes], choose: Choose) -> bytes:
     new = BOUNDARIES[choose(len(BOUNDARIES))]
-    return _replaced(data, choose(len(data) + 1), len(new), new)
+    return _replace_bytes(data, choose(len(data) + 1), len(new), new)
 
 
 def _insert(data: bytes, _: Sequence[bytes], choose: Choose) -> bytes:
-    return _replaced(data, choose(len(data) + 1), 0, TOKENS[choose(len(TOKENS))])
+    return _replace_bytes(data, choose(len(data) + 1), 0, TOKENS[choose(len(TOKENS))])
 
 
 def _repeat(data: bytes, _: Sequence[bytes], choose: Choose) -> bytes:
     start, size = choose(len(data) + 1), 1 + choose(64)
-    return _replaced(data, start, 0, data[start : start + size] * (1 + choose(64)))
+    return _replace_bytes(data, start, 0, data[start : start + size] * (1 + choose(64)))
 
 
 def _remove(data: bytes, _: Sequence[bytes], choose: Choose) -> bytes:
-    return _replaced(data, choose(len(data) + 1), 1 + choose(64), b"")
+    return _replace_bytes(data, choose(len(data) + 1), 1 + choose(64), b"")
 
 
 def _cut(data: bytes, _: Sequence[bytes], choose: Choose) -> bytes:
@@ -72,7 +72,7 @@ def _splice(data: bytes, seeds: Sequence[bytes], choose: Choose) -> bytes:
     return data[: choose(len(data) + 1)] + other[choose(len(other) + 1) :]
 
 
-def _replaced(data: bytes, start: int, size: int, new: bytes) -> bytes:
+def _replace_bytes(data: bytes, start: int, size: int, new: bytes) -> bytes:
     return data[:start] + new + data[start + size :]
 
 

@@ -20,7 +20,7 @@ _FILES = ("provenance.json", "model.safetensors", "model.json")
 
 
 @cache
-def released() -> dict[str, bytes]:
+def released_files() -> dict[str, bytes]:
     """Name -> content of what a small job has released."""
     with tempfile.TemporaryDirectory() as folder:
         spec = job_spec("fedavg", 2)
@@ -30,14 +30,14 @@ def released() -> dict[str, bytes]:
 
 def lines() -> bytes:
     """The lines of its chain."""
-    content = released()["provenance.json"]
+    content = released_files()["provenance.json"]
     return content[len(OPENING) : content.rindex(ENDING)]
 
 
 def parse(data: bytes) -> object:
     """Verify a provenance beside the model of another."""
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
-        for name, content in (released() | {"provenance.json": data}).items():
+        for name, content in (released_files() | {"provenance.json": data}).items():
             (Path(folder) / name).write_bytes(content)
         return verify(find(Path(folder)), {})
 

@@ -21,9 +21,9 @@ import numpy as np
 from fedsilo.api.loading import read
 from fedsilo.data.array_files import read_npz
 from fedsilo.data.catalogue import NpzConfig
-from fedsilo.encodings.encoding import held
-from fedsilo.encodings.int8 import Int8
-from fedsilo.encodings.zstd import Zstd
+from fedsilo.encodings.encoding import in_memory_parts
+from fedsilo.encodings.int8 import Int8Encoding
+from fedsilo.encodings.zstd import ZstdEncoding
 from fedsilo.errors import DataInvalid, FedsiloError, FileDamaged, PolicyRefused, Problem
 from fedsilo.files.json_files import read_json, read_with_digest, write_json, write_with_digest
 from fedsilo.privacy.mechanism import Mechanism
@@ -62,7 +62,7 @@ from tests.fuzz import provenance
 from tests.fuzz.data_files import data_files
 from tests.fuzz.directories import recipe
 from tests.fuzz.directory_targets import directories
-from tests.fuzz.mutation import Choose, changed
+from tests.fuzz.mutation import Choose, mutated_input
 from tests.paths import ROOT
 from tests.segments import segments_of
 from tests.unit.wire import examples
@@ -93,7 +93,7 @@ class Target:
     parse: Parse
     refusals: tuple[type[Exception], ...]
     seeds: tuple[bytes, ...]
-    draw: Callable[[Sequence[bytes], Choose], bytes] = changed
+    draw: Callable[[Sequence[bytes], Choose], bytes] = mutated_input
     examples: int = 300
 
     def try_(self, data: bytes) -> None:
@@ -102,26 +102,26 @@ class Target:
         :raises Exception: what else the parser raises, a defect.
         """
         try:
-            with _limited():
+            with _limit_time():
                 self.parse(data)
         except self.refusals as refusal:
             assert str(refusal).strip(), "a refusal says why"
 
 
-class Stuck(BaseException):
+class StuckError(BaseException):
     """An input took so long that nobody would wait for its end."""
 
 
 @contextmanager
-def _limited() -> Iterator[None]:
+def _limit_time() -> Iterator[None]:
     def interrupt(*_: object) -> None:
-        raise Stuck(f"after {LIMIT_SECONDS} s")
+        raise StuckError(f"after {LIMIT_SECONDS} s")
 
     before = signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, LIMIT_SECONDS)
     try:
         yield
-    except Stuck as stuck:
+    except StuckError as stuck:
         raise AssertionError(f"no end {stuck}") from stuck
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -140,14 +140,14 @@ def in_file(parse: Callable[[Path], object], name: str = "input") -> Parse:
     return parse_bytes
 
 
-def written(write: Callable[[Path], object]) -> bytes:
+def written_bytes(write: Callable[[Path], object]) -> bytes:
     """What a function writes into a file."""
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder) / "file")
         return (Path(folder) / "file").read_bytes()
 
 
-def signed(domain: str, header: bytes) -> bytes:
+def signed_bytes(domain: str, header: bytes) -> bytes:
     """The bytes as a header that the right key has signed: what somebody with a key can send."""
     return pack(header) + SIGNATURE_HEAD + KEY.sign(domain, header)
 
@@ -164,7 +164,7 @@ def _update(data: bytes) -> object:
 
 def _update_in_segments(data: bytes) -> object:
     with segments_of(segmented.SEGMENT_BYTES):
-        checker = UpdateChecker(segmented.EXPECTED, SILO.verify_key)
+        checker = UpdateChecker(segmented.EXPECTED_UPDATE, SILO.verify_key)
         checker.feed(data)
         checker.finish()
         return in_file(_read_tensors)(data)
@@ -225,12 +225,12 @@ def _frames(data: bytes) -> object:
     """Frames of one compressed tensor, as they stand in a block that the contract has room for."""
     lengths = np.frombuffer(data[: 4 * _FRAMES].ljust(4 * _FRAMES, b"\0"), np.uint32)
     parts: list[np.ndarray] = [lengths, np.frombuffer(data[4 * _FRAMES :], np.uint8)]
-    _ZSTD.check(_COMPRESSED, held(parts))
-    return _ZSTD.decode(parts, _COMPRESSED.shape)
+    _ZSTD.check(_COMPRESSED_SPEC, in_memory_parts(parts))
+    return _ZSTD.decode(parts, _COMPRESSED_SPEC.shape)
 
 
-def _compressed() -> bytes:
-    values = np.linspace(-1, 1, _COMPRESSED.size, dtype=np.float32)
+def _compressed_bytes() -> bytes:
+    values = np.linspace(-1, 1, _COMPRESSED_SPEC.size, dtype=np.float32)
     return b"".join(part.tobytes() for part in _ZSTD.encode(values))
 
 
@@ -249,7 +249,7 @@ def _audit_log() -> bytes:
 def _account(path: Path) -> object:
     account = PrivacyLedger(path.parent, path.stem).account(_NOW)
     json.dumps({"lines": account.lines, "jobs": [charge.job for _, charge in account.charges]})
-    return account.later(2) if len(account.charges) < _FEW else account.budget
+    return account.spending_forecast(2) if len(account.charges) < _FEW else account.budget
 
 
 def _ledger() -> bytes:
@@ -261,7 +261,7 @@ def _ledger() -> bytes:
         return ledger.path.read_bytes()
 
 
-def _chained(data: bytes) -> bytes:
+def _chained_lines(data: bytes) -> bytes:
     """Lines with a chain that holds, as somebody writes them who may write the file; others are left out."""
     content, previous = b"", GENESIS
     for text in data.split(b"\n"):
@@ -284,8 +284,8 @@ _BLAKE3 = replace(examples.CONTRACT, algorithm="blake3")
 _BLAKE3_TASK = replace(_TASK, blobs=(BlobLink("model", f"blake3-{'ab' * 32}", 8),))
 _SIGNATURE = ModelSignature(specs_of(_ARRAYS), classes=2, feature=3).to_dict()
 _VECTORS = ROOT / "tests" / "vectors"
-_ZSTD = Zstd(Int8(16))
-_COMPRESSED = TensorSpec("w", (900,), "float32")
+_ZSTD = ZstdEncoding(Int8Encoding(16))
+_COMPRESSED_SPEC = TensorSpec("w", (900,), "float32")
 _FRAMES = 2  # of scales and numbers
 
 
@@ -295,9 +295,9 @@ def _json(*documents: object) -> tuple[bytes, ...]:
 
 def targets() -> dict[str, Target]:
     """All of them, by name."""
-    update = written(examples.write)
+    update = written_bytes(examples.write)
     header = _update_header(update)
-    content = update[len(signed(UPDATE, header)) :]
+    content = update[len(signed_bytes(UPDATE, header)) :]
     in_segments = tuple(path.read_bytes() for path in sorted(_VECTORS.glob("segmented-*.bin"), reverse=True))
     task, proof = seal_task(_TASK, KEY), _sealed_proof()
     found = (
@@ -309,9 +309,9 @@ def targets() -> dict[str, Target]:
         ),
         Target(
             "signed update header",
-            lambda data: _update(signed(UPDATE, data) + content),
+            lambda data: _update(signed_bytes(UPDATE, data) + content),
             (Problem,),
-            (header, _update_header(written(lambda path: examples.write(path, contract=_BLAKE3)))),
+            (header, _update_header(written_bytes(lambda path: examples.write(path, contract=_BLAKE3)))),
         ),
         Target("update in segments", _update_in_segments, (Problem,), in_segments),
         Target(
@@ -320,20 +320,20 @@ def targets() -> dict[str, Target]:
         Target("task", lambda data: open_task(data, KEY.verify_key), (Problem,), (task,)),
         Target(
             "signed task",
-            lambda data: open_task(signed(TASK, data), KEY.verify_key),
+            lambda data: open_task(signed_bytes(TASK, data), KEY.verify_key),
             (Problem,),
             (header_of(TASK, task), header_of(TASK, seal_task(_BLAKE3_TASK, KEY))),
         ),
         Target(
             "envelope",
-            lambda data: open_envelope(TASK, signed(TASK, data), KEY.verify_key),
+            lambda data: open_envelope(TASK, signed_bytes(TASK, data), KEY.verify_key),
             (Problem,),
             (header_of(TASK, task), header_of(REQUEST, proof)),
         ),
         Target("proof", _proof, (Problem,), (proof,)),
         Target(
             "signed proof",
-            lambda data: _proof(signed(REQUEST, data)),
+            lambda data: _proof(signed_bytes(REQUEST, data)),
             (Problem,),
             (header_of(REQUEST, proof),),
         ),
@@ -342,11 +342,11 @@ def targets() -> dict[str, Target]:
             in_file(_open_blob),
             (Problem,),
             (
-                written(lambda path: write_tensors(_ARRAYS, path)),
+                written_bytes(lambda path: write_tensors(_ARRAYS, path)),
                 (_VECTORS / "model.safetensors").read_bytes(),
             ),
         ),
-        Target("compressed tensor", _frames, (Problem,), (_compressed(),)),
+        Target("compressed tensor", _frames, (Problem,), (_compressed_bytes(),)),
         Target(
             "failure report",
             failure_report,
@@ -390,7 +390,7 @@ def targets() -> dict[str, Target]:
         Target("privacy ledger", in_file(_account, "scans.jsonl"), (AuditBroken,), (_ledger(),)),
         Target(
             "chained lines of a privacy ledger",
-            lambda data: in_file(_account, "scans.jsonl")(_chained(data)),
+            lambda data: in_file(_account, "scans.jsonl")(_chained_lines(data)),
             (AuditBroken,),
             (_ledger(),),
         ),
@@ -398,15 +398,17 @@ def targets() -> dict[str, Target]:
             "file of state",
             in_file(read_with_digest),
             (FileDamaged,),
-            (written(lambda path: write_with_digest(path, {"round": 3, "tasks": ["a"]})),),
+            (written_bytes(lambda path: write_with_digest(path, {"round": 3, "tasks": ["a"]})),),
         ),
         Target(
             "JSON file",
             in_file(read_json),
             (FileDamaged,),
-            (written(lambda path: write_json(path, {"round": 3, "silos": [1.5, None]})),),
+            (written_bytes(lambda path: write_json(path, {"round": 3, "silos": [1.5, None]})),),
         ),
-        Target("provenance", provenance.parse, (FedsiloError,), (provenance.released()["provenance.json"],)),
+        Target(
+            "provenance", provenance.parse, (FedsiloError,), (provenance.released_files()["provenance.json"],)
+        ),
         Target(
             "linked lines of a provenance", provenance.parse_linked, (FedsiloError,), (provenance.lines(),)
         ),

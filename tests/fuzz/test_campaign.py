@@ -25,7 +25,7 @@ def test_a_defect_is_found_and_its_input_kept(
     monkeypatch.setattr(corpus, "FOLDER", tmp_path)
     target = Target("planted", parse, (ValueError,), (b"some honest bytes {",))
     assert campaign.run([target], 30, random.Random(0)) == 1
-    (kept,) = corpus.saved(target)
+    (kept,) = corpus.saved_inputs(target)
     assert len(kept.read_bytes()) == 2 and kept.read_bytes().endswith(b"{")
     assert "KeyError: 'a defect'" in capsys.readouterr().err
 
@@ -34,4 +34,4 @@ def test_a_refusal_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(corpus, "FOLDER", tmp_path)
     target = Target("sound", lambda data: int(data), (ValueError,), (b"7",))
     assert campaign.run([target], 0.1, random.Random(0)) == 0
-    assert corpus.saved(target) == []
+    assert corpus.saved_inputs(target) == []

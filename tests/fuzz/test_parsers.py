@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.corpus import saved
+from tests.fuzz.corpus import saved_inputs
 from tests.fuzz.targets import targets
 
 TARGETS = targets()
@@ -20,7 +20,7 @@ def test_an_honest_input_is_taken(name: str) -> None:
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_saved_inputs_are_refused_or_taken(name: str) -> None:
-    for path in saved(TARGETS[name]):
+    for path in saved_inputs(TARGETS[name]):
         TARGETS[name].try_(path.read_bytes())
 
 

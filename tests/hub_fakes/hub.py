@@ -78,16 +78,16 @@ class FakeHub:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def told(self) -> AgentList:
+    def agent_list(self) -> AgentList:
         """What is told now."""
         return AgentList(self.version, str(self.version), tuple(deepcopy(list(self.agents.values()))))
 
     @property
-    def changed(self) -> asyncio.Event:
+    def change_event(self) -> asyncio.Event:
         """Set with the next change."""
         return self._changed
 
-    def present(self) -> VerifyKey:
+    def current_key(self) -> VerifyKey:
         """The key that the silo has now."""
         assert self.registered is not None
         return self.rotations[-1] if self.rotations else self.registered[0]
@@ -99,7 +99,7 @@ class FakeHub:
         """
         if self.registered is None:
             raise Problem("unknown-sender", f"silo {self.silo} has not enrolled at this hub")
-        if self.present() != key:
+        if self.current_key() != key:
             raise Problem("signature-invalid", "the signature is not by the key that the silo has now")
         if self.revoked:
             raise Problem("unknown-sender", f"silo {self.silo} was revoked by the consortium; ask its office")
@@ -136,8 +136,8 @@ class FakeRequests(HubRequests):
     async def agents(self, after: str, wait: float) -> AgentList | None:
         hub = await self._begin("agents")
         hub.require(self._key)
-        if after == hub.told().revision and wait > 0:
-            changed = hub.changed
+        if after == hub.agent_list().revision and wait > 0:
+            changed = hub.change_event
             try:
                 async with asyncio.timeout(wait):
                     await changed.wait()
@@ -145,7 +145,7 @@ class FakeRequests(HubRequests):
                 pass
             await self._begin("agents")
             hub.require(self._key)
-        return None if after == hub.told().revision else hub.told()
+        return None if after == hub.agent_list().revision else hub.agent_list()
 
     @override
     async def report(self, agent: str, uid: str, status: Mapping[str, Any]) -> None:
@@ -169,8 +169,8 @@ class FakeRequests(HubRequests):
         key = VerifyKey.from_text(read_rotation(rotation, hub.silo, self._key.to_text()))
         if rotation in hub.announced:
             return
-        if self._key in (hub.registered[0], *hub.rotations[:-1]) and self._key != hub.present():
-            raise Problem("key-superseded", f"the silo has announced {hub.present().fingerprint} since")
+        if self._key in (hub.registered[0], *hub.rotations[:-1]) and self._key != hub.current_key():
+            raise Problem("key-superseded", f"the silo has announced {hub.current_key().fingerprint} since")
         hub.require(self._key)
         if hub.rotation_refused is not None:
             raise hub.rotation_refused
@@ -183,7 +183,7 @@ class FakeRequests(HubRequests):
     async def leave(self, statement: Mapping[str, Any]) -> None:
         hub = await self._begin("leave")
         read_leaving(statement, hub.silo, self._key.to_text())
-        if hub.registered is None or hub.present() != self._key:
+        if hub.registered is None or hub.current_key() != self._key:
             raise Problem("signature-invalid", "the signature is not by the key that the silo has now")
         hub.left = True
         hub.news()

@@ -15,7 +15,7 @@ from typing import Any
 
 from fedsilo.api.observed import Object, uid_of
 from fedsilo.api.timestamps import timestamp
-from fedsilo_operator.cluster.events import Repetitions, event_object
+from fedsilo_operator.cluster.events import EventCache, event_object
 from fedsilo_operator.cluster.interface import (
     Change,
     ClusterError,
@@ -23,8 +23,8 @@ from fedsilo_operator.cluster.interface import (
     Event,
     FieldConflict,
     Gone,
-    Listing,
     NotFound,
+    ObjectList,
     Unavailable,
 )
 from fedsilo_operator.objects import (
@@ -44,13 +44,13 @@ from tests.operator_fakes.records import (
     Record,
     bookmark,
     change_of,
-    copied,
+    deep_copy,
     intent,
-    merged,
+    merge_patch,
     refuse_change,
-    replaced,
+    replace_parts,
     selected,
-    shown,
+    shown_object,
 )
 from tests.operator_fakes.selectors import fields_match
 
@@ -91,27 +91,27 @@ class FakeCluster:
         self._compacted = 0
         self._forgotten: defaultdict[Kind, int] = defaultdict(int)
         self._made = 0
-        self._repetitions = Repetitions()
+        self._repetitions = EventCache()
 
     # The eight verbs.
 
     async def list(
         self, kind: Kind, *, namespace: str | None = None, labels: str = "", fields: str = ""
-    ) -> Listing:
-        await self._called("list", kind)
+    ) -> ObjectList:
+        await self._begin_call("list", kind)
         items = [
             obj
             for obj in self.objects(kind)
             if selected(obj, namespace, labels) and (not fields or fields_match(obj, fields))
         ]
-        listing = Listing(tuple(items), str(self._version))
+        listing = ObjectList(tuple(items), str(self._version))
         await asyncio.sleep(self.delay())
         return listing
 
     async def watch(
         self, kind: Kind, resource_version: str, *, namespace: str | None = None, labels: str = ""
     ) -> AsyncGenerator[Change, None]:
-        await self._called("watch", kind)
+        await self._begin_call("watch", kind)
         position = int(resource_version)
         if position < self._compacted:
             raise Gone(f"too old resource version: {position} ({self._compacted})")
@@ -142,21 +142,21 @@ class FakeCluster:
             self._watchers[kind].discard(watcher)
 
     async def get(self, kind: Kind, ref: Ref) -> Object:
-        await self._called("get", kind)
+        await self._begin_call("get", kind)
         obj = self.peek(kind, ref)
         await asyncio.sleep(self.delay())
         return obj
 
     async def create(self, obj: Object) -> Object:
         kind = kind_of(obj)
-        await self._called("create", kind)
+        await self._begin_call("create", kind)
         self._admit(obj)
         self._create(kind, obj, Writer(MANAGER, "Update", ""))
-        return await self._written("create", kind, ref_of(obj), self.peek(kind, ref_of(obj)))
+        return await self._finish_write("create", kind, ref_of(obj), self.peek(kind, ref_of(obj)))
 
     async def apply(self, obj: Object, *, manager: str, status: bool = False) -> Object:
         kind, ref = kind_of(obj), ref_of(obj)
-        await self._called("apply", kind)
+        await self._begin_call("apply", kind)
         if not status:
             self._admit(obj)
         before = self._version
@@ -164,23 +164,23 @@ class FakeCluster:
             answer = self._apply(kind, ref, obj, Writer(manager, "Apply", "status" if status else ""))
         except ApplyConflict as conflict:
             raise FieldConflict(str(conflict)) from None
-        return await self._written("apply", kind, ref, answer) if self._version > before else answer
+        return await self._finish_write("apply", kind, ref, answer) if self._version > before else answer
 
     async def merge(self, change: Object) -> Object:
         kind, ref = kind_of(change), ref_of(change)
-        await self._called("merge", kind)
+        await self._begin_call("merge", kind)
         self._admit(change)
         before = self._version
         found = self.peek(kind, ref)
         for name, problem in (("uid", "uid mismatch"), ("resourceVersion", "the object has been modified")):
             if change["metadata"].get(name, found["metadata"][name]) != found["metadata"][name]:
                 raise Conflict(f'cannot patch {kind.plural} "{ref.name}": {problem}')
-        self._update(kind, ref, merged(found, copied(change)), Writer(MANAGER, "Update", ""))
+        self._update(kind, ref, merge_patch(found, deep_copy(change)), Writer(MANAGER, "Update", ""))
         answer = self.peek(kind, ref)
-        return await self._written("merge", kind, ref, answer) if self._version > before else answer
+        return await self._finish_write("merge", kind, ref, answer) if self._version > before else answer
 
     async def delete(self, kind: Kind, ref: Ref, *, uid: str | None = None) -> None:
-        await self._called("delete", kind)
+        await self._begin_call("delete", kind)
         record = self._kinds[kind].get(ref)
         if record is None:
             return
@@ -188,11 +188,11 @@ class FakeCluster:
             raise Conflict(f'the UID in the precondition ({uid}) does not match that of {kind} "{ref.name}"')
         if not is_deleted(record.object):
             self.remove(kind, ref)
-            await self._written("delete", kind, ref, {})
+            await self._finish_write("delete", kind, ref, {})
 
     async def event(self, event: Event) -> None:
-        await self._called("event", EVENT)
-        earlier = self._repetitions.earlier(event)
+        await self._begin_call("event", EVENT)
+        earlier = self._repetitions.earlier_event(event)
         if earlier is not None and earlier[0] in self._kinds[EVENT]:
             ref, count = earlier[0], earlier[1] + 1
             self.put(
@@ -202,7 +202,7 @@ class FakeCluster:
             ref, count = ref_of(self.put(event_object(event, self.now(), "test"), MANAGER)), 1
         self._repetitions.remember(event, ref, count)
 
-    async def _called(self, verb: str, kind: Kind) -> None:
+    async def _begin_call(self, verb: str, kind: Kind) -> None:
         await asyncio.sleep(self.delay())
         self._fault(verb, kind)
 
@@ -216,7 +216,7 @@ class FakeCluster:
         if error is not None:
             raise error
 
-    async def _written(self, verb: str, kind: Kind, ref: Ref, answer: Object) -> Object:
+    async def _finish_write(self, verb: str, kind: Kind, ref: Ref, answer: Object) -> Object:
         self.writes.append((verb, kind, ref))
         await asyncio.sleep(self.delay())
         error = self.faults(verb, kind)
@@ -228,7 +228,7 @@ class FakeCluster:
 
     def objects(self, kind: Kind) -> tuple[Object, ...]:
         """All objects of a kind, by namespace and name."""
-        return tuple(shown(record) for _, record in sorted(self._kinds[kind].items()))
+        return tuple(shown_object(record) for _, record in sorted(self._kinds[kind].items()))
 
     def glance(self, kind: Kind) -> tuple[Object, ...]:
         """All objects of a kind as they lie there: not copied, so only to be looked at."""
@@ -238,7 +238,7 @@ class FakeCluster:
         """One object as the server would show it."""
         if ref not in self._kinds[kind]:
             raise NotFound(f'{kind.plural} "{ref.name}" not found')
-        return shown(self._kinds[kind][ref])
+        return shown_object(self._kinds[kind][ref])
 
     def put(self, obj: Object, manager: str = "kubectl") -> Object:
         """Create or replace an object, and its status where it says one."""
@@ -257,7 +257,7 @@ class FakeCluster:
         if not record.object["metadata"].get("finalizers"):
             self._store(kind, ref, None)
         elif not is_deleted(record.object):
-            content = copied(record.object)
+            content = deep_copy(record.object)
             content["metadata"]["deletionTimestamp"] = timestamp(self.now())
             content["metadata"]["deletionGracePeriodSeconds"] = 0
             if "generation" in content["metadata"]:
@@ -319,7 +319,7 @@ class FakeCluster:
             raise Conflict(f'{kind.plural} "{ref.name}" already exists')
         if ref.namespace in self._gone_namespaces:
             raise NotFound(f'namespaces "{ref.namespace}" not found')
-        content = {key: value for key, value in copied(obj).items() if key != "status"}
+        content = {key: value for key, value in deep_copy(obj).items() if key != "status"}
         self._made += 1
         content["metadata"] |= {
             "uid": f"{self._made:08x}-0000-4000-8000-000000000000",
@@ -350,15 +350,15 @@ class FakeCluster:
         if version not in (None, record.object["metadata"]["resourceVersion"]):
             raise Conflict(f'cannot fulfil on {kind.plural} "{ref.name}": the object has been modified')
         wanted = {key: value for key, value in obj.items() if (key == "status") == bool(writer.subresource)}
-        content, owners = apply(record.object, copied(wanted), record.owners, writer)
+        content, owners = apply(record.object, deep_copy(wanted), record.owners, writer)
         answer = Record(content, owners)
         self._change(kind, ref, answer)
-        return shown(self._kinds[kind].get(ref, answer))
+        return shown_object(self._kinds[kind].get(ref, answer))
 
     def _update(self, kind: Kind, ref: Ref, parts: dict[str, Any], writer: Writer) -> None:
         """Replace parts of an object; metadata as far as it can be written."""
         before = self._kinds[kind][ref]
-        content = replaced(before.object, parts)
+        content = replace_parts(before.object, parts)
         self._change(kind, ref, Record(content, update(before.object, content, before.owners, writer)))
 
     def _change(self, kind: Kind, ref: Ref, record: Record) -> None:
@@ -384,6 +384,8 @@ class FakeCluster:
             version = {"resourceVersion": str(self._version)}
             record.object = {**record.object, "metadata": record.object["metadata"] | version}
             self._kinds[kind][ref] = record
-        entry = Entry(self._version, shown(before) if before else None, shown(record) if record else None)
+        entry = Entry(
+            self._version, shown_object(before) if before else None, shown_object(record) if record else None
+        )
         self._history[kind].append(entry)
         self._tell(kind)

@@ -28,7 +28,7 @@ MAP_LISTS: dict[str, tuple[str, ...]] = {
 """Lists that merge by a key of their items."""
 
 SET_LISTS = {"finalizers"}
-UNOWNED = {"apiVersion", "kind"}
+UNOWNED_FIELDS = {"apiVersion", "kind"}
 OWNED_METADATA = {"labels", "annotations", "finalizers", "ownerReferences"}
 
 
@@ -88,8 +88,8 @@ def apply(live: Object, wanted: Object, owners: Owners, writer: Writer) -> tuple
     # Whole items first: the fields in them go with them.
     content = live
     for path in sorted(dropped, key=lambda path: (path[-1] != ".", str(path))):
-        content = _without(content, path)
-    return _merged(content, _ownable(wanted)), _nonempty(owners | {writer: frozenset(fields)})
+        content = _remove_path(content, path)
+    return _merge_fields(content, _ownable(wanted)), _nonempty(owners | {writer: frozenset(fields)})
 
 
 def update(before: Object, after: Object, owners: Owners, writer: Writer) -> Owners:
@@ -116,7 +116,7 @@ def leaves(obj: Object) -> dict[Path, Any]:
 
 def _ownable(obj: Object) -> Object:
     metadata = {key: value for key, value in obj.get("metadata", {}).items() if key in OWNED_METADATA}
-    rest = {key: value for key, value in obj.items() if key not in UNOWNED and key != "metadata"}
+    rest = {key: value for key, value in obj.items() if key not in UNOWNED_FIELDS and key != "metadata"}
     return {"metadata": metadata, **rest} if metadata else rest
 
 
@@ -124,7 +124,7 @@ def _collect(value: Any, path: Path, field: str, found: dict[Path, Any]) -> None
     if isinstance(value, dict) and value:
         for name, content in value.items():
             _collect(content, (*path, name), name, found)
-    elif (keyed := _keyed(value, field)) is not None:
+    elif (keyed := _keyed_items(value, field)) is not None:
         for key, item in keyed.items():
             found[*path, key, "."] = key
             if isinstance(item, dict):
@@ -133,7 +133,7 @@ def _collect(value: Any, path: Path, field: str, found: dict[Path, Any]) -> None
         found[path] = value
 
 
-def _keyed(value: Any, field: str) -> dict[tuple[Any, ...], Any] | None:
+def _keyed_items(value: Any, field: str) -> dict[tuple[Any, ...], Any] | None:
     """Items of a list by their key; None for a list that is one value, and for what is no list."""
     if not isinstance(value, list):
         return None
@@ -148,30 +148,32 @@ def _keyed(value: Any, field: str) -> dict[tuple[Any, ...], Any] | None:
     return {tuple((name, item[name]) for name in names): item for item in value}
 
 
-def _merged(live: Any, wanted: Any, field: str = "") -> Any:
+def _merge_fields(live: Any, wanted: Any, field: str = "") -> Any:
     if isinstance(live, dict) and isinstance(wanted, dict):
         return live | {
-            name: _merged(live[name], value, name) if name in live else value
+            name: _merge_fields(live[name], value, name) if name in live else value
             for name, value in wanted.items()
         }
-    old, new = _keyed(live, field), _keyed(wanted, field)
+    old, new = _keyed_items(live, field), _keyed_items(wanted, field)
     if old is None or new is None:
         return wanted
     return list(
-        (old | {key: _merged(old[key], item) if key in old else item for key, item in new.items()}).values()
+        (
+            old | {key: _merge_fields(old[key], item) if key in old else item for key, item in new.items()}
+        ).values()
     )
 
 
-def _without(value: Any, path: Path, field: str = "") -> Any:
+def _remove_path(value: Any, path: Path, field: str = "") -> Any:
     """The value less what the path names; maps and lists that this empties go too."""
     first, rest = path[0], path[1:]
     if isinstance(value, dict) and first in value:
-        inner = _without(value[first], rest, first) if rest else None
+        inner = _remove_path(value[first], rest, first) if rest else None
         kept = {name: content for name, content in value.items() if name != first}
         return kept if inner in (None, {}, []) else value | {first: inner}
-    items = _keyed(value, field)
+    items = _keyed_items(value, field)
     if items is None or first not in items:
         return value
     if rest == (".",):
         return [item for key, item in items.items() if key != first]
-    return [_without(item, rest) if key == first else item for key, item in items.items()]
+    return [_remove_path(item, rest) if key == first else item for key, item in items.items()]

@@ -70,7 +70,7 @@ def change_of(entry: Entry, namespace: str | None, labels: str) -> Change | None
         (True, True): "MODIFIED",
         (True, False): "DELETED",
     }
-    content = copied(entry.after if after else entry.before)
+    content = deep_copy(entry.after if after else entry.before)
     content["metadata"]["resourceVersion"] = str(entry.version)
     return Change(kinds[before, after], content)
 
@@ -100,8 +100,8 @@ def intent(obj: Object) -> Object:
     return {key: value for key, value in obj.items() if key not in ("metadata", "status")}
 
 
-def shown(record: Record) -> Object:
-    content: Object = copied(record.object)
+def shown_object(record: Record) -> Object:
+    content: Object = deep_copy(record.object)
     content["metadata"]["managedFields"] = [
         {"manager": writer.manager, "operation": writer.operation}
         | ({"subresource": writer.subresource} if writer.subresource else {})
@@ -110,23 +110,25 @@ def shown(record: Record) -> Object:
     return content
 
 
-def copied(value: Any) -> Any:
+def deep_copy(value: Any) -> Any:
     """A deep copy of JSON, many times faster than `copy.deepcopy`."""
     return pickle.loads(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
 
 
-def merged(content: Any, change: Any) -> Any:
+def merge_patch(content: Any, change: Any) -> Any:
     """JSON merge patch (RFC 7396)."""
     if not isinstance(change, dict):
         return change
     before = content if isinstance(content, dict) else {}
-    changed = {name: merged(before.get(name), value) for name, value in change.items() if value is not None}
+    changed = {
+        name: merge_patch(before.get(name), value) for name, value in change.items() if value is not None
+    }
     return {name: value for name, value in before.items() if name not in change} | changed
 
 
-def replaced(obj: Object, parts: Mapping[str, Any]) -> Object:
+def replace_parts(obj: Object, parts: Mapping[str, Any]) -> Object:
     """The object with these parts in place of its own; metadata as far as it can be written."""
-    content = {**obj, **{key: value for key, value in copied(parts).items() if value is not None}}
+    content = {**obj, **{key: value for key, value in deep_copy(parts).items() if value is not None}}
     kept = {name: value for name, value in obj["metadata"].items() if name not in WRITABLE}
     written = {name: value for name, value in content["metadata"].items() if name in WRITABLE}
     return {**content, "metadata": kept | written}

@@ -9,8 +9,8 @@ from fedsilo.api.observed import Object
 from fedsilo_operator.cluster.interface import Refused
 
 _SET = re.compile(r"^(\S+)\s+(in|notin)\s+\(([^)]*)\)$")
-_EQUAL = re.compile(r"^([^=!\s]+)\s*(==|=|!=)\s*([^=!\s]*)$")
-_PRESENT = re.compile(r"^(!?)\s*([^=!\s()]+)$")
+_EQUALITY_TERM = re.compile(r"^([^=!\s]+)\s*(==|=|!=)\s*([^=!\s]*)$")
+_PRESENCE_TERM = re.compile(r"^(!?)\s*([^=!\s()]+)$")
 
 
 def labels_match(labels: Mapping[str, str], selector: str) -> bool:
@@ -25,10 +25,10 @@ def _holds(labels: Mapping[str, str], requirement: str) -> bool:
     if found := _SET.match(requirement):
         name, word, values = found.groups()
         return (labels.get(name) in [value.strip() for value in values.split(",")]) == (word == "in")
-    if found := _EQUAL.match(requirement):
+    if found := _EQUALITY_TERM.match(requirement):
         name, sign, value = found.groups()
         return (labels.get(name) == value) == (sign != "!=")
-    if found := _PRESENT.match(requirement):
+    if found := _PRESENCE_TERM.match(requirement):
         absent, name = found.groups()
         return (name in labels) != bool(absent)
     raise Refused(f"unable to parse requirement: {requirement!r}")

@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.paths import ROOT
 from tests.planted.faults import FAULTS, PlantedFault
 
-FAILED = re.compile(r"^(FAILED|ERROR) tests/", re.MULTILINE)
+FAILED_LINE = re.compile(r"^(FAILED|ERROR) tests/", re.MULTILINE)
 """How pytest names what failed; its exit status differs between one process and several."""
 
 
@@ -64,7 +64,7 @@ def is_noticed(fault: PlantedFault, tree: Path) -> bool:
         )
     finally:
         path.write_text(original)
-    if ended.returncode != 0 and not FAILED.search(ended.stdout):
+    if ended.returncode != 0 and not FAILED_LINE.search(ended.stdout):
         raise SystemExit(
             f"{fault.promise}: pytest ended with {ended.returncode}\n{ended.stdout[-2000:]}{ended.stderr}"
         )

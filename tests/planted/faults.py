@@ -45,7 +45,7 @@ FAULTS = (
     ),
     PlantedFault(
         "SCAFFOLD's control variate moves by the share of the silos that answered",
-        "fedsilo/methods/building_blocks/controlled_averaging.py",
+        "fedsilo/methods/components/controlled_averaging.py",
         "n = count if self.rule.over_sampled else len(job.silos)",
         "n = count",
         "tests/unit/methods/test_scaffold.py",
@@ -111,7 +111,7 @@ FAULTS = (
         "fedsilo/silo/policy.py",
         "min(self.personal_accuracy, other.personal_accuracy, key=named.index)",
         "max(self.personal_accuracy, other.personal_accuracy, key=named.index)",
-        "tests/unit/silo/test_policy.py tests/unit/agent/test_present_policy.py",
+        "tests/unit/silo/test_policy.py tests/unit/agent/test_current_policy.py",
     ),
     PlantedFault(
         "no transform runs that the institution has not named",

@@ -18,7 +18,7 @@ from collections import Counter
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from tests.protocol.defects import DEFECTS, found
+from tests.protocol.defects import DEFECTS, find_plan
 from tests.protocol.plan import Plan, plans
 from tests.protocol.specification import run
 
@@ -44,7 +44,7 @@ def show_defects(examples: int) -> int:
     """The shortest plan that shows each defect; 1 when one was not found."""
     missed = 0
     for name, defect in DEFECTS.items():
-        plan = found(defect, examples, shrink=True)
+        plan = find_plan(defect, examples, shrink=True)
         missed += plan is None
         print(f"{name}:\n{plan or 'not found'}", flush=True)
     return min(missed, 1)

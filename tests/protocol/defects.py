@@ -20,17 +20,17 @@ from hypothesis.errors import NoSuchExample
 from fedsilo.engine import exchange
 from fedsilo.methods.state import State
 from fedsilo.silo import drop
-from fedsilo.silo.private_state import PrivateStates
+from fedsilo.silo.private_state import PrivateStateStore
 from fedsilo.wire import AcceptedUpdate, blob, open_update, signed_part, update_digest
 from fedsilo_agent.guard import audit
 from fedsilo_agent.guard.audit import AuditRecord
 from fedsilo_aggregator import uploads
 from fedsilo_aggregator.http import AggregatorService
-from fedsilo_aggregator.uploads import Uploads
+from fedsilo_aggregator.uploads import UploadStore
 from tests.protocol.plan import LONG_SECONDS, METHODS, SILOS, Crash, Damage, Fault, Message, Mishap, Plan
-from tests.protocol.specification import run, undisturbed
+from tests.protocol.specification import run, undisturbed_outcome
 
-SLOW = Message("south", 3, Mishap("response", "late", seconds=60.0))
+SLOW_MESSAGE = Message("south", 3, Mishap("response", "late", seconds=60.0))
 """The other silo has answered long before: what happens to its answer meanwhile matters."""
 
 
@@ -49,13 +49,13 @@ class Defect:
     plans: st.SearchStrategy[Plan]
 
 
-def found(defect: Defect, examples: int, shrink: bool = False) -> Plan | None:
+def find_plan(defect: Defect, examples: int, shrink: bool = False) -> Plan | None:
     """A plan that shows the defect, of so many that are tried; the same ones each time.
 
     :param shrink: look for the shortest.
     """
     for method in METHODS:
-        undisturbed(method, LONG_SECONDS)
+        undisturbed_outcome(method, LONG_SECONDS)
     phases = [Phase.generate, Phase.shrink] if shrink else [Phase.generate]
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(defect.owner, defect.name, defect.replacement))
@@ -106,16 +106,16 @@ def _flipped_answers() -> st.SearchStrategy[Plan]:
         st.integers(60, 70),
         damage=st.builds(Damage, st.just("flip"), st.integers(3, 6), st.integers(60, 99)),
     )
-    return _plans(st.just(SLOW), crash)
+    return _plans(st.just(SLOW_MESSAGE), crash)
 
 
-def _newest(states: PrivateStates, acknowledged: str | None) -> State:
+def _newest_state(states: PrivateStateStore, acknowledged: str | None) -> State:
     """The state of the last reply, whether or not it was acknowledged."""
     stored = sorted(path for path in states.directory.iterdir() if path.is_dir())
     return states._read(stored[-1]) if stored else State()
 
 
-def _unchecked(path: Path, *_: object) -> AcceptedUpdate:
+def _unchecked_update(path: Path, *_: object) -> AcceptedUpdate:
     """Whatever is in the file."""
     with open_update(path) as update:
         return AcceptedUpdate(update.header, update_digest(signed_part(path)))
@@ -130,30 +130,32 @@ def _flush(file: Any, path: Path) -> None:
     file.flush()
 
 
-def _twice() -> st.SearchStrategy[Plan]:
+def _repeated_plans() -> st.SearchStrategy[Plan]:
     again = st.builds(
         Message,
         st.sampled_from(SILOS),
         st.integers(5, 12),
         st.builds(Mishap, st.just("request"), st.just("again")),
     )
-    return _plans(st.just(SLOW), again)
+    return _plans(st.just(SLOW_MESSAGE), again)
 
 
 DEFECTS = {
     "private state advances before the acknowledgement": Defect(
-        PrivateStates, "load", _newest, _plans(_crashes("north trainer"), method="chain")
+        PrivateStateStore, "load", _newest_state, _plans(_crashes("north trainer"), method="chain")
     ),
     "private state goes back": Defect(
         AuditRecord, "acknowledged_before", lambda *_: None, _plans(_crashes("north guard"), method="chain")
     ),
     "an update is acknowledged before it is durable": Defect(
-        uploads, "sync", lambda *_: None, _plans(st.just(SLOW), _crashes("aggregator", power=True))
+        uploads, "sync", lambda *_: None, _plans(st.just(SLOW_MESSAGE), _crashes("aggregator", power=True))
     ),
     "what a restart finds is counted unchecked": Defect(
-        exchange, "check_update", _unchecked, _flipped_answers()
+        exchange, "check_update", _unchecked_update, _flipped_answers()
     ),
-    "an update that was accepted is taken again": Defect(Uploads, "is_accepted", lambda *_: False, _twice()),
+    "an update that was accepted is taken again": Defect(
+        UploadStore, "is_accepted", lambda *_: False, _repeated_plans()
+    ),
     "the line of a departure is not synced": Defect(
         audit, "append_durably", _append_unsynced, _plans(_crashes("north guard", power=True))
     ),

@@ -15,7 +15,7 @@ from tests.protocol.plan import Damage
 TAKES_SPACE = frozenset({"create", "append", "sync", "rename", "link", "make-directory"})
 """Operations that a full disk refuses."""
 
-OWN = {"aggregator": ("",), "guard": ("inbox", "guard", "audit"), "trainer": ("drop", "state")}
+OWN_DIRECTORIES = {"aggregator": ("",), "guard": ("inbox", "guard", "audit"), "trainer": ("drop", "state")}
 """Role -> what it writes below its disk."""
 
 
@@ -53,7 +53,7 @@ class Disk:
         """Change one of the role's files; its name, None where there is none."""
         files = sorted(
             path
-            for name in OWN[role]
+            for name in OWN_DIRECTORIES[role]
             for path in (self.root / name).rglob("*")
             if path.is_file() and path.name not in ("lock", "status.json")
         )

@@ -85,11 +85,11 @@ class End(asyncio.Transport):
         self.sent += piece
         mishap = self._mishap
         if mishap is None or mishap.kind not in ("cut", "silent"):
-            self._later(self._deliver, piece)
+            self._deliver_later(self._deliver, piece)
         elif begin <= mishap.after:
-            self._later(self._deliver, piece[: mishap.after - begin])
+            self._deliver_later(self._deliver, piece[: mishap.after - begin])
             if len(self.sent) > mishap.after and mishap.kind == "cut":
-                self._later(self.cut)
+                self._deliver_later(self.cut)
 
     @override
     def pause_reading(self) -> None:
@@ -120,7 +120,7 @@ class End(asyncio.Transport):
         """The process of this end is no more; its system tells the other side."""
         if not self._lost:
             self._closing = True
-            self._later(self.peer.hang_up, ConnectionResetError("the peer has died"))
+            self._deliver_later(self.peer.hang_up, ConnectionResetError("the peer has died"))
             self._lose(ConnectionResetError("dead"))
 
     def hang_up(self, error: Exception | None) -> None:
@@ -139,7 +139,7 @@ class End(asyncio.Transport):
             self._closing = True
             self._loop.call_soon(self._lose, mine, context=NOBODY)
             if self._mishap is None or self._mishap.kind != "silent":
-                self._later(self.peer.hang_up, others)
+                self._deliver_later(self.peer.hang_up, others)
 
     def _deliver(self, data: bytes) -> None:
         peer = self.peer
@@ -181,7 +181,7 @@ class End(asyncio.Transport):
             self._lost = self._closing = True
             self.context.run(self._protocol.connection_lost, error)
 
-    def _later(self, deliver: Callable[..., None], *arguments: Any) -> None:
+    def _deliver_later(self, deliver: Callable[..., None], *arguments: Any) -> None:
         """In the order of writing, whatever the delay."""
         late = self._mishap.seconds if self._mishap is not None and self._mishap.kind == "late" else 0.0
         self._last = max(self._last + 1e-6, self._loop.time() + LATENCY_SECONDS + late)
@@ -258,14 +258,14 @@ class Network:
         assert self._listener is not None
         process, context, accept = self._listener
 
-        def made() -> End:
+        def make_end() -> End:
             protocol = accept()
             far = End(self._loop, protocol, mishap)
             near.peer, far.peer = far, near
             protocol.connection_made(far)
             return far
 
-        self._ends.append((process, context.copy().run(made)))
+        self._ends.append((process, context.copy().run(make_end)))
 
     def _repeat(self, request: bytearray) -> None:
         """Something between the two sends what it has seen once more, and is deaf for the answer."""

@@ -23,7 +23,7 @@ from fedsilo.methods.method import Method
 from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State, Tree
 from fedsilo.methods.step import Metric, Payload, Step
-from fedsilo.methods.traits import Kept
+from fedsilo.methods.traits import StateTraits
 
 KIND = "averaged_gradients"
 
@@ -32,7 +32,7 @@ class Chain(Method):
     """Each silo sends a link from its private state to the next one: the token before and the token after."""
 
     name, title, citation = "chain", "Chain", ""
-    keeps = Kept("each silo's last link", "its last token")
+    keeps = StateTraits("each silo's last link", "its last token")
     Config = MethodConfig
 
     @override

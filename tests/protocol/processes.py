@@ -22,7 +22,7 @@ from fedsilo.silo.audit_chain import AuditBroken
 from fedsilo.silo.personal import PersonalModel
 from fedsilo.silo.volume import Volume
 from fedsilo.transforms.plan import JobPlan
-from fedsilo_agent.guard.client import AggregatorClient, Peer
+from fedsilo_agent.guard.client import AggregatorAddress, AggregatorClient
 from fedsilo_agent.guard.guarded_job import GuardedJob
 from fedsilo_agent.guard.loop import Guard
 from fedsilo_agent.guard.task_check import TaskCheck
@@ -42,7 +42,7 @@ RUNNING: contextvars.ContextVar[Process | None] = contextvars.ContextVar("RUNNIN
 """The process whose code runs."""
 
 
-class Died(BaseException):
+class ProcessDeath(BaseException):
     """The end of a process, which no code of it can see or hold up."""
 
 
@@ -78,7 +78,7 @@ class Process:
         for task in self._tasks:
             task.cancel()
         if self._actor is not None:
-            self._actor.kill(Died())
+            self._actor.kill(ProcessDeath())
 
     def _start(self) -> None:
         """Begin in a thread, which may block, as a program does before its event loop runs."""
@@ -88,17 +88,17 @@ class Process:
             "guard": lambda: _open_guard(self, name),
             "trainer": lambda: _train(self.world, name),
         }
-        self._actor = Actor(self.world.loop, starts[role], self._started)
+        self._actor = Actor(self.world.loop, starts[role], self._on_start)
 
-    def _started(self, serving: Serving | None, error: BaseException | None) -> None:
+    def _on_start(self, serving: Serving | None, error: BaseException | None) -> None:
         if serving is None:
             self._end(error)
         elif self.dead:
             serving.close()
         else:
-            self.world.loop.create_task(serving).add_done_callback(self._done)
+            self.world.loop.create_task(serving).add_done_callback(self._on_task_end)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _on_task_end(self, task: asyncio.Task[None]) -> None:
         if not self.dead:
             self._end(asyncio.CancelledError() if task.cancelled() else task.exception())
 
@@ -107,7 +107,7 @@ class Process:
             self.error = error
             self.ended = True
             self.world.network.disconnect(self)
-            self.world.ended(self)
+            self.world.on_process_end(self)
 
 
 def by_process(
@@ -161,7 +161,7 @@ def _open_guard(process: Process, name: str) -> Serving:
 
 async def _guard(process: Process, name: str, check: TaskCheck, volume: Volume) -> None:
     spec, key = check.agent.spec, process.world.job.keys[name]
-    peer = Peer(spec.trust.url, spec.trust.ca_certificate, spec.job.uid, check.reference, key)
+    peer = AggregatorAddress(spec.trust.url, spec.trust.ca_certificate, spec.job.uid, check.reference, key)
     connector = MemoryConnector(process.world.network, process, name)
     with (
         mock.patch.object(ssl, "create_default_context", lambda **_: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)),

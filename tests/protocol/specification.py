@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from fedsilo.errors import FedsiloError, FileDamaged, JobFailed
 from fedsilo.silo.audit_chain import AuditBroken
-from fedsilo.silo.private_state import PrivateStates
+from fedsilo.silo.private_state import PrivateStateStore
 from fedsilo_agent.guard import audit
 from tests.protocol.plan import SILOS, Plan
 from tests.protocol.world import World, place
@@ -54,7 +54,7 @@ def _token(world: World, silo: str) -> int | None:
     acknowledged = [line["task"] for line in world.audit(silo) if line["event"] == "acknowledged"]
     if not acknowledged:
         return None
-    state = PrivateStates(world.disks[silo].root / "state")
+    state = PrivateStateStore(world.disks[silo].root / "state")
     try:
         token: int | None = state._read(state.directory / acknowledged[-1]).values.get("token")
     except FileDamaged:
@@ -63,7 +63,7 @@ def _token(world: World, silo: str) -> int | None:
 
 
 @functools.cache
-def undisturbed(method: str, deadline: int) -> Outcome:
+def undisturbed_outcome(method: str, deadline: int) -> Outcome:
     """The outcome of a run in which nothing goes wrong."""
     with place() as directory:
         world = World(Plan(method, deadline), directory)
@@ -83,7 +83,7 @@ def violations(world: World) -> Iterator[str]:
     yield from _ends(world)
     yield from _signing(world)
     yield from _counting(world, outcome)
-    yield from _private(world, outcome)
+    yield from _token_faults(world, outcome)
     yield from _the_end(world, outcome)
 
 
@@ -141,10 +141,12 @@ def _counting(world: World, outcome: Outcome) -> Iterator[str]:
     for exchange, updates in outcome.counted.items():
         if last.get(frozenset({exchange})) != updates:
             yield f"{exchange}: counted {updates}, folded {last.get(frozenset({exchange}))}"
-    yield from _acknowledged(world, outcome, accepted)
+    yield from _acknowledgement_faults(world, outcome, accepted)
 
 
-def _acknowledged(world: World, outcome: Outcome, accepted: Mapping[str, list[str]]) -> Iterator[str]:
+def _acknowledgement_faults(
+    world: World, outcome: Outcome, accepted: Mapping[str, list[str]]
+) -> Iterator[str]:
     if world.damaged("aggregator"):
         return
     for silo in SILOS:
@@ -159,7 +161,7 @@ def _acknowledged(world: World, outcome: Outcome, accepted: Mapping[str, list[st
                 yield f"{task}: acknowledged {digest[:8]}, and something else or nothing counts"
 
 
-def _private(world: World, outcome: Outcome) -> Iterator[str]:
+def _token_faults(world: World, outcome: Outcome) -> Iterator[str]:
     """Each link that counts begins at the token with which the one before it ended."""
     links = {acceptance.digest: acceptance.link for acceptance in world.seen.accepted}
     for silo in SILOS:
@@ -181,7 +183,7 @@ def _private(world: World, outcome: Outcome) -> Iterator[str]:
 
 def _the_end(world: World, outcome: Outcome) -> Iterator[str]:
     """A model, with all answers unless time or a file was lost."""
-    model, expected = outcome.model, undisturbed(world.plan.method, world.plan.deadline)
+    model, expected = outcome.model, undisturbed_outcome(world.plan.method, world.plan.deadline)
     if world.plan.generous and not world.plan.damages:
         if model is None:
             yield "there is no model, although there was time for every answer"
@@ -229,7 +231,7 @@ def run(plan: Plan) -> World:
 
     :raises AssertionError: see `require`.
     """
-    undisturbed(plan.method, plan.deadline)
+    undisturbed_outcome(plan.method, plan.deadline)
     with place() as directory:
         world = World(plan, directory)
         world.run()

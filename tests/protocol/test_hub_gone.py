@@ -22,7 +22,7 @@ WITHIN_AN_UPDATE, AFTER_AN_UPDATE = 32, 36
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptState:
     """What a silo has in the middle of the hour.
 
     :param departed: digests on record, by task.
@@ -35,26 +35,26 @@ class Kept:
     open: frozenset[str]
 
 
-def kept(world: World, silo: str) -> Kept:
+def kept_state(world: World, silo: str) -> KeptState:
     lines = world.audit(silo)
     departed = {line["task"]: line["digest"] for line in lines if line["event"] == "departure"}
     acknowledged = {line["task"] for line in lines if line["event"] == "acknowledged"}
     outbox = {path.stem for path in (world.disks[silo].root / "guard" / "outbox").glob("*.update")}
-    return Kept(departed, frozenset(outbox), frozenset(departed.keys() - acknowledged))
+    return KeptState(departed, frozenset(outbox), frozenset(departed.keys() - acknowledged))
 
 
 @pytest.mark.parametrize("step", [WITHIN_AN_UPDATE, AFTER_AN_UPDATE])
 def test_an_hour_costs_nothing_but_that_hour(step: int) -> None:
     """The model is the one of an undisturbed run (`require`), and what leaves is what was signed before the hour."""
     undisturbed = run(Plan(METHOD))
-    then: dict[str, Kept] = {}
+    then: dict[str, KeptState] = {}
     with place() as directory, mock.patch.object(world_module, "LIMIT_SECONDS", 2 * HOUR):
         world = World(Plan(METHOD, faults=(Crash("aggregator", step, down=HOUR),)), directory)
-        look = lambda: then.update({silo: kept(world, silo) for silo in SILOS})  # noqa: E731
+        look = lambda: then.update({silo: kept_state(world, silo) for silo in SILOS})  # noqa: E731
         world.loop.call_later(HOUR / 2, look, context=NOBODY)
         world.run()
         require(world)
-        at_the_end = {silo: kept(world, silo) for silo in SILOS}
+        at_the_end = {silo: kept_state(world, silo) for silo in SILOS}
     assert HOUR < world.seconds < HOUR + undisturbed.seconds + 60
     assert [process.error for process in world.processes.values()] == [None] * 5
     accepted = {acceptance.task: acceptance.digest for acceptance in world.seen.accepted}

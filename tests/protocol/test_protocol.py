@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from fedsilo.http import large_body
-from tests.protocol.defects import DEFECTS, found
+from tests.protocol.defects import DEFECTS, find_plan
 from tests.protocol.plan import METHODS, Crash, Damage, Message, Mishap, Plan, plans
 from tests.protocol.specification import run
 
@@ -57,7 +57,7 @@ def test_whatever_they_do_to_bodies_that_pass_aiohttp_by(plan: Plan) -> None:
 
 @pytest.mark.parametrize("name", DEFECTS)
 def test_a_defect_is_found(name: str) -> None:
-    assert found(DEFECTS[name], examples=60) is not None
+    assert find_plan(DEFECTS[name], examples=60) is not None
 
 
 def test_a_silo_that_misses_its_task_after_a_restart_gets_it_again() -> None:

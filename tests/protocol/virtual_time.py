@@ -29,7 +29,7 @@ WORK_SECONDS = 0.002
 """Time that work in a thread takes: other callbacks come between its order and its result."""
 
 
-class Stuck(Exception):
+class StuckError(Exception):
     """Nobody waits for anything but the others: the run would never end."""
 
 
@@ -50,7 +50,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def select(self, timeout: float | None) -> list[Any]:
         """Let the clock jump to the next callback, in place of a wait."""
         if timeout is None:
-            raise Stuck("no callback is scheduled")
+            raise StuckError("no callback is scheduled")
         self.now += max(0.0, timeout)
         return []
 

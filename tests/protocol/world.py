@@ -23,8 +23,8 @@ from typing_extensions import override
 from fedsilo.engine import round_engine
 from fedsilo.files import durable
 from fedsilo.files.durable import DiskStep
-from fedsilo.silo import volume, waking
-from fedsilo.updates.folded import StoredUpdates
+from fedsilo.silo import volume
+from fedsilo.updates.round_updates import StoredUpdates
 from fedsilo.wire import open_update
 from fedsilo_agent.guard import client as client_module
 from fedsilo_aggregator import rounds
@@ -33,7 +33,7 @@ from tests.protocol.job import Job, job_of, methods_known
 from tests.protocol.network import NOBODY, Network
 from tests.protocol.numeric import KIND, Runner
 from tests.protocol.plan import PARTIES, SILOS, Crash, FullDisk, Message, Plan
-from tests.protocol.processes import RUNNING, Died, Process, by_process
+from tests.protocol.processes import RUNNING, Process, ProcessDeath, by_process
 from tests.protocol.virtual_time import EPOCH, VirtualLoop, virtual_clocks
 from tests.updates import digest_of_file
 
@@ -66,7 +66,7 @@ class Acceptance:
 
 
 @dataclass
-class Seen:
+class RunRecord:
     """What a run was seen to do.
 
     :ivar damaged: files, as `machine/path`.
@@ -94,9 +94,9 @@ class World:
         self.plan = plan
         self.loop = VirtualLoop()
         self.loop.set_task_factory(by_process)
-        self.loop.set_exception_handler(self._unhandled)
+        self.loop.set_exception_handler(self._handle_exception)
         self.job: Job = job_of(plan.method, plan.deadline)
-        self.seen = Seen()
+        self.seen = RunRecord()
         mishaps = {
             (fault.silo, fault.request): fault.mishap for fault in plan.faults if isinstance(fault, Message)
         }
@@ -120,23 +120,23 @@ class World:
         """The time of day."""
         return datetime.fromtimestamp(EPOCH + self.loop.now, UTC)
 
-    def run(self) -> Seen:
+    def run(self) -> RunRecord:
         """Run to the end of the job."""
-        with self._simulated():
+        with self._simulate_storage():
             try:
-                self.loop.run_until_complete(self._whole())
+                self.loop.run_until_complete(self._run_parties())
             finally:
                 self._clear()
         return self.seen
 
-    def ended(self, process: Process) -> None:
+    def on_process_end(self, process: Process) -> None:
         """A process has ended by itself."""
         how = "well" if process.error is None else f"with {type(process.error).__name__}: {process.error}"
         self._tell(f"{process.party} ends {how}")
         if all(process.ended for process in self.processes.values()) or process.party == "aggregator":
             self._over.set()
 
-    async def _whole(self) -> None:
+    async def _run_parties(self) -> None:
         for party in PARTIES:
             self._start(party)
         try:
@@ -158,7 +158,7 @@ class World:
         process = RUNNING.get()
         assert process is not None
         if process.dead:
-            raise Died
+            raise ProcessDeath
         party = process.party
         disk = self.disks[party.split()[0]]
         if not step.path.is_relative_to(disk.root):  # the entry of the disk itself
@@ -170,13 +170,13 @@ class World:
             self._fill(party, disk, fault)
         if isinstance(fault, Crash) and fault.before:
             self._crash(process, fault, step)
-            raise Died
+            raise ProcessDeath
         disk.take(step, perform)
         self._watch(step)
         if isinstance(fault, Crash):
             self._crash(process, fault, step)
             if step.operation != "create":  # it has opened a file, which must be closed
-                raise Died
+                raise ProcessDeath
 
     def _fill(self, party: str, disk: Disk, fault: FullDisk) -> None:
         self._tell(f"the disk of {party} is full for {fault.seconds:g} s")
@@ -268,10 +268,10 @@ class World:
     def _tell(self, what: str) -> None:
         self.seen.story.append(f"{self.loop.now:9.3f}  {what}")
 
-    def _unhandled(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def _handle_exception(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         process = RUNNING.get()
-        if isinstance(error, Died) or (process is not None and process.dead):
+        if isinstance(error, ProcessDeath) or (process is not None and process.dead):
             return
         self.seen.defects.append(f"{context['message']}: {error!r}")
 
@@ -286,11 +286,11 @@ class World:
         self.loop.close()
 
     @contextmanager
-    def _simulated(self) -> Iterator[None]:
+    def _simulate_storage(self) -> Iterator[None]:
         numbers = iter(range(1 << 30))
         folded = self.seen.folded
 
-        class Watched(StoredUpdates):
+        class WatchedUpdates(StoredUpdates):
             def __init__(self, paths: Mapping[str, Path]) -> None:
                 super().__init__(paths)
                 folded.append({path.stem: digest_of_file(path) for path in paths.values()})
@@ -302,10 +302,10 @@ class World:
             (secrets, "token_hex", lambda _: f"{next(numbers):08x}"),
             (client_module, "random", random.Random(0)),
             (volume, "MAX_PAUSE_SECONDS", 4.0),
-            (waking, "open_inotify", lambda: None),
+            (file_watch, "open_inotify", lambda: None),
             (rounds, "TICK_SECONDS", 1.0),
             (round_engine, "release_free_memory", lambda: None),
-            (round_engine, "StoredUpdates", Watched),
+            (round_engine, "StoredUpdates", WatchedUpdates),
         ]
         with methods_known(), virtual_clocks(self.loop), ExitStack() as stack:
             for owner, name, value in patches:
@@ -327,7 +327,7 @@ class _Errors(logging.Handler):
         process = RUNNING.get()
         if (
             record.exc_info
-            and not isinstance(record.exc_info[1], Died)
+            and not isinstance(record.exc_info[1], ProcessDeath)
             and (process is None or not process.dead)
         ):
             self._defects.append(f"{record.name}: {record.getMessage()}: {record.exc_info[1]!r}")

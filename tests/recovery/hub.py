@@ -10,9 +10,9 @@ from typing import Any
 from fedsilo.api.agent import agent_name
 from fedsilo.api.observed import Object
 from fedsilo.api.silo_status import HubAddress
-from fedsilo.local.workdir import Workdir
+from fedsilo.local.workdir import RunDirectory
 from fedsilo.wire import SigningKey, VerifyKey, issue_server, make_authority
-from fedsilo_operator.job.gateway import ROUTE, route_of, through
+from fedsilo_operator.job.gateway import ROUTE, route_of, via_gateway
 from fedsilo_operator.objects import JOB_UID, SILO_AGENT, SILO_KIND, Ref
 from tests.operator_fakes.cluster import FakeCluster
 from tests.ports import free_port
@@ -93,7 +93,7 @@ def silo_agent(document: Object, silo: Ref) -> Object:
 
 
 def populate(
-    cluster: FakeCluster, workdir: Workdir, silos: Sequence[str], aggregator: int, gateway: HubAddress
+    cluster: FakeCluster, workdir: RunDirectory, silos: Sequence[str], aggregator: int, gateway: HubAddress
 ) -> None:
     """The objects of a hub whose silos have all enrolled, and whose job is to run.
 
@@ -107,7 +107,7 @@ def populate(
 
 
 def propose(
-    cluster: FakeCluster, workdir: Workdir, silos: Sequence[str], aggregator: int, gateway: HubAddress
+    cluster: FakeCluster, workdir: RunDirectory, silos: Sequence[str], aggregator: int, gateway: HubAddress
 ) -> None:
     """The SiloAgents of a job that is to run, as the job controller makes them."""
     for silo in silos:
@@ -117,12 +117,12 @@ def propose(
         spec = document["spec"]
         bundle = spec["trust"] | {"url": f"https://127.0.0.1:{aggregator}"}
         way = gateway.model_dump(by_alias=True, include={"url", "ca_certificate"})
-        spec["trust"] = through(way, bundle) | {"publicKey": key.to_text()}
+        spec["trust"] = via_gateway(way, bundle) | {"publicKey": key.to_text()}
         spec[ROUTE] = route_of(bundle)
         cluster.put(silo_agent(document, ref))
 
 
-def lead(workdir: Workdir, silo: str, port: int, ca: str) -> None:
+def lead(workdir: RunDirectory, silo: str, port: int, ca: str) -> None:
     """Tell a guard another address and authority than the aggregator's."""
     volume = workdir.volume(silo)
     for directory in (volume.root, volume.guard):

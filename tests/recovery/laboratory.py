@@ -13,18 +13,18 @@ from typing import Self
 
 from fedsilo.errors import FedsiloError
 from fedsilo.local.child_processes import ForkServerClient
-from fedsilo.local.workdir import Workdir
+from fedsilo.local.workdir import RunDirectory
 from tests.faults.manifests import federation, write_data
 from tests.faults.outcome import Violation
 from tests.paths import ROOT
 from tests.recovery.machine import Machine
-from tests.recovery.moment import Kill, drawn
+from tests.recovery.moment import Kill, drawn_kills
 from tests.recovery.outage import Outage, OutageSample
 from tests.recovery.own_cluster import OwnCluster
 from tests.recovery.rotation import RotatingCluster, Rotation
-from tests.recovery.trial import Ended, Place, Trial
+from tests.recovery.trial import EndedRun, Place, Trial
 
-SERVED = "north"
+SERVED_SILO = "north"
 """The silo that follows the hub, in runs in which that is killed by which it does."""
 
 HUB = ("gateway", "aggregator")
@@ -33,12 +33,12 @@ HUB = ("gateway", "aggregator")
 VICTIMS: Mapping[str, Sequence[str]] = {
     "gateway": ["gateway"],
     "hub": HUB,
-    "serve": [f"{SERVED}-serve"],
-    "connector": [f"{SERVED}-connector"],
+    "serve": [f"{SERVED_SILO}-serve"],
+    "connector": [f"{SERVED_SILO}-connector"],
 }
 """What is killed -> its processes, which die together."""
 
-PLACES: Mapping[str, Callable[[Path, Workdir, str], Place]] = {"serve": Machine, "connector": OwnCluster}
+PLACES: Mapping[str, Callable[[Path, RunDirectory, str], Place]] = {"serve": Machine, "connector": OwnCluster}
 """What is killed -> where one of the silos runs then."""
 
 METHOD = "fedphp"
@@ -59,11 +59,11 @@ class Laboratory:
         os.environ["PYTHONPATH"] = str(ROOT)
         self._directory = directory
         self._server = ForkServerClient("recovery")
-        self._undisturbed: Ended | None = None
+        self._undisturbed: EndedRun | None = None
         directory.mkdir(parents=True, exist_ok=True)
         write_data(directory)
         self._template = directory / "template"
-        Workdir(self._template).write_inputs(federation(METHOD, directory), str(uuid.uuid4()), PORT)
+        RunDirectory(self._template).write_inputs(federation(METHOD, directory), str(uuid.uuid4()), PORT)
         self._server.is_ready(seconds=120.0)
 
     def __enter__(self) -> Self:
@@ -75,7 +75,7 @@ class Laboratory:
         self._server.close()
 
     @property
-    def undisturbed(self) -> Ended:
+    def undisturbed_run(self) -> EndedRun:
         """The run in which nothing is killed."""
         if self._undisturbed is None:
             self._undisturbed = Trial(self._server, self._template, self._directory / "undisturbed").run()
@@ -83,19 +83,19 @@ class Laboratory:
                 raise Violation(f"the undisturbed run: {self._undisturbed.trouble} ({self._directory})")
         return self._undisturbed
 
-    def attempt(self, victim: str, seed: int) -> Ended:
+    def attempt(self, victim: str, seed: int) -> EndedRun:
         """A run whose victim is killed at moments that the seed draws.
 
         :raises Violation: when it leaves anything else than the undisturbed one, with its directory, which stays.
         """
-        expected, directory = self.undisturbed, self._directory / f"{victim}-{seed}"
-        kills = drawn(seed, expected.passed)
+        expected, directory = self.undisturbed_run, self._directory / f"{victim}-{seed}"
+        kills = drawn_kills(seed, expected.passed)
         trial = Trial(self._server, self._template, directory, VICTIMS[victim], kills)
         if victim in PLACES:
-            trial.place = PLACES[victim](directory / "institution", trial.workdir, SERVED)
-        return self._held(trial)
+            trial.place = PLACES[victim](directory / "institution", trial.workdir, SERVED_SILO)
+        return self._run_trial(trial)
 
-    def outage(self, seconds: float, note: Callable[[OutageSample], None] = lambda _: None) -> Ended:
+    def outage(self, seconds: float, note: Callable[[OutageSample], None] = lambda _: None) -> EndedRun:
         """A run whose hub is gone for so long in the middle of a round.
 
         :param note: called with what both sides say, again and again from then on.
@@ -104,10 +104,10 @@ class Laboratory:
         directory = self._directory / "outage"
         kill = Kill(0, 0.0, seconds)
         trial = Outage(self._server, self._template, directory, HUB, [kill], note=note)
-        trial.place = Machine(directory / "institution", trial.workdir, SERVED)
-        return self._held(trial)
+        trial.place = Machine(directory / "institution", trial.workdir, SERVED_SILO)
+        return self._run_trial(trial)
 
-    def rotation(self) -> tuple[Ended, Rotation]:
+    def rotation(self) -> tuple[EndedRun, Rotation]:
         """A run in which a silo replaces its key, and the job after it.
 
         :raises Violation: as `attempt`.
@@ -115,11 +115,11 @@ class Laboratory:
         directory = self._directory / "rotation"
         job = federation(METHOD, self._directory)
         trial = Rotation(self._server, self._template, directory, job=job)
-        trial.place = RotatingCluster(directory / "institution", trial.workdir, SERVED)
-        return self._held(trial, keep=True), trial
+        trial.place = RotatingCluster(directory / "institution", trial.workdir, SERVED_SILO)
+        return self._run_trial(trial, keep=True), trial
 
-    def _held(self, trial: Trial, keep: bool = False) -> Ended:
-        expected = self.undisturbed
+    def _run_trial(self, trial: Trial, keep: bool = False) -> EndedRun:
+        expected = self.undisturbed_run
         try:
             ended = trial.run()
             require_same(ended, expected)
@@ -140,7 +140,7 @@ def _require_noticed(outage: Outage) -> None:
         raise Violation(f"signed updates that waited for the hub: {sorted(outage.waiting)}")
 
 
-def require_same(ended: Ended, expected: Ended) -> None:
+def require_same(ended: EndedRun, expected: EndedRun) -> None:
     """Return if a run has left what the undisturbed one has, byte for byte.
 
     :raises Violation: naming the first difference.
@@ -152,7 +152,7 @@ def require_same(ended: Ended, expected: Ended) -> None:
             raise Violation(f"{name}: {ended.left.get(name)} and not {value}")
 
 
-def require_no_traceback(workdir: Workdir) -> None:
+def require_no_traceback(workdir: RunDirectory) -> None:
     """Return if no process has met with a defect.
 
     :raises Violation: naming its log.

@@ -11,7 +11,7 @@ import yaml
 from fedsilo.api.silo_status import HubAddress
 from fedsilo.files.json_files import read_json, write_with_digest
 from fedsilo.institution.directory import SiloDirectory, SiloIdentity
-from fedsilo.local.workdir import Workdir
+from fedsilo.local.workdir import RunDirectory
 from fedsilo.wire import SigningKey
 from tests.recovery.supervisor import Part, Supervisor
 
@@ -21,7 +21,7 @@ SERVE = "fedsilo.cli.main"
 class Machine:
     """One silo of a run, in a directory of its own in place of the one that `fedsilo run` would give it."""
 
-    def __init__(self, root: Path, workdir: Workdir, silo: str) -> None:
+    def __init__(self, root: Path, workdir: RunDirectory, silo: str) -> None:
         self.silo = silo
         self.directory = SiloDirectory(root)
         self._workdir = workdir
@@ -35,7 +35,7 @@ class Machine:
         silo = json.loads((volume.guard / "silo.json").read_text())
         self.directory.silo_file.write_text(yaml.safe_dump(silo))
         name = f"{silo['metadata']['namespace']}/{self.silo}"
-        write_with_digest(self.directory.heard, {"version": 0})
+        write_with_digest(self.directory.hub_version_file, {"version": 0})
         public_key = SigningKey.load(self.directory.key_file).verify_key.to_text()
         self.directory.write_membership(SiloIdentity(name, hub, "0" * 64, public_key))
         arguments = ["silo", "serve", "--dir", str(self.directory.root)]

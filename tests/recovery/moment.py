@@ -30,7 +30,7 @@ class Kill:
     down: float
 
 
-def drawn(seed: int, passed: int) -> Sequence[Kill]:
+def drawn_kills(seed: int, passed: int) -> Sequence[Kill]:
     """The kills of a run.
 
     :param passed: bytes of the undisturbed run.

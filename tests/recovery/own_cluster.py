@@ -14,7 +14,7 @@ from fedsilo.api.observed import Object, holds, status_of, uid_of
 from fedsilo.api.silo_status import HubAddress
 from fedsilo.api.timestamps import timestamp
 from fedsilo.local.run import GUARD, TRAINER
-from fedsilo.local.workdir import Workdir
+from fedsilo.local.workdir import RunDirectory
 from fedsilo_operator.names import SIGNING_KEY
 from fedsilo_operator.objects import AGENT, COMPONENT, CONFIG_MAP, JOB, SILO_AGENT, Ref, labels_of, ref_of
 from tests.operator_fakes.cluster import FakeCluster
@@ -34,7 +34,7 @@ SYNC_SECONDS = 0.1
 class OwnCluster:
     """One silo of a run, whose guard and trainer are made by a silo controller and run in the run's own volume."""
 
-    def __init__(self, root: Path, workdir: Workdir, silo: str) -> None:
+    def __init__(self, root: Path, workdir: RunDirectory, silo: str) -> None:
         self.silo = silo
         self._root = root
         self._workdir = workdir

@@ -20,7 +20,7 @@ from fedsilo.api.annotations import ROTATE_KEY
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.observed import Object, status_of
 from fedsilo.api.silo_status import HubAddress
-from fedsilo.local.workdir import Workdir
+from fedsilo.local.workdir import RunDirectory
 from fedsilo.wire import SigningKey, VerifyKey
 from fedsilo_operator.names import SIGNING_KEY
 from fedsilo_operator.objects import MANAGED_BY, MANAGER, SECRET, SILO_AGENT, SILO_KIND, Ref, ref_of
@@ -38,7 +38,7 @@ from tests.recovery.trial import PATIENCE_SECONDS, Trial
 class RotatingCluster(OwnCluster):
     """Its people ask for another key once the guard has sent something; its kubelet mounts the whole Secret."""
 
-    def __init__(self, root: Path, workdir: Workdir, silo: str) -> None:
+    def __init__(self, root: Path, workdir: RunDirectory, silo: str) -> None:
         super().__init__(root, workdir, silo)
         self.ref = Ref(f"silo-{silo}", silo)
         self.before = ""
@@ -48,7 +48,7 @@ class RotatingCluster(OwnCluster):
     def join(self, hub: HubAddress) -> Part:
         part = super().join(hub)
         self._mounted.mkdir()
-        self._served.ask(lambda held: held.put(_labelled(self._secret(held))))
+        self._served.ask(lambda held: held.put(_labelled_secret(self._secret(held))))
         return part
 
     @override
@@ -78,7 +78,7 @@ class RotatingCluster(OwnCluster):
             time.sleep(POLL_SECONDS)
         self._served.ask(lambda held: held.collect_garbage())
 
-    def begin(self, workdir: Workdir) -> None:
+    def begin(self, workdir: RunDirectory) -> None:
         """What is made next runs in another run's volume, with the newest key."""
         self._workdir, self._volume = workdir, workdir.volume(self.silo)
         newest = self._served.ask(lambda held: self._secret(held)["data"]["key.pem"])
@@ -129,9 +129,9 @@ class Rotation(Trial):
     hub_silo: Object = field(default_factory=dict)
 
     @property
-    def next(self) -> Workdir:
+    def next(self) -> RunDirectory:
         """Working directory of the second job."""
-        return Workdir(self.directory / "next")
+        return RunDirectory(self.directory / "next")
 
     @override
     def supervise(self, supervisor: Supervisor, proxy: Proxy, cluster: ServedCluster) -> str:
@@ -175,12 +175,12 @@ class Rotation(Trial):
         return self.place
 
 
-def public_key_of(workdir: Workdir, silo: str) -> str:
+def public_key_of(workdir: RunDirectory, silo: str) -> str:
     """With which a silo began a run."""
     return SigningKey.load(workdir.volume(silo).guard / "key.pem").verify_key.to_text()
 
 
-def _labelled(secret: Object) -> Object:
+def _labelled_secret(secret: Object) -> Object:
     return {**secret, "metadata": {**secret["metadata"], "labels": {MANAGED_BY: MANAGER}}}
 
 

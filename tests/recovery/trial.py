@@ -13,7 +13,7 @@ from fedsilo.api.silo_status import HubAddress
 from fedsilo.hub.contact import PAUSES
 from fedsilo.local.child_processes import ForkServerClient
 from fedsilo.local.run import AGGREGATOR, GUARD, TRAINER
-from fedsilo.local.workdir import Workdir
+from fedsilo.local.workdir import RunDirectory
 from fedsilo_agent.guard.loop import OUTBOX_SECONDS
 from fedsilo_agent.guard.task_source import CONFIRM_SECONDS
 from tests.faults.manifests import SILOS
@@ -55,7 +55,7 @@ class Place(Protocol):
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedRun:
     """How a run ended.
 
     :ivar left: what it has left; None where it did not come to its end.
@@ -93,7 +93,7 @@ class Trial:
     up_again: float | None = None
     _killed: int = 0
 
-    def run(self) -> Ended:
+    def run(self) -> EndedRun:
         """Run the federation from its start to its end; no process is left behind."""
         self.directory.mkdir(parents=True)
         shutil.copytree(self.template, self.workdir.root)
@@ -118,15 +118,15 @@ class Trial:
                 if self.place is not None:
                     self.place.show()
             seconds = time.monotonic() - began
-        return Ended(
+        return EndedRun(
             None if trouble else snapshot(self.workdir), trouble, proxy.passed, self._killed, seconds
         )
 
     @property
-    def workdir(self) -> Workdir:
-        return Workdir(self.directory / "run")
+    def workdir(self) -> RunDirectory:
+        return RunDirectory(self.directory / "run")
 
-    def parts_of(self, workdir: Workdir, port: int, hub: int, ca: str) -> Iterator[Part]:
+    def parts_of(self, workdir: RunDirectory, port: int, hub: int, ca: str) -> Iterator[Part]:
         """The processes of a job, but for those of a silo that follows the hub.
 
         :param port: of the aggregator.
@@ -193,7 +193,7 @@ class Trial:
                     self._killed += supervisor.kill(part.name)
 
 
-def _aggregator(workdir: Workdir, port: int) -> Part:
+def _aggregator(workdir: RunDirectory, port: int) -> Part:
     secrets, aggregator = workdir.secrets, workdir.aggregator
     arguments = ["--config", str(aggregator / "config.json"), "--dir", str(aggregator)]
     arguments += ["--task-key", str(secrets / "task-key.pem"), "--host", "127.0.0.1", "--port", str(port)]
@@ -201,7 +201,7 @@ def _aggregator(workdir: Workdir, port: int) -> Part:
     return Part("aggregator", AGGREGATOR, arguments)
 
 
-def _guard_and_trainer(workdir: Workdir, silo: str) -> Iterator[Part]:
+def _guard_and_trainer(workdir: RunDirectory, silo: str) -> Iterator[Part]:
     volume = workdir.volume(silo)
     for role, program, folder in (("guard", GUARD, volume.guard), ("trainer", TRAINER, volume.root)):
         documents = ["--agent", str(folder / "agent.json"), "--silo", str(folder / "silo.json")]

@@ -35,10 +35,10 @@ settings and single results.
 
 def page() -> str:
     """A paragraph for each file."""
-    return HEAD + "".join(f"\n**{name}**: {'; '.join(described(load(name)))}.\n" for name in names())
+    return HEAD + "".join(f"\n**{name}**: {'; '.join(array_lines(load(name)))}.\n" for name in names())
 
 
-def described(numbers: Numbers) -> list[str]:
+def array_lines(numbers: Numbers) -> list[str]:
     """The arrays of one file, those of one shape whose names differ in numbers alone together."""
     shapes = {name: array.shape for name, array in _without_networks(numbers).items() if array.ndim}
     groups: dict[tuple[str, tuple[int, ...]], list[str]] = defaultdict(list)
@@ -49,10 +49,10 @@ def described(numbers: Numbers) -> list[str]:
         for name, array in numbers.items()
         if not array.ndim and name not in NO_ARRAY
     ]
-    networks = _joined([prefix + "<network>" for prefix in _networks(numbers)])
+    networks = _joined_names([prefix + "<network>" for prefix in _networks(numbers)])
     return [
         *(f"`{name}`" for name in networks),
-        *(f"`{name}` {shape}" for (_, shape), group in groups.items() for name in _joined(group)),
+        *(f"`{name}` {shape}" for (_, shape), group in groups.items() for name in _joined_names(group)),
         *values,
     ]
 
@@ -81,7 +81,7 @@ def _without_networks(numbers: Numbers) -> Mapping[str, np.ndarray]:
     return {name: array for name, array in numbers.items() if name not in tensors}
 
 
-def _joined(group: Collection[str]) -> list[str]:
+def _joined_names(group: Collection[str]) -> list[str]:
     """`x0`, `x1`, `x2` as `x{0..2}`; each on its own where the numbers are no complete table."""
     found: dict[str, list[str]] = defaultdict(list)
     for name in group:

@@ -19,7 +19,7 @@ def fixture_tree(npz: Numbers, prefix: str) -> dict[str, np.ndarray]:
     }
 
 
-CALLED = {"base.": "encoder.", "head.": "classifier.", "model.": ""}
+PART_PREFIXES = {"base.": "encoder.", "head.": "classifier.", "model.": ""}
 """What programs call the parts of the network, and what they are here."""
 
 
@@ -27,9 +27,9 @@ def network_tree(npz: Numbers, prefix: str) -> dict[str, np.ndarray]:
     """The network's tensors under a prefix, of a program with names of its own; its private parts are left out."""
     found = {}
     for name, value in fixture_tree(npz, prefix).items():
-        part = next((part for part in CALLED if name.startswith(part)), "")
+        part = next((part for part in PART_PREFIXES if name.startswith(part)), "")
         if not name.startswith("private_"):
-            found[CALLED.get(part, "") + name.removeprefix(part)] = value
+            found[PART_PREFIXES.get(part, "") + name.removeprefix(part)] = value
     return found
 
 

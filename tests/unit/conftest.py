@@ -13,7 +13,7 @@ from fedsilo.files.durable import DiskStep
 
 
 @pytest.fixture(autouse=True)
-def seeded() -> None:
+def seed_torch() -> None:
     """Have a test draw the same weights whatever ran before it in its process."""
     if (torch := sys.modules.get("torch")) is not None:
         torch.manual_seed(0)

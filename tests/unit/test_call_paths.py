@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.call_paths import JOBS, TASK, UPDATES, Followed, ReadersPath, path_of
+from tests.call_paths import JOBS, TASK, UPDATES, FollowedValue, ReadersPath, path_of
 
 MOST: Mapping[str, Mapping[str, tuple[int, int]]] = {
     UPDATES.name: {"plain": (7, 2), "open updates": (12, 7), "private sums": (10, 6)},
@@ -19,7 +19,7 @@ MOST: Mapping[str, Mapping[str, tuple[int, int]]] = {
 @pytest.mark.parametrize("value", [UPDATES, TASK], ids=lambda value: value.name)
 @pytest.mark.parametrize("job", JOBS)
 def test_a_value_goes_through_no_more_files_than_it_did(
-    monkeypatch: pytest.MonkeyPatch, value: Followed, job: str
+    monkeypatch: pytest.MonkeyPatch, value: FollowedValue, job: str
 ) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)
     path = path_of(value, JOBS[job])

@@ -63,13 +63,13 @@ def refused_by_operator(sections: Sections) -> str:
 def refused_by_guard(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Sections], str]:
     scene = Scene(tmp_path_factory.mktemp("scene"))
 
-    def refused(sections: Sections) -> str:
+    def refusal_text(sections: Sections) -> str:
         check = scene.check_of(FederatedJobSpec.model_validate(sections))
         with pytest.raises(ManifestInvalid) as error:
             check.require_consistent()
         return str(error.value)
 
-    return refused
+    return refusal_text
 
 
 def assert_refused_alike(sections: Sections, guard: Callable[[Sections], str]) -> None:

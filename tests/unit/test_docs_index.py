@@ -14,7 +14,7 @@ DOORS = 5
 PAGES_OF_A_DOOR = 6
 
 
-def linked() -> set[str]:
+def linked_pages() -> set[str]:
     """Pages that the index leads to, by their paths from the root."""
     paths = (INDEX.parent / target for target in LINK.findall(INDEX.read_text()))
     return {str(path.resolve().relative_to(ROOT)) for path in paths}
@@ -29,7 +29,7 @@ def linked() -> set[str]:
     ),
 )
 def test_the_index_leads_to_every_page(page: str) -> None:
-    assert page in linked(), f"name {page} in docs/README.md, at the door of who needs it"
+    assert page in linked_pages(), f"name {page} in docs/README.md, at the door of who needs it"
 
 
 def test_each_door_has_its_pages_in_order() -> None:

@@ -36,12 +36,12 @@ def faults_per_step() -> float:
     return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / STEPS
 
 
-def kept() -> float:
+def kept_faults() -> float:
     keep_freed_memory()
     return faults_per_step()
 
 
-def released() -> float:
+def released_pages() -> float:
     """Pages of what a step has freed that the system gets back."""
     keep_freed_memory()
     step()
@@ -71,10 +71,10 @@ def in_a_child(measured: Callable[[], float]) -> float:
 
 @glibc
 def test_a_step_finds_the_memory_that_the_last_one_freed() -> None:
-    assert in_a_child(kept) < PAGES / 10
+    assert in_a_child(kept_faults) < PAGES / 10
 
 
 @glibc
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the system does not say what is resident")
 def test_released_memory_goes_back_to_the_system() -> None:
-    assert in_a_child(released) > 0.9 * PAGES
+    assert in_a_child(released_pages) > 0.9 * PAGES

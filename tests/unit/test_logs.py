@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from fedsilo import logs
-from fedsilo.logs import JsonLines, about, as_text, concerning, start_logging
+from fedsilo.logs import JsonLines, as_text, concerning, set_log_facts, start_logging
 
 log = logging.getLogger("fedsilo.test")
 
 
 @pytest.fixture(autouse=True)
-def forgotten() -> Iterator[None]:
+def fresh_logging() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level, facts = list(root.handlers), root.level, dict(logs._process)
     logs._process.clear()
@@ -50,13 +50,13 @@ def test_a_line_says_when_how_bad_who_and_what(capsys: pytest.CaptureFixture[str
 def test_text_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     logging.getLogger().handlers = []
     start_logging()
-    about(job="digits")
+    set_log_facts(job="digits")
     log.info("hello")
     assert capsys.readouterr().err.endswith(" INFO hello\n")
 
 
 def test_facts_are_those_of_the_process_and_of_the_task() -> None:
-    about(namespace="federation", job="digits", round=3)
+    set_log_facts(namespace="federation", job="digits", round=3)
     assert line("a") | {"time": ""} == {
         "time": "",
         "level": "INFO",
@@ -71,7 +71,7 @@ def test_facts_are_those_of_the_process_and_of_the_task() -> None:
         assert (found["job"], found["silo"], found["round"]) == ("digits", "north", 4)
         assert "secret" not in found, "only what is meant for logs"
     assert "silo" not in line("c")
-    about(round=None)
+    set_log_facts(round=None)
     assert "round" not in line("d")
 
 

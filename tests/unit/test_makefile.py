@@ -8,7 +8,7 @@ from tests.pages import runs
 from tests.paths import ROOT
 from tests.terminal import Terminal
 
-KEPT = ("Makefile", "pyproject.toml", "constraints.txt")
+COPIED_FILES = ("Makefile", "pyproject.toml", "constraints.txt")
 
 
 @runs("CONTRIBUTING.md", "make format")
@@ -16,7 +16,7 @@ def test_format_puts_code_into_the_projects_style(terminal: Terminal) -> None:
     for link in terminal.folder.iterdir():
         if link.is_symlink():
             link.unlink()
-    for name in KEPT:
+    for name in COPIED_FILES:
         shutil.copy(ROOT / name, terminal.folder / name)
     (terminal.folder / ".venv" / ".installed").touch()
     code = terminal.folder / "code.py"

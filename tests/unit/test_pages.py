@@ -9,12 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.pages import ELSEWHERE, Instead, blocks, claimed, commands, fences, name_of, pages
+from tests.pages import (
+    COMMANDS_ELSEWHERE,
+    Instead,
+    blocks,
+    claimed_commands,
+    commands,
+    fences,
+    name_of,
+    pages,
+)
 from tests.paths import ROOT
 
 PAGES = [name_of(page) for page in pages()]
 LANGUAGES = {"sh", "text", "yaml", "python", "toml", "dockerfile"}
-EXCEPTIONS = [(page, command, item) for page in ELSEWHERE for command, item in ELSEWHERE[page].items()]
+EXCEPTIONS = [
+    (page, command, item) for page in COMMANDS_ELSEWHERE for command, item in COMMANDS_ELSEWHERE[page].items()
+]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -35,7 +46,7 @@ def test_commands_are_in_blocks_of_commands() -> None:
                 assert line.removeprefix("$").split()[:1] not in [[program] for program in programs], line
 
 
-def typed(path: Path) -> Iterator[tuple[str, str]]:
+def typed_commands(path: Path) -> Iterator[tuple[str, str]]:
     """Page and command of all that the tests of a file type in their terminals."""
     module = ast.parse(path.read_text())
     for function in ast.walk(module):
@@ -54,12 +65,12 @@ def typed(path: Path) -> Iterator[tuple[str, str]]:
         for mark in function.decorator_list:
             assert isinstance(mark, ast.Call) and not mark.keywords
             page, *lines = (ast.literal_eval(argument) for argument in mark.args)
-            yield from ((page, line) for line in claimed(page, *lines))
+            yield from ((page, line) for line in claimed_commands(page, *lines))
 
 
 def test_every_command_is_run_and_whoever_runs_one_finds_it_on_the_page() -> None:
     shown = {(page, command) for page in PAGES for command in commands(page)}
-    run = {pair for path in sorted((ROOT / "tests").rglob("test_*.py")) for pair in typed(path)}
+    run = {pair for path in sorted((ROOT / "tests").rglob("test_*.py")) for pair in typed_commands(path)}
     excepted = {(page, command) for page, command, _ in EXCEPTIONS}
     for found, what in (
         (shown - run - excepted, "no test runs"),

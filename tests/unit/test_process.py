@@ -128,23 +128,23 @@ def test_sigterm_ends_a_process_that_computes() -> None:
 def test_a_signal_ends_what_has_no_end_in_order(number: signal.Signals) -> None:
     steps = []
 
-    async def endless() -> None:
+    async def run_forever() -> None:
         try:
             os.kill(os.getpid(), number)
             await asyncio.Event().wait()
         finally:
             steps.append("put in order")
 
-    asyncio.run(run_until_signalled(endless()))
+    asyncio.run(run_until_signalled(run_forever()))
     assert steps == ["put in order"]
 
 
 def test_what_is_cancelled_without_a_signal_is_cancelled() -> None:
-    async def cancelled() -> None:
+    async def raise_cancelled() -> None:
         raise asyncio.CancelledError
 
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(run_until_signalled(cancelled()))
+        asyncio.run(run_until_signalled(raise_cancelled()))
 
 
 def test_the_end_of_a_process_does_not_wait_for_the_collector() -> None:

@@ -44,7 +44,7 @@ def test_importing_the_package_is_light() -> None:
     assert done.stdout == "[]\n"
 
 
-def imported(code: str) -> Iterator[str]:
+def imported_names(code: str) -> Iterator[str]:
     """Names of the project that code imports or takes from the package."""
     for node in ast.walk(ast.parse(code)):
         match node:
@@ -67,10 +67,10 @@ CODE += [
 @pytest.mark.parametrize(("page", "code"), CODE, ids=[page for page, _ in CODE])
 def test_pages_and_examples_use_nothing_but_public_names(page: str, code: str) -> None:
     public = {"fedsilo", *(f"fedsilo.{name}" for name in fedsilo.__all__)}
-    assert set(imported(code)) <= public
+    assert set(imported_names(code)) <= public
 
 
 def test_the_search_for_names_finds_them() -> None:
     code = "import fedsilo.wire\nfrom fedsilo.api import job\nimport fedsilo\nfedsilo.run('x')\n"
-    assert sorted(imported(code)) == ["fedsilo", "fedsilo.api.job", "fedsilo.run", "fedsilo.wire"]
+    assert sorted(imported_names(code)) == ["fedsilo", "fedsilo.api.job", "fedsilo.run", "fedsilo.wire"]
     assert Path(fedsilo.__file__).parent == ROOT / "fedsilo"

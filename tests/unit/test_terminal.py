@@ -12,7 +12,7 @@ from tests.terminal import Terminal
 def test_what_one_command_sets_the_next_ones_have(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, ["export WORD='two lines\n'", "echo $WORD"])
     assert [terminal.type(command) for command in terminal.commands] == ["", "two lines\n"]
-    assert terminal.untyped == []
+    assert terminal.untyped_commands == []
 
 
 def test_no_command_is_typed_that_is_not_named(tmp_path: Path) -> None:
@@ -21,7 +21,7 @@ def test_no_command_is_typed_that_is_not_named(tmp_path: Path) -> None:
         terminal.type("echo")
     with pytest.raises(AssertionError, match="true has no place"):
         terminal.type("true", {"place": "thing"})
-    assert Terminal(tmp_path, ["true", "false"], typed={"true"}).untyped == ["false"]
+    assert Terminal(tmp_path, ["true", "false"], typed={"true"}).untyped_commands == ["false"]
 
 
 def test_a_command_that_fails_fails_the_test(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_a_command_that_fails_fails_the_test(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, [command])
     with pytest.raises(AssertionError, match="lost"):
         terminal.type(command)
-    with pytest.raises(AssertionError, match="lost"), terminal.started(command) as process:
+    with pytest.raises(AssertionError, match="lost"), terminal.start_command(command) as process:
         process.wait()
 
 
@@ -43,6 +43,6 @@ def test_a_question_is_answered_as_by_a_person(tmp_path: Path) -> None:
 
 def test_what_goes_on_is_interrupted(tmp_path: Path) -> None:
     command = "echo begun; sleep 1000"
-    with Terminal(tmp_path, [command]).started(command) as process:
+    with Terminal(tmp_path, [command]).start_command(command) as process:
         assert process.stdout is not None and process.stdout.readline() == "begun\n"
     assert process.returncode == -2

@@ -13,7 +13,7 @@ from fedsilo.wire import BlobLink, seal_task, task_digest
 from fedsilo.wire.fields import pack, unpack_map
 from tests.vectors import example
 from tests.vectors.example import AGGREGATOR, ARRAYS, BLOCKS, CONTENTS, HEADER
-from tests.vectors.refused import entries, signed
+from tests.vectors.refused import entries, signed_update
 
 CONTRACT = dataclasses.replace(example.CONTRACT, algorithm=BLAKE3)
 TASK_MESSAGE = dataclasses.replace(
@@ -30,7 +30,7 @@ def write(path: Path) -> None:
     example.write_example(path, CONTRACT, list(blocks), HEADER.metrics, task_digest(TASK_BYTES))
 
 
-def refused(good: Path) -> Iterator[tuple[str, str, bytes, str]]:
+def refused_cases(good: Path) -> Iterator[tuple[str, str, bytes, str]]:
     """Name, code, bytes and reason.
 
     :param good: file of the whole update.
@@ -41,9 +41,14 @@ def refused(good: Path) -> Iterator[tuple[str, str, bytes, str]]:
     yield (
         "named-sha256",
         "contract-mismatch",
-        signed(pack(plain | {"digest": "sha256"}), CONTENTS),
+        signed_update(pack(plain | {"digest": "sha256"}), CONTENTS),
         "an update with SHA-256, and a header that says so",
     )
-    yield "sha256", "digest-mismatch", signed(pack(plain), CONTENTS), "blocks with SHA-256 named BLAKE3"
+    yield (
+        "sha256",
+        "digest-mismatch",
+        signed_update(pack(plain), CONTENTS),
+        "blocks with SHA-256 named BLAKE3",
+    )
     flipped = data[:-1] + bytes([data[-1] ^ 1])
     yield "flipped", "digest-mismatch", flipped, "one bit of the last block is flipped"

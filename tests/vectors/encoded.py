@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from fedsilo.encodings.encoding import Encoding
-from fedsilo.encodings.halves import BFloat16, Float16
-from fedsilo.encodings.int8 import Int8
-from fedsilo.encodings.topk import TopK
-from fedsilo.encodings.zstd import Zstd
+from fedsilo.encodings.halves import BFloat16Encoding, Float16Encoding
+from fedsilo.encodings.int8 import Int8Encoding
+from fedsilo.encodings.topk import TopKEncoding
+from fedsilo.encodings.zstd import ZstdEncoding
 from fedsilo.wire import TensorSpec
 
 VALUES = np.tile((np.arange(40, dtype=np.float32) - 20) ** 3 / np.float32(512), 2).reshape(8, 10)
@@ -28,16 +28,22 @@ FRAME = bytes.fromhex(
 
 def encodings() -> list[dict[str, Any]]:
     """Parts of a tensor in each encoding, in hexadecimal and C order, little-endian."""
-    found = [_described(encoding, encoding.encode(VALUES)) for encoding in (BFloat16(), Float16(), TopK(0.1))]
-    found += [_described(encoding, encoding.encode(VALUES)) for encoding in (Int8(16), Zstd(Int8(16)))]
+    found = [
+        _encoding_entry(encoding, encoding.encode(VALUES))
+        for encoding in (BFloat16Encoding(), Float16Encoding(), TopKEncoding(0.1))
+    ]
+    found += [
+        _encoding_entry(encoding, encoding.encode(VALUES))
+        for encoding in (Int8Encoding(16), ZstdEncoding(Int8Encoding(16)))
+    ]
     frame: list[np.ndarray] = [np.array([len(FRAME)], np.uint32), np.frombuffer(FRAME, np.uint8)]
     plain = {"encoding": "float32", "compression": "zstd"}
     return [*found, plain | _parts(("w.frames", "w"), frame) | {"decoded": VALUES.tobytes().hex()}]
 
 
-def _described(encoding: Encoding, parts: Sequence[np.ndarray]) -> dict[str, Any]:
-    inner = encoding.inner if isinstance(encoding, Zstd) else encoding
-    more = {"compression": "zstd"} if isinstance(encoding, Zstd) else {}
+def _encoding_entry(encoding: Encoding, parts: Sequence[np.ndarray]) -> dict[str, Any]:
+    inner = encoding.inner if isinstance(encoding, ZstdEncoding) else encoding
+    more = {"compression": "zstd"} if isinstance(encoding, ZstdEncoding) else {}
     names = [spec.name for spec in encoding.parts(TENSOR)]
     decoded = {"decoded": encoding.decode(parts, VALUES.shape).tobytes().hex()}
     return {"encoding": inner.name, **asdict(inner)} | more | _parts(names, parts) | decoded

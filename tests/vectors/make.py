@@ -147,7 +147,7 @@ def statements() -> list[dict[str, Any]]:
     return found
 
 
-def _listed(blocks: Iterable[ExpectedBlock]) -> list[dict[str, Any]]:
+def _block_entries(blocks: Iterable[ExpectedBlock]) -> list[dict[str, Any]]:
     """Blocks of a contract, none of which may be shorter."""
     return [
         {name: value for name, value in dataclasses.asdict(block).items() if name not in OF_NO_DIGEST}
@@ -160,7 +160,7 @@ def segments(directory: Path) -> dict[str, Any]:
     good = directory / "segmented-update.bin"
     segmented.write(good)
     refused = []
-    for name, code, data, reason in segmented.refused(good):
+    for name, code, data, reason in segmented.refused_cases(good):
         file = f"segmented-refused-{name}.bin"
         (directory / file).write_bytes(data)
         refused.append({"file": file, "code": code, "reason": reason})
@@ -168,7 +168,7 @@ def segments(directory: Path) -> dict[str, Any]:
     return {
         "segmentBytes": segmented.SEGMENT_BYTES,
         "contract": {
-            "blocks": _listed(segmented.BLOCKS),
+            "blocks": _block_entries(segmented.BLOCKS),
             "metrics": [],
             "digest": segmented.CONTRACT.digest(),
         },
@@ -187,7 +187,7 @@ def blake3(directory: Path) -> dict[str, Any]:
     digests.write(good)
     (directory / "blake3-task.bin").write_bytes(digests.TASK_BYTES)
     refused = []
-    for name, code, data, reason in digests.refused(good):
+    for name, code, data, reason in digests.refused_cases(good):
         file = f"blake3-refused-{name}.bin"
         (directory / file).write_bytes(data)
         refused.append({"file": file, "code": code, "reason": reason})
@@ -235,7 +235,7 @@ def make(directory: Path) -> None:
             for name, key in KEYS.items()
         },
         "contract": {
-            "blocks": _listed(BLOCKS),
+            "blocks": _block_entries(BLOCKS),
             "metrics": list(CONTRACT.metrics),
             "digest": CONTRACT.digest(),
         },

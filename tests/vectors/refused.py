@@ -44,7 +44,7 @@ def fields(contents: list[bytes]) -> dict[str, Any]:
     return unpack_map("header", encode_header(HEADER)) | {"length": end, "blocks": blocks}
 
 
-def signed(header: bytes, contents: list[bytes], key: SigningKey = SILO) -> bytes:
+def signed_update(header: bytes, contents: list[bytes], key: SigningKey = SILO) -> bytes:
     """A well-signed update, whatever its header says; payloads lie where the format wants them."""
     data = pack(header) + b"\xc4\x40" + key.sign(UPDATE, header)
     lengths = [len(content) for content in contents]
@@ -62,7 +62,7 @@ def refused_updates(good: bytes) -> Iterator[tuple[str, str, bytes, str]]:
     whole = fields(CONTENTS)
 
     def header(**changes: object) -> bytes:
-        return signed(pack(whole | changes), CONTENTS)
+        return signed_update(pack(whole | changes), CONTENTS)
 
     def block(index: int, **changes: object) -> bytes:
         blocks = [entry | changes if place == index else entry for place, entry in enumerate(whole["blocks"])]
@@ -73,7 +73,7 @@ def refused_updates(good: bytes) -> Iterator[tuple[str, str, bytes, str]]:
         places = offsets(len(content) for content in contents)
         blocks = [whole["blocks"][i] | {"offset": at} for i, at in zip(order, places, strict=True)]
         end = places[-1] + len(contents[-1])
-        return signed(pack(whole | {"blocks": blocks, "length": end}), contents)
+        return signed_update(pack(whole | {"blocks": blocks, "length": end}), contents)
 
     nan = [np.array([[np.nan, 1, 2], [3, 4, 5]], np.float32).tobytes(), *CONTENTS[1:]]
     yield "empty", "truncated", b"", "nothing was sent"
@@ -100,7 +100,7 @@ def refused_updates(good: bytes) -> Iterator[tuple[str, str, bytes, str]]:
         "a length in a bin head differs from the header",
     )
     yield "no-signature", "malformed", pack(pack(whole)) + bytes(66), "no bin of 64 bytes after the header"
-    stranger = signed(pack(whole), CONTENTS, KEYS["aggregator"])
+    stranger = signed_update(pack(whole), CONTENTS, KEYS["aggregator"])
     yield "wrong-key", "signature-invalid", stranger, "signed with another key"
     yield "key-id", "signature-invalid", header(keyId="0" * 16), "keyId is not that of the key that signed"
     yield "protocol", "unsupported", header(protocol=2), "another protocol version"
@@ -110,25 +110,25 @@ def refused_updates(good: bytes) -> Iterator[tuple[str, str, bytes, str]]:
     yield (
         "key-twice",
         "malformed",
-        signed(b"\x8f" + pack(whole)[1:] + b"\xa5round\x03", CONTENTS),
+        signed_update(b"\x8f" + pack(whole)[1:] + b"\xa5round\x03", CONTENTS),
         "a key twice",
     )
     yield (
         "key-order",
         "malformed",
-        signed(pack(dict(sorted(whole.items()))), CONTENTS),
+        signed_update(pack(dict(sorted(whole.items()))), CONTENTS),
         "keys in another order",
     )
     yield "extra-key", "malformed", header(note="x"), "a key that the protocol does not have"
     longer = pack(whole).replace(b"\xa5round\x03", b"\xa5round\xcc\x03")
-    yield "long-integer", "malformed", signed(longer, CONTENTS), "an integer not in its shortest form"
+    yield "long-integer", "malformed", signed_update(longer, CONTENTS), "an integer not in its shortest form"
     yield "negative", "malformed", header(samples=-1), "a negative number of samples"
     yield "metric-int", "malformed", header(metrics={"loss": 1}), "a metric that is no float64"
     yield "metric-nan", "not-finite", header(metrics={"loss": float("nan")}), "a metric that is not a number"
     yield "length", "malformed", header(length=whole["length"] + 1), "length is not where the last block ends"
     yield "offset", "malformed", block(1, offset=128), "an offset leaves more room than the format wants"
     yield "block-length", "malformed", block(0, length=23), "length is not that of shape and dtype"
-    yield "block-nan", "not-finite", signed(pack(fields(nan)), nan), "a tensor holds NaN"
+    yield "block-nan", "not-finite", signed_update(pack(fields(nan)), nan), "a tensor holds NaN"
     yield "job", "wrong-job", header(job="another"), "for another job"
     yield "task", "wrong-task", header(task="2-north"), "for another task"
     yield "round", "wrong-round", header(round=2), "for another round"

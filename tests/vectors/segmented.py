@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsilo.wire import UPDATE, Contract, Expected, ExpectedBlock
+from fedsilo.wire import UPDATE, Contract, ExpectedBlock, ExpectedUpdate
 from fedsilo.wire.envelope import read_bin_head
 from fedsilo.wire.fields import pack, unpack_map
 from fedsilo.wire.header import TensorEntry, base, decode_header, gaps, offsets
@@ -27,7 +27,9 @@ BLOCKS = (
 """Of three segments, one, two and one: the last two end where a segment does."""
 
 CONTRACT = Contract(BLOCKS)
-EXPECTED = Expected(HEADER.job, HEADER.task, HEADER.round, HEADER.sender, CONTRACT, HEADER.task_digest)
+EXPECTED_UPDATE = ExpectedUpdate(
+    HEADER.job, HEADER.task, HEADER.round, HEADER.sender, CONTRACT, HEADER.task_digest
+)
 ARRAYS: tuple[np.ndarray, ...] = (
     np.arange(35, dtype=np.float32).reshape(5, 7) / 8 - 2,
     np.array(12, np.int64),
@@ -42,7 +44,7 @@ def write(path: Path) -> None:
         write_example(path, CONTRACT, list(zip(BLOCKS, ARRAYS, strict=True)), {})
 
 
-class Taken:
+class SplitUpdate:
     """The update taken apart, to be put together in other ways, all of them rightly signed."""
 
     def __init__(self, path: Path) -> None:
@@ -68,10 +70,10 @@ class Taken:
             blocks.append((self.fields["blocks"][0] | {"digest": hashlib.sha256(part).digest()}, part))
         return self.laid_out([*blocks, *zip(self.fields["blocks"][3:], self.contents[3:], strict=True)])
 
-    def changed(self, index: int, **changes: object) -> bytes:
+    def change_block(self, index: int, **changes: object) -> bytes:
         """One block's entry in the header with other fields."""
         entries = [entry | changes if i == index else entry for i, entry in enumerate(self.fields["blocks"])]
-        return self.sealed(entries, self.contents)
+        return self.sealed_update(entries, self.contents)
 
     def laid_out(self, blocks: Sequence[tuple[dict[str, Any], bytes]]) -> bytes:
         """Entries with their contents, one after another."""
@@ -80,9 +82,9 @@ class Taken:
             entry | {"offset": place, "length": len(content)}
             for (entry, content), place in zip(blocks, places, strict=True)
         ]
-        return self.sealed(entries, [content for _, content in blocks])
+        return self.sealed_update(entries, [content for _, content in blocks])
 
-    def sealed(self, entries: list[dict[str, Any]], contents: list[bytes]) -> bytes:
+    def sealed_update(self, entries: list[dict[str, Any]], contents: list[bytes]) -> bytes:
         """An update of this header and these contents, one after another."""
         length = entries[-1]["offset"] + entries[-1]["length"]
         header = pack(self.fields | {"length": length, "blocks": entries})
@@ -97,12 +99,12 @@ class Taken:
         )
 
 
-def refused(good: Path) -> Iterator[tuple[str, str, bytes, str]]:
+def refused_cases(good: Path) -> Iterator[tuple[str, str, bytes, str]]:
     """Name, code, bytes and reason."""
-    taken = Taken(good)
+    taken = SplitUpdate(good)
     start = base(taken.signed)
 
-    def flipped(block: int) -> bytes:
+    def flip_block_byte(block: int) -> bytes:
         at = start + taken.blocks[block].offset + 1
         return taken.data[:at] + bytes([taken.data[at] ^ 1]) + taken.data[at + 1 :]
 
@@ -120,17 +122,27 @@ def refused(good: Path) -> Iterator[tuple[str, str, bytes, str]]:
     yield "smaller", "malformed", taken.cut(60, 64, 16), "a segment is smaller than it must be"
     yield "larger", "malformed", taken.cut(64, 76), "the last segment is larger than one may be"
     yield "more", "malformed", taken.cut(64, 64, 12, 0), "an empty segment after the last"
-    yield "overlap", "malformed", taken.changed(1, offset=0), "a segment lies where the one before does"
-    yield "hole", "malformed", taken.changed(1, offset=192), "a hole between segments"
+    yield "overlap", "malformed", taken.change_block(1, offset=0), "a segment lies where the one before does"
+    yield "hole", "malformed", taken.change_block(1, offset=192), "a hole between segments"
     for field, value in (("kind", "class_means"), ("dtype", "int32"), ("shape", [7, 5])):
-        yield f"other-{field}", "malformed", taken.changed(1, **{field: value}), f"segments differ in {field}"
+        yield (
+            f"other-{field}",
+            "malformed",
+            taken.change_block(1, **{field: value}),
+            f"segments differ in {field}",
+        )
     for block, name in enumerate(("first", "second", "last")):
-        yield f"flipped-{name}", "digest-mismatch", flipped(block), f"a bit of the {name} segment is flipped"
+        yield (
+            f"flipped-{name}",
+            "digest-mismatch",
+            flip_block_byte(block),
+            f"a bit of the {name} segment is flipped",
+        )
     contents = [*taken.contents[:1], taken.contents[1][::-1], *taken.contents[2:]]
     yield (
         "swapped",
         "digest-mismatch",
-        taken.sealed(taken.fields["blocks"], contents),
+        taken.sealed_update(taken.fields["blocks"], contents),
         "other bytes in a segment",
     )
     gap = start + taken.blocks[1].offset - 6
@@ -142,4 +154,4 @@ def refused(good: Path) -> Iterator[tuple[str, str, bytes, str]]:
         for i, e in enumerate(taken.fields["blocks"])
     ]
     contents = [taken.contents[0], nan, *taken.contents[2:]]
-    yield "nan", "not-finite", taken.sealed(entries, contents), "a segment holds NaN"
+    yield "nan", "not-finite", taken.sealed_update(entries, contents), "a segment holds NaN"

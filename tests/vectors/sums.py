@@ -37,8 +37,8 @@ TASK = Task(
     blobs=(BlobLink("model", "11" * 32, 4), BlobLink("secure.announced", "22" * 32, 4)),
     settings={"drawn": 0.75, "work": 2},
 )
-OWN = ("work",)
-SENT = broadcast_digest(TASK, OWN)
+OWN_TREES = ("work",)
+SENT_DIGEST = broadcast_digest(TASK, OWN_TREES)
 
 
 def secret(name: str, what: str) -> bytes:
@@ -46,7 +46,7 @@ def secret(name: str, what: str) -> bytes:
     return hashlib.sha256(f"{name} {what}".encode()).digest()
 
 
-def begun(name: str) -> SiloSide:
+def begin_silo(name: str) -> SiloSide:
     """A silo with these secrets."""
     return SiloSide(
         CONTEXT, name, secret(name, "mask key"), secret(name, "share key"), secret(name, "seed"), {}
@@ -55,7 +55,7 @@ def begun(name: str) -> SiloSide:
 
 def document() -> dict[str, Any]:
     """The sum as the vectors have it."""
-    sides = {name: begun(name) for name in NAMES}
+    sides = {name: begin_silo(name) for name in NAMES}
     announced = {name: side.announcement(KEYS[name]) for name, side in sides.items()}
     sealed: dict[str, Mapping[str, bytes]] = {}
     for name, side in sides.items():
@@ -63,7 +63,9 @@ def document() -> dict[str, Any]:
     handed = {name: {other: sealed[other][name] for other in NAMES if other != name} for name in NAMES}
     survivors, masked = [*NAMES[:3]], {}
     for name in survivors:
-        sides[name], masked[name] = sides[name].masked(announced, handed[name], VECTORS[name], SENT)
+        sides[name], masked[name] = sides[name].mask_vector(
+            announced, handed[name], VECTORS[name], SENT_DIGEST
+        )
     _, apart = begun_to_mask(announced, handed, bytes(32))
     confirmed = {}
     for name in survivors:
@@ -73,7 +75,7 @@ def document() -> dict[str, Any]:
     }
     total = np.zeros(3, np.uint64)
     add_masked(total, masked.values())
-    unmask(total, CONTEXT, announced, NAMES, survivors, unmaskings, SENT)
+    unmask(total, CONTEXT, announced, NAMES, survivors, unmaskings, SENT_DIGEST)
     return {
         "context": CONTEXT.content.decode(),
         "secrets": {
@@ -85,15 +87,15 @@ def document() -> dict[str, Any]:
         "broadcast": {
             "blobs": {link.name: link.digest for link in TASK.blobs},
             "settings": TASK.settings,
-            "own": list(OWN),
-            "digest": SENT.hex(),
+            "own": list(OWN_TREES),
+            "digest": SENT_DIGEST.hex(),
         },
-        "vectors": {name: listed(vector) for name, vector in VECTORS.items() if name in survivors},
-        "masked": {name: listed(vector) for name, vector in masked.items()},
-        "maskedForAnotherBroadcast": {"digest": bytes(32).hex(), NAMES[0]: listed(apart)},
+        "vectors": {name: decimal_texts(vector) for name, vector in VECTORS.items() if name in survivors},
+        "masked": {name: decimal_texts(vector) for name, vector in masked.items()},
+        "maskedForAnotherBroadcast": {"digest": bytes(32).hex(), NAMES[0]: decimal_texts(apart)},
         "survivors": {name: one.hex() for name, one in confirmed.items()},
         "unmask": {name: one.to_bytes(NAMES).hex() for name, one in unmaskings.items()},
-        "sum": listed(total),
+        "sum": decimal_texts(total),
     }
 
 
@@ -101,10 +103,10 @@ def begun_to_mask(
     announced: Mapping[str, Any], handed: Mapping[str, Mapping[str, bytes]], sent: bytes
 ) -> tuple[SiloSide, np.ndarray]:
     """The first silo's masked vector, if it was sent something else."""
-    side, _ = begun(NAMES[0]).shares(announced)
-    return side.masked(announced, handed[NAMES[0]], VECTORS[NAMES[0]], sent)
+    side, _ = begin_silo(NAMES[0]).shares(announced)
+    return side.mask_vector(announced, handed[NAMES[0]], VECTORS[NAMES[0]], sent)
 
 
-def listed(vector: np.ndarray) -> list[str]:
+def decimal_texts(vector: np.ndarray) -> list[str]:
     """Numbers in decimal, as texts: JSON's readers have 53 bits."""
     return [str(value) for value in vector.tolist()]

@@ -26,7 +26,7 @@ from fedsilo.api.timestamps import timestamp
 from fedsilo.cli.cluster.federation import AGENTS, SILOS
 from fedsilo.cli.cluster.kubectl import Kubectl, add_cluster_arguments
 from fedsilo.cli.cluster.offer import describe, frozen_spec, proposal_of, question
-from fedsilo.cli.cluster.text import plain
+from fedsilo.cli.cluster.text import plain_line
 from fedsilo.cli.cluster.time_format import age, duration
 from fedsilo.cli.columns import columns
 from fedsilo.cli.confirmation import agreed
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True)
-class Case:
+class ApprovalContext:
     """A SiloAgent and the Silo that decides about it."""
 
     agent: Object
@@ -79,7 +79,7 @@ class Case:
         return proposal_of(self.agent)
 
     @property
-    def decided(self) -> Approval | None:
+    def recorded_decision(self) -> Approval | None:
         """The decision about this very proposal, if there is one."""
         if self.proposal is None:
             return None
@@ -93,7 +93,7 @@ class Case:
         ended = any(
             condition(self.agent, name) is not None for name in (ConditionType.FINISHED, ConditionType.FAILED)
         )
-        return bool(policy.get("manualApproval")) and self.decided is None and not ended
+        return bool(policy.get("manualApproval")) and self.recorded_decision is None and not ended
 
 
 def entries(silo: Object) -> Sequence[Object]:
@@ -131,10 +131,10 @@ def decide(args: argparse.Namespace, decision: Verdict) -> int:
     return 0
 
 
-def _cases(kubectl: Kubectl) -> list[Case]:
+def _cases(kubectl: Kubectl) -> list[ApprovalContext]:
     silos = {silo["metadata"]["name"]: silo for silo in kubectl.get(SILOS)["items"]}
     agents = kubectl.get(AGENTS)["items"]
-    return [Case(agent, silos[_silo_of(agent)]) for agent in agents if _silo_of(agent) in silos]
+    return [ApprovalContext(agent, silos[_silo_of(agent)]) for agent in agents if _silo_of(agent) in silos]
 
 
 def _silo_of(agent: Object) -> str:
@@ -146,19 +146,19 @@ def _job(agent: Object) -> str:
     return f"{job['namespace']}/{job['name']}"
 
 
-def _table(cases: Sequence[Case], now: datetime) -> str:
+def _table(cases: Sequence[ApprovalContext], now: datetime) -> str:
     if not cases:
         return "no job waits for a decision in this namespace"
     rows = [("siloagent", "job", "silo", "method", "age")]
     for case in cases:
         metadata, job = case.agent["metadata"], case.agent["spec"]["job"]
         waits = duration(age(metadata["creationTimestamp"], now))
-        method = plain(job["spec"]["method"]["name"])
+        method = plain_line(job["spec"]["method"]["name"])
         rows.append((metadata["name"], _job(case.agent), _silo_of(case.agent), method, waits))
     return columns(rows)
 
 
-def _choose(cases: Sequence[Case], args: argparse.Namespace, kubectl: Kubectl) -> Case:
+def _choose(cases: Sequence[ApprovalContext], args: argparse.Namespace, kubectl: Kubectl) -> ApprovalContext:
     named = [case for case in cases if args.job in (case.agent["metadata"]["name"], case.uid)]
     if not named:
         fault = f"{args.job}: there is no SiloAgent of that name or job uid in namespace {kubectl.context_namespace()}"
@@ -175,7 +175,7 @@ def _choose(cases: Sequence[Case], args: argparse.Namespace, kubectl: Kubectl) -
     return found[0]
 
 
-def _entry(case: Case, decision: Verdict, note: str) -> Approval:
+def _entry(case: ApprovalContext, decision: Verdict, note: str) -> Approval:
     proposal = case.proposal
     if proposal is None and decision == "Approved":
         raise ManifestInvalid(
@@ -189,9 +189,9 @@ def _entry(case: Case, decision: Verdict, note: str) -> Approval:
         raise ManifestInvalid(f"--note: has {len(note):,} characters; shorten it to 1,024") from None
 
 
-def _is_decided(case: Case, entry: Approval) -> bool:
+def _is_decided(case: ApprovalContext, entry: Approval) -> bool:
     """Whether the entry is there; a decision that is given again without a note keeps the note it had."""
-    before = case.decided
+    before = case.recorded_decision
     return before is not None and before.decision == entry.decision and entry.note in ("", before.note)
 
 

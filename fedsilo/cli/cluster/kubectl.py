@@ -18,8 +18,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedsilo.cli.cluster.program import started
-from fedsilo.cli.cluster.text import plain
+from fedsilo.cli.cluster.program import run_program
+from fedsilo.cli.cluster.text import plain_line
 from fedsilo.errors import FedsiloError, ManifestInvalid, PolicyRefused
 from fedsilo.wire.problems import one_line
 
@@ -128,7 +128,7 @@ class Kubectl:
         command = self.command(f"--request-timeout={REQUEST_TIMEOUT_SECONDS}s", *arguments)
         # Without input of ours the person's terminal stays connected, for a login that asks there.
         stdin = subprocess.PIPE if given else None
-        with started(command, stdin=stdin) as process:
+        with run_program(command, stdin=stdin) as process:
             printed, stderr = 0, b""
             while True:
                 try:
@@ -169,7 +169,7 @@ def failure(arguments: Sequence[str], stderr: bytes) -> FedsiloError:
         )
     # client-go logs its attempts before kubectl prints the result
     lines = [line for line in text.splitlines() if line.strip() and not re.match(r"[EIW]\d{4} ", line)]
-    reason = plain(lines[-1]).removeprefix("error: ") if lines else "it said nothing"
+    reason = plain_line(lines[-1]).removeprefix("error: ") if lines else "it said nothing"
     if "(NotFound)" in text or re.search(
         r"context .* does not exist|context was not found|stat .*: no such file", text
     ):

@@ -13,8 +13,8 @@ from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.observed import Object, condition, reference, status_of
 from fedsilo.api.proposal import propose
 from fedsilo.api.silo_policy import Verdict
-from fedsilo.api.text import comma_separated, counted
-from fedsilo.cli.cluster.text import plain
+from fedsilo.api.text import comma_separated, count_text
+from fedsilo.cli.cluster.text import plain_line
 from fedsilo.errors import FedsiloError, ManifestInvalid, PolicyRefused
 from fedsilo.methods import registry
 from fedsilo.payload_kinds import describe_kind
@@ -34,7 +34,7 @@ def frozen_spec(agent: Object) -> FederatedJobSpec:
         spec = FederatedJobSpec.model_validate(job["spec"])
     except ValidationError as error:
         raise ManifestInvalid(
-            f"SiloAgent {reference(agent)}: spec.job.spec: {counted(error.error_count(), 'field')} not as this "
+            f"SiloAgent {reference(agent)}: spec.job.spec: {count_text(error.error_count(), 'field')} not as this "
             "fedsilo knows SiloAgents; use the fedsilo of the release that runs the silo"
         ) from None
     if (found := spec_digest(spec)) != job["specDigest"]:
@@ -61,7 +61,7 @@ def proposal_of(agent: Object) -> Proposal | None:
         )
     except ValidationError as error:
         raise ManifestInvalid(
-            f"SiloAgent {reference(agent)}: status.proposal: {counted(error.error_count(), 'field')} not as this "
+            f"SiloAgent {reference(agent)}: status.proposal: {count_text(error.error_count(), 'field')} not as this "
             "fedsilo knows SiloAgents; use the fedsilo of the release that runs the silo"
         ) from None
     if given != proposal:
@@ -90,17 +90,17 @@ def describe(agent: Object, spec: FederatedJobSpec, proposal: Proposal | None) -
             if spec.transforms
             else {}
         ),
-        "model": f"{spec.model.name} on dataset {spec.data.dataset} ({shape}, {spec.learned})",
+        "model": f"{spec.model.name} on dataset {spec.data.dataset} ({shape}, {spec.task_summary})",
         "rounds": f"{spec.training.rounds}, with {_local_training(spec)} in each"
         if spec.training.rounds
         else "0: nothing is trained",
         "digest": job["specDigest"],
-        **({} if proposal is None else _proposed(proposal)),
+        **({} if proposal is None else _proposal_facts(proposal)),
         **_members(agent, proposal),
         **({"sums": sums_text(spec)} if spec.aggregation.secure else {}),
     }
     width = max(map(len, rows)) + 2
-    lines = [f"{name:<{width}}{plain(value)}" for name, value in rows.items()]
+    lines = [f"{name:<{width}}{plain_line(value)}" for name, value in rows.items()]
     lines += ["what leaves the silo:", *_payloads(spec)]
     if text := _objections(agent):
         lines += ["what the silo says of it:", textwrap.indent(text, "  ")]
@@ -111,13 +111,13 @@ def _local_training(spec: FederatedJobSpec) -> str:
     """How much a silo trains in a round."""
     training = spec.training
     if training.local_steps is not None:
-        examples = counted(training.examples_per_step, "example")
-        return f"{counted(training.local_steps, 'step')} of {examples}"
+        examples = count_text(training.examples_per_step, "example")
+        return f"{count_text(training.local_steps, 'step')} of {examples}"
     epochs = training.local_epochs
     return f"{epochs} pass{'' if epochs == 1 else 'es'} over the data"
 
 
-def _proposed(proposal: Proposal) -> dict[str, str]:
+def _proposal_facts(proposal: Proposal) -> dict[str, str]:
     """Whom the silo would trust, and what would run in it."""
     address = f" at {proposal.address}" if proposal.address else ""
     return {
@@ -133,7 +133,7 @@ def _members(agent: Object, proposal: Proposal | None) -> dict[str, str]:
     """Whose keys the silo would trust beside the aggregator's: people compare the digest among institutions."""
     if proposal is None or proposal.members is None:
         return {}
-    count = counted(len(agent["spec"]["trust"]["members"]), "silo")
+    count = count_text(len(agent["spec"]["trust"]["members"]), "silo")
     return {"members": f"{count}, digest of their keys {proposal.members}"}
 
 
@@ -153,12 +153,13 @@ def _method(spec: FederatedJobSpec) -> str:
 def _payloads(spec: FederatedJobSpec) -> list[str]:
     """One line for each kind, or why they are not known."""
     try:
-        departure = policy.declared(spec)
+        departure = policy.declared_egress(spec)
     except FedsiloError as error:
-        return [f"  cannot be told: {plain(error)}"]
+        return [f"  cannot be told: {plain_line(error)}"]
     if departure is None:
         return [
-            f"  not known here: {policy.unknown(spec)} is not installed; the guard holds to policy.payloadKinds"
+            f"  not known here: {policy.unknown_component(spec)} is not installed; the guard holds to "
+            "policy.payloadKinds"
         ]
     lines = [f"  {kind}: {describe_kind(kind).meaning}" for kind in departure.kinds]
     lines.append("  metrics: single numbers, such as accuracy and loss on the silo's data")
@@ -169,4 +170,6 @@ def _payloads(spec: FederatedJobSpec) -> list[str]:
 
 def _objections(agent: Object) -> str:
     found = condition(agent, ConditionType.ADMITTED)
-    return plain(found["message"]) if found and found["status"] == "False" and found.get("message") else ""
+    return (
+        plain_line(found["message"]) if found and found["status"] == "False" and found.get("message") else ""
+    )

@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from fedsilo.api.conditions import UNREADABLE, UNVERIFIED, ConditionType
+from fedsilo.api.conditions import UNREADABLE_REASON, UNVERIFIED_REASON, ConditionType
 from fedsilo.api.observed import Object, status_of
-from fedsilo.api.text import listed, severities, shortened
+from fedsilo.api.text import join_names, severities, shortened_list
 from fedsilo.cli.cluster.round_text import in_round
 from fedsilo.cli.cluster.silos import MAX_NAMES, SiloView, silo_views
-from fedsilo.cli.cluster.text import plain, sentence
-from fedsilo.cli.cluster.time_format import age, at, since
+from fedsilo.cli.cluster.text import plain_line, sentence
+from fedsilo.cli.cluster.time_format import age, at, since_text
 from fedsilo.explanation.explain import Cause, Explanation, WaitState, cause_of, explain
 
 PROMPT_SECONDS = 30
 """Time in which an operator that runs has looked at a new job."""
 
-_DOUBTS = (UNVERIFIED, UNREADABLE)
+_DOUBTS = (UNVERIFIED_REASON, UNREADABLE_REASON)
 """Reasons for which the operator itself cannot tell whether a job can run."""
 
 
@@ -52,9 +52,9 @@ class Context:
         return status_of(self.job)
 
     @property
-    def since(self) -> str:
+    def since_text(self) -> str:
         """Since when the job is in its state."""
-        return since(self.explanation.cause.since, self.now)
+        return since_text(self.explanation.cause.since, self.now)
 
     @property
     def message(self) -> str:
@@ -94,19 +94,19 @@ def _data(context: Context) -> str:
     if not findings:
         return ""
     told = [f"{one['silo']}: {one['code']}: {one['place']}: {sentence(one['value'])}" for one in findings]
-    quoted = " ".join(shortened(told, MAX_NAMES, "more."))
+    quoted = " ".join(shortened_list(told, MAX_NAMES, "more."))
     return (
-        f" The check of its data found {severities(findings)}. {plain(quoted)} "
+        f" The check of its data found {severities(findings)}. {plain_line(quoted)} "
         f"All findings and remedies: `kubectl fedsilo status {context.arguments}`."
     )
 
 
 def _deleting(context: Context) -> str:
     left = [f"{silo.agent} in {silo.namespace}" for silo in context.silos if silo.agent]
-    names = listed(left, MAX_NAMES, "others") if left else ""
+    names = join_names(left, MAX_NAMES, "others") if left else ""
     waits = f"for its SiloAgents to go: {names}" if left else "for the operator to let it go"
     return (
-        f"{context.subject} is being deleted {context.since} and waits {waits}. {_IF_IT_LASTS} "
+        f"{context.subject} is being deleted {context.since_text} and waits {waits}. {_IF_IT_LASTS} "
         "Its model's volume stays."
     )
 
@@ -114,13 +114,13 @@ def _deleting(context: Context) -> str:
 def _complete(context: Context) -> str:
     metrics = sorted((context.status.get("metrics") or {}).items())
     scores = [f"{name} {value:.4g}" for name, value in metrics]
-    text = f"{context.subject} is complete {context.since}: {', '.join([context.rounds, *scores])}."
+    text = f"{context.subject} is complete {context.since_text}: {', '.join([context.rounds, *scores])}."
     if not (context.status.get("model") or {}).get("claim"):
         return f"{text} Its status names no model."
     return f"{text} Fetch its model with `kubectl fedsilo model {context.arguments} -o model.safetensors`."
 
 
-def _failed(context: Context) -> str:
+def _failed_text(context: Context) -> str:
     begin = at(context.explanation.cause.since, context.now)
     again = f"delete the job with `kubectl delete federatedjob {context.arguments}` and apply it again"
     if not context.status.get("startTime"):
@@ -137,12 +137,12 @@ def _failed(context: Context) -> str:
     )
 
 
-def _unobserved(context: Context) -> str:
+def _unobserved_text(context: Context) -> str:
     created = context.explanation.cause.since
     if age(created, context.now) <= PROMPT_SECONDS:
         return f"{context.subject} was made {at(created, context.now)}; the operator is about to look at it."
     return (
-        f"{context.subject} waits for the operator {context.since}: nothing has looked at it, so no operator "
+        f"{context.subject} waits for the operator {context.since_text}: nothing has looked at it, so no operator "
         f"runs in this cluster or it cannot reach the API server. Look with {_OPERATOR}."
     )
 
@@ -154,10 +154,10 @@ def _suspending(context: Context) -> str:
     )
 
 
-def _suspended(context: Context) -> str:
+def _suspended_text(context: Context) -> str:
     kept = f" Its {context.rounds} are kept." if context.status.get("round") else ""
     return (
-        f"{context.subject} is suspended {context.since}, without a limit.{kept} "
+        f"{context.subject} is suspended {context.since_text}, without a limit.{kept} "
         f"It goes on with {_resume(context)}."
     )
 
@@ -173,7 +173,7 @@ def _resuming(context: Context) -> str:
 
 def _not_accepted(context: Context) -> str:
     return (
-        f"{context.subject} waits {context.since}, without a limit. {context.message} "
+        f"{context.subject} waits {context.since_text}, without a limit. {context.message} "
         "It goes on by itself once that is mended; until then no pod exists."
     )
 
@@ -182,14 +182,14 @@ def _admitting(context: Context) -> str:
     undecided = [silo for silo in context.silos if silo.admitted["status"] != "True"]
     if not undecided:
         text = context.message if context.explanation.cause.message else _IF_IT_LASTS
-        return f"{context.subject} waits {context.since} for its silos to admit it. {text}"
+        return f"{context.subject} waits {context.since_text} for its silos to admit it. {text}"
     whom = _share(len(undecided), len(context.silos))
-    sentences = [f"{context.subject} waits {context.since}, without a limit, for {whom} to admit it."]
+    sentences = [f"{context.subject} waits {context.since_text}, without a limit, for {whom} to admit it."]
     objections = [_objection(context, silo) for silo in undecided if silo.admitted["reason"]]
-    sentences += shortened(objections, MAX_NAMES, "more object.")
+    sentences += shortened_list(objections, MAX_NAMES, "more object.")
     if silent := [silo.reference for silo in undecided if not silo.admitted["reason"]]:
         verb = "have" if len(silent) > 1 else "has"
-        sentences.append(f"{listed(silent, MAX_NAMES, 'others')} {verb} not decided yet.")
+        sentences.append(f"{join_names(silent, MAX_NAMES, 'others')} {verb} not decided yet.")
     if any(_verb(silo) == "refuses" and not silo.awaits_approval for silo in undecided):
         sentences.append(
             "A refusal ends when the institution changes its policy, or with a new job that respects it."
@@ -214,7 +214,7 @@ def _verb(silo: SiloView) -> str:
 
 def _objection(context: Context, silo: SiloView) -> str:
     found, name = silo.admitted, silo.agent or context.job["metadata"]["uid"]
-    begin = f" {since(found['lastTransitionTime'], context.now)}" if found["lastTransitionTime"] else ""
+    begin = f" {since_text(found['lastTransitionTime'], context.now)}" if found["lastTransitionTime"] else ""
     if silo.awaits_approval:
         approve = f"`kubectl fedsilo approve {name} -n {silo.namespace}`"
         return f"{silo.reference} waits{begin} for a person of the institution to decide: {approve}."
@@ -224,22 +224,22 @@ def _objection(context: Context, silo: SiloView) -> str:
 
 def _starting_agents(context: Context) -> str:
     late = [silo for silo in context.silos if silo.ready["status"] != "True"]
-    waits = f"{context.subject} waits {context.since}"
+    waits = f"{context.subject} waits {context.since_text}"
     if not late:
         return f"{waits} for the agents of its silos to run. {context.message}".rstrip(" .") + "."
     sentences = [f"{waits} for the agents of {_share(len(late), len(context.silos))} to run."]
     problems = [silo.problem(context.now) for silo in late if silo.ready["message"]]
-    sentences += shortened(problems, MAX_NAMES, "more do not run.")
+    sentences += shortened_list(problems, MAX_NAMES, "more do not run.")
     if starting := [silo.reference for silo in late if not silo.ready["message"]]:
         verb = "are" if len(starting) > 1 else "is"
-        sentences.append(f"{listed(starting, MAX_NAMES, 'others')} {verb} starting.")
+        sentences.append(f"{join_names(starting, MAX_NAMES, 'others')} {verb} starting.")
     return " ".join([*sentences, "No deadline counts before all of them run."])
 
 
 def _starting_aggregator(context: Context) -> str:
     text = f" {context.message}" if context.explanation.cause.reason else ""
     return (
-        f"{context.subject} waits {context.since} for its aggregator to run.{text} The silos' agents run "
+        f"{context.subject} waits {context.since_text} for its aggregator to run.{text} The silos' agents run "
         "already; no deadline counts while the aggregator is down."
     )
 
@@ -257,7 +257,7 @@ def _between_rounds(context: Context) -> str:
         else "it has opened no round yet"
     )
     return (
-        f"{context.subject} has an aggregator that runs {context.since}, but {done}. If that lasts, "
+        f"{context.subject} has an aggregator that runs {context.since_text}, but {done}. If that lasts, "
         f"read `kubectl fedsilo logs {context.arguments} --component aggregator`."
     )
 
@@ -268,10 +268,10 @@ _IF_IT_LASTS = f"If that lasts, look whether the operator runs: {_OPERATOR}."
 _STATES: Mapping[WaitState, Callable[[Context], str]] = {
     WaitState.DELETING: _deleting,
     WaitState.COMPLETE: _complete,
-    WaitState.FAILED: _failed,
-    WaitState.UNOBSERVED: _unobserved,
+    WaitState.FAILED: _failed_text,
+    WaitState.UNOBSERVED: _unobserved_text,
     WaitState.SUSPENDING: _suspending,
-    WaitState.SUSPENDED: _suspended,
+    WaitState.SUSPENDED: _suspended_text,
     WaitState.RESUMING: _resuming,
     WaitState.NOT_ACCEPTED: _not_accepted,
     WaitState.ADMITTING: _admitting,

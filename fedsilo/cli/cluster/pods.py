@@ -9,14 +9,14 @@ from typing import Any
 from fedsilo.api.conditions import ConditionType
 from fedsilo.api.observed import Object, condition, status_of
 from fedsilo.cli.cluster.federation import COMPONENT, SILO, silo_refs
-from fedsilo.cli.cluster.text import plain
+from fedsilo.cli.cluster.text import plain_line
 from fedsilo.explanation.explain import has_ended
 
 COMPONENT_NAMES = ("aggregator", "guard", "trainer")
 
 
 @dataclass(frozen=True)
-class Component:
+class ComponentView:
     """One component of a job, with its pods, the newest first: a Job makes a new pod for each try.
 
     :param silo: name of its silo; None for the aggregator.
@@ -33,12 +33,12 @@ class Component:
         return f"{self.silo}/{self.name}" if self.silo else self.name
 
 
-def components(job: Object, pods: Sequence[Object]) -> Iterator[Component]:
+def components(job: Object, pods: Sequence[Object]) -> Iterator[ComponentView]:
     """The aggregator, then guard and trainer of each silo, in the order of the job's silos."""
-    yield Component("aggregator", None, job["metadata"]["namespace"], _of(pods, "aggregator", None))
+    yield ComponentView("aggregator", None, job["metadata"]["namespace"], _of(pods, "aggregator", None))
     for silo, namespace in silo_refs(job).items():
         for component in ("guard", "trainer"):
-            yield Component(component, silo, namespace, _of(pods, component, silo))
+            yield ComponentView(component, silo, namespace, _of(pods, component, silo))
 
 
 def _of(pods: Sequence[Object], component: str, silo: str | None) -> Sequence[Object]:
@@ -51,7 +51,7 @@ def _of(pods: Sequence[Object], component: str, silo: str | None) -> Sequence[Ob
     return sorted(found, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), reverse=True)
 
 
-def why_no_pod(component: Component, job: Object, closed: Collection[str]) -> str:
+def why_no_pod(component: ComponentView, job: Object, closed: Collection[str]) -> str:
     """Why a component has no pod, as far as that is known.
 
     :param closed: namespaces whose pods this login may not list.
@@ -66,12 +66,12 @@ def why_no_pod(component: Component, job: Object, closed: Collection[str]) -> st
     entry: Mapping[str, Any] = next(
         (silo for silo in status_of(job).get("silos") or () if silo["name"] == component.silo), {}
     )
-    text = ": ".join(plain(entry[key]) for key in ("phase", "message") if entry.get(key))
+    text = ": ".join(plain_line(entry[key]) for key in ("phase", "message") if entry.get(key))
     return f"no pod; {text or 'the operator has not made its agent yet'}"
 
 
 def _message(found: Mapping[str, Any] | None, otherwise: str) -> str:
-    return plain(found["message"]) if found and found.get("message") else otherwise
+    return plain_line(found["message"]) if found and found.get("message") else otherwise
 
 
 def why_silent(pod: Object) -> str | None:
@@ -100,4 +100,4 @@ def why_silent(pod: Object) -> str | None:
 
 
 def _reason(state: Mapping[str, Any]) -> str:
-    return plain(": ".join(state[key] for key in ("reason", "message") if state.get(key)) or "it waits")
+    return plain_line(": ".join(state[key] for key in ("reason", "message") if state.get(key)) or "it waits")

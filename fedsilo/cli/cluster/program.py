@@ -19,7 +19,7 @@ POLL_SECONDS = 0.5
 
 
 @contextmanager
-def started(
+def run_program(
     command: Sequence[str], *, stdin: int | None = None, stderr: int | IO[bytes] = subprocess.PIPE
 ) -> Iterator[subprocess.Popen[bytes]]:
     """The program, its standard output in a pipe; killed at the end of the block if it still runs."""

@@ -22,8 +22,8 @@ from fedsilo.api.text import size
 from fedsilo.cli.cluster.federation import COMPONENT, JOB_UID
 from fedsilo.cli.cluster.kubectl import Kubectl, failure
 from fedsilo.cli.cluster.pods import why_silent
-from fedsilo.cli.cluster.program import output, started
-from fedsilo.cli.cluster.text import plain
+from fedsilo.cli.cluster.program import output, run_program
+from fedsilo.cli.cluster.text import plain_line
 from fedsilo.errors import FedsiloError
 
 START_SECONDS = 300.0
@@ -152,7 +152,7 @@ class ReaderPod:
         """Append the command's output to the file; returns its standard error."""
         command = self.kubectl.command(*arguments)
         with tempfile.TemporaryFile() as errors:
-            with started(command, stdin=subprocess.DEVNULL, stderr=errors) as process:
+            with run_program(command, stdin=subprocess.DEVNULL, stderr=errors) as process:
                 try:
                     for piece in output(process, _CHUNK):
                         file.write(piece)
@@ -213,7 +213,7 @@ def _await_running(kubectl: Kubectl, name: str, namespace: str) -> None:
         phase = status_of(pod).get("phase")
         if phase == "Running":
             return
-        reason = why_silent(pod) or plain(phase)
+        reason = why_silent(pod) or plain_line(phase)
         fatal = reason.partition(":")[0] in _FATAL_REASONS
         if fatal or phase in ("Failed", "Succeeded") or time.monotonic() > end:
             raise FedsiloError(

@@ -13,7 +13,7 @@ from fedsilo.engine.provenance import FILE, ExchangeLine, JobLine, update_files
 from fedsilo.errors import ManifestInvalid, Problem, ProvenanceInvalid
 from fedsilo.files.durable import rename, sync, sync_directory
 from fedsilo.files.plain_files import open_plain
-from fedsilo.verification.lines import MAX_JOB_BYTES, ChainLines, most_bytes, names_of_updates, parsed
+from fedsilo.verification.lines import MAX_JOB_BYTES, ChainLines, most_bytes, names_of_updates, parse_line
 from fedsilo.wire import stored_digest
 
 _SAFE = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
@@ -86,7 +86,7 @@ def _kept_updates(provenance: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     for number, text in enumerate(_exchange_lines(provenance), start=2):
         where = f"{FILE}: line {number}"
-        line = parsed(where, text, ExchangeLine)
+        line = parse_line(where, text, ExchangeLine)
         digests = names_of_updates(where, line)
         for silo, name in update_files(line, tuple(line.updates)).items():
             if not _SAFE.fullmatch(name):  # it comes from the volume, and becomes a path here
@@ -99,7 +99,7 @@ def _exchange_lines(provenance: Path) -> Iterator[bytes]:
     """All lines but those of the job and the model."""
     with open_plain(provenance) as file:
         lines = ChainLines(provenance, file)
-        job = parsed(f"{FILE}: line 1", lines.take(MAX_JOB_BYTES) or b"", JobLine)
+        job = parse_line(f"{FILE}: line 1", lines.take(MAX_JOB_BYTES) or b"", JobLine)
         while (text := lines.take(most_bytes(len(job.silos)))) is not None and not lines.last:
             yield text
         lines.seal()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from fedsilo.api.text import listed
+from fedsilo.api.text import join_names
 from fedsilo.cli.cluster.silos import MAX_NAMES, SiloView
-from fedsilo.cli.cluster.time_format import age, since, until
+from fedsilo.cli.cluster.time_format import age, since_text, until_text
 from fedsilo.explanation.explain import RoundStatus
 
 
@@ -19,17 +19,17 @@ def in_round(round: RoundStatus, arguments: str, silos: Sequence[SiloView], now:
     by_name = {silo.name: silo for silo in silos}
     awaited = [by_name[name] for name in round.awaited]
     failures = [_failure(arguments, by_name[name]) for name in round.failed]
-    place = f"is in {round_name(round)} {since(round.since, now)}"
+    place = f"is in {round_name(round)} {since_text(round.since, now)}"
     if not awaited:
         folding = "No silo is awaited: the aggregator folds what the silos sent, or scores the model."
         return " ".join([f"{place}. {folding}", *failures])
-    limit = f" {until(round.until, now)}" if round.until and age(round.until, now) <= 0 else ""
-    names = listed([silo.reference for silo in awaited], MAX_NAMES, "others")
+    limit = f" {until_text(round.until, now)}" if round.until and age(round.until, now) <= 0 else ""
+    names = join_names([silo.reference for silo in awaited], MAX_NAMES, "others")
     sentences = [f"{place} and waits for {names}{limit}.", _at_the_deadline(round)]
     if round.until and not limit:
         sentences.append(
-            f"The deadline was {until(round.until, now).removeprefix('until ')}: it counts only the time in which the "
-            "aggregator serves, so the aggregator was down or folds the round now."
+            f"The deadline was {until_text(round.until, now).removeprefix('until ')}: it counts only the time in which "
+            "the aggregator serves, so the aggregator was down or folds the round now."
         )
     problems = [
         silo.problem(now) for silo in awaited if silo.ready["status"] != "True" and silo.ready["message"]

@@ -10,7 +10,7 @@ from typing import Any
 from fedsilo.api.conditions import AgentPhase, ConditionType
 from fedsilo.api.observed import Object, condition, holds, status_of
 from fedsilo.cli.cluster.text import sentence
-from fedsilo.cli.cluster.time_format import since
+from fedsilo.cli.cluster.time_format import since_text
 
 _OBJECTIONS: Mapping[str | None, str] = {
     AgentPhase.REFUSED: "PolicyRefused",
@@ -18,8 +18,8 @@ _OBJECTIONS: Mapping[str | None, str] = {
 }
 """Phase of an agent that may not run -> reason of its condition `Admitted`."""
 
-_UNDECIDED = (None, "", AgentPhase.PENDING)
-_READY = (AgentPhase.RUNNING, AgentPhase.FINISHED)
+_UNDECIDED_PHASES = (None, "", AgentPhase.PENDING)
+_READY_PHASES = (AgentPhase.RUNNING, AgentPhase.FINISHED)
 
 MAX_NAMES = 10
 """Silos that a sentence names; a job may have a thousand."""
@@ -55,7 +55,11 @@ class SiloView:
 
     def problem(self, now: datetime) -> str:
         """What keeps its agent from running, as a sentence."""
-        begin = f" {since(self.ready['lastTransitionTime'], now)}" if self.ready["lastTransitionTime"] else ""
+        begin = (
+            f" {since_text(self.ready['lastTransitionTime'], now)}"
+            if self.ready["lastTransitionTime"]
+            else ""
+        )
         reason = f"{self.ready['reason']}: " if self.ready["reason"] else ""
         return sentence(f"{self.reference}{begin}: {reason}{self.ready['message']}")
 
@@ -75,13 +79,13 @@ def silo_views(job: Object, agents: Sequence[Object]) -> list[SiloView]:
 def _view(name: str, entry: Mapping[str, Any], agent: Object | None) -> SiloView:
     if agent is None:
         phase, message = entry.get("phase"), entry.get("message") or ""
-        decided = "False" if phase in _OBJECTIONS else "Unknown" if phase in _UNDECIDED else "True"
+        decided = "False" if phase in _OBJECTIONS else "Unknown" if phase in _UNDECIDED_PHASES else "True"
         return SiloView(
             name,
             entry.get("namespace") or "default",
             None,
             _condition(decided, _OBJECTIONS.get(phase, ""), message),
-            _condition("True" if phase in _READY else "False", "", message),
+            _condition("True" if phase in _READY_PHASES else "False", "", message),
             phase or "",
         )
     return SiloView(
@@ -89,12 +93,12 @@ def _view(name: str, entry: Mapping[str, Any], agent: Object | None) -> SiloView
         agent["metadata"]["namespace"],
         agent["metadata"]["name"],
         condition(agent, ConditionType.ADMITTED) or _condition("Unknown", "", ""),
-        _ready(agent),
+        _ready_condition(agent),
         status_of(agent).get("phase") or "",
     )
 
 
-def _ready(agent: Object) -> Mapping[str, Any]:
+def _ready_condition(agent: Object) -> Mapping[str, Any]:
     """An agent that has run to its end keeps nobody waiting."""
     if holds(agent, ConditionType.FINISHED):
         return _condition("True", "", "")

@@ -28,7 +28,7 @@ def clock(text: str, now: datetime) -> str:
     return f"{local:%H:%M:%S}" if local.date() == now.date() else f"{local:%Y-%m-%d %H:%M:%S}"
 
 
-def since(text: str, now: datetime) -> str:
+def since_text(text: str, now: datetime) -> str:
     """`since 14:02:11 (3 min ago)`."""
     return f"since {clock(text, now)} ({duration(age(text, now))} ago)"
 
@@ -38,7 +38,7 @@ def at(text: str, now: datetime) -> str:
     return f"at {clock(text, now)} ({duration(age(text, now))} ago)"
 
 
-def until(text: str, now: datetime) -> str:
+def until_text(text: str, now: datetime) -> str:
     """`until 14:12:11 (in 6 min)`, or how long ago that was."""
     past = age(text, now)
     return f"until {clock(text, now)} ({f'{duration(past)} ago' if past > 0 else f'in {duration(-past)}'})"

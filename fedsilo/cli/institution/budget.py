@@ -11,11 +11,11 @@ from typing import Any
 
 from fedsilo.api.budgets import BudgetStatus
 from fedsilo.cli.budget_table import budget_row, budget_table
-from fedsilo.cli.cluster.text import plain
+from fedsilo.cli.cluster.text import plain_line
 from fedsilo.institution.budgets import budget_status, reserving
 from fedsilo.institution.deciding import records
 from fedsilo.institution.directory import SiloDirectory
-from fedsilo.silo.ledger_head import AuditedHeads
+from fedsilo.silo.ledger_head import HeadStore
 from fedsilo.silo.privacy_account import PrivacyAccount
 from fedsilo.silo.privacy_ledger import SUFFIX, PrivacyLedger, ledgers_in
 
@@ -57,14 +57,14 @@ def run(args: argparse.Namespace) -> int:
 def _ledgers(directory: Path) -> Iterator[PrivacyLedger]:
     """Privacy ledgers of an institution's directory, or of the guards of a run."""
     for place in sorted({path.parent for path in directory.glob(f"**/ledgers/*{SUFFIX}")}):
-        yield from ledgers_in(place, AuditedHeads(place))
+        yield from ledgers_in(place, HeadStore(place))
 
 
 def _row(ledger: PrivacyLedger, account: PrivacyAccount, status: BudgetStatus | None) -> tuple[str, ...]:
     if status is not None:
         return budget_row(status)
     jobs = dict.fromkeys(charge.job for _, charge in account.charges)
-    return (plain(ledger.dataset), *"------", ", ".join(map(plain, jobs)) or "-")
+    return (plain_line(ledger.dataset), *"------", ", ".join(map(plain_line, jobs)) or "-")
 
 
 def _document(ledger: PrivacyLedger, account: PrivacyAccount, status: BudgetStatus | None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from datetime import datetime
 from fedsilo.api.observed import Object
 from fedsilo.api.silo_policy import Verdict
 from fedsilo.cli.cluster.offer import describe, frozen_spec, proposal_of, question
-from fedsilo.cli.cluster.text import plain
+from fedsilo.cli.cluster.text import plain_line
 from fedsilo.cli.cluster.time_format import age, duration
 from fedsilo.cli.columns import columns
 from fedsilo.cli.confirmation import agreed
@@ -56,7 +56,7 @@ def run_decision(args: argparse.Namespace, verdict: Verdict) -> int:
         print("nothing was decided")
         return 0
     decide(directory, entry)
-    print(f"\nsilo {member.silo} has {verdict.lower()} job {plain(job)}")
+    print(f"\nsilo {member.silo} has {verdict.lower()} job {plain_line(job)}")
     return 0
 
 
@@ -68,6 +68,6 @@ def _table(records: Sequence[Object]) -> str:
     for record in records:
         job, metadata = record["spec"]["job"], record["metadata"]
         waits = duration(age(metadata["creationTimestamp"], now))
-        name = plain(f"{job['namespace']}/{job['name']}")
-        rows.append((metadata["name"], name, plain(job["spec"]["method"]["name"]), waits))
+        name = plain_line(f"{job['namespace']}/{job['name']}")
+        rows.append((metadata["name"], name, plain_line(job["spec"]["method"]["name"]), waits))
     return columns(rows)

@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
 
     directory = directory_of(args)
     member = directory.require_membership()
-    with directory.claimed():
+    with directory.hold_directory():
         question = (
             f"Silo {member.silo} ends its part in every job, and needs an invitation to come back. Leave?"
         )

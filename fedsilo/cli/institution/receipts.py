@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedsilo.api.text import counted
-from fedsilo.cli.cluster.text import plain
+from fedsilo.api.text import count_text
+from fedsilo.cli.cluster.text import plain_line
 from fedsilo.cli.columns import columns
 from fedsilo.silo.receipts import DepartureReceipt, Receipts, as_document, receipts_of, volumes
 
@@ -44,11 +44,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _text(found: Receipts) -> str:
-    lines = counted(found.lines, "line")
-    job = "" if found.job is None else f", job {plain(found.job)}"
+    lines = count_text(found.lines, "line")
+    job = "" if found.job is None else f", job {plain_line(found.job)}"
     summary = (
-        f"silo {plain(found.silo)}{job}: {counted(len(found.departures), 'update')}, {found.bytes} bytes; the audit "
-        f"log holds, {lines}, the last one's hash is {found.hash}"
+        f"silo {plain_line(found.silo)}{job}: {count_text(len(found.departures), 'update')}, {found.bytes} bytes; the "
+        f"audit log holds, {lines}, the last one's hash is {found.hash}"
     )
     if not found.departures:
         return summary
@@ -62,12 +62,12 @@ def _rows(receipt: DepartureReceipt) -> Iterator[tuple[str, ...]]:
     for kind, count in kinds.items():
         yield (
             str(receipt.round),
-            plain(receipt.phase),
-            plain(receipt.step),
-            plain(kind),
+            plain_line(receipt.phase),
+            plain_line(receipt.step),
+            plain_line(kind),
             str(count["blocks"]),
             str(count["bytes"]),
-            plain(receipt.digest[:12]),
-            plain(receipt.time[:SECONDS]),
-            plain(receipt.outcome),
+            plain_line(receipt.digest[:12]),
+            plain_line(receipt.time[:SECONDS]),
+            plain_line(receipt.outcome),
         )

@@ -23,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
 
     directory = directory_of(args)
     member = directory.require_membership()
-    with directory.claimed():
+    with directory.hold_directory():
         fingerprint = asyncio.run(rotate_key(directory, member))
     print(f"silo {member.silo} signs with a new key from now on; jobs that run end with the old one")
     print(f"fingerprint {fingerprint}")

@@ -31,6 +31,6 @@ def run(args: argparse.Namespace) -> int:
     start_logging(args.log_format)
     directory = directory_of(args)
     member = directory.require_membership()
-    with directory.claimed():
+    with directory.hold_directory():
         run_event_loop(serve_until_signalled(directory, member, args.metrics_port))
     return 0

@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Any
 
 from fedsilo.api.observed import Object
-from fedsilo.api.text import counted
-from fedsilo.cli.cluster.text import plain
+from fedsilo.api.text import count_text
+from fedsilo.cli.cluster.text import plain_line
 from fedsilo.cli.cluster.time_format import age, duration
 from fedsilo.cli.columns import columns
 from fedsilo.cli.institution.place import add_directory, directory_of
@@ -52,7 +52,7 @@ def _text(found: Mapping[str, Any], now: datetime) -> Iterator[str]:
         yield f"process {serving['pid']} has served it for {duration(age(serving['since'], now))}"
         yield "the hub is about to be asked" if contact is None else _hub(contact)
     if found["fault"]:
-        yield f"what silo.yaml said before still counts: {plain(found['fault'])}"
+        yield f"what silo.yaml said before still counts: {plain_line(found['fault'])}"
     yield ""
     if not found["jobs"]:
         yield "the hub has asked for no job"
@@ -60,12 +60,12 @@ def _text(found: Mapping[str, Any], now: datetime) -> Iterator[str]:
     yield columns([("job", "siloagent", "phase", "left", "age"), *(_row(job, now) for job in found["jobs"])])
     for job in found["jobs"]:
         if job["message"] and job["phase"] != "Running":
-            yield f"\n{job['name']}: {plain(job['message'])}"
+            yield f"\n{job['name']}: {plain_line(job['message'])}"
 
 
 def _hub(contact: Mapping[str, Any], *, past: bool = False) -> str:
     """How it stands with the hub, or stood when the silo was served last."""
-    be, message, heard = "was" if past else "is", plain(contact["message"]), contact["heard"]
+    be, message, heard = "was" if past else "is", plain_line(contact["message"]), contact["heard"]
     if contact["reached"]:
         return f"the hub {be} reached since {contact['since']}: {message}"
     if contact.get("refused"):
@@ -77,6 +77,6 @@ def _hub(contact: Mapping[str, Any], *, past: bool = False) -> str:
 
 def _row(job: Object, now: datetime) -> tuple[str, ...]:
     left = job["left"]
-    sent = f"{counted(left['updates'], 'update')}, {left['bytes']} bytes" if left else "nothing"
+    sent = f"{count_text(left['updates'], 'update')}, {left['bytes']} bytes" if left else "nothing"
     phase = f"{job['phase']} (taken back)" if job["gone"] else job["phase"]
-    return plain(job["job"]), job["name"], phase, sent, duration(age(job["since"], now))
+    return plain_line(job["job"]), job["name"], phase, sent, duration(age(job["since"], now))

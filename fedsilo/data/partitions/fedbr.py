@@ -37,7 +37,7 @@ def by_fedbr(
     remaining = [np.flatnonzero(labels == label).tolist() for label in range(int(labels.max()) + 1)]
     parts = []
     for _ in range(silos):
-        frequencies = _normalised(torch.tensor([float(len(members)) for members in remaining]))
+        frequencies = _normalised_weights(torch.tensor([float(len(members)) for members in remaining]))
         base = frequencies if prior == "remaining" else torch.full_like(frequencies, 1 / len(remaining))
         probabilities = torch._sample_dirichlet(total_concentration * base, generator)
         part: list[int] = []
@@ -48,11 +48,11 @@ def by_fedbr(
             else:
                 probabilities[label] = 0
                 # Where nothing is left of the draw, go on with the classes that still have samples.
-                probabilities = _normalised(probabilities if probabilities.any() else frequencies)
+                probabilities = _normalised_weights(probabilities if probabilities.any() else frequencies)
         parts.append(np.array(part, dtype=np.int64))
     return parts
 
 
-def _normalised(weights: torch.Tensor) -> torch.Tensor:
+def _normalised_weights(weights: torch.Tensor) -> torch.Tensor:
     # Python's sum adds left to right in float32, as the released code does; torch's own sum need not.
     return weights / sum(weights)

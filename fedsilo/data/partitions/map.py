@@ -53,7 +53,7 @@ def _shares(rng: np.random.RandomState, silos: int, classes: int, config: MapPar
         case "dirichlet":
             table = rng.dirichlet([config.beta] * classes, size=silos)
         case "real":
-            table = _mixed(rng, silos, classes)
+            table = _mixed_shares(rng, silos, classes)
     # Drawn even for sigma 0, so that the factor alone differs between the two settings.
     return table * rng.lognormal(mean=0.0, sigma=config.quantity_sigma, size=silos)[:, None]
 
@@ -75,7 +75,7 @@ def _round_robin(silos: int, classes: int, per_silo: int) -> np.ndarray:
     return table
 
 
-def _mixed(rng: np.random.RandomState, silos: int, classes: int) -> np.ndarray:
+def _mixed_shares(rng: np.random.RandomState, silos: int, classes: int) -> np.ndarray:
     """One half of the silos with Dirichlet shares of random concentration, the other with missing classes."""
     skewed = silos // 2
     rows = []

@@ -35,12 +35,12 @@ def holds(check: str, text: str) -> Finding:
     return Finding(check, FindingState.HOLDS, text)
 
 
-def failed(check: str, text: str) -> Finding:
+def failed_finding(check: str, text: str) -> Finding:
     """What was checked is not as it must be."""
     return Finding(check, FindingState.FAILED, text)
 
 
-def skipped(check: str, text: str) -> Finding:
+def skipped_finding(check: str, text: str) -> Finding:
     """What could not be checked, or does not apply here."""
     return Finding(check, FindingState.SKIPPED, text)
 

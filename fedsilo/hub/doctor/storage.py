@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from fedsilo.files.durable import unlink, write_durably
-from fedsilo.hub.doctor.finding import Finding, failed, holds
+from fedsilo.hub.doctor.finding import Finding, failed_finding, holds
 
 MINIMUM_FREE_BYTES = 1 << 30
 """A job keeps its tasks, private state and last update on the disk, each of the model's size."""
@@ -25,13 +25,15 @@ def examine_storage(root: Path, file: Path) -> Finding:
         unlink(file)
         free = shutil.disk_usage(root).free
     except OSError as error:
-        return failed(
+        return failed_finding(
             "storage",
             f"{root}: {error.strerror}; let this user write there, and look at the disk: full, or faulty",
         )
     if not same:
-        return failed("storage", f"{root}: a file does not hold what was written; replace the disk")
+        return failed_finding("storage", f"{root}: a file does not hold what was written; replace the disk")
     if free < MINIMUM_FREE_BYTES:
         need = MINIMUM_FREE_BYTES >> 20
-        return failed("storage", f"{root}: {free >> 20} MiB are free; make room for at least {need} MiB")
+        return failed_finding(
+            "storage", f"{root}: {free >> 20} MiB are free; make room for at least {need} MiB"
+        )
     return holds("storage", f"{root}: writes, syncs and renames; {free >> 30} GiB are free")

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from fedsilo.api.silo_status import HubAddress
 from fedsilo.errors import ManifestInvalid, Problem
 from fedsilo.hub.client import HubClient
-from fedsilo.hub.doctor.finding import Finding, FindingState, failed, holds, skipped
+from fedsilo.hub.doctor.finding import Finding, FindingState, failed_finding, holds, skipped_finding
 from fedsilo.hub.failures import RequestStage, Unreachable, stage_of
 from fedsilo.hub.https import HttpsClient
 from fedsilo.wire import SigningKey, VerifyKey
@@ -45,18 +45,20 @@ async def examine_way(
         https = HttpsClient(address.url, address.ca_certificate, environment)
     except ManifestInvalid as error:
         # Proxy and authorities come from the environment: the message begins with the variable's name.
-        return [failed("settings", str(error)), *_hidden(STEPS, "the settings")]
+        return [failed_finding("settings", str(error)), *_skipped_findings(STEPS, "the settings")]
     async with https:
         found = [await _dns(https), *await _reach(https, now)]
         answered = any(one.check == ANSWER and one.state is FindingState.HOLDS for one in found)
         if answered and not keys:
             found.append(
-                failed(PROOF, "there is no signing key; look into the log of what should have made it")
+                failed_finding(
+                    PROOF, "there is no signing key; look into the log of what should have made it"
+                )
             )
         elif answered:
-            found += await _proven(https, address, silo, keys, now)
+            found += await _key_findings(https, address, silo, keys, now)
     reached = {one.check for one in found}
-    return found + _hidden([step for step in STEPS if step not in reached], found[-1].check)
+    return found + _skipped_findings([step for step in STEPS if step not in reached], found[-1].check)
 
 
 async def _dns(https: HttpsClient) -> Finding:
@@ -67,7 +69,7 @@ async def _dns(https: HttpsClient) -> Finding:
     except OSError as error:
         what = f"correct {https.proxy.variable}" if https.proxy else "correct the name"
         hint = "" if https.proxy else "; if only a proxy knows it, set HTTPS_PROXY"
-        return failed(
+        return failed_finding(
             DNS, f"{whose} has no address ({error.strerror}); {what} or this machine's name server{hint}"
         )
     addresses = sorted({str(entry[4][0]) for entry in found})
@@ -84,18 +86,18 @@ async def _reach(https: HttpsClient, now: Callable[[], float]) -> list[Finding]:
     ]
     try:
         async with https.request("GET", "/") as response:
-            foreign, fault = https.foreign(response), https.clock_fault(response, now())
+            foreign, fault = https.foreign_answer(response), https.clock_fault(response, now())
     except Unreachable as error:
         at = AT[stage_of(error.__cause__, https.proxy)]
         before = [one for one in passed if STEPS.index(one.check) < STEPS.index(at)]
-        return [*before, failed(at, str(error))]
+        return [*before, failed_finding(at, str(error))]
     if foreign is not None:
-        return [*passed, failed(ANSWER, foreign)]
-    clock = failed(CLOCK, fault) if fault else holds(CLOCK, "agrees with the hub's")
+        return [*passed, failed_finding(ANSWER, foreign)]
+    clock = failed_finding(CLOCK, fault) if fault else holds(CLOCK, "agrees with the hub's")
     return [*passed, holds(ANSWER, "it speaks to silos"), clock]
 
 
-async def _proven(
+async def _key_findings(
     https: HttpsClient,
     address: HubAddress,
     silo: str,
@@ -119,27 +121,33 @@ async def _membership(hub: HubClient, silo: str, key: VerifyKey) -> tuple[bool, 
     try:
         await hub.agents("", 0)
     except Unreachable as error:
-        return True, [failed(PROOF, str(error))]
+        return True, [failed_finding(PROOF, str(error))]
     except Problem as problem:
         if problem.code == "not-accepted":
             told = "tell the consortium's office the fingerprint by telephone"
-            return True, [proven, failed(ENROLMENT, f"the key {key.fingerprint} is not accepted yet; {told}")]
+            return True, [
+                proven,
+                failed_finding(ENROLMENT, f"the key {key.fingerprint} is not accepted yet; {told}"),
+            ]
         if problem.code in ("unknown-sender", "silo-left"):
             # The hub's own remedy stands behind the semicolon.
             found = problem.detail.partition(";")[0]
             asks = "ask the consortium's office for a new invitation"
-            return True, [skipped(PROOF, "the hub admits no key"), failed(ENROLMENT, f"{found}; {asks}")]
+            return True, [
+                skipped_finding(PROOF, "the hub admits no key"),
+                failed_finding(ENROLMENT, f"{found}; {asks}"),
+            ]
         if problem.code == "signature-invalid":
             return False, [
-                failed(
+                failed_finding(
                     PROOF,
                     f"the hub knows another key of {silo} than {key.fingerprint}; if another machine has joined "
                     "as this silo, use that one, else tell the consortium's office",
                 )
             ]
-        return True, [failed(PROOF, str(problem))]
+        return True, [failed_finding(PROOF, str(problem))]
     return True, [proven, holds(ENROLMENT, f"{silo} is accepted")]
 
 
-def _hidden(steps: list[str] | tuple[str, ...], behind: str) -> list[Finding]:
-    return [skipped(step, f"after {behind}") for step in steps]
+def _skipped_findings(steps: list[str] | tuple[str, ...], behind: str) -> list[Finding]:
+    return [skipped_finding(step, f"after {behind}") for step in steps]

@@ -11,7 +11,7 @@ from fedsilo.data.statistics import FeatureStatistics
 from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.learning.metrics.confusion import LABEL_OUTCOMES
 from fedsilo.learning.metrics.sums import BIN_ROWS, CALIBRATION_BINS, ScoreSums
-from fedsilo.tasks.places import UNSCORED
+from fedsilo.tasks.places import UNSCORED_TARGET
 
 
 def no_sums(chosen: ChosenMetrics, outputs: int) -> ScoreSums:
@@ -29,7 +29,7 @@ def no_sums(chosen: ChosenMetrics, outputs: int) -> ScoreSums:
 
 
 def sums_of(chosen: ChosenMetrics, outputs: Tensor, targets: Tensor) -> ScoreSums:
-    """Sums of a job's metrics over a batch; targets that are `UNSCORED` do not count.
+    """Sums of a job's metrics over a batch; targets that are `UNSCORED_TARGET` do not count.
 
     :param outputs: what the model gives, (n, classes), (n, labels), (n, outputs), (n, classes, *sides) or
         (n, length, vocabulary).
@@ -48,7 +48,7 @@ def sums_of(chosen: ChosenMetrics, outputs: Tensor, targets: Tensor) -> ScoreSum
 
 def _confusion(logits: Tensor, targets: Tensor) -> np.ndarray:
     classes = logits.shape[1]
-    scored = targets != UNSCORED
+    scored = targets != UNSCORED_TARGET
     cells = targets[scored] * classes + logits.argmax(dim=1)[scored]
     return _array(cells.bincount(minlength=classes * classes)).reshape(classes, classes)
 
@@ -56,7 +56,7 @@ def _confusion(logits: Tensor, targets: Tensor) -> np.ndarray:
 def _outcomes(logits: Tensor, targets: Tensor) -> np.ndarray:
     """Count the examples of each label by `LABEL_OUTCOMES`, (labels, 4), int64."""
     outcome = 2 * (targets > 0.5).long() + (logits > 0).long()
-    each = functional.one_hot(outcome, len(LABEL_OUTCOMES)) * (targets != UNSCORED).unsqueeze(-1)
+    each = functional.one_hot(outcome, len(LABEL_OUTCOMES)) * (targets != UNSCORED_TARGET).unsqueeze(-1)
     return _array(each.sum(dim=0))
 
 
@@ -77,7 +77,7 @@ def _values(outputs: Tensor, targets: Tensor) -> FeatureStatistics:
 
 
 def _tokens(logits: Tensor, targets: Tensor) -> np.ndarray:
-    scored = targets != UNSCORED
+    scored = targets != UNSCORED_TARGET
     loss = functional.cross_entropy(logits[scored].float(), targets[scored], reduction="none")
     return np.array([float(scored.sum()), -float(loss.sum(dtype=torch.float64))])
 

@@ -17,7 +17,7 @@ from fedsilo.learning.metrics.catalogue import (
     MAX_PER_CLASS,
     METRICS,
     PERPLEXITY,
-    PERSONAL,
+    PERSONAL_METRICS,
     R2,
     TASK_OF,
     Source,
@@ -56,11 +56,13 @@ class ChosenMetrics:
         """The metrics that `spec.evaluation.metrics` names, by how they are computed."""
         names = metrics or ()
 
-        def named(source: Source) -> tuple[str, ...]:
+        def names_of_source(source: Source) -> tuple[str, ...]:
             return tuple(name for name in names if name in METRICS and METRICS[name].source == source)
 
         own = {reported_name(name): name for name in names if name.startswith(PYTHON)}
-        return cls(named("counts"), named("sums"), named("predictions"), own, answers)
+        return cls(
+            names_of_source("counts"), names_of_source("sums"), names_of_source("predictions"), own, answers
+        )
 
     @classmethod
     def of_job(cls, spec: FederatedJobSpec) -> ChosenMetrics:
@@ -88,7 +90,7 @@ class ChosenMetrics:
         return R2 in self.sums
 
     @property
-    def summed(self) -> tuple[str, ...]:
+    def intermediate_metrics(self) -> tuple[str, ...]:
         """Names of scalars of silos that are reported only as what follows from them."""
         return (TOKENS, LOG_LIKELIHOOD) if PERPLEXITY in self.sums else ()
 
@@ -98,7 +100,7 @@ class ChosenMetrics:
         return {name: (0.0, 1.0) for name in self.predictions if METRICS[name].unit_range}
 
 
-def reported(spec: FederatedJobSpec) -> tuple[str, ...] | None:
+def reported_metrics(spec: FederatedJobSpec) -> tuple[str, ...] | None:
     """Names of the figures that evaluations of a job report; None where only the job's own task knows them."""
     task = TASKS.get((spec.task or DEFAULT).name)
     if task is None:
@@ -126,7 +128,7 @@ def _name_faults(names: Sequence[str]) -> Iterator[Finding]:
                 remedy = "write python:package.module:factory, for example python:hospital.metrics:Kappa"
                 yield path, name, "does not name a Python factory", remedy
                 continue
-            if reported_name(name) in (*METRICS, *PERSONAL, TOKENS, LOG_LIKELIHOOD):
+            if reported_name(name) in (*METRICS, *PERSONAL_METRICS, TOKENS, LOG_LIKELIHOOD):
                 yield path, name, "is reported by the name of a built-in metric", "rename the factory"
         elif name not in METRICS:
             yield path, name, "is not a known metric", closest(name, [*METRICS, OWN_METRIC])

@@ -22,7 +22,7 @@ LABEL_OUTCOMES = ("absent", "wrongly found", "missed", "found")
 
 
 @dataclass(frozen=True)
-class Figures:
+class EvaluationMetrics:
     """What an evaluation has found.
 
     :param per_class: name of a metric -> its value for each class, None where that is undefined.
@@ -42,16 +42,16 @@ class Figures:
             found["confusion"] = [list(row) for row in self.confusion]
         return found
 
-    def and_those(self, other: Figures) -> Figures:
+    def and_those(self, other: EvaluationMetrics) -> EvaluationMetrics:
         """The figures of both evaluations together; of a metric in both, that of the other counts."""
-        return Figures(
+        return EvaluationMetrics(
             {**self.metrics, **other.metrics},
             {**self.per_class, **other.per_class},
             self.confusion if other.confusion is None else other.confusion,
         )
 
 
-def count_figures(confusion: np.ndarray, chosen: Collection[str]) -> Figures:
+def count_figures(confusion: np.ndarray, chosen: Collection[str]) -> EvaluationMetrics:
     """The chosen metrics of a confusion matrix of examples or pixels.
 
     :param confusion: (classes, classes), integers: [class of the example, answer].
@@ -78,10 +78,10 @@ def count_figures(confusion: np.ndarray, chosen: Collection[str]) -> Figures:
         if name in chosen and len(confusion) <= MAX_PER_CLASS
     }
     matrix = tuple(tuple(int(count) for count in row) for row in confusion)
-    return Figures(metrics, per_class, matrix if CONFUSION_MATRIX in chosen else None)
+    return EvaluationMetrics(metrics, per_class, matrix if CONFUSION_MATRIX in chosen else None)
 
 
-def label_figures(counts: np.ndarray, chosen: Collection[str]) -> Figures:
+def label_figures(counts: np.ndarray, chosen: Collection[str]) -> EvaluationMetrics:
     """The chosen metrics of labels, each for itself. In a mean every counted label weighs the same.
 
     :param counts: (labels, 4), integers: examples by `LABEL_OUTCOMES`; a row of zeros is a label that is not counted.
@@ -106,7 +106,7 @@ def label_figures(counts: np.ndarray, chosen: Collection[str]) -> Figures:
         for name in values
         if name in chosen and len(counts) <= MAX_PER_CLASS
     }
-    return Figures(metrics, per_class)
+    return EvaluationMetrics(metrics, per_class)
 
 
 def per_class_values(values: np.ndarray, defined: np.ndarray) -> PerClass:

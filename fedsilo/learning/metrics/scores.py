@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsilo.api.python_import import described, import_own, place_of
+from fedsilo.api.python_import import error_summary, import_user_code, place_of
 from fedsilo.errors import ManifestInvalid, MethodError
 from fedsilo.learning.metrics.batches import no_sums, sums_of
 from fedsilo.learning.metrics.catalogue import MAX_PER_CLASS
 from fedsilo.learning.metrics.chosen import ChosenMetrics
-from fedsilo.learning.metrics.confusion import Figures, per_class_values
-from fedsilo.learning.metrics.sums import ScoreSums, pooled
+from fedsilo.learning.metrics.confusion import EvaluationMetrics, per_class_values
+from fedsilo.learning.metrics.sums import ScoreSums, pooled_sums
 from fedsilo.tasks.interface import LearningTask
 
 
@@ -40,10 +40,10 @@ class Scores:
         require_metrics(chosen)
 
     @classmethod
-    def pooled(cls, scores: Sequence[Scores]) -> Scores:
+    def pooled_scores(cls, scores: Sequence[Scores]) -> Scores:
         """Scores of several evaluations as if all their examples were one set."""
         found = cls(scores[0]._chosen, scores[0]._task)
-        found._sums = pooled(each._sums for each in scores)
+        found._sums = pooled_sums(each._sums for each in scores)
         for each in scores:
             found._batches += each._batches
         return found
@@ -59,21 +59,21 @@ class Scores:
         """The sums of the evaluation, which add up over silos."""
         return self._sums
 
-    def figures(self) -> Figures:
+    def figures(self) -> EvaluationMetrics:
         """Figures of all chosen metrics; one that is undefined on these examples is left out."""
-        return self._sums.figures(self._chosen).and_those(self.unsummed())
+        return self._sums.figures(self._chosen).and_those(self.unsummed_metrics())
 
-    def unsummed(self) -> Figures:
+    def unsummed_metrics(self) -> EvaluationMetrics:
         """Figures of the metrics that do not follow from sums."""
         own = {name: self._own_value(reference) for name, reference in self._chosen.own.items()}
-        found = Figures({name: value for name, value in own.items() if math.isfinite(value)})
+        found = EvaluationMetrics({name: value for name, value in own.items() if math.isfinite(value)})
         if not self._batches or not self._chosen.predictions:
             return found
         probabilities, targets = (torch.cat(parts) for parts in zip(*self._batches, strict=True))
         if targets.ndim == 1:
             targets = torch.nn.functional.one_hot(targets, probabilities.shape[1])
         for name in self._chosen.predictions:
-            found = found.and_those(_COMPUTED[name](probabilities, targets))
+            found = found.and_those(_PREDICTION_METRICS[name](probabilities, targets))
         return found
 
     def _own_value(self, reference: str) -> float:
@@ -96,7 +96,7 @@ class Scores:
             ) from None
 
 
-def _one_against_others(name: str, predictions: Tensor, targets: Tensor) -> Figures:
+def _one_against_others(name: str, predictions: Tensor, targets: Tensor) -> EvaluationMetrics:
     """A binary metric for each class or label, and the mean over those that have examples of both kinds.
 
     :param predictions: probabilities, (n, classes).
@@ -111,12 +111,12 @@ def _one_against_others(name: str, predictions: Tensor, targets: Tensor) -> Figu
     for label in np.flatnonzero(defined).tolist():
         values[label] = function(predictions[:, label], targets[:, label].long()).item()
     if not defined.any():
-        return Figures()
+        return EvaluationMetrics()
     per_class = {name: per_class_values(values, defined)} if len(defined) <= MAX_PER_CLASS else {}
-    return Figures({name: float(values[defined].mean())}, per_class)
+    return EvaluationMetrics({name: float(values[defined].mean())}, per_class)
 
 
-_COMPUTED: dict[str, Callable[[Tensor, Tensor], Figures]] = {
+_PREDICTION_METRICS: dict[str, Callable[[Tensor, Tensor], EvaluationMetrics]] = {
     "auroc": partial(_one_against_others, "auroc"),
     "average_precision": partial(_one_against_others, "average_precision"),
 }
@@ -148,7 +148,7 @@ def own_metric(reference: str) -> Callable[[], Any]:
     :raises MethodError: when its module raises.
     """
     remedy = "install its package in the images of aggregator and trainer"
-    factory: Callable[[], Any] = import_own(reference, field="spec.evaluation.metrics", remedy=remedy)
+    factory: Callable[[], Any] = import_user_code(reference, field="spec.evaluation.metrics", remedy=remedy)
     return factory
 
 
@@ -157,7 +157,7 @@ def _call(reference: str, function: Callable[[], Any]) -> Any:
         return function()
     except (Exception, SystemExit) as failure:
         raise MethodError(
-            f"spec.evaluation.metrics: {reference!r}: failed with {described(failure, saw_data=True)}"
+            f"spec.evaluation.metrics: {reference!r}: failed with {error_summary(failure, saw_data=True)}"
             f"{place_of(failure, (__file__,))}; it is made by factory(), fed by update(predictions, targets) and read "
             "by compute()"
         ) from failure

@@ -11,7 +11,7 @@ import numpy as np
 from fedsilo.data.statistics import FeatureStatistics
 from fedsilo.learning.metrics.catalogue import CALIBRATION_ERROR, PERPLEXITY, R2, RMSE
 from fedsilo.learning.metrics.chosen import ChosenMetrics
-from fedsilo.learning.metrics.confusion import Figures, count_figures, label_figures
+from fedsilo.learning.metrics.confusion import EvaluationMetrics, count_figures, label_figures
 
 CALIBRATION_BINS = 15
 """Bins of equal width (Guo, Pleiss, Sun, Weinberger: On Calibration of Modern Neural Networks, 2017)."""
@@ -38,15 +38,15 @@ class ScoreSums:
     def merge(self, other: ScoreSums) -> ScoreSums:
         """Sums over both sets of examples together, where the same metrics are asked of both."""
         return ScoreSums(
-            _added(self.counts, other.counts),
-            _added(self.bins, other.bins),
+            _sum_arrays(self.counts, other.counts),
+            _sum_arrays(self.bins, other.bins),
             other.values if self.values is None or other.values is None else self.values.merge(other.values),
-            _added(self.tokens, other.tokens),
+            _sum_arrays(self.tokens, other.tokens),
         )
 
-    def figures(self, chosen: ChosenMetrics) -> Figures:
+    def figures(self, chosen: ChosenMetrics) -> EvaluationMetrics:
         """The metrics that follow; one that is undefined is left out."""
-        found = Figures()
+        found = EvaluationMetrics()
         if self.counts is not None and chosen.counts:
             by_class = label_figures if chosen.answers == "labels" else count_figures
             found = by_class(self.counts, chosen.counts)
@@ -57,15 +57,17 @@ class ScoreSums:
             metrics |= _of_values(self.values)
         if self.tokens is not None and self.tokens[0] > 0:
             metrics[PERPLEXITY] = float(np.exp(-self.tokens[1] / self.tokens[0]))
-        return found.and_those(Figures({name: metrics[name] for name in chosen.sums if name in metrics}))
+        return found.and_those(
+            EvaluationMetrics({name: metrics[name] for name in chosen.sums if name in metrics})
+        )
 
 
-def pooled(parts: Iterable[ScoreSums]) -> ScoreSums:
+def pooled_sums(parts: Iterable[ScoreSums]) -> ScoreSums:
     """Sums over the examples of all parts together; there is at least one part."""
     return reduce(ScoreSums.merge, parts)
 
 
-def _added(one: np.ndarray | None, other: np.ndarray | None) -> np.ndarray | None:
+def _sum_arrays(one: np.ndarray | None, other: np.ndarray | None) -> np.ndarray | None:
     return None if one is None or other is None else one + other
 
 

@@ -82,8 +82,8 @@ class Layer(nn.Module):
     @override
     def forward(self, x: Tensor) -> Tensor:
         """(n, tokens, 256) -> the same shape."""
-        x = x + self._kept(self._attention(self.norm1(x)))
-        return x + self._kept(self.mlp(self.norm2(x)))
+        x = x + self._drop_path(self._attention(self.norm1(x)))
+        return x + self._drop_path(self.mlp(self.norm2(x)))
 
     def _attention(self, x: Tensor) -> Tensor:
         # Written out: PyTorch's fused attention has no deterministic gradient on every GPU.
@@ -97,7 +97,7 @@ class Layer(nn.Module):
         attended: Tensor = self.out(mixed.transpose(1, 2).reshape(n, tokens, WIDTH))
         return attended
 
-    def _kept(self, branch: Tensor) -> Tensor:
+    def _drop_path(self, branch: Tensor) -> Tensor:
         """The branch, without some samples while training, and the others scaled so that the mean stays."""
         if not self.training or self.skip == 0:
             return branch

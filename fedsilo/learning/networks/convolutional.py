@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from fedsilo.learning.catalogue import ArchitectureConfig, LeNetConfig
-from fedsilo.learning.networks.layers import Parts, Shape, after, as_map, conv_relu, pooled
+from fedsilo.learning.networks.layers import Parts, Shape, as_map, conv_pool_side, conv_relu, pooled_positions
 
 
 def lenet(shape: Shape, classes: int, config: LeNetConfig) -> Parts:
@@ -23,7 +23,7 @@ def lenet(shape: Shape, classes: int, config: LeNetConfig) -> Parts:
         nn.Flatten(),
     )
     shrink = 4 - 2 * padding
-    places = math.prod(after(after(side, shrink), shrink) for side in shape[1:])
+    places = math.prod(conv_pool_side(conv_pool_side(side, shrink), shrink) for side in shape[1:])
     return as_map(encoder, nn.Linear(16 * places, classes, config.bias))
 
 
@@ -38,7 +38,7 @@ def tfcnn(shape: Shape, classes: int, config: ArchitectureConfig) -> Parts:
         nn.MaxPool2d(2),
         nn.Flatten(),
     )
-    return as_map(encoder, nn.Linear(64 * pooled(shape, 3), classes, bias=config.bias))
+    return as_map(encoder, nn.Linear(64 * pooled_positions(shape, 3), classes, bias=config.bias))
 
 
 def femnist_cnn(shape: Shape, classes: int, config: ArchitectureConfig) -> Parts:
@@ -58,7 +58,7 @@ def simple_cnn(shape: Shape, classes: int, config: ArchitectureConfig) -> Parts:
 
     FedConcat's released encoder also carries a linear layer that nothing uses; it is left out.
     """
-    flat = 16 * math.prod(after(after(side, 4), 4) for side in shape[1:])
+    flat = 16 * math.prod(conv_pool_side(conv_pool_side(side, 4), 4) for side in shape[1:])
     encoder = nn.Sequential(
         *conv_relu(shape[0], 6, 5),
         nn.MaxPool2d(2),

@@ -32,11 +32,11 @@ def conv_relu(
     return [nn.Conv2d(channels_in, channels_out, kernel, stride, padding), nn.ReLU()]
 
 
-def pooled(shape: Shape, times: int) -> int:
+def pooled_positions(shape: Shape, times: int) -> int:
     """Number of places that are left of an image after so many poolings that halve its sides."""
     return math.prod(side >> times for side in shape[1:])
 
 
-def after(side: int, shrink: int) -> int:
+def conv_pool_side(side: int, shrink: int) -> int:
     """Side of an image after a convolution that takes `shrink` off it and a pooling that halves it."""
     return (side - shrink) // 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from fedsilo.learning.catalogue import ArchitectureConfig
-from fedsilo.learning.networks.layers import Parts, Shape, as_map, conv_relu, pooled
+from fedsilo.learning.networks.layers import Parts, Shape, as_map, conv_relu, pooled_positions
 
 POOL = 0
 """A max-pooling in a list of widths."""
@@ -44,7 +44,7 @@ def vgg9(shape: Shape, classes: int, config: ArchitectureConfig) -> Parts:
         nn.MaxPool2d(2),
         nn.Flatten(),
         nn.Dropout(0.1),
-        nn.Linear(256 * pooled(shape, 3), 512),
+        nn.Linear(256 * pooled_positions(shape, 3), 512),
         nn.ReLU(),
         nn.Linear(512, 512),
         nn.ReLU(),
@@ -73,7 +73,7 @@ def _map_vgg(
     widths: tuple[int, ...], shape: Shape, classes: int, config: ArchitectureConfig, batch_norm: bool
 ) -> Parts:
     encoder = nn.Sequential(*_convolutions(widths, shape[0], batch_norm), nn.Flatten())
-    return as_map(encoder, nn.Linear(512 * pooled(shape, 5), classes, bias=config.bias))
+    return as_map(encoder, nn.Linear(512 * pooled_positions(shape, 5), classes, bias=config.bias))
 
 
 def _convolutions(widths: tuple[int, ...], channels: int, batch_norm: bool = False) -> list[nn.Module]:

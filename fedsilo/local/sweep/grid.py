@@ -19,7 +19,7 @@ from fedsilo.api.faults import Fault, ManifestFaults, value_text
 from fedsilo.api.json_yaml import JsonLoader
 from fedsilo.api.loading import JobManifest
 from fedsilo.errors import ManifestInvalid
-from fedsilo.validation import varied
+from fedsilo.validation import varied_manifest
 
 MAX_RUNS = 10_000
 """Of a sweep: more than anybody waits for, and few enough for every manifest to be checked before the first run."""
@@ -153,13 +153,13 @@ def _point(manifest: JobManifest, settings: Sequence[Setting], values: Sequence[
         for document in manifest.documents
     ]
     try:
-        federation = varied(manifest, documents)
+        federation = varied_manifest(manifest, documents)
     except ManifestFaults as error:
-        raise ManifestFaults(_attributed(fault, settings) for fault in error.faults) from None
+        raise ManifestFaults(_attributed_fault(fault, settings) for fault in error.faults) from None
     return GridPoint({setting.path: value for setting, value in chosen}, seed, federation)
 
 
-def _attributed(fault: Fault, settings: Sequence[Setting]) -> Fault:
+def _attributed_fault(fault: Fault, settings: Sequence[Setting]) -> Fault:
     """A fault of a value that the file does not hold, as one of `--set`."""
     ours = any(re.match(rf"{re.escape(setting.path)}($|[.\[])", fault.path) for setting in settings)
     return replace(fault, file="--set", document="") if ours else fault
@@ -200,7 +200,7 @@ def _require_place(place: Any, part: str | int, setting: Setting) -> None:
 def describe(values: Mapping[str, Any]) -> str:
     """What sets a run apart, as `learningRate=0.1, batchSize=16`; `the manifest as it is` where nothing does."""
     names = short_names(list(values))
-    parts = [f"{names[path]}={shown(value)}" for path, value in values.items()]
+    parts = [f"{names[path]}={setting_text(value)}" for path, value in values.items()]
     return ", ".join(parts) or "the manifest as it is"
 
 
@@ -216,7 +216,7 @@ def short_names(paths: Sequence[str]) -> dict[str, str]:
     return names
 
 
-def shown(value: Any) -> str:
+def setting_text(value: Any) -> str:
     """A value as it would stand in a manifest, text without quotes."""
     return value if isinstance(value, str) else value_text(value)
 

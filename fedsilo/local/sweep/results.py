@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from typing_extensions import override
 
-from fedsilo.api.text import counted, for_spreadsheet
+from fedsilo.api.text import count_text, for_spreadsheet
 from fedsilo.errors import ManifestInvalid
 from fedsilo.files.durable import publish, temporary_file, write_durably
-from fedsilo.local.sweep.grid import describe, short_names, shown
+from fedsilo.local.sweep.grid import describe, setting_text, short_names
 from fedsilo.local.sweep.runs import GridRun
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def table(runs: Sequence[GridRun]) -> list[list[str]]:
     metrics = _metrics(runs)
     lines = [[*names.values(), "runs", *metrics, "seconds"]]
     for group in combinations(runs):
-        values = [shown(value) for value in group[0].point.values.values()]
+        values = [setting_text(value) for value in group[0].point.values.values()]
         ended = [run for run in group if run.succeeded]
         scores = [_spread([run.document["metrics"].get(metric) for run in ended]) for metric in metrics]
         seconds = [run.document["seconds"] for run in ended]
@@ -167,7 +167,7 @@ def _draw(runs: Sequence[GridRun], file: BinaryIO) -> None:
     # With a salt of its own a figure has the same bytes each time.
     with matplotlib.rc_context({"svg.hashsalt": "fedsilo", "svg.fonttype": "none"}):
         figure = Figure(figsize=(6.5, 3.8 * max(1, len(metrics))), layout="constrained")
-        figure.suptitle(f"mean and standard deviation of {counted(len(runs), 'run')}", fontsize="medium")
+        figure.suptitle(f"mean and standard deviation of {count_text(len(runs), 'run')}", fontsize="medium")
         for position, metric in enumerate(metrics, start=1):
             _draw_metric(figure.add_subplot(len(metrics), 1, position), combinations(runs), metric)
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})

@@ -21,12 +21,12 @@ from fedsilo.files.durable import make_directory, remove
 from fedsilo.files.json_files import read_with_digest, write_with_digest
 from fedsilo.files.locking import NAME as LOCK_FILE
 from fedsilo.files.locking import DirectoryLock
-from fedsilo.local.disk_space import DiskSpace
+from fedsilo.local.disk_space import DiskSpaceCheck
 from fedsilo.local.display import Display
 from fedsilo.local.in_process import run_in_process
 from fedsilo.local.sweep.grid import GridPoint, describe, grid_digest
-from fedsilo.local.workdir import Workdir
-from fedsilo.simulation.execution import Execution
+from fedsilo.local.workdir import RunDirectory
+from fedsilo.simulation.execution import ExecutionPlan
 
 REPEAT = "remove it, and the run is repeated"
 """What can be done about a damaged outcome of a run."""
@@ -65,7 +65,7 @@ class SweepDirectory:
         return self.root / "runs" / f"{number:03}"
 
     @contextmanager
-    def claimed(self, points: Sequence[GridPoint], resume: bool) -> Iterator[None]:
+    def hold_directory(self, points: Sequence[GridPoint], resume: bool) -> Iterator[None]:
         """Hold the directory for this grid.
 
         :raises WorkdirConflict: when it holds something else, a sweep that is not to be resumed or one that goes on.
@@ -119,7 +119,7 @@ def run_grid(
     directory: SweepDirectory,
     data_root: Path,
     display: Display,
-    execution: Execution,
+    execution: ExecutionPlan,
     say: Callable[[str], None],
     check: Callable[[], None] = lambda: None,
 ) -> list[GridRun]:
@@ -156,17 +156,17 @@ def _run(
     point: GridPoint,
     data_root: Path,
     display: Display,
-    execution: Execution,
+    execution: ExecutionPlan,
     say: Callable[[str], None],
     check: Callable[[], None],
 ) -> GridRun:
     if directory.exists():
         remove(directory)  # of a run that was killed or failed, which cannot be resumed in one process
-    outcome = run_in_process(point.manifest, Workdir(directory), data_root, display, execution, check)
+    outcome = run_in_process(point.manifest, RunDirectory(directory), data_root, display, execution, check)
     run = GridRun(point, outcome.document, outcome.rounds, outcome.exit_code)
     if not run.succeeded:
         say(f"{run.document['reason']}: {run.document['message']}")
-    space = DiskSpace(directory, say, check)
+    space = DiskSpaceCheck(directory, say, check)
     complete = {"document": run.document, "rounds": list(run.rounds)}
     space.wait(lambda: write_with_digest(directory / "outcome.json", complete))
     return run

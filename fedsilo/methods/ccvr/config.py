@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from fedsilo.methods.building_blocks.after_another import AfterConfig
+from fedsilo.methods.components.post_training import AfterConfig
 from fedsilo.methods.moments import SpreadKind
 
 STATISTICS = "statistics"

@@ -9,18 +9,18 @@ from typing import Any
 
 from typing_extensions import override
 
-from fedsilo.methods.building_blocks.after_another import AfterAnother
-from fedsilo.methods.building_blocks.statistics_of_silos import of_all, of_each
 from fedsilo.methods.ccvr.config import COVARIANCE, MOMENT, STATISTICS, CCVRConfig, Covariance
+from fedsilo.methods.components.post_training import PostTraining
+from fedsilo.methods.components.statistics_of_silos import of_all, of_each
 from fedsilo.methods.interface import Phase, ServerHalf, SiloStep
 from fedsilo.methods.moments import Spread
 from fedsilo.methods.reading import Mean, Updates
 from fedsilo.methods.step import Payload, Step
-from fedsilo.methods.traits import Kept, TrainingTraits
-from fedsilo.wire.combine import Added, CountedMean
+from fedsilo.methods.traits import StateTraits, TrainingTraits
+from fedsilo.wire.combine import BlockSum, CountedMean
 
 
-class CCVR(AfterAnother):
+class CCVR(PostTraining):
     """Declaration of CCVR, classifier calibration after another method."""
 
     name = "ccvr"
@@ -29,7 +29,9 @@ class CCVR(AfterAnother):
         "M. Luo, F. Chen, D. Hu, Y. Zhang, J. Liang, J. Feng. No Fear of Heterogeneity: Classifier Calibration for "
         "Federated Learning with Non-IID Data. NeurIPS 2021."
     )
-    keeps = Kept("what the method before keeps, and the calibrated model", "what the method before keeps")
+    keeps = StateTraits(
+        "what the method before keeps, and the calibrated model", "what the method before keeps"
+    )
     Config = CCVRConfig
     config: CCVRConfig
 
@@ -47,7 +49,7 @@ class CCVR(AfterAnother):
         from fedsilo.methods.ccvr.server import CCVRServer
 
         last, sent = next(reversed(super().phases()), None), of_all if self._summed else of_each
-        return CCVRServer(self.config, self.before.server(), last, sent)
+        return CCVRServer(self.config, self.base.server(), last, sent)
 
     @property
     @override
@@ -64,11 +66,11 @@ class CCVR(AfterAnother):
     @override
     def silo(self) -> Mapping[str, SiloStep]:
         """The steps of the method before, and the statistics under the trained model."""
-        from fedsilo.methods.ccvr.silo import disclose
+        from fedsilo.methods.ccvr.silo import class_statistics
 
         covariance, kind = self.config.covariance, MOMENT if self._summed else COVARIANCE
         spread = None if covariance == "none" else Spread(kind, diagonal=covariance == "diagonal")
-        return {**super().silo(), STATISTICS: partial(disclose, spread=spread)}
+        return {**super().silo(), STATISTICS: partial(class_statistics, spread=spread)}
 
     @property
     @override
@@ -96,7 +98,7 @@ def statistics_payloads(covariance: Covariance, summed: bool = False) -> tuple[P
     :param summed: whether silos are seen in a sum only, to which they give second moments in place of covariances.
     """
     means = (
-        Payload("class_means", "count", (), "int64", per_class=True, combine=Added()),
+        Payload("class_means", "count", (), "int64", per_class=True, combine=BlockSum()),
         Payload("class_means", "mean", ("feature",), "float64", per_class=True, combine=CountedMean("count")),
     )
     if covariance == "none":

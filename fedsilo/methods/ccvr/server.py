@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from fedsilo.learning.linear import LinearTraining, train_classifier
 from fedsilo.methods.ccvr.config import STATISTICS, CCVRConfig
-from fedsilo.methods.ccvr.statistics import Pooled, pool
+from fedsilo.methods.ccvr.statistics import ClassPool, pool
 from fedsilo.methods.ccvr.virtual import virtual_features
 from fedsilo.methods.interface import (
     Assignment,
@@ -45,7 +45,7 @@ class CCVRServer(Generic[Read]):
 
     def start(self, job: ServerContext) -> State:
         """Initial state of the method before, whose model is set aside at once where nothing is trained."""
-        state = self.before.start(job)
+        state = self.base.start(job)
         return self._set_aside(job, state) if self.last is None else state
 
     def assign(
@@ -53,7 +53,7 @@ class CCVRServer(Generic[Read]):
     ) -> Mapping[str, Assignment]:
         """Assignments of the method before, then the trained model to every silo, for its features."""
         if exchange.phase.step != STATISTICS:
-            return self.before.assign(job, state, exchange, silos)
+            return self.base.assign(job, state, exchange, silos)
         return {silo: Assignment({"model": "calibrated"}) for silo in silos}
 
     def aggregate(self, job: ServerContext, state: State, exchange: Exchange, read: Read) -> State:
@@ -67,22 +67,22 @@ class CCVRServer(Generic[Read]):
                 job, self.sent(read, *kinds), self.config.covariance
             )  # mu_c and Sigma_c of the pool
             return state.with_trees(calibrated=calibrate(job, self.config, state.tree("calibrated"), pooled))
-        state = self.before.aggregate(job, state, exchange, read)
+        state = self.base.aggregate(job, state, exchange, read)
         if self.last is None or exchange.phase.name != self.last.name:
             return state
         return self._set_aside(job, state) if exchange.phase_round == exchange.phase_rounds else state
 
     def _set_aside(self, job: ServerContext, state: State) -> State:
-        return state.with_trees(calibrated=dict(self.before.model(job, state).tree))
+        return state.with_trees(calibrated=dict(self.base.model(job, state).tree))
 
     def model(self, job: ServerContext, state: State) -> Snapshot:
         """The calibrated model, or what the method before has so far."""
         if "calibrated" in state.trees:
             return Snapshot(state.tree("calibrated"))
-        return self.before.model(job, state)
+        return self.base.model(job, state)
 
 
-def calibrate(job: ServerContext, config: CCVRConfig, model: Tree, pooled: Mapping[int, Pooled]) -> Tree:
+def calibrate(job: ServerContext, config: CCVRConfig, model: Tree, pooled: Mapping[int, ClassPool]) -> Tree:
     """The model with its classifier trained on virtual features, starting from the trained classifier.
 
     A class that no silo disclosed has no virtual features and takes no part in the softmax, so that its weights

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from fedsilo.learning.evaluation import features_of
-from fedsilo.methods.building_blocks.class_moments import reply_of_moments
+from fedsilo.methods.components.class_moments import reply_of_moments
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
 from fedsilo.methods.moments import MomentsOfClass, Spread
 from fedsilo.methods.state import State, Tree
 
 
-def disclose(silo: SiloContext, task: SiloTask, private: State, *, spread: Spread | None) -> Reply:
+def class_statistics(silo: SiloContext, task: SiloTask, private: State, *, spread: Spread | None) -> Reply:
     """N_c, mean and covariance of the features of each class, from the task's model in evaluation mode.
 
     A class below the minimum is left out.

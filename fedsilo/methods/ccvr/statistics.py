@@ -16,7 +16,7 @@ from fedsilo.methods.state import Tree
 
 
 @dataclass
-class Pooled:
+class ClassPool:
     """Running pool of one class: N_c, mean and scatter matrix (d, d) or its diagonal (d,).
 
     Kept as the scatter about the running mean: merging two silos adds n m / (n + m) times the outer product of the
@@ -42,14 +42,16 @@ class Pooled:
         return self.scatter / max(self.count - 1, 1)
 
 
-def pool(job: ServerContext, sent: Iterable[tuple[str, Tree]], covariance: Covariance) -> dict[int, Pooled]:
+def pool(
+    job: ServerContext, sent: Iterable[tuple[str, Tree]], covariance: Covariance
+) -> dict[int, ClassPool]:
     """Class -> pooled statistics over all silos that disclosed it; a class that none did is absent.
 
     With covariance "none" the scatter holds only what the silos' means say: the spread between silos.
     """
     width = job.signature.feature
     zero = np.zeros((width, width) if covariance == "full" else (width,))
-    pooled: dict[int, Pooled] = {}
+    pooled: dict[int, ClassPool] = {}
     for _, given in sent:
         for label in range(job.signature.classes):
             if f"count/{label}" not in given or f"mean/{label}" not in given:
@@ -59,7 +61,9 @@ def pool(job: ServerContext, sent: Iterable[tuple[str, Tree]], covariance: Covar
             if f"{MOMENT}/{label}" in given:
                 spread = covariance_of(count, mean, given[f"{MOMENT}/{label}"])
             if count >= 1:
-                pooled.setdefault(label, Pooled(0, np.zeros(width), zero.copy())).merge(count, mean, spread)
+                pooled.setdefault(label, ClassPool(0, np.zeros(width), zero.copy())).merge(
+                    count, mean, spread
+                )
     return pooled
 
 
@@ -73,7 +77,7 @@ def covariance_of(count: int, mean: np.ndarray, moment: np.ndarray) -> np.ndarra
 
 
 def gaussian_features(
-    pooled: Pooled, amount: int, variance: float | None, rng: np.random.Generator
+    pooled: ClassPool, amount: int, variance: float | None, rng: np.random.Generator
 ) -> np.ndarray:
     """(amount, d) draws from N(mean, covariance) of a class.
 

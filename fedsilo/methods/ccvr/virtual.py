@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fedsilo.methods.ccvr.config import CCVRConfig
-from fedsilo.methods.ccvr.statistics import Pooled, gaussian_features
+from fedsilo.methods.ccvr.statistics import ClassPool, gaussian_features
 
 MIN_FEATURE = 1e-6
 """Smaller features are raised to this before their logarithm is taken."""
 
 
 def virtual_features(
-    config: CCVRConfig, pooled: Mapping[int, Pooled], seed: int
+    config: CCVRConfig, pooled: Mapping[int, ClassPool], seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """M_c draws from N(mu_c, Sigma_c) of each pooled class: features (n, d), float32, and labels (n,)."""
     rng = np.random.default_rng(seed)

@@ -12,7 +12,7 @@ from fedsilo.methods.interface import Phase, ServerHalf, SiloStep
 from fedsilo.methods.method import Method
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.step import LOSS, Payload, Step
-from fedsilo.methods.traits import Kept, TrainingTraits
+from fedsilo.methods.traits import StateTraits, TrainingTraits
 
 
 class CReFF(Method):
@@ -24,7 +24,7 @@ class CReFF(Method):
         "X. Shang, Y. Lu, G. Huang, H. Wang. Federated Learning on Heterogeneous and Long-Tailed Data via Classifier "
         "Re-Training with Federated Features. IJCAI 2022."
     )
-    keeps = Kept("the model, the re-trained classifier and the federated features")
+    keeps = StateTraits("the model, the re-trained classifier and the federated features")
     Config = CReFFConfig
     config: CReFFConfig
     training = TrainingTraits(accepts_trainer=True)

@@ -15,7 +15,7 @@ from torch import Tensor
 from fedsilo.learning.linear import LinearTraining, train_classifier
 from fedsilo.learning.sgd import SGD
 from fedsilo.methods.creff.config import CReFFConfig
-from fedsilo.methods.creff.gradients import Gradient, bias_of, class_gradients
+from fedsilo.methods.creff.gradients import ClassGradients, bias_of, class_gradients
 from fedsilo.methods.state import Tree
 
 log = logging.getLogger("fedsilo.methods")
@@ -25,7 +25,7 @@ EPSILON = 1e-6
 
 
 def match(
-    config: CReFFConfig, features: np.ndarray, head: Tree, wanted: Mapping[int, Gradient]
+    config: CReFFConfig, features: np.ndarray, head: Tree, wanted: Mapping[int, ClassGradients]
 ) -> np.ndarray:
     """S after I steps towards the gradients (eq. 5, 6), for the head that the silos used.
 

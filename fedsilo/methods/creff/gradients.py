@@ -17,7 +17,7 @@ from fedsilo.methods.creff.config import BIAS, WEIGHT
 from fedsilo.methods.reading import Sums
 
 
-class Gradient(NamedTuple):
+class ClassGradients(NamedTuple):
     """Gradient of the cross-entropy of one class with respect to the head's weight (C, d) and bias (C,)."""
 
     weight: np.ndarray
@@ -42,7 +42,7 @@ def bias_of(head: Mapping[str, np.ndarray]) -> np.ndarray:
     return head.get("classifier.bias", np.zeros(len(head["classifier.weight"]), np.float32))
 
 
-def mean_gradients(sums: Sums, released: bool) -> dict[int, Gradient]:
+def mean_gradients(sums: Sums, released: bool) -> dict[int, ClassGradients]:
     """Class -> gradient averaged over the silos that sent it, every silo alike (eq. 4).
 
     The bias's is zero where silos do not send it; a class of which one of the two is missing is left out.
@@ -54,5 +54,5 @@ def mean_gradients(sums: Sums, released: bool) -> dict[int, Gradient]:
         if weight is not None and not released:
             bias = np.zeros(len(weight), np.float32)
         if weight is not None and bias is not None:
-            found[label] = Gradient(weight, bias)
+            found[label] = ClassGradients(weight, bias)
     return found

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedsilo.methods.building_blocks.classifiers import new_classifier
+from fedsilo.methods.components.classifiers import new_classifier
 from fedsilo.methods.creff.config import CReFFConfig
 from fedsilo.methods.creff.federated_features import match, retrain
 from fedsilo.methods.creff.gradients import mean_gradients

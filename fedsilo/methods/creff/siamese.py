@@ -26,7 +26,7 @@ ANGLE = 15.0
 """Largest rotation, in degrees."""
 
 
-def augmented(images: Tensor, seed: int) -> Tensor:
+def augmented_images(images: Tensor, seed: int) -> Tensor:
     """The images after one of the six changes, drawn from the seed, on whatever device they are.
 
     :param images: (n, channels, height, width), float.
@@ -48,9 +48,9 @@ def color(images: Tensor, draws: Sequence[float]) -> Tensor:
 def crop(images: Tensor, draws: Sequence[float]) -> Tensor:
     """Shifted by up to an eighth of each side, with zeros where nothing was."""
     height, width = images.shape[2:]
-    down, right = _rounded(height * SHIFT), _rounded(width * SHIFT)
+    down, right = _rounded_number(height * SHIFT), _rounded_number(width * SHIFT)
     bordered = functional.pad(images, (right, right, down, down))
-    top, left = _below(2 * down + 1, draws[0]), _below(2 * right + 1, draws[1])
+    top, left = _index_below(2 * down + 1, draws[0]), _index_below(2 * right + 1, draws[1])
     return bordered[:, :, top : top + height, left : left + width]
 
 
@@ -59,8 +59,8 @@ def cutout(images: Tensor, draws: Sequence[float]) -> Tensor:
     keep = torch.ones(images.shape[2:], dtype=images.dtype, device=images.device)
     spans = []
     for side, draw in zip(images.shape[2:], draws, strict=False):
-        size = _rounded(side * CUT)
-        begin = _below(side + 1 - size % 2, draw) - size // 2
+        size = _rounded_number(side * CUT)
+        begin = _index_below(side + 1 - size % 2, draw) - size // 2
         spans.append(slice(max(begin, 0), begin + size))
     keep[spans[0], spans[1]] = 0
     return images * keep
@@ -74,31 +74,31 @@ def flip(images: Tensor, draws: Sequence[float]) -> Tensor:
 def scale(images: Tensor, draws: Sequence[float]) -> Tensor:
     """Width and height each stretched or shrunk."""
     across, along = (1 / SCALE + draw * (SCALE - 1 / SCALE) for draw in draws[:2])
-    return _placed(images, [[across, 0, 0], [0, along, 0]])
+    return _warped_images(images, [[across, 0, 0], [0, along, 0]])
 
 
 def rotate(images: Tensor, draws: Sequence[float]) -> Tensor:
     """About the centre, to either side."""
     angle = math.radians(ANGLE) * (2 * draws[0] - 1)
     sine, cosine = math.sin(angle), math.cos(angle)
-    return _placed(images, [[cosine, -sine, 0], [sine, cosine, 0]])
+    return _warped_images(images, [[cosine, -sine, 0], [sine, cosine, 0]])
 
 
 CHANGES: tuple[Callable[[Tensor, Sequence[float]], Tensor], ...] = (color, crop, cutout, flip, scale, rotate)
 """Of which each draw gets one, with three numbers from 0 to 1 that say how much."""
 
 
-def _placed(images: Tensor, matrix: list[list[float]]) -> Tensor:
+def _warped_images(images: Tensor, matrix: list[list[float]]) -> Tensor:
     """Each new pixel from where the matrix, in coordinates from -1 to 1, says; bilinear, zeros outside."""
     matrices = torch.tensor(matrix, device=images.device, dtype=images.dtype).expand(len(images), 2, 3)
     grid = functional.affine_grid(matrices, list(images.shape), align_corners=False)
     return functional.grid_sample(images, grid, align_corners=False)
 
 
-def _rounded(number: float) -> int:
+def _rounded_number(number: float) -> int:
     return int(number + 0.5)
 
 
-def _below(limit: int, draw: float) -> int:
+def _index_below(limit: int, draw: float) -> int:
     """A whole number from 0, smaller than the limit."""
     return min(int(draw * limit), limit - 1)

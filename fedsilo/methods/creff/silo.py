@@ -10,10 +10,10 @@ import torch
 
 from fedsilo.learning.evaluation import features_of
 from fedsilo.learning.models import Model, evaluating
-from fedsilo.methods.building_blocks.local import train_model
+from fedsilo.methods.components.local import train_model
 from fedsilo.methods.creff.config import BIAS, WEIGHT
-from fedsilo.methods.creff.gradients import Gradient, bias_of, class_gradients
-from fedsilo.methods.creff.siamese import augmented
+from fedsilo.methods.creff.gradients import ClassGradients, bias_of, class_gradients
+from fedsilo.methods.creff.siamese import augmented_images
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
 from fedsilo.methods.state import State
 
@@ -74,14 +74,16 @@ def augmented_draws(silo: SiloContext, model: Model, members: np.ndarray, seed: 
     with evaluating(model), torch.inference_mode():
         for _ in range(DRAWS):
             drawn = torch.tensor(rng.permutation(members)[:DRAWN], device=silo.train.labels.device)
-            images = augmented(model.prepared(silo.train.batch(drawn)[0]), int(rng.integers(2**31)))
+            images = augmented_images(
+                model.preprocessed_inputs(silo.train.batch(drawn)[0]), int(rng.integers(2**31))
+            )
             groups.append(model.encoder(images).float().cpu().numpy())
     return groups
 
 
-def gradient(groups: Sequence[np.ndarray], label: int, head: Mapping[str, np.ndarray]) -> Gradient:
+def gradient(groups: Sequence[np.ndarray], label: int, head: Mapping[str, np.ndarray]) -> ClassGradients:
     """Mean over the groups, each (n, d), of the mean gradient of the class's cross-entropy (eq. 3)."""
     weight, bias = torch.tensor(head["classifier.weight"]), torch.tensor(bias_of(head))
     stacked = torch.tensor(np.stack(groups))
     found = class_gradients(stacked, torch.full((len(groups),), label), weight, bias)
-    return Gradient(found[0].mean(dim=0).numpy(), found[1].mean(dim=0).numpy())
+    return ClassGradients(found[0].mean(dim=0).numpy(), found[1].mean(dim=0).numpy())

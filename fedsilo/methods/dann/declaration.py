@@ -15,7 +15,7 @@ from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import Scalar
 from fedsilo.methods.step import LOSS, Payload, Step
-from fedsilo.methods.traits import Averaging, Kept
+from fedsilo.methods.traits import AveragingTraits, StateTraits
 from fedsilo.wire import ModelSignature
 
 
@@ -28,10 +28,10 @@ class DANN(OneModel):
         "Y. Ganin, E. Ustinova, H. Ajakan, P. Germain, H. Larochelle, F. Laviolette, M. Marchand, V. Lempitsky. "
         "Domain-Adversarial Training of Neural Networks. JMLR 2016."
     )
-    keeps = Kept("the model and the discriminator")
+    keeps = StateTraits("the model and the discriminator")
     models = JobModels(SharedModel(whole="its discriminator is trained against the whole encoder"))
     Config = DANNConfig
-    averaging = Averaging("uniform")
+    averaging = AveragingTraits("uniform")
     config: DANNConfig
 
     @override

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-from fedsilo.methods.building_blocks.classifiers import initialised
+from fedsilo.methods.components.classifiers import initial_tensors
 from fedsilo.methods.dann.config import DISCRIMINATOR, NUMBER, SILOS, DANNConfig
 from fedsilo.methods.dann.discriminator import discriminator
 from fedsilo.methods.fedavg import OneModelServer
@@ -26,7 +26,7 @@ class DANNServer(OneModelServer):
     def start(self, job: ServerContext) -> State:
         """One initial model and discriminator for all."""
         width, hidden, silos = job.signature.feature, self.config.hidden, len(job.silos)
-        layers = initialised(lambda: discriminator(width, hidden, silos), job.seed("discriminator"))
+        layers = initial_tensors(lambda: discriminator(width, hidden, silos), job.seed("discriminator"))
         tree = {DISCRIMINATOR + name: array for name, array in layers.items()}
         return super().start(job).with_trees(discriminator=tree)
 

@@ -14,7 +14,7 @@ from fedsilo.api.common import MAX_SILOS
 from fedsilo.errors import MethodError
 from fedsilo.learning.models import Model, load_tree, to_tree
 from fedsilo.learning.training import fit
-from fedsilo.methods.building_blocks.settings import whole_number
+from fedsilo.methods.components.settings import whole_number
 from fedsilo.methods.dann.config import DISCRIMINATOR, NUMBER, SILOS, DANNConfig
 from fedsilo.methods.dann.discriminator import discriminator
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask

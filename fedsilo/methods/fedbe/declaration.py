@@ -10,7 +10,7 @@ from fedsilo.methods.interface import ServerHalf
 from fedsilo.methods.method import PublicData
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Updates
-from fedsilo.methods.traits import Tasks
+from fedsilo.methods.traits import TaskTraits
 
 
 class FedBE(OneModel):
@@ -24,7 +24,7 @@ class FedBE(OneModel):
     )
     Config = FedBEConfig
     config: FedBEConfig
-    tasks = Tasks(needs_features=False)
+    tasks = TaskTraits(needs_features=False)
     models = JobModels(SharedModel(whole="the silos' models answer at the aggregator"))
     public_data: PublicData | None = "examples"
 

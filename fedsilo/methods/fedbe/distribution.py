@@ -8,7 +8,7 @@ from typing import Self
 
 import numpy as np
 
-from fedsilo.methods.building_blocks.buffers import is_statistic
+from fedsilo.methods.components.buffers import is_statistic
 from fedsilo.methods.state import Tree
 
 VARIANCE_SCALE = 0.1
@@ -32,7 +32,7 @@ class Moments:
 
 
 @dataclass(frozen=True)
-class Gaussian:
+class GaussianDistribution:
     """Independent normal distributions of every element of every learned tensor, round w.
 
     :param base: w, the model that the silos were given.

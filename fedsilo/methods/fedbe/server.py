@@ -10,11 +10,11 @@ import numpy as np
 from torch import Tensor
 
 from fedsilo.learning.distilling import Distillation
-from fedsilo.methods.building_blocks.buffers import is_statistic
-from fedsilo.methods.building_blocks.ensembles import softmax, taught_by
+from fedsilo.methods.components.buffers import is_statistic
+from fedsilo.methods.components.ensembles import distill_ensemble, softmax
 from fedsilo.methods.fedavg import OneModelServer
 from fedsilo.methods.fedbe.config import FedBEConfig
-from fedsilo.methods.fedbe.distribution import Gaussian
+from fedsilo.methods.fedbe.distribution import GaussianDistribution
 from fedsilo.methods.interface import Exchange, ServerContext
 from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State, Tree
@@ -38,7 +38,7 @@ class FedBEServer(OneModelServer):
         plan = partial(self._plan, job.seed("distillation", exchange.round))
         rng = np.random.default_rng(job.seed("models", exchange.round))
         teachers = self.teachers(state.tree("model"), average, updates, rng)
-        student = taught_by(job, average, teachers, softmax, self.sharpened, plan)
+        student = distill_ensemble(job, average, teachers, softmax, self.sharpened_probabilities, plan)
         return state.with_trees(model=student)
 
     def teachers(
@@ -56,13 +56,13 @@ class FedBEServer(OneModelServer):
         if self.config.distribution == "dirichlet":
             for _ in range(self.config.samples):
                 weights = rng.dirichlet(np.ones(len(updates.silos)))
-                yield combined(updates, weights)
+                yield combined_model(updates, weights)
             return
-        gaussian = Gaussian.of(base, (updates.tensors(silo, "model") for silo in updates.silos))
+        gaussian = GaussianDistribution.of(base, (updates.tensors(silo, "model") for silo in updates.silos))
         for _ in range(self.config.samples):
             yield gaussian.sample(lambda _name, shape: rng.standard_normal(shape))
 
-    def sharpened(self, probabilities: Tensor) -> Tensor:
+    def sharpened_probabilities(self, probabilities: Tensor) -> Tensor:
         """Probabilities p^(1/T), sharpened by the temperature T and normalised."""
         powers = probabilities ** (1 / self.config.temperature)
         return powers / powers.sum(dim=1, keepdim=True)
@@ -82,7 +82,7 @@ class FedBEServer(OneModelServer):
         )
 
 
-def combined(updates: Updates, weights: np.ndarray) -> Tree:
+def combined_model(updates: Updates, weights: np.ndarray) -> Tree:
     """sum of gamma_k w_k.
 
     :param weights: gamma (K,), of sum one, in the order of the silos.

@@ -14,7 +14,7 @@ from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.state import Scalar
 from fedsilo.methods.step import LOSS, Payload, Step
-from fedsilo.methods.traits import Averaging, Kept, TrainingTraits
+from fedsilo.methods.traits import AveragingTraits, StateTraits, TrainingTraits
 from fedsilo.wire import ModelSignature
 
 
@@ -27,13 +27,13 @@ class FedBR(OneModel):
         "Y. Guo, X. Tang, T. Lin. FedBR: Improving Federated Learning on Heterogeneous Data via Local Learning Bias "
         "Reduction. ICML 2023."
     )
-    keeps = Kept(
+    keeps = StateTraits(
         "the model, the projection, and for mixtures the proxies: means of uniform noise",
         "nothing; its pseudo-data follow from its examples and its seed",
     )
     models = JobModels(SharedModel(whole="its losses train encoder and classifier against each other"))
     Config = FedBRConfig
-    averaging = Averaging("uniform")
+    averaging = AveragingTraits("uniform")
     config: FedBRConfig
 
     @property

@@ -15,7 +15,7 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from fedsilo.learning.models import Model, evaluating
-from fedsilo.methods.building_blocks.mixing import Mix, unmixed
+from fedsilo.methods.components.mixing import Mix, unmixed_batch
 
 PseudoData = Callable[[], tuple[Tensor, Tensor]]
 """The pseudo-data of a step: inputs x_p (B, *input shape) and soft labels (B, C)."""
@@ -68,7 +68,7 @@ class BiasReducedLoss:
         theta: nn.Module,
         pseudo_data: PseudoData,
         rate: float,
-        mix: Mix = unmixed,
+        mix: Mix = unmixed_batch,
     ) -> None:
         self._terms, self._given, self._theta = terms, given, theta
         self._draw, self._rate, self._mix = pseudo_data, rate, mix

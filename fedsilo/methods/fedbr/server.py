@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
-from fedsilo.methods.building_blocks.classifiers import initialised
+from fedsilo.methods.components.classifiers import initial_tensors
 from fedsilo.methods.fedavg import OneModelServer
 from fedsilo.methods.fedbr.config import THETA, FedBRConfig
 from fedsilo.methods.fedbr.loss import projection
@@ -54,7 +54,7 @@ class FedBRServer(OneModelServer):
     @staticmethod
     def _projection(job: ServerContext) -> Tree:
         width = job.signature.feature
-        layers = initialised(lambda: projection(width), job.seed("projection"))
+        layers = initial_tensors(lambda: projection(width), job.seed("projection"))
         return {THETA + name: array for name, array in layers.items()}
 
     def _proxies(self, job: ServerContext) -> np.ndarray:

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import load_tree, to_tree
-from fedsilo.methods.building_blocks.local import train_model
-from fedsilo.methods.building_blocks.mixing import mixing, unmixed
+from fedsilo.methods.components.local import train_model
+from fedsilo.methods.components.mixing import mixing, unmixed_batch
 from fedsilo.methods.fedbr.config import THETA, FedBRConfig
 from fedsilo.methods.fedbr.loss import BiasReducedLoss, PseudoData, Terms, projection
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
@@ -36,7 +36,7 @@ def train(silo: SiloContext, task: SiloTask, private: State, *, config: FedBRCon
     plan = silo.local_training(task)
     if config.variant == "released" and silo.spec.training.local_steps and task.phase_round == 1:
         plan = replace(plan, min_steps=1, max_steps=1)
-    mix = unmixed if config.mixup is None else mixing(silo, task, config.mixup)
+    mix = unmixed_batch if config.mixup is None else mixing(silo, task, config.mixup)
     loss = BiasReducedLoss(
         terms, silo.model(task.trees["model"]), theta, pseudo_data(silo, task, config), plan.lr, mix
     )

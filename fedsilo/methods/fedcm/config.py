@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from fedsilo.methods.building_blocks.local_steps import STEPS
+from fedsilo.methods.components.local_steps import STEPS
 from fedsilo.methods.interface import MethodConfig
 from fedsilo.wire.combine import Quotient
 

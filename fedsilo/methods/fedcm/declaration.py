@@ -7,14 +7,14 @@ from functools import partial
 
 from typing_extensions import override
 
-from fedsilo.methods.building_blocks.local_steps import stepping
+from fedsilo.methods.components.local_steps import stepping
 from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.fedcm.config import BY_STEPS, FedCMConfig
 from fedsilo.methods.interface import ServerHalf, SiloStep
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.step import Step
-from fedsilo.methods.traits import EVERYTHING, SGD, Averaging, Kept, TrainingTraits
+from fedsilo.methods.traits import SGD, UNRESTRICTED_TASKS, AveragingTraits, StateTraits, TrainingTraits
 
 
 class FedCM(OneModel):
@@ -25,12 +25,12 @@ class FedCM(OneModel):
     citation = (
         "J. Xu, S. Wang, L. Wang, A. C.-C. Yao. FedCM: Federated Learning with Client-level Momentum. 2021."
     )
-    keeps = Kept("the model and the mean step of the last round")
+    keeps = StateTraits("the model and the mean step of the last round")
     training = TrainingTraits(SGD)
     models = JobModels(SharedModel(whole="the direction of the last round is that of every learned tensor"))
-    tasks = EVERYTHING
+    tasks = UNRESTRICTED_TASKS
     Config = FedCMConfig
-    averaging = Averaging("uniform")
+    averaging = AveragingTraits("uniform")
     config: FedCMConfig
 
     @override

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from typing_extensions import override
 
-from fedsilo.methods.building_blocks.local_steps import rate_of
-from fedsilo.methods.building_blocks.server_optimizers import moments
+from fedsilo.methods.components.local_steps import rate_of
+from fedsilo.methods.components.server_optimizers import moments
 from fedsilo.methods.fedavg import OneModelServer
 from fedsilo.methods.fedcm.config import BY_STEPS
 from fedsilo.methods.interface import Assignment, Exchange, ServerContext

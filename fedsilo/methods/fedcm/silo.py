@@ -9,7 +9,7 @@ from torch import nn
 
 from fedsilo.learning.models import to_tree
 from fedsilo.learning.training import fit
-from fedsilo.methods.building_blocks.local_steps import STEPS
+from fedsilo.methods.components.local_steps import STEPS
 from fedsilo.methods.fedcm.config import FedCMConfig
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
 from fedsilo.methods.state import State

@@ -91,7 +91,7 @@ def cap_sizes(rows: np.ndarray, centroids: np.ndarray, cap: int, rounds: int = 1
     for _ in range(rounds):
         before = labels
         distances = np.linalg.norm(rows[:, None] - centroids[None], axis=2)
-        labels = _capped(distances, cap)
+        labels = _capped_clusters(distances, cap)
         for number in np.unique(labels):
             centroids[number] = rows[labels == number].mean(axis=0)
         if np.array_equal(labels, before):
@@ -106,7 +106,7 @@ def renumber(labels: np.ndarray) -> np.ndarray:
     return np.asarray(numbers, np.int64)
 
 
-def _capped(distances: np.ndarray, cap: int) -> np.ndarray:
+def _capped_clusters(distances: np.ndarray, cap: int) -> np.ndarray:
     nearest = distances.argmin(axis=1)
     labels: np.ndarray = nearest.copy()
     for number in range(distances.shape[1]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedsilo.methods.building_blocks.classifiers import new_classifier
+from fedsilo.methods.components.classifiers import new_classifier
 from fedsilo.methods.fedconcat import cluster_models
 from fedsilo.methods.interface import ServerContext, Snapshot
 from fedsilo.methods.state import State, Tree

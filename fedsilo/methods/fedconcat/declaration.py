@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from fedsilo.api.job import ModelSpec
 from fedsilo.learning.local_steps import LocalSteps
-from fedsilo.methods.building_blocks.local import PlainTraining
+from fedsilo.methods.components.local import PlainTraining
 from fedsilo.methods.fedconcat.config import NOISY, FedConcatConfig, StagesConfig
 from fedsilo.methods.interface import Phase, ServerHalf, SiloStep
 from fedsilo.methods.method import Method
@@ -18,7 +18,7 @@ from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import Scalar
 from fedsilo.methods.step import LOSS, Payload, Step
-from fedsilo.methods.traits import PLAIN, Kept, TrainingTraits
+from fedsilo.methods.traits import PLAIN_TRAITS, StateTraits, TrainingTraits
 from fedsilo.wire import ModelSignature
 
 RELEASED_BATCHES = 3
@@ -36,14 +36,14 @@ CLASSIFY = Step(
 """The classifier on all features, (C, K d) and (C,)."""
 
 
-class Concatenation(Method):
+class ConcatenationMethod(Method):
     """Base of FedConcat's two forms: encoders in clusters, then one classifier on all their features."""
 
     citation = (
         "Y. Diao, Q. Li, B. He. Exploiting Label Skews in Federated Learning with Model Concatenation. "
         "AAAI 2024."
     )
-    keeps = Kept(
+    keeps = StateTraits(
         "a model per cluster, the large classifier, and which silo is in which cluster",
         "features of its examples under the fixed encoders, in stage 3",
     )
@@ -70,7 +70,7 @@ class Concatenation(Method):
     @override
     def training(self) -> TrainingTraits:
         """Both stages train plainly; stage 3 has in the released form at most three mini-batches, in one pass."""
-        plain = replace(PLAIN, accepts_trainer=False)
+        plain = replace(PLAIN_TRAITS, accepts_trainer=False)
         if self.config.variant != "released":
             return plain
         few = LocalSteps(self.spec.training.examples_per_step, max_steps=RELEASED_BATCHES)
@@ -95,10 +95,10 @@ class Concatenation(Method):
         """The job's encoder as often as there are clusters, side by side, and one classifier."""
         base = self.spec.model.model_dump(by_alias=True, mode="json", include={"name", "config"})
 
-        def concatenated(settings: Mapping[str, Scalar]) -> ModelSpec:
+        def concatenated_spec(settings: Mapping[str, Scalar]) -> ModelSpec:
             return ModelSpec(name="concatenated", config={"encoders": settings["clusters"], "base": base})
 
-        return JobModels(SharedModel(architecture=concatenated))
+        return JobModels(SharedModel(architecture=concatenated_spec))
 
     @override
     def check(self) -> list[tuple[str, object, str, str]]:
@@ -115,7 +115,7 @@ class Concatenation(Method):
         return faults
 
 
-class FedConcat(Concatenation):
+class FedConcat(ConcatenationMethod):
     """Declaration of FedConcat, whose silos are clustered by label distribution."""
 
     name = "fedconcat"
@@ -158,8 +158,8 @@ class FedConcat(Concatenation):
     @override
     def silo(self) -> Mapping[str, SiloStep]:
         """Counts, or the distribution with noise; then the stages."""
-        from fedsilo.methods.fedconcat.distributions import disclose, disclose_noisy
+        from fedsilo.methods.fedconcat.distributions import class_distribution, disclose_noisy
 
         epsilon = self.config.epsilon
-        step = disclose if epsilon is None else partial(disclose_noisy, epsilon=epsilon)
+        step = class_distribution if epsilon is None else partial(disclose_noisy, epsilon=epsilon)
         return {"distribution": step, **super().silo()}

@@ -6,7 +6,7 @@ import logging
 
 import numpy as np
 
-from fedsilo.methods.building_blocks.class_moments import reply_of_moments
+from fedsilo.methods.components.class_moments import reply_of_moments
 from fedsilo.methods.fedconcat.config import NOISY
 from fedsilo.methods.interface import Reply, ServerContext, SiloContext, SiloTask
 from fedsilo.methods.reading import Updates
@@ -15,7 +15,7 @@ from fedsilo.methods.state import State
 log = logging.getLogger("fedsilo.methods")
 
 
-def disclose(silo: SiloContext, task: SiloTask, private: State) -> Reply:
+def class_distribution(silo: SiloContext, task: SiloTask, private: State) -> Reply:
     """Samples of each class, as one block per class; a class below the minimum is left out."""
     del private
     return reply_of_moments(silo.class_moments(task), lambda of: {"count": np.array(of.count, np.int64)})

@@ -15,7 +15,7 @@ from fedsilo.learning.examples import Examples
 from fedsilo.learning.local_steps import LocalSteps
 from fedsilo.learning.models import Model, load_tree
 from fedsilo.learning.training import LocalTraining, cross_entropy_loss
-from fedsilo.methods.building_blocks.local import reply_of_training
+from fedsilo.methods.components.local import reply_of_training
 from fedsilo.methods.fedconcat.cluster_models import trees
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
 from fedsilo.methods.state import State

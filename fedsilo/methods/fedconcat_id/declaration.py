@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing_extensions import override
 
-from fedsilo.methods.fedconcat.declaration import Concatenation
+from fedsilo.methods.fedconcat.declaration import ConcatenationMethod
 from fedsilo.methods.fedconcat_id.config import FedConcatIDConfig
 from fedsilo.methods.interface import Phase, ServerHalf
 from fedsilo.methods.reading import Updates
 
 
-class FedConcatID(Concatenation):
+class FedConcatID(ConcatenationMethod):
     """Declaration of FedConcat-ID, whose label distributions are inferred from models."""
 
     name = "fedconcat-id"

@@ -9,7 +9,7 @@ from typing import Any
 from typing_extensions import override
 
 from fedsilo.api.faults import Finding
-from fedsilo.methods.building_blocks.sizes import PHASE, SIZES, STEP, state_size
+from fedsilo.methods.components.sizes import PHASE, SIZES, STEP, state_size
 from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.feddyn.config import FedDynConfig
 from fedsilo.methods.interface import Phase, ServerHalf, SiloStep
@@ -17,7 +17,7 @@ from fedsilo.methods.method import averaging_of
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Mean, Sums, Updates
 from fedsilo.methods.step import Step
-from fedsilo.methods.traits import EVERYTHING, Averaging, Kept
+from fedsilo.methods.traits import UNRESTRICTED_TASKS, AveragingTraits, StateTraits
 
 
 class FedDyn(OneModel):
@@ -29,13 +29,13 @@ class FedDyn(OneModel):
         "D. A. E. Acar, Y. Zhao, R. Matas Navarro, M. Mattina, P. N. Whatmough, V. Saligrama. Federated Learning Based "
         "on Dynamic Regularization. ICLR 2021."
     )
-    keeps = Kept(
+    keeps = StateTraits(
         "the model and the mean of the silos' memories", "its memory h_k, the sum of the changes that it made"
     )
     models = JobModels(SharedModel(whole="a silo's memory is of every learned tensor"))
-    tasks = EVERYTHING
+    tasks = UNRESTRICTED_TASKS
     Config = FedDynConfig
-    averaging = Averaging("uniform")
+    averaging = AveragingTraits("uniform")
     config: FedDynConfig
 
     @property

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-from fedsilo.methods.building_blocks.server_optimizers import change, moment, moments, stepped
-from fedsilo.methods.building_blocks.sizes import SHARE, SIZES, size_of, with_sizes
+from fedsilo.methods.components.server_optimizers import apply_step, change, moment, moments
+from fedsilo.methods.components.sizes import SHARE, SIZES, size_of, with_sizes
 from fedsilo.methods.fedavg import OneModelServer
 from fedsilo.methods.feddyn.config import FedDynConfig
 from fedsilo.methods.interface import Assignment, Exchange, ServerContext
@@ -28,7 +28,7 @@ class _Remembering(OneModelServer):
             return state
         return state.with_trees(memory=moments(state.tree("model")))
 
-    def _moved(self, job: ServerContext, state: State, mean: Tree, alike: Tree, count: int) -> State:
+    def _updated_state(self, job: ServerContext, state: State, mean: Tree, alike: Tree, count: int) -> State:
         """w <- the mean theta_k of the round's silos, and the mean h_k of all.
 
         The memories of the round's silos grow by theta_k - w; those of the others are what they were.
@@ -38,7 +38,7 @@ class _Remembering(OneModelServer):
         """
         w, part = state.tree("model"), count / len(job.silos)
         memory = moment(state.tree("memory"), change(w, alike), 1.0, damping=1 - part)
-        return state.with_trees(model=stepped(mean, mean, memory), memory=memory)
+        return state.with_trees(model=apply_step(mean, mean, memory), memory=memory)
 
 
 class FedDynServer(_Remembering):
@@ -51,10 +51,10 @@ class FedDynServer(_Remembering):
         """w and the mean memory, of means in which silos count alike."""
         mean = sums.mean("model")
         if self.config.variant != "map":
-            return self._moved(job, state, mean, mean, sums.count)
+            return self._updated_state(job, state, mean, mean, sums.count)
         w, n = state.tree("model"), len(job.silos)
-        drawn = job.spec.participation.sampled(n) / n
-        return state.with_trees(model=stepped(w, mean, change(w, mean), drawn))
+        drawn = job.spec.participation.sample_size(n) / n
+        return state.with_trees(model=apply_step(w, mean, change(w, mean), drawn))
 
 
 class FedDynOfSilosServer(_Remembering):
@@ -76,4 +76,4 @@ class FedDynOfSilosServer(_Remembering):
         if exchange.phase.step == SIZES:
             return with_sizes(state, updates)
         alike = updates.mean("model", weights="uniform")
-        return self._moved(job, state, updates.mean("model"), alike, updates.count)
+        return self._updated_state(job, state, updates.mean("model"), alike, updates.count)

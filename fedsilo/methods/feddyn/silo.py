@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from fedsilo.learning.models import to_tree
 from fedsilo.learning.training import Correction, fit
-from fedsilo.methods.building_blocks.server_optimizers import change, moments
-from fedsilo.methods.building_blocks.sizes import share_of
+from fedsilo.methods.components.server_optimizers import change, moments
+from fedsilo.methods.components.sizes import share_of
 from fedsilo.methods.feddyn.config import FedDynConfig
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
 from fedsilo.methods.state import State

@@ -9,15 +9,15 @@ from typing import Any
 from typing_extensions import override
 
 from fedsilo.api.training import TrainingSpec
-from fedsilo.methods.building_blocks.local_steps import STEPS, limits_of_steps
+from fedsilo.methods.components.local_steps import STEPS, limits_of_steps
 from fedsilo.methods.fedavg import OneModel
 from fedsilo.methods.fednova.config import BY_NORMALIZER, NORMALIZER, FedNovaConfig
 from fedsilo.methods.interface import ServerHalf, SiloStep
 from fedsilo.methods.method import averaging_of
 from fedsilo.methods.reading import Mean, Sums, Updates
 from fedsilo.methods.step import LOSS, Metric, Payload, Step
-from fedsilo.methods.traits import EVERYTHING, SGD, Kept, TrainingTraits
-from fedsilo.wire.combine import Averaged
+from fedsilo.methods.traits import SGD, UNRESTRICTED_TASKS, StateTraits, TrainingTraits
+from fedsilo.wire.combine import BlockMean
 
 
 class FedNova(OneModel):
@@ -29,8 +29,8 @@ class FedNova(OneModel):
         "J. Wang, Q. Liu, H. Liang, G. Joshi, H. V. Poor. Tackling the Objective Inconsistency Problem in "
         "Heterogeneous Federated Optimization. NeurIPS 2020."
     )
-    keeps = Kept("the model, and its velocity where the server has momentum")
-    tasks = EVERYTHING
+    keeps = StateTraits("the model, and its velocity where the server has momentum")
+    tasks = UNRESTRICTED_TASKS
     Config = FedNovaConfig
     config: FedNovaConfig
 
@@ -48,7 +48,7 @@ class FedNova(OneModel):
         """The model, tau_k and a_k, from which d_k follows."""
         figures = (Metric(name, required=True) for name in (STEPS, NORMALIZER))
         limits = partial(limits_of_figures, self.spec.training, self.config)
-        payload = Payload("model", combine=Averaged(BY_NORMALIZER))
+        payload = Payload("model", combine=BlockMean(BY_NORMALIZER))
         return {"train": Step((payload,), (LOSS, *figures), limits)}
 
     @property

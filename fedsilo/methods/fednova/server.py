@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-from fedsilo.methods.building_blocks.local_steps import STEPS
-from fedsilo.methods.building_blocks.server_optimizers import change, moment, moments, stepped
+from fedsilo.methods.components.local_steps import STEPS
+from fedsilo.methods.components.server_optimizers import apply_step, change, moment, moments
 from fedsilo.methods.fedavg import OneModelServer
 from fedsilo.methods.fednova.config import BY_NORMALIZER, NORMALIZER, FedNovaConfig
 from fedsilo.methods.interface import Exchange, ServerContext
@@ -39,6 +39,6 @@ class FedNovaServer(OneModelServer):
         moved, towards = sums.quotient(BY_NORMALIZER, scale=effective)
         step = {name: moved[name] - towards * w[name] for name in change(w, mean)}
         if not self.config.server_momentum:
-            return state.with_trees(model=stepped(w, mean, step))
+            return state.with_trees(model=apply_step(w, mean, step))
         velocity = moment(state.tree("velocity"), step, self.config.server_momentum)
-        return state.with_trees(model=stepped(w, mean, velocity), velocity=velocity)
+        return state.with_trees(model=apply_step(w, mean, velocity), velocity=velocity)

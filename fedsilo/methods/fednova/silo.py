@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fedsilo.learning.models import to_tree
 from fedsilo.learning.training import LocalTraining, fit
-from fedsilo.methods.building_blocks.local_steps import STEPS
-from fedsilo.methods.building_blocks.proximal import proximal_loss
+from fedsilo.methods.components.local_steps import STEPS
+from fedsilo.methods.components.proximal import proximal_loss
 from fedsilo.methods.fednova.config import NORMALIZER, FedNovaConfig
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
 from fedsilo.methods.state import State

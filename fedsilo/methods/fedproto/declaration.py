@@ -14,14 +14,14 @@ from fedsilo.methods.method import Method
 from fedsilo.methods.models import JobModels, OwnModel, SharedModel
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.step import LOSS, Payload, Step
-from fedsilo.methods.traits import Kept, TrainingTraits
-from fedsilo.wire.combine import Added
+from fedsilo.methods.traits import StateTraits, TrainingTraits
+from fedsilo.wire.combine import BlockSum
 
 MEAN = Payload("class_means", "mean", ("feature",), per_class=True)
 
 BY_COUNT = (
-    Payload("class_means", "count", (), "int64", per_class=True, combine=Added()),
-    Payload("class_means", "total", ("feature",), per_class=True, combine=Added()),
+    Payload("class_means", "count", (), "int64", per_class=True, combine=BlockSum()),
+    Payload("class_means", "total", ("feature",), per_class=True, combine=BlockSum()),
 )
 """The count of a class and that many times its mean: of both, the sums over silos give the mean by counts."""
 
@@ -40,7 +40,7 @@ class FedProto(Method):
         "Y. Tan, G. Long, L. Liu, T. Zhou, Q. Lu, J. Jiang, C. Zhang. FedProto: Federated Prototype Learning across "
         "Heterogeneous Clients. AAAI 2022."
     )
-    keeps = Kept("the prototypes", "its own model")
+    keeps = StateTraits("the prototypes", "its own model")
     Config = FedProtoConfig
     models = JobModels(
         SharedModel(

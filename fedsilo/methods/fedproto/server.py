@@ -14,7 +14,7 @@ from fedsilo.methods.state import State, Tree
 
 TREE = "prototypes"
 
-KEPT = 0.5
+KEPT_SHARE = 0.5
 """Part of a prototype that MAP's code keeps from round to round."""
 
 
@@ -43,7 +43,10 @@ class FedProtoServer:
         old = state.tree(TREE) if TREE in state.trees else {}
         new = {f"prototype/{label}": mean for label, mean in self._means(sums).items()}
         if self.config.variant == "map":
-            new = {name: KEPT * old[name] + (1 - KEPT) * p if name in old else p for name, p in new.items()}
+            new = {
+                name: KEPT_SHARE * old[name] + (1 - KEPT_SHARE) * p if name in old else p
+                for name, p in new.items()
+            }
         prototypes: Tree = {**old, **{name: np.asarray(p, np.float32) for name, p in new.items()}}
         return state.with_trees(**{TREE: dict(sorted(prototypes.items()))}) if prototypes else state
 

@@ -12,13 +12,13 @@ from torch.nn import functional
 from fedsilo.learning.evaluation import features_of
 from fedsilo.learning.models import Model, to_tree
 from fedsilo.learning.training import Loss, fit, learned_from
-from fedsilo.methods.building_blocks.own_models import own_model
+from fedsilo.methods.components.own_models import own_model
 from fedsilo.methods.fedproto.config import FedProtoConfig
-from fedsilo.methods.interface import PERSONAL, Reply, SiloContext, SiloStep, SiloTask
+from fedsilo.methods.interface import PERSONAL_TREE, Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.state import State, Tree
 
 
-class ClassTotals:
+class ClassSums:
     """Sums of features by class.
 
     :ivar totals: (C, d), float64.
@@ -45,13 +45,13 @@ def train_near_prototypes(config: FedProtoConfig) -> SiloStep:
     def step(silo: SiloContext, task: SiloTask, private: State) -> Reply:
         model = silo.model(own_model(silo, private))
         classes, width = silo.signature.classes, silo.signature.feature
-        seen = ClassTotals(classes, width)
+        seen = ClassSums(classes, width)
         loss = _loss(silo, config, task.trees.get("prototypes", {}), seen)
         plan, own = silo.local_training(task), silo.train.labels.cpu()
         report = fit(model, silo.train, plan, loss=loss)
         counts = behind = own.bincount(minlength=classes).tolist()
         if config.variant == "paper":  # C_i^(j), eq. 3
-            seen = ClassTotals(classes, width)
+            seen = ClassSums(classes, width)
             seen.add(torch.from_numpy(features_of(model, silo.train)), own)
         else:  # in MAP's code of the features as they were in every step, which need not have seen all examples
             learned = learned_from(model, silo.train, plan).cpu()
@@ -59,7 +59,7 @@ def train_near_prototypes(config: FedProtoConfig) -> SiloStep:
         labels = [label for label in range(classes) if behind[label] >= silo.min_samples_per_class]
         tensors = _blocks(config, labels, counts, seen.means())
         support = {name: behind[int(name.rpartition("/")[2])] for name in tensors}
-        kept = private.with_trees(**{PERSONAL: to_tree(model)})
+        kept = private.with_trees(**{PERSONAL_TREE: to_tree(model)})
         return Reply(tensors, len(silo.train), {"loss": report.loss}, support, kept)
 
     return step
@@ -74,7 +74,7 @@ def _blocks(config: FedProtoConfig, labels: list[int], counts: list[int], means:
 
 
 def _loss(
-    silo: SiloContext, config: FedProtoConfig, prototypes: Mapping[str, np.ndarray], seen: ClassTotals
+    silo: SiloContext, config: FedProtoConfig, prototypes: Mapping[str, np.ndarray], seen: ClassSums
 ) -> Loss:
     """Cross-entropy and lambda times the distance to the prototypes, eq. 7; a class without one has none.
 

@@ -15,7 +15,7 @@ from fedsilo.methods.per_fedavg.config import PERSONALISE, PerFedAvgConfig
 from fedsilo.methods.reading import Sums
 from fedsilo.methods.schedule import answers_may_differ
 from fedsilo.methods.step import LOSS, Step
-from fedsilo.methods.traits import SGD, Averaging, Kept, Tasks, TrainingTraits
+from fedsilo.methods.traits import SGD, AveragingTraits, StateTraits, TaskTraits, TrainingTraits
 
 
 class PerFedAvg(OneModel):
@@ -27,11 +27,11 @@ class PerFedAvg(OneModel):
         "A. Fallah, A. Mokhtari, A. Ozdaglar. Personalized Federated Learning with Theoretical Guarantees: A "
         "Model-Agnostic Meta-Learning Approach. NeurIPS 2020."
     )
-    keeps = Kept(silo="its own model")
+    keeps = StateTraits(silo="its own model")
     training = TrainingTraits(SGD, sends_after="one batch")  # the last exchange's loss is of one
-    tasks = Tasks(needs_features=False)
+    tasks = TaskTraits(needs_features=False)
     Config = PerFedAvgConfig
-    averaging = Averaging(uniform_variants=("map",))
+    averaging = AveragingTraits(uniform_variants=("map",))
     models = JobModels(SharedModel(whole="a silo's own model is a step from the whole model"), OwnModel())
     config: PerFedAvgConfig
 

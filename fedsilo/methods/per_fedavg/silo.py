@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fedsilo.learning.models import to_tree
 from fedsilo.learning.training import LocalTraining, fit, planned_steps
-from fedsilo.methods.interface import PERSONAL, Reply, SiloContext, SiloTask
+from fedsilo.methods.interface import PERSONAL_TREE, Reply, SiloContext, SiloTask
 from fedsilo.methods.per_fedavg.config import PerFedAvgConfig
 from fedsilo.methods.state import State
 
@@ -49,7 +49,7 @@ def one_step(silo: SiloContext, task: SiloTask, config: PerFedAvgConfig) -> tupl
     own = silo.module(task.trees["model"])
     plan = replace(inner_training(silo, task, config), kept=None, min_steps=1, max_steps=1)
     report = fit(own, silo.train, plan, loss=silo.loss())
-    return State({PERSONAL: to_tree(own)}), report.loss
+    return State({PERSONAL_TREE: to_tree(own)}), report.loss
 
 
 @dataclass

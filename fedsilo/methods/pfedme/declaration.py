@@ -12,7 +12,7 @@ from fedsilo.methods.interface import ServerHalf, SiloStep
 from fedsilo.methods.models import JobModels, OwnModel, SharedModel
 from fedsilo.methods.pfedme.config import PFedMeConfig
 from fedsilo.methods.reading import Sums
-from fedsilo.methods.traits import SGD, Averaging, Kept, Tasks, TrainingTraits
+from fedsilo.methods.traits import SGD, AveragingTraits, StateTraits, TaskTraits, TrainingTraits
 
 SEVERAL_STEPS = "whose silos take several steps on each batch"
 """Why a batch is neither one of several nor its loss scaled."""
@@ -27,10 +27,10 @@ class PFedMe(OneModel):
         "C. T. Dinh, N. H. Tran, T. D. Nguyen. Personalized Federated Learning with Moreau Envelopes. "
         "NeurIPS 2020."
     )
-    keeps = Kept(silo="its own model")
-    tasks = Tasks(needs_features=False)
+    keeps = StateTraits(silo="its own model")
+    tasks = TaskTraits(needs_features=False)
     Config = PFedMeConfig
-    averaging = Averaging(uniform_variants=("map",))
+    averaging = AveragingTraits(uniform_variants=("map",))
     models = JobModels(SharedModel(whole="a silo's own model is drawn to the whole model"), OwnModel())
     training = TrainingTraits(SGD, refuses_float16=SEVERAL_STEPS, data_parallel=False)
     config: PFedMeConfig

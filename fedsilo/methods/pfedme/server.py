@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedsilo.methods.building_blocks.buffers import is_statistic
+from fedsilo.methods.components.buffers import is_statistic
 from fedsilo.methods.fedavg import OneModelServer
 from fedsilo.methods.interface import Exchange, ServerContext
 from fedsilo.methods.pfedme.config import PFedMeConfig

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fedsilo.learning.models import to_tree
 from fedsilo.learning.training import LocalTraining, Loss, fit
-from fedsilo.methods.interface import PERSONAL, Reply, SiloContext, SiloTask
+from fedsilo.methods.interface import PERSONAL_TREE, Reply, SiloContext, SiloTask
 from fedsilo.methods.pfedme.config import PFedMeConfig
 from fedsilo.methods.state import State
 
@@ -27,7 +27,7 @@ def train(silo: SiloContext, task: SiloTask, private: State, *, config: PFedMeCo
     report = fit(model, silo.train, outer, loss=envelope(silo, theta, config, plan))
     own, learned = to_tree(theta), dict(model.named_parameters())
     sent = {name: w if name in learned else own[name] for name, w in to_tree(model).items()}
-    return Reply(sent, len(silo.train), {"loss": report.loss}, private=State({PERSONAL: own}))
+    return Reply(sent, len(silo.train), {"loss": report.loss}, private=State({PERSONAL_TREE: own}))
 
 
 def envelope(silo: SiloContext, theta: nn.Module, config: PFedMeConfig, plan: LocalTraining) -> Loss:

@@ -13,7 +13,7 @@ from fedsilo.methods.method import PublicData
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.ratio_loss.config import RatioLossConfig
 from fedsilo.methods.reading import Sums
-from fedsilo.methods.traits import Kept
+from fedsilo.methods.traits import StateTraits
 
 
 class RatioLoss(OneModel):
@@ -22,7 +22,7 @@ class RatioLoss(OneModel):
     name = "ratio-loss"
     title = "Federated averaging with class weights monitored at the aggregator"
     citation = "L. Wang, S. Xu, X. Wang, Q. Zhu. Addressing Class Imbalance in Federated Learning. AAAI 2021."
-    keeps = Kept("the model and the weights of the classes")
+    keeps = StateTraits("the model and the weights of the classes")
     Config = RatioLossConfig
     config: RatioLossConfig
     models = JobModels(SharedModel(whole="the aggregator trains copies of the model"))

@@ -15,7 +15,7 @@ CLEAR = 0.8
 LARGEST = 5000.0
 """Released code: of a ratio."""
 
-NOWHERE = 10.0
+RATIO_WITHOUT_CHANGE = 10.0
 """Released code: the ratio of a class whose change is clear nowhere."""
 
 
@@ -60,6 +60,6 @@ def ratio(own: np.ndarray, others: np.ndarray) -> float:
     :param own: changes of a class, where they are clearly the largest; `others`: means of the other classes' there.
     """
     if not own.size:
-        return NOWHERE
+        return RATIO_WITHOUT_CHANGE
     total = abs(float(others.sum()))
     return min(abs(float(own.sum())) / total, LARGEST) if total else LARGEST

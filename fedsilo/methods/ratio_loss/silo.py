@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from fedsilo.errors import MethodError
-from fedsilo.methods.building_blocks.local import train_model
-from fedsilo.methods.building_blocks.weighted_loss import class_weighted_loss
+from fedsilo.methods.components.local import train_model
+from fedsilo.methods.components.weighted_loss import class_weighted_loss
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
 from fedsilo.methods.ratio_loss.config import WEIGHTS, RatioLossConfig
 from fedsilo.methods.ratio_loss.monitor import LARGEST

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from fedsilo.methods.building_blocks.feature_statistics import Edges
+from fedsilo.methods.components.feature_statistics import Edges
 from fedsilo.methods.interface import MethodConfig
 
 

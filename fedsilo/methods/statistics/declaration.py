@@ -10,15 +10,15 @@ from typing_extensions import override
 
 from fedsilo.api.faults import Finding
 from fedsilo.api.job import ModelSpec
-from fedsilo.methods.building_blocks.feature_statistics import payloads
-from fedsilo.methods.building_blocks.statistics_of_silos import of_all, of_each
+from fedsilo.methods.components.feature_statistics import payloads
+from fedsilo.methods.components.statistics_of_silos import of_all, of_each
 from fedsilo.methods.interface import Phase, ServerHalf, SiloStep, Snapshot
 from fedsilo.methods.method import Method
 from fedsilo.methods.models import JobModels, SharedModel
 from fedsilo.methods.reading import Mean, Sums, Updates
 from fedsilo.methods.statistics.config import StatisticsConfig
 from fedsilo.methods.step import Step
-from fedsilo.methods.traits import Kept, Tasks
+from fedsilo.methods.traits import StateTraits, TaskTraits
 from fedsilo.tasks.interface import EVERY_TASK
 
 STEP = "statistics"
@@ -33,8 +33,8 @@ class Statistics(Method):
         "T. F. Chan, G. H. Golub, R. J. LeVeque. Updating Formulae and a Pairwise Algorithm for Computing Sample "
         "Variances. 1979."
     )
-    keeps = Kept("the statistics")
-    tasks = Tasks(EVERY_TASK - {"language"}, "tokens are numbered, not measured")
+    keeps = StateTraits("the statistics")
+    tasks = TaskTraits(EVERY_TASK - {"language"}, "tokens are numbered, not measured")
     Config = StatisticsConfig
     config: StatisticsConfig
 

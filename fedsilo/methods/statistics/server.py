@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from fedsilo.methods.building_blocks.feature_statistics import KIND, pool, pool_histograms
+from fedsilo.methods.components.feature_statistics import KIND, pool, pool_histograms
 from fedsilo.methods.interface import Assignment, Exchange, ServerContext, Snapshot
 from fedsilo.methods.reading import Mean
 from fedsilo.methods.state import State, Tree

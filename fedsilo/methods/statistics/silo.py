@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedsilo.methods.building_blocks.feature_statistics import disclose
+from fedsilo.methods.components.feature_statistics import feature_statistics
 from fedsilo.methods.interface import Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.state import State
 from fedsilo.methods.statistics.config import StatisticsConfig
@@ -12,6 +12,6 @@ def state_statistics(config: StatisticsConfig) -> SiloStep:
     """A step that sends statistics of the training examples, with the job's histograms."""
 
     def step(silo: SiloContext, task: SiloTask, private: State) -> Reply:
-        return disclose(silo, config.edges)
+        return feature_statistics(silo, config.edges)
 
     return step

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import SiloStep
-from fedsilo.methods.traits import Kept, TrainingTraits
+from fedsilo.methods.traits import StateTraits, TrainingTraits
 from fedsilo.methods.vhl.config import VHLConfig
 
 
@@ -22,7 +22,7 @@ class VHL(FedAvg):
         "Z. Tang, Y. Zhang, S. Shi, X. He, B. Han, X. Chu. Virtual Homogeneity Learning: Defending against Data "
         "Heterogeneity in Federated Learning. ICML 2022."
     )
-    keeps = Kept(silo="nothing; virtual examples follow from the job's seed")
+    keeps = StateTraits(silo="nothing; virtual examples follow from the job's seed")
     Config = VHLConfig
     config: VHLConfig
     training = TrainingTraits(data_parallel=False)  # the contrast is one of whole batches

@@ -9,14 +9,14 @@ from torch.nn import functional
 from fedsilo.learning.models import Model
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.learning.training import Loss
-from fedsilo.methods.building_blocks.local import train_model
-from fedsilo.methods.building_blocks.mixing import mixing, unmixed
+from fedsilo.methods.components.local import train_model
+from fedsilo.methods.components.mixing import mixing, unmixed_batch
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
 from fedsilo.methods.state import State
 from fedsilo.methods.vhl.config import VHLConfig
 from fedsilo.methods.vhl.noise import VirtualExamples
 
-AMONG_VIRTUAL = 0.1
+VIRTUAL_CONTRAST_WEIGHT = 0.1
 """Weight of the contrast among virtual examples alone, as released."""
 
 
@@ -36,7 +36,7 @@ def aligned_loss(silo: SiloContext, task: SiloTask, config: VHLConfig) -> Loss:
     classes, device = silo.signature.classes, silo.train.labels.device
     virtual = VirtualExamples(silo.spec.data.input_shape, classes, config.per_class, seed)
     generator = torch.Generator().manual_seed(silo.seed("virtual examples", task.phase, task.round))
-    mix = unmixed if config.mixup is None else mixing(silo, task, config.mixup)
+    mix = unmixed_batch if config.mixup is None else mixing(silo, task, config.mixup)
 
     def loss(model: Model, features: Tensor, labels: Tensor) -> Tensor:
         n, mixed = len(labels), mix(features, labels)
@@ -51,7 +51,7 @@ def aligned_loss(silo: SiloContext, task: SiloTask, config: VHLConfig) -> Loss:
         def align_to(classes: Tensor) -> Tensor:
             return alignment(aligned[:n], aligned[n:], classes, virtual_labels, config.temperature)
 
-        align = mixed.shared(align_to)
+        align = mixed.mixed_term(align_to)
         return own + config.virtual_weight * other + align
 
     return loss
@@ -65,7 +65,7 @@ def alignment(real: Tensor, virtual: Tensor, labels: Tensor, virtual_labels: Ten
     :param t: temperature.
     """
     together, classes = torch.cat([real, virtual.detach()]), torch.cat([labels, virtual_labels])
-    return contrast(together, classes, t) + AMONG_VIRTUAL * contrast(virtual, virtual_labels, t)
+    return contrast(together, classes, t) + VIRTUAL_CONTRAST_WEIGHT * contrast(virtual, virtual_labels, t)
 
 
 def contrast(representations: Tensor, labels: Tensor, temperature: float) -> Tensor:

@@ -10,18 +10,18 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from fedsilo.api.agent import Proposal, SiloAgent
-from fedsilo.api.conditions import UNREADABLE, AgentPhase, AgentReason, ObjectionReason
+from fedsilo.api.conditions import UNREADABLE_REASON, AgentPhase, AgentReason, ObjectionReason
 from fedsilo.api.diagnosis import Diagnosis, Status
 from fedsilo.api.messages import faults_of
 from fedsilo.api.observed import Object, status_of
 from fedsilo.api.silo import Silo
 from fedsilo.process import version
+from fedsilo.silo.admission import Admission, evaluate
 from fedsilo.silo.agent.observation import Observation
-from fedsilo.silo.budget_figures import SpentSoFar
+from fedsilo.silo.budget_figures import SpentBudget
 from fedsilo.silo.configuration import configuration, fingerprint
 from fedsilo.silo.objections import Objection
 from fedsilo.silo.policy import over_budget
-from fedsilo.silo.ruling import Ruling, rule
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -43,7 +43,7 @@ class AdmissionDecision:
     phase: AgentPhase = AgentPhase.PENDING
     agent: SiloAgent | None = None
     silo: Silo | None = None
-    ruling: Ruling | None = None
+    ruling: Admission | None = None
     unreadable: bool = False
 
     @property
@@ -58,7 +58,7 @@ def decide(
     proposal: Proposal,
     seen: Observation,
     changed: str,
-    spent: Callable[[], SpentSoFar],
+    spent: Callable[[], SpentBudget],
     now: datetime,
 ) -> AdmissionDecision:
     """The decision on an agent, from its frozen job and the Silo as it is now.
@@ -68,7 +68,7 @@ def decide(
         begin: after that the ledger counts what it does.
     """
     began: str | None = status_of(seen.agent).get("configuration")
-    ruling = rule(agent, silo, proposal, now, began is not None)
+    ruling = evaluate(agent, silo, proposal, now, began is not None)
     found = ruling.objections
     if not found and began is None:
         found = _without_room(agent, silo, spent)
@@ -85,7 +85,7 @@ def decide(
     return AdmissionDecision("False", refusal, phase, agent, silo, ruling)
 
 
-def _without_room(agent: SiloAgent, silo: Silo, spent: Callable[[], SpentSoFar]) -> tuple[Objection, ...]:
+def _without_room(agent: SiloAgent, silo: Silo, spent: Callable[[], SpentBudget]) -> tuple[Objection, ...]:
     """What is said of a job that wants more of a budget than there is left."""
     if silo.spec.policy.budget_of(agent.spec.job.spec.data.dataset) is None:
         return ()
@@ -94,7 +94,7 @@ def _without_room(agent: SiloAgent, silo: Silo, spent: Callable[[], SpentSoFar])
     return () if text is None else (full,)
 
 
-def unreadable(fault: str, seen: Observation, reader: str) -> AdmissionDecision:
+def unreadable_decision(fault: str, seen: Observation, reader: str) -> AdmissionDecision:
     """No decision, since this version does not understand agent or Silo.
 
     :param reader: where this version is.
@@ -103,7 +103,7 @@ def unreadable(fault: str, seen: Observation, reader: str) -> AdmissionDecision:
         f"{version()} {reader} cannot read it: {fault} Correct it if it is wrong; if it was made for another"
         f" version, run that one. {seen.run_as.capitalize()} that run go on as they are."
     )
-    return AdmissionDecision("Unknown", Diagnosis(UNREADABLE, text), unreadable=True)
+    return AdmissionDecision("Unknown", Diagnosis(UNREADABLE_REASON, text), unreadable=True)
 
 
 def read(model: type[Model], observed: Object) -> tuple[Model | None, str]:

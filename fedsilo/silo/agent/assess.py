@@ -17,7 +17,7 @@ from fedsilo.api.diagnosis import (
 )
 from fedsilo.api.observed import Object, status_of
 from fedsilo.silo.agent.admission import AdmissionDecision
-from fedsilo.silo.agent.component import GUARD, TRAINER, blocked, exit_seconds, outcome_of
+from fedsilo.silo.agent.component import GUARD, TRAINER, exit_seconds, outcome_of, waiting_diagnosis
 from fedsilo.silo.agent.observation import Observation
 from fedsilo.silo.configuration import configuration, fingerprint
 from fedsilo.silo.decision import sign_decision, states
@@ -64,8 +64,8 @@ def assess(seen: Observation, admission: AdmissionDecision | None, now: datetime
     :param admission: the silo's decision; None once the end is recorded.
     """
     if admission is None:
-        assert seen.recorded is not None, "a silo decides until the end is recorded"
-        return _as_recorded(seen, seen.recorded)
+        assert seen.recorded_outcome is not None, "a silo decides until the end is recorded"
+        return _as_recorded(seen, seen.recorded_outcome)
     outcome = outcome_of(seen.trainer, seen.guard)
     phase, ready = _progress(seen, admission, outcome)
     decided = outcome is None and (not admission.admitted or phase == AgentPhase.ADMITTED)
@@ -131,7 +131,7 @@ def _progress(
         text = f"No {seen.run_as}: the silo does not admit the job."
         ready = Diagnosis(AgentReason.ADMITTING, text)
     elif not seen.suspended:
-        waits = blocked(seen.trainer, seen.guard)
+        waits = waiting_diagnosis(seen.trainer, seen.guard)
         phase = AgentPhase.STARTING if waits else AgentPhase.RUNNING
         ready = waits or Diagnosis(AgentReason.RUNNING, "Guard and trainer run.")
     else:

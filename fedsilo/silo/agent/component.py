@@ -62,7 +62,7 @@ def exit_seconds(trainer: ComponentState, guard: ComponentState) -> float | None
     return max(0.0, TRAINER_EXIT_SECONDS - guard.done_seconds)
 
 
-def blocked(trainer: ComponentState, guard: ComponentState) -> Diagnosis | None:
+def waiting_diagnosis(trainer: ComponentState, guard: ComponentState) -> Diagnosis | None:
     """What guard and trainer wait for; None when they run."""
     waiting = [one for one in (trainer, guard) if one.outcome is None and not one.running]
     if not waiting:

@@ -43,7 +43,7 @@ class Observation:
         return bool(self.agent["spec"].get("suspend", False))
 
     @property
-    def recorded(self) -> Outcome | None:
+    def recorded_outcome(self) -> Outcome | None:
         """The end that the agent's status has recorded, which is never taken back."""
         for end in (ConditionType.FINISHED, ConditionType.FAILED):
             found = condition(self.agent, end)

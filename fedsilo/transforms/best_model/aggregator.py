@@ -13,20 +13,20 @@ from fedsilo.transforms.best_model.selection import best_round, best_snapshot, s
 from fedsilo.transforms.transform import AggregatorSide, History
 
 
-class Selection(AggregatorSide):
+class BestModelAggregatorSide(AggregatorSide):
     """Which round's model a job ends with, and when."""
 
     def __init__(self, evaluation: EvaluationSpec) -> None:
         self._evaluation = evaluation
 
     @override
-    def completed(self, state: State, history: History, model: Callable[[], Snapshot]) -> State:
+    def complete_round(self, state: State, history: History, model: Callable[[], Snapshot]) -> State:
         """State in which this round's model is the best one, if its scores say so."""
         best, last = best_round(self._evaluation, history), history[-1]["round"]
         return state if best is None or best.round != last else with_best(state, last, model())
 
     @override
-    def released(self, state: State, history: History) -> tuple[Snapshot | None, int | None]:
+    def final_model(self, state: State, history: History) -> tuple[Snapshot | None, int | None]:
         """The best model, or the last one where no round has been scored."""
         snapshot, best = best_snapshot(state), best_round(self._evaluation, history)
         if snapshot is None or best is None:

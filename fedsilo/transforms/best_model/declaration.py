@@ -15,7 +15,7 @@ from fedsilo.transforms.best_model.selection import BEST
 from fedsilo.transforms.transform import Aggregator, AggregatorSide, Transform
 
 
-class BestModel(Transform):
+class BestModelTransform(Transform):
     """Keeps the best round's model in the job's state, and ends the job when nothing improves."""
 
     @classmethod
@@ -36,6 +36,6 @@ class BestModel(Transform):
 
     @override
     def at_aggregator(self, place: Aggregator) -> AggregatorSide:
-        from fedsilo.transforms.best_model.aggregator import Selection
+        from fedsilo.transforms.best_model.aggregator import BestModelAggregatorSide
 
-        return Selection(self.spec.evaluation)
+        return BestModelAggregatorSide(self.spec.evaluation)

@@ -17,11 +17,11 @@ from fedsilo.methods.state import Tree
 from fedsilo.transforms.encoding.decoded import AnsweredTask, DecodedUpdates
 from fedsilo.transforms.encoding.learned import learned_tensors
 from fedsilo.transforms.encoding.names import PREFIX
-from fedsilo.transforms.transform import Aggregator, AggregatorSide, Broadcast, Received
+from fedsilo.transforms.transform import Aggregator, AggregatorSide, Broadcast, ReceivedExchange
 from fedsilo.wire import Contract
 
 
-class EncodedBroadcast(AggregatorSide):
+class EncodingAggregatorSide(AggregatorSide):
     """Models as parts on their way out and in."""
 
     def __init__(self, spec: FederatedJobSpec, place: Aggregator) -> None:
@@ -36,7 +36,7 @@ class EncodedBroadcast(AggregatorSide):
         trees: dict[str, Tree] = {}
         given: dict[str, Assignment] = {}
         for silo, plain in broadcast.assignments.items():
-            shapes = self._learned(exchange, plain)
+            shapes = self._learned_shapes(exchange, plain)
             for tree in plain.trees.values():
                 if PREFIX + tree not in trees:
                     trees[PREFIX + tree] = encoded_tree(broadcast.state.tree(tree), shapes, self._download)
@@ -44,13 +44,13 @@ class EncodedBroadcast(AggregatorSide):
         return replace(broadcast, state=broadcast.state.with_trees(**trees), assignments=given)
 
     @override
-    def receive(self, received: Received) -> Received:
+    def receive(self, received: ReceivedExchange) -> ReceivedExchange:
         """Updates with whole tensors, and the trees that silos saw otherwise than they are."""
         exchange, broadcast = received.exchange, received.broadcast
         # A model takes time and memory: it is decoded once, where somebody asks for it.
         handed_out = cache(lambda: self._handed_out(exchange, broadcast()))
         if self._download is not None:
-            received = replace(received, broadcast=lambda: _plain(broadcast()))
+            received = replace(received, broadcast=lambda: _unencoded_broadcast(broadcast()))
         if self._lossy:
             received = replace(received, saw=lambda: handed_out()[0])
         if not self._upload or not self._sent_as_parts(exchange, broadcast()):
@@ -67,7 +67,7 @@ class EncodedBroadcast(AggregatorSide):
         whole: dict[str, Tree] = {}
         tasks: dict[str, AnsweredTask] = {}
         for silo, given in broadcast.assignments.items():
-            shapes = self._learned(exchange, given)
+            shapes = self._learned_shapes(exchange, given)
             plain = {name: tree.removeprefix(PREFIX) for name, tree in given.trees.items()}
             for tree in set(plain.values()) - whole.keys():
                 if self._lossy and self._download:
@@ -81,14 +81,14 @@ class EncodedBroadcast(AggregatorSide):
             tasks[silo] = AnsweredTask(self._contract(exchange, given), trees)
         return whole, tasks
 
-    def _learned(self, exchange: Exchange, given: Assignment) -> dict[str, tuple[int, ...]]:
+    def _learned_shapes(self, exchange: Exchange, given: Assignment) -> dict[str, tuple[int, ...]]:
         return learned_tensors(self._place.signature, self._contract(exchange, given))
 
     def _contract(self, exchange: Exchange, given: Assignment) -> Contract:
         return self._place.contract(exchange.phase.step, given.settings)
 
 
-def _plain(broadcast: Broadcast) -> Broadcast:
+def _unencoded_broadcast(broadcast: Broadcast) -> Broadcast:
     """The broadcast as it was before it was encoded."""
     given = {
         silo: replace(each, trees={name: tree.removeprefix(PREFIX) for name, tree in each.trees.items()})

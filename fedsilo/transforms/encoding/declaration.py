@@ -14,7 +14,7 @@ from fedsilo.transforms.transform import Aggregator, AggregatorSide, TrainerSide
 from fedsilo.wire import Contract
 
 
-class TensorEncoding(Transform):
+class EncodingTransform(Transform):
     """Sends tensors as parts, from which each place makes tensors again."""
 
     @classmethod
@@ -41,13 +41,13 @@ class TensorEncoding(Transform):
     @override
     def at_aggregator(self, place: Aggregator) -> AggregatorSide:
         """What makes parts of a broadcast, and tensors of updates."""
-        from fedsilo.transforms.encoding.aggregator import EncodedBroadcast
+        from fedsilo.transforms.encoding.aggregator import EncodingAggregatorSide
 
-        return EncodedBroadcast(self.spec, place)
+        return EncodingAggregatorSide(self.spec, place)
 
     @override
     def in_trainer(self) -> TrainerSide:
         """What makes tensors of a task, and parts of a reply."""
-        from fedsilo.transforms.encoding.trainer import EncodedReply
+        from fedsilo.transforms.encoding.trainer import EncodingTrainerSide
 
-        return EncodedReply(self.method)
+        return EncodingTrainerSide(self.method)

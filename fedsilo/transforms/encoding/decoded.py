@@ -14,7 +14,7 @@ from fedsilo.encodings.base import base_of
 from fedsilo.encodings.encoding import Encoding
 from fedsilo.encodings.registry import DELTA, encoding_in
 from fedsilo.methods.state import Tree
-from fedsilo.updates.folded import FoldedUpdates
+from fedsilo.updates.round_updates import RoundUpdates
 from fedsilo.updates.summation import FlatTensor
 from fedsilo.wire import Contract, ExpectedBlock
 
@@ -30,14 +30,14 @@ class AnsweredTask:
     trees: Mapping[str, Mapping[str, np.ndarray]]
 
 
-class DecodedUpdates(FoldedUpdates):
+class DecodedUpdates(RoundUpdates):
     """Updates whose tensors were sent as parts.
 
     :param updates: as they were sent.
     :param tasks: by silo, those that they answer.
     """
 
-    def __init__(self, updates: FoldedUpdates, tasks: Mapping[str, AnsweredTask]) -> None:
+    def __init__(self, updates: RoundUpdates, tasks: Mapping[str, AnsweredTask]) -> None:
         self.silos = updates.silos
         self._updates, self._tasks = updates, tasks
 
@@ -60,13 +60,13 @@ class DecodedUpdates(FoldedUpdates):
 
     @contextmanager
     @override
-    def opened(self, silo: str, kind: str) -> Iterator[Mapping[str, FlatTensor]]:
+    def open_tensors(self, silo: str, kind: str) -> Iterator[Mapping[str, FlatTensor]]:
         """The silo's tensors of that kind by name, decoded where they are read."""
         contract = self._tasks[silo].contract
         encoding = encoding_in(contract)
         of_part = {found.parts[-1]: found for found in contract.encoded}
         inner = {name for found in contract.encoded for name in found.parts[:-1]}
-        with self._updates.opened(silo, kind) as blocks:
+        with self._updates.open_tensors(silo, kind) as blocks:
             tensors: dict[str, FlatTensor] = {}
             for name, block in blocks.items():
                 if encoding is None or name not in of_part:
@@ -81,8 +81,8 @@ class DecodedUpdates(FoldedUpdates):
     @override
     def tensors(self, silo: str, kind: str) -> Tree:
         """One silo's tensors of that kind."""
-        with self.opened(silo, kind) as tensors:
-            return {name: _whole(tensor) for name, tensor in tensors.items()}
+        with self.open_tensors(silo, kind) as tensors:
+            return {name: _whole_array(tensor) for name, tensor in tensors.items()}
 
     def _base(
         self, silo: str, contract: Contract, tensor: ExpectedBlock, encoding: Encoding
@@ -124,6 +124,6 @@ class DecodedTensor:
         return tensor.read(first, np.empty(count, tensor.dtype))
 
 
-def _whole(tensor: FlatTensor) -> np.ndarray:
+def _whole_array(tensor: FlatTensor) -> np.ndarray:
     buffer = np.empty(prod(tensor.shape), tensor.dtype)
     return np.array(tensor.read(0, buffer)).reshape(tensor.shape)

@@ -35,7 +35,7 @@ PHASE = f"{PREFIX}phase"
 """Value of private state: the phase that it belongs to."""
 
 
-class EncodedReply(TrainerSide):
+class EncodingTrainerSide(TrainerSide):
     """Tasks with whole tensors, and replies in parts."""
 
     def __init__(self, method: Method) -> None:
@@ -66,10 +66,10 @@ class EncodedReply(TrainerSide):
         if not self._upload.is_encoded:
             return reply
         task = replace(work.task, trees=work.own_trees)
-        return encoded(reply, task, work.private, work.contract(), self._upload.feeds_errors_back)
+        return encoded_reply(reply, task, work.private, work.contract(), self._upload.feeds_errors_back)
 
 
-def encoded(reply: Reply, task: SiloTask, private: State, contract: Contract, feedback: bool) -> Reply:
+def encoded_reply(reply: Reply, task: SiloTask, private: State, contract: Contract, feedback: bool) -> Reply:
     """The reply as the contract wants it.
 
     :param task: with the method's trees, from which differences are taken.

@@ -13,10 +13,10 @@ from fedsilo.methods.method import Method
 from fedsilo.methods.schedule import is_evaluated
 from fedsilo.methods.state import State
 from fedsilo.transforms.evaluation.record import evaluation_record
-from fedsilo.transforms.transform import Aggregator, AggregatorSide, Broadcast, Received
+from fedsilo.transforms.transform import Aggregator, AggregatorSide, Broadcast, ReceivedExchange
 
 
-class Scoring(AggregatorSide):
+class EvaluationAggregatorSide(AggregatorSide):
     """The evaluation's own exchanges, and the aggregator's test set where it holds one."""
 
     def __init__(self, method: Method, place: Aggregator) -> None:
@@ -35,12 +35,12 @@ class Scoring(AggregatorSide):
         return Broadcast(state.with_trees(**{EVALUATE: snapshot.tree}), dict.fromkeys(silos, assignment))
 
     @override
-    def figures(self, received: Received) -> dict[str, Any]:
+    def figures(self, received: ReceivedExchange) -> dict[str, Any]:
         """What the silos' scores say together."""
         return evaluation_record(received.updates, self._metrics, self._spec.data.class_count)
 
     @override
-    def scored(self, state: State, exchange: Exchange, rounds: int) -> Mapping[str, Any]:
+    def model_scores(self, state: State, exchange: Exchange, rounds: int) -> Mapping[str, Any]:
         """Scores on the aggregator's test set, after rounds that are evaluated."""
         due = is_evaluated(self._spec, exchange.round, rounds)
         test_set = self._place.test_set

@@ -19,7 +19,7 @@ from fedsilo.transforms.evaluation.sums import sums_payloads
 from fedsilo.transforms.transform import Aggregator, AggregatorSide, TrainerSide, Transform
 
 
-class FederatedEvaluation(Transform):
+class EvaluationTransform(Transform):
     """Scores models where their examples are: in silos, or at an aggregator that holds a test set."""
 
     @classmethod
@@ -39,15 +39,15 @@ class FederatedEvaluation(Transform):
         if method.models.personal is not None:
             # By silo's name where single silos are seen.
             names = (PERSONAL_ACCURACY, *(() if spec.aggregation.secure else (NAMED_PERSONAL_ACCURACY,)))
-            own = tuple(Metric(name, alike=True) for name in names)
+            own = tuple(Metric(name, is_unweighted=True) for name in names)
         if not method.models.shared.is_model:
             return Step(metrics=own)
         scores = (*map(Metric, metrics_of(spec.task)), *own)
         if spec.evaluation.test_dataset is not None:
             return Step(metrics=scores)
         chosen = ChosenMetrics.of_job(spec)
-        by_silo = (Metric(name, chosen.ranges.get(name), alike=True) for name in chosen.by_silo)
-        summed = (Metric(name, chosen.ranges.get(name)) for name in chosen.summed)
+        by_silo = (Metric(name, chosen.ranges.get(name), is_unweighted=True) for name in chosen.by_silo)
+        summed = (Metric(name, chosen.ranges.get(name)) for name in chosen.intermediate_metrics)
         return Step(tuple(sums_payloads(chosen, spec)), (*scores, *by_silo, *summed))
 
     @property
@@ -79,12 +79,12 @@ class FederatedEvaluation(Transform):
     @override
     def at_aggregator(self, place: Aggregator) -> AggregatorSide:
         """What hands out the model to score, and puts scores together."""
-        from fedsilo.transforms.evaluation.aggregator import Scoring
+        from fedsilo.transforms.evaluation.aggregator import EvaluationAggregatorSide
 
-        return Scoring(self.method, place)
+        return EvaluationAggregatorSide(self.method, place)
 
     @override
     def in_trainer(self) -> TrainerSide:
-        from fedsilo.transforms.evaluation.trainer import ScoresOfSilo
+        from fedsilo.transforms.evaluation.trainer import EvaluationTrainerSide
 
-        return ScoresOfSilo(self.method)
+        return EvaluationTrainerSide(self.method)

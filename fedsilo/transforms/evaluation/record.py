@@ -17,37 +17,37 @@ from fedsilo.data.statistics import FeatureStatistics
 from fedsilo.errors import MethodError
 from fedsilo.learning.metrics.catalogue import LOSS, RMSE, over_silos
 from fedsilo.learning.metrics.chosen import LOG_LIKELIHOOD, TOKENS, ChosenMetrics
-from fedsilo.learning.metrics.confusion import LABEL_OUTCOMES, Figures
+from fedsilo.learning.metrics.confusion import LABEL_OUTCOMES, EvaluationMetrics
 from fedsilo.learning.metrics.sums import BIN_ROWS, ScoreSums
-from fedsilo.methods.building_blocks.feature_statistics import KIND
+from fedsilo.methods.components.feature_statistics import KIND
 from fedsilo.methods.state import Tree
 from fedsilo.methods.step import CALIBRATION, CONFUSION, TARGETS
 from fedsilo.transforms.evaluation.sums import statistics_in
 from fedsilo.updates.figures import mean_metrics, personal_accuracy
-from fedsilo.updates.folded import FoldedUpdates
+from fedsilo.updates.round_updates import RoundUpdates
 
 MAX_COUNT = 2**53
 """Largest count of a silo, up to which sums of them are exact in whatever adds them."""
 
 
-def evaluation_record(updates: FoldedUpdates, chosen: ChosenMetrics, classes: int) -> dict[str, Any]:
+def evaluation_record(updates: RoundUpdates, chosen: ChosenMetrics, classes: int) -> dict[str, Any]:
     """Fields of the round's record.
 
     :param classes: number of classes, where the job counts answers.
     :raises MethodError: when a silo's sums are none.
     """
     means = mean_metrics(updates)
-    hidden = {*chosen.by_silo, *chosen.summed}
+    hidden = {*chosen.by_silo, *chosen.intermediate_metrics}
     own, by_silo = personal_accuracy(updates)
     public = {name: value for name, value in means.items() if name not in hidden}
-    figures = Figures({**public, **own, **_over_silos(updates, chosen)})
+    figures = EvaluationMetrics({**public, **own, **_over_silos(updates, chosen)})
     figures = figures.and_those(_sums(updates, chosen, classes, means).figures(chosen))
     if RMSE in chosen.sums and LOSS in means:
-        figures = figures.and_those(Figures({RMSE: math.sqrt(max(means[LOSS], 0.0))}))
+        figures = figures.and_those(EvaluationMetrics({RMSE: math.sqrt(max(means[LOSS], 0.0))}))
     return figures.record() | ({"personal": by_silo} if by_silo else {})
 
 
-def _over_silos(updates: FoldedUpdates, chosen: ChosenMetrics) -> dict[str, float]:
+def _over_silos(updates: RoundUpdates, chosen: ChosenMetrics) -> dict[str, float]:
     """Mean and standard deviation over the silos that sent a metric, each silo weighing the same."""
     found: dict[str, float] = {}
     for metric in chosen.by_silo:
@@ -58,7 +58,7 @@ def _over_silos(updates: FoldedUpdates, chosen: ChosenMetrics) -> dict[str, floa
 
 
 def _sums(
-    updates: FoldedUpdates, chosen: ChosenMetrics, classes: int, means: Mapping[str, float]
+    updates: RoundUpdates, chosen: ChosenMetrics, classes: int, means: Mapping[str, float]
 ) -> ScoreSums:
     """The sums over all silos."""
     columns = len(LABEL_OUTCOMES) if chosen.answers == "labels" else classes

@@ -16,12 +16,12 @@ from fedsilo.learning.metrics.scores import Scores
 from fedsilo.methods.interface import Reply, SiloContext
 from fedsilo.methods.step import CONFUSION
 from fedsilo.tasks.interface import LearningTask
-from fedsilo.tasks.places import UNSCORED
+from fedsilo.tasks.places import UNSCORED_TARGET
 from fedsilo.tasks.registry import metrics_of
 from fedsilo.transforms.evaluation.sums import sums_blocks
 
 
-def scored(context: SiloContext, model: nn.Module, chosen: ChosenMetrics) -> Reply:
+def scored_reply(context: SiloContext, model: nn.Module, chosen: ChosenMetrics) -> Reply:
     """Scores of the model, and the sums that the job's metrics follow from.
 
     Where the job counts answers, classes of which there are too few validation examples are left out of every score:
@@ -31,10 +31,10 @@ def scored(context: SiloContext, model: nn.Module, chosen: ChosenMetrics) -> Rep
     least, per_feature = context.min_samples_per_class, context.min_samples_per_feature
     if chosen.counts and len(examples):
         support = class_support(examples.labels, task)
-        examples = _without(examples, support < least, task)
+        examples = _without_small_classes(examples, support < least, task)
     rows = np.flatnonzero((support > 0) & (support >= least)).tolist()
     if len(examples) == 0:
-        return unscored(context, chosen)
+        return unscored_reply(context, chosen)
     scores = Scores(chosen, task)
     found = evaluate(model, examples, scores=scores, task=task)
     means = declared_scores(context, found)
@@ -42,7 +42,7 @@ def scored(context: SiloContext, model: nn.Module, chosen: ChosenMetrics) -> Rep
     return Reply(
         sums_blocks(chosen, scores.sums, rows, least, per_feature),
         len(examples),
-        {**means, **summed, **scores.unsummed().metrics},
+        {**means, **summed, **scores.unsummed_metrics().metrics},
         {f"{CONFUSION}/{label}": int(support[label]) for label in rows},
     )
 
@@ -54,7 +54,7 @@ def declared_scores(context: SiloContext, found: Evaluation) -> dict[str, float]
     return {name: found.sums[name] / found.samples for name in metrics_of(context.spec.task)}
 
 
-def unscored(context: SiloContext, chosen: ChosenMetrics) -> Reply:
+def unscored_reply(context: SiloContext, chosen: ChosenMetrics) -> Reply:
     """What a silo says that has no example to score by: sums over none."""
     none = no_sums(chosen, context.learning_task.outputs)
     least, per_feature = context.min_samples_per_class, context.min_samples_per_feature
@@ -76,7 +76,7 @@ def class_support(targets: torch.Tensor, task: LearningTask) -> np.ndarray:
     return np.array(occurs, np.int64)
 
 
-def _without(examples: Examples, small: np.ndarray, task: LearningTask) -> Examples:
+def _without_small_classes(examples: Examples, small: np.ndarray, task: LearningTask) -> Examples:
     """The examples without what is of small classes: none of them, or their other labels or pixels.
 
     :param small: (classes,), whether a class is one.
@@ -88,10 +88,10 @@ def _without(examples: Examples, small: np.ndarray, task: LearningTask) -> Examp
         return examples
     classes = torch.from_numpy(np.flatnonzero(small)).to(labels.device)
     if task.answers == "labels":
-        labels[:, classes] = UNSCORED
+        labels[:, classes] = UNSCORED_TARGET
     else:
-        labels[torch.isin(labels, classes)] = UNSCORED
-    left = (labels != UNSCORED).flatten(1).any(dim=1).cpu().numpy()
+        labels[torch.isin(labels, classes)] = UNSCORED_TARGET
+    left = (labels != UNSCORED_TARGET).flatten(1).any(dim=1).cpu().numpy()
     return replace(examples, labels=labels).take(np.flatnonzero(left))
 
 

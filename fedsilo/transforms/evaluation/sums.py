@@ -16,11 +16,11 @@ from fedsilo.data.statistics import FeatureStatistics
 from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.learning.metrics.confusion import LABEL_OUTCOMES
 from fedsilo.learning.metrics.sums import BIN_ROWS, ScoreSums
-from fedsilo.methods.building_blocks.feature_statistics import statistics_payloads
+from fedsilo.methods.components.feature_statistics import statistics_payloads
 from fedsilo.methods.state import Tree
 from fedsilo.methods.step import CALIBRATION, CONFUSION, TARGETS, Payload
 from fedsilo.tasks.registry import bind
-from fedsilo.wire.combine import Added
+from fedsilo.wire.combine import BlockSum
 
 STATISTICS = tuple(field.name for field in fields(FeatureStatistics))
 """Names of the arrays, and of their blocks under `TARGETS`."""
@@ -30,9 +30,9 @@ def sums_payloads(chosen: ChosenMetrics, spec: FederatedJobSpec) -> Iterator[Pay
     """What a silo may send for the job's metrics."""
     if chosen.counts:
         columns = len(LABEL_OUTCOMES) if chosen.answers == "labels" else "classes"
-        yield Payload(CONFUSION, CONFUSION, (columns,), "int64", per_class=True, combine=Added())
+        yield Payload(CONFUSION, CONFUSION, (columns,), "int64", per_class=True, combine=BlockSum())
     if chosen.bins:
-        yield Payload(CONFUSION, CALIBRATION, (BIN_ROWS, 3), "float64", combine=Added())
+        yield Payload(CONFUSION, CALIBRATION, (BIN_ROWS, 3), "float64", combine=BlockSum())
     if chosen.targets:
         yield from statistics_payloads(TARGETS, 2 * bind(spec.task, spec.data).outputs)
 

@@ -15,7 +15,7 @@ from fedsilo.transforms.optimizer_state.names import PREFIX
 from fedsilo.transforms.transform import TrainerSide, Transform
 
 
-class KeptOptimizerState(Transform):
+class OptimizerStateTransform(Transform):
     """Has local training go on with the optimiser's state of the silo's last round."""
 
     @classmethod
@@ -37,6 +37,6 @@ class KeptOptimizerState(Transform):
     @override
     def in_trainer(self) -> TrainerSide:
         """What has training go on with the state, and keeps what comes of it."""
-        from fedsilo.transforms.optimizer_state.trainer import OptimizerStateOfPhase
+        from fedsilo.transforms.optimizer_state.trainer import OptimizerStateTrainerSide
 
-        return OptimizerStateOfPhase()
+        return OptimizerStateTrainerSide()

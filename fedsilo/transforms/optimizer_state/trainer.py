@@ -15,13 +15,15 @@ from fedsilo.transforms.transform import TrainerSide, Work
 PHASE, STEPS = f"{PREFIX}phase", f"{PREFIX}steps"
 
 
-class OptimizerStateOfPhase(TrainerSide):
+class OptimizerStateTrainerSide(TrainerSide):
     """The state of one phase, between a silo's private state and its training."""
 
     @override
     def unpack(self, work: Work) -> Work:
         """The context whose training goes on with it; empty in the silo's first round of a phase."""
-        return replace(work, context=replace(work.context, kept=_kept(work.private, work.task.phase)))
+        return replace(
+            work, context=replace(work.context, kept=_kept_optimizer_state(work.private, work.task.phase))
+        )
 
     @override
     def pack(self, work: Work, reply: Reply) -> Reply:
@@ -36,7 +38,7 @@ class OptimizerStateOfPhase(TrainerSide):
         return replace(reply, private=State(trees, values))
 
 
-def _kept(private: State, phase: str) -> OptimizerState:
+def _kept_optimizer_state(private: State, phase: str) -> OptimizerState:
     if private.values.get(PHASE) != phase:
         return OptimizerState()
     names = [name for name in private.trees if name.startswith(PREFIX)]

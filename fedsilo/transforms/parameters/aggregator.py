@@ -12,7 +12,7 @@ from fedsilo.methods.state import State
 from fedsilo.transforms.transform import AggregatorSide, Broadcast
 
 
-class InitialWeights(AggregatorSide):
+class ParametersAggregatorSide(AggregatorSide):
     """The initial weights in the job's state, in tasks, and in the place of what silos do not share.
 
     :param context: the job's, which has them.

@@ -8,13 +8,13 @@ from typing import Self
 from typing_extensions import override
 
 from fedsilo.api.faults import Finding
-from fedsilo.methods.interface import INITIAL, LOCAL, PERSONAL, Exchange
+from fedsilo.methods.interface import INITIAL, LOCAL, PERSONAL_TREE, Exchange
 from fedsilo.methods.method import Method
 from fedsilo.transforms.parameters.conflicts import check_parts
 from fedsilo.transforms.transform import Aggregator, AggregatorSide, TrainerSide, Transform
 
 
-class ModelParts(Transform):
+class ParametersTransform(Transform):
     """Hands out what silos need not share, and keeps a silo's own tensors in it."""
 
     @classmethod
@@ -32,7 +32,7 @@ class ModelParts(Transform):
     @override
     def keeps(self, name: str) -> bool:
         """The silo's local tensors, and the whole model that comes of them; without parts that is the method's."""
-        return self.spec.model.parameters is not None and name in (LOCAL, PERSONAL)
+        return self.spec.model.parameters is not None and name in (LOCAL, PERSONAL_TREE)
 
     @override
     def conflicts(self, exchanges: Sequence[Exchange]) -> Iterator[Finding]:
@@ -42,13 +42,13 @@ class ModelParts(Transform):
     @override
     def at_aggregator(self, place: Aggregator) -> AggregatorSide:
         """The initial weights, and the whole model."""
-        from fedsilo.transforms.parameters.aggregator import InitialWeights
+        from fedsilo.transforms.parameters.aggregator import ParametersAggregatorSide
 
-        return InitialWeights(place.context, self.method.models.hand_out_initial(self.method.spec))
+        return ParametersAggregatorSide(place.context, self.method.models.hand_out_initial(self.method.spec))
 
     @override
     def in_trainer(self) -> TrainerSide:
         """The division of what a silo half replies."""
-        from fedsilo.transforms.parameters.trainer import PartsOfReply
+        from fedsilo.transforms.parameters.trainer import ParametersTrainerSide
 
-        return PartsOfReply(self.method)
+        return ParametersTrainerSide(self.method)

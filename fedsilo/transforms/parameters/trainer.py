@@ -11,14 +11,14 @@ from dataclasses import replace
 
 from typing_extensions import override
 
-from fedsilo.learning.parameters import Parts, require_unchanged
-from fedsilo.methods.interface import EVALUATE, INITIAL, LOCAL, PERSONAL, Reply
+from fedsilo.learning.parameters import ParameterPartition, require_unchanged
+from fedsilo.methods.interface import EVALUATE, INITIAL, LOCAL, PERSONAL_TREE, Reply
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import StoredTree, Tree
 from fedsilo.transforms.transform import TrainerSide, Work
 
 
-class PartsOfReply(TrainerSide):
+class ParametersTrainerSide(TrainerSide):
     """The silo's own tensors in its networks, and its reply without them."""
 
     def __init__(self, method: Method) -> None:
@@ -39,12 +39,12 @@ class PartsOfReply(TrainerSide):
 
         :raises MethodError: when a frozen tensor was changed, or a tensor of the model is missing.
         """
-        parts: Parts | None = work.context.parts
+        parts: ParameterPartition | None = work.context.parts
         if parts is None:
             return reply
         new: dict[str, Tree | StoredTree] = {}
         if self._makes_personal(work):
-            new[PERSONAL] = dict(work.context.whole(work.task.trees["model"]))
+            new[PERSONAL_TREE] = dict(work.context.whole(work.task.trees["model"]))
         if not parts.shared.isdisjoint(reply.tensors):
             require_unchanged(parts, work.context.initial or {}, reply.tensors)
             if parts.local:

@@ -9,17 +9,17 @@ from typing_extensions import override
 
 from fedsilo.api.data import DataSpec
 from fedsilo.learning.preprocessing_numbers import to_document
-from fedsilo.methods.building_blocks.feature_statistics import KIND, pool
+from fedsilo.methods.components.feature_statistics import KIND, pool
 from fedsilo.methods.interface import PREPROCESSING, Assignment, Exchange
 from fedsilo.methods.state import State
 from fedsilo.transforms.preprocessing.numbers import numbers_of
-from fedsilo.transforms.transform import AggregatorSide, Broadcast, Received
+from fedsilo.transforms.transform import AggregatorSide, Broadcast, ReceivedExchange
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-class Preparation(AggregatorSide):
+class PreprocessingAggregatorSide(AggregatorSide):
     """The exchange before round 1, and what comes of it."""
 
     def __init__(self, data: DataSpec) -> None:
@@ -31,7 +31,7 @@ class Preparation(AggregatorSide):
         return Broadcast(state, dict.fromkeys(silos, Assignment()))
 
     @override
-    def fold(self, received: Received) -> State:
+    def fold(self, received: ReceivedExchange) -> State:
         """State with the numbers.
 
         :raises DataInvalid: when it needs a feature that no silo has.
@@ -60,6 +60,6 @@ class Preparation(AggregatorSide):
         return network
 
     @override
-    def described(self, state: State) -> Mapping[str, Any]:
+    def model_description(self, state: State) -> Mapping[str, Any]:
         """The numbers, which whoever uses the model needs."""
         return {PREPROCESSING: to_document(state.tree(PREPROCESSING))} if PREPROCESSING in state.trees else {}

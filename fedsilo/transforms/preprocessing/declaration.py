@@ -8,7 +8,7 @@ from typing import Self
 from typing_extensions import override
 
 from fedsilo.api.faults import Finding
-from fedsilo.methods.building_blocks.feature_statistics import payloads
+from fedsilo.methods.components.feature_statistics import payloads
 from fedsilo.methods.interface import PREPROCESSING, Exchange, Phase
 from fedsilo.methods.method import Method
 from fedsilo.methods.step import Step
@@ -16,7 +16,7 @@ from fedsilo.transforms.preprocessing.conflicts import check_values
 from fedsilo.transforms.transform import Aggregator, AggregatorSide, TrainerSide, Transform
 
 
-class CommonPreprocessing(Transform):
+class PreprocessingTransform(Transform):
     """Has all silos fill, centre and scale features alike, as the statistics of all of them say."""
 
     @classmethod
@@ -53,13 +53,13 @@ class CommonPreprocessing(Transform):
     @override
     def at_aggregator(self, place: Aggregator) -> AggregatorSide:
         """What makes numbers of the statistics."""
-        from fedsilo.transforms.preprocessing.aggregator import Preparation
+        from fedsilo.transforms.preprocessing.aggregator import PreprocessingAggregatorSide
 
-        return Preparation(self.spec.data)
+        return PreprocessingAggregatorSide(self.spec.data)
 
     @override
     def in_trainer(self) -> TrainerSide:
         """What prepares the silo's values."""
-        from fedsilo.transforms.preprocessing.trainer import PreparedValues
+        from fedsilo.transforms.preprocessing.trainer import PreprocessingTrainerSide
 
-        return PreparedValues()
+        return PreprocessingTrainerSide()

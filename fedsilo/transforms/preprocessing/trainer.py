@@ -6,18 +6,18 @@ from dataclasses import replace
 
 from typing_extensions import override
 
-from fedsilo.methods.building_blocks.feature_statistics import disclose
-from fedsilo.methods.interface import PERSONAL, PREPROCESSING, Reply
+from fedsilo.methods.components.feature_statistics import feature_statistics
+from fedsilo.methods.interface import PERSONAL_TREE, PREPROCESSING, Reply
 from fedsilo.transforms.transform import TrainerSide, Work
 
 
-class PreparedValues(TrainerSide):
+class PreprocessingTrainerSide(TrainerSide):
     """Networks that take raw values, and statistics of them."""
 
     @override
     def answer(self, work: Work) -> Reply:
         """The statistics of the silo's training examples."""
-        return disclose(work.context, {})
+        return feature_statistics(work.context, {})
 
     @override
     def unpack(self, work: Work) -> Work:
@@ -31,6 +31,6 @@ class PreparedValues(TrainerSide):
     def pack(self, work: Work, reply: Reply) -> Reply:
         """The numbers beside the silo's own model, which takes raw values."""
         own, numbers = reply.private, work.context.preprocessing
-        if own is None or PERSONAL not in own.trees or numbers is None:
+        if own is None or PERSONAL_TREE not in own.trees or numbers is None:
             return reply
         return replace(reply, private=own.with_trees(**{PREPROCESSING: dict(numbers)}))

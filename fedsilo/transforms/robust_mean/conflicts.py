@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from fedsilo.api.aggregation import MAX_SILOS, RuleSpec
-from fedsilo.api.faults import ABSENT, Finding
+from fedsilo.api.faults import ABSENT_VALUE, Finding
 from fedsilo.methods.method import Method, averaging_of
 from fedsilo.methods.reading import Mean, annotation_missing
 
-UNWEIGHTED = frozenset({"median", "trimmed-mean", "krum", "multi-krum"})
+UNWEIGHTED_RULES = frozenset({"median", "trimmed-mean", "krum", "multi-krum"})
 """Rules in which every silo counts as one; in the others it counts by its weight."""
 
 
@@ -33,7 +33,7 @@ def check_rule(method: Method) -> list[Finding]:
             f"is for {MAX_SILOS} silos at most, whose updates are all open at once, and there are {silos}"
         )
         found.append((f"{field}.name", rule.name, problem, "name fewer silos, or remove it"))
-    answers = spec.participation.quorum(spec.participation.sampled(silos))
+    answers = spec.participation.quorum(spec.participation.sample_size(silos))
     if answers < rule.fewest_silos:
         problem = (
             f"needs {rule.fewest_silos} answers in a round, and {answers} are enough for the job's quorum"
@@ -53,10 +53,10 @@ def check_rule(method: Method) -> list[Finding]:
 def _check_weights(method: Method, rule: RuleSpec) -> list[Finding]:
     """The fault of weights by which a silo that lies about its samples counts for more than the rule stands."""
     field, named = "spec.aggregation.weights", method.spec.aggregation.weights
-    if rule.name in UNWEIGHTED:
+    if rule.name in UNWEIGHTED_RULES:
         problem = f"has no meaning for {rule.name}, in which silos count alike: whoever lies may lie about his samples"
         return [(field, named, problem, "use uniform, or remove it")] if named == "samples" else []
     if averaging_of(method) == "uniform":
         return []
     problem = f"is by samples that silos state: in {rule.name} a silo that states enough of them outvotes all others"
-    return [(field, named or ABSENT, problem, "write uniform")]
+    return [(field, named or ABSENT_VALUE, problem, "write uniform")]

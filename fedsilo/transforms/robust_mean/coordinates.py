@@ -14,7 +14,7 @@ from fedsilo.methods.state import Tree
 from fedsilo.transforms.robust_mean.pieces import Models
 
 
-def trimmed(models: Models, names: Sequence[str], left_out: int) -> tuple[Tree, np.ndarray]:
+def trimmed_mean(models: Models, names: Sequence[str], left_out: int) -> tuple[Tree, np.ndarray]:
     """Mean of each coordinate without its smallest and largest values, so many of each.
 
     With as many as leave one or two values it is the median.
@@ -30,7 +30,7 @@ def trimmed(models: Models, names: Sequence[str], left_out: int) -> tuple[Tree, 
         for place, numbers in models.pieces(name):
             middle = np.sort(numbers, axis=0)[left_out : models.silos - left_out]
             found[place] = middle.mean(axis=0)
-            counted += _counted(numbers, middle)
+            counted += _counted_coordinates(numbers, middle)
             coordinates += numbers.shape[1]
         whole = found if dtype.kind == "f" else np.trunc(found + 1e-9)
         tree[name] = whole.astype(dtype).reshape(models.shape(name))
@@ -42,7 +42,7 @@ def median_trim(silos: int) -> int:
     return (silos - 1) // 2
 
 
-def _counted(numbers: np.ndarray, middle: np.ndarray) -> np.ndarray:
+def _counted_coordinates(numbers: np.ndarray, middle: np.ndarray) -> np.ndarray:
     """(silos,) in how many coordinates a silo's value is one of the middle ones.
 
     Where fewer of several equal values count than there are, each of them counts in part: which silo sent it makes no

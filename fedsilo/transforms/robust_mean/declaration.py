@@ -14,7 +14,7 @@ from fedsilo.transforms.robust_mean.conflicts import check_rule
 from fedsilo.transforms.transform import Aggregator, AggregatorSide, Transform
 
 
-class RobustAggregation(Transform):
+class RobustMeanTransform(Transform):
     """Keeps a few bad models from moving the average."""
 
     @classmethod
@@ -31,9 +31,9 @@ class RobustAggregation(Transform):
     @override
     def at_aggregator(self, place: Aggregator) -> AggregatorSide:
         """Aggregator's side with the rule; where only sums are seen, guards clip, and the sum is as any other."""
-        from fedsilo.transforms.robust_mean.aggregator import RuleInPlaceOfMean
+        from fedsilo.transforms.robust_mean.aggregator import RobustMeanAggregatorSide
 
         aggregation = self.spec.aggregation
         if aggregation.secure or aggregation.rule is None:
             return AggregatorSide()
-        return RuleInPlaceOfMean(aggregation.rule)
+        return RobustMeanAggregatorSide(aggregation.rule)

@@ -10,7 +10,7 @@ from math import prod
 import numpy as np
 
 from fedsilo.errors import MethodError
-from fedsilo.updates.folded import FoldedUpdates
+from fedsilo.updates.round_updates import RoundUpdates
 from fedsilo.updates.summation import FlatTensor
 
 PIECE_BYTES = 8 << 20
@@ -40,7 +40,7 @@ class Models:
         return [name for name in self.tensors if self.dtype(name).kind == "f"]
 
     @property
-    def others(self) -> list[str]:
+    def non_float_names(self) -> list[str]:
         """Names of the tensors of other numbers, such as the counters of batch normalisation."""
         return [name for name in self.tensors if self.dtype(name).kind != "f"]
 
@@ -68,13 +68,13 @@ class Models:
 
 
 @contextmanager
-def open_models(updates: FoldedUpdates, kind: str, silos: Sequence[str]) -> Iterator[Models]:
+def open_models(updates: RoundUpdates, kind: str, silos: Sequence[str]) -> Iterator[Models]:
     """The silos' tensors of a kind, all open at once.
 
     :raises MethodError: when they have not the same tensors, of which a rule could not say whose count.
     """
     with ExitStack() as files:
-        opened = [files.enter_context(updates.opened(silo, kind)) for silo in silos]
+        opened = [files.enter_context(updates.open_tensors(silo, kind)) for silo in silos]
         names = list(opened[0])
         for silo, tensors in zip(silos, opened, strict=True):
             for name in names if set(tensors) == set(names) else sorted(set(tensors) ^ set(names)):

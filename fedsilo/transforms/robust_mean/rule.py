@@ -10,9 +10,9 @@ from fedsilo.api.aggregation import RuleSpec
 from fedsilo.errors import QuorumLost
 from fedsilo.methods.state import Tree
 from fedsilo.transforms.robust_mean import weights as weighted
-from fedsilo.transforms.robust_mean.coordinates import median_trim, trimmed
+from fedsilo.transforms.robust_mean.coordinates import median_trim, trimmed_mean
 from fedsilo.transforms.robust_mean.pieces import Models, open_models
-from fedsilo.updates.folded import FoldedUpdates
+from fedsilo.updates.round_updates import RoundUpdates
 
 
 class RobustMean:
@@ -26,7 +26,7 @@ class RobustMean:
         self.kept: dict[str, float] = {}
         self._rule, self._sent = rule, sent
 
-    def mean(self, updates: FoldedUpdates, kind: str, shares: Mapping[str, float]) -> Tree:
+    def mean(self, updates: RoundUpdates, kind: str, shares: Mapping[str, float]) -> Tree:
         """What the rule makes of the models of the silos that have a share.
 
         :param shares: of the silos in a mean; they add up to one.
@@ -41,19 +41,19 @@ class RobustMean:
         with open_models(updates, kind, silos) as models:
             if rule.name in ("median", "trimmed-mean"):
                 left_out = median_trim(len(silos)) if rule.byzantine is None else rule.byzantine
-                tree, kept = trimmed(models, list(models.tensors), left_out)
+                tree, kept = trimmed_mean(models, list(models.tensors), left_out)
             else:
-                tree, kept = self._weighted(models, np.array([shares[silo] for silo in silos]))
+                tree, kept = self._weighted_model(models, np.array([shares[silo] for silo in silos]))
         self.kept = {silo: float(f"{part:.4g}") for silo, part in zip(silos, kept, strict=True)}
         return tree
 
-    def _weighted(self, models: Models, shares: np.ndarray) -> tuple[Tree, np.ndarray]:
+    def _weighted_model(self, models: Models, shares: np.ndarray) -> tuple[Tree, np.ndarray]:
         """A weighted sum of the models, and of the model that was sent where some of their weight is left over."""
         gram = weighted.products(models, self._sent)
         weights, kept = self._weights(gram, shares)
         rest = 1 - float(weights.sum()) if self._rule.name == "norm-clipping" else 0.0
         # Of the other tensors the median: no distance depends on them, so that a model of any weight may have anything.
-        counters, _ = trimmed(models, models.others, median_trim(models.silos))
+        counters, _ = trimmed_mean(models, models.non_float_names, median_trim(models.silos))
         tree = counters | weighted.weighted_sum(models, weights, self._sent, rest)
         return {name: tree[name] for name in models.tensors}, kept
 

@@ -14,19 +14,25 @@ from fedsilo.methods.interface import Exchange
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import State
 from fedsilo.secure_aggregation.layout import Layout
-from fedsilo.transforms.secure_sum.protocol import ANSWERED, SecureSums, without_secure_sums
+from fedsilo.transforms.secure_sum.protocol import RESPONDERS, SecureSums, without_secure_sums
 from fedsilo.transforms.secure_sum.steps import (
     CONFIRMED,
     UNMASK,
-    asks_the_answered,
+    continues_with_responders,
     layout_of,
     require_one_broadcast,
 )
-from fedsilo.transforms.secure_sum.summed import TOGETHER, SummedUpdates, summed_openly
-from fedsilo.transforms.transform import Aggregator, AggregatorSide, Broadcast, Received, Unfinished
+from fedsilo.transforms.secure_sum.summed import AGGREGATE_SENDER, SummedUpdates, sum_plaintext
+from fedsilo.transforms.transform import (
+    Aggregator,
+    AggregatorSide,
+    Broadcast,
+    ReceivedExchange,
+    UnfinishedExchange,
+)
 
 
-class _Sums(AggregatorSide):
+class _SecureSumAggregatorSide(AggregatorSide):
     def __init__(self, method: Method, place: Aggregator) -> None:
         self._method, self._spec, self._place = method, method.spec, place
 
@@ -45,19 +51,19 @@ class _Sums(AggregatorSide):
         return layout_of(self._method, contract.summed or contract)
 
 
-class OpenSums(_Sums):
+class OpenSums(_SecureSumAggregatorSide):
     """Sums of updates that are seen, to the bit those of masked ones."""
 
     @override
-    def receive(self, received: Received) -> Received:
+    def receive(self, received: ReceivedExchange) -> ReceivedExchange:
         """The sum in the place of the updates."""
         updates, rule = received.updates, self._spec.aggregation.rule
         layout = self._layout(received.exchange)
-        summed = summed_openly(updates, layout, rule, lambda: received.state.tree("model"))
+        summed = sum_plaintext(updates, layout, rule, lambda: received.state.tree("model"))
         return _of_all(received, summed, updates.silos)
 
 
-class MaskedSums(_Sums):
+class MaskedSums(_SecureSumAggregatorSide):
     """The protocol, exchange by exchange."""
 
     def __init__(self, method: Method, place: Aggregator) -> None:
@@ -66,40 +72,44 @@ class MaskedSums(_Sums):
         self._sums = SecureSums(place.signers.job, place.signers.keys)
 
     @override
-    def asked(self, state: State, exchange: Exchange, silos: Sequence[str]) -> Sequence[str]:
-        return tuple(state.values[ANSWERED]) if asks_the_answered(self._spec, exchange) else silos
+    def select_silos(self, state: State, exchange: Exchange, silos: Sequence[str]) -> Sequence[str]:
+        return tuple(state.values[RESPONDERS]) if continues_with_responders(self._spec, exchange) else silos
 
     @override
     def assign(self, state: State, exchange: Exchange, silos: Sequence[str]) -> Broadcast:
         """Messages of the other silos."""
-        return Broadcast(state, self._sums.assigned(exchange.phase.step, silos))
+        return Broadcast(state, self._sums.step_assignments(exchange.phase.step, silos))
 
     @override
     def send(self, exchange: Exchange, broadcast: Broadcast) -> Broadcast:
         """The broadcast with what silos mask by."""
         found = super().send(exchange, broadcast)
-        for silo, given in self._sums.assigned(exchange.phase.step, list(broadcast.assignments)).items():
+        for silo, given in self._sums.step_assignments(
+            exchange.phase.step, list(broadcast.assignments)
+        ).items():
             found = found.adding(given.trees, [silo])
         return found
 
     @override
-    def receive(self, received: Received) -> Received | Unfinished:
+    def receive(self, received: ReceivedExchange) -> ReceivedExchange | UnfinishedExchange:
         """The sum, after its last step."""
         exchange, state = received.exchange, received.state
         with _ending_the_job():
             if exchange.phase.step != UNMASK:
-                return Unfinished(self._sums.heard(self._spec, state, exchange, received.updates))
+                return UnfinishedExchange(
+                    self._sums.on_messages(self._spec, state, exchange, received.updates)
+                )
             assert exchange.of is not None, "the last is a step"
             answered, layout = tuple(state.tree(CONFIRMED)), self._layout(exchange.of)
-            summed = self._sums.unmasked(self._spec, state, exchange, received.updates, layout)
+            summed = self._sums.unmask_sum(self._spec, state, exchange, received.updates, layout)
         whole = replace(received, exchange=exchange.of, state=without_secure_sums(state))
         again = self._place.assigned_again(whole.state, exchange.of, answered)
         return _of_all(replace(whole, broadcast=again), summed, answered)
 
 
-def _of_all(received: Received, summed: SummedUpdates, answered: Sequence[str]) -> Received:
+def _of_all(received: ReceivedExchange, summed: SummedUpdates, answered: Sequence[str]) -> ReceivedExchange:
     """What has come of an exchange with the sum in the place of updates, and in the record nothing by silo."""
-    alone = {"silos": list(answered), "samples": summed.samples(TOGETHER)}
+    alone = {"silos": list(answered), "samples": summed.samples(AGGREGATE_SENDER)}
     figures: Mapping[str, Any] = {"samples": {}, "silos": {}, "summed": alone}
     return replace(received, updates=summed).recording(lambda: figures)
 

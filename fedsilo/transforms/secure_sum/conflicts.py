@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fedsilo.api.aggregation import MAX_SILOS
-from fedsilo.api.faults import ABSENT, Finding
+from fedsilo.api.faults import ABSENT_VALUE, Finding
 from fedsilo.api.job import FederatedJobSpec
-from fedsilo.api.text import counted
+from fedsilo.api.text import count_text
 from fedsilo.methods.method import Method
 from fedsilo.methods.reading import Sums, Updates, annotation_missing
 from fedsilo.secure_aggregation.messages import FEWEST_SILOS
@@ -48,7 +48,7 @@ def _check_silos(method: Method, everyone: bool) -> Iterator[Finding]:
     silos = len(spec.silos.refs)
     if not silos:
         problem = "leaves open whose keys count, and silos mask their updates under each other's keys"
-        yield "spec.silos.selector", ABSENT, problem, "name the silos in spec.silos.refs"
+        yield "spec.silos.selector", ABSENT_VALUE, problem, "name the silos in spec.silos.refs"
         return
     if silos > MAX_SILOS:
         yield (
@@ -57,7 +57,7 @@ def _check_silos(method: Method, everyone: bool) -> Iterator[Finding]:
             f"are more than {MAX_SILOS} silos, each of which sends every other a message",
             "name fewer silos",
         )
-    for asked in (spec.participation.sampled(silos), *([silos] if everyone else [])):
+    for asked in (spec.participation.sample_size(silos), *([silos] if everyone else [])):
         if findings := list(_check_sum(method, asked)):
             yield from findings
             return
@@ -68,10 +68,10 @@ def _check_sum(method: Method, drawn: int) -> Iterator[Finding]:
     spec, least = method.spec, method.spec.participation.min_silos
     fewest, known, enough = fewest_summed(method), _what_is_known(method), drawn // 2 + 1
     remedy = f"use {max(fewest, enough)} or more"
-    if enough > spec.participation.sampled(len(spec.silos.refs)):
+    if enough > spec.participation.sample_size(len(spec.silos.refs)):
         remedy = "remove it, so that all of them must answer, or use a larger spec.participation.fraction"
     if drawn < fewest:
-        problem = f"is asked of {counted(drawn, 'silo')} in each round, and {known}"
+        problem = f"is asked of {count_text(drawn, 'silo')} in each round, and {known}"
         yield FIELD, True, problem, f"have {fewest} silos or more, or a larger spec.participation.fraction"
     elif spec.participation.quorum(drawn) < fewest:
         problem = f"permits a sum over {spec.participation.quorum(drawn)} silos, and {known}"

@@ -18,14 +18,14 @@ from fedsilo.transforms.secure_sum.steps import (
     layout_of,
     masked_contract,
     message_contract,
-    secured,
+    secure_exchanges,
     sums_text,
 )
 from fedsilo.transforms.transform import Aggregator, AggregatorSide, Transform
 from fedsilo.wire import Contract
 
 
-class SecureSum(Transform):
+class SecureSumTransform(Transform):
     """Has silos mask their updates, so that they cancel in the sum of all."""
 
     @classmethod
@@ -51,7 +51,7 @@ class SecureSum(Transform):
     @override
     def plan(self, exchanges: list[Exchange]) -> list[Exchange]:
         """The steps of a sum in the place of each exchange."""
-        return [step for exchange in exchanges for step in secured(exchange)]
+        return [step for exchange in exchanges for step in secure_exchanges(exchange)]
 
     @override
     def contract(self, contract: Contract) -> Contract:
@@ -78,6 +78,10 @@ class SecureSum(Transform):
     @override
     def in_guard(self, place: GuardPlace) -> GuardSide:
         """The silo's part of the protocol; nothing where there is nobody to hide anything from."""
-        from fedsilo.transforms.secure_sum.guard import SumSecrets
+        from fedsilo.transforms.secure_sum.guard import SecureSumGuardSide
 
-        return GuardSide() if place.identity is None else SumSecrets(self.method, place.silo, place.identity)
+        return (
+            GuardSide()
+            if place.identity is None
+            else SecureSumGuardSide(self.method, place.silo, place.identity)
+        )

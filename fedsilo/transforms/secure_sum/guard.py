@@ -19,7 +19,7 @@ from fedsilo.files.durable import make_own_directory, remove
 from fedsilo.files.json_files import read_with_digest, write_with_digest
 from fedsilo.methods.method import Method, declaring
 from fedsilo.methods.schedule import answers_may_differ, exchange_id, participants
-from fedsilo.secure_aggregation.clipping import Tensor, clipped
+from fedsilo.secure_aggregation.clipping import Tensor, clipped_model
 from fedsilo.secure_aggregation.layout import Layout
 from fedsilo.secure_aggregation.messages import KeyAnnouncement, SumContext
 from fedsilo.secure_aggregation.silo_side import SiloSide
@@ -41,7 +41,7 @@ from fedsilo.transforms.secure_sum.steps import (
 from fedsilo.wire import Contract, Task, open_blob, open_update
 
 
-class SumSecrets(GuardSide):
+class SecureSumGuardSide(GuardSide):
     """One silo's secrets of the present sum."""
 
     def __init__(self, method: Method, silo: str, own: GuardIdentity) -> None:
@@ -70,7 +70,7 @@ class SumSecrets(GuardSide):
         return content
 
     @override
-    def sealed(
+    def replacement_vector(
         self, task: Task, messages: Messages, contract: Contract, update: Path, model: Path | None
     ) -> np.ndarray:
         """The masked vector of an update, errors as `message`."""
@@ -79,11 +79,13 @@ class SumSecrets(GuardSide):
         with _refusing(task):
             with open_update(update) as opened:
                 header = opened.header
-                tensor = self._clipped(task, layout, opened.tensor, model)
+                tensor = self._clipped_tensor(task, layout, opened.tensor, model)
                 names = {entry.name for entry in header.tensors}
                 vector = layout.encode(header.samples, header.metrics, names, tensor)
             broadcast = self.broadcast(task)
-            following, masked = side.masked(_announced(messages), messages.get(SEALED, {}), vector, broadcast)
+            following, masked = side.mask_vector(
+                _announced_keys(messages), messages.get(SEALED, {}), vector, broadcast
+            )
         self._keep(following)
         return masked
 
@@ -122,7 +124,7 @@ class SumSecrets(GuardSide):
         except Problem as problem:
             raise PolicyRefused(str(problem)) from problem
 
-    def _clipped(self, task: Task, layout: Layout, tensor: Tensor, sent: Path | None) -> Tensor:
+    def _clipped_tensor(self, task: Task, layout: Layout, tensor: Tensor, sent: Path | None) -> Tensor:
         """The update's tensors, with the change to the model clipped where the job has a rule for that."""
         rule = self._method.spec.aggregation.rule
         if rule is None or rule.norm is None or not layout.model:
@@ -131,7 +133,7 @@ class SumSecrets(GuardSide):
             raise PolicyRefused(
                 f"task {task.task}: hands out no model, of which a silo's change could be clipped"
             )
-        return clipped(tensor, layout.model, open_blob(sent).tree(), rule.norm)
+        return clipped_model(tensor, layout.model, open_blob(sent).tree(), rule.norm)
 
     def _answer(
         self, step: str, context: SumContext, side: SiloSide, messages: Messages
@@ -139,14 +141,14 @@ class SumSecrets(GuardSide):
         if step == KEYS:
             return side, side.announcement(self._own.key).to_bytes()
         if step == SHARES:
-            following, shares = side.shares(_announced(messages))
+            following, shares = side.shares(_announced_keys(messages))
             return following, b"".join(shares[silo] for silo in context.members if silo in shares)
         sealed, stated = messages.get(SEALED, {}), messages.get(CONFIRMED, {})
         survivors = list(stated)
         if step == SURVIVORS:
             return side.confirmation(sealed, survivors, self._own.key)
         confirmed = {silo: signature for silo, signature in stated.items() if signature}
-        found = side.unmasking(_announced(messages), sealed, survivors, confirmed)
+        found = side.unmasking(_announced_keys(messages), sealed, survivors, confirmed)
         sharers = [silo for silo in context.members if silo == side.silo or silo in sealed]
         return side, found.to_bytes(sharers)
 
@@ -187,7 +189,7 @@ def _refusing(task: Task) -> Iterator[None]:
         raise PolicyRefused(f"task {task.task}: {problem}") from problem
 
 
-def _announced(messages: Messages) -> dict[str, KeyAnnouncement]:
+def _announced_keys(messages: Messages) -> dict[str, KeyAnnouncement]:
     return {
         silo: KeyAnnouncement.from_bytes(content) for silo, content in messages.get(ANNOUNCED, {}).items()
     }

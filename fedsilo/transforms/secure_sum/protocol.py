@@ -26,7 +26,7 @@ from fedsilo.secure_aggregation.messages import (
     KeyAnnouncement,
     SumContext,
     Unmasking,
-    parted,
+    split_parts,
     verify_confirmation,
 )
 from fedsilo.secure_aggregation.silo_side import SEALED_BYTES
@@ -44,7 +44,7 @@ from fedsilo.transforms.secure_sum.steps import (
     sum_context,
 )
 from fedsilo.transforms.secure_sum.summed import SummedUpdates
-from fedsilo.updates.folded import FoldedUpdates
+from fedsilo.updates.round_updates import RoundUpdates
 from fedsilo.wire import VerifyKey
 
 log = logging.getLogger("fedsilo.engine")
@@ -54,7 +54,7 @@ M = TypeVar("M")
 SUM = "secure.sum"
 """Tree of the sum of masked vectors, which no task hands out."""
 
-ANSWERED = "secure.answered"
+RESPONDERS = "secure.answered"
 """Value of the state: the silos with which the sum goes on."""
 
 
@@ -74,7 +74,7 @@ class SecureSums:
         silos = participants(spec, whole, tuple(self.keys))
         return sum_context(spec, self.job, exchange_id(whole), silos, self.keys)
 
-    def assigned(self, step: str, silos: Sequence[str]) -> Mapping[str, Assignment]:
+    def step_assignments(self, step: str, silos: Sequence[str]) -> Mapping[str, Assignment]:
         """What a task of a step hands out beside what the method does."""
         if step == KEYS:
             return dict.fromkeys(silos, Assignment())
@@ -84,21 +84,21 @@ class SecureSums:
         confirmed = {CONFIRMED: CONFIRMED} if step in (SURVIVORS, UNMASK) else {}
         return {silo: Assignment({**announced, SEALED: _sealed_for(silo), **confirmed}) for silo in silos}
 
-    def heard(
-        self, spec: FederatedJobSpec, state: State, exchange: Exchange, updates: FoldedUpdates
+    def on_messages(
+        self, spec: FederatedJobSpec, state: State, exchange: Exchange, updates: RoundUpdates
     ) -> State:
         """State after any of the exchanges but the last."""
         step, context = exchange.phase.step, self.context(spec, exchange.of or exchange)
         if step == KEYS:
-            return self._announced(state, context, updates)
+            return self._on_announcements(state, context, updates)
         if step == SHARES:
-            return self._shared(state, context, updates)
+            return self._on_shares(state, context, updates)
         if step == SURVIVORS:
-            return self._confirmed(state, context, updates)
-        return self._masked(state, context, updates)
+            return self._on_confirmations(state, context, updates)
+        return self._on_masked_vectors(state, context, updates)
 
-    def unmasked(
-        self, spec: FederatedJobSpec, state: State, exchange: Exchange, updates: FoldedUpdates, layout: Layout
+    def unmask_sum(
+        self, spec: FederatedJobSpec, state: State, exchange: Exchange, updates: RoundUpdates, layout: Layout
     ) -> SummedUpdates:
         """The sum, after the last exchange.
 
@@ -112,35 +112,35 @@ class SecureSums:
         survivors = list(state.tree(CONFIRMED))
         confirmed = {silo: row.tobytes() for silo, row in state.tree(CONFIRMED).items() if row.size}
 
-        found = _holding(updates, lambda _, content: Unmasking.from_bytes(content, sharers, survivors))
+        found = _valid_messages(updates, lambda _, content: Unmasking.from_bytes(content, sharers, survivors))
         total = state.tree(SUM)[MASKED].copy()
         sent = agreed_broadcast(context, survivors, confirmed)
         unmask(total, context, announced, sharers, survivors, found, sent)
         return SummedUpdates(layout, layout.decode(total, len(survivors)))
 
-    def _announced(self, state: State, context: SumContext, updates: FoldedUpdates) -> State:
+    def _on_announcements(self, state: State, context: SumContext, updates: RoundUpdates) -> State:
         def announcement(silo: str, content: bytes) -> KeyAnnouncement:
             one = KeyAnnouncement.from_bytes(content)
             one.verify(context, silo)
             return one
 
-        found = _holding(updates, announcement)
+        found = _valid_messages(updates, announcement)
         context.require_enough(found, "announced keys")
         rows = {silo: one.to_bytes() for silo, one in found.items()}
         return (
             without_secure_sums(state)
             .with_trees(**{ANNOUNCED: _tree(rows)})
-            .with_values(**{ANSWERED: list(rows)})
+            .with_values(**{RESPONDERS: list(rows)})
         )
 
-    def _shared(self, state: State, context: SumContext, updates: FoldedUpdates) -> State:
+    def _on_shares(self, state: State, context: SumContext, updates: RoundUpdates) -> State:
         announced = list(_announcements(state))
 
-        def sealed(silo: str, content: bytes) -> dict[str, bytes]:
+        def sealed_shares(silo: str, content: bytes) -> dict[str, bytes]:
             others = [other for other in announced if other != silo]
-            return parted(content, SEALED_BYTES, others, "sealed shares")
+            return split_parts(content, SEALED_BYTES, others, "sealed shares")
 
-        found = _holding(updates, sealed)
+        found = _valid_messages(updates, sealed_shares)
         context.require_enough(found, "shared their secrets")
         trees = {
             _sealed_for(silo): _tree(
@@ -148,9 +148,9 @@ class SecureSums:
             )
             for silo in found
         }
-        return state.with_trees(**trees).with_values(**{ANSWERED: list(found)})
+        return state.with_trees(**trees).with_values(**{RESPONDERS: list(found)})
 
-    def _masked(self, state: State, context: SumContext, updates: FoldedUpdates) -> State:
+    def _on_masked_vectors(self, state: State, context: SumContext, updates: RoundUpdates) -> State:
         context.require_enough(updates.silos, "sent a vector")
         total: np.ndarray | None = None
         for silo in updates.silos:
@@ -162,25 +162,25 @@ class SecureSums:
         assert total is not None, "there are enough"
         survivors = dict.fromkeys(updates.silos, b"")
         trees: dict[str, Tree] = {SUM: {MASKED: total}, CONFIRMED: _tree(survivors)}
-        return state.with_trees(**trees).with_values(**{ANSWERED: list(survivors)})
+        return state.with_trees(**trees).with_values(**{RESPONDERS: list(survivors)})
 
-    def _confirmed(self, state: State, context: SumContext, updates: FoldedUpdates) -> State:
+    def _on_confirmations(self, state: State, context: SumContext, updates: RoundUpdates) -> State:
         survivors = list(state.tree(CONFIRMED))
 
         def confirmation(silo: str, content: bytes) -> bytes:
             verify_confirmation(context, silo, survivors, content)
             return content
 
-        found = _holding(updates, confirmation)
+        found = _valid_messages(updates, confirmation)
         context.require_enough(found, "confirmed the survivors")
         rows = {silo: found.get(silo, b"") for silo in survivors}
-        return state.with_trees(**{CONFIRMED: _tree(rows)}).with_values(**{ANSWERED: list(found)})
+        return state.with_trees(**{CONFIRMED: _tree(rows)}).with_values(**{RESPONDERS: list(found)})
 
 
 def without_secure_sums(state: State) -> State:
     """The state without what a sum has added."""
     trees = {name: tree for name, tree in state.trees.items() if not name.startswith(PREFIX)}
-    return State(trees, {name: value for name, value in state.values.items() if name != ANSWERED})
+    return State(trees, {name: value for name, value in state.values.items() if name != RESPONDERS})
 
 
 def _sealed_for(silo: str) -> str:
@@ -196,7 +196,7 @@ def _sharers(state: State, context: SumContext) -> list[str]:
     return [silo for silo in context.members if _sealed_for(silo) in state.trees]
 
 
-def _holding(updates: FoldedUpdates, read: Callable[[str, bytes], M]) -> dict[str, M]:
+def _valid_messages(updates: RoundUpdates, read: Callable[[str, bytes], M]) -> dict[str, M]:
     """The silos' messages, without those that do not hold."""
     found = {}
     for silo in updates.silos:

@@ -31,7 +31,7 @@ from fedsilo.secure_aggregation.parts import Weights
 from fedsilo.secure_aggregation.shamir import SHARE_BYTES
 from fedsilo.secure_aggregation.silo_side import SEALED_BYTES
 from fedsilo.wire import Contract, ExpectedBlock, Task, VerifyKey
-from fedsilo.wire.combine import Averaged
+from fedsilo.wire.combine import BlockMean
 
 KEYS, SHARES, SURVIVORS, UNMASK = "secure-keys", "secure-shares", "secure-survivors", "secure-unmask"
 """Steps that a guard answers by itself."""
@@ -54,7 +54,7 @@ def is_summed(spec: FederatedJobSpec, step: str) -> bool:
     return bool(spec.aggregation.secure) and step not in STEPS
 
 
-def secured(exchange: Exchange) -> Iterator[Exchange]:
+def secure_exchanges(exchange: Exchange) -> Iterator[Exchange]:
     """The exchanges in place of one."""
     for step in (KEYS, SHARES, None, SURVIVORS, UNMASK):
         if step is None:
@@ -65,7 +65,7 @@ def secured(exchange: Exchange) -> Iterator[Exchange]:
             yield replace(exchange, phase=replace(exchange.phase, name=name, step=step), of=exchange)
 
 
-def asks_the_answered(spec: FederatedJobSpec, exchange: Exchange) -> bool:
+def continues_with_responders(spec: FederatedJobSpec, exchange: Exchange) -> bool:
     """Whether an exchange goes on with the silos that answered the one before."""
     return exchange.phase.step in (SHARES, SURVIVORS, UNMASK) or is_summed(spec, exchange.phase.step)
 
@@ -95,7 +95,7 @@ def sums_text(spec: FederatedJobSpec) -> str:
     silos = len(spec.silos.refs)
     if not answers_may_differ(spec):
         return f"the aggregator learns sums over all {silos} silos"
-    asked = spec.participation.sampled(silos)
+    asked = spec.participation.sample_size(silos)
     least = spec.participation.quorum(asked)
     some = f"{asked}" if least == asked else f"{least} to {asked}"
     noise = ", with its noise" if spec.privacy.differential_privacy else ""
@@ -160,7 +160,7 @@ def layout_of(method: Method, contract: Contract) -> Layout:
 def fewest_summed(method: Method) -> int:
     """Silos of which a sum must be, so that none of them knows of another what it sent."""
     divides = any(
-        isinstance(payload.combine, Averaged) and payload.combine.over is not None
+        isinstance(payload.combine, BlockMean) and payload.combine.over is not None
         for step in method.steps().values()
         for payload in step.payloads
     )

@@ -13,14 +13,14 @@ from fedsilo.errors import MethodError
 from fedsilo.methods.state import Tree
 from fedsilo.methods.step import Payload
 from fedsilo.secure_aggregation.aggregator_side import add_masked
-from fedsilo.secure_aggregation.clipping import Tensor, clipped
+from fedsilo.secure_aggregation.clipping import Tensor, clipped_model
 from fedsilo.secure_aggregation.layout import Layout
-from fedsilo.secure_aggregation.parts import OverSilos, Summed
-from fedsilo.updates.folded import FoldedUpdates
+from fedsilo.secure_aggregation.parts import CrossSiloStats, SumResult
 from fedsilo.updates.held import InMemoryUpdates
+from fedsilo.updates.round_updates import RoundUpdates
 from fedsilo.wire.combine import Quotient
 
-TOGETHER = "all silos"
+AGGREGATE_SENDER = "all silos"
 """What the sum is called where methods expect a silo."""
 
 
@@ -43,12 +43,12 @@ class SummedUpdates(InMemoryUpdates):
 
     together = True
 
-    def __init__(self, layout: Layout, summed: Summed) -> None:
+    def __init__(self, layout: Layout, summed: SumResult) -> None:
         blocks: dict[str, Tree] = {}
         for block in layout.contract.blocks:
             if block.name in summed.tensors:
                 blocks.setdefault(block.kind, {})[block.name] = summed.tensors[block.name]
-        super().__init__({TOGETHER: OneUpdate(summed.samples, summed.metrics, blocks)})
+        super().__init__({AGGREGATE_SENDER: OneUpdate(summed.samples, summed.metrics, blocks)})
         self._summed, self._quotient = summed, layout.quotient
 
     @property
@@ -58,14 +58,14 @@ class SummedUpdates(InMemoryUpdates):
         return self._summed.silos
 
     @override
-    def over_silos(self, *metrics: str) -> OverSilos | None:
+    def over_silos(self, *metrics: str) -> CrossSiloStats | None:
         """Mean and spread of a metric over the silos that state it; of its names such a job has one."""
         return next((self._summed.alike[name] for name in metrics if name in self._summed.alike), None)
 
     @override
     def combine(self, payloads: Sequence[Payload], rule: str) -> Tree:
         del rule
-        return self.tensors(TOGETHER, payloads[0].kind)
+        return self.tensors(AGGREGATE_SENDER, payloads[0].kind)
 
     @override
     def quotient(self, over: Quotient, rule: str, scale: float, distance: float) -> tuple[Tree, float]:
@@ -93,8 +93,8 @@ class SummedUpdates(InMemoryUpdates):
         return super().mean_metric(metric, rule)
 
 
-def summed_openly(
-    updates: FoldedUpdates, layout: Layout, rule: RuleSpec | None, sent: Callable[[], Tree]
+def sum_plaintext(
+    updates: RoundUpdates, layout: Layout, rule: RuleSpec | None, sent: Callable[[], Tree]
 ) -> SummedUpdates:
     """The sum of updates that are not masked, to the bit the one that comes of masked ones: for simulations.
 
@@ -107,6 +107,6 @@ def summed_openly(
         tensors = {name: array for kind in kinds for name, array in updates.tensors(silo, kind).items()}
         tensor: Tensor = tensors.__getitem__
         if rule is not None and rule.norm is not None and layout.model:
-            tensor = clipped(tensor, layout.model, sent(), rule.norm)
+            tensor = clipped_model(tensor, layout.model, sent(), rule.norm)
         add_masked(total, [layout.encode(updates.samples(silo), updates.metrics(silo), tensors, tensor)])
     return SummedUpdates(layout, layout.decode(total, len(updates.silos)))

@@ -15,26 +15,26 @@ from fedsilo.errors import MethodError
 from fedsilo.methods.interface import Assignment
 from fedsilo.methods.state import Tree
 from fedsilo.transforms.third_party.interface import UpdateTransform
-from fedsilo.transforms.third_party.passages import Passage, decoded, passages_of
+from fedsilo.transforms.third_party.passages import Passage, decoded_tensors, passages_of
 from fedsilo.transforms.third_party.registry import FIELD
-from fedsilo.transforms.transform import Aggregator, AggregatorSide, Received
-from fedsilo.updates.folded import FoldedUpdates
+from fedsilo.transforms.transform import Aggregator, AggregatorSide, ReceivedExchange
+from fedsilo.updates.round_updates import RoundUpdates
 from fedsilo.updates.summation import FlatTensor, HeldTensor
 from fedsilo.wire import Contract
 
 
-class DecodedModels(AggregatorSide):
+class ThirdPartyAggregatorSide(AggregatorSide):
     """Updates on their way in, with whole models."""
 
     def __init__(self, transforms: Sequence[UpdateTransform], place: Aggregator) -> None:
         self._transforms, self._place = transforms, place
 
     @override
-    def receive(self, received: Received) -> Received:
+    def receive(self, received: ReceivedExchange) -> ReceivedExchange:
         """The updates with the tensors that the method reads."""
-        step, tree = received.exchange.phase.step, cache(received.sent)
+        step, tree = received.exchange.phase.step, cache(received.sent_tree)
 
-        def answered(given: Assignment) -> AskedTask | None:
+        def asked_task(given: Assignment) -> AskedTask | None:
             plain = self._place.contract(step, given.settings).decoded
             if plain is None:
                 return None
@@ -43,7 +43,7 @@ class DecodedModels(AggregatorSide):
 
         given = received.broadcast().assignments
         tasks = {
-            silo: found for silo in received.updates.silos if (found := answered(given[silo])) is not None
+            silo: found for silo in received.updates.silos if (found := asked_task(given[silo])) is not None
         }
         if not tasks:
             return received
@@ -77,7 +77,7 @@ class AskedTask:
         return base
 
 
-class RestoredUpdates(FoldedUpdates):
+class RestoredUpdates(RoundUpdates):
     """Updates of which models are made one at a time.
 
     :param updates: as they were sent.
@@ -86,7 +86,7 @@ class RestoredUpdates(FoldedUpdates):
 
     most_open: ClassVar[int] = 1
 
-    def __init__(self, updates: FoldedUpdates, tasks: Mapping[str, AskedTask]) -> None:
+    def __init__(self, updates: RoundUpdates, tasks: Mapping[str, AskedTask]) -> None:
         self.silos = updates.silos
         self._updates, self._tasks = updates, tasks
 
@@ -112,9 +112,9 @@ class RestoredUpdates(FoldedUpdates):
         return tuple(block.name for block in task.plain.blocks if block.kind == kind and block.name in there)
 
     @override
-    def opened(self, silo: str, kind: str) -> AbstractContextManager[Mapping[str, FlatTensor]]:
+    def open_tensors(self, silo: str, kind: str) -> AbstractContextManager[Mapping[str, FlatTensor]]:
         """The silo's tensors of that kind by name: those of a model are in memory inside the `with` block."""
-        return self._held(silo) if kind == "model" else self._updates.opened(silo, kind)
+        return self._held_tensors(silo) if kind == "model" else self._updates.open_tensors(silo, kind)
 
     @override
     def tensors(self, silo: str, kind: str) -> Tree:
@@ -123,9 +123,9 @@ class RestoredUpdates(FoldedUpdates):
         if kind != "model" or silo not in self._tasks:
             return found
         task = self._tasks[silo]
-        whole = decoded(task.passages, found, task.base)
+        whole = decoded_tensors(task.passages, found, task.base)
         return {name: whole[name] for name in self.names(silo, kind)}
 
     @contextmanager
-    def _held(self, silo: str) -> Iterator[Mapping[str, FlatTensor]]:
+    def _held_tensors(self, silo: str) -> Iterator[Mapping[str, FlatTensor]]:
         yield {name: HeldTensor(array) for name, array in self.tensors(silo, "model").items()}

@@ -12,7 +12,7 @@ from fedsilo.errors import FedsiloError, MethodError, Problem
 T = TypeVar("T")
 
 
-def called(transform: str, verb: str, call: Callable[[], T]) -> T:
+def call_package(transform: str, verb: str, call: Callable[[], T]) -> T:
     """What code of a package returns.
 
     :raises MethodError: when it fails, also where it makes a `TensorSpec` that cannot travel.

@@ -23,7 +23,7 @@ PREFIX = "transforms."
 """Begins the names of what a silo keeps for them."""
 
 
-class ThirdPartyTransforms(Transform):
+class ThirdPartyTransform(Transform):
     """Has other tensors sent than those of a model, as classes of other packages say."""
 
     def __init__(self, method: Method) -> None:
@@ -68,13 +68,13 @@ class ThirdPartyTransforms(Transform):
     @override
     def at_aggregator(self, place: Aggregator) -> AggregatorSide:
         """What makes models of updates."""
-        from fedsilo.transforms.third_party.aggregator import DecodedModels
+        from fedsilo.transforms.third_party.aggregator import ThirdPartyAggregatorSide
 
-        return DecodedModels(self.bound, place)
+        return ThirdPartyAggregatorSide(self.bound, place)
 
     @override
     def in_trainer(self) -> TrainerSide:
         """What puts others in the place of a reply's tensors."""
-        from fedsilo.transforms.third_party.trainer import EncodedModel
+        from fedsilo.transforms.third_party.trainer import ThirdPartyTrainerSide
 
-        return EncodedModel(self.bound, PREFIX)
+        return ThirdPartyTrainerSide(self.bound, PREFIX)

@@ -19,7 +19,7 @@ from fedsilo.wire import TensorSpec
 Tensors = Mapping[str, np.ndarray]
 """Tensors by name, of which those that silos were handed cannot be written to."""
 
-Beside = Literal["spec.aggregation.rule", "spec.privacy.differentialPrivacy"]
+CompatibleField = Literal["spec.aggregation.rule", "spec.privacy.differentialPrivacy"]
 """Fields of a job that a transform can say it is made for."""
 
 
@@ -43,7 +43,7 @@ class UpdateTransform(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     Config: ClassVar[type[TransformConfig]] = TransformConfig
-    goes_with: ClassVar[frozenset[Beside]] = frozenset()
+    goes_with: ClassVar[frozenset[CompatibleField]] = frozenset()
 
     config: TransformConfig
 

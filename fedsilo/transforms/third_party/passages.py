@@ -11,7 +11,7 @@ import numpy as np
 from fedsilo.errors import MethodError, Problem
 from fedsilo.methods.state import Tree
 from fedsilo.transforms.learned import learned_names
-from fedsilo.transforms.third_party.calls import called
+from fedsilo.transforms.third_party.calls import call_package
 from fedsilo.transforms.third_party.interface import UpdateTransform
 from fedsilo.transforms.third_party.registry import FIELD
 from fedsilo.wire import DTYPES, Contract, ExpectedBlock, TensorSpec
@@ -35,7 +35,9 @@ class Passage:
         :raises MethodError: when that is not what the transform says it sends.
         """
         name = self.transform.name
-        found = called(name, "encode", lambda: self.transform.encode(model, _of(self.model, base), kept))
+        found = call_package(
+            name, "encode", lambda: self.transform.encode(model, _of(self.model, base), kept)
+        )
         if not (
             isinstance(found, tuple) and len(found) == 2 and all(isinstance(each, dict) for each in found)
         ):
@@ -52,7 +54,7 @@ class Passage:
         :raises MethodError: when it is not of the names, shapes and types of the model.
         """
         name = self.transform.name
-        found = called(name, "decode", lambda: self.transform.decode(sent, _of(self.model, base)))
+        found = call_package(name, "decode", lambda: self.transform.decode(sent, _of(self.model, base)))
         return require_form(name, "decode", found, self.model)
 
 
@@ -74,7 +76,7 @@ def passages_of(transforms: Sequence[UpdateTransform], contract: Contract) -> tu
                 "before, or remove it"
             )
         model = tuple(left.values())
-        sent = called(transform.name, "sends", partial(_sent, transform, model))
+        sent = call_package(transform.name, "sends", partial(_sent_specs, transform, model))
         if not all(isinstance(each, TensorSpec) for each in sent):
             raise MethodError(f"transform {transform.name}: sends returned other things than TensorSpec")
         passages.append(Passage(transform, model, sent))
@@ -96,7 +98,7 @@ def blocks_of(contract: Contract, passages: Sequence[Passage]) -> tuple[Expected
     return blocks
 
 
-def decoded(passages: Sequence[Passage], tensors: Mapping[str, np.ndarray], base: Tree) -> Tree:
+def decoded_tensors(passages: Sequence[Passage], tensors: Mapping[str, np.ndarray], base: Tree) -> Tree:
     """An update's tensors of the model, of which what was sent in their place has become tensors again.
 
     :param base: what the silo was handed, by the names of the first passage.
@@ -122,7 +124,7 @@ def require_decodable(passages: Sequence[Passage], read: Callable[[str], np.ndar
     names = ", ".join(passage.transform.name for passage in passages)
     sent = {name: np.array(read(name)).reshape(spec.shape) for name, spec in arrived.items()}
     try:
-        found = decoded(passages, sent, base)
+        found = decoded_tensors(passages, sent, base)
     except MethodError as error:
         raise Problem("malformed", str(error)) from error
     for name, array in found.items():
@@ -155,7 +157,7 @@ def require_form(transform: str, verb: str, found: Tree, expected: Sequence[Tens
     return arrays
 
 
-def _sent(transform: UpdateTransform, model: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
+def _sent_specs(transform: UpdateTransform, model: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
     return tuple(transform.sends(model))
 
 

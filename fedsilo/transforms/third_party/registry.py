@@ -18,8 +18,8 @@ from fedsilo.api.messages import closest_or, faults_of
 from fedsilo.api.text import comma_separated
 from fedsilo.api.transforms import TransformSpec
 from fedsilo.errors import MethodError
-from fedsilo.methods.registry import by_name, loaded, require_config
-from fedsilo.transforms.third_party.calls import called
+from fedsilo.methods.registry import by_name, load_entry_point, require_config
+from fedsilo.transforms.third_party.calls import call_package
 from fedsilo.transforms.third_party.interface import TransformConfig, UpdateTransform
 
 GROUP = "fedsilo.transforms"
@@ -45,7 +45,9 @@ def get(name: str) -> type[UpdateTransform]:
         another name, or its `Config` is no `TransformConfig`.
     """
     point = _entry_points()[name]
-    declaration: type[UpdateTransform] = loaded(point, "transform", f"{FIELD}: {name!r}", UpdateTransform)
+    declaration: type[UpdateTransform] = load_entry_point(
+        point, "transform", f"{FIELD}: {name!r}", UpdateTransform
+    )
     if (own := getattr(declaration, "name", None)) != name:
         raise MethodError(
             f"transform {name!r}: entry point {point.value} calls itself {own!r}; both must be one name"
@@ -54,7 +56,7 @@ def get(name: str) -> type[UpdateTransform]:
     return declaration
 
 
-def missing(spec: FederatedJobSpec) -> list[str]:
+def missing_transforms(spec: FederatedJobSpec) -> list[str]:
     """Transforms of the job that no installed package offers."""
     return [asked.name for asked in spec.transforms or () if asked.name not in _entry_points()]
 
@@ -87,7 +89,7 @@ def bind_one(place: int, asked: TransformSpec) -> UpdateTransform:
         under = ("spec", "transforms", place, "config")
         faults = faults_of(error, declaration.Config, file="", document=document, under=under)
         raise ManifestFaults(faults) from error
-    return called(asked.name, "__init__", lambda: declaration(config))
+    return call_package(asked.name, "__init__", lambda: declaration(config))
 
 
 def _remedy(name: str) -> str:

@@ -21,7 +21,7 @@ from fedsilo.transforms.third_party.registry import FIELD
 from fedsilo.transforms.transform import TrainerSide, Work
 
 
-class EncodedModel(TrainerSide):
+class ThirdPartyTrainerSide(TrainerSide):
     """The model of a reply as transforms have it sent.
 
     :param prefix: begins the names of what the silo keeps for them.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fedsilo.api.differential_privacy import DifferentialPrivacySpec
-from fedsilo.api.faults import ABSENT, Finding
-from fedsilo.methods.differential_privacy import FIELD, uncovered
+from fedsilo.api.faults import ABSENT_VALUE, Finding
+from fedsilo.methods.differential_privacy import FIELD, uncovered_payloads
 from fedsilo.methods.method import Method
 from fedsilo.tasks.registry import kind_of, weighs_classes
 from fedsilo.transforms.beside_noise import check_hidden
@@ -25,7 +25,7 @@ def check_examples(method: Method, private: DifferentialPrivacySpec) -> Iterator
         problem = (
             "has a loss that is no mean over examples, and differential privacy clips the gradient of each"
         )
-        name = spec.task.name if spec.task else ABSENT
+        name = spec.task.name if spec.task else ABSENT_VALUE
         yield "spec.task.name", name, problem, f"use {', '.join(sorted(TASKS))}, without classWeights"
     if training.precision != "float32":
         problem = "cannot clip the gradients of single examples"
@@ -41,7 +41,7 @@ def check_examples(method: Method, private: DifferentialPrivacySpec) -> Iterator
 
 
 def _check_payloads(method: Method, private: DifferentialPrivacySpec) -> Iterator[Finding]:
-    without = uncovered(method)
+    without = uncovered_payloads(method)
     if without:
         problem = f"has no mechanism for {' and '.join(without)}, which silos send in {method.name}"
         given = private.model_dump(mode="json", by_alias=True, exclude_none=True)

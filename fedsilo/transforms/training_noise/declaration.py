@@ -1,6 +1,6 @@
 """Noise that the trainer adds to what silos send: differential privacy of examples or persons.
 
-The noise itself is part of training (`fedsilo.methods.building_blocks.private_steps`).
+The noise itself is part of training (`fedsilo.methods.components.private_steps`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from fedsilo.methods.interface import Exchange
 from fedsilo.methods.method import Method
 from fedsilo.transforms.guard import GuardPlace, GuardSide
 from fedsilo.transforms.training_noise.conflicts import check_examples
-from fedsilo.transforms.training_noise.handed_out import trainer_adds_noise
+from fedsilo.transforms.training_noise.unprotected_tensors import trainer_adds_noise
 from fedsilo.transforms.transform import TrainerSide, Transform
 
 
-class TrainingNoise(Transform):
+class TrainingNoiseTransform(Transform):
     """Keeps in the silo what has no noise and is not as the task handed it out."""
 
     @classmethod
@@ -38,9 +38,9 @@ class TrainingNoise(Transform):
     @override
     def in_trainer(self) -> TrainerSide:
         """The comparison with the task."""
-        from fedsilo.transforms.training_noise.trainer import NoisedOrHandedOut
+        from fedsilo.transforms.training_noise.trainer import TrainingNoiseTrainerSide
 
-        return NoisedOrHandedOut()
+        return TrainingNoiseTrainerSide()
 
     @override
     def describe(self) -> Mapping[str, str]:
@@ -50,6 +50,6 @@ class TrainingNoise(Transform):
     @override
     def in_guard(self, place: GuardPlace) -> GuardSide:
         """The comparison with the job's plan."""
-        from fedsilo.transforms.training_noise.guard import PlannedNoise
+        from fedsilo.transforms.training_noise.guard import TrainingNoiseGuardSide
 
-        return PlannedNoise(self.method)
+        return TrainingNoiseGuardSide(self.method)

@@ -12,17 +12,17 @@ from fedsilo.methods.differential_privacy import planned_mechanisms
 from fedsilo.methods.method import Method, declaring
 from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.transforms.guard import GuardedReply, GuardSide
-from fedsilo.transforms.training_noise.handed_out import exact_tensors, require_handed_out
+from fedsilo.transforms.training_noise.unprotected_tensors import exact_tensors, require_handed_out
 
 
-class PlannedNoise(GuardSide):
+class TrainingNoiseGuardSide(GuardSide):
     """The comparison of a reply with the job's plan, and with the model of its task."""
 
     def __init__(self, method: Method) -> None:
         self._method = method
 
     @override
-    def planned(self, step: str, samples: int) -> tuple[Mechanism, ...]:
+    def required_mechanisms(self, step: str, samples: int) -> tuple[Mechanism, ...]:
         """Mechanisms of the job's plan for a step in a silo of so many samples."""
         try:
             with declaring(self._method):

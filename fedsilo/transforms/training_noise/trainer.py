@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing_extensions import override
 
 from fedsilo.methods.interface import Reply
-from fedsilo.transforms.training_noise.handed_out import require_private
+from fedsilo.transforms.training_noise.unprotected_tensors import require_private
 from fedsilo.transforms.transform import TrainerSide, Work
 
 
-class NoisedOrHandedOut(TrainerSide):
+class TrainingNoiseTrainerSide(TrainerSide):
     """The comparison of a reply with its task."""
 
     @override

@@ -35,7 +35,7 @@ def require_change(model: Mapping[str, np.ndarray], base: Mapping[str, np.ndarra
             )
 
 
-def purpose(
+def noise_seed_domain(
     phase: str, round: int, model: Mapping[str, np.ndarray], base: Mapping[str, np.ndarray]
 ) -> tuple[str | int, ...]:
     """What the noise of one update is drawn for, see `fedsilo.silo.secret`.
@@ -52,7 +52,7 @@ def purpose(
     return "silo privacy", phase, round, digest.hexdigest()
 
 
-def private_pieces(
+def privatized_pieces(
     names: Sequence[str],
     model: Mapping[str, np.ndarray],
     base: Mapping[str, np.ndarray],

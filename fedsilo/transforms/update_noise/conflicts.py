@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fedsilo.api.faults import ABSENT, Finding
+from fedsilo.api.faults import ABSENT_VALUE, Finding
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.methods.differential_privacy import FIELD
 from fedsilo.methods.method import Method
@@ -28,7 +28,7 @@ def check_silo_privacy(method: Method) -> Iterator[Finding]:
     silos = len(spec.silos.refs)
     if not silos:
         problem = "leaves open how many silos there are, among whom unit silo divides the noise"
-        yield "spec.silos.selector", ABSENT, problem, "name them in spec.silos.refs"
+        yield "spec.silos.selector", ABSENT_VALUE, problem, "name them in spec.silos.refs"
     elif private.delta * silos >= 1:
         problem = f"is not below one over the {silos} silos, so that one of them might be revealed whole"
         yield f"{FIELD}.delta", private.delta, problem, f"use less than {1 / silos:.2g}"
@@ -45,7 +45,7 @@ def uncovered_silo(method: Method) -> str | None:
         return "whose aggregate is not just one mean of the silos' models"
     if method.models.personal is not None:
         return "in which scores of silos' own models leave them too"
-    if needed := sorted({metric for step in method.steps().values() for metric in step.required}):
+    if needed := sorted({metric for step in method.steps().values() for metric in step.required_metrics}):
         return f"which needs {', '.join(needed)} of every silo"
     return None
 
@@ -57,7 +57,7 @@ def _check_sum(spec: FederatedJobSpec) -> Iterator[Finding]:
         problem = (
             "is not uniform, so that a silo of many examples would count for more than its clipped change"
         )
-        yield "spec.aggregation.weights", aggregation.weights or ABSENT, problem, "write uniform"
+        yield "spec.aggregation.weights", aggregation.weights or ABSENT_VALUE, problem, "write uniform"
     if aggregation.rule is not None:
         problem = "looks at single silos' models, whose noise is only a part of what unit silo asks for"
         yield "spec.aggregation.rule.name", aggregation.rule.name, problem, "remove it"

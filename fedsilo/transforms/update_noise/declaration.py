@@ -16,7 +16,7 @@ from fedsilo.transforms.update_noise.conflicts import check_silo_privacy
 from fedsilo.transforms.update_noise.privacy import UpdatePrivacy
 
 
-class GuardNoise(Transform):
+class UpdateNoiseTransform(Transform):
     """Has guards clip what silos send, and add noise, before it leaves."""
 
     @classmethod
@@ -38,8 +38,8 @@ class GuardNoise(Transform):
 
     @override
     def in_guard(self, place: GuardPlace) -> GuardSide:
-        from fedsilo.transforms.update_noise.guard import ClippedAndNoised
+        from fedsilo.transforms.update_noise.guard import UpdateNoiseGuardSide
 
         privacy = UpdatePrivacy.of_job(self.spec)
         assert privacy is not None, "else there is no such transform"
-        return ClippedAndNoised(privacy, place.drawn)
+        return UpdateNoiseGuardSide(privacy, place.drawn)

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.transforms.guard import GuardedReply, GuardSide, Pieces, Tensors
-from fedsilo.transforms.update_noise.clipped import private_pieces, purpose
+from fedsilo.transforms.update_noise.clipped import noise_seed_domain, privatized_pieces
 from fedsilo.transforms.update_noise.privacy import UpdatePrivacy
 from fedsilo.wire.tensors import TensorSpec, spec_of
 
@@ -40,12 +40,12 @@ class NoisedTensors:
             return
         answered = self.reply.answered
         with self.reply.model() as base:
-            random = self.drawn(*purpose(answered.phase, answered.round, self.kept, base))
-            for name, piece in private_pieces(names, self.kept, base, self.privacy, random):
+            random = self.drawn(*noise_seed_domain(answered.phase, answered.round, self.kept, base))
+            for name, piece in privatized_pieces(names, self.kept, base, self.privacy, random):
                 yield name, piece.data.cast("B")
 
 
-class ClippedAndNoised(GuardSide):
+class UpdateNoiseGuardSide(GuardSide):
     """Clips a silo's change, and adds noise of the silo's own secret."""
 
     def __init__(self, privacy: UpdatePrivacy, drawn: Callable[..., np.random.Generator]) -> None:
@@ -53,14 +53,14 @@ class ClippedAndNoised(GuardSide):
 
     @override
     def passing(self, reply: GuardedReply) -> AbstractContextManager[NoisedTensors]:
-        return self._noised(reply)
+        return self._noised_tensors(reply)
 
     @override
-    def undergone(self) -> Mechanism:
+    def applied_mechanism(self) -> Mechanism:
         """The noise, as whoever learns the most of one example sees it."""
         return self._privacy.of_one_example
 
     @contextmanager
-    def _noised(self, reply: GuardedReply) -> Iterator[NoisedTensors]:
+    def _noised_tensors(self, reply: GuardedReply) -> Iterator[NoisedTensors]:
         with reply.kept() as kept:
             yield NoisedTensors(reply, kept, self._privacy, self._drawn)

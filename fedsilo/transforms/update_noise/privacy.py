@@ -47,7 +47,7 @@ class UpdatePrivacy:
             assert private.epsilon is not None, "one of the two is there"
             noise = gaussian_noise_multiplier(private.epsilon, private.delta, rounds)
         # Of a selector's silos, which are refused, each would add the whole noise.
-        quorum = max(participation.quorum(participation.sampled(len(spec.silos.refs))), 1)
+        quorum = max(participation.quorum(participation.sample_size(len(spec.silos.refs))), 1)
         return cls(noise, private.max_update_norm, quorum, rounds, bool(spec.aggregation.secure))
 
     @property

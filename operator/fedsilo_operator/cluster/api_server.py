@@ -13,9 +13,9 @@ from typing_extensions import override
 from fedsilo.api.observed import Object
 from fedsilo.api.timestamps import timestamp
 from fedsilo_operator.cluster.connection import APPLY, MERGE, Connection, Query, connect
-from fedsilo_operator.cluster.events import Repetitions, event_object
-from fedsilo_operator.cluster.interface import Change, Cluster, Event, Gone, Listing, NotFound, Unavailable
-from fedsilo_operator.cluster.lean import lean
+from fedsilo_operator.cluster.events import EventCache, event_object
+from fedsilo_operator.cluster.interface import Change, Cluster, Event, Gone, NotFound, ObjectList, Unavailable
+from fedsilo_operator.cluster.lean import lean_copy
 from fedsilo_operator.objects import EVENT, MANAGER, Kind, Ref, kind_of, ref_of
 
 PAGE_SIZE = 100
@@ -30,13 +30,13 @@ class ApiServer(Cluster):
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._repetitions = Repetitions()
+        self._repetitions = EventCache()
         self._reporter = socket.gethostname()
 
     @override
     async def list(
         self, kind: Kind, *, namespace: str | None = None, labels: str = "", fields: str = ""
-    ) -> Listing:
+    ) -> ObjectList:
         query = _selectors(labels, fields)
         try:
             return await self._pages(kind, _path(kind, namespace), [*query, ("limit", str(PAGE_SIZE))])
@@ -47,17 +47,17 @@ class ApiServer(Cluster):
                 f"the API server knows no {kind.plural} in {kind.api}: are the custom resource definitions applied?"
             ) from error
 
-    async def _pages(self, kind: Kind, path: str, query: Query) -> Listing:
+    async def _pages(self, kind: Kind, path: str, query: Query) -> ObjectList:
         items: list[Object] = []
         more = ""
         while True:
             answer = await self._connection.call(
                 "GET", path, [*query, *([("continue", more)] if more else [])]
             )
-            items += [lean(_typed(kind, item)) for item in answer["items"]]
+            items += [lean_copy(_typed_item(kind, item)) for item in answer["items"]]
             more = answer["metadata"].get("continue", "")
             if not more:
-                return Listing(tuple(items), answer["metadata"]["resourceVersion"])
+                return ObjectList(tuple(items), answer["metadata"]["resourceVersion"])
 
     @override
     async def watch(
@@ -77,7 +77,7 @@ class ApiServer(Cluster):
                 if line["type"] == "ERROR":
                     failed = Gone if content.get("code") == 410 else Unavailable
                     raise failed(content.get("message", "the watch failed"))
-                yield Change(line["type"], _typed(kind, content))
+                yield Change(line["type"], _typed_item(kind, content))
 
     @override
     async def get(self, kind: Kind, ref: Ref) -> Object:
@@ -111,7 +111,7 @@ class ApiServer(Cluster):
     @override
     async def event(self, event: Event) -> None:
         now = datetime.now(UTC)
-        earlier = self._repetitions.earlier(event)
+        earlier = self._repetitions.earlier_event(event)
         if earlier is not None:
             ref, count = earlier
             with suppress(NotFound):  # events expire after an hour
@@ -159,6 +159,6 @@ def _selectors(labels: str, fields: str = "") -> list[tuple[str, str]]:
     return [(name, value) for name, value in found if value]
 
 
-def _typed(kind: Kind, item: Object) -> Object:
+def _typed_item(kind: Kind, item: Object) -> Object:
     """Items of a list do not carry their kind."""
     return {"apiVersion": kind.api, "kind": kind.name, **item}

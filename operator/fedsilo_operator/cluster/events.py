@@ -52,13 +52,13 @@ def event_object(event: Event, now: datetime, reporter: str) -> Object:
     }
 
 
-class Repetitions:
+class EventCache:
     """Events of this process by content: one that repeats raises a count instead of creating an object."""
 
     def __init__(self) -> None:
         self._written: OrderedDict[_Key, tuple[Ref, int]] = OrderedDict()
 
-    def earlier(self, event: Event) -> tuple[Ref, int] | None:
+    def earlier_event(self, event: Event) -> tuple[Ref, int] | None:
         """The Event object with the same content, and its count."""
         return self._written.get(_key(event))
 

@@ -48,7 +48,7 @@ class Unavailable(ClusterError):
 
 
 @dataclass(frozen=True)
-class Listing:
+class ObjectList:
     """Objects of a kind, and the version from which a watch goes on."""
 
     items: tuple[Object, ...]
@@ -82,7 +82,7 @@ class Cluster(Protocol):
 
     async def list(
         self, kind: Kind, *, namespace: str | None = None, labels: str = "", fields: str = ""
-    ) -> Listing:
+    ) -> ObjectList:
         """Objects of a kind, in one namespace or all, by label and field selector; pages are put together."""
 
     def watch(

@@ -55,22 +55,22 @@ or pod, and most of what the Job controller and the kubelet write into one."""
 _NONE: frozenset[str] = frozenset()
 
 
-def lean(obj: Object) -> Object:
+def lean_copy(obj: Object) -> Object:
     """A copy without what the operator never reads, such as `managedFields`; equal strings are kept once."""
     unread = UNREAD.get(obj["kind"], _EVERYWHERE)
-    return {name: _shared(value, unread.get(name, _NONE)) for name, value in obj.items()}
+    return {name: _interned_value(value, unread.get(name, _NONE)) for name, value in obj.items()}
 
 
-def _shared(value: Any, unread: frozenset[str]) -> Any:
+def _interned_value(value: Any, unread: frozenset[str]) -> Any:
     what = type(value)
     if what is str:
         return sys.intern(value)
     if what is dict:
         return {
-            sys.intern(name): _shared(content, unread)
+            sys.intern(name): _interned_value(content, unread)
             for name, content in value.items()
             if name not in unread
         }
     if what is list:
-        return [_shared(item, unread) for item in value]
+        return [_interned_value(item, unread) for item in value]
     return value

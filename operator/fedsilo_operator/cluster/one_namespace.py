@@ -7,11 +7,11 @@ from collections.abc import AsyncGenerator
 from typing_extensions import override
 
 from fedsilo.api.observed import Object
-from fedsilo_operator.cluster.interface import Change, Cluster, Event, Listing
+from fedsilo_operator.cluster.interface import Change, Cluster, Event, ObjectList
 from fedsilo_operator.objects import Kind, Ref
 
 
-class OneNamespace(Cluster):
+class NamespaceCluster(Cluster):
     """A `Cluster` whose lists and watches without a namespace are of this one."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
@@ -21,7 +21,7 @@ class OneNamespace(Cluster):
     @override
     async def list(
         self, kind: Kind, *, namespace: str | None = None, labels: str = "", fields: str = ""
-    ) -> Listing:
+    ) -> ObjectList:
         return await self._cluster.list(
             kind, namespace=namespace or self._namespace, labels=labels, fields=fields
         )

@@ -17,7 +17,7 @@ from fedsilo.errors import ManifestInvalid
 from fedsilo.logs import add_log_arguments, start_logging
 from fedsilo.process import Arguments, run_until_done, run_until_signalled, version
 from fedsilo_operator.arguments import add_controller_arguments, own_namespace
-from fedsilo_operator.settings import Outside
+from fedsilo_operator.settings import OutsideSettings
 
 LEASE_NAME = "fedsilo-connector"
 
@@ -100,14 +100,14 @@ async def _connect(args: argparse.Namespace) -> None:
     from fedsilo.hub.https import HttpsClient
     from fedsilo.wire import SigningKey, VerifyKey
     from fedsilo_operator.cluster.api_server import api_server
-    from fedsilo_operator.cluster.one_namespace import OneNamespace
+    from fedsilo_operator.cluster.one_namespace import NamespaceCluster
     from fedsilo_operator.connector.connector import Connector, Subscription
     from fedsilo_operator.dashboard.serving import institution_dashboard
     from fedsilo_operator.metrics import exposition
     from fedsilo_operator.objects import Ref
     from fedsilo_operator.runtime.election import Election, new_holder
     from fedsilo_operator.runtime.operator import Operator
-    from fedsilo_operator.runtime.store import MAX_REQUESTS, Store, WriteThrough
+    from fedsilo_operator.runtime.store import MAX_REQUESTS, Store, WriteThroughCluster
     from fedsilo_operator.settings import SiloSettings
     from fedsilo_operator.silo.controller import SiloController
 
@@ -125,7 +125,7 @@ async def _connect(args: argparse.Namespace) -> None:
         guard_image=args.guard_image,
         trainer_image=args.trainer_image,
         metrics_from={} if args.guard_metrics else None,
-        outside=Outside(
+        outside=OutsideSettings(
             args.guard_networks, args.guard_proxy_secret, args.guard_proxy_port, args.guard_authorities
         ),
         follows_hub=True,
@@ -137,7 +137,7 @@ async def _connect(args: argparse.Namespace) -> None:
 
     async with api_server() as server:
         store = Store()
-        cluster = WriteThrough(OneNamespace(server, namespace), store, MAX_REQUESTS)
+        cluster = WriteThroughCluster(NamespaceCluster(server, namespace), store, MAX_REQUESTS)
         connector = Connector(cluster, store, subscription, open_hub)
         election = Election(server, Ref(namespace, LEASE_NAME), new_holder(args.identity))
         operator = Operator(
@@ -152,7 +152,7 @@ async def _connect(args: argparse.Namespace) -> None:
 
         async with AsyncExitStack() as served:
             await served.enter_async_context(
-                probes(operator.unready, exposition(operator, store), args.health_port)
+                probes(operator.unready_reason, exposition(operator, store), args.health_port)
             )
             if args.dashboard_port:
                 await served.enter_async_context(institution_dashboard(store, args.dashboard_port))

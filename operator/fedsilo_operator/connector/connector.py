@@ -25,17 +25,17 @@ from fedsilo.errors import Problem
 from fedsilo.hub.client import AgentList, HubRequests
 from fedsilo.hub.contact import PAUSES, UNREACHED_CODES, Contact, ContactReason
 from fedsilo.hub.failures import Unreachable
-from fedsilo.hub.following import Following, Institution, Membership, token_digest
 from fedsilo.hub.mirror import Mirror
+from fedsilo.hub.poller import HubPoller, Institution, Membership, token_digest
 from fedsilo.process import version
 from fedsilo.silo.leaving import sign_leaving
 from fedsilo.wire import SigningKey
 from fedsilo_operator.cluster.interface import Cache, Cluster, ClusterError, Event
 from fedsilo_operator.connector import mirrored
-from fedsilo_operator.connector.bringing import Brought, bring_about
 from fedsilo_operator.connector.followed import followed_of, followed_status
 from fedsilo_operator.connector.keys import SiloKeys
-from fedsilo_operator.connector.reporting import Reporting
+from fedsilo_operator.connector.reporting import ReportWriter
+from fedsilo_operator.connector.sync import SyncResult, sync_agents
 from fedsilo_operator.objects import (
     SILO_AGENT,
     SILO_KIND,
@@ -82,17 +82,17 @@ class Subscription:
     token: str | None
 
 
-class _Otherwise(Exception):
+class _MembershipChanged(Exception):
     """The silo has, or announces, another key than the one that the hub is asked with, or leaves, or leaves no more."""
 
 
 async def _again_after(seconds: float) -> Never:
     await asyncio.sleep(seconds)
-    raise _Otherwise
+    raise _MembershipChanged
 
 
 class Connector(Institution):
-    """Reconciles a Silo with what its hub says; it is the `Institution` of a `Following`.
+    """Reconciles a Silo with what its hub says; it is the `Institution` of a `HubPoller`.
 
     :ivar wake: called when there is something to reconcile that no watch reports.
     """
@@ -118,8 +118,8 @@ class Connector(Institution):
         self._taken: str | None = None
         self._used: str | None = None
         self._contact: Contact | None = None
-        self._following: Following | None = None
-        self._reporting = Reporting(cache, subscription.silo, now)
+        self._following: HubPoller | None = None
+        self._reporting = ReportWriter(cache, subscription.silo, now)
         self._changed = asyncio.Event()
 
     @property
@@ -140,9 +140,9 @@ class Connector(Institution):
         # What was told counts as followed before anything is done about it: after a crash nothing older is followed.
         mirror = self._mirror
         await self._write(silo, mirror)
-        brought = Brought()
+        brought = SyncResult()
         if mirror is not None:
-            brought = await bring_about(self._cluster, self._cache, key.ref, mirror, self._subscription.url)
+            brought = await sync_agents(self._cluster, self._cache, key.ref, mirror, self._subscription.url)
         if self._following is not None:
             self._reporting.report(silo, brought.unmade, self._following.reports)
             self._following.wake()
@@ -168,7 +168,7 @@ class Connector(Institution):
             leaves, rotation = self._leaves(), self._keys.announcement()
             async with self._open_hub(key) as hub:
                 mirror = Mirror(str(self._subscription.silo), followed.get("version", 0))
-                self._following = None if leaves else Following(hub, self, membership, mirror, self._now)
+                self._following = None if leaves else HubPoller(hub, self, membership, mirror, self._now)
                 self.wake()
                 if self._following is None:
                     asks = self._leave(hub, key, mirror)
@@ -176,23 +176,23 @@ class Connector(Institution):
                     asks = self._following.run()
                 else:
                     asks = self._rotate(hub, key, rotation, self._following)
-                with suppress(_Otherwise):
+                with suppress(_MembershipChanged):
                     await run_until_one_ends(asks, self._until_otherwise(key, leaves, rotation))
 
     async def _rotate(
-        self, hub: HubRequests, key: SigningKey, rotation: Object, following: Following
+        self, hub: HubRequests, key: SigningKey, rotation: Object, following: HubPoller
     ) -> Never:
         """Announce the key that takes over, until the hub has taken that; then wait until it is published here.
 
         The hub answers the key before no more then. Where it refuses the announcement, all goes on with that key.
         """
         failures, announced = 0, succession.announced_key(rotation)
-        while await self._keys.own(announced) is not None:
+        while await self._keys.own_key(announced) is not None:
             try:
                 await hub.rotate(rotation)
             except (Problem, Unreachable) as error:
                 if isinstance(error, Problem) and error.code not in UNREACHED_CODES:
-                    await self._refused(error)
+                    await self._report_refusal(error)
                     break
                 await self.contact(Contact.of(error, self._contact, key.verify_key.fingerprint, self._now()))
                 await asyncio.sleep(PAUSES.pause(failures))
@@ -204,7 +204,7 @@ class Connector(Institution):
         await run_until_one_ends(following.run(), _again_after(ROTATION_SECONDS))
         raise AssertionError("endless tasks have ended")
 
-    async def _refused(self, problem: Problem) -> None:
+    async def _report_refusal(self, problem: Problem) -> None:
         """Tell people why the key is the one before."""
         silo = self._cache.get(SILO_KIND, self._subscription.silo)
         text = (
@@ -234,17 +234,17 @@ class Connector(Institution):
             "helm upgrade."
         )
         await self.contact(Contact(False, ContactReason.LEFT, text, self._now()))
-        await self.told(mirror.hear(AgentList(mirror.version, "", ())))
+        await self.on_revision(mirror.hear(AgentList(mirror.version, "", ())))
         while True:
             await asyncio.sleep(SETTLED_SECONDS)
 
     @override
-    async def told(self, mirror: Mirror) -> None:
+    async def on_revision(self, mirror: Mirror) -> None:
         self._mirror = mirror
         self.wake()
 
     @override
-    async def enrolled(self) -> None:
+    async def on_enrolment(self) -> None:
         assert self._subscription.token is not None
         self._used = token_digest(self._subscription.token)
         self._mirror = Mirror(str(self._subscription.silo))
@@ -259,7 +259,7 @@ class Connector(Institution):
         """The published key, once the silo controller has made it."""
         while True:
             self._changed.clear()
-            found = await self._keys.published()
+            found = await self._keys.published_key()
             if found is not None:
                 return found
             with suppress(TimeoutError):
@@ -274,7 +274,7 @@ class Connector(Institution):
         ):
             self._changed.clear()
             await self._changed.wait()
-        raise _Otherwise
+        raise _MembershipChanged
 
     def _leaves(self) -> bool:
         """Whether a person of the institution has decided that it leaves."""

@@ -28,12 +28,12 @@ class SiloKeys:
         silo = self._cache.get(SILO_KIND, self._silo)
         return None if silo is None else status_of(silo).get("publicKey")
 
-    async def published(self) -> SigningKey | None:
+    async def published_key(self) -> SigningKey | None:
         """The one whose public half is published, once there is one."""
         public_key = self.public_key
-        return None if public_key is None else await self.own(public_key)
+        return None if public_key is None else await self.own_key(public_key)
 
-    async def own(self, public_key: str) -> SigningKey | None:
+    async def own_key(self, public_key: str) -> SigningKey | None:
         """The key with this public half, where the Secret has it and can be read."""
         name = Ref(self._silo.namespace, SIGNING_KEY)
         try:

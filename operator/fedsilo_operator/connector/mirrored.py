@@ -52,10 +52,10 @@ def fault_of(agent: HubAgent, hub_url: str) -> str | None:
     """Why no SiloAgent can be made of what the hub says, as a sentence; None where one can."""
     if is_too_deep(agent):
         return f"Its specification has more than {MAX_DEPTH} lists and mappings in one another."
-    return _misnamed(agent) or leads_elsewhere(agent.spec.get("trust"), hub_url)
+    return _name_fault(agent) or leads_elsewhere(agent.spec.get("trust"), hub_url)
 
 
-def _misnamed(agent: HubAgent) -> str | None:
+def _name_fault(agent: HubAgent) -> str | None:
     """What is wrong with an agent whose name does not follow from job and silo; None where it does.
 
     Pods and network policies are told apart by the name that follows: two agents must not share it.
@@ -74,7 +74,7 @@ def _misnamed(agent: HubAgent) -> str | None:
     return "It names no job and silo as a SiloAgent of this version does."
 
 
-def made(agent: HubAgent) -> Object:
+def new_agent(agent: HubAgent) -> Object:
     """The SiloAgent to make."""
     job, silo = agent.spec["job"], agent.spec["silo"]
     ref = Ref(silo["namespace"], silo["name"])
@@ -82,7 +82,7 @@ def made(agent: HubAgent) -> Object:
     return _object(agent.name, ref.namespace, labels | {HUB_UID: agent.uid}, agent.spec)
 
 
-def resumed(agent: Object, suspend: bool) -> Object:
+def agent_with_suspend(agent: Object, suspend: bool) -> Object:
     """The SiloAgent as it is, but suspended or not: all fields that the connector owns, as they were first written."""
     ref, spec = ref_of(agent), {**agent["spec"], "suspend": suspend}
     labels = {name: value for name, value in labels_of(agent).items() if name.startswith(_OWN_LABELS)}
@@ -110,7 +110,7 @@ _OF_THIS_CLUSTER = frozenset(
 """Reasons whose messages quote API server, scheduler or node, or values of the institution's Silo."""
 
 
-def disclosed(ref: Ref, status: Mapping[str, Any]) -> Mapping[str, Any]:
+def disclosed_status(ref: Ref, status: Mapping[str, Any]) -> Mapping[str, Any]:
     """A SiloAgent's status for the hub: without the ledger, and what API server, scheduler and nodes say.
 
     They name nodes, volumes, paths and addresses, and quote whatever has answered at the place of a job's image, which
@@ -122,21 +122,21 @@ def disclosed(ref: Ref, status: Mapping[str, Any]) -> Mapping[str, Any]:
     if not quoting:
         return status
     conditions = [
-        {**one, "message": _withheld(ref, one["reason"])} if one in quoting else one for one in stated
+        {**one, "message": _withheld_message(ref, one["reason"])} if one in quoting else one for one in stated
     ]
     kept = {one["message"] for one in stated if one not in quoting}
     message = status.get("message")
     if message not in kept:
-        message = _withheld(ref, quoting[0]["reason"])
+        message = _withheld_message(ref, quoting[0]["reason"])
     return {**status, "message": message, "conditions": conditions}
 
 
-def _withheld(ref: Ref, reason: str) -> str:
+def _withheld_message(ref: Ref, reason: str) -> str:
     command = f"kubectl describe siloagent {ref.name} -n {ref.namespace}"
     return f"{reason}: the institution's platform team sees why with `{command}` or in the connector's log."
 
 
-def unmade(diagnosis: Diagnosis, now: datetime) -> dict[str, Any]:
+def unmade_status(diagnosis: Diagnosis, now: datetime) -> dict[str, Any]:
     """The status of an agent that cannot be made, for the hub to know why nothing happens."""
     nothing: Object = {"metadata": {}}
     admitted = Condition.of(ConditionType.ADMITTED, "Unknown", diagnosis)
@@ -147,7 +147,7 @@ def unmade(diagnosis: Diagnosis, now: datetime) -> dict[str, Any]:
     }
 
 
-def taken(name: str) -> Diagnosis:
+def name_taken_diagnosis(name: str) -> Diagnosis:
     """Another object has the name."""
     text = (
         f"The institution's cluster has a SiloAgent {name} that is none of the hub's. Its platform team deletes it, or"

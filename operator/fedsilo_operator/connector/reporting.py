@@ -9,13 +9,13 @@ from typing import Any
 from fedsilo.api.diagnosis import Diagnosis
 from fedsilo.api.observed import Object, status_of
 from fedsilo.hub.client import HubAgent
-from fedsilo.hub.reports import Reports
+from fedsilo.hub.reports import ReportQueue
 from fedsilo_operator.cluster.interface import Cache
 from fedsilo_operator.connector import mirrored
 from fedsilo_operator.objects import Ref, is_deleted, ref_of
 
 
-class Reporting:
+class ReportWriter:
     """Hands what there is to say to the reports; whether the hub has it is theirs to know."""
 
     def __init__(self, cache: Cache, silo: Ref, now: Callable[[], datetime]) -> None:
@@ -25,7 +25,7 @@ class Reporting:
         self._unmade: dict[str, tuple[str, Mapping[str, Any]]] = {}
 
     def report(
-        self, silo: Object, unmade: Mapping[str, tuple[HubAgent, Diagnosis]], reports: Reports
+        self, silo: Object, unmade: Mapping[str, tuple[HubAgent, Diagnosis]], reports: ReportQueue
     ) -> None:
         """Have the reports hold what is true now, and nothing of agents that are gone.
 
@@ -38,9 +38,9 @@ class Reporting:
         for name, agent in here.items():
             status = status_of(agent)
             if status and not is_deleted(agent):
-                reports.state(name, mirrored.hub_uid(agent), mirrored.disclosed(ref_of(agent), status))
+                reports.state(name, mirrored.hub_uid(agent), mirrored.disclosed_status(ref_of(agent), status))
         for name, (uid, status) in self._unmade.items():
-            reports.state(name, uid, mirrored.disclosed(Ref(self._silo.namespace, name), status))
+            reports.state(name, uid, mirrored.disclosed_status(Ref(self._silo.namespace, name), status))
         for name in reports.agents() - here.keys() - self._unmade.keys():
             reports.forget(name)
         offer = status_of(silo).get("offer")
@@ -54,4 +54,4 @@ class Reporting:
         before = self._unmade.get(name)
         if before is not None and (before[0], before[1]["message"]) == (agent.uid, diagnosis.message):
             return before
-        return agent.uid, mirrored.unmade(diagnosis, self._now())
+        return agent.uid, mirrored.unmade_status(diagnosis, self._now())

@@ -30,7 +30,7 @@ ALL_NAMESPACES = ""
 log = logging.getLogger("fedsilo")
 
 
-class ReviewApi(Protocol):
+class ReviewClient(Protocol):
     """The part of the API server that answers reviews."""
 
     async def create(self, obj: Object) -> Object:
@@ -56,7 +56,7 @@ class TokenAccess(Access):
     :param now: seconds of a clock that never goes back.
     """
 
-    def __init__(self, reviewer: ReviewApi, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, reviewer: ReviewClient, now: Callable[[], float] = time.monotonic) -> None:
         self._reviewer = reviewer
         self._now = now
         self._known: OrderedDict[tuple[Any, ...], tuple[float, Any]] = OrderedDict()
@@ -68,7 +68,7 @@ class TokenAccess(Access):
         try:
             user: User | None = await self._answer((digest,), lambda: self._user(token))
             if user is None:
-                raise _unauthorized("the cluster does not know this token")
+                raise _unauthorized_error("the cluster does not know this token")
             if await self._may(user, ALL_NAMESPACES):
                 return None
             allowed = {name for name in sorted(snapshot.namespaces) if await self._may(user, name)}
@@ -129,9 +129,9 @@ def _bearer(request: web.Request) -> str:
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     token = token.strip()
     if scheme.lower() != "bearer" or not token:
-        raise _unauthorized("a bearer token is needed")
+        raise _unauthorized_error("a bearer token is needed")
     return token
 
 
-def _unauthorized(why: str) -> web.HTTPUnauthorized:
+def _unauthorized_error(why: str) -> web.HTTPUnauthorized:
     return web.HTTPUnauthorized(text=f"{why}\n", headers={"WWW-Authenticate": 'Bearer realm="fedsilo"'})

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from fedsilo.dashboard.server import INSTITUTION, JOBS, Access, Local, serving
+from fedsilo.dashboard.server import INSTITUTION, JOBS, Access, LocalAccess, serving
 from fedsilo_operator.certificate import renew_certificate, served_tls
 from fedsilo_operator.cluster.interface import Cluster
 from fedsilo_operator.dashboard.access import TokenAccess
@@ -25,7 +25,7 @@ async def dashboard(cluster: Cluster, store: Store, port: int, tls: Path | None)
     """
     source = Source(cluster, store)
     context = None if tls is None else served_tls(tls)
-    access: Access = Local() if tls is None else TokenAccess(cluster)
+    access: Access = LocalAccess() if tls is None else TokenAccess(cluster)
     host = "127.0.0.1" if tls is None else "0.0.0.0"
     async with serving(source.feed, access, host, port, context, views=JOBS) as found:
         tasks = [asyncio.create_task(source.run())]
@@ -43,5 +43,5 @@ async def dashboard(cluster: Cluster, store: Store, port: int, tls: Path | None)
 async def institution_dashboard(store: Store, port: int) -> AsyncIterator[int]:
     """The page of an institution's own silo, for whoever may forward a port to its silo controller's pod."""
     feed = InstitutionSource(store).feed
-    async with serving(feed, Local(), "127.0.0.1", port, views=INSTITUTION) as found:
+    async with serving(feed, LocalAccess(), "127.0.0.1", port, views=INSTITUTION) as found:
         yield found

@@ -18,7 +18,7 @@ from fedsilo_operator.diagnosis.pods import (
     alive,
     begins,
     component,
-    created,
+    creation_time,
     phase,
     runs,
     sentence,
@@ -48,18 +48,18 @@ def diagnose(job: Object | None, pods: Sequence[Object], events: Sequence[Object
     """
     if job is None:
         return None
-    current = max((pod for pod in pods if alive([pod])), key=created, default=None)
+    current = max((pod for pod in pods if alive([pod])), key=creation_time, default=None)
     if current is None:
         return _not_created(job, pods, events) or _failed_before(job, pods)
     if is_deleted(current):
-        return _disrupted(current)
+        return _disruption_diagnosis(current)
     if runs(current):
         return None if holds(current, PodCondition.READY) else _node_lost(current)
     about = [event for event in events if event["involvedObject"].get("uid") == current["metadata"]["uid"]]
-    return _pending(job, current, about) or _failed_before(job, pods)
+    return _pending_diagnosis(job, current, about) or _failed_before(job, pods)
 
 
-def _pending(job: Object, pod: Object, events: Sequence[Object]) -> Diagnosis | None:
+def _pending_diagnosis(job: Object, pod: Object, events: Sequence[Object]) -> Diagnosis | None:
     who = component(job)
     scheduled = condition(pod, PodCondition.SCHEDULED)
     if scheduled is not None and scheduled.get("reason") == "Unschedulable":
@@ -144,7 +144,7 @@ def _not_started(job: Object, message: str, who: str) -> Diagnosis:
 
 def _not_created(job: Object, pods: Sequence[Object], events: Sequence[Object]) -> Diagnosis | None:
     """A Job whose pod the API server refuses has no pod to examine: only an Event reports it."""
-    newest = max((created(pod) for pod in pods), default="")
+    newest = max((creation_time(pod) for pod in pods), default="")
     reported = [
         event
         for event in events
@@ -200,7 +200,7 @@ def _tries(job: Object, pods: Sequence[Object]) -> tuple[int, int]:
     return (tries if codes & permanent else used), tries
 
 
-def _disrupted(pod: Object) -> Diagnosis | None:
+def _disruption_diagnosis(pod: Object) -> Diagnosis | None:
     """A pod on its way out; without a disruption, the Job itself removes it."""
     failure = termination_of(pod, REMEDIES[component(pod)]["memory"])
     if failure is None or failure.disruption is None:

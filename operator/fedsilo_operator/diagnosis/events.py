@@ -27,7 +27,7 @@ def backoff(made: Iterable[Object], now: datetime) -> float:
     return min(MAX_BACKOFF_SECONDS, max(MIN_BACKOFF_SECONDS, age))
 
 
-def unexplained(job: Object | None, pods: Sequence[Object]) -> Iterator[Object]:
+def needs_events(job: Object | None, pods: Sequence[Object]) -> Iterator[Object]:
     """A Job without a pod, or a pod that is on a node and does not run: a pod itself says why it is on none.
 
     :param pods: those that the Job made.

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 
 from fedsilo.api.diagnosis import Diagnosis, Outcome
 from fedsilo.api.observed import Object, condition, holds, status_of
-from fedsilo_operator.diagnosis.pods import JobCondition, PodPhase, alive, component, created, phase, sentence
+from fedsilo_operator.diagnosis.pods import (
+    JobCondition,
+    PodPhase,
+    alive,
+    component,
+    creation_time,
+    phase,
+    sentence,
+)
 from fedsilo_operator.diagnosis.remedies import REMEDIES
 from fedsilo_operator.diagnosis.termination import Termination, reason_in, termination_of
 from fedsilo_operator.reasons import Reason
@@ -32,22 +40,24 @@ def outcome(job: Object | None, pods: Sequence[Object]) -> Outcome | None:
     if last is None:
         message = str(found.get("message") or "")
         reason = reason_in(message) or found.get("reason") or Reason.INTERNAL_ERROR
-        return _failed(reason, f"The {who} failed: {sentence(message)}")
+        return _failed_outcome(reason, f"The {who} failed: {sentence(message)}")
     if found.get("reason") == Reason.BACKOFF_LIMIT_EXCEEDED:
         tries = status_of(job).get("failed", len(pods))
         text = f"The {who} was started {_times(tries)} in vain, which is all that the job's spec.backoffLimit allows."
-        return _failed(last.reason or Reason.BACKOFF_LIMIT_EXCEEDED, f"{text} At last it {last.message}")
-    return _failed(last.reason or Reason.INTERNAL_ERROR, f"The {who} {last.message}")
+        return _failed_outcome(
+            last.reason or Reason.BACKOFF_LIMIT_EXCEEDED, f"{text} At last it {last.message}"
+        )
+    return _failed_outcome(last.reason or Reason.INTERNAL_ERROR, f"The {who} {last.message}")
 
 
-def _failed(reason: Reason | str, message: str) -> Outcome:
+def _failed_outcome(reason: Reason | str, message: str) -> Outcome:
     return Outcome(False, Diagnosis(reason, message))
 
 
 def last_termination(pods: Sequence[Object]) -> Termination | None:
     """Why the newest pod that failed did."""
     failed = [pod for pod in pods if phase(pod) == PodPhase.FAILED]
-    last = max(failed, key=created, default=None)
+    last = max(failed, key=creation_time, default=None)
     return None if last is None else termination_of(last, REMEDIES[component(last)]["memory"])
 
 

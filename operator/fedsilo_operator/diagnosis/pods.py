@@ -56,7 +56,7 @@ def alive(pods: Sequence[Object]) -> bool:
     return any(phase(pod) not in (PodPhase.SUCCEEDED, PodPhase.FAILED) for pod in pods)
 
 
-def patience(_before: Object | None, after: Object | None) -> float:
+def coalesce_delay(_before: Object | None, after: Object | None) -> float:
     """Seconds for which a change of a child may wait for others: a Job's success counts when the Job is done."""
     if after is None or is_deleted(after):
         return 0.0
@@ -95,7 +95,7 @@ def begins(pod: Object) -> bool:
     return any(end.get("exitCode") != 0 for end in ended)
 
 
-def created(pod: Object) -> str:
+def creation_time(pod: Object) -> str:
     """When the pod was made; these texts sort as times do."""
     return str(pod["metadata"].get("creationTimestamp") or "")
 

@@ -33,7 +33,7 @@ MAX_PROCESS_MESSAGE_CHARACTERS = 1024
 
 _UNFORESEEN = errors.FedsiloError.reason
 
-_KNOWN = {
+_KNOWN_REASONS = {
     error.reason
     for error in vars(errors).values()
     if isinstance(error, type) and issubclass(error, errors.FedsiloError)
@@ -83,14 +83,14 @@ def termination_of(pod: Object, more_memory: str) -> Termination | None:
     if status.get("reason"):
         return Termination(Reason.EVICTED, f"was ended by its node ({_detail(status)}).", Reason.EVICTED)
     component = labels_of(pod)[COMPONENT]
-    check = _terminated(status, "initContainerStatuses")
+    check = _terminated_state(status, "initContainerStatuses")
     if check is not None and check["exitCode"] != 0:
         # Of the guard's image, like the guard.
         failure = _exit(
             check, "guard", f"kubectl logs {ref_of(pod).name} -n {ref_of(pod).namespace} -c isolation"
         )
         return Termination(failure.reason, f"did not begin, since the look at its network {failure.message}")
-    terminated = _terminated(status, "containerStatuses")
+    terminated = _terminated_state(status, "containerStatuses")
     if terminated is None:
         return None
     if terminated.get("reason") == "OOMKilled":
@@ -106,7 +106,7 @@ def reason_in(message: str) -> str:
     return CODES.get(int(found[1]), "") if found else ""
 
 
-def _terminated(status: Mapping[str, Any], containers: str) -> Mapping[str, Any] | None:
+def _terminated_state(status: Mapping[str, Any], containers: str) -> Mapping[str, Any] | None:
     """How the only container in this list ended, if it has."""
     statuses = status.get(containers) or [{}]
     found: Mapping[str, Any] | None = (statuses[0].get("state") or {}).get("terminated")
@@ -122,7 +122,7 @@ def _exit(terminated: Mapping[str, Any], component: str, log: str) -> Terminatio
     if terminated.get("reason") in _NEVER_RAN:
         return Termination("", f"ended with exit code {code}: {_line(text)}")
     left, message = _read_message(text)
-    reason = left if left in _KNOWN else CODES.get(code, "")
+    reason = left if left in _KNOWN_REASONS else CODES.get(code, "")
     end = f"ended with exit code {code} ({reason})" if reason else f"ended with exit code {code}"
     if message and _may_be_disclosed(component, left):
         return Termination(reason, f"{end}: {_line(message)}")
@@ -135,7 +135,9 @@ def _may_be_disclosed(component: str, left: str) -> bool:
     The aggregator is the consortium's own. A guard's errors are written without the data, except for an unforeseen one,
     which may quote what a trainer has handed to it.
     """
-    return component == "aggregator" or (component == "guard" and left in _KNOWN and left != _UNFORESEEN)
+    return component == "aggregator" or (
+        component == "guard" and left in _KNOWN_REASONS and left != _UNFORESEEN
+    )
 
 
 def _read_message(text: str) -> tuple[str, str]:

@@ -127,7 +127,7 @@ async def _serve(args: argparse.Namespace) -> None:
     async with api_server() as server:
         gateway = Gateway(server, identity, limits)
         metrics = exposition(gateway.service, gateway.admission)
-        async with probes(gateway.unready, metrics, args.health_port):
+        async with probes(gateway.unready_reason, metrics, args.health_port):
             serving: list[Coroutine[Any, Any, Never]] = [gateway.run("0.0.0.0", args.port, tls)]
             if tls is not None:
                 serving.append(renew_certificate(tls, args.tls))

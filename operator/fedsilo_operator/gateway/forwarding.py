@@ -23,11 +23,11 @@ from yarl import URL
 
 from fedsilo.data.schema import MAX_SCHEMA_BYTES
 from fedsilo.errors import Problem
-from fedsilo.http.listener import Connections
+from fedsilo.http.listener import ConnectionStore
 from fedsilo.readiness.statement import MAX_READINESS_BYTES
 from fedsilo.wire import VerifyKey, claimed_sender, verify_request
 from fedsilo_operator.gateway.bodies import MAX_SMALL_BODY_BYTES, small_body
-from fedsilo_operator.gateway.limits import SILENCE_SECONDS, Admission
+from fedsilo_operator.gateway.limits import SILENCE_SECONDS, RequestAccount
 from fedsilo_operator.gateway.relay import relay_answer
 from fedsilo_operator.gateway.upload import Upload
 
@@ -76,19 +76,19 @@ class Route:
     closed: Problem | None = None
 
 
-class Forwarding:
+class ForwardingService:
     """Forwards requests to the aggregators of jobs.
 
     :param routes: uid of a job, silo -> the silo's way to the job's aggregator; None where none is known.
     """
 
-    def __init__(self, routes: Callable[[str, str], Route | None], admission: Admission) -> None:
+    def __init__(self, routes: Callable[[str, str], Route | None], admission: RequestAccount) -> None:
         self._routes = routes
         self._admission = admission
         self._client: aiohttp.ClientSession | None = None
 
     @property
-    def connections(self) -> Connections:
+    def connections(self) -> ConnectionStore:
         """Open connections of silos with the service."""
         return self._admission.connections
 

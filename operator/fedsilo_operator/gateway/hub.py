@@ -25,7 +25,7 @@ from fedsilo.silo.offer import read_offer
 from fedsilo.wire import SigningKey, VerifyKey, seal_agents
 from fedsilo_operator.cluster.interface import Cache, Cluster, ClusterError
 from fedsilo_operator.gateway.forwarding import Route
-from fedsilo_operator.gateway.registration import Registration, barred
+from fedsilo_operator.gateway.registration import Registration, participation_problem
 from fedsilo_operator.gateway.writing import MANAGER, write_status
 from fedsilo_operator.institution import remote_of
 from fedsilo_operator.job.gateway import ROUTE
@@ -38,7 +38,7 @@ SEEN_SECONDS = 120.0
 
 _REVISION = re.compile(r"(?P<version>[0-9]{1,16})-(?P<digest>[0-9a-f]{32})")
 
-_REPORTED = frozenset(field.alias or name for name, field in SiloAgentStatus.model_fields.items())
+_REPORTED_FIELDS = frozenset(field.alias or name for name, field in SiloAgentStatus.model_fields.items())
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,14 @@ class HubIdentity:
         """What a proof of a silo names in place of a job."""
         return self.key.verify_key.key_id
 
-    def described(self) -> dict[str, str]:
+    def identity_fields(self) -> dict[str, str]:
         """The hub's address, key and authority, as a Silo's status has them for invitations."""
         described = {"url": self.url, "key": self.key.verify_key.to_text()}
         return described | ({} if self.ca is None else {"caCertificate": self.ca})
 
 
 @dataclass(frozen=True)
-class Told:
+class SealedRevision:
     """What a silo is told: the revision, and the sealed document that holds it."""
 
     revision: str
@@ -111,16 +111,18 @@ class Hub:
             spec = agent["spec"]
             if silo_of(agent) == ref and spec["job"]["uid"] == job and ROUTE in spec:
                 key = VerifyKey.from_text(spec["trust"]["publicKey"])
-                return Route(spec[ROUTE]["url"], spec[ROUTE]["caCertificate"], key, barred(observed))
+                return Route(
+                    spec[ROUTE]["url"], spec[ROUTE]["caCertificate"], key, participation_problem(observed)
+                )
         return None
 
-    def agents(self, silo: Ref, after: str) -> Told | None:
+    def agents(self, silo: Ref, after: str) -> SealedRevision | None:
         """All SiloAgents of a silo as the hub signs them; None if the silo knows them already, or knows a later state.
 
         :param after: revision that the silo has. Another gateway may have told it, one that knows more than this one.
         """
         found = [
-            {"name": ref_of(agent).name, "uid": uid_of(agent), "spec": _told(agent["spec"])}
+            {"name": ref_of(agent).name, "uid": uid_of(agent), "spec": _disclosed_spec(agent["spec"])}
             for agent in self._cache.select(SILO_AGENT, namespace=silo.namespace)
             if silo_of(agent) == silo and not is_deleted(agent)
         ]
@@ -137,7 +139,7 @@ class Hub:
             "revision": revision,
             "agents": found,
         }
-        return Told(revision, seal_agents(document, self.identity.key))
+        return SealedRevision(revision, seal_agents(document, self.identity.key))
 
     async def report(self, silo: Ref, name: str, uid: str, status: Mapping[str, Any]) -> None:
         """Take over what a silo says of one of its SiloAgents; fields of a later version are left out.
@@ -147,7 +149,7 @@ class Hub:
         agent = self._cache.get(SILO_AGENT, Ref(silo.namespace, name))
         if agent is None or silo_of(agent) != silo or uid_of(agent) != uid:
             raise Problem("unknown-agent", f"silo {silo} has no SiloAgent {name[:80]} with uid {uid[:80]}")
-        known = {field: value for field, value in status.items() if field in _REPORTED}
+        known = {field: value for field, value in status.items() if field in _REPORTED_FIELDS}
         try:
             SiloAgentStatus.model_validate(known)
         except ValidationError as error:
@@ -159,7 +161,7 @@ class Hub:
             known["conditions"] = [
                 one for one in known["conditions"] if one["type"] != ConditionType.CONNECTED
             ]
-        await self._written(SILO_AGENT, agent, known, MANAGER)
+        await self._write_status(SILO_AGENT, agent, known, MANAGER)
 
     async def offer(self, silo: Ref, statement: Mapping[str, Any]) -> None:
         """Publish what a silo offers, if it has signed it.
@@ -167,11 +169,11 @@ class Hub:
         :raises Problem: as `read_offer`, or `unreachable`.
         """
         read_offer(statement, str(silo), self.registration.registered_key(silo).to_text())
-        observed = self._observed(silo)
+        observed = self._observed_silo(silo)
         if status_of(observed).get("offer") != statement:
-            await self._written(SILO_KIND, observed, {"offer": dict(statement)}, f"{MANAGER}-offer")
+            await self._write_status(SILO_KIND, observed, {"offer": dict(statement)}, f"{MANAGER}-offer")
 
-    async def saw(self, silo: Ref) -> None:
+    async def record_contact(self, silo: Ref) -> None:
         """Note that a silo was heard of, now and then; that it cannot be written holds up nothing."""
         now, last = self._now(), self._seen.get(silo)
         if last is not None and now - last < timedelta(seconds=SEEN_SECONDS):
@@ -180,14 +182,19 @@ class Hub:
         try:
             seen = {"lastSeen": timestamp(now)}
             await write_status(
-                self._cluster, SILO_KIND, self._observed(silo), seen, f"{MANAGER}-seen", whatever_else=True
+                self._cluster,
+                SILO_KIND,
+                self._observed_silo(silo),
+                seen,
+                f"{MANAGER}-seen",
+                whatever_else=True,
             )
         except (ClusterError, Problem) as error:
             log.warning("silo %s: when it was seen cannot be written: %s", silo, error)
 
     async def describe(self, silo: Object) -> None:
         """Write into a Silo's status how its institution finds the hub, for the invitation."""
-        described = self.identity.described()
+        described = self.identity.identity_fields()
         if status_of(silo).get("hub") != described and not is_deleted(silo):
             try:
                 await write_status(
@@ -196,19 +203,19 @@ class Hub:
             except ClusterError as error:
                 log.warning("silo %s: the hub's address cannot be written: %s", ref_of(silo), error)
 
-    def _observed(self, silo: Ref) -> Object:
+    def _observed_silo(self, silo: Ref) -> Object:
         observed = self._cache.get(SILO_KIND, silo)
         if observed is None:
             raise Problem("unknown-sender", f"silo {silo} is not known here any more")
         return observed
 
-    async def _written(self, kind: Kind, obj: Object, status: Mapping[str, Any], manager: str) -> None:
+    async def _write_status(self, kind: Kind, obj: Object, status: Mapping[str, Any], manager: str) -> None:
         try:
             await write_status(self._cluster, kind, obj, status, manager)
         except ClusterError as error:
             raise Problem("unreachable", f"{kind} {ref_of(obj)} cannot be written now: {error}") from error
 
 
-def _told(spec: Mapping[str, Any]) -> dict[str, Any]:
+def _disclosed_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
     """What a silo is told of its agent: nothing of what is behind the gateway."""
     return {name: value for name, value in spec.items() if name != ROUTE}

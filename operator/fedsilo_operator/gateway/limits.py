@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from fedsilo.errors import Problem
-from fedsilo.http.listener import Connections
+from fedsilo.http.listener import ConnectionStore
 
 SILENCE_SECONDS = 90.0
 """Longest time in which no byte of a request or answer moves; an aggregator answers a long poll after 60 s."""
@@ -31,7 +31,7 @@ class Limits:
     body_bytes: int = 64 << 30
 
 
-class Admission:
+class RequestAccount:
     """Counts each silo's requests against the limits.
 
     :param now: seconds of a clock that never goes back.
@@ -42,7 +42,7 @@ class Admission:
         self.limits = limits
         self.open: Counter[str] = Counter()
         # A request takes a connection: with fewer, the silo could not have all of its requests.
-        self.connections = Connections(per_silo=limits.open_requests)
+        self.connections = ConnectionStore(per_silo=limits.open_requests)
         self._now = now
         self._allowances: dict[str, tuple[float, float]] = {}  # silo -> requests left, as of when
 

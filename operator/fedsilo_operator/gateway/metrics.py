@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fedsilo.metrics import Exposition, Sample, Series
-from fedsilo_operator.gateway.limits import Admission
+from fedsilo_operator.gateway.limits import RequestAccount
 from fedsilo_operator.gateway.service import GatewayService
 
 OPEN = Series(
@@ -14,12 +14,14 @@ OPEN = Series(
     ("silo_namespace", "silo"),
     "Requests of a silo under way, long polls included.",
 )
-REFUSED = Series("federated_gateway_refused_total", "counter", ("code",), "Refused requests by problem code.")
+REFUSED_REQUESTS = Series(
+    "federated_gateway_refused_total", "counter", ("code",), "Refused requests by problem code."
+)
 
-DECLARED = (OPEN, REFUSED)
+DECLARED_SERIES = (OPEN, REFUSED_REQUESTS)
 
 
-def exposition(service: GatewayService, admission: Admission) -> Exposition:
+def exposition(service: GatewayService, admission: RequestAccount) -> Exposition:
     """The metrics that the gateway serves to monitors."""
 
     def read() -> Iterator[Sample]:
@@ -27,6 +29,6 @@ def exposition(service: GatewayService, admission: Admission) -> Exposition:
             namespace, _, name = silo.partition("/")
             yield Sample(OPEN, (namespace, name), count)
         for code, count in sorted(service.refused.items()):
-            yield Sample(REFUSED, (code,), count)
+            yield Sample(REFUSED_REQUESTS, (code,), count)
 
-    return Exposition(DECLARED, read)
+    return Exposition(DECLARED_SERIES, read)

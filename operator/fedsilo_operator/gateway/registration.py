@@ -55,7 +55,7 @@ class Registration:
         """
         observed = self._cache.get(SILO_KIND, silo)
         if observed is None or remote_of(observed) is None:
-            raise _unknown(silo)
+            raise _unknown_silo_problem(silo)
         keys = _keys(observed)
         return VerifyKey.from_text(claimed if claimed in keys else keys[-1])
 
@@ -66,8 +66,8 @@ class Registration:
         """
         observed = self._cache.get(SILO_KIND, silo)
         if observed is None or (remote := remote_of(observed)) is None:
-            raise _revoked(silo)
-        if (problem := closed(observed)) is not None:
+            raise _revoked_silo_problem(silo)
+        if (problem := access_problem(observed)) is not None:
             raise problem
         key = self.registered_key(silo)
         if remote.get("publicKey") not in _keys(observed):
@@ -94,7 +94,7 @@ class Registration:
         # A stranger, who has no token, never makes the gateway ask the API server.
         digest = self.require_invitation(silo, token)
 
-        def registered(observed: Object) -> Mapping[str, Any] | None:
+        def enrolment_status(observed: Object) -> Mapping[str, Any] | None:
             invitation = self._require_invitation(observed, silo, digest)
             enrolment = status_of(observed).get("enrolment")
             if enrolment is not None and enrolment["tokenDigest"] == digest:
@@ -106,7 +106,7 @@ class Registration:
                         "there, and if that was not you, tell the consortium's office",
                     )
                 if (since := left_at(observed)) is not None:
-                    raise _left(silo, since)
+                    raise _left_silo_problem(silo, since)
                 return None
             if self._now() >= parse_timestamp(invitation["expires"]):
                 raise Problem(
@@ -123,7 +123,7 @@ class Registration:
                 }
             }
 
-        if await self._register(silo, registered):
+        if await self._register(silo, enrolment_status):
             log.info("silo %s has registered the key with the fingerprint %s", silo, key.fingerprint)
 
     async def rotate(self, silo: Ref, rotation: Mapping[str, Any]) -> None:
@@ -132,7 +132,7 @@ class Registration:
         :raises Problem: as `read_rotation`; `key-superseded`, `too-long` or `unreachable`.
         """
 
-        def rotated(observed: Object) -> Mapping[str, Any] | None:
+        def rotation_status(observed: Object) -> Mapping[str, Any] | None:
             status, keys = status_of(observed), _keys(observed)
             rotations = list(status.get("rotations") or ())
             if rotation in rotations:
@@ -155,7 +155,7 @@ class Registration:
                 )
             return {"enrolment": status["enrolment"], "rotations": [*rotations, dict(rotation)]}
 
-        if await self._register(silo, rotated):
+        if await self._register(silo, rotation_status):
             log.info("silo %s has announced a new key", silo)
 
     async def leave(self, silo: Ref, statement: Mapping[str, Any]) -> None:
@@ -164,10 +164,10 @@ class Registration:
         :raises Problem: as `read_leaving`; `wrong-job` for that of another hub, `unknown-sender` or `unreachable`.
         """
 
-        def left(observed: Object) -> Mapping[str, Any] | None:
+        def leaving_status(observed: Object) -> Mapping[str, Any] | None:
             status, keys = status_of(observed), _keys(observed)
             if (remote_of(observed) or {}).get("revoked"):
-                raise _revoked(silo)
+                raise _revoked_silo_problem(silo)
             hub, _ = read_leaving(statement, str(silo), keys[-1])
             if hub != self._hub_id:
                 raise Problem("wrong-job", f"this is hub {self._hub_id}, and silo {silo} leaves hub {hub}")
@@ -176,7 +176,7 @@ class Registration:
             said = {name: status[name] for name in ("enrolment", "rotations") if name in status}
             return {**said, "leaving": dict(statement)}
 
-        if await self._register(silo, left):
+        if await self._register(silo, leaving_status):
             log.info("silo %s has left", silo)
 
     async def _register(self, silo: Ref, change: Callable[[Object], Mapping[str, Any] | None]) -> bool:
@@ -210,26 +210,26 @@ class Registration:
         remote = remote_of(silo) if silo is not None else None
         invitation: Mapping[str, Any] | None = (remote or {}).get("invitation")
         if remote is None or remote.get("revoked") or invitation is None:
-            raise _invalid(ref)
+            raise _invitation_problem(ref)
         if not hmac.compare_digest(invitation["tokenDigest"], digest):
-            raise _invalid(ref)
+            raise _invitation_problem(ref)
         return invitation
 
 
-def closed(silo: Object) -> Problem | None:
+def access_problem(silo: Object) -> Problem | None:
     """Why a remote silo may ask nothing any more, if it may not."""
     if (remote_of(silo) or {}).get("revoked"):
-        return _revoked(ref_of(silo))
+        return _revoked_silo_problem(ref_of(silo))
     since = left_at(silo)
-    return None if since is None else _left(ref_of(silo), since)
+    return None if since is None else _left_silo_problem(ref_of(silo), since)
 
 
-def barred(silo: Object) -> Problem | None:
+def participation_problem(silo: Object) -> Problem | None:
     """Why a remote silo may take part in no job, not even in one that runs, if it may not.
 
     One that was revoked and is invited again has no accepted key until a person accepts the next.
     """
-    if (problem := closed(silo)) is not None:
+    if (problem := access_problem(silo)) is not None:
         return problem
     accepted = (remote_of(silo) or {}).get("publicKey") is not None
     return None if accepted else Problem("not-accepted", f"no key of silo {ref_of(silo)} is accepted")
@@ -249,30 +249,30 @@ def _keys(silo: Object) -> tuple[str, ...]:
             "consortium's office for another invitation",
         ) from problem
     if not keys:
-        raise _unknown(ref_of(silo))
+        raise _unknown_silo_problem(ref_of(silo))
     return keys
 
 
-def _unknown(silo: Ref) -> Problem:
+def _unknown_silo_problem(silo: Ref) -> Problem:
     text = f"silo {silo} has not enrolled at this hub with its newest invitation; join it with that"
     return Problem("unknown-sender", text)
 
 
-def _revoked(silo: Ref) -> Problem:
+def _revoked_silo_problem(silo: Ref) -> Problem:
     return Problem(
         "unknown-sender",
         f"silo {silo} was revoked by the consortium; to take part again, ask its office for an invitation",
     )
 
 
-def _left(silo: Ref, since: str) -> Problem:
+def _left_silo_problem(silo: Ref, since: str) -> Problem:
     return Problem(
         "silo-left",
         f"silo {silo} has left the consortium at {since}; to take part again, ask its office for an invitation",
     )
 
 
-def _invalid(silo: Ref) -> Problem:
+def _invitation_problem(silo: Ref) -> Problem:
     return Problem(
         "invitation-invalid",
         f"no invitation with this token is open for silo {silo}; check that the file is whole and the newest, or ask "

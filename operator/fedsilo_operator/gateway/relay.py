@@ -27,7 +27,7 @@ HIGH_WATER, LOW_WATER = 512 << 10, 128 << 10
 """Bytes that wait for a connection when nothing more is read for it, and when reading goes on."""
 
 
-class Cut(ConnectionResetError):
+class ConnectionCutError(ConnectionResetError):
     """The connection that a body comes over ended before the body did."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ async def relay_answer(
     writer.send_headers()
     connection, sink = answer.connection, request.transport
     if connection is None or connection.protocol is None or connection.transport is None:
-        raise Cut
+        raise ConnectionCutError
     if sink is None:
         raise ConnectionResetError("the silo has hung up")
     read = _read_already(answer.content)
@@ -68,7 +68,7 @@ async def relay_request(request: web.Request, writer: StreamWriter, silence: flo
     writer.send_headers()
     source, sink = request.transport, writer.transport
     if source is None:
-        raise Cut
+        raise ConnectionCutError
     if sink is None:
         raise ConnectionResetError("the aggregator has hung up")
     read = _read_already(request.content)
@@ -151,7 +151,7 @@ class Relay(asyncio.BufferedProtocol):
         while self._left:
             self._news.clear()
             if self._is_cut:
-                raise Cut
+                raise ConnectionCutError
             if self._is_held:
                 async with asyncio.timeout(silence):
                     await drained()

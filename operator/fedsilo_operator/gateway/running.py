@@ -9,15 +9,15 @@ from typing import Never
 
 from fedsilo.http.listener import Listener
 from fedsilo_operator.cluster.interface import Cluster
-from fedsilo_operator.gateway.forwarding import Forwarding
+from fedsilo_operator.gateway.forwarding import ForwardingService
 from fedsilo_operator.gateway.hub import Hub, HubIdentity
-from fedsilo_operator.gateway.limits import Admission, Limits
+from fedsilo_operator.gateway.limits import Limits, RequestAccount
 from fedsilo_operator.gateway.service import GatewayService
 from fedsilo_operator.gateway.silo_requests import SiloRequests
 from fedsilo_operator.objects import SILO_AGENT, SILO_KIND
 from fedsilo_operator.runtime.operator import run_until_one_ends
 from fedsilo_operator.runtime.reflector import Reflector
-from fedsilo_operator.runtime.store import Store, WriteThrough
+from fedsilo_operator.runtime.store import Store, WriteThroughCluster
 
 DESCRIBE_SECONDS = 60.0
 """Time after which Silos that could not be written are tried again."""
@@ -31,21 +31,21 @@ class Gateway:
 
     def __init__(self, server: Cluster, identity: HubIdentity, limits: Limits) -> None:
         store = Store()
-        cluster = WriteThrough(server, store)
+        cluster = WriteThroughCluster(server, store)
         silos, agents = self._reflectors = [
             Reflector(cluster, kind, "", store.indexer(kind, "")) for kind in (SILO_KIND, SILO_AGENT)
         ]
         self.hub = Hub(cluster, store, identity, lambda: agents.version)
-        self.admission = Admission(limits)
+        self.admission = RequestAccount(limits)
         self._requests = SiloRequests(self.hub, self.admission)
-        self.service = GatewayService(Forwarding(self.hub.route, self.admission), self._requests)
+        self.service = GatewayService(ForwardingService(self.hub.route, self.admission), self._requests)
         self.port: int | None = None
         self._news = asyncio.Event()
         for reflector in (silos, agents):
             reflector.on_change(self._requests.notice)
             reflector.on_change(lambda _before, _after: self._news.set())
 
-    def unready(self) -> str:
+    def unready_reason(self) -> str:
         """What is still missing, in words; empty when nothing is."""
         return "" if self.port is not None else "Silos and SiloAgents are not listed yet"
 

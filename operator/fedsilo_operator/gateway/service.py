@@ -11,7 +11,7 @@ from aiohttp import web
 from fedsilo.errors import Problem
 from fedsilo.http.refusals import RefusingRunner, problem_response, unreadable_body
 from fedsilo.wire.problems import one_line
-from fedsilo_operator.gateway.forwarding import CHUNK_BYTES, METHODS, Forwarding
+from fedsilo_operator.gateway.forwarding import CHUNK_BYTES, METHODS, ForwardingService
 from fedsilo_operator.gateway.silo_requests import SiloRequests
 
 log = logging.getLogger("fedsilo.gateway")
@@ -29,7 +29,7 @@ class GatewayService:
     :ivar refused: refusals by problem code.
     """
 
-    def __init__(self, forwarding: Forwarding, requests: SiloRequests | None = None) -> None:
+    def __init__(self, forwarding: ForwardingService, requests: SiloRequests | None = None) -> None:
         self.refused: Counter[str] = Counter()
         self._forwarding = forwarding
         self._requests = requests

@@ -15,7 +15,7 @@ from fedsilo.wire import VerifyKey, verify_request
 from fedsilo.wire.problems import one_line
 from fedsilo_operator.gateway.bodies import MAX_STATUS_BYTES, json_object, small_body
 from fedsilo_operator.gateway.hub import Hub
-from fedsilo_operator.gateway.limits import Admission
+from fedsilo_operator.gateway.limits import RequestAccount
 from fedsilo_operator.objects import Ref, ref_of, silo_of
 
 MAX_WAIT_SECONDS = 60.0
@@ -30,7 +30,7 @@ _NAME = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
 class SiloRequests:
     """Handlers of what a silo asks the hub."""
 
-    def __init__(self, hub: Hub, admission: Admission) -> None:
+    def __init__(self, hub: Hub, admission: RequestAccount) -> None:
         self._hub = hub
         self._admission = admission
         self._changed: dict[Ref, asyncio.Event] = {}
@@ -67,10 +67,10 @@ class SiloRequests:
         return web.json_response({"silo": silo, "fingerprint": registered.fingerprint}, status=201)
 
     async def _agents(self, request: web.Request) -> web.Response:
-        ref = self._proven(request, None)
+        ref = self._accepted_silo(request, None)
         after, wait = _query(request)
         with self._admission.request(str(ref), request.protocol):
-            await self._hub.saw(ref)
+            await self._hub.record_contact(ref)
             until = asyncio.get_running_loop().time() + min(wait, MAX_WAIT_SECONDS)
             while True:
                 changed = self._changed.setdefault(ref, asyncio.Event())
@@ -91,7 +91,7 @@ class SiloRequests:
 
     async def _report(self, request: web.Request) -> web.Response:
         body = await small_body(request, MAX_STATUS_BYTES)
-        ref = self._proven(request, body)
+        ref = self._accepted_silo(request, body)
         with self._admission.request(str(ref), request.protocol):
             report = json_object(body, "uid", "status")
             if not isinstance(report["status"], dict):
@@ -102,7 +102,7 @@ class SiloRequests:
 
     async def _offer(self, request: web.Request) -> web.Response:
         body = await small_body(request, MAX_STATUS_BYTES)
-        ref = self._proven(request, body)
+        ref = self._accepted_silo(request, body)
         with self._admission.request(str(ref), request.protocol):
             await self._hub.offer(ref, json_object(body))
         return web.Response(status=204)
@@ -111,7 +111,7 @@ class SiloRequests:
         body = await small_body(request)
         rotation = json_object(body)
         # A silo whose answer was lost asks again with the key that it had.
-        ref = self._own(request, body, previous_key(rotation))
+        ref = self._authenticated_silo(request, body, previous_key(rotation))
         self._hub.registration.require_accepted(ref)
         with self._admission.request(str(ref), request.protocol):
             await self._hub.registration.rotate(ref, rotation)
@@ -120,18 +120,20 @@ class SiloRequests:
     async def _leave(self, request: web.Request) -> web.Response:
         body = await small_body(request)
         # One that is not accepted yet may leave as well, and one that has left may say so once more.
-        ref = self._own(request, body)
+        ref = self._authenticated_silo(request, body)
         with self._admission.request(str(ref), request.protocol):
             await self._hub.registration.leave(ref, json_object(body))
         return web.Response(status=204)
 
-    def _proven(self, request: web.Request, body: bytes | None) -> Ref:
+    def _accepted_silo(self, request: web.Request, body: bytes | None) -> Ref:
         """The silo that the path names, if the request is its own and it may ask."""
-        ref = self._own(request, body)
+        ref = self._authenticated_silo(request, body)
         self._hub.registration.require_accepted(ref)
         return ref
 
-    def _own(self, request: web.Request, body: bytes | None, earlier_key: str | None = None) -> Ref:
+    def _authenticated_silo(
+        self, request: web.Request, body: bytes | None, earlier_key: str | None = None
+    ) -> Ref:
         """The silo that the path names, if the request is its own.
 
         :param earlier_key: of the silo, which will do for this request.

@@ -15,7 +15,7 @@ from typing_extensions import override
 from fedsilo.errors import Problem
 from fedsilo.http.refusals import unreadable_body
 from fedsilo_operator.gateway.limits import SILENCE_SECONDS
-from fedsilo_operator.gateway.relay import Cut, relay_request
+from fedsilo_operator.gateway.relay import ConnectionCutError, relay_request
 
 LARGE_BYTES = 8 << 20
 """Length of an upload that is relayed past the HTTP library, which takes a connection."""
@@ -56,7 +56,7 @@ class Upload(aiohttp.Payload):
             await relay_request(self._request, writer, SILENCE_SECONDS)
         except TimeoutError:
             self._break(Problem("truncated", f"no byte of the body moved for {SILENCE_SECONDS:g} s"))
-        except Cut as error:
+        except ConnectionCutError as error:
             self._break(unreadable_body(error))
 
     async def _pieces(self) -> AsyncIterator[bytes]:

@@ -9,7 +9,7 @@ from fedsilo.api.observed import Object, uid_of
 from fedsilo_operator.job.state import JobState
 from fedsilo_operator.job.trust import bundle, keys_of
 from fedsilo_operator.objects import CLAIM, CONFIG_MAP, JOB, SERVICE, is_deleted, kind_of, ref_of, satisfies
-from fedsilo_operator.plan import Action, Apply, Create, Delete
+from fedsilo_operator.plan import Action, ApplyAction, CreateAction, DeleteAction
 from fedsilo_operator.reasons import Reason
 from fedsilo_operator.settings import Settings
 from fedsilo_operator.workloads import aggregator as children
@@ -20,7 +20,7 @@ def orphans(state: JobState) -> Iterator[Action]:
     """Delete what an earlier job of this name has left."""
     for orphan in state.aggregator.orphans:
         if not is_deleted(orphan):
-            yield Delete(kind_of(orphan), ref_of(orphan), uid_of(orphan))
+            yield DeleteAction(kind_of(orphan), ref_of(orphan), uid_of(orphan))
 
 
 def static_children(state: JobState, job: FederatedJob, settings: Settings) -> Iterator[Action]:
@@ -29,7 +29,7 @@ def static_children(state: JobState, job: FederatedJob, settings: Settings) -> I
     if trust.service_address is not None and trust.service_address != trust.address:
         # An address does not change in place, and the agents know only the one that they were given.
         service = state.aggregator.children[SERVICE]
-        yield Delete(SERVICE, ref_of(service), uid_of(service))
+        yield DeleteAction(SERVICE, ref_of(service), uid_of(service))
     else:
         yield from _put(state, children.service(observed, trust.address))
     yield from _put(state, children.account(observed))
@@ -47,7 +47,7 @@ def configuration(state: JobState, job: FederatedJob, settings: Settings) -> Ite
     keys = {silo.ref: silo.public_key for silo in state.participants if silo.public_key is not None}
     if len(keys) == len(state.participants):
         trust = bundle(state.trust, state.observed, job, settings)
-        yield Create(children.config(state.observed, job, keys, trust))
+        yield CreateAction(children.config(state.observed, job, keys, trust))
 
 
 def workload(state: JobState, job: FederatedJob, settings: Settings) -> Iterator[Action]:
@@ -62,10 +62,10 @@ def workload(state: JobState, job: FederatedJob, settings: Settings) -> Iterator
     if due and free:
         yield from _claim(state, job)
         yield from _secret(state, job, settings)
-        yield Apply(children.workload(state.observed, job, settings))
+        yield ApplyAction(children.workload(state.observed, job, settings))
 
 
-def suspended(state: JobState) -> Iterator[Action]:
+def suspension_actions(state: JobState) -> Iterator[Action]:
     """Suspend the aggregator's Job, unless it has ended."""
     batch = state.aggregator.children.get(JOB)
     if batch is not None and state.aggregator.outcome is None:
@@ -94,17 +94,17 @@ def _secret(state: JobState, job: FederatedJob, settings: Settings) -> Iterator[
     """The Secret with its keys, unless no silo would trust them."""
     if state.trust.replaced_master is None:
         keys = keys_of(state.trust, state.observed, job, settings)
-        yield Create(children.secret(state.observed, keys), check_owner=False)
+        yield CreateAction(children.secret(state.observed, keys), check_owner=False)
 
 
 def _claim(state: JobState, job: FederatedJob) -> Iterator[Action]:
     if CLAIM not in state.aggregator.children and state.aggregator.claim_conflict is None:
-        yield Create(children.claim(state.observed, job))
+        yield CreateAction(children.claim(state.observed, job))
 
 
 def _suspend(batch: Object, suspend: bool) -> Iterator[Action]:
     if not is_deleted(batch) and is_suspended(batch) != suspend:
-        yield Apply(suspension(batch, suspend), SUSPEND_MANAGER, failure_group="suspension")
+        yield ApplyAction(suspension(batch, suspend), SUSPEND_MANAGER, failure_group="suspension")
 
 
 def _put(state: JobState, wanted: Object) -> Iterator[Action]:
@@ -113,6 +113,6 @@ def _put(state: JobState, wanted: Object) -> Iterator[Action]:
     observed = state.aggregator.children.get(kind)
     if observed is None:
         if state.aggregator.may_make(kind):
-            yield Apply(wanted)
+            yield ApplyAction(wanted)
     elif not is_deleted(observed) and not satisfies(observed, wanted):
-        yield Apply(wanted | {"metadata": wanted["metadata"] | {"uid": uid_of(observed)}})
+        yield ApplyAction(wanted | {"metadata": wanted["metadata"] | {"uid": uid_of(observed)}})

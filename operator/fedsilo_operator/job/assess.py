@@ -9,21 +9,21 @@ from fedsilo.api.conditions import ConditionType
 from fedsilo.api.diagnosis import Condition, Diagnosis
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.observed import Object, condition, holds, uid_of
-from fedsilo.api.text import counted
+from fedsilo.api.text import count_text
 from fedsilo_operator.diagnosis.diagnose import diagnose
 from fedsilo_operator.diagnosis.outcome import outcome
 from fedsilo_operator.diagnosis.pods import alive, running
 from fedsilo_operator.job.blockers import blocker
 from fedsilo_operator.job.checks import faults, parse
-from fedsilo_operator.job.decisions import Question
+from fedsilo_operator.job.decisions import ExpectedProposal
 from fedsilo_operator.job.observe import JobObservation
-from fedsilo_operator.job.participants import Participant, candidates, claims_admission, starters
+from fedsilo_operator.job.participants import Participant, candidates, initial_participants, reports_admitted
 from fedsilo_operator.job.silo_keys import silo_keys
 from fedsilo_operator.job.state import AggregatorState, JobState, Stage
 from fedsilo_operator.job.trust import read_trust
-from fedsilo_operator.messages import joined
+from fedsilo_operator.messages import join_lines
 from fedsilo_operator.objects import JOB, JOB_UID, SERVICE_ACCOUNT, SILO_AGENT, is_deleted
-from fedsilo_operator.reasons import HARMLESS, Reason
+from fedsilo_operator.reasons import PROGRESS_REASONS, Reason
 from fedsilo_operator.rejections import diagnosis_of
 from fedsilo_operator.settings import Settings
 from fedsilo_operator.workloads.aggregator import claim_ref
@@ -52,7 +52,7 @@ def assess(seen: JobObservation, settings: Settings) -> JobState:
     if parsed.job is not None and not seen.has_started:
         lines = [fault.line() for fault in faults(parsed.job)]
     if parsed.job is None or lines:
-        return _ending(state, _failed(Diagnosis(Reason.MANIFEST_INVALID, "\n".join(lines))))
+        return _ending(state, _failed_condition(Diagnosis(Reason.MANIFEST_INVALID, "\n".join(lines))))
     return _with_silos(state, seen, parsed.job, settings)
 
 
@@ -60,8 +60,8 @@ def _with_silos(state: JobState, seen: JobObservation, job: FederatedJob, settin
     """The state of a job that can be read: it starts when it can, unless it is suspended."""
     keys = silo_keys(seen, job)
     trust = read_trust(seen, job, keys, settings)
-    asked = not seen.has_started and any(map(claims_admission, seen.agents.values()))
-    question = Question.of(trust, seen.job, job, settings) if asked else None
+    asked = not seen.has_started and any(map(reports_admitted, seen.agents.values()))
+    question = ExpectedProposal.of(trust, seen.job, job, settings) if asked else None
     silos = candidates(seen, keys, trust.distrusted, question)
     rejection = _rejection(seen)
     blocked = None
@@ -74,7 +74,7 @@ def _with_silos(state: JobState, seen: JobObservation, job: FederatedJob, settin
     if seen.has_started:
         stage, starting = Stage.STARTED, silos
     else:
-        starting = starters(job, silos) if blocked is None else ()
+        starting = initial_participants(job, silos) if blocked is None else ()
         stage = Stage.STARTING if starting and not state.suspended else Stage.ADMITTING
     return replace(
         state,
@@ -143,13 +143,13 @@ def _end(
 ) -> Condition | None:
     """The condition Complete or Failed, once the aggregator has ended or can never run, or silos are too few."""
     if blocked is not None and blocked.permanent:
-        return _failed(blocked)
+        return _failed_condition(blocked)
     if (end := _end_of_aggregator(state)) is not None:
         return end
     if state.has_started and (lost := _lost_quorum(job, silos)) is not None:
-        return _failed(lost)
+        return _failed_condition(lost)
     diagnosis = state.aggregator.diagnosis
-    return _failed(diagnosis) if diagnosis is not None and diagnosis.permanent else None
+    return _failed_condition(diagnosis) if diagnosis is not None and diagnosis.permanent else None
 
 
 def _end_of_aggregator(state: JobState) -> Condition | None:
@@ -160,7 +160,7 @@ def _end_of_aggregator(state: JobState) -> Condition | None:
         message = f"The model is in PersistentVolumeClaim {claim_ref(state.observed).name}."
         return Condition(ConditionType.COMPLETE, "True", Reason.COMPLETE, message)
     before = _earlier_problem(state.observed, found.diagnosis)
-    return _failed(replace(found.diagnosis, message=found.diagnosis.message + before))
+    return _failed_condition(replace(found.diagnosis, message=found.diagnosis.message + before))
 
 
 def _earlier_problem(job: Object, diagnosis: Diagnosis) -> str:
@@ -168,20 +168,22 @@ def _earlier_problem(job: Object, diagnosis: Diagnosis) -> str:
     before = condition(job, ConditionType.RUNNING)
     if diagnosis.reason != Reason.BACKOFF_LIMIT_EXCEEDED or before is None or before["status"] == "True":
         return ""
-    return "" if before["reason"] in HARMLESS else f" Before that: {before['message']}"
+    return "" if before["reason"] in PROGRESS_REASONS else f" Before that: {before['message']}"
 
 
 def _lost_quorum(job: FederatedJob, silos: Sequence[Participant]) -> Diagnosis | None:
     """Why too few silos are left, naming each that failed; None while there are enough."""
     failed = [silo for silo in silos if silo.failure is not None]
     participation = job.spec.participation
-    left, quorum = len(silos) - len(failed), participation.quorum(participation.sampled(len(silos)))
+    left, quorum = len(silos) - len(failed), participation.quorum(participation.sample_size(len(silos)))
     if not failed or left >= quorum:
         return None
     lines = [f"Silo {silo.ref} failed: {silo.failure}" for silo in failed]
-    text = f"{left} of {counted(len(silos), 'silo')} left, the quorum is {quorum}. {joined(lines, ' ')}"
+    text = (
+        f"{left} of {count_text(len(silos), 'silo')} left, the quorum is {quorum}. {join_lines(lines, ' ')}"
+    )
     return Diagnosis(Reason.QUORUM_LOST, text)
 
 
-def _failed(diagnosis: Diagnosis) -> Condition:
+def _failed_condition(diagnosis: Diagnosis) -> Condition:
     return Condition.of(ConditionType.FAILED, "True", diagnosis)

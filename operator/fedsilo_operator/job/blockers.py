@@ -10,11 +10,11 @@ from fedsilo.api.job import FederatedJob
 from fedsilo.api.observed import Object
 from fedsilo.wire import sharing
 from fedsilo_operator.institution import remote_of
-from fedsilo_operator.job.decisions import hindrance_of, offer_doubt
+from fedsilo_operator.job.decisions import not_ready_message, offer_doubt
 from fedsilo_operator.job.gateway import gateway_of
 from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.job.silo_keys import public_key
-from fedsilo_operator.messages import joined
+from fedsilo_operator.messages import join_lines
 from fedsilo_operator.objects import Ref, ref_of
 from fedsilo_operator.reasons import Reason
 
@@ -53,11 +53,11 @@ def _silos_missing(
         labels = ", ".join(f"{key}={value}" for key, value in job.spec.silos.selector.match_labels.items())
         text = f"No Silo carries the labels {labels}; label the Silos that take part."
         return Diagnosis(Reason.SILO_NOT_FOUND, text)
-    lines = [_missing(ref, existing) for ref in named if ref not in existing]
-    return Diagnosis(Reason.SILO_NOT_FOUND, joined(lines)) if lines else None
+    lines = [_missing_silo(ref, existing) for ref in named if ref not in existing]
+    return Diagnosis(Reason.SILO_NOT_FOUND, join_lines(lines)) if lines else None
 
 
-def _missing(ref: Ref, existing: Iterable[Ref]) -> str:
+def _missing_silo(ref: Ref, existing: Iterable[Ref]) -> str:
     same_name = [other.namespace for other in sorted(existing) if other.name == ref.name]
     hint = f" There is one in namespace {same_name[0]}: is that meant?" if same_name else ""
     return f"Silo {ref} does not exist; ask the institution to create it, or make a new job without it.{hint}"
@@ -65,7 +65,7 @@ def _missing(ref: Ref, existing: Iterable[Ref]) -> str:
 
 def _silos_ambiguous(named: Sequence[Ref]) -> Diagnosis | None:
     lines = list(_namesakes(named))
-    return Diagnosis(Reason.SILO_AMBIGUOUS, joined(lines)) if lines else None
+    return Diagnosis(Reason.SILO_AMBIGUOUS, join_lines(lines)) if lines else None
 
 
 def _namesakes(refs: Sequence[Ref]) -> Iterator[str]:
@@ -83,13 +83,13 @@ def _keys_missing(silos: Sequence[Object]) -> Diagnosis | None:
     """A key is made within a second; somebody has to act only where a Silo reports what prevents that."""
     if not silos:
         return None
-    hindered = [found for silo in silos if (found := hindrance_of(silo)) is not None]
+    hindered = [found for silo in silos if (found := not_ready_message(silo)) is not None]
     reason = Reason.SILO_NOT_READY if hindered else Reason.KEY_PENDING
-    return Diagnosis(reason, joined([_keyless(silo) for silo in silos]))
+    return Diagnosis(reason, join_lines([_keyless(silo) for silo in silos]))
 
 
 def _keyless(silo: Object) -> str:
-    hindrance = hindrance_of(silo)
+    hindrance = not_ready_message(silo)
     if hindrance is None:
         return f"Silo {ref_of(silo)} has published no key yet; the operator is about to make one."
     return f"Silo {ref_of(silo)} has published no key, and the job waits until it has. {hindrance}"
@@ -114,8 +114,8 @@ def _gateway_missing(silos: Sequence[Object]) -> Diagnosis | None:
     if not names:
         return None
     text = (
-        f"No gateway has written its address into status.hub of Silo {joined(names, ', ')}, so the job waits; install"
-        " the gateway (the chart's gateway.url)."
+        f"No gateway has written its address into status.hub of Silo {join_lines(names, ', ')}, so the job waits; "
+        "install the gateway (the chart's gateway.url)."
     )
     return Diagnosis(Reason.SILO_NOT_READY, text)
 
@@ -127,4 +127,4 @@ def _offers_doubted(silos: Sequence[Object]) -> Diagnosis | None:
     if not found:
         return None
     reason = next((doubt.reason for doubt in found if doubt.reason != Reason.KEY_PENDING), Reason.KEY_PENDING)
-    return Diagnosis(reason, joined([doubt.message for doubt in found]))
+    return Diagnosis(reason, join_lines([doubt.message for doubt in found]))

@@ -21,12 +21,12 @@ from fedsilo_operator.objects import FEDERATED_JOB
 
 METHOD = "spec.method.name"
 
-INSTALLED = re.compile(r"spec\.method\.name|spec\.transforms\[\d+\]\.name")
+IMAGE_DEPENDENT_FIELDS = re.compile(r"spec\.method\.name|spec\.transforms\[\d+\]\.name")
 """Fields of which another image may know what this operator does not."""
 
 
 @dataclass(frozen=True)
-class Parsed:
+class ParsedJob:
     """A parsed job, without the fields that may change while it runs.
 
     :param job: None when it cannot be understood; `faults` then has the reasons.
@@ -36,7 +36,7 @@ class Parsed:
     faults: tuple[Fault, ...] = ()
 
 
-def parse(observed: Object) -> Parsed:
+def parse(observed: Object) -> ParsedJob:
     """The job as the agents and the aggregator get it: neither suspended nor with a time to live."""
     metadata = {key: observed["metadata"][key] for key in ("name", "namespace", "uid")}
     spec = {
@@ -51,27 +51,29 @@ def parse(observed: Object) -> Parsed:
         "spec": spec,
     }
     try:
-        return Parsed(FederatedJob.model_validate(content))
+        return ParsedJob(FederatedJob.model_validate(content))
     except ValidationError as error:
         document = f"FederatedJob {metadata['name']}"
-        return Parsed(None, tuple(faults_of(error, FederatedJob, file="", document=document)))
+        return ParsedJob(None, tuple(faults_of(error, FederatedJob, file="", document=document)))
 
 
 def faults(job: FederatedJob) -> list[Fault]:
     """Faults that only a change of the spec could mend; those of a Silo are for its admission to find."""
     federation = JobManifest("", job, ())
     found = registry_faults(federation) + [federation.fault(job, *finding) for finding in contradictions(job)]
-    return [fault for fault in found if not INSTALLED.fullmatch(fault.path)]
+    return [fault for fault in found if not IMAGE_DEPENDENT_FIELDS.fullmatch(fault.path)]
 
 
 def is_known(job: FederatedJob) -> bool:
     """Whether this operator has the job's method and transforms; another image may have what it lacks."""
-    return not any(INSTALLED.fullmatch(fault.path) for fault in registry_faults(JobManifest("", job, ())))
+    return not any(
+        IMAGE_DEPENDENT_FIELDS.fullmatch(fault.path) for fault in registry_faults(JobManifest("", job, ()))
+    )
 
 
-def unverified(job: FederatedJob) -> str:
+def unverified_message(job: FederatedJob) -> str:
     """What a person should know about a method, or transforms, that the operator does not have."""
-    if job.spec.method.name in registry.names() and (others := transforms.missing(job.spec)):
+    if job.spec.method.name in registry.names() and (others := transforms.missing_transforms(job.spec)):
         return (
             f"Of spec.transforms, {comma_separated(others)} is not installed in this operator. The images of"
             " aggregator, guards and trainers decide whether it can run; if that is not meant, correct spec.transforms"

@@ -7,26 +7,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from fedsilo.api.conditions import ConditionType
 from fedsilo.api.diagnosis import Condition, Diagnosis
 from fedsilo.api.observed import condition
-from fedsilo.api.text import counted
+from fedsilo.api.text import count_text
 from fedsilo.process import version
-from fedsilo_operator.job.checks import is_known, unverified
+from fedsilo_operator.job.checks import is_known, unverified_message
 from fedsilo_operator.job.participants import Participant
 from fedsilo_operator.job.state import JobState
-from fedsilo_operator.messages import joined
+from fedsilo_operator.messages import join_lines
 from fedsilo_operator.objects import JOB
 from fedsilo_operator.reasons import Reason
 
-_AWAITED: Mapping[str, int] = {Reason.APPROVAL_PENDING: 0, Reason.ADMITTING: 1}
+_AWAITED_REASONS: Mapping[str, int] = {Reason.APPROVAL_PENDING: 0, Reason.ADMITTING: 1}
 """What is merely awaited of a silo, what a person has to do first; any other objection goes before both."""
 
 
 def active_conditions(state: JobState) -> Iterator[Condition]:
     """Conditions of an active job; those that concern the time before the start are not evaluated again after it."""
     if state.has_started:
-        yield _settled(state, ConditionType.ACCEPTED) or _accepted(state)
-        yield _settled(state, ConditionType.ADMITTED) or _admitted(state.participants, ())
+        yield _settled_condition(state, ConditionType.ACCEPTED) or _accepted_condition(state)
+        yield _settled_condition(state, ConditionType.ADMITTED) or _admitted_condition(state.participants, ())
     else:
-        yield _accepted(state)
+        yield _accepted_condition(state)
         yield _admission(state)
     if state.started:
         yield _silos_ready(state)
@@ -34,7 +34,7 @@ def active_conditions(state: JobState) -> Iterator[Condition]:
     if state.suspended:
         text = "spec.suspend is true; finished rounds are kept."
         yield Condition(ConditionType.SUSPENDED, "True", Reason.SUSPENDED, text)
-    elif _earlier(state, ConditionType.SUSPENDED):
+    elif _earlier_condition(state, ConditionType.SUSPENDED):
         yield Condition(ConditionType.SUSPENDED, "False", Reason.RESUMED, "spec.suspend is false.")
 
 
@@ -44,10 +44,10 @@ def final_conditions(state: JobState, end: Condition) -> Iterator[Condition]:
     if never_ran:
         yield Condition(ConditionType.ACCEPTED, "False", end.reason, end.message)
     else:
-        yield from _repeated(state, ConditionType.ACCEPTED)
-    yield from _repeated(state, ConditionType.ADMITTED)
+        yield from _repeated_conditions(state, ConditionType.ACCEPTED)
+    yield from _repeated_conditions(state, ConditionType.ADMITTED)
     for name in (ConditionType.SILOS_READY, ConditionType.RUNNING, ConditionType.SUSPENDED):
-        if _earlier(state, name):
+        if _earlier_condition(state, name):
             yield Condition(name, "False", Reason.FINISHED, "The job is over.")
     yield end
 
@@ -60,7 +60,7 @@ def unreadable_conditions(state: JobState) -> Iterator[Condition]:
         " as they are, and no silo that is lost meanwhile is noticed. Run the version that started it, or a newer one."
     )
     yield Condition(ConditionType.ACCEPTED, "Unknown", Reason.UNREADABLE, text)
-    yield from _repeated(
+    yield from _repeated_conditions(
         state,
         ConditionType.ADMITTED,
         ConditionType.SILOS_READY,
@@ -69,35 +69,35 @@ def unreadable_conditions(state: JobState) -> Iterator[Condition]:
     )
 
 
-def _accepted(state: JobState) -> Condition:
+def _accepted_condition(state: JobState) -> Condition:
     if state.blocker is not None:
         return Condition.of(ConditionType.ACCEPTED, "False", state.blocker)
     if state.job is not None and not is_known(state.job):
-        return Condition(ConditionType.ACCEPTED, "Unknown", Reason.UNVERIFIED, unverified(state.job))
+        return Condition(ConditionType.ACCEPTED, "Unknown", Reason.UNVERIFIED, unverified_message(state.job))
     return Condition(ConditionType.ACCEPTED, "True", Reason.ACCEPTED, "The specification can be run.")
 
 
 def _admission(state: JobState) -> Condition:
     """The silos' decisions before the start: all objections of all of them at once."""
     if state.starters:
-        return _admitted(state.starters, state.left_out)
+        return _admitted_condition(state.starters, state.left_out)
     objections = [silo.objection for silo in state.candidates if silo.objection is not None]
     if objections:
-        firm = min(objections, key=lambda one: _AWAITED.get(one.reason, -1))
-        message = joined([one.message for one in objections])
+        firm = min(objections, key=lambda one: _AWAITED_REASONS.get(one.reason, -1))
+        message = join_lines([one.message for one in objections])
         return Condition(ConditionType.ADMITTED, "False", firm.reason, message)
     awaited = [silo for silo in state.candidates if not silo.admitted]
-    whom = f"the decision of {joined([str(silo.ref) for silo in awaited], ', ')}" if awaited else "Silos"
-    unheard = [silo.unheard.about(f"Silo {silo.ref}") for silo in awaited if silo.unheard is not None]
+    whom = f"the decision of {join_lines([str(silo.ref) for silo in awaited], ', ')}" if awaited else "Silos"
+    unheard = [silo.unheard.with_subject(f"Silo {silo.ref}") for silo in awaited if silo.unheard is not None]
     reason = unheard[0].reason if unheard else Reason.ADMITTING
-    message = joined([f"Waiting for {whom}.", *(one.message for one in unheard)])
+    message = join_lines([f"Waiting for {whom}.", *(one.message for one in unheard)])
     return Condition(ConditionType.ADMITTED, "False", reason, message)
 
 
-def _admitted(starters: Sequence[Participant], left_out: Sequence[Participant]) -> Condition:
-    names = joined([str(silo.ref) for silo in left_out], ", ")
+def _admitted_condition(starters: Sequence[Participant], left_out: Sequence[Participant]) -> Condition:
+    names = join_lines([str(silo.ref) for silo in left_out], ", ")
     without = f"; it starts without {names}" if names else ""
-    text = f"{counted(len(starters), 'silo')} admitted the job{without}."
+    text = f"{count_text(len(starters), 'silo')} admitted the job{without}."
     return Condition(ConditionType.ADMITTED, "True", Reason.ADMITTED, text)
 
 
@@ -107,18 +107,20 @@ def _silos_ready(state: JobState) -> Condition:
         return Condition(ConditionType.SILOS_READY, "False", Reason.SUSPENDED, "The job is suspended.")
     silos = state.participants
     failed = [f"Silo {silo.ref} failed: {silo.failure}" for silo in silos if silo.failure is not None]
-    waiting = [silo.not_ready.about(f"Silo {silo.ref}") for silo in silos if silo.not_ready is not None]
+    waiting = [
+        silo.not_ready.with_subject(f"Silo {silo.ref}") for silo in silos if silo.not_ready is not None
+    ]
     unheard = [
-        silo.unheard.about(f"Silo {silo.ref}")
+        silo.unheard.with_subject(f"Silo {silo.ref}")
         for silo in silos
         if silo.unheard is not None and silo.failure is None
     ]
     if not failed and not waiting and not unheard:
-        text = f"The agents of {counted(len(silos), 'silo')} run."
+        text = f"The agents of {count_text(len(silos), 'silo')} run."
         return Condition(ConditionType.SILOS_READY, "True", Reason.RUNNING, text)
     problems = [found.reason for found in (*waiting, *unheard) if found.reason != Reason.STARTING]
     reason = Reason.SILO_FAILED if failed else next(iter(problems), Reason.STARTING)
-    message = joined(failed + [found.message for found in (*waiting, *unheard)])
+    message = join_lines(failed + [found.message for found in (*waiting, *unheard)])
     return Condition(ConditionType.SILOS_READY, "False", reason, message)
 
 
@@ -145,20 +147,20 @@ def _not_running(state: JobState) -> Diagnosis:
     return Diagnosis(Reason.STARTING, f"The aggregator waits for {what}.")
 
 
-def _settled(state: JobState, name: ConditionType) -> Condition | None:
+def _settled_condition(state: JobState, name: ConditionType) -> Condition | None:
     """A condition as it was at the start; None where the status does not have it yet."""
-    before = _earlier(state, name)
+    before = _earlier_condition(state, name)
     unsettled = before is None or before.status == "False" or before.reason == Reason.UNREADABLE
     return None if unsettled else before
 
 
-def _repeated(state: JobState, *names: ConditionType) -> Iterator[Condition]:
+def _repeated_conditions(state: JobState, *names: ConditionType) -> Iterator[Condition]:
     """Conditions as they were observed, to be written unchanged."""
     for name in names:
-        if before := _earlier(state, name):
+        if before := _earlier_condition(state, name):
             yield before
 
 
-def _earlier(state: JobState, name: ConditionType) -> Condition | None:
+def _earlier_condition(state: JobState, name: ConditionType) -> Condition | None:
     found = condition(state.observed, name)
     return Condition(name, found["status"], found["reason"], found["message"]) if found else None

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from fedsilo.api.conditions import AgentPhase, ConditionType
 from fedsilo.api.observed import Object, holds, status_of, uid_of
 from fedsilo_operator.cluster.interface import Cache, Cluster, NotFound
-from fedsilo_operator.diagnosis.events import events_about, unexplained
-from fedsilo_operator.diagnosis.pods import patience
-from fedsilo_operator.job.observe import OWNED, observe
+from fedsilo_operator.diagnosis.events import events_about, needs_events
+from fedsilo_operator.diagnosis.pods import coalesce_delay
+from fedsilo_operator.job.observe import OWNED_KINDS, observe
 from fedsilo_operator.job.reconcile import reconcile
 from fedsilo_operator.objects import (
     CLAIM,
@@ -73,7 +73,7 @@ class JobController:
             Watch(FEDERATED_JOB, "", lambda job: (Key(FEDERATED_JOB, ref_of(job)),)),
             Watch(SILO_KIND, "", self._of_silo),
             Watch(SILO_AGENT, "", _job_of, self._patience),
-            *(Watch(kind, CHILDREN, _job_of, patience) for kind in (*OWNED, CLAIM, POD)),
+            *(Watch(kind, CHILDREN, _job_of, coalesce_delay) for kind in (*OWNED_KINDS, CLAIM, POD)),
         )
 
     async def reconcile(self, key: Key) -> float | None:
@@ -82,7 +82,7 @@ class JobController:
         seen = observe(self._cache, key.ref)
         if seen is None:
             return None
-        waiting = () if seen.is_finished else unexplained(seen.children.get(JOB), seen.pods)
+        waiting = () if seen.is_finished else needs_events(seen.children.get(JOB), seen.pods)
         seen = replace(seen, events=await events_about(waiting, self._cluster))
 
         def decide(rejections: tuple[Rejection, ...]) -> Plan:

@@ -25,7 +25,7 @@ from fedsilo.silo.decision import read_decision
 from fedsilo.silo.enrolment import registered_keys
 from fedsilo.silo.offer import read_offer
 from fedsilo_operator.institution import remote_of
-from fedsilo_operator.job.gateway import gateway_of, through
+from fedsilo_operator.job.gateway import gateway_of, via_gateway
 from fedsilo_operator.job.trust import Trust, bundle
 from fedsilo_operator.objects import ref_of
 from fedsilo_operator.reasons import Reason
@@ -36,7 +36,7 @@ _CHOSEN_BY_SILO = ("trainerImage", "guardImage")
 
 
 @dataclass(frozen=True)
-class Question:
+class ExpectedProposal:
     """What the silos of a job are asked, with the fields of a proposal as a status has them.
 
     :param fields: those that are the same in every silo.
@@ -49,7 +49,7 @@ class Question:
     open: tuple[str, ...] = _CHOSEN_BY_SILO
 
     @classmethod
-    def of(cls, trust: Trust, observed: Object, job: FederatedJob, settings: Settings) -> Question:
+    def of(cls, trust: Trust, observed: Object, job: FederatedJob, settings: Settings) -> ExpectedProposal:
         """The question of a job whose agents are made.
 
         :param observed: the job as observed.
@@ -72,7 +72,7 @@ class Question:
     def differences(self, proposal: Mapping[str, object], silo: Object) -> list[str]:
         """Fields in which a proposal is not what this silo was asked."""
         gateway = gateway_of(silo)
-        way = self.bundle if gateway is None else through(gateway, self.bundle)
+        way = self.bundle if gateway is None else via_gateway(gateway, self.bundle)
         asked = {
             **self.fields,
             "url": way["url"],
@@ -83,23 +83,27 @@ class Question:
         return sorted(name for name in {*found, *asked} if found.get(name) != asked.get(name))
 
 
-def doubt(question: Question, agent: Object, silo: Object, public_key: str) -> Diagnosis | None:
+def verify_decision(
+    question: ExpectedProposal, agent: Object, silo: Object, public_key: str
+) -> Diagnosis | None:
     """Why an agent's admission does not count; None when the silo itself has given it to this question.
 
     :param public_key: the key that the silo has published.
     """
     stated = status_of(agent).get("decision")
     if stated is None:
-        return _unsigned(silo)
+        return _unsigned_diagnosis(silo)
     try:
         decision = _read(json.dumps(stated, sort_keys=True), public_key)
     except Problem as problem:
         return _diagnosis(_place(agent), problem)
-    wrong = _wrong(question, decision, agent, silo)
+    wrong = _decision_fault(question, decision, agent, silo)
     return None if wrong is None else Diagnosis(Reason.TRUST_BROKEN, f"{_place(agent)} {wrong}.")
 
 
-def _wrong(question: Question, decision: Decision, agent: Object, silo: Object) -> str | None:
+def _decision_fault(
+    question: ExpectedProposal, decision: Decision, agent: Object, silo: Object
+) -> str | None:
     """What is wrong with a decision whose signature holds."""
     proposal = status_of(agent).get("proposal") or {}
     digest = canonical_digest(proposal)
@@ -119,9 +123,9 @@ def _wrong(question: Question, decision: Decision, agent: Object, silo: Object) 
     return None
 
 
-def _unsigned(silo: Object) -> Diagnosis:
+def _unsigned_diagnosis(silo: Object) -> Diagnosis:
     """The silo controller signs at once; somebody has to act only where the silo's key is not what it was."""
-    hindrance = hindrance_of(silo)
+    hindrance = not_ready_message(silo)
     text = "admits the job, and its signature is awaited."
     if hindrance is None:
         return Diagnosis(Reason.ADMITTING, text)
@@ -130,7 +134,7 @@ def _unsigned(silo: Object) -> Diagnosis:
 
 def offer_doubt(silo: Object, public_key: str) -> Diagnosis | None:
     """Why what a Silo offers is not the silo's word; None when its published key has signed it."""
-    stated, ref, hindrance = status_of(silo).get("offer"), ref_of(silo), hindrance_of(silo)
+    stated, ref, hindrance = status_of(silo).get("offer"), ref_of(silo), not_ready_message(silo)
     if stated is None and hindrance is None:
         text = f"Silo {ref} has not signed its offer yet; its silo controller is about to do it."
         return Diagnosis(Reason.KEY_PENDING, text)
@@ -157,7 +161,7 @@ def _of_earlier_key(offer: Object, silo: Object, public_key: str) -> bool:
     return public_key in keys and any(offer.get("publicKey") == key for key in keys[: keys.index(public_key)])
 
 
-def hindrance_of(silo: Object) -> str | None:
+def not_ready_message(silo: Object) -> str | None:
     """What prevents a silo from signing, as it reports it."""
     found = condition(silo, ConditionType.READY)
     return str(found["message"]) if found is not None and found["status"] == "False" else None

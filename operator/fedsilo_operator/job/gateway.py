@@ -23,7 +23,7 @@ def gateway_of(silo: Object | None) -> Mapping[str, str] | None:
     return {name: hub[name] for name in ("url", "caCertificate") if hub.get(name) is not None}
 
 
-def through(gateway: Mapping[str, str], bundle: Mapping[str, str]) -> dict[str, str]:
+def via_gateway(gateway: Mapping[str, str], bundle: Mapping[str, str]) -> dict[str, str]:
     """The trust bundle of a silo that reaches the aggregator by a gateway.
 
     :param bundle: that of a silo which reaches it itself.

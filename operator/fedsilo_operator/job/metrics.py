@@ -37,7 +37,7 @@ SILO = Series(
     "1 for the phase in which a silo's agent is; LeftOut for one that does not take part.",
 )
 
-DECLARED = (JOBS, INFO, STATE, ROUND, ROUNDS, START, DEADLINE, SCORE, TRAINING, SILO)
+DECLARED_SERIES = (JOBS, INFO, STATE, ROUND, ROUNDS, START, DEADLINE, SCORE, TRAINING, SILO)
 
 _NUMBERS = ((ROUND, "round"), (ROUNDS, "rounds"))
 _TIMES = ((START, "roundStartTime"), (DEADLINE, "roundDeadline"))

@@ -37,7 +37,7 @@ from fedsilo_operator.objects import (
 from fedsilo_operator.rejections import Rejection
 from fedsilo_operator.workloads.aggregator import AGGREGATOR
 
-OWNED = (SERVICE_ACCOUNT, ROLE, ROLE_BINDING, SERVICE, NETWORK_POLICY, CONFIG_MAP, JOB)
+OWNED_KINDS = (SERVICE_ACCOUNT, ROLE, ROLE_BINDING, SERVICE, NETWORK_POLICY, CONFIG_MAP, JOB)
 """What the job owns, one of each, all of one name. Its Secret cannot be observed."""
 
 
@@ -85,7 +85,7 @@ def observe(cache: Cache, ref: Ref) -> JobObservation | None:
         return None
     uid = uid_of(job)
     name = Ref(ref.namespace, aggregator_name(ref))
-    found = {kind: child for kind in OWNED if (child := cache.get(kind, name)) is not None}
+    found = {kind: child for kind in OWNED_KINDS if (child := cache.get(kind, name)) is not None}
     mine = {kind: child for kind, child in found.items() if owns(job, child)}
     claim = cache.get(CLAIM, Ref(ref.namespace, claim_name(ref, uid)))
     if claim is not None and labels_of(claim).get(JOB_UID) == uid:

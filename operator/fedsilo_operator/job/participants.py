@@ -11,7 +11,7 @@ from fedsilo.api.diagnosis import Diagnosis
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.observed import Object, condition, holds, status_of, uid_of
 from fedsilo_operator.institution import remote_of
-from fedsilo_operator.job.decisions import Question, doubt
+from fedsilo_operator.job.decisions import ExpectedProposal, verify_decision
 from fedsilo_operator.job.gateway import gateway_of
 from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.job.silo_keys import SiloKeys
@@ -62,7 +62,7 @@ class Participant:
     message: str
 
 
-def claims_admission(agent: Object | None) -> bool:
+def reports_admitted(agent: Object | None) -> bool:
     """Whether an agent's status says that the silo admits the job."""
     return agent is not None and holds(agent, ConditionType.ADMITTED)
 
@@ -71,7 +71,7 @@ def candidates(
     seen: JobObservation,
     keys: SiloKeys,
     distrusted: Mapping[Ref, Diagnosis],
-    question: Question | None,
+    question: ExpectedProposal | None,
 ) -> tuple[Participant, ...]:
     """The silos in question; after the start those that the job started with, whatever became of them.
 
@@ -99,15 +99,15 @@ def candidates(
 
 
 def _doubt(
-    question: Question | None, agent: Object | None, silo: Object | None, public_key: str | None
+    question: ExpectedProposal | None, agent: Object | None, silo: Object | None, public_key: str | None
 ) -> Diagnosis | None:
     """Why an admission before the start is not the silo's word."""
-    if question is None or agent is None or silo is None or public_key is None or not claims_admission(agent):
+    if question is None or agent is None or silo is None or public_key is None or not reports_admitted(agent):
         return None
-    return doubt(question, agent, silo, public_key)
+    return verify_decision(question, agent, silo, public_key)
 
 
-def starters(job: FederatedJob, candidates: Sequence[Participant]) -> tuple[Participant, ...]:
+def initial_participants(job: FederatedJob, candidates: Sequence[Participant]) -> tuple[Participant, ...]:
     """The silos that the job can start with; none as long as too few have admitted it.
 
     Named silos start together or not at all. Under a selector all must have decided, and as many as the quorum asks
@@ -121,7 +121,7 @@ def starters(job: FederatedJob, candidates: Sequence[Participant]) -> tuple[Part
     return () if any(quorum_findings(job, len(admitted))) else admitted
 
 
-def reported(agent: Object | None) -> tuple[str, str]:
+def phase_and_message(agent: Object | None) -> tuple[str, str]:
     """Phase and message that an agent reports."""
     status = status_of(agent or {})
     return status.get("phase") or str(AgentPhase.PENDING), status.get("message") or ""
@@ -147,13 +147,13 @@ def _participant(
     """
     exists = silo is not None
     refusal = _refusal(agent)
-    admitted = trusted and doubt is None and claims_admission(agent)
+    admitted = trusted and doubt is None and reports_admitted(agent)
     objection = problem or doubt
     refused_for_good = refusal is not None and refusal.reason != Reason.APPROVAL_PENDING
     ready = problem is None and _runs_or_ran(agent)
     failure = _failure(agent, silo if settled else None)
-    unheard = _unheard(silo, agent)
-    phase, message = reported(agent)
+    unheard = _lost_contact(silo, agent)
+    phase, message = phase_and_message(agent)
     if objection is not None:
         message = objection.message
     elif not exists and not ready and failure is None:
@@ -172,7 +172,7 @@ def _participant(
         trusted=trusted,
         admitted=admitted,
         decided=trusted and (admitted or refused_for_good),
-        objection=refusal if objection is None else objection.about(f"Silo {ref.name}"),
+        objection=refusal if objection is None else objection.with_subject(f"Silo {ref.name}"),
         ready=ready,
         failure=failure,
         not_ready=None if ready or failure is not None else problem or _not_ready(agent, public_key, exists),
@@ -198,7 +198,7 @@ def _failure(agent: Object | None, silo: Object | None) -> str | None:
     return str(found["message"]) if found and found["reason"] in (Reason.LEFT, Reason.REVOKED) else None
 
 
-def _unheard(silo: Object | None, agent: Object | None) -> Diagnosis | None:
+def _lost_contact(silo: Object | None, agent: Object | None) -> Diagnosis | None:
     """Since when nothing was heard of a silo whose part is not over, if nothing is."""
     found = condition(silo or {}, ConditionType.CONNECTED)
     if found is None or found["status"] == "True" or (agent and holds(agent, ConditionType.FINISHED)):

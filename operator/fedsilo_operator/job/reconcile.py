@@ -17,7 +17,7 @@ from fedsilo_operator.job.conditions import active_conditions, final_conditions,
 from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.job.state import JobState, Stage
 from fedsilo_operator.objects import FEDERATED_JOB, FINALIZER, ref_of
-from fedsilo_operator.plan import Action, Apply, Delete, Plan, isolate
+from fedsilo_operator.plan import Action, ApplyAction, DeleteAction, Plan, isolate
 from fedsilo_operator.settings import Settings
 from fedsilo_operator.workloads.aggregator import AGGREGATOR
 
@@ -90,35 +90,35 @@ def _reconcile_active(state: JobState, job: FederatedJob, now: datetime, setting
 def _leave_to_another_version(state: JobState, now: datetime) -> Plan:
     """Plan for a job that this version cannot read: nothing is decided about it, but a person may suspend it."""
     found = unreadable_conditions(state)
-    wanted = status.document(state.observed, found, status.refreshed(state), now=now)
-    return _plan(state, _pods_away(state) if state.suspended else (), wanted)
+    wanted = status.document(state.observed, found, status.refreshed_entries(state), now=now)
+    return _plan(state, _stop_pods(state) if state.suspended else (), wanted)
 
 
 def _finish(state: JobState, end: Condition, now: datetime) -> Plan:
     """The job is over: its pods go, its objects stay."""
     wanted = status.document(
-        state.observed, final_conditions(state, end), status.refreshed(state), ended=now, now=now
+        state.observed, final_conditions(state, end), status.refreshed_entries(state), ended=now, now=now
     )
     if end.type == ConditionType.COMPLETE:
         return _plan(state, (), wanted, AGENTS_END_SECONDS)
-    return _plan(state, _pods_away(state), wanted)
+    return _plan(state, _stop_pods(state), wanted)
 
 
 def _after_completion(state: JobState, now: datetime) -> Plan:
     """Plan for a job that is over: nothing changes but what agents still report, their pods, and its time to live."""
-    wanted = status.unchanged(state.observed, status.refreshed(state))
-    lifetime = _left(state, now, state.observed["spec"].get("ttlSecondsAfterFinished"))
+    wanted = status.unchanged_status(state.observed, status.refreshed_entries(state))
+    lifetime = _remaining_seconds(state, now, state.observed["spec"].get("ttlSecondsAfterFinished"))
     ending = holds(state.observed, ConditionType.COMPLETE) and agents.any_unsuspended(state)
-    patience = _left(state, now, AGENTS_END_SECONDS if ending else None)
-    actions = [] if patience else _pods_away(state)
+    patience = _remaining_seconds(state, now, AGENTS_END_SECONDS if ending else None)
+    actions = [] if patience else _stop_pods(state)
     if lifetime == 0.0:
-        job = Delete(FEDERATED_JOB, ref_of(state.observed), uid_of(state.observed))
+        job = DeleteAction(FEDERATED_JOB, ref_of(state.observed), uid_of(state.observed))
         return Plan((*actions, job))
     again = min((wait for wait in (lifetime, patience) if wait), default=None)
     return Plan(tuple(actions), (), status.to_write(state.observed, wanted), again)
 
 
-def _left(state: JobState, now: datetime, seconds: float | None) -> float | None:
+def _remaining_seconds(state: JobState, now: datetime, seconds: float | None) -> float | None:
     """What is left of this time since the job's end; None without a time, or where the end has none."""
     over_since = status_of(state.observed).get("completionTime")
     if seconds is None or over_since is None:
@@ -130,27 +130,29 @@ def _finalize(state: JobState) -> Plan:
     """The job goes when its agents are gone; the volumes stay."""
     if not state.agents:
         held = FINALIZER in _finalizers(state.observed)
-        return Plan((Apply(_with_finalizers(state.observed, [])),) if held else ())
-    wanted = status.unchanged(state.observed, status.refreshed(state)) | {"phase": str(JobPhase.TERMINATING)}
-    return Plan(tuple(agents.deleted(state)), (), status.to_write(state.observed, wanted))
+        return Plan((ApplyAction(_with_finalizers(state.observed, [])),) if held else ())
+    wanted = status.unchanged_status(state.observed, status.refreshed_entries(state)) | {
+        "phase": str(JobPhase.TERMINATING)
+    }
+    return Plan(tuple(agents.deletion_actions(state)), (), status.to_write(state.observed, wanted))
 
 
 def _plan(
     state: JobState, actions: Iterable[Action], wanted: Object, requeue_after: float | None = None
 ) -> Plan:
     """The plan, with an Event for each transition."""
-    news = status.news(state.observed, wanted)
+    news = status.transition_events(state.observed, wanted)
     return Plan(tuple(actions), news, status.to_write(state.observed, wanted), requeue_after)
 
 
-def _pods_away(state: JobState) -> list[Action]:
+def _stop_pods(state: JobState) -> list[Action]:
     """At every end the pods go, at once or after a moment, so that nobody waits for a dead aggregator on a GPU."""
-    return [*agents.suspended(state), *aggregator.suspended(state)]
+    return [*agents.suspension_actions(state), *aggregator.suspension_actions(state)]
 
 
 def _finalizer(state: JobState) -> list[Action]:
     held = FINALIZER in _finalizers(state.observed)
-    return [] if held else [Apply(_with_finalizers(state.observed, [FINALIZER]))]
+    return [] if held else [ApplyAction(_with_finalizers(state.observed, [FINALIZER]))]
 
 
 def _finalizers(job: Object) -> list[str]:

@@ -31,7 +31,7 @@ def silo_keys(seen: JobObservation, job: FederatedJob) -> SiloKeys:
     existing = {ref_of(silo): silo for silo in seen.silos}
     if seen.has_started:
         return _keys_of_the_start(seen, job, existing)
-    return [(ref, public_key(existing.get(ref))) for ref in _named(seen, job)]
+    return [(ref, public_key(existing.get(ref))) for ref in _named_silos(seen, job)]
 
 
 def members(job: FederatedJob, keys: SiloKeys) -> tuple[Member, ...] | None:
@@ -42,7 +42,7 @@ def members(job: FederatedJob, keys: SiloKeys) -> tuple[Member, ...] | None:
     return tuple(known) if len(known) == len(keys) else None
 
 
-def _named(seen: JobObservation, job: FederatedJob) -> list[Ref]:
+def _named_silos(seen: JobObservation, job: FederatedJob) -> list[Ref]:
     if job.spec.silos.selector is None:
         return [Ref(ref.namespace, ref.name) for ref in job.spec.silos.refs]
     wanted = job.spec.silos.selector.match_labels.items()

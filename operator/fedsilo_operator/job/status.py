@@ -11,10 +11,10 @@ from fedsilo.api.diagnosis import Condition, as_status
 from fedsilo.api.observed import Object, condition, status_of
 from fedsilo.api.timestamps import timestamp
 from fedsilo_operator.cluster.interface import Event
-from fedsilo_operator.job.participants import reported
+from fedsilo_operator.job.participants import phase_and_message
 from fedsilo_operator.job.state import JobState
 from fedsilo_operator.objects import Ref, satisfies
-from fedsilo_operator.reasons import ALARMING, HARMLESS, Reason
+from fedsilo_operator.reasons import PROGRESS_REASONS, WARNING_REASONS, Reason
 
 ORDER = tuple(ConditionType)
 """Conditions in the order in which a job comes to them."""
@@ -23,7 +23,7 @@ MAX_MESSAGE_CHARACTERS, MAX_ALL_MESSAGES_CHARACTERS = 1024, 200_000
 """Characters of a silo's message, and of those of all silos: the API server takes no object above 1.5 MB, and managed
 fields and the aggregator's half need room. The agent's own status has the full text."""
 
-_EXPECTED = frozenset((Reason.RESUMED, Reason.KEY_PENDING))
+_EXPECTED_REASONS = frozenset((Reason.RESUMED, Reason.KEY_PENDING))
 """Reasons of a condition that is False, worth an Event, that nobody needs to act upon."""
 
 Entries = list[dict[str, Any]]
@@ -57,7 +57,7 @@ def document(
     return _without_empty(job, content)
 
 
-def unchanged(job: Object, silos: Entries) -> dict[str, Any]:
+def unchanged_status(job: Object, silos: Entries) -> dict[str, Any]:
     """The operator's part as it was last written, unchanged except for the silos."""
     names = ("phase", "conditions", "startTime", "completionTime")
     return _without_empty(job, {name: status_of(job).get(name) for name in names} | {"silos": silos})
@@ -95,19 +95,19 @@ def silos(state: JobState) -> Entries:
         left_out = [_entry(silo.ref, silo.phase, silo.message) for silo in state.left_out]
         for entry in (*left_out, *_earlier_entries(state.observed)):
             entries.setdefault(entry["name"], entry | {"phase": str(AgentPhase.LEFT_OUT)})
-    return _bounded(entries.values())
+    return _bounded_entries(entries.values())
 
 
-def refreshed(state: JobState) -> Entries:
+def refreshed_entries(state: JobState) -> Entries:
     """The silos as they were last written, updated from those agents that still exist."""
     entries = {entry["name"]: entry for entry in _earlier_entries(state.observed)}
     for ref, agent in state.agents.items():
         if entries.get(ref.name, {}).get("phase") != AgentPhase.LEFT_OUT:
-            entries[ref.name] = _entry(ref, *reported(agent))
-    return _bounded(entries.values())
+            entries[ref.name] = _entry(ref, *phase_and_message(agent))
+    return _bounded_entries(entries.values())
 
 
-def _bounded(entries: Collection[dict[str, Any]]) -> Entries:
+def _bounded_entries(entries: Collection[dict[str, Any]]) -> Entries:
     longest = min(MAX_MESSAGE_CHARACTERS, MAX_ALL_MESSAGES_CHARACTERS // max(1, len(entries)))
     return [entry | {"message": entry["message"][:longest]} for entry in entries]
 
@@ -123,7 +123,7 @@ def to_write(job: Object, wanted: dict[str, Any]) -> dict[str, Any] | None:
     return None if satisfies(observed, wanted) and not surplus else wanted
 
 
-def news(job: Object, wanted: Mapping[str, Any]) -> tuple[Event, ...]:
+def transition_events(job: Object, wanted: Mapping[str, Any]) -> tuple[Event, ...]:
     """Conditions that have another status than before, or another reason for the same.
 
     Objections come silo by silo under one reason, so there every change of the message counts.
@@ -143,7 +143,7 @@ def _news(job: Object, wanted: Mapping[str, Any]) -> Iterator[Event]:
         changed = before is None or any(before[name] != item[name] for name in names)
         if changed and _is_news(item["type"], item["status"], item["reason"]):
             bad = item["status"] == ("True" if item["type"] == ConditionType.FAILED else "False")
-            warning = (bad and item["reason"] not in _EXPECTED) or item["reason"] in ALARMING
+            warning = (bad and item["reason"] not in _EXPECTED_REASONS) or item["reason"] in WARNING_REASONS
             yield Event(job, "Warning" if warning else "Normal", item["reason"], item["message"])
 
 
@@ -151,7 +151,7 @@ def _is_news(name: str, status: str, reason: str) -> bool:
     """Waiting is no news; nor that all agents run, which `Running` reports next."""
     if name == ConditionType.SUSPENDED:
         return reason in (Reason.SUSPENDED, Reason.RESUMED)
-    return reason not in HARMLESS and (name, status) != (ConditionType.SILOS_READY, "True")
+    return reason not in PROGRESS_REASONS and (name, status) != (ConditionType.SILOS_READY, "True")
 
 
 def _entry(ref: Ref, phase: str, message: str) -> dict[str, Any]:

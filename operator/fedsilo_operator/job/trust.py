@@ -23,7 +23,7 @@ from fedsilo_operator.job.gateway import ROUTE, gateway_of
 from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.job.silo_keys import SiloKeys, members
 from fedsilo_operator.keys import JobKeys, job_keys, verify_key
-from fedsilo_operator.messages import joined
+from fedsilo_operator.messages import join_lines
 from fedsilo_operator.names import MASTER_KEY
 from fedsilo_operator.objects import CONFIG_MAP, SERVICE, Ref, ref_of
 from fedsilo_operator.reasons import Reason
@@ -179,7 +179,7 @@ def _distrust_members(
         and _announces(existing.get(now["silo"]), before["publicKey"])
     ]
     if not settled and len(renewed) == len(pairs) > 0:
-        text = f"SiloAgent {ref_of(agent)} is made again for the new key of {joined(renewed, ', ')}."
+        text = f"SiloAgent {ref_of(agent)} is made again for the new key of {join_lines(renewed, ', ')}."
         return Diagnosis(Reason.ADMITTING, text)
     before, now = map(_member, pairs[0]) if pairs else ("an empty list", "none")
     return Diagnosis(Reason.TRUST_BROKEN, _forgery(agent, "spec.trust.members", before, now))

@@ -11,7 +11,7 @@ from typing import Any
 from fedsilo.api.observed import Object, uid_of
 from fedsilo_operator.cluster.interface import Cluster, ClusterError, Conflict, NotFound, Refused
 from fedsilo_operator.objects import FEDERATED_JOB, JOB_UID, MANAGED_BY, SILO, SILO_AGENT, labels_of
-from fedsilo_operator.plan import Action, Apply, Create, Merge
+from fedsilo_operator.plan import Action, ApplyAction, CreateAction, MergeAction
 from fedsilo_operator.rejections import NameTaken, Rejection, rejection
 
 WATCHED_ENTIRELY = (FEDERATED_JOB, SILO_AGENT)
@@ -34,15 +34,15 @@ async def act(
         if not independent:
             await execution.do_group(list(found))
             continue
-        groups: defaultdict[str, list[_Numbered]] = defaultdict(list)
+        groups: defaultdict[str, list[_NumberedAction]] = defaultdict(list)
         for item in found:
             groups[item[1].failure_group].append(item)
-        await execution.together([execution.do_group(group) for group in groups.values()])
+        await execution.run_concurrently([execution.do_group(group) for group in groups.values()])
     rejections = execution.rejections
     return execution.about, tuple(rejections[number] for number in sorted(rejections))
 
 
-_Numbered = tuple[int, Action]
+_NumberedAction = tuple[int, Action]
 """An action with its place in the plan."""
 
 
@@ -61,18 +61,18 @@ class _Execution:
         self._failed = False
         self._turn = asyncio.Semaphore(MAX_CONCURRENT_WRITES)
 
-    async def do_group(self, group: Sequence[_Numbered]) -> None:
+    async def do_group(self, group: Sequence[_NumberedAction]) -> None:
         """One failure group in order, but for creations that follow one another: none needs the one before."""
         for created, found in groupby(
-            group, key=lambda item: isinstance(item[1], Create) and item[1].check_owner
+            group, key=lambda item: isinstance(item[1], CreateAction) and item[1].check_owner
         ):
             if created:
-                await self.together([self._do(*item) for item in found])
+                await self.run_concurrently([self._do(*item) for item in found])
                 continue
             for item in found:
                 await self._do(*item)
 
-    async def together(self, parts: Sequence[Coroutine[Any, Any, None]]) -> None:
+    async def run_concurrently(self, parts: Sequence[Coroutine[Any, Any, None]]) -> None:
         """All at the same time.
 
         :raises ClusterError: of the first that failed.
@@ -105,20 +105,20 @@ class _Execution:
 
 async def _do(action: Action, cluster: Cluster) -> Object | None:
     """Do one action of a plan; returns the object as an apply left it."""
-    if isinstance(action, Apply):
+    if isinstance(action, ApplyAction):
         if "uid" not in action.object["metadata"] and action.kind not in WATCHED_ENTIRELY:
             await _require_ownership(action, cluster)
         return await cluster.apply(action.object, manager=action.manager)
-    if isinstance(action, Create):
+    if isinstance(action, CreateAction):
         await _create(action, cluster)
-    elif isinstance(action, Merge):
+    elif isinstance(action, MergeAction):
         await cluster.merge(action.object)
     else:
         await cluster.delete(action.kind, action.ref, uid=action.uid)
     return None
 
 
-async def _create(action: Create, cluster: Cluster) -> None:
+async def _create(action: CreateAction, cluster: Cluster) -> None:
     """The name is looked at only where it is taken: a cache that is behind does not know what is ours already."""
     try:
         await cluster.create(action.object)
@@ -127,7 +127,7 @@ async def _create(action: Create, cluster: Cluster) -> None:
             raise
 
 
-async def _require_ownership(action: Apply | Create, cluster: Cluster) -> bool:
+async def _require_ownership(action: ApplyAction | CreateAction, cluster: Cluster) -> bool:
     """An apply would merge into whatever has the name, and the watches see only what carries the operator's labels.
 
     :return: whether the object is there.

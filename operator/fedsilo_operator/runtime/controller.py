@@ -17,7 +17,7 @@ from fedsilo_operator.objects import FEDERATED_JOB, JOB_NAME, JOB_NAMESPACE, SIL
 from fedsilo_operator.reasons import Reason
 from fedsilo_operator.rejections import AlreadyReported
 from fedsilo_operator.runtime.queue import Key, Queue
-from fedsilo_operator.runtime.store import Changed, Store
+from fedsilo_operator.runtime.store import ChangeListener, Store
 
 log = logging.getLogger("fedsilo")
 
@@ -81,16 +81,16 @@ class Controller:
         self._store = store
         self._recorded: dict[Key, str] = {}
 
-    def listener(self, watch: Watch) -> Changed:
+    def listener(self, watch: Watch) -> ChangeListener:
         """The listener that enqueues what a change concerns."""
 
-        def changed(before: Object | None, after: Object | None) -> None:
+        def enqueue_change(before: Object | None, after: Object | None) -> None:
             # Both, since a change may remove the very label that ties it to the object concerned.
             for obj in (before, after):
                 if obj is not None:
                     self._enqueue(watch, obj, before, after)
 
-        return changed
+        return enqueue_change
 
     def _enqueue(self, watch: Watch, obj: Object, before: Object | None, after: Object | None) -> None:
         try:
@@ -113,7 +113,7 @@ class Controller:
                 with concerning(**self._log_fields(key)):
                     self.results[await self._handle(key)] += 1
             finally:
-                self.queue.done(key)
+                self.queue.mark_done(key)
             took = time.monotonic() - began
             self.durations.add(took)
             log.debug("%s: %s: reconciled in %.4f s, waited %.4f s", self.reconciler.name, key, took, waited)

@@ -152,9 +152,9 @@ class Election:
         try:
             await self._write(self._lease, renewTime=_now())
         except Conflict:
-            await self._write(await self._ours(), renewTime=_now())
+            await self._write(await self._own_lease(), renewTime=_now())
 
-    async def _ours(self) -> Object:
+    async def _own_lease(self) -> Object:
         """The lease as it is now.
 
         :raises LeaseLost: when it is not this process's.

@@ -47,7 +47,7 @@ TRANSITIONS = Series(
     "How often the operators' Lease has changed hands, as this one read it last.",
 )
 
-DECLARED = (RECONCILES, DURATION, DEPTH, ADDS, RETRIES, LONGEST, RESTARTS, LEADER, TRANSITIONS)
+DECLARED_SERIES = (RECONCILES, DURATION, DEPTH, ADDS, RETRIES, LONGEST, RESTARTS, LEADER, TRANSITIONS)
 
 
 def read(operator: Operator) -> Iterator[Sample]:

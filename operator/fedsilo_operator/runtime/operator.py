@@ -46,15 +46,15 @@ class Operator:
                 self.reflectors[place].on_change(controller.listener(watch))
 
     @property
-    def unsynced(self) -> list[str]:
+    def unsynced_kinds(self) -> list[str]:
         """Kinds whose first list has not arrived yet; once all have, the operator is ready to lead."""
         return sorted(
             {kind.plural for (kind, _), found in self.reflectors.items() if not found.synced.is_set()}
         )
 
-    def unready(self) -> str:
+    def unready_reason(self) -> str:
         """Why it could not lead now; "" when it could. A standby is ready too, since it takes over at once."""
-        missing = self.unsynced
+        missing = self.unsynced_kinds
         return f"not listed yet: {', '.join(missing)}" if missing else ""
 
     @property

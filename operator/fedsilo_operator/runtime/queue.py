@@ -130,7 +130,7 @@ class Queue:
         self._working[key] = asyncio.get_running_loop().time()
         return key, self._working[key] - since
 
-    def done(self, key: Key) -> None:
+    def mark_done(self, key: Key) -> None:
         """The worker has finished with it."""
         self._working.pop(key, None)
         if key in self._waiting:

@@ -11,7 +11,7 @@ from typing import Never
 from fedsilo.backoff import Backoff
 from fedsilo_operator.cluster.interface import Change, Cluster, ClusterError, Gone
 from fedsilo_operator.objects import Kind, Ref, ref_of
-from fedsilo_operator.runtime.store import Changed, Indexer
+from fedsilo_operator.runtime.store import ChangeListener, Indexer
 
 log = logging.getLogger("fedsilo")
 
@@ -42,7 +42,7 @@ class Reflector:
         """
         return self._indexer.version
 
-    def on_change(self, listener: Changed) -> None:
+    def on_change(self, listener: ChangeListener) -> None:
         """Add a listener to every difference."""
         self._indexer.listeners.append(listener)
 

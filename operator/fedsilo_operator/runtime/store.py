@@ -11,16 +11,16 @@ from typing import TypeVar
 from typing_extensions import override
 
 from fedsilo.api.observed import Object, uid_of
-from fedsilo_operator.cluster.interface import Change, Cluster, Event, Listing
-from fedsilo_operator.cluster.lean import lean
+from fedsilo_operator.cluster.interface import Change, Cluster, Event, ObjectList
+from fedsilo_operator.cluster.lean import lean_copy
 from fedsilo_operator.objects import JOB_NAME, JOB_UID, Kind, Ref, kind_of, labels_of, ref_of
 
 T = TypeVar("T")
 
-INDEXED = (JOB_UID, JOB_NAME)
+INDEXED_LABELS = (JOB_UID, JOB_NAME)
 """Labels with few objects per value."""
 
-Changed = Callable[[Object | None, Object | None], None]
+ChangeListener = Callable[[Object | None, Object | None], None]
 """Called with an object before and after a change."""
 
 
@@ -33,7 +33,7 @@ class Indexer:
         """The API server's version of all objects of the kind that it is up to; 0 before the first list."""
         self._by_namespace: defaultdict[str, set[Ref]] = defaultdict(set)
         self._by_label: defaultdict[tuple[str, str], set[Ref]] = defaultdict(set)
-        self.listeners: list[Changed] = []
+        self.listeners: list[ChangeListener] = []
         """Called for every difference, whether a watch or a write brought it."""
 
     def update(self, obj: Object) -> None:
@@ -56,9 +56,9 @@ class Indexer:
             if uid_of(before) == uid_of(obj) and _version(before) >= _version(obj):
                 return before
             self.remove(ref)
-        self.objects[ref] = lean(obj)
+        self.objects[ref] = lean_copy(obj)
         self._by_namespace[ref.namespace].add(ref)
-        for label in _indexed(labels_of(obj)):
+        for label in _indexed_labels(labels_of(obj)):
             self._by_label[label].add(ref)
         return before
 
@@ -67,13 +67,13 @@ class Indexer:
         obj = self.objects.pop(ref, None)
         if obj is not None:
             _discard(self._by_namespace, ref.namespace, ref)
-            for label in _indexed(labels_of(obj)):
+            for label in _indexed_labels(labels_of(obj)):
                 _discard(self._by_label, label, ref)
         return obj
 
     def candidates(self, namespace: str | None, labels: Mapping[str, str]) -> Iterable[Ref]:
         """References that include all that match, from the most selective index."""
-        for label in _indexed(labels):
+        for label in _indexed_labels(labels):
             return self._by_label.get(label, ())
         if namespace is not None:
             return self._by_namespace.get(namespace, ())
@@ -130,7 +130,7 @@ MAX_REQUESTS = 32
 way, such as the renewal of the lease, would wait among them."""
 
 
-class WriteThrough(Cluster):
+class WriteThroughCluster(Cluster):
     """A cluster whose applies are seen in the store at once.
 
     A reconcile that is woken before the watch has brought what the last one wrote would decide on an older state:
@@ -149,7 +149,7 @@ class WriteThrough(Cluster):
     @override
     async def list(
         self, kind: Kind, *, namespace: str | None = None, labels: str = "", fields: str = ""
-    ) -> Listing:
+    ) -> ObjectList:
         async with self._turn:
             return await self._cluster.list(kind, namespace=namespace, labels=labels, fields=fields)
 
@@ -205,9 +205,9 @@ def _content(obj: Object) -> Object:
     return obj | {"metadata": metadata}
 
 
-def _indexed(labels: Mapping[str, str]) -> list[tuple[str, str]]:
+def _indexed_labels(labels: Mapping[str, str]) -> list[tuple[str, str]]:
     """The labels by which objects are looked up."""
-    return [(name, labels[name]) for name in INDEXED if name in labels]
+    return [(name, labels[name]) for name in INDEXED_LABELS if name in labels]
 
 
 def _discard(index: dict[T, set[Ref]], key: T, ref: Ref) -> None:

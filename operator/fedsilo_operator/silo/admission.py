@@ -11,7 +11,7 @@ from fedsilo.api.diagnosis import Diagnosis
 from fedsilo.api.observed import condition
 from fedsilo.api.proposal import propose
 from fedsilo.api.silo import Silo
-from fedsilo.silo.agent.admission import AdmissionDecision, decide, read, unreadable
+from fedsilo.silo.agent.admission import AdmissionDecision, decide, read, unreadable_decision
 from fedsilo.silo.agent.observation import Observation
 from fedsilo_operator.objects import ref_of, silo_of
 from fedsilo_operator.reasons import Reason
@@ -33,7 +33,7 @@ def admission(
     agent, fault = read(SiloAgent, seen.agent)
     silo, fault_of_silo = read(Silo, seen.silo)
     if agent is None or silo is None:
-        return unreadable(fault or fault_of_silo, anywhere, "of the operator")
+        return unreadable_decision(fault or fault_of_silo, anywhere, "of the operator")
     if silo.status.public_key is None:
         ready = condition(seen.silo, ConditionType.READY)
         why = "The operator is about to publish it." if ready is None else ready["message"]
@@ -45,10 +45,10 @@ def admission(
         seen.image(GUARD) or guard_image(silo, settings),
     )
     spent = partial(spent_so_far, silo, agent.spec.job, seen.budgets, now)
-    return decide(agent, silo, proposal, anywhere, _changed(seen), spent, now)
+    return decide(agent, silo, proposal, anywhere, _changed_message(seen), spent, now)
 
 
-def _changed(seen: AgentObservation) -> str:
+def _changed_message(seen: AgentObservation) -> str:
     """What is said where guard and trainer would read anything else than they began with.
 
     That must not change by an edited Silo, nor by whoever may make ConfigMaps.

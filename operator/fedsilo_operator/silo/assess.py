@@ -40,7 +40,7 @@ def assess(seen: AgentObservation, now: datetime, settings: SiloSettings) -> Age
     seen = replace(seen, silo=with_key_for(seen.agent, seen.silo))
     trainer, guard = components(seen, now)
     anywhere = _observation(seen, trainer, guard)
-    decided = None if anywhere.recorded else admission(seen, anywhere, now, settings)
+    decided = None if anywhere.recorded_outcome else admission(seen, anywhere, now, settings)
     found = assess_anywhere(anywhere, decided, now)
     waits = [UNSIGNED_POLL_SECONDS if found.unsigned else None]
     if found.outcome is None:
@@ -86,7 +86,7 @@ def _outdated_policy(seen: AgentObservation, present: ParsedAgent) -> Object | N
 
     A guard that runs reads it before anything leaves, so that it is kept current whatever was decided about the job.
     """
-    if (observed := seen.present_policy) is None:
+    if (observed := seen.current_policy) is None:
         return None
     wanted = policy_map(present)
     return None if observed.get("data") == wanted["data"] else wanted

@@ -23,7 +23,7 @@ from fedsilo.api.diagnosis import Condition
 from fedsilo.api.observed import Object, condition, holds, status_of
 from fedsilo.api.silo import Silo
 from fedsilo.api.silo_policy import PrivacyBudget
-from fedsilo.silo.budget_figures import SpentSoFar, reserved, spent_at
+from fedsilo.silo.budget_figures import SpentBudget, reserved_epsilon, spent_at
 from fedsilo.silo.shared_data import shared_data
 from fedsilo_operator.cluster.interface import Cache
 from fedsilo_operator.diagnosis.pods import alive
@@ -61,8 +61,8 @@ def separate(silo: Object) -> Condition | None:
     """
     present = condition(silo, ConditionType.BUDGETS_SEPARATE)
     if has_budgets(silo):
-        if (parsed := _parsed(silo)) is None:
-            return None if present is None else _again(present)
+        if (parsed := _parsed_silo(silo)) is None:
+            return None if present is None else _repeated_condition(present)
         if found := ". ".join(shared_data(parsed, Path(DATA))):
             return Condition(ConditionType.BUDGETS_SEPARATE, "False", Reason.SAME_DATA, f"{found}.")
     if present is None:
@@ -71,13 +71,13 @@ def separate(silo: Object) -> Condition | None:
     return Condition(ConditionType.BUDGETS_SEPARATE, "True", Reason.SEPARATE, text)
 
 
-def _again(present: Mapping[str, Any]) -> Condition:
+def _repeated_condition(present: Mapping[str, Any]) -> Condition:
     return Condition(
         ConditionType.BUDGETS_SEPARATE, present["status"], present["reason"], present.get("message", "")
     )
 
 
-def _parsed(silo: Object) -> Silo | None:
+def _parsed_silo(silo: Object) -> Silo | None:
     try:
         return Silo.model_validate({name: item for name, item in silo.items() if name != "status"})
     except ValidationError:
@@ -98,7 +98,7 @@ def ledger_of(stated: Object | None, guards: Iterable[Object]) -> Object | None:
 
     :param stated: in the agent's status.
     """
-    known = [found for found in (_ledger(stated), *_said(guards)) if found is not None]
+    known = [found for found in (_ledger(stated), *_final_ledgers(guards)) if found is not None]
     newest = max(known, key=lambda found: found.lines, default=None)
     return None if newest is None else newest.model_dump(mode="json", by_alias=True)
 
@@ -108,13 +108,13 @@ def budgets(silo: Silo, seen: BudgetObservation, now: datetime) -> tuple[BudgetS
     return tuple(_budget(silo, budget, seen, now) for budget in silo.spec.policy.privacy_budget or ())
 
 
-def spent_so_far(silo: Silo, job: FrozenJob, seen: BudgetObservation, now: datetime) -> SpentSoFar:
+def spent_so_far(silo: Silo, job: FrozenJob, seen: BudgetObservation, now: datetime) -> SpentBudget:
     """What is spent of the budget of a job's dataset when the job asks for room in it."""
     budget = silo.spec.policy.budget_of(job.spec.data.dataset)
     if budget is None:
-        return SpentSoFar()
+        return SpentBudget()
     found = _budget(silo, budget, seen, now)
-    return SpentSoFar(found.spent, sum(one.reserved for one in found.jobs if one.uid != job.uid))
+    return SpentBudget(found.spent, sum(one.reserved for one in found.jobs if one.uid != job.uid))
 
 
 def _budget(silo: Silo, budget: PrivacyBudget, seen: BudgetObservation, now: datetime) -> BudgetStatus:
@@ -165,7 +165,7 @@ def _jobs(
             f"{job.namespace}/{job.name}" if job is not None else earlier.job if earlier is not None else ""
         )
         if job is not None:
-            kept = 0.0 if over and uid not in running else reserved(job, spent, budget.delta)
+            kept = 0.0 if over and uid not in running else reserved_epsilon(job, spent, budget.delta)
         else:
             # Its agent is gone, and its guard has yet to end and say what it has spent.
             kept = earlier.reserved if earlier is not None and uid in running else 0.0
@@ -198,11 +198,11 @@ def _by_job(dataset: str, seen: BudgetObservation) -> dict[str, list[StatedLedge
     for pod in seen.guards:
         uid = labels_of(pod).get(JOB_UID)
         if uid is not None:
-            found[uid] += [one for one in _said([pod]) if one.dataset == dataset]
+            found[uid] += [one for one in _final_ledgers([pod]) if one.dataset == dataset]
     return found
 
 
-def _said(guards: Iterable[Object]) -> Iterator[StatedLedger]:
+def _final_ledgers(guards: Iterable[Object]) -> Iterator[StatedLedger]:
     """What containers of guards have left at their end; anything that is no such summary is none."""
     for pod in guards:
         for container in status_of(pod).get("containerStatuses") or ():

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from fedsilo_operator.names import ledgers_name
 from fedsilo_operator.objects import CLAIM, CONFIG_MAP, NETWORK_POLICY, Child
-from fedsilo_operator.plan import Action, Apply, Create, isolate
+from fedsilo_operator.plan import Action, ApplyAction, CreateAction, isolate
 from fedsilo_operator.settings import SiloSettings
 from fedsilo_operator.silo.state import AgentState
 from fedsilo_operator.workloads.agent import (
@@ -25,36 +25,36 @@ from fedsilo_operator.workloads.agent import (
 from fedsilo_operator.workloads.pod import SUSPEND_MANAGER, suspension
 
 
-def missing(state: AgentState, settings: SiloSettings) -> Iterator[Action]:
+def creation_actions(state: AgentState, settings: SiloSettings) -> Iterator[Action]:
     """Actions that create the missing children, in one failure group: no pod is ever without its network policies."""
-    return isolate("children", _missing(state, settings))
+    return isolate("children", _creation_actions(state, settings))
 
 
-def _missing(state: AgentState, settings: SiloSettings) -> Iterator[Action]:
+def _creation_actions(state: AgentState, settings: SiloSettings) -> Iterator[Action]:
     parsed = state.children_from
     if parsed is None:
         return
     ledgers = (CLAIM, ledgers_name(parsed.silo.metadata.name))
     made: tuple[tuple[Child, Callable[[], Action]], ...] = (
-        *(((ledgers, lambda: Create(ledgers_claim(parsed))),) if parsed.budgeted else ()),
-        ((CLAIM, parsed.ref.name), lambda: Create(claim(parsed))),
-        ((CONFIG_MAP, parsed.ref.name), lambda: Create(config_map(parsed))),
-        ((CONFIG_MAP, parsed.child(POLICY).name), lambda: Apply(policy_map(parsed))),
-        ((NETWORK_POLICY, parsed.child(TRAINER).name), lambda: Create(trainer_policy(parsed))),
-        ((NETWORK_POLICY, parsed.child(GUARD).name), lambda: Create(guard_policy(parsed, settings))),
+        *(((ledgers, lambda: CreateAction(ledgers_claim(parsed))),) if parsed.budgeted else ()),
+        ((CLAIM, parsed.ref.name), lambda: CreateAction(claim(parsed))),
+        ((CONFIG_MAP, parsed.ref.name), lambda: CreateAction(config_map(parsed))),
+        ((CONFIG_MAP, parsed.child(POLICY).name), lambda: ApplyAction(policy_map(parsed))),
+        ((NETWORK_POLICY, parsed.child(TRAINER).name), lambda: CreateAction(trainer_policy(parsed))),
+        ((NETWORK_POLICY, parsed.child(GUARD).name), lambda: CreateAction(guard_policy(parsed, settings))),
     )
     for child, create in made:
         if child not in state.children:
             yield create()
     for component, make in ((state.trainer, trainer_job), (state.guard, guard_job)):
         if component.job is None and not component.previous_pod:
-            yield Apply(make(parsed, settings))
+            yield ApplyAction(make(parsed, settings))
 
 
-def present_policy(state: AgentState) -> Iterator[Action]:
+def current_policy(state: AgentState) -> Iterator[Action]:
     """The action that tells a guard the policy as it is now; a failure group of its own."""
     if state.policy is not None:
-        yield Apply(state.policy, failure_group="policy")
+        yield ApplyAction(state.policy, failure_group="policy")
 
 
 def suspensions(state: AgentState) -> Iterator[Action]:
@@ -62,4 +62,6 @@ def suspensions(state: AgentState) -> Iterator[Action]:
     for component in (state.trainer, state.guard):
         run = state.found.run.get(component.name)
         if component.job is not None and run is not None and component.differs(run):
-            yield Apply(suspension(component.job, not run), SUSPEND_MANAGER, failure_group=component.name)
+            yield ApplyAction(
+                suspension(component.job, not run), SUSPEND_MANAGER, failure_group=component.name
+            )

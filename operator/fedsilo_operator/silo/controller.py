@@ -12,8 +12,8 @@ from fedsilo.api.conditions import ConditionType
 from fedsilo.api.observed import Object, holds
 from fedsilo.wire import SigningKey
 from fedsilo_operator.cluster.interface import Cache, Cluster, NotFound
-from fedsilo_operator.diagnosis.events import events_about, unexplained
-from fedsilo_operator.diagnosis.pods import SUCCESS_SECONDS, JobCondition, patience
+from fedsilo_operator.diagnosis.events import events_about, needs_events
+from fedsilo_operator.diagnosis.pods import SUCCESS_SECONDS, JobCondition, coalesce_delay
 from fedsilo_operator.names import LEDGERS, SIGNING_KEY
 from fedsilo_operator.objects import (
     AGENT,
@@ -100,7 +100,9 @@ class SiloController:
             return await carry_out(
                 lambda _: remote.reconcile_agent(found.agent, silo, self._now()), found.agent, self._cluster
             )
-        waiting = [obj for name in (TRAINER, GUARD) for obj in unexplained(found.job(name), found.pods[name])]
+        waiting = [
+            obj for name in (TRAINER, GUARD) for obj in needs_events(found.job(name), found.pods[name])
+        ]
         seen = replace(found, events=await events_about(waiting, self._cluster))
 
         def make_plan(rejections: tuple[Rejection, ...]) -> Plan:
@@ -117,7 +119,7 @@ class SiloController:
     def _patience(self, before: Object | None, after: Object | None) -> float:
         """A Job that is done waits until the agent's other one is: a part is finished with both."""
         if after is None or is_deleted(after) or not holds(after, JobCondition.COMPLETE):
-            return patience(before, after)
+            return coalesce_delay(before, after)
         labels = {name: labels_of(after).get(name, "") for name in (JOB_UID, AGENT)}
         jobs = self._cache.select(JOB, namespace=ref_of(after).namespace, labels=labels)
         done = all(holds(job, JobCondition.COMPLETE) or is_suspended(job) for job in jobs)
@@ -165,7 +167,7 @@ class SiloController:
             for agent in self._cache.select(SILO_AGENT, namespace=namespace)
             if not holds(agent, ConditionType.FINISHED)
         ]
-        return succession.needed(silos, agents)
+        return succession.needed_keys(silos, agents)
 
     def _keys_of_silo(self, silo: Object) -> Iterator[Key]:
         ref = ref_of(silo)

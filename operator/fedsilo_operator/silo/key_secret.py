@@ -30,7 +30,7 @@ def secret(namespace: str, key: SigningKey) -> Object:
         "kind": SECRET.name,
         "metadata": {"name": SIGNING_KEY, "namespace": namespace, "labels": {MANAGED_BY: MANAGER}},
         "type": "Opaque",
-        "data": {ENTRY: _encoded(key)},
+        "data": {ENTRY: _encoded_key(key)},
     }
 
 
@@ -39,7 +39,7 @@ def is_own(observed: Object) -> bool:
     return labels_of(observed).get(MANAGED_BY) == MANAGER
 
 
-def newest(observed: Object, name: Ref) -> SigningKey:
+def newest_key(observed: Object, name: Ref) -> SigningKey:
     """The newest signing key in a silo's Secret.
 
     :raises Problem: `malformed` when there is none.
@@ -47,7 +47,7 @@ def newest(observed: Object, name: Ref) -> SigningKey:
     text = (observed.get("data") or {}).get(ENTRY)
     if text is None:
         raise Problem("malformed", f"Secret {name} has no entry {ENTRY}")
-    return _decoded(text, f"Secret {name}, entry {ENTRY}")
+    return _decoded_key(text, f"Secret {name}, entry {ENTRY}")
 
 
 def key_of(observed: Object, public_key: str) -> SigningKey | None:
@@ -58,13 +58,13 @@ def key_of(observed: Object, public_key: str) -> SigningKey | None:
     return None
 
 
-def renewed(observed: Object, key: SigningKey) -> Object:
+def renewal_change(observed: Object, key: SigningKey) -> Object:
     """The change that makes a key the newest and keeps the one before."""
-    before = newest(observed, ref_of(observed))
-    return _change(observed, {ENTRY: _encoded(key), _entry(before): _encoded(before)})
+    before = newest_key(observed, ref_of(observed))
+    return _change(observed, {ENTRY: _encoded_key(key), _entry(before): _encoded_key(before)})
 
 
-def pruned(observed: Object, needed: Collection[str]) -> Object | None:
+def pruning_change(observed: Object, needed: Collection[str]) -> Object | None:
     """The change that removes replaced keys but for those with these public halves; None where there are no others."""
     idle = {
         entry: None
@@ -79,7 +79,7 @@ def _keys(observed: Object) -> dict[str, SigningKey]:
     for entry, text in (observed.get("data") or {}).items():
         try:
             if entry.endswith(_SUFFIX):
-                found[entry] = _decoded(text, entry)
+                found[entry] = _decoded_key(text, entry)
         except Problem:
             continue  # what is no key is nobody's
     return found
@@ -97,11 +97,11 @@ def _change(observed: Object, data: dict[str, Any]) -> Object:
     return {"apiVersion": SECRET.api, "kind": SECRET.name, "metadata": metadata, "data": data}
 
 
-def _encoded(key: SigningKey) -> str:
+def _encoded_key(key: SigningKey) -> str:
     return base64.b64encode(key.to_pem()).decode()
 
 
-def _decoded(text: str, source: str) -> SigningKey:
+def _decoded_key(text: str, source: str) -> SigningKey:
     try:
         pem = base64.b64decode(text, validate=True)
     except binascii.Error:

@@ -73,7 +73,7 @@ class AgentObservation:
         return any(kind in (CONFIG_MAP, JOB) for kind, _ in self.children)
 
     @property
-    def present_policy(self) -> Object | None:
+    def current_policy(self) -> Object | None:
         """The ConfigMap of the policy as it is now."""
         return self.children.get((CONFIG_MAP, child_name(self.agent, POLICY)))
 

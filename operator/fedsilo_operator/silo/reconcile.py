@@ -26,10 +26,10 @@ def reconcile(seen: AgentObservation, now: datetime, settings: SiloSettings) -> 
     state = assess(seen, now, settings)
 
     # 3. Tell a guard that runs the policy as it is now.
-    actions = [*children.present_policy(state)]
+    actions = [*children.current_policy(state)]
 
     # 4. Make the children that are missing, once the silo admits the job and the job wants pods.
-    actions += children.missing(state, settings)
+    actions += children.creation_actions(state, settings)
 
     # 5. Suspend or resume the Jobs, whatever became of the children.
     actions += children.suspensions(state)

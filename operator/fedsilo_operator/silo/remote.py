@@ -41,7 +41,7 @@ def reconcile(silo: Object, rejections: tuple[Rejection, ...], now: datetime) ->
         key, diagnosis = status_of(silo).get("publicKey"), rejected
     valid = diagnosis.reason == Reason.KEY_READY
     ready = Condition.of(ConditionType.READY, "True" if valid else "False", diagnosis)
-    connected = _connected(silo, now)
+    connected = _connected_condition(silo, now)
     found = [ready] if connected is None else [ready, connected]
     status = {
         **({} if key is None else {"publicKey": key}),
@@ -60,7 +60,7 @@ def reconcile_agent(agent: Object, silo: Object, now: datetime) -> Plan:
     """The status of a remote silo's agent: what is known here of the connection; all else the institution says."""
     if is_deleted(agent):
         return Plan()
-    connected = None if _is_over(agent) else _connected(silo, now)
+    connected = None if _is_over(agent) else _connected_condition(silo, now)
     before = condition(agent, ConditionType.CONNECTED)
     if connected is None:
         return Plan() if before is None else Plan(status={"conditions": []})
@@ -72,7 +72,7 @@ def _is_over(agent: Object) -> bool:
     return holds(agent, ConditionType.FINISHED) or holds(agent, ConditionType.FAILED)
 
 
-def _connected(silo: Object, now: datetime) -> Condition | None:
+def _connected_condition(silo: Object, now: datetime) -> Condition | None:
     """Whether the institution was heard of a short time ago; None before it was heard of at all."""
     seen = status_of(silo).get("lastSeen")
     if seen is None:
@@ -110,7 +110,7 @@ def assess(silo: Object) -> tuple[str | None, Diagnosis]:
         text = f"The consortium has revoked it; kubectl fedsilo invite {of} invites the institution again."
         return None, Diagnosis(Reason.REVOKED, text)
     if enrolment is None:
-        return None, Diagnosis(Reason.INVITED, _invited(remote, of))
+        return None, Diagnosis(Reason.INVITED, _invitation_text(remote, of))
     try:
         keys = registered_keys(silo)
     except Problem as problem:
@@ -121,7 +121,7 @@ def assess(silo: Object) -> tuple[str | None, Diagnosis]:
         return None, Diagnosis(Reason.TRUST_BROKEN, text)
     if not keys:
         earlier = f"The key with the fingerprint {enrolment['fingerprint']} is of an earlier one, and does not count."
-        return None, Diagnosis(Reason.INVITED, f"{_invited(remote, of)} {earlier}")
+        return None, Diagnosis(Reason.INVITED, f"{_invitation_text(remote, of)} {earlier}")
     if (since := left_at(silo)) is not None:
         text = f"The institution has left at {since}; kubectl fedsilo invite {of} invites it again."
         return None, Diagnosis(Reason.LEFT, text)
@@ -144,7 +144,7 @@ def assess(silo: Object) -> tuple[str | None, Diagnosis]:
     return keys[-1], Diagnosis(Reason.KEY_READY, f"The silo signs with {keys[-1]}.{changed}")
 
 
-def _invited(remote: Object, of: str) -> str:
+def _invitation_text(remote: Object, of: str) -> str:
     invitation = remote.get("invitation")
     if invitation is None:
         return f"Nobody is invited; kubectl fedsilo invite {of}."

@@ -22,7 +22,7 @@ from fedsilo.wire import SigningKey
 from fedsilo_operator.cluster.interface import Event
 from fedsilo_operator.names import SIGNING_KEY
 from fedsilo_operator.objects import Ref, is_deleted, ref_of, satisfies
-from fedsilo_operator.plan import Create, Merge, Plan
+from fedsilo_operator.plan import CreateAction, MergeAction, Plan
 from fedsilo_operator.reasons import Reason
 from fedsilo_operator.rejections import Rejection, diagnosis_of
 from fedsilo_operator.silo import key_secret, succession
@@ -85,12 +85,12 @@ def reconcile(seen: KeyObservation, now: datetime, new_key: Callable[[], Signing
 
     # 3. Make a key where none was ever published, and read it again before anything is reported about it.
     if state is None:
-        created = Create(key_secret.secret(ref_of(seen.silo).namespace, new_key()), check_owner=False)
+        created = CreateAction(key_secret.secret(ref_of(seen.silo).namespace, new_key()), check_owner=False)
         return Plan((created,), requeue_after=WRITTEN_POLL_SECONDS)
 
     # 4. Change the Secret where a person asks for another key, or nobody needs one any more; and read it again.
     if state.change is not None:
-        return Plan((Merge(state.change),), requeue_after=WRITTEN_POLL_SECONDS)
+        return Plan((MergeAction(state.change),), requeue_after=WRITTEN_POLL_SECONDS)
 
     # 5. Publish it, or report what is wrong with it; no watch reports when that changes.
     return Plan(
@@ -106,33 +106,33 @@ def assess(seen: KeyObservation, now: datetime, new_key: Callable[[], SigningKey
     name = Ref(ref_of(seen.silo).namespace, SIGNING_KEY)
     if seen.secret is None:
         if (rejected := diagnosis_of(seen.rejections)) is not None:
-            return _invalid(seen.silo, rejected)
+            return _invalid_state(seen.silo, rejected)
         if published is None:
             return None
         text = f"Secret {name} is gone, and {published} is published. Restore it, {_INSTEAD}."
-        return _invalid(seen.silo, Diagnosis(Reason.KEY_MISSING, text))
+        return _invalid_state(seen.silo, Diagnosis(Reason.KEY_MISSING, text))
     try:
-        key = key_secret.newest(seen.secret, name)
+        key = key_secret.newest_key(seen.secret, name)
     except Problem as problem:
         remedy = f"Restore it, {_INSTEAD}" if published else "Delete the Secret, and a new key is made"
         text = f"{problem.detail.partition(';')[0]}. {remedy}."
-        return _invalid(seen.silo, Diagnosis(Reason.KEY_INVALID, text))
+        return _invalid_state(seen.silo, Diagnosis(Reason.KEY_INVALID, text))
     if published in (None, key.verify_key.to_text()):
-        return _settled(seen, seen.secret, key, now, new_key)
-    return _succeeded(seen, seen.secret, key, now)
+        return _settled_state(seen, seen.secret, key, now, new_key)
+    return _succession_state(seen, seen.secret, key, now)
 
 
 _INSTEAD = "or delete the Silo and create it again, which ends its part in every job"
 
 
-def _invalid(silo: Object, diagnosis: Diagnosis) -> KeyState:
+def _invalid_state(silo: Object, diagnosis: Diagnosis) -> KeyState:
     """What is published stays."""
     status = status_of(silo)
     published, offer = status.get("publicKey"), status.get("offer")
     return KeyState(silo, published, False, diagnosis, offer, succession.rotations_of(silo))
 
 
-def _settled(
+def _settled_state(
     seen: KeyObservation, secret: Object, key: SigningKey, now: datetime, new_key: Callable[[], SigningKey]
 ) -> KeyState:
     """The newest key is the published one."""
@@ -143,7 +143,7 @@ def _settled(
     if (rejected := diagnosis_of(seen.rejections)) is not None:
         signs = Diagnosis(rejected.reason, f"{signs.message} {rejected.message}")
     elif asked and own:
-        change = key_secret.renewed(secret, new_key())
+        change = key_secret.renewal_change(secret, new_key())
     elif asked:
         text = (
             f"Another key is asked for, and Secret {name} is the institution's own: put the new key there into "
@@ -151,12 +151,12 @@ def _settled(
         )
         signs = Diagnosis(Reason.KEY_KEPT, f"{signs.message} {text}")
     elif own and succession.is_settled(seen.silo, now):
-        change = key_secret.pruned(secret, seen.needed | {stored})
+        change = key_secret.pruning_change(secret, seen.needed | {stored})
     rotations = succession.rotations_of(seen.silo)
     return KeyState(seen.silo, stored, True, signs, _offer(seen.silo, key, now), rotations, change)
 
 
-def _succeeded(seen: KeyObservation, secret: Object, key: SigningKey, now: datetime) -> KeyState:
+def _succession_state(seen: KeyObservation, secret: Object, key: SigningKey, now: datetime) -> KeyState:
     """The newest key is another than the published one."""
     silo, stored, name = seen.silo, key.verify_key.to_text(), Ref(ref_of(seen.silo).namespace, SIGNING_KEY)
     published = str(status_of(silo)["publicKey"])
@@ -164,14 +164,14 @@ def _succeeded(seen: KeyObservation, secret: Object, key: SigningKey, now: datet
     if previous is None:
         text = f"Secret {name} holds the key of {stored}, and {published} is published."
         text = f"{text} Restore the old one, {_INSTEAD}."
-        return _invalid(silo, Diagnosis(Reason.KEY_INVALID, text))
-    if stored in succession.replaced(silo):
+        return _invalid_state(silo, Diagnosis(Reason.KEY_INVALID, text))
+    if stored in succession.replaced_keys(silo):
         text = (
             f"Secret {name} holds in {key_secret.ENTRY} the key of {stored}, which the silo has replaced before. Put "
             f"{published} there again, or a key that was never used."
         )
-        return _invalid(silo, Diagnosis(Reason.KEY_INVALID, text))
-    rotations = succession.announced(silo, previous, key, now)
+        return _invalid_state(silo, Diagnosis(Reason.KEY_INVALID, text))
+    rotations = succession.rotation_announcements(silo, previous, key, now)
     if seen.follows_hub and (status_of(silo).get("followed") or {}).get("publicKey") != stored:
         text = (
             f"The silo signs with {published}, and has announced {stored}, which takes over once the hub has taken "
@@ -201,7 +201,7 @@ def _offer(observed: Object, key: SigningKey, now: datetime) -> Object | None:
     return sign_offer(silo, now, key)
 
 
-def _ready(state: KeyState) -> Condition:
+def _ready_condition(state: KeyState) -> Condition:
     return Condition.of(ConditionType.READY, "True" if state.valid else "False", state.diagnosis)
 
 
@@ -234,13 +234,15 @@ def _status(
         **({} if state.offer is None else {"offer": state.offer}),
         **({"rotations": list(state.rotations)} if state.rotations else {}),
         **({} if spent is None else {"privacyBudget": spent}),
-        "conditions": as_status([_ready(state), *([separation] if separation else [])], state.silo, now),
+        "conditions": as_status(
+            [_ready_condition(state), *([separation] if separation else [])], state.silo, now
+        ),
     }
     return None if satisfies(state.silo.get("status"), status) else status
 
 
 def _events(state: KeyState) -> Iterator[Event]:
-    ready = _ready(state)
+    ready = _ready_condition(state)
     before = condition(state.silo, ready.type)
     published = status_of(state.silo).get("publicKey")
     if (

@@ -10,7 +10,7 @@ from fedsilo.api.diagnosis import Condition
 from fedsilo.api.observed import Object, condition
 from fedsilo_operator.cluster.interface import Event
 from fedsilo_operator.objects import satisfies
-from fedsilo_operator.reasons import ALARMING, Reason
+from fedsilo_operator.reasons import WARNING_REASONS, Reason
 from fedsilo_operator.silo.state import AgentState
 
 _NO_NEWS = frozenset({Reason.ADMITTING, Reason.FINISHED, Reason.STARTING})
@@ -50,7 +50,7 @@ def _is_transition(agent: Object, stated: Condition) -> bool:
 
 
 def _is_alarming(stated: Condition) -> bool:
-    if stated.reason in ALARMING:
+    if stated.reason in WARNING_REASONS:
         return True
     if stated.type == ConditionType.READY:
         return stated.status != "True" and stated.reason not in (Reason.STARTING, Reason.SUSPENDED)

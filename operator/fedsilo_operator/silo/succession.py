@@ -21,7 +21,7 @@ from fedsilo_operator.objects import ref_of
 MAX_ROTATIONS = 64
 """Announcements that a status keeps, the latest."""
 
-KEPT = timedelta(hours=1)
+REPLACED_KEY_RETENTION = timedelta(hours=1)
 """Time for which a key stays after it was replaced although no agent needs it: one made shortly before may appear."""
 
 
@@ -35,12 +35,14 @@ def rotations_of(silo: Object) -> tuple[Object, ...]:
     return tuple(status_of(silo).get("rotations") or ())
 
 
-def replaced(silo: Object) -> set[str]:
+def replaced_keys(silo: Object) -> set[str]:
     """Keys that the silo has had before the last that it announced."""
     return {key for rotation in rotations_of(silo) if (key := previous_key(rotation)) is not None}
 
 
-def announced(silo: Object, previous: SigningKey, key: SigningKey, now: datetime) -> tuple[Object, ...]:
+def rotation_announcements(
+    silo: Object, previous: SigningKey, key: SigningKey, now: datetime
+) -> tuple[Object, ...]:
     """The announcements, the last that of this key: as it stands there, for the hub knows it again; or a new one."""
     name, stated = str(ref_of(silo)), rotations_of(silo)
     if stated and _announces(stated[-1], name, previous, key):
@@ -66,7 +68,7 @@ def announced_key(rotation: Object) -> str:
 def is_settled(silo: Object, now: datetime) -> bool:
     """Whether the last key took over long enough ago for those before to go."""
     stated = rotations_of(silo)
-    return not stated or parse_timestamp(stated[-1]["succession"]["time"]) + KEPT <= now
+    return not stated or parse_timestamp(stated[-1]["succession"]["time"]) + REPLACED_KEY_RETENTION <= now
 
 
 def key_for(agent: Object, silo: Object) -> str | None:
@@ -103,7 +105,7 @@ def _has_begun(agent: Object, key: str) -> bool:
         return False
 
 
-def needed(silos: Sequence[Object], agents: Sequence[Object]) -> frozenset[str]:
+def needed_keys(silos: Sequence[Object], agents: Sequence[Object]) -> frozenset[str]:
     """Public keys of a namespace's Silos, and those with which its agents end."""
     published = {str(status_of(silo).get("publicKey")) for silo in silos}
     begun = {str((agent["spec"].get("trust") or {}).get("publicKey")) for agent in agents}

@@ -18,7 +18,7 @@ from fedsilo.api.agent import SiloAgent
 from fedsilo.api.common import Quantity
 from fedsilo.api.observed import Object
 from fedsilo.api.silo import Silo, SiloAgentTemplate
-from fedsilo.silo.configuration import configuration, present_policy
+from fedsilo.silo.configuration import configuration, current_policy
 from fedsilo.silo.volume import Volume
 from fedsilo_operator.names import SIGNING_KEY, agent_labels, ledgers_labels, ledgers_name
 from fedsilo_operator.objects import AGENT, COMPONENT, JOB_UID, Ref
@@ -27,13 +27,13 @@ from fedsilo_operator.workloads.data import dataset_mounts
 from fedsilo_operator.workloads.pod import (
     AUTHORITIES,
     CONFIG,
+    CURRENT_POLICY_DIR,
     DATA,
     LEDGERS_PATH,
     LOG_FORMAT,
     METRICS,
     METRICS_PORT,
     PORT,
-    PRESENT,
     SECRETS,
     VOLUME,
     Container,
@@ -64,7 +64,7 @@ ACCOUNTING_RESOURCES = {"requests": {"cpu": "100m", "memory": "256Mi"}}
 LEDGERS_SIZE = "64Mi"
 """Of the volume of a silo's ledgers: a charge takes about 400 bytes, so that it holds more than 100,000."""
 
-PLACED = "fedsilo.io/ledgers"
+LEDGER_NODE_LABEL = "fedsilo.io/ledgers"
 """Label of trainers' pods that have to run on one node, where the volume of their silo's ledgers is: the silo."""
 
 SHARED_MEMORY_SIZE = "1Gi"
@@ -133,7 +133,7 @@ def policy_map(parsed: ParsedAgent) -> Object:
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": metadata(parsed.child(POLICY), parsed.labels(AGENT_COMPONENT), parsed.owner),
-        "data": present_policy(parsed.silo),
+        "data": current_policy(parsed.silo),
     }
 
 
@@ -216,7 +216,7 @@ def trainer_job(parsed: ParsedAgent, settings: SiloSettings) -> Object:
     if parsed.budgeted:
         # The guard follows its trainer, so both run where the ledgers' volume is: scheduled by that, and beside those
         # that have it attached. No container of the trainer's pod sees it.
-        labels = {PLACED: parsed.silo.metadata.name}
+        labels = {LEDGER_NODE_LABEL: parsed.silo.metadata.name}
         there = {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}
         affinity["requiredDuringSchedulingIgnoredDuringExecution"] = [there]
     return _job(
@@ -253,14 +253,14 @@ def guard_job(parsed: ParsedAgent, settings: SiloSettings) -> Object:
         name=GUARD,
         image=guard_image(parsed.silo, settings),
         arguments=[
-            *(*_arguments(), "--policy", f"{PRESENT}/silo.json", "--key", f"{SECRETS}/key.pem"),
+            *(*_arguments(), "--policy", f"{CURRENT_POLICY_DIR}/silo.json", "--key", f"{SECRETS}/key.pem"),
             *(("--ledgers", LEDGERS_PATH) if parsed.budgeted else ()),
             *(("--metrics-port", str(METRICS_PORT)) if watched else ()),
         ],
         mounts=[
             _config(parsed),
             # A directory, not a file: what is mounted as a file stays as it was.
-            Mount("policy", {"configMap": {"name": parsed.child(POLICY).name}}, PRESENT),
+            Mount("policy", {"configMap": {"name": parsed.child(POLICY).name}}, CURRENT_POLICY_DIR),
             _directory(parsed, _LAYOUT.inbox),
             _directory(parsed, _LAYOUT.drop),
             _directory(parsed, _LAYOUT.guard),

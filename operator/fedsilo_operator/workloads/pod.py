@@ -39,7 +39,7 @@ SUSPEND_MANAGER = "fedsilo-suspend"
 
 VOLUME = "/var/lib/fedsilo"
 CONFIG = "/etc/fedsilo"
-PRESENT = "/etc/fedsilo-policy"
+CURRENT_POLICY_DIR = "/etc/fedsilo-policy"
 SECRETS = "/run/secrets/fedsilo"
 AUTHORITIES = "/etc/fedsilo-authorities"
 DATA = "/data"

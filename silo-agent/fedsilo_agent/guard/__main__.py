@@ -17,16 +17,16 @@ from fedsilo.api.loading import load_document
 from fedsilo.api.silo import Silo
 from fedsilo.http.event_loop import run_event_loop
 from fedsilo.http.probes import probing
-from fedsilo.logs import about, add_log_arguments, start_logging
+from fedsilo.logs import add_log_arguments, set_log_facts, start_logging
 from fedsilo.process import Arguments, exit_on_sigterm, exit_with_parent, run_until_done, version
 from fedsilo.silo.audit_chain import AuditBroken
 from fedsilo.silo.volume import Volume
-from fedsilo_agent.guard.client import AggregatorClient, Peer
+from fedsilo_agent.guard.client import AggregatorAddress, AggregatorClient
+from fedsilo_agent.guard.current_policy import PresentPolicy
 from fedsilo_agent.guard.guarded_job import GuardedJob
 from fedsilo_agent.guard.loop import Guard
 from fedsilo_agent.guard.metrics import exposition
 from fedsilo_agent.guard.own_key import signing_key
-from fedsilo_agent.guard.present_policy import PresentPolicy
 from fedsilo_agent.guard.report import ReceiptsReport
 from fedsilo_agent.guard.task_check import TaskCheck
 from fedsilo_agent.guard.task_source import decline
@@ -76,7 +76,7 @@ def _run(args: argparse.Namespace, report: ReceiptsReport) -> None:
     if args.exit_with_parent:
         exit_with_parent()
     agent = load_document(args.agent, SiloAgent)
-    about(namespace=agent.spec.job.namespace, job=agent.spec.job.name, silo=agent.spec.silo.name)
+    set_log_facts(namespace=agent.spec.job.namespace, job=agent.spec.job.name, silo=agent.spec.silo.name)
     silo = load_document(args.silo, Silo)
     check = TaskCheck(agent, silo, PresentPolicy(args.policy, silo) if args.policy else None)
     volume = Volume(args.volume)
@@ -85,7 +85,7 @@ def _run(args: argparse.Namespace, report: ReceiptsReport) -> None:
         take_proxy(args.proxy)
     trust = agent.spec.trust
     key = signing_key(args.key, trust.public_key)
-    peer = Peer(trust.url, trust.ca_certificate, agent.spec.job.uid, check.reference, key)
+    peer = AggregatorAddress(trust.url, trust.ca_certificate, agent.spec.job.uid, check.reference, key)
 
     async def guarding() -> None:
         async with (

@@ -13,10 +13,10 @@ from fedsilo.files.json_files import holds_digest
 from fedsilo.silo.announcement import Schema, announced_schema
 from fedsilo.silo.trainer_files import as_object, read_content
 from fedsilo.wire import Contract, ModelSignature, Task
-from fedsilo_agent.guard.agreement import Agreement
 from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.client import AggregatorClient
-from fedsilo_agent.guard.drops import Drops, Repair
+from fedsilo_agent.guard.drops import DamageTimeout, DropDirectory
+from fedsilo_agent.guard.schema_handshake import SchemaHandshake
 from fedsilo_agent.guard.task_check import TaskCheck
 
 
@@ -35,12 +35,14 @@ class Announcement:
     findings: Any = None
 
 
-class Announced:
+class TrainerAnnouncement:
     """The announcement of one silo's trainer, to which it is held."""
 
-    def __init__(self, check: TaskCheck, drops: Drops, client: AggregatorClient, audit: AuditLog) -> None:
+    def __init__(
+        self, check: TaskCheck, drops: DropDirectory, client: AggregatorClient, audit: AuditLog
+    ) -> None:
         self._check, self._drops, self._audit = check, drops, audit
-        self._agreement = Agreement(check, client, audit)
+        self._agreement = SchemaHandshake(check, client, audit)
 
     async def contract(self, task: Task) -> Contract:
         """What may leave in answer to a task, once the aggregator agrees to what was announced.
@@ -58,7 +60,7 @@ class Announced:
             raise PolicyRefused(f"signature.json: {problem}") from problem
         self._require_as_before(signature, announcement, schema)
         contract = self._check.contract(task, signature, schema)
-        await self._agreement.reach(schema, announcement.findings)
+        await self._agreement.wait(schema, announcement.findings)
         return contract
 
     def facts(self, problem: Problem) -> dict[str, str]:
@@ -74,20 +76,20 @@ class Announced:
             if announcement.signature is not None or (schema is None and announcement.findings is None):
                 return announcement, schema
             # The aggregator names this silo's faults beside those of the others.
-            await self._agreement.reach(schema, announcement.findings)
+            await self._agreement.wait(schema, announcement.findings)
             self._drops.raise_failure()
             await waiting.change()  # a trainer that was started again reads the data anew
 
     async def announcement(self) -> Announcement:
         """What the trainer says, once it does; what is damaged is replaced when a trainer starts."""
-        path, repair = self._drops.directory / "signature.json", Repair()
+        path, repair = self._drops.directory / "signature.json", DamageTimeout()
         waiting = self._drops.waiting()
         while True:
             try:
                 if path.exists():
                     return read_announcement(path)
             except FileDamaged as damage:
-                repair.await_or_raise(damage)
+                repair.check(damage)
             self._drops.raise_failure()
             await waiting.change()
 

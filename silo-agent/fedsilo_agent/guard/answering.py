@@ -18,7 +18,7 @@ from fedsilo.transforms.guard import MODEL, GuardSide, Messages
 from fedsilo.transforms.transform import Transform
 from fedsilo.wire import Contract, Task
 from fedsilo_agent.guard.audit import AuditLog
-from fedsilo_agent.guard.charging import Charging
+from fedsilo_agent.guard.budget_charger import BudgetCharger
 from fedsilo_agent.guard.dropped_reply import DroppedReply
 from fedsilo_agent.guard.exchanges import (
     initial_weights_of,
@@ -47,13 +47,13 @@ class PreparedAnswer:
     sign: Callable[[], None]
 
 
-class Answering:
+class AnswerRunner:
     """The answers of one silo's guard in one job."""
 
     def __init__(self, job: GuardedJob, audit: AuditLog, inbox: Inbox, outbox: Outbox) -> None:
         self._check, self._volume, self._key = job.check, job.volume, job.key
         self._audit, self._inbox, self._outbox = audit, inbox, outbox
-        self._charging = Charging(job.check, job.ledgers, job.report)
+        self._charging = BudgetCharger(job.check, job.ledgers, job.report)
         self._messages = MessageInbox(job.volume.sums, job.check, job.client)
 
     async def begin(self) -> None:
@@ -96,7 +96,7 @@ class Answering:
     def _require_permitted(self, verified: VerifiedTask, contract: Contract) -> None:
         """Check that this may leave, by the silo's policy as it is now and by what has left before."""
         task, record = verified.task, self._audit.record
-        self._check.require_permitted(task, contract, record.sent_before(verified.asked.key))
+        self._check.require_permitted(task, contract, record.sent_before(verified.audited_task.key))
         self._check.schedule.require_due(task, verified.digest.hex(), record.answered, record.reported)
         if self._check.plan.speaker(task.step) is not None:
             return
@@ -116,7 +116,8 @@ class Answering:
         try:
             update, model = self._sign_reply(verified, contract.summed, plain), self._inbox.path(task, MODEL)
             sealed = (
-                side.sealed(task, messages, contract.summed, plain, model) for side in self._sides.values()
+                side.replacement_vector(task, messages, contract.summed, plain, model)
+                for side in self._sides.values()
             )
             vector = next(found for found in sealed if found is not None)
         finally:

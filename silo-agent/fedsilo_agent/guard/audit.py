@@ -32,15 +32,15 @@ from fedsilo.silo.audit_chain import (
     content_of,
     line_digest,
     text_of,
-    verified,
+    verified_lines,
     whole_lines,
 )
 from fedsilo.silo.ledger_head import LedgerHead
-from fedsilo.silo.policy import Sent
+from fedsilo.silo.policy import EgressTotals
 from fedsilo.transforms.secure_sum.steps import STEPS
-from fedsilo_agent.guard.exchanges import Answer, Asked, ExchangeKey, ReportedFailures
+from fedsilo_agent.guard.exchanges import Answer, AuditedTask, ExchangeKey, FailureLog
 from fedsilo_agent.guard.report import ReceiptsReport
-from fedsilo_agent.guard.text import bounded
+from fedsilo_agent.guard.text import bounded_text
 
 log = logging.getLogger("fedsilo.guard")
 
@@ -99,7 +99,7 @@ class AuditRecord:
     announced_bytes: int = 0
     departures: dict[str, str] = field(default_factory=dict)
     answered: dict[ExchangeKey, Answer] = field(default_factory=dict)
-    reported: dict[ExchangeKey, ReportedFailures] = field(default_factory=dict)
+    reported: dict[ExchangeKey, FailureLog] = field(default_factory=dict)
     initial_weights: str | None = None
     records: int | None = None
     ledger: LedgerHead | None = None
@@ -135,7 +135,7 @@ class AuditRecord:
                 self.answered[exchange] = Answer(task, line.get("taskDigest"), digest, size, step, model)
             case "refused" | "failed" | "not-accepted" if "told" in line:
                 exchange = line["round"], line["phase"]
-                before = self.reported.get(exchange, ReportedFailures())
+                before = self.reported.get(exchange, FailureLog())
                 size, task = line["toldBytes"], line["task"]
                 self.reported[exchange] = before.and_one(size, task, line.get("taskDigest"))
 
@@ -145,22 +145,22 @@ class AuditRecord:
         texts = sum(reports.size for reports in self.reported.values()) + self.announced_bytes
         return texts + sum(answer.size for answer in self.answered.values())
 
-    def sent_before(self, asked: ExchangeKey) -> Sent:
+    def sent_before(self, asked: ExchangeKey) -> EgressTotals:
         """What has left beside the update of an exchange, whose task may be given again."""
         answer, reports = self.answered.get(asked), self.reported.get(asked)
         failed = {round for (round, _), found in self.reported.items() if found.task is not None}
-        return Sent(
+        return EgressTotals(
             frozenset({round for round, _ in self.answered} | failed),
             self.size - (0 if answer is None else answer.size),
             0 if reports is None else reports.size,
         )
 
-    def asked(self, task: str) -> Asked:
+    def audited_task(self, task: str) -> AuditedTask:
         """A task whose update has departed; of no exchange where another task has answered its since."""
         for (round, phase), answer in self.answered.items():
             if answer.task == task:
-                return Asked(task, round, phase, answer.task_digest)
-        return Asked(task, 0, "", None)
+                return AuditedTask(task, round, phase, answer.task_digest)
+        return AuditedTask(task, 0, "", None)
 
     def acknowledged_before(self, task: str) -> str | None:
         """The last acknowledged task other than this one.
@@ -171,7 +171,7 @@ class AuditRecord:
         return next((other for other in reversed(self.acknowledged) if other != task), None)
 
 
-class Allowance:
+class WriteBudget:
     """Bytes that may be written: a stock that is refilled slowly."""
 
     def __init__(self) -> None:
@@ -207,12 +207,12 @@ class AuditLog:
         make_directory(directory)
         self.path = directory / FILE
         self.record = AuditRecord()
-        self.allowance = Allowance()
+        self.allowance = WriteBudget()
         self._report = report
         content = content_of(self.path)
         whole = whole_lines(content)
         self._sequence, self._previous = 0, GENESIS
-        for line, digest in verified(self.path, whole):
+        for line, digest in verified_lines(self.path, whole):
             self._take(line, digest)
             self._sequence, self._previous = self._sequence + 1, digest
         self._size = len(whole)
@@ -246,7 +246,7 @@ class AuditLog:
             "seq": self._sequence,
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "event": event,
-            **{name: bounded(fact) if isinstance(fact, str) else fact for name, fact in facts.items()},
+            **{name: bounded_text(fact) if isinstance(fact, str) else fact for name, fact in facts.items()},
             "previous": self._previous,
         }
         digest = line_digest(line)
@@ -274,7 +274,7 @@ def verify(path: Path) -> tuple[int, str]:
 
     :raises AuditBroken: naming the first line that does not follow from the one before.
     """
-    digests = [digest for _, digest in verified(path, content_of(path))]
+    digests = [digest for _, digest in verified_lines(path, content_of(path))]
     return len(digests), digests[-1] if digests else GENESIS
 
 

@@ -19,7 +19,7 @@ from typing import TypeVar
 import aiohttp
 
 from fedsilo.errors import Problem
-from fedsilo.files.digests import short
+from fedsilo.files.digests import short_digest
 from fedsilo.http.large_body import file_pieces
 from fedsilo.http.threads import take_in_thread
 from fedsilo.hub.answer_body import answer_pieces
@@ -29,7 +29,7 @@ from fedsilo.wire import MAX_ENVELOPE_BYTES, BlobLink, SigningKey, sign_request
 from fedsilo.wire.problems import one_line
 from fedsilo_agent.guard.part_file import PartFile
 from fedsilo_agent.guard.response import AggregatorUnavailable, Response, read_bounded
-from fedsilo_agent.guard.text import bounded
+from fedsilo_agent.guard.text import bounded_text
 
 log = logging.getLogger("fedsilo.guard")
 
@@ -60,7 +60,7 @@ WHOLE_CODES = frozenset({"malformed", "too-long", "signature-invalid", "digest-m
 
 
 @dataclass(frozen=True)
-class Peer:
+class AggregatorAddress:
     """The aggregator to talk to, and the identity to use.
 
     :param url: base URL of the aggregator.
@@ -78,7 +78,7 @@ class Peer:
 class AggregatorClient:
     """The verbs of the protocol. Each tries again until it has an answer or a final refusal."""
 
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, peer: AggregatorAddress) -> None:
         self._peer = peer
         self._https = HttpsClient(peer.url, peer.ca)
         self.answered: float | None = None
@@ -97,11 +97,11 @@ class AggregatorClient:
         """The sealed task for this silo, unless it is still the one given in `after`."""
         path = f"{self._base}/task?after={after}&wait={wait:g}"
 
-        async def once() -> bytes | None:
+        async def fetch_task_once() -> bytes | None:
             async with self._request("GET", path) as response:
                 return None if response.status == 204 else await read_bounded(response, MAX_ENVELOPE_BYTES)
 
-        return await self._retry(f"task after {after or 'the start'}", once)
+        return await self._retry(f"task after {after or 'the start'}", fetch_task_once)
 
     async def download(self, link: BlobLink, path: Path) -> None:
         """Fetch a blob to a file, going on where an earlier try ended, and check its digest.
@@ -111,7 +111,9 @@ class AggregatorClient:
         with PartFile(path) as part:
             resumed = await asyncio.to_thread(part.size) > 0
             while True:
-                await self._retry(f"blob {short(link.digest)}", lambda: self._download_rest(link, part))
+                await self._retry(
+                    f"blob {short_digest(link.digest)}", lambda: self._download_rest(link, part)
+                )
                 digest = await asyncio.to_thread(part.digest)
                 if digest == link.digest:
                     break
@@ -135,10 +137,10 @@ class AggregatorClient:
         """
         tries = itertools.count()
 
-        async def once() -> None:
+        async def upload_once() -> None:
             await self._upload_rest(task, path, digest, 0 if new and next(tries) == 0 else None)
 
-        await self._retry(f"update of {task}", once)
+        await self._retry(f"update of {task}", upload_once)
 
     async def announce_schema(self, content: bytes) -> None:
         """Say what the silo's data are called, and wait until the aggregator has compared that with the others'.
@@ -174,13 +176,13 @@ class AggregatorClient:
 
     async def report_failure(self, task: str, reason: str, message: str) -> None:
         """Report why there will be no update for a task."""
-        body = json.dumps({"reason": reason, "message": bounded(message)}).encode()
+        body = json.dumps({"reason": reason, "message": bounded_text(message)}).encode()
 
-        async def once() -> None:
+        async def report_once() -> None:
             async with self._request("POST", f"{self._base}/failures/{task}", data=body, proven=body):
                 return
 
-        await self._retry(f"failure of {task}", once)
+        await self._retry(f"failure of {task}", report_once)
 
     @property
     def _base(self) -> str:
@@ -289,9 +291,9 @@ class AggregatorClient:
                     raise
                 reason = str(problem)
             except (Unreachable, AggregatorUnavailable) as error:
-                reason = bounded(one_line(error))
+                reason = bounded_text(one_line(error))
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
-                reason = bounded(one_line(f"{type(error).__name__}: {error}"))
+                reason = bounded_text(one_line(f"{type(error).__name__}: {error}"))
             if reasons.is_news(reason):
                 log.warning("%s: %s; trying again until there is an answer", what, reason)
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedsilo.errors import FedsiloError, Problem
-from fedsilo.silo.policy import PolicyForbids, Sent
+from fedsilo.silo.policy import EgressTotals, PolicyForbids
 from fedsilo.silo.withholding import listed_reason, sentence
 from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.client import AggregatorClient
-from fedsilo_agent.guard.exchanges import Asked, ExchangeRefused, ReportedFailures
+from fedsilo_agent.guard.exchanges import AuditedTask, ExchangeRefused, FailureLog
 from fedsilo_agent.guard.task_check import TaskCheck
-from fedsilo_agent.guard.text import bounded
+from fedsilo_agent.guard.text import bounded_text
 
 log = logging.getLogger("fedsilo.guard")
 
@@ -31,7 +31,7 @@ REPORTS_PER_EXCHANGE = 4
 
 
 @dataclass(frozen=True)
-class Disclosed:
+class DisclosedProblem:
     """What leaves of a problem.
 
     :param size: bytes that count for the policy: those of a text in which the trainer may have a part.
@@ -42,7 +42,7 @@ class Disclosed:
     size: int = 0
 
 
-class Disclosure:
+class DisclosureLog:
     """The problems of one silo's part in one job, on record and reported."""
 
     def __init__(self, check: TaskCheck, client: AggregatorClient, audit: AuditLog) -> None:
@@ -50,14 +50,14 @@ class Disclosure:
         self._client = client
         self._audit = audit
 
-    async def report(self, event: str, asked: Asked, error: FedsiloError, **facts: Any) -> None:
+    async def report(self, event: str, asked: AuditedTask, error: FedsiloError, **facts: Any) -> None:
         """Put on record why there is no update for a task, and tell the aggregator what may be told of it.
 
         :param event: of the audit log.
         :param facts: more for its line.
         """
-        told = self._told(asked, error)
-        line: Mapping[str, Any] = {"reason": error.reason, "detail": bounded(str(error)), **facts}
+        told = self._disclosed_problem(asked, error)
+        line: Mapping[str, Any] = {"reason": error.reason, "detail": bounded_text(str(error)), **facts}
         # A refusal of the task itself answers nothing; what came of the trainer is this exchange's answer.
         if told is not None and not isinstance(error, PolicyForbids | ExchangeRefused):
             line = {**line, "taskDigest": asked.digest}
@@ -72,27 +72,31 @@ class Disclosure:
         except Problem as problem:
             log.warning("the failure of task %s was not taken: %s", asked.task, problem)
 
-    def _told(self, asked: Asked, error: FedsiloError) -> Disclosed | None:
+    def _disclosed_problem(self, asked: AuditedTask, error: FedsiloError) -> DisclosedProblem | None:
         """What leaves of an error; None where the exchange has had its reports."""
         if sum(failures.count for failures in self._of_exchange(asked)) >= REPORTS_PER_EXCHANGE:
             return None
         reason = listed_reason(error.reason)
-        bare = Disclosed(reason, sentence(reason))
+        bare = DisclosedProblem(reason, sentence(reason))
         if self._check.withholds_texts:
             return bare
-        message = bounded(error.told)
+        message = bounded_text(error.redacted_text)
         if isinstance(error, PolicyForbids):
-            return Disclosed(reason, message)
+            return DisclosedProblem(reason, message)
         size = len(json.dumps({"reason": reason, "message": message}))
-        return Disclosed(reason, message, size) if self._check.has_room(size, self._sent(asked)) else bare
+        return (
+            DisclosedProblem(reason, message, size)
+            if self._check.has_room(size, self._egress_totals(asked))
+            else bare
+        )
 
-    def _sent(self, asked: Asked) -> Sent:
+    def _egress_totals(self, asked: AuditedTask) -> EgressTotals:
         record = self._audit.record
         answer = record.answered.get(asked.key)
         here = sum(failures.size for failures in self._of_exchange(asked))
-        return Sent(size=record.size, here=here + (0 if answer is None else answer.size))
+        return EgressTotals(size=record.size, in_exchange=here + (0 if answer is None else answer.size))
 
-    def _of_exchange(self, asked: Asked) -> list[ReportedFailures]:
+    def _of_exchange(self, asked: AuditedTask) -> list[FailureLog]:
         """What was reported of the task's exchange, or of all that the job does not have where it is one of these."""
         reported = self._audit.record.reported
         if self._check.has_exchange(asked.key):

@@ -55,7 +55,7 @@ class DroppedReply:
             yield BlobReader(self.drop / TENSORS, file)
 
     @contextmanager
-    def kept(self) -> Iterator[MappedTensors]:
+    def kept_tensors(self) -> Iterator[MappedTensors]:
         """The tensors of a copy."""
         limit = _max_bytes(self.contract)
         with (

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from fedsilo.errors import FedsiloError, FileDamaged, PolicyRefused
 from fedsilo.silo.drop import REPLY
+from fedsilo.silo.file_watch import ChangeWait, FileWatcher
 from fedsilo.silo.trainer_files import read_object
-from fedsilo.silo.waking import Changes, ChangeWait
 from fedsilo.wire import Contract
 from fedsilo_agent.guard.dropped_reply import require_undamaged
 
@@ -35,7 +35,7 @@ class TrainerFailed(FedsiloError):
         self.reason = reason
 
 
-class Drops:
+class DropDirectory:
     """What the trainer writes, in one directory; one thing at a time is waited for.
 
     :param directory: the volume's.
@@ -43,7 +43,7 @@ class Drops:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._changes = Changes()
+        self._changes = FileWatcher()
 
     def waiting(self, *more: Path) -> ChangeWait:
         """A wait for something in the directory, or in these others."""
@@ -78,26 +78,26 @@ class Drops:
     async def check_found(self, task: str, contract: Contract) -> None:
         """Return when a drop that was there already holds, or is gone: a trainer that starts removes a damaged one."""
         drop = self.directory / task
-        waiting, repair = self.waiting(drop), Repair()
+        waiting, repair = self.waiting(drop), DamageTimeout()
         while self.is_complete(task):
             try:
                 await asyncio.to_thread(require_undamaged, drop, contract)
                 return
             except FileDamaged as damage:
-                repair.await_or_raise(damage)
+                repair.check(damage)
             except PolicyRefused:
                 if self.is_complete(task):
                     raise
             await waiting.change()
 
 
-class Repair:
+class DamageTimeout:
     """The time that the trainer gets to replace a damaged file."""
 
     def __init__(self) -> None:
         self._until: float | None = None
 
-    def await_or_raise(self, damage: FileDamaged) -> None:
+    def check(self, damage: FileDamaged) -> None:
         """Log the damage the first time.
 
         :raises FileDamaged: the damage itself, when the time is over.

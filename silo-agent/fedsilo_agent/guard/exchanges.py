@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from fedsilo.errors import PolicyRefused, quoted
-from fedsilo.files.digests import short
+from fedsilo.errors import PolicyRefused, quoted_value
+from fedsilo.files.digests import short_digest
 from fedsilo.methods.interface import INITIAL, Exchange
 from fedsilo.wire import Task
 
@@ -47,7 +47,7 @@ ExchangeKey = tuple[int, str]
 
 
 @dataclass(frozen=True)
-class Asked:
+class AuditedTask:
     """A task as the audit log names it.
 
     :param digest: of the sealed task; None where a line of the audit log does not say so.
@@ -65,7 +65,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class ReportedFailures:
+class FailureLog:
     """What was reported of failures in an exchange.
 
     :param count: of reports.
@@ -79,17 +79,17 @@ class ReportedFailures:
     task: str | None = None
     task_digest: str | None = None
 
-    def and_one(self, size: int, task: str, task_digest: str | None) -> ReportedFailures:
+    def and_one(self, size: int, task: str, task_digest: str | None) -> FailureLog:
         """After one more report.
 
         :param task_digest: None where it answers no task.
         """
         first = self.task is None and task_digest is not None
         answered = (task, task_digest) if first else (self.task, self.task_digest)
-        return ReportedFailures(self.count + 1, self.size + size, *answered)
+        return FailureLog(self.count + 1, self.size + size, *answered)
 
 
-NO_REPORTS: Mapping[ExchangeKey, ReportedFailures] = {}
+NO_REPORTS: Mapping[ExchangeKey, FailureLog] = {}
 
 
 class Schedule:
@@ -116,7 +116,7 @@ class Schedule:
         task: Task,
         digest: str,
         answered: Mapping[ExchangeKey, Answer],
-        reported: Mapping[ExchangeKey, ReportedFailures] = NO_REPORTS,
+        reported: Mapping[ExchangeKey, FailureLog] = NO_REPORTS,
     ) -> None:
         """Check that a task is of an exchange that may be answered now.
 
@@ -164,7 +164,7 @@ def require_same_answer(task: Task, update: str, answered: Mapping[ExchangeKey, 
     if before is not None and before.update != update:
         raise ExchangeRefused(
             f"task {task.task} was answered with update {before.update[:12]}, and the trainer's reply gives "
-            f"{quoted(update[:12])} now; each exchange is answered once"
+            f"{quoted_value(update[:12])} now; each exchange is answered once"
         )
 
 
@@ -179,7 +179,8 @@ def require_new_model(task: Task, model: str | None, answered: Mapping[ExchangeK
     for (round, phase), before in answered.items():
         if (round, phase) != (task.round, task.phase) and before.step == task.step and before.model == model:
             raise ExchangeRefused(
-                f"task {task.task} hands out {short(str(model))} again, which this silo has answered in round {round}, "
+                f"task {task.task} hands out {short_digest(str(model))} again, which this silo has answered in round "
+                f"{round}, "
                 f"phase {phase!r}: the difference of two sums over other silos shows what one has sent; nothing is sent"
             )
 
@@ -215,7 +216,8 @@ def require_same_initial_weights(task: Task, first: str | None) -> None:
     """
     given = initial_weights_of(task)
     if first is not None and given != first:
-        found = "no initial weights" if given is None else f"initial weights {short(given)}"
+        found = "no initial weights" if given is None else f"initial weights {short_digest(given)}"
         raise PolicyRefused(
-            f"task {task.task} hands out {found}, those of this silo's first update are {short(first)}; nothing is sent"
+            f"task {task.task} hands out {found}, those of this silo's first update are {short_digest(first)}; nothing "
+            "is sent"
         )

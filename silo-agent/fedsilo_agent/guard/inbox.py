@@ -61,7 +61,7 @@ class Inbox:
             if path.name.removeprefix(".").removesuffix(".part") not in digests | self._handed_over:
                 remove(path)
         self._handed_over = digests
-        missing = await asyncio.to_thread(self._missing, task)
+        missing = await asyncio.to_thread(self._missing_blobs, task)
         self._require_space(task, sum(link.length for link in missing))
         for link in missing:
             await self._client.download(link, self._path(link))
@@ -84,7 +84,7 @@ class Inbox:
         """Give a task to the trainer whose blobs, if any, are there."""
         write_with_digest(self._volume.task, document)
 
-    def last(self) -> Mapping[str, Any] | None:
+    def last_task(self) -> Mapping[str, Any] | None:
         """What was given to the trainer last, also by an earlier process; None where that cannot be told."""
         try:
             return read_with_digest(self._volume.task, fields=_FIELDS)
@@ -96,14 +96,14 @@ class Inbox:
 
         :raises AuditBroken: when it has fewer lines.
         """
-        last = self.last() or {}
+        last = self.last_task() or {}
         if audit.lines < (given := last.get(AUDIT_LINES, 0)):
             raise AuditBroken(
                 f"{audit.path}: has {audit.lines} lines, and had {given} when task {last['task']} was given to the "
                 "trainer; restore it from a backup"
             )
 
-    def take_back(self, is_answered: Callable[[str], bool]) -> None:
+    def withdraw_stale_task(self, is_answered: Callable[[str], bool]) -> None:
         """Withdraw a task that an earlier process gave, if its answer is here, or what it handed out is not whole.
 
         The aggregator may be away for long after a power cut. A trainer that starts meanwhile, and whose drop is lost,
@@ -111,7 +111,7 @@ class Inbox:
 
         :param is_answered: whether the guard has the signed update of a task.
         """
-        last = self.last()
+        last = self.last_task()
         if last is None:
             return
         whole = all(self._is_whole(digest) for digest in last.get("trees", {}).values())
@@ -125,7 +125,7 @@ class Inbox:
     def _path(self, link: BlobLink) -> Path:
         return self._volume.blobs / link.digest
 
-    def _missing(self, task: Task) -> list[BlobLink]:
+    def _missing_blobs(self, task: Task) -> list[BlobLink]:
         return [link for link in self._of_trainer(task) if not self._is_whole(link.digest)]
 
     def _of_trainer(self, task: Task) -> list[BlobLink]:

@@ -1,7 +1,7 @@
 """The guard fetches a task, lets the trainer answer it, has the answer signed, and sends it until it is durable.
 
-What a task is answered with, and what goes on record with it, is the matter of `Answering`; what the trainer says and
-drops, of `Announced` and `Drops`.
+What a task is answered with, and what goes on record with it, is the matter of `AnswerRunner`; what the trainer says and
+drops, of `TrainerAnnouncement` and `DropDirectory`.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedsilo.errors import FedsiloError, PolicyRefused, Problem
-from fedsilo.files.full_disk import done_when_there_is_space
-from fedsilo.http.threads import uninterrupted
+from fedsilo.files.full_disk import retry_while_disk_full
+from fedsilo.http.threads import shielded_call
 from fedsilo.logs import concerning
 from fedsilo.wire import FINISH, Contract, Task
 from fedsilo.wire.problems import one_line
-from fedsilo_agent.guard.announced import Announced
-from fedsilo_agent.guard.answering import Answering
+from fedsilo_agent.guard.announced import TrainerAnnouncement
+from fedsilo_agent.guard.answering import AnswerRunner
 from fedsilo_agent.guard.audit import AuditLog
-from fedsilo_agent.guard.disclosure import Disclosure
-from fedsilo_agent.guard.drops import Drops
+from fedsilo_agent.guard.disclosure import DisclosureLog
+from fedsilo_agent.guard.drops import DropDirectory
 from fedsilo_agent.guard.guarded_job import GuardedJob
 from fedsilo_agent.guard.inbox import AUDIT_LINES, Inbox
 from fedsilo_agent.guard.outbox import Outbox
 from fedsilo_agent.guard.task_source import TaskSource, VerifiedTask
-from fedsilo_agent.guard.text import bounded
+from fedsilo_agent.guard.text import bounded_text
 
 log = logging.getLogger("fedsilo.guard")
 
@@ -47,18 +47,18 @@ class Guard:
         self._tasks = TaskSource(client, check, self._audit)
         self._inbox = Inbox(volume, client, check)
         self._inbox.require_whole(self._audit)
-        self._disclosure = Disclosure(check, client, self._audit)
+        self._disclosure = DisclosureLog(check, client, self._audit)
         self._outbox = Outbox(volume.outbox, client, self._audit, self._disclosure)
-        self._drops = Drops(volume.drop)
-        self._announced = Announced(check, self._drops, client, self._audit)
-        self._answering = Answering(job, self._audit, self._inbox, self._outbox)
+        self._drops = DropDirectory(volume.drop)
+        self._announced = TrainerAnnouncement(check, self._drops, client, self._audit)
+        self._answering = AnswerRunner(job, self._audit, self._inbox, self._outbox)
 
     async def run(self) -> None:
         """Answer tasks until the job ends."""
         await self._answering.begin()
         self._outbox.clear_unfinished()
-        await asyncio.to_thread(self._inbox.take_back, self._outbox.holds)
-        last = self._inbox.last()
+        await asyncio.to_thread(self._inbox.withdraw_stale_task, self._outbox.holds)
+        last = self._inbox.last_task()
         if last is not None and last["step"] == FINISH:
             # An earlier process was told so, and the aggregator may have gone since.
             await self._finish(last)
@@ -92,16 +92,16 @@ class Guard:
                 work.cancel()
 
     async def _settle(self) -> None:
-        if await done_when_there_is_space(self._outbox.settle):
-            self._tasks.answered()
+        if await retry_while_disk_full(self._outbox.settle):
+            self._tasks.mark_answered()
 
     def _ask(self, after: str) -> asyncio.Task[VerifiedTask]:
-        return asyncio.create_task(done_when_there_is_space(lambda: self._tasks.next(after)))
+        return asyncio.create_task(retry_while_disk_full(lambda: self._tasks.next(after)))
 
     async def _answer(self, verified: VerifiedTask) -> None:
         with concerning(round=verified.task.round):
-            await done_when_there_is_space(lambda: self._work(verified))
-        self._tasks.answered()
+            await retry_while_disk_full(lambda: self._work(verified))
+        self._tasks.mark_answered()
 
     async def _work(self, verified: VerifiedTask) -> None:
         """Answer a task, or report why not; safe to begin again wherever it was interrupted."""
@@ -113,16 +113,16 @@ class Guard:
                 answer = await self._answering.prepare(verified, contract)
                 if answer.dropped is not None:
                     await self._have_trained(task, answer.dropped)
-                await uninterrupted(asyncio.to_thread(answer.sign))
-            await self._outbox.send(verified.asked)
+                await shielded_call(asyncio.to_thread(answer.sign))
+            await self._outbox.send(verified.audited_task)
         except PolicyRefused as refusal:
-            log.error("refused: %s", one_line(bounded(str(refusal))))
-            await self._disclosure.report("refused", verified.asked, refusal)
+            log.error("refused: %s", one_line(bounded_text(str(refusal))))
+            await self._disclosure.report("refused", verified.audited_task, refusal)
         except Problem as problem:
-            await self._outbox.drop(verified.asked, problem, **self._announced.facts(problem))
+            await self._outbox.drop(verified.audited_task, problem, **self._announced.facts(problem))
         except FedsiloError as error:
-            log.error("task %s: %s: %s", task.task, error.reason, one_line(bounded(str(error))))
-            await self._disclosure.report("failed", verified.asked, error)
+            log.error("task %s: %s: %s", task.task, error.reason, one_line(bounded_text(str(error))))
+            await self._disclosure.report("failed", verified.audited_task, error)
 
     async def _have_trained(self, task: Task, contract: Contract) -> None:
         """Give a task to the trainer, and return when its drop is complete."""
@@ -148,7 +148,7 @@ class Guard:
             if not self._audit.record.finished:
                 self._audit.write("finished", succeeded=bool(last["settings"].get("succeeded")))
 
-        await done_when_there_is_space(record)
+        await retry_while_disk_full(record)
 
 
 async def _cancel(work: asyncio.Task[Any]) -> None:

@@ -39,10 +39,10 @@ AUDIT = Series(
     "Lines of the audit log by event, such as departure, acknowledged, refused, task-refused, failed.",
 )
 
-DECLARED = (ROUND, ANSWER, BYTES, AUDIT)
+DECLARED_SERIES = (ROUND, ANSWER, BYTES, AUDIT)
 
 
-class AuditTally:
+class AuditTotals:
     """Sums over an audit log, of which only what is new is read."""
 
     def __init__(self, path: Path) -> None:
@@ -73,7 +73,7 @@ class AuditTally:
 
 def exposition(agent: SiloAgent, volume: Volume, client: AggregatorClient) -> Exposition:
     """The metrics that a silo's guard serves to monitors."""
-    job, tally = agent.spec.job, AuditTally(volume.audit / "log.jsonl")
+    job, tally = agent.spec.job, AuditTotals(volume.audit / "log.jsonl")
     labels = (job.namespace, job.name, agent.spec.silo.name)
 
     def read() -> Iterator[Sample]:
@@ -90,4 +90,4 @@ def exposition(agent: SiloAgent, volume: Volume, client: AggregatorClient) -> Ex
             yield Sample(BYTES, (*labels, "sent", kind), count)
         yield Sample(BYTES, (*labels, "received", "blob"), client.received)
 
-    return Exposition(DECLARED, read)
+    return Exposition(DECLARED_SERIES, read)

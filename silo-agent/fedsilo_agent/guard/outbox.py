@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from fedsilo.errors import FileDamaged, Problem
-from fedsilo.files.durable import readable, remove, sync_directory, unlink
+from fedsilo.files.durable import remove, sync_directory, translate_read_errors, unlink
 from fedsilo.wire import stored_digest
 from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.client import AggregatorClient
-from fedsilo_agent.guard.disclosure import Disclosure
-from fedsilo_agent.guard.exchanges import Asked
+from fedsilo_agent.guard.disclosure import DisclosureLog
+from fedsilo_agent.guard.exchanges import AuditedTask
 
 log = logging.getLogger("fedsilo.guard")
 
@@ -35,7 +35,7 @@ class Outbox:
     """The updates in a directory that only the guard writes."""
 
     def __init__(
-        self, directory: Path, client: AggregatorClient, audit: AuditLog, disclosure: Disclosure
+        self, directory: Path, client: AggregatorClient, audit: AuditLog, disclosure: DisclosureLog
     ) -> None:
         self._directory = directory
         self._client = client
@@ -87,7 +87,7 @@ class Outbox:
             self._signed[task] = digest
         return True
 
-    async def send(self, asked: Asked) -> None:
+    async def send(self, asked: AuditedTask) -> None:
         """Send the update that is held for the task, until it is acknowledged or refused for good."""
         self.record()
         if not self.holds(task := asked.task):
@@ -120,10 +120,10 @@ class Outbox:
         self.record()
         held = [path.stem for path in sorted(self._directory.glob("*.update")) if self.holds(path.stem)]
         for task in held:
-            await self.send(self._audit.record.asked(task))
+            await self.send(self._audit.record.audited_task(task))
         return bool(held)
 
-    async def drop(self, asked: Asked, problem: Problem, **facts: Any) -> None:
+    async def drop(self, asked: AuditedTask, problem: Problem, **facts: Any) -> None:
         """Give up a task after a final refusal, with or without an update of it.
 
         :param facts: for the audit line.
@@ -145,7 +145,7 @@ class Outbox:
 def _whole_update(path: Path) -> str | None:
     """Digest of the update in a file; None where it is damaged."""
     try:
-        with readable(path):
+        with translate_read_errors(path):
             return stored_digest(path)
     except (FileDamaged, Problem):
         return None

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsilo.process import TERMINATION_LOG, leave
-from fedsilo.silo.receipts import Receipts, stated
+from fedsilo.silo.receipts import Receipts, receipts_document
 
 RECEIPTS, LEDGER = "receipts", "ledger"
 """Entries of the termination message."""
@@ -51,5 +51,5 @@ class ReceiptsReport:
         """Say what has left so far."""
         if not self.is_read:
             return
-        self.facts[RECEIPTS] = stated(self._receipts)
+        self.facts[RECEIPTS] = receipts_document(self._receipts)
         leave(json.dumps(self.facts).encode(), self._path)

@@ -13,7 +13,7 @@ from fedsilo.errors import Problem
 from fedsilo.hub.https import HttpsClient
 from fedsilo.wire import MAX_ENVELOPE_BYTES
 from fedsilo.wire.problems import STATUS, one_line
-from fedsilo_agent.guard.text import bounded
+from fedsilo_agent.guard.text import bounded_text
 
 MAX_DETAIL_BYTES = 1000
 """Bytes of a refusal's text that are kept."""
@@ -36,7 +36,7 @@ class Response:
         response = await self._request.__aenter__()
         try:
             # A web page with status 200 is no receipt: it is by something on the way, whatever it says.
-            foreign = self._https.foreign(response)
+            foreign = self._https.foreign_answer(response)
             if foreign is not None:
                 raise AggregatorUnavailable(foreign)
             if response.status >= 300:
@@ -80,6 +80,6 @@ async def _problem(response: aiohttp.ClientResponse) -> Exception:
         # HEAD has no body to carry a document; a proxy may answer in a format of its own.
         code, detail = response.headers.get("Problem", ""), f"status {response.status}"
     if code in STATUS:
-        return Problem(code, one_line(bounded(str(detail), MAX_DETAIL_BYTES)))
-    reason = one_line(bounded(str(response.reason), MAX_DETAIL_BYTES))
+        return Problem(code, one_line(bounded_text(str(detail), MAX_DETAIL_BYTES)))
+    reason = one_line(bounded_text(str(response.reason), MAX_DETAIL_BYTES))
     return AggregatorUnavailable(f"status {response.status} {reason}")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsilo.silo.release import Leaving, Release, ReleaseRules, release
-from fedsilo.transforms.guard import Answered
+from fedsilo.silo.release import EgressSummary, Release, ReleaseRules, release
+from fedsilo.transforms.guard import AnsweredTask
 from fedsilo.wire import Contract, SigningKey, UpdateHeader, UpdateWriter, lay_out, new_update
 from fedsilo.wire.tensors import raw_bytes, spec_of
 from fedsilo_agent.guard.dropped_reply import DroppedReply
@@ -28,7 +28,7 @@ def sign_reply(
     """
     new_copy = partial(_update, path, verified, reply.contract, key)
     task = verified.task
-    answered = Answered(task.task, task.step, task.phase, task.round)
+    answered = AnsweredTask(task.task, task.step, task.phase, task.round)
     return release(answered, reply.contract, reply, rules, new_copy)
 
 
@@ -40,14 +40,14 @@ def sign_vector(
     :param vector: one-dimensional.
     """
     (block,) = contract.blocks
-    leaving = Leaving(((block.kind, spec_of(block.name, vector)),))
+    leaving = EgressSummary(((block.kind, spec_of(block.name, vector)),))
     with _update(path, verified, contract, key, leaving) as own:
         own.write(block.name, raw_bytes(vector).data)
         return Release(leaving, own.publish())
 
 
 def _update(
-    path: Path, verified: VerifiedTask, contract: Contract, key: SigningKey, leaving: Leaving
+    path: Path, verified: VerifiedTask, contract: Contract, key: SigningKey, leaving: EgressSummary
 ) -> AbstractContextManager[UpdateWriter]:
     task = verified.task
     header = UpdateHeader(

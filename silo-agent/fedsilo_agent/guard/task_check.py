@@ -18,7 +18,7 @@ from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.silo import Silo
 from fedsilo.api.silo_policy import PrivacyBudget
 from fedsilo.errors import FedsiloError, PolicyRefused, Problem
-from fedsilo.files.digests import short
+from fedsilo.files.digests import short_digest
 from fedsilo.methods import registry
 from fedsilo.methods.method import Method, declaring
 from fedsilo.readiness.announced import FindingRules
@@ -28,19 +28,19 @@ from fedsilo.silo.members import member_keys
 from fedsilo.silo.secret import Secret
 from fedsilo.silo.volume import Volume
 from fedsilo.silo.withholding import vouched_schema, withholds_texts
-from fedsilo.tasks.interface import OWN
+from fedsilo.tasks.interface import OWN_TASK_NAME
 from fedsilo.tasks.registry import bind, kind_of
 from fedsilo.transforms.conflicts import require_consistent
 from fedsilo.transforms.guard import GuardIdentity, GuardPlace
 from fedsilo.transforms.plan import JobPlan
 from fedsilo.wire import Contract, ModelSignature, SigningKey, Task, VerifyKey, open_task, require_algorithm
+from fedsilo_agent.guard.current_policy import PresentPolicy
 from fedsilo_agent.guard.exchanges import ExchangeKey, Schedule, initial_weights_of
-from fedsilo_agent.guard.present_policy import PresentPolicy
 
 TASK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """Tasks name files and directories of the volume; a name with a slash would lead out of it."""
 
-RESERVED = frozenset({"signature.json", "failed.json", "personal.json", "personal.safetensors"})
+RESERVED_FILES = frozenset({"signature.json", "failed.json", "personal.json", "personal.safetensors"})
 """Files of the volume beside which those of tasks lie."""
 
 
@@ -100,7 +100,7 @@ class TaskCheck:
         except PolicyRefused:
             return True
 
-    def has_room(self, size: int, sent: policy.Sent) -> bool:
+    def has_room(self, size: int, sent: policy.EgressTotals) -> bool:
         """Whether the silo's policy has room for so many bytes of text; there is none while it cannot be read.
 
         :param sent: what has left already.
@@ -110,7 +110,7 @@ class TaskCheck:
         except PolicyRefused:
             return False
 
-    def require_room_for_names(self, size: int, sent: policy.Sent) -> None:
+    def require_room_for_names(self, size: int, sent: policy.EgressTotals) -> None:
         """Check that the silo's policy has room for so many bytes of names and findings of the data.
 
         :param sent: what has left already.
@@ -141,10 +141,10 @@ class TaskCheck:
         :raises ManifestInvalid: naming the field.
         :raises MethodError: when a third party's declaration fails.
         """
-        _ = self._consistent
+        _ = self._consistency_check
 
     @cached_property
-    def _consistent(self) -> None:
+    def _consistency_check(self) -> None:
         """Asked once where all goes together: every task asks, and the answer looks at all exchanges."""
         with declaring(self.method):
             require_consistent(self.method)
@@ -166,7 +166,7 @@ class TaskCheck:
     @cached_property
     def _fewest_examples(self) -> int | None:
         with declaring(self.method):
-            return self.method.training.fewest_examples(self.method.spec)
+            return self.method.training.min_examples_per_update(self.method.spec)
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -188,7 +188,7 @@ class TaskCheck:
         """
         trust, job = self.agent.spec.trust, self.agent.spec.job
         task = open_task(sealed, VerifyKey.from_text(trust.task_key))
-        if not TASK_NAME.fullmatch(task.task) or task.task in RESERVED:
+        if not TASK_NAME.fullmatch(task.task) or task.task in RESERVED_FILES:
             raise Problem(
                 "malformed",
                 f"the task is called {task.task!r}, which is no name of a file, or that of another one",
@@ -205,7 +205,7 @@ class TaskCheck:
         if given is not None and found is not None and found != given.sha256:
             raise Problem(
                 "task-mismatch",
-                f"the task hands out initial weights {short(found)}, the job's are {given.sha256[:12]}",
+                f"the task hands out initial weights {short_digest(found)}, the job's are {given.sha256[:12]}",
             )
         require_algorithm(task, job.spec.digest_algorithm, None if given is None else given.sha256)
         return task
@@ -231,13 +231,13 @@ class TaskCheck:
             )
         return contract
 
-    def require_permitted(self, task: Task, contract: Contract, sent: policy.Sent) -> None:
+    def require_permitted(self, task: Task, contract: Contract, sent: policy.EgressTotals) -> None:
         """Check that the silo's policy permits the answer now.
 
         :param sent: what has left in other exchanges.
         :raises PolicyRefused: with everything that forbids it.
         """
-        departure = policy.Departure.of(contract, task.round, self._fewest_examples)
+        departure = policy.EgressRequest.of(contract, task.round, self._fewest_examples)
         now = self.clock()
         for silo in self._silos():
             policy.require(silo, self.agent.spec.job, departure, now, sent)
@@ -273,6 +273,6 @@ def _check_signature(signature: ModelSignature, spec: FederatedJobSpec) -> None:
 def _permitted_classes(spec: FederatedJobSpec) -> tuple[int, ...]:
     """Classes that the model may tell apart, 0 for none; of an own task the guard cannot know, for it does not import
     what is the job's own."""
-    if kind_of(spec.task) == OWN:
+    if kind_of(spec.task) == OWN_TASK_NAME:
         return 0, spec.data.class_count
     return (spec.data.class_count if bind(spec.task, spec.data).single_label else 0,)

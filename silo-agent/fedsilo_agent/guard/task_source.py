@@ -16,9 +16,9 @@ from fedsilo.silo.withholding import sentence
 from fedsilo.wire import FINISH, Task, task_digest
 from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.client import AggregatorClient
-from fedsilo_agent.guard.exchanges import Asked
+from fedsilo_agent.guard.exchanges import AuditedTask
 from fedsilo_agent.guard.task_check import TaskCheck
-from fedsilo_agent.guard.text import bounded
+from fedsilo_agent.guard.text import bounded_text
 
 log = logging.getLogger("fedsilo.guard")
 
@@ -49,9 +49,9 @@ class VerifiedTask:
     digest: bytes
 
     @property
-    def asked(self) -> Asked:
+    def audited_task(self) -> AuditedTask:
         """The task as the audit log names it."""
-        return Asked(self.task.task, self.task.round, self.task.phase, self.digest.hex())
+        return AuditedTask(self.task.task, self.task.round, self.task.phase, self.digest.hex())
 
 
 class TaskSource:
@@ -66,7 +66,7 @@ class TaskSource:
         self._audit = audit
         self._quick = 0
 
-    def answered(self) -> None:
+    def mark_answered(self) -> None:
         """The last task was answered: the next one may come at once."""
         self._quick = 0
 
@@ -96,11 +96,12 @@ class TaskSource:
                 await self._client.task(FINISH, 0)
         except (TimeoutError, Problem) as error:
             log.info(
-                "the aggregator was not told that the end is known: %s", bounded(str(error) or "no answer")
+                "the aggregator was not told that the end is known: %s",
+                bounded_text(str(error) or "no answer"),
             )
 
     def _refuse(self, problem: Problem) -> None:
-        log.error("refused a task: %s", bounded(str(problem)))
+        log.error("refused a task: %s", bounded_text(str(problem)))
         if self._audit is not None:
             self._audit.write("task-refused", code=problem.code, detail=problem.detail)
 
@@ -126,7 +127,7 @@ async def decline(client: AggregatorClient, check: TaskCheck, why: FedsiloError)
         if after != FINISH:
             try:
                 await client.report_failure(after, why.reason, sentence(why.reason))
-                tasks.answered()
+                tasks.mark_answered()
             except Problem as problem:
                 log.warning("the failure of task %s was not taken: %s", after, problem)
     await tasks.confirm_end()

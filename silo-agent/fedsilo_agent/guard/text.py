@@ -10,7 +10,7 @@ MAX_TEXT_BYTES = 4000
 _CUT = "... (cut)"
 
 
-def bounded(text: str, limit: int = MAX_TEXT_BYTES) -> str:
+def bounded_text(text: str, limit: int = MAX_TEXT_BYTES) -> str:
     """The text, or so much of its beginning that JSON writes it with at most `limit` bytes.
 
     What is bounded already stays as it is, so that the audit log has the very text that leaves.

@@ -18,8 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedsilo.errors import DataInvalid, FedsiloError, MethodError, PolicyRefused, quoted
-from fedsilo.logs import about, add_log_arguments, start_logging
+from fedsilo.errors import DataInvalid, FedsiloError, MethodError, PolicyRefused, quoted_value
+from fedsilo.logs import add_log_arguments, set_log_facts, start_logging
 from fedsilo.process import (
     Arguments,
     exit_on_sigterm,
@@ -29,14 +29,14 @@ from fedsilo.process import (
     version,
 )
 from fedsilo.silo.volume import Volume
-from fedsilo_agent.trainer.isolation import ISOLATED, Home, isolate
+from fedsilo_agent.trainer.isolation import ISOLATED_MESSAGE, TrainerDirectory, isolate
 
 if TYPE_CHECKING:
     from fedsilo.api.silo import Silo
     from fedsilo.methods.method import Method
     from fedsilo.silo.runner import TaskRunner
     from fedsilo_agent.trainer.mailbox import Mailbox
-    from fedsilo_agent.trainer.ranks import Ranks
+    from fedsilo_agent.trainer.ranks import RankGroup
 
 SECONDS_TO_INTERRUPT = 10.0
 
@@ -81,11 +81,11 @@ def _run(args: argparse.Namespace) -> None:
     volume = Volume(args.volume)
     volume.prepare_trainer()
     hidden = [volume.guard, volume.audit, *args.hide]
-    home = Home(args.home, volume.root.parent.parent, volume.root) if args.home else None
+    home = TrainerDirectory(args.home, volume.root.parent.parent, volume.root) if args.home else None
     isolation = isolate(hidden, volume.inbox, home) if args.isolate else "isolated by the cluster"
     if args.exit_with_parent:
         exit_with_parent()
-    if args.require_isolation and isolation != ISOLATED:
+    if args.require_isolation and isolation != ISOLATED_MESSAGE:
         raise _not_isolated(volume, isolation)
     mailbox, runner = _mailbox_and_runner(args, volume, isolation)
     from fedsilo.silo.personal import PersonalModel
@@ -102,7 +102,7 @@ def _run(args: argparse.Namespace) -> None:
             mailbox, ranks or runner, personal, _limit(runner), held_by or "training in several processes"
         ).run()
     except FedsiloError as error:
-        mailbox.give_up(error.reason, error.told)
+        mailbox.give_up(error.reason, error.redacted_text)
         raise
     finally:
         if ranks is not None:
@@ -117,7 +117,7 @@ def _not_isolated(volume: Volume, found: str) -> PolicyRefused:
         f"trainer: {found}; permit this user network and mount namespaces (sysctl user.max_user_namespaces, and none "
         "of RestrictNamespaces in its unit), since code of a job must not run next to data with a network"
     )
-    Mailbox(volume, ()).give_up(refusal.reason, refusal.told)
+    Mailbox(volume, ()).give_up(refusal.reason, refusal.redacted_text)
     return refusal
 
 
@@ -137,7 +137,7 @@ def _mailbox_and_runner(
         from fedsilo.learning.devices import prepare_torch
         from fedsilo.methods import registry
         from fedsilo.silo.context import open_context
-        from fedsilo.silo.kept_network import KeptNetwork
+        from fedsilo.silo.network_cache import NetworkCache
         from fedsilo.silo.runner import TaskRunner
         from fedsilo.silo.secret import Secret
         from fedsilo.transforms.plan import JobPlan
@@ -147,7 +147,7 @@ def _mailbox_and_runner(
     mailbox.clear()
     try:
         agent = load_document(args.agent, SiloAgent).spec
-        about(namespace=agent.job.namespace, job=agent.job.name, silo=agent.silo.name)
+        set_log_facts(namespace=agent.job.namespace, job=agent.job.name, silo=agent.silo.name)
         spec = agent.job.spec
         silo = load_document(args.silo, Silo)
         method = registry.bind(spec)
@@ -156,19 +156,19 @@ def _mailbox_and_runner(
         count = _process_count(method, silo)
         context = open_context(method.spec, silo, args.data_root, ProcessGroup(0, count))
         # A reply is on the disk before the next task.
-        context = replace(context, kept_network=KeptNetwork(), secret=Secret(volume.secret))
+        context = replace(context, kept_network=NetworkCache(), secret=Secret(volume.secret))
         return Mailbox(volume, JobPlan(method).exchanges), TaskRunner(method, context)
     except FedsiloError as error:
         if isinstance(error, DataInvalid):
             _announce_unusable(mailbox, isolation, error, spec.data.check is not None)
-        mailbox.give_up(error.reason, error.told)
+        mailbox.give_up(error.reason, error.redacted_text)
         raise
     except SystemExit as left:
         # With 0 it would look like a trainer whose job is over, for which the round would wait until its deadline.
         failure = MethodError(
-            f"the method or the model called sys.exit({quoted(repr(left.code))}); let it raise an error instead"
+            f"the method or the model called sys.exit({quoted_value(repr(left.code))}); let it raise an error instead"
         )
-        mailbox.give_up(failure.reason, failure.told)
+        mailbox.give_up(failure.reason, failure.redacted_text)
         raise failure from left
 
 
@@ -178,12 +178,12 @@ def _announce_unusable(mailbox: Mailbox, isolation: str, error: DataInvalid, ask
     :param asked: whether the job asks how the data are.
     """
     from fedsilo.data.numbering import SchemaMismatch
-    from fedsilo.readiness.announce import unreadable
+    from fedsilo.readiness.announce import unreadable_findings
 
     if isinstance(error, SchemaMismatch):
         mailbox.announce(None, isolation, error.schema, () if asked else None)
     elif asked:
-        mailbox.announce(None, isolation, None, unreadable(error))
+        mailbox.announce(None, isolation, None, unreadable_findings(error))
 
 
 def _process_count(method: Method, silo: Silo) -> int:
@@ -197,21 +197,24 @@ def _process_count(method: Method, silo: Silo) -> int:
     return count
 
 
-def _ranks(args: argparse.Namespace, mailbox: Mailbox, runner: TaskRunner) -> Ranks | None:
+def _ranks(args: argparse.Namespace, mailbox: Mailbox, runner: TaskRunner) -> RankGroup | None:
     """The other processes of the training, where there are any."""
     if runner.context.group.world_size == 1:
         return None
     from fedsilo.silo.context import seconds_of_trainer
-    from fedsilo_agent.trainer.ranks import Ranks
+    from fedsilo_agent.trainer.ranks import RankGroup
 
-    def stuck(failure: FedsiloError) -> None:
+    def abort_trainer(failure: FedsiloError) -> None:
         log.error("%s", failure)
-        mailbox.give_up(failure.reason, failure.told)
+        mailbox.give_up(failure.reason, failure.redacted_text)
         os._exit(failure.exit_code)
 
     arguments = ["--agent", str(args.agent), "--silo", str(args.silo), "--data-root", str(args.data_root)]
-    ranks = Ranks(
-        runner, [*arguments, "--log-format", args.log_format], seconds_of_trainer(runner.context.spec), stuck
+    ranks = RankGroup(
+        runner,
+        [*arguments, "--log-format", args.log_format],
+        seconds_of_trainer(runner.context.spec),
+        abort_trainer,
     )
     log.info("%d processes share every batch", runner.context.group.world_size)
     return ranks

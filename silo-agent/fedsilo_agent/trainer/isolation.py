@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-ISOLATED = "no network, guard's directory hidden"
+ISOLATED_MESSAGE = "no network, guard's directory hidden"
 """What `isolate` says when it has done all that it should."""
 
 CLONE_NEWNS = 0x00020000
@@ -31,7 +31,7 @@ SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
 
 
 @dataclass(frozen=True)
-class Home:
+class TrainerDirectory:
     """The directory of an institution's silo, as one of its trainers sees it: read-only, but for its own volume.
 
     :param root: the directory, with the institution's policy and perhaps its data.
@@ -44,7 +44,7 @@ class Home:
     volume: Path
 
 
-def isolate(hidden: Sequence[Path], fixed: Path, home: Home | None = None) -> str:
+def isolate(hidden: Sequence[Path], fixed: Path, home: TrainerDirectory | None = None) -> str:
     """Enter empty namespaces and give up the rights to leave them; returns a description of what was achieved.
 
     Must run before the process has a second thread: a user namespace cannot be entered otherwise.
@@ -68,7 +68,7 @@ def isolate(hidden: Sequence[Path], fixed: Path, home: Home | None = None) -> st
         _drop_capabilities(libc)
     except (OSError, AttributeError) as error:
         return f"no network; the guard's directory is not hidden ({error})"
-    return ISOLATED
+    return ISOLATED_MESSAGE
 
 
 def _unshare(libc: ctypes.CDLL) -> None:
@@ -93,7 +93,7 @@ def _enable_loopback() -> None:
         fcntl.ioctl(control, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", flags | IFF_UP))
 
 
-def _stay_in(libc: ctypes.CDLL, home: Home) -> None:
+def _stay_in(libc: ctypes.CDLL, home: TrainerDirectory) -> None:
     own = os.open(home.volume, os.O_PATH | os.O_DIRECTORY)
     try:
         _fix(libc, home.root)

@@ -12,7 +12,7 @@ import socket
 import sys
 from pathlib import Path
 
-from fedsilo_agent.trainer.isolation import ISOLATED, Home, isolate
+from fedsilo_agent.trainer.isolation import ISOLATED_MESSAGE, TrainerDirectory, isolate
 
 CONNECT_SECONDS = 3.0
 
@@ -27,10 +27,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--volume", type=Path, required=True, help="directory of a job's part in it")
     parser.add_argument("--connect", nargs=2, metavar=("HOST", "PORT"), required=True, help="address to try")
     args = parser.parse_args(argv)
-    home = Home(args.home, args.volume.parent, args.volume)
+    home = TrainerDirectory(args.home, args.volume.parent, args.volume)
     said = isolate(args.hide, args.volume, home)
     found = {
-        "isolated": said == ISOLATED,
+        "isolated": said == ISOLATED_MESSAGE,
         "said": said,
         "reached": _reaches(args.connect[0], int(args.connect[1])),
         "seen": [str(path) for path in args.hide if any(path.iterdir())],

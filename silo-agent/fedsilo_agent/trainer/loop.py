@@ -9,18 +9,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from fedsilo.api.python_import import described, place_of
+from fedsilo.api.python_import import error_summary, place_of
 from fedsilo.errors import FedsiloError, MethodError, StorageFailed
 from fedsilo.files.durable import is_disk_full
 from fedsilo.freed_memory import release_free_memory
-from fedsilo.logs import about
+from fedsilo.logs import set_log_facts
+from fedsilo.silo.file_watch import FileWatcher
 from fedsilo.silo.personal import PersonalModel
 from fedsilo.silo.runner import TaskRunner
-from fedsilo.silo.waking import Changes
 from fedsilo_agent.trainer.mailbox import Mailbox
 
 if TYPE_CHECKING:
-    from fedsilo_agent.trainer.ranks import Ranks
+    from fedsilo_agent.trainer.ranks import RankGroup
 
 log = logging.getLogger("fedsilo.trainer")
 
@@ -37,7 +37,7 @@ class Trainer:
     def __init__(
         self,
         mailbox: Mailbox,
-        runner: TaskRunner | Ranks,
+        runner: TaskRunner | RankGroup,
         personal: PersonalModel,
         limit: float | None = None,
         held_by: str = "spec.training.trainer",
@@ -50,10 +50,10 @@ class Trainer:
 
     def run(self) -> None:
         """Answer tasks until the job ends."""
-        changes = Changes()
+        changes = FileWatcher()
         waiting = changes.waiting(*self._mailbox.incoming)
         while not self._mailbox.is_finished():
-            task = self._mailbox.pending()
+            task = self._mailbox.pending_task()
             if task is None:
                 waiting.sleep()
             else:
@@ -69,22 +69,22 @@ class Trainer:
             received = self._mailbox.receive(task)
             if received is None:
                 return
-            about(round=received.task.round)
+            set_log_facts(round=received.task.round)
             private = self._mailbox.private_state(received.acknowledged)
             with self._ended_when_stuck(task):
                 reply = self._runner.run(received.task, private)
             self._mailbox.deliver(received.id, reply, private)
         except FedsiloError as error:
             log.error("task %s: %s", task, error)
-            self._mailbox.fail(task, error.reason, error.told)
+            self._mailbox.fail(task, error.reason, error.redacted_text)
         except (Exception, SystemExit) as error:
             if StorageFailed.of(error) is not None and not is_disk_full(error):
                 raise  # no answer of the method's: the trainer is started again, and does the task again
             # Whatever a third party's method or model raises is reported, and the trainer goes on with the next round;
             # one that ended with 0 would be a trainer whose job is over.
             log.exception("task %s", task)
-            said = FedsiloError(f"{described(error, saw_data=True)}{place_of(error)}")
-            self._mailbox.fail(task, "TrainerError", said.told)
+            said = FedsiloError(f"{error_summary(error, saw_data=True)}{place_of(error)}")
+            self._mailbox.fail(task, "TrainerError", said.redacted_text)
         else:
             log.info(
                 "task %s: answered with %d tensors, metrics %s", task, len(reply.tensors), dict(reply.metrics)
@@ -110,7 +110,7 @@ class Trainer:
             "let it do less, and catch no BaseException"
         )
         log.error("%s", failure)
-        self._mailbox.give_up(failure.reason, failure.told)
+        self._mailbox.give_up(failure.reason, failure.redacted_text)
         os._exit(failure.exit_code)
 
     def _publish(self) -> None:

@@ -18,7 +18,7 @@ from fedsilo.methods.interface import Exchange, Reply, SiloTask
 from fedsilo.methods.state import State
 from fedsilo.readiness.announced import AnnouncedFinding
 from fedsilo.silo.drop import REPLY, damaged_file, write_drop
-from fedsilo.silo.private_state import PrivateStates
+from fedsilo.silo.private_state import PrivateStateStore
 from fedsilo.silo.reply import reply_document
 from fedsilo.silo.volume import Volume
 from fedsilo.wire import FINISH, ModelSignature, open_blob
@@ -48,7 +48,7 @@ class Mailbox:
     def __init__(self, volume: Volume, exchanges: Iterable[Exchange]) -> None:
         self._volume = volume
         self._inbox = TrainerInbox(volume)
-        self._private = PrivateStates(volume.state)
+        self._private = PrivateStateStore(volume.state)
         self._exchanges = {(exchange.round, exchange.phase.name): exchange for exchange in exchanges}
 
     @property
@@ -89,7 +89,7 @@ class Mailbox:
         document = self._inbox.task()
         return document is not None and document["step"] == FINISH
 
-    def pending(self) -> str | None:
+    def pending_task(self) -> str | None:
         """Name of the task in the inbox, unless it was answered already."""
         document = self._inbox.task()
         if document is None or document["step"] == FINISH or self._is_answered(document["task"]):
@@ -133,7 +133,7 @@ class Mailbox:
         return State() if document is None else self.private_state(document["acknowledged"])
 
     def private_state(self, acknowledged: str | None) -> State:
-        """The silo's state after its reply to this task; see `PrivateStates.load`."""
+        """The silo's state after its reply to this task; see `PrivateStateStore.load`."""
         return self._private.load(acknowledged)
 
     def deliver(self, task: str, reply: Reply, before: State) -> None:

@@ -20,10 +20,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from fedsilo.api.python_import import described
+from fedsilo.api.python_import import error_summary
 from fedsilo.errors import FedsiloError
-from fedsilo.logs import about, add_log_arguments, start_logging
-from fedsilo.process import TERMINATED
+from fedsilo.logs import add_log_arguments, set_log_facts, start_logging
+from fedsilo.process import TERMINATED_EXIT_CODE
 
 if TYPE_CHECKING:
     from fedsilo.methods.interface import SiloTask
@@ -68,7 +68,7 @@ def end_with_parent(parent: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
-            os._exit(TERMINATED)
+            os._exit(TERMINATED_EXIT_CODE)
 
 
 def _receive(tasks: queue.SimpleQueue[tuple[dict[str, str], SiloTask, State]]) -> None:
@@ -78,7 +78,7 @@ def _receive(tasks: queue.SimpleQueue[tuple[dict[str, str], SiloTask, State]]) -
         while True:
             tasks.put(pickle.load(stream))
     except EOFError:
-        os._exit(TERMINATED)
+        os._exit(TERMINATED_EXIT_CODE)
 
 
 def _runner(args: argparse.Namespace) -> TaskRunner:
@@ -93,7 +93,7 @@ def _runner(args: argparse.Namespace) -> TaskRunner:
     from fedsilo.silo.runner import TaskRunner
 
     agent = load_document(args.agent, SiloAgent).spec
-    about(namespace=agent.job.namespace, job=agent.job.name, silo=agent.silo.name)
+    set_log_facts(namespace=agent.job.namespace, job=agent.job.name, silo=agent.silo.name)
     spec, silo = agent.job.spec, load_document(args.silo, Silo)
     method = registry.bind(spec)
     prepare_torch(spec.training.threads, spec.training.repeatable)
@@ -109,7 +109,7 @@ def _run(runner: TaskRunner, environment: dict[str, str], task: SiloTask, privat
     from fedsilo.learning.devices import pick_device
     from fedsilo.silo.context import seconds_of_trainer
 
-    about(round=task.round)
+    set_log_facts(round=task.round)
     os.environ |= environment
     spec = runner.context.spec
     join(pick_device(spec.training.device), seconds_of_trainer(spec))
@@ -125,11 +125,11 @@ def _report(error: BaseException, answers: TextIO) -> None:
 
     said: dict[str, Any] = {"at": time.monotonic(), "lost": lost_connection(error)}
     if isinstance(error, FedsiloError):
-        said |= {"message": error.marked, "reason": error.reason}
+        said |= {"message": error.marked_text, "reason": error.reason}
     else:
-        said |= {"message": described(error, saw_data=True), "reason": "TrainerError"}
+        said |= {"message": error_summary(error, saw_data=True), "reason": "TrainerError"}
         if not said["lost"]:
-            log.error("%s", described(error), exc_info=error)
+            log.error("%s", error_summary(error), exc_info=error)
     print(json.dumps(said), file=answers)
 
 

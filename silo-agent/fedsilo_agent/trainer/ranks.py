@@ -135,7 +135,7 @@ class RankProcess:
         threading.Thread(target=self._failed, name=f"rank {self.rank} failed", daemon=True).start()
 
 
-class Ranks:
+class RankGroup:
     """All processes of the training but the trainer itself, which runs every task with them.
 
     :param arguments: of each of them: where it finds the job and the data.
@@ -186,7 +186,7 @@ class Ranks:
                 os.environ.update(environment := self._rendezvous.environment())
                 for other in self._others:
                     other.send(environment, task, private)
-                reply = self._joined(task, private)
+                reply = self._run_in_group(task, private)
                 self._expect("done", LAST_SECONDS)
             except BaseException as error:
                 failure = self._cause(error, time.monotonic())
@@ -202,7 +202,7 @@ class Ranks:
             other.end()
         self._others = []
 
-    def _joined(self, task: SiloTask, private: State) -> Reply:
+    def _run_in_group(self, task: SiloTask, private: State) -> Reply:
         try:
             join(pick_device(self._runner.context.spec.training.device), self._seconds)
             return self._runner.run(task, private)

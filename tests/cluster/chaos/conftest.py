@@ -16,7 +16,7 @@ from tests.cluster.namespace import Namespace
 
 
 @pytest.fixture(scope="module")
-def places(kubectl: Kubectl, installed: Namespace) -> Iterator[ClusterFederation]:
+def places(kubectl: Kubectl, installed_operator: Namespace) -> Iterator[ClusterFederation]:
     """The silos, for one job after the other: what a silo computes depends on its namespace and name."""
     with federation(kubectl, "fedavg.yaml", **SPEC) as made:
         kubectl.apply(*(item for item in made.objects if item["kind"] != "FederatedJob"))
@@ -24,7 +24,7 @@ def places(kubectl: Kubectl, installed: Namespace) -> Iterator[ClusterFederation
 
 
 @pytest.fixture(scope="module")
-def undisturbed(places: ClusterFederation, tmp_path_factory: pytest.TempPathFactory) -> str:
+def undisturbed_digest(places: ClusterFederation, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The digest of the model when nothing happens."""
     folder = tmp_path_factory.mktemp("undisturbed")
     return str(run_here(list(places.objects), folder)["model"]["sha256"])

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedsilo.api.observed import Object
 from hack.cluster.errors import ClusterError
-from hack.cluster.kubectl import KubectlFailed
+from hack.cluster.kubectl import KubectlError
 from tests.cluster.federation import ClusterFederation, signal
 from tests.cluster.namespace import Namespace
 
@@ -25,7 +25,7 @@ SPEC: dict[str, Any] = {
 
 
 @contextmanager
-def held(running: ClusterFederation) -> Iterator[None]:
+def hold_trainer(running: ClusterFederation) -> Iterator[None]:
     """Stop east's trainer in its round, which cannot end before it goes on.
 
     What happens meanwhile happens in the middle of the job, however slow or fast the machine.
@@ -38,7 +38,7 @@ def held(running: ClusterFederation) -> Iterator[None]:
         assert running.status()["round"] < ROUNDS
     finally:
         # Unless it was killed meanwhile.
-        with suppress(ClusterError, KubectlFailed):
+        with suppress(ClusterError, KubectlError):
             signal(place, pod, "SIGCONT")
 
 

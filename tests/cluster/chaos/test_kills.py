@@ -6,20 +6,20 @@ import pytest
 
 from hack.cluster.kubectl import Kubectl
 from hack.operator import leader
-from tests.cluster.chaos.disturbance import ROUNDS, agent_of, held, of_job
+from tests.cluster.chaos.disturbance import ROUNDS, agent_of, hold_trainer, of_job
 from tests.cluster.federation import END_SECONDS, ClusterFederation, signal
-from tests.cluster.namespace import Namespace, until
+from tests.cluster.namespace import Namespace, wait_until
 from tests.cluster.pod_history import watched_pods
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("own_operator")]
 
 
 def test_processes_that_are_killed_start_again(
-    kubectl: Kubectl, own_operator: Namespace, running: ClusterFederation, undisturbed: str
+    kubectl: Kubectl, own_operator: Namespace, running: ClusterFederation, undisturbed_digest: str
 ) -> None:
     home, north, east = running.home, running.silo("north"), running.silo("east")
     with watched_pods(kubectl, running.job) as pods:
-        with held(running):
+        with hold_trainer(running):
             frozen = _leader(own_operator)
             signal(own_operator, frozen, "SIGSTOP")
             victims = [(home, "aggregator"), (north, "guard"), (north, "trainer"), (east, "guard")]
@@ -29,7 +29,7 @@ def test_processes_that_are_killed_start_again(
             signal(north, before[2], "SIGKILL")
             # This one only an operator can bring back: the next that leads.
             east.delete("job", f"{agent_of(running, east)}-guard")
-            until(lambda: leader(own_operator.kubectl) not in ("", frozen), "another operator to lead")
+            wait_until(lambda: leader(own_operator.kubectl) not in ("", frozen), "another operator to lead")
             signal(own_operator, frozen, "SIGCONT")
             for (place, component), name in zip(victims, before, strict=True):
                 running.pod(place, component, besides=name)
@@ -38,16 +38,18 @@ def test_processes_that_are_killed_start_again(
             held_in = running.status()["round"]
         running.round_reached(held_in + 2)
 
-        with held(running):
+        with hold_trainer(running):
             _suspend(running, True)
-            until(lambda: running.condition("Suspended").get("status") == "True", "the job to be suspended")
-        until(lambda: not _active(running), "all pods to go")
+            wait_until(
+                lambda: running.condition("Suspended").get("status") == "True", "the job to be suspended"
+            )
+        wait_until(lambda: not _active_pods(running), "all pods to go")
         kept = running.status()["round"]
         assert held_in + 2 <= kept < ROUNDS
         _suspend(running, False)
-        until(lambda: running.status()["round"] != kept, "the next round", END_SECONDS)
+        wait_until(lambda: running.status()["round"] != kept, "the next round", END_SECONDS)
         assert running.status()["round"] > kept
-        assert running.ended()["model"]["sha256"] == undisturbed
+        assert running.wait_complete()["model"]["sha256"] == undisturbed_digest
     assert pods.doubles == []
     assert pods.made == {
         "aggregator": 3,
@@ -59,7 +61,7 @@ def test_processes_that_are_killed_start_again(
 
 
 def _leader(operator: Namespace) -> str:
-    return until(lambda: leader(operator.kubectl), "an operator that leads")
+    return wait_until(lambda: leader(operator.kubectl), "an operator that leads")
 
 
 def _suspend(running: ClusterFederation, suspend: bool) -> None:
@@ -67,7 +69,7 @@ def _suspend(running: ClusterFederation, suspend: bool) -> None:
     running.home.run("patch", "federatedjob", running.job["metadata"]["name"], "--type=merge", "-p", patch)
 
 
-def _active(running: ClusterFederation) -> list[str]:
+def _active_pods(running: ClusterFederation) -> list[str]:
     """Names of the job's pods that have not ended."""
     pods = [pod for place in running.namespaces for pod in of_job(running, place, "pods")]
     return [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] in ("Pending", "Running")]

@@ -15,15 +15,15 @@ from tests.cluster.namespace import Namespace
 
 
 @pytest.fixture(scope="package")
-def released(kubectl: Kubectl, installed: Namespace) -> Iterator[Namespace]:
+def released_operator(kubectl: Kubectl, installed_operator: Namespace) -> Iterator[Namespace]:
     """The operator as a release, in place of the one that the other tests share."""
-    with operator_lock.alone():
+    with operator_lock.reserve_operator():
         uninstall(kubectl)
         try:
             kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
             kubectl.apply(GATEWAY.secret())
             release("install", **images(), gateway=GATEWAY.values())
-            yield installed
+            yield installed_operator
         finally:
             HELM.run("uninstall", "fedsilo", "-n", NAMESPACE, "--wait")
             kubectl.run("delete", "namespace", NAMESPACE, "--wait")

@@ -10,18 +10,18 @@ from tests.cluster.charts.helm import OPERATOR, SILO, Values, invitation, quicks
 
 NORTH = quickstart("north")[1]
 
-WATCHED: Values = {
+WATCHED_VALUES: Values = {
     "labels": {"release": "one"},
     **{name: {"enabled": True} for name in ("serviceMonitor", "podMonitor", "rules", "dashboard")},
 }
 
-FULL: dict[Path, Values] = {
+FULL_VALUES: dict[Path, Values] = {
     OPERATOR: {
         "replicas": 3,
         "images": {"operator": {"repository": "registry.example:5000/a/op", "digest": f"sha256:{'0' * 64}"}},
         "imagePullSecrets": ["one", "two"],
         "jobNamespaces": ["research", "teaching"],
-        "metrics": WATCHED,
+        "metrics": WATCHED_VALUES,
         "dashboard": {"tlsSecret": "certificate"},
         "crds": {"keep": False},
     },
@@ -45,7 +45,7 @@ FULL: dict[Path, Values] = {
 }
 """Nearly everything that can be set, at once."""
 
-LEAST: dict[Path, Values] = {OPERATOR: {}, SILO: NORTH}
+MINIMAL_VALUES: dict[Path, Values] = {OPERATOR: {}, SILO: NORTH}
 
-JOINED = NORTH | yaml.safe_load(invitation("silo-north/north").to_yaml())
+JOINED_VALUES = NORTH | yaml.safe_load(invitation("silo-north/north").to_yaml())
 """Those of an institution whose cluster is its own."""

@@ -29,7 +29,7 @@ Values = dict[str, Any]
 HOOK = "helm.sh/hook"
 
 
-class HelmFailed(AssertionError):
+class HelmError(AssertionError):
     """helm ended with an error; its text is the message."""
 
 
@@ -57,14 +57,14 @@ class Helm:
             command, input=json.dumps(values or {}), capture_output=True, text=True, timeout=timeout
         )
         if done.returncode != 0:
-            raise HelmFailed(f"helm {' '.join(arguments)}: {done.stderr.strip()} {done.stdout.strip()}")
+            raise HelmError(f"helm {' '.join(arguments)}: {done.stderr.strip()} {done.stdout.strip()}")
         return done.stdout
 
     def refusal(self, *arguments: str, values: Values | None = None) -> str:
         """Run a command that must fail; what it says."""
         try:
             said = self.run(*arguments, values=values)
-        except HelmFailed as failed:
+        except HelmError as failed:
             return str(failed)
         raise AssertionError(f"helm {' '.join(arguments)} was not refused but said: {said}")
 
@@ -102,7 +102,7 @@ def quickstart(name: str) -> tuple[str, Values]:
     return silo["metadata"]["namespace"], dict(silo["spec"])
 
 
-def nested(path: str, value: object) -> Values:
+def nested_values(path: str, value: object) -> Values:
     """Values that set one, by its path with dots."""
     for name in reversed(path.split(".")):
         value = {name: value}
@@ -110,12 +110,12 @@ def nested(path: str, value: object) -> Values:
     return value
 
 
-def merged(first: Values, second: Values) -> Values:
+def merge_values(first: Values, second: Values) -> Values:
     """Values in which the second win, as helm merges them."""
     both = first | second
     for name in first.keys() & second.keys():
         if isinstance(first[name], dict) and isinstance(second[name], dict):
-            both[name] = merged(first[name], second[name])
+            both[name] = merge_values(first[name], second[name])
     return both
 
 

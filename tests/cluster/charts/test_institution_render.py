@@ -9,16 +9,18 @@ from fedsilo.api.invitation import read_invitation
 from fedsilo.hub.doctor.__main__ import _arguments as doctor_arguments
 from fedsilo.wire import make_authority
 from fedsilo_operator.connector.__main__ import _arguments as connector_arguments
-from tests.cluster.charts.full_values import FULL, JOINED, LEAST
+from tests.cluster.charts.full_values import FULL_VALUES, JOINED_VALUES, MINIMAL_VALUES
 from tests.cluster.charts.helm import SILO, Helm, Values, is_hook, objects, render
 from tests.cluster.charts.reading import pod_of, rights_of
 
 CRD = "CustomResourceDefinition"
 
 
-@pytest.mark.parametrize("values", [LEAST[SILO], FULL[SILO]], ids=["least", "full"])
+@pytest.mark.parametrize("values", [MINIMAL_VALUES[SILO], FULL_VALUES[SILO]], ids=["least", "full"])
 def test_in_an_institutions_own_cluster_nothing_has_rights_outside_of_the_namespace(values: Values) -> None:
-    items = [item for item in render(SILO, values | JOINED, namespace="silo-north") if not is_hook(item)]
+    items = [
+        item for item in render(SILO, values | JOINED_VALUES, namespace="silo-north") if not is_hook(item)
+    ]
     kinds = {item["kind"] for item in items}
     assert not kinds & {"ClusterRole", "ClusterRoleBinding"}
     assert {item["metadata"]["namespace"] for item in items if item["kind"] != CRD} == {"silo-north"}
@@ -38,18 +40,18 @@ def test_in_an_institutions_own_cluster_nothing_has_rights_outside_of_the_namesp
 def test_what_is_the_institutions_stays_when_its_release_goes() -> None:
     kept = {
         item["kind"]
-        for item in render(SILO, JOINED, namespace="silo-north")
+        for item in render(SILO, JOINED_VALUES, namespace="silo-north")
         if item["metadata"].get("annotations", {}).get("helm.sh/resource-policy") == "keep"
     }
     assert kept == {CRD, "Silo"}
     assert "fedsilo-signing-key" not in [
-        item["metadata"]["name"] for item in render(SILO, JOINED, namespace="silo-north")
+        item["metadata"]["name"] for item in render(SILO, JOINED_VALUES, namespace="silo-north")
     ]
 
 
 def test_what_waits_for_the_definitions_has_no_rights_and_reaches_the_api_server_only() -> None:
     ports = {"apiServer": {"ports": [7443]}}
-    items = render(SILO, JOINED | ports, namespace="silo-north")
+    items = render(SILO, JOINED_VALUES | ports, namespace="silo-north")
     waits = [item for item in items if item["metadata"]["name"] == "north-definitions"]
     assert [item["kind"] for item in waits] == ["NetworkPolicy", "ServiceAccount", "Pod"]
     policy, _, pod = waits
@@ -77,7 +79,9 @@ def test_what_waits_for_the_definitions_has_no_rights_and_reaches_the_api_server
 def test_where_the_definition_is_served_already_the_silo_is_made_with_the_rest(
     values: Values, options: list[str]
 ) -> None:
-    text = Helm().run("template", "north", str(SILO), "-n", "silo-north", *options, values=JOINED | values)
+    text = Helm().run(
+        "template", "north", str(SILO), "-n", "silo-north", *options, values=JOINED_VALUES | values
+    )
     items = objects(text)
     assert "north-definitions" not in [item["metadata"]["name"] for item in items]
     (silo,) = (item for item in items if item["kind"] == "Silo")
@@ -86,12 +90,12 @@ def test_where_the_definition_is_served_already_the_silo_is_made_with_the_rest(
 
 
 def test_the_token_is_in_a_secret_and_the_invitation_is_whole_there() -> None:
-    items = render(SILO, JOINED, namespace="silo-north")
+    items = render(SILO, JOINED_VALUES, namespace="silo-north")
     (secret,) = (item for item in items if item["kind"] == "Secret")
     found = read_invitation(secret["stringData"]["invitation.yaml"], "the Secret")
-    assert found.token == JOINED["token"]
+    assert found.token == JOINED_VALUES["token"]
     others = [item for item in items if item["kind"] != "Secret"]
-    assert JOINED["token"] not in yaml.safe_dump(others)
+    assert JOINED_VALUES["token"] not in yaml.safe_dump(others)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +109,7 @@ def test_the_token_is_in_a_secret_and_the_invitation_is_whole_there() -> None:
 def test_a_connector_gets_out_to_the_hub_or_the_proxy(
     values: Values, ports: list[int], networks: list[str]
 ) -> None:
-    items = render(SILO, JOINED | values, namespace="silo-north")
+    items = render(SILO, JOINED_VALUES | values, namespace="silo-north")
     (policy,) = (
         item
         for item in items
@@ -124,7 +128,7 @@ def test_a_connector_gets_out_to_the_hub_or_the_proxy(
 
 def test_a_proxys_password_is_in_a_secret_only() -> None:
     proxy = {"proxy": {"url": "http://proxy.example:3128", "secret": "login"}}
-    items = render(SILO, JOINED | proxy, namespace="silo-north")
+    items = render(SILO, JOINED_VALUES | proxy, namespace="silo-north")
     (deployment,) = (item for item in items if item["kind"] == "Deployment")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert container["envFrom"] == [{"secretRef": {"name": "login"}}]
@@ -137,7 +141,7 @@ def test_the_doctor_has_what_the_connector_has_and_gets_no_further() -> None:
     pem = make_authority().cert_pem.decode()
     proxy = {"proxy": {"url": "http://proxy.example:3128", "authorities": pem}}
     values = {"egress": {"networks": ["192.0.2.7/32"]}, "agent": {"storage": {"storageClassName": "fast"}}}
-    items = render(SILO, JOINED | proxy | values, namespace="silo-north")
+    items = render(SILO, JOINED_VALUES | proxy | values, namespace="silo-north")
     (pod,) = (item for item in items if item["kind"] == "Pod" and item["metadata"]["name"].endswith("doctor"))
     (container,) = pod["spec"]["containers"]
     (deployment,) = (item for item in items if item["kind"] == "Deployment")
@@ -162,17 +166,17 @@ def test_the_doctor_has_what_the_connector_has_and_gets_no_further() -> None:
 
 
 def test_where_agents_ask_for_a_gpu_the_trainers_image_looks_for_one() -> None:
-    resources = FULL[SILO]["agent"]["resources"]
-    items = render(SILO, FULL[SILO] | JOINED, namespace="silo-north")
+    resources = FULL_VALUES[SILO]["agent"]["resources"]
+    items = render(SILO, FULL_VALUES[SILO] | JOINED_VALUES, namespace="silo-north")
     (pod,) = (pod_of(item) for item in items if item["metadata"]["name"].endswith("-test-gpu"))
     (container,) = pod["containers"]
     assert container["resources"]["limits"]["nvidia.com/gpu"] == resources["limits"]["nvidia.com/gpu"]
     assert container["image"].startswith("fedsilo-trainer")
-    assert pod["nodeSelector"] == FULL[SILO]["agent"]["nodeSelector"]
-    names = [item["metadata"]["name"] for item in render(SILO, JOINED, namespace="silo-north")]
+    assert pod["nodeSelector"] == FULL_VALUES[SILO]["agent"]["nodeSelector"]
+    names = [item["metadata"]["name"] for item in render(SILO, JOINED_VALUES, namespace="silo-north")]
     assert not [name for name in names if name.endswith("-test-gpu")]
 
 
 def test_without_an_invitation_nothing_looks_for_hub_or_gpu() -> None:
-    names = [item["metadata"]["name"] for item in render(SILO, FULL[SILO])]
+    names = [item["metadata"]["name"] for item in render(SILO, FULL_VALUES[SILO])]
     assert not [name for name in names if name.endswith(("doctor", "gpu"))]

@@ -19,7 +19,7 @@ from hack.cluster.apiserver import api_server
 from hack.cluster.kubectl import Kubectl
 from hack.examples import documents
 from tests.cluster.charts.helm import OPERATOR, SILO, Helm, quickstart
-from tests.cluster.namespace import until
+from tests.cluster.namespace import wait_until
 from tests.cluster.test_operator_process import operator as operating
 from tests.pages import blocks, runs
 from tests.paths import ROOT
@@ -74,7 +74,7 @@ def cluster() -> Iterator[Cluster]:
         yield Cluster(Kubectl(kubeconfig), Helm(kubeconfig))
 
 
-def older(chart: Path, folder: Path) -> Path:
+def older_chart(chart: Path, folder: Path) -> Path:
     """The chart as an earlier version, whose Silos have no `maxRounds` and no column for the key."""
     copy = folder / chart.name
     shutil.copytree(chart, copy)
@@ -91,8 +91,8 @@ def older(chart: Path, folder: Path) -> Path:
 
 def test_an_upgrade_brings_definitions_and_loses_nothing(cluster: Cluster, tmp_path: Path) -> None:
     kubectl = cluster.kubectl
-    cluster.operator(chart=older(OPERATOR, tmp_path))
-    cluster.silo(chart=older(SILO, tmp_path))
+    cluster.operator(chart=older_chart(OPERATOR, tmp_path))
+    cluster.silo(chart=older_chart(SILO, tmp_path))
     assert "maxRounds" not in json.dumps(cluster.definition("silos"))
     kubectl.run("create", "secret", "generic", KEY, "-n", "silo-north", "--from-literal=key.pem=x")
     approval = {"job": "a-uid", "specDigest": "0" * 64, "decision": "Approved"}
@@ -233,7 +233,7 @@ def test_the_commands_of_the_readmes(cluster: Cluster, terminal: Terminal) -> No
     for command in terminal.commands:
         terminal.type(command)
     terminal.type("helm uninstall fedsilo -n fedsilo-system")
-    until(lambda: not cluster.definitions(), "the definitions to go")
+    wait_until(lambda: not cluster.definitions(), "the definitions to go")
 
 
 PROMETHEUS = {
@@ -244,7 +244,7 @@ PROMETHEUS = {
 """Kinds of the Prometheus Operator, and what the chart calls its own."""
 
 
-def foreign(kind: str) -> Object:
+def foreign_definition(kind: str) -> Object:
     """A definition of one of these kinds that takes anything."""
     plural = f"{kind.lower()}s"
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
@@ -269,7 +269,7 @@ def test_the_upgrade_that_brings_what_the_prometheus_operator_looks_for(
     cluster: Cluster, terminal: Terminal
 ) -> None:
     kubectl = cluster.kubectl
-    kubectl.apply(*(foreign(kind) for kind in PROMETHEUS))
+    kubectl.apply(*(foreign_definition(kind) for kind in PROMETHEUS))
     kubectl.run("wait", "--for=condition=Established", "crd", "--all")
     cluster.operator("install", replicas=3)
     (command,) = terminal.commands
@@ -305,17 +305,17 @@ def test_an_operator_with_rights_in_some_namespaces(cluster: Cluster, account: P
     (job,) = (item for item in documents("quickstart.yaml") if item["kind"] == "FederatedJob")
     with operating("narrow", account, tmp_path) as process:
         kubectl.apply(job)
-        until(lambda: len(trainers(kubectl)) == len(SILOS), "trainers")
+        wait_until(lambda: len(trainers(kubectl)) == len(SILOS), "trainers")
         owner = kubectl.get("fj", "digits", "-n", "federation")
         as_operator = Kubectl(account)
         as_operator.apply(aggregator.account(owner), aggregator.role(owner), aggregator.role_binding(owner))
         key = public_key(kubectl)
 
         cluster.uninstall("north", "silo-north")
-        until(lambda: not trainers(kubectl)["silo-north"], "a trainer that is stopped")
+        wait_until(lambda: not trainers(kubectl)["silo-north"], "a trainer that is stopped")
         cluster.silo()
-        until(lambda: public_key(kubectl) == key, "the same key")
-        until(lambda: trainers(kubectl)["silo-north"], "a trainer that goes on")
+        wait_until(lambda: public_key(kubectl) == key, "the same key")
+        wait_until(lambda: trainers(kubectl)["silo-north"], "a trainer that goes on")
 
         cluster.uninstall("north", "silo-north")
         kubectl.run("delete", "federatedjob", "digits", "-n", "federation", "--wait", "--timeout=60s")
@@ -324,7 +324,7 @@ def test_an_operator_with_rights_in_some_namespaces(cluster: Cluster, account: P
 
         elsewhere = {"name": "stranger", "namespace": "elsewhere"}
         kubectl.apply(job | {"metadata": elsewhere})
-        until(lambda: "refused" in process.log.read_text(), "a word about it")
+        wait_until(lambda: "refused" in process.log.read_text(), "a word about it")
         assert 'in the namespace "elsewhere"' in process.log.read_text()
 
 

@@ -16,14 +16,14 @@ from hack.cluster.binaries import programs
 from hack.examples import documents
 from hack.images import reference
 from hack.operator import ROLES
-from tests.cluster.charts.full_values import FULL, JOINED, LEAST, NORTH, WATCHED
+from tests.cluster.charts.full_values import FULL_VALUES, JOINED_VALUES, MINIMAL_VALUES, NORTH, WATCHED_VALUES
 from tests.cluster.charts.helm import OPERATOR, SILO, Helm, Values, is_hook, quickstart, render
 from tests.cluster.charts.reading import pod_of, rights_of
 from tests.paths import ROOT
 
 CRD = "CustomResourceDefinition"
 
-ADDED = {
+ADDED_METADATA = {
     "helm.sh/chart",
     "helm.sh/resource-policy",
     "app.kubernetes.io/managed-by",
@@ -34,38 +34,44 @@ ADDED = {
 """Labels and annotations that are there for Helm or for kustomize."""
 
 
-@pytest.mark.parametrize("values", [LEAST, FULL], ids=["least", "full"])
+@pytest.mark.parametrize("values", [MINIMAL_VALUES, FULL_VALUES], ids=["least", "full"])
 @pytest.mark.parametrize("chart", [OPERATOR, SILO], ids=lambda chart: chart.name)
 def test_helm_finds_nothing_to_say(chart: Path, values: dict[Path, Values]) -> None:
     Helm().run("lint", "--strict", str(chart), values=values[chart])
 
 
 def test_the_operator_is_that_of_the_kustomize_base() -> None:
-    charted = {_identity(item): _plain(item) for item in render(OPERATOR, {}) if not is_hook(item)}
-    based = {_identity(item): _plain(item) for item in _kustomized() if item["kind"] != "Namespace"}
+    charted = {_identity(item): _plain_object(item) for item in render(OPERATOR, {}) if not is_hook(item)}
+    based = {
+        _identity(item): _plain_object(item) for item in _kustomized_objects() if item["kind"] != "Namespace"
+    }
     assert charted.keys() == based.keys()
     for identity, item in based.items():
         assert charted[identity] == item, identity
 
 
 def test_the_installation_on_the_test_cluster_differs_in_images_and_the_gateway_alone() -> None:
-    base = {_identity(item): item for item in _kustomized()}
+    base = {_identity(item): item for item in _kustomized_objects()}
     (container,) = base["Deployment", "fedsilo-system", "fedsilo-operator"]["spec"]["template"]["spec"][
         "containers"
     ]
     container["image"] = reference("operator")
     others = [argument for argument in container["args"] if "-image=" not in argument]
     container["args"] = [*(f"--{role}-image={reference(role)}" for role in ROLES), *others, "--gateway"]
-    assert {_identity(item): item for item in _kustomized(ROOT / "hack" / "install")} == base
+    assert {_identity(item): item for item in _kustomized_objects(ROOT / "hack" / "install")} == base
 
 
 def test_what_watches_the_operator_is_that_of_the_kustomize_component(tmp_path: Path) -> None:
     base = os.path.relpath(ROOT / "manifests", tmp_path)
     content = {"resources": [base], "components": [f"{base}/monitoring"]}
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(content))
-    values = {"metrics": WATCHED | {"labels": {}}}
-    charted = {_identity(item): _plain(item) for item in render(OPERATOR, values) if not is_hook(item)}
-    based = {_identity(item): _plain(item) for item in _kustomized(tmp_path) if item["kind"] != "Namespace"}
+    values = {"metrics": WATCHED_VALUES | {"labels": {}}}
+    charted = {_identity(item): _plain_object(item) for item in render(OPERATOR, values) if not is_hook(item)}
+    based = {
+        _identity(item): _plain_object(item)
+        for item in _kustomized_objects(tmp_path)
+        if item["kind"] != "Namespace"
+    }
     assert charted.keys() == based.keys()
     for identity, item in based.items():
         assert charted[identity] == item, identity
@@ -74,7 +80,10 @@ def test_what_watches_the_operator_is_that_of_the_kustomize_component(tmp_path: 
 def test_labels_lead_a_prometheus_to_monitors_and_rules() -> None:
     kinds = {"ServiceMonitor", "PodMonitor", "PrometheusRule"}
     watching = [
-        item for chart in (OPERATOR, SILO) for item in render(chart, FULL[chart]) if item["kind"] in kinds
+        item
+        for chart in (OPERATOR, SILO)
+        for item in render(chart, FULL_VALUES[chart])
+        if item["kind"] in kinds
     ]
     assert len(watching) == 4
     assert all(item["metadata"]["labels"]["release"] == "one" for item in watching)
@@ -208,15 +217,19 @@ def test_a_quota_can_be_left_out() -> None:
 
 @pytest.mark.parametrize("chart", [OPERATOR, SILO], ids=lambda chart: chart.name)
 def test_every_pod_keeps_the_restricted_level_and_asks_for_what_a_quota_may_demand(chart: Path) -> None:
-    pods = [pod_of(item) for item in render(chart, FULL[chart]) if item["kind"] in ("Deployment", "Pod")]
+    pods = [
+        pod_of(item) for item in render(chart, FULL_VALUES[chart]) if item["kind"] in ("Deployment", "Pod")
+    ]
     assert len(pods) == 2
     if chart == SILO:
-        joined = render(SILO, FULL[SILO] | JOINED, namespace="silo-north")
+        joined = render(SILO, FULL_VALUES[SILO] | JOINED_VALUES, namespace="silo-north")
         pods += [pod_of(item) for item in joined if item["kind"] in ("Deployment", "Pod")]
     for spec in pods:
         assert spec["securityContext"]["runAsNonRoot"]
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-        assert [secret["name"] for secret in spec["imagePullSecrets"]] == FULL[chart]["imagePullSecrets"]
+        assert [secret["name"] for secret in spec["imagePullSecrets"]] == FULL_VALUES[chart][
+            "imagePullSecrets"
+        ]
         (container,) = spec["containers"]
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False,
@@ -226,7 +239,7 @@ def test_every_pod_keeps_the_restricted_level_and_asks_for_what_a_quota_may_dema
         assert container["resources"]["requests"].keys() == {"cpu", "memory"}
 
 
-def _kustomized(folder: Path = ROOT / "manifests") -> list[Object]:
+def _kustomized_objects(folder: Path = ROOT / "manifests") -> list[Object]:
     command = [str(programs("kubernetes") / "kubectl"), "kustomize", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return list(yaml.load_all(done.stdout, Loader=yaml.CSafeLoader))
@@ -237,11 +250,11 @@ def _identity(item: Object) -> tuple[str, str, str]:
     return item["kind"], metadata.get("namespace", ""), metadata["name"]
 
 
-def _plain(item: Object) -> Object:
+def _plain_object(item: Object) -> Object:
     """An object without what tells only who made it, and with rights that can be compared."""
     metadata = dict(item["metadata"])
     for field in ("labels", "annotations"):
-        rest = {key: value for key, value in metadata.pop(field, {}).items() if key not in ADDED}
+        rest = {key: value for key, value in metadata.pop(field, {}).items() if key not in ADDED_METADATA}
         metadata |= {field: rest} if rest else {}
     plain = item | {"metadata": metadata}
     if "rules" in item:

@@ -61,14 +61,14 @@ class Releases:
 
     def upgrade_hub(self, version: str) -> None:
         """`helm upgrade` of operator and gateway, and of the silo beside them."""
-        chart = self._packed(OPERATOR, version)
+        chart = self._package_chart(OPERATOR, version)
         resources = {"requests": {"cpu": "60m", "memory": "128Mi"}}
         gateway = self.hub.address.values()
-        release("upgrade", chart=chart, **tagged(version), gateway=gateway, resources=resources)
+        release("upgrade", chart=chart, **image_values(version), gateway=gateway, resources=resources)
         for name in ("fedsilo-operator", SERVICE):
             runs_version(self.hub.system, name, version)
         policy = self.objects.silo_object(NORTH)["spec"]["policy"]
-        self.north("upgrade", chart=self._packed(SILO, version), policy=policy | {"maxRounds": 500})
+        self.north("upgrade", chart=self._package_chart(SILO, version), policy=policy | {"maxRounds": 500})
 
     def north(self, verb: str, chart: Path = SILO, **values: Any) -> None:
         """Install or upgrade the release of the silo in the hub's cluster."""
@@ -78,8 +78,10 @@ class Releases:
 
     def upgrade_clinic(self, version: str) -> None:
         """`helm upgrade` of the connector."""
-        chart, silo = self._packed(SILO, version), self.objects.silo_object(EAST)
-        roles = {role: image for role, image in tagged(version)["images"].items() if role != "aggregator"}
+        chart, silo = self._package_chart(SILO, version), self.objects.silo_object(EAST)
+        roles = {
+            role: image for role, image in image_values(version)["images"].items() if role != "aggregator"
+        }
         self.clinic.release("upgrade", silo, self.folder / "invitation.yaml", chart=chart, images=roles)
         runs_version(self.east, "fedsilo-connector", version)
 
@@ -95,7 +97,7 @@ class Releases:
         assert not any(each["restartCount"] for pod in found for each in pod["status"]["containerStatuses"])
         return {pod["metadata"]["uid"] for pod in found}
 
-    def _packed(self, chart: Path, version: str) -> Path:
+    def _package_chart(self, chart: Path, version: str) -> Path:
         said = Helm().run(
             *("package", str(chart), "--version", version, "--app-version", version),
             *("--destination", str(self.folder)),
@@ -103,7 +105,7 @@ class Releases:
         return Path(said.rsplit(": ", 1)[1].strip())
 
 
-def tagged(version: str) -> dict[str, Any]:
+def image_values(version: str) -> dict[str, Any]:
     """The values of a version's images."""
     named = copy.deepcopy(images())
     for image in named["images"].values():
@@ -134,7 +136,7 @@ def version_of_images(version: str, socket: Path) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def releases(
-    kubectl: Kubectl, released: Namespace, tmp_path_factory: pytest.TempPathFactory
+    kubectl: Kubectl, released_operator: Namespace, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Releases]:
     """Both at this version, with a job that is not yet applied."""
     assert institutions.run(NAME, "up") == 0
@@ -146,7 +148,7 @@ def releases(
                 stack.enter_context(version_of_images(version, socket))
         kubectl.apply(hub.address.secret())
         release("upgrade", **images(), gateway=hub.address.values())
-        service = released.get("service", SERVICE)["spec"]
+        service = released_operator.get("service", SERVICE)["spec"]
         gateway = f"{service['clusterIP']}:{service['ports'][0]['port']}"
         stack.enter_context(edges.balancer(folder, gateway, hub.address.certificate()))
         objects = stack.enter_context(federation(kubectl, "fedavg.yaml", **SPEC))
@@ -167,7 +169,7 @@ def releases(
 
 
 @pytest.fixture(scope="module")
-def expected(releases: Releases, tmp_path_factory: pytest.TempPathFactory) -> str:
+def expected_digest(releases: Releases, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The SHA-256 of the model that the federation gives on this machine."""
     ended = run_here(list(releases.objects.objects), tmp_path_factory.mktemp("here"))
     return str(ended["model"]["sha256"])
@@ -179,7 +181,7 @@ def expected(releases: Releases, tmp_path_factory: pytest.TempPathFactory) -> st
     ids=["hub", "institution"],
 )
 def test_an_upgrade_of_either_first_costs_a_running_job_nothing(
-    releases: Releases, expected: str, order: tuple[str, str], version: str
+    releases: Releases, expected_digest: str, order: tuple[str, str], version: str
 ) -> None:
     """From this version to the next, and from that to the one after. They are this tree under further versions: what is
     shown is that another process with other charts and images takes over from one that has a job under way, and that a
@@ -203,6 +205,6 @@ def test_an_upgrade_of_either_first_costs_a_running_job_nothing(
         assert releases.pods() == pods
         signal(north, trainer, "SIGCONT")
         running.round_reached(reached + 1)
-    ended = running.ended()
-    assert ended["model"]["sha256"] == expected
+    ended = running.wait_complete()
+    assert ended["model"]["sha256"] == expected_digest
     assert ended["progress"] == f"{ROUNDS}/{ROUNDS}"

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from charts.generate import documented
+from charts.generate import documented_values
 from fedsilo.api.invitation import SiloInvitation
-from tests.cluster.charts.helm import OPERATOR, SILO, Helm, Values, invitation, merged, nested
+from tests.cluster.charts.helm import OPERATOR, SILO, Helm, Values, invitation, merge_values, nested_values
 from tests.cluster.charts.value_cases import (
     BASE,
     CHANGES,
-    COMBINED,
+    COMBINED_VALUES,
     INSTITUTION,
     OF_INSTITUTION,
-    WRONG,
+    WRONG_VALUES,
 )
 
 
@@ -27,7 +27,7 @@ def base_of(chart: Path, path: str) -> Values:
 
 
 @cache
-def rendered(chart: Path, path: str) -> str:
+def render_chart(chart: Path, path: str) -> str:
     return Helm().run("template", "north", str(chart), values=base_of(chart, path))
 
 
@@ -42,11 +42,11 @@ def cases(table: Mapping[Path, Mapping[str, tuple[object, str]]]) -> pytest.Mark
 
 @pytest.mark.parametrize("chart", [OPERATOR, SILO], ids=lambda chart: chart.name)
 def test_the_tables_have_every_value(chart: Path) -> None:
-    paths = [value.path for value in documented((chart / "values.yaml").read_text())]
+    paths = [value.path for value in documented_values((chart / "values.yaml").read_text())]
     if chart == SILO:
         assert paths[: len(INVITATION)] == list(INVITATION)
         paths = paths[len(INVITATION) :]
-    assert list(CHANGES[chart]) == list(WRONG[chart]) == paths
+    assert list(CHANGES[chart]) == list(WRONG_VALUES[chart]) == paths
 
 
 INVITATION = ("apiVersion", "kind", "hub", "silo", "token", "expires", "checksum")
@@ -87,8 +87,8 @@ def test_an_invitation_is_for_one_namespace_and_one_name() -> None:
 
 @cases(CHANGES)
 def test_a_value_changes_something(chart: Path, path: str, value: object, text: str) -> None:
-    before = rendered(chart, path)
-    values = merged(base_of(chart, path), nested(path, value))
+    before = render_chart(chart, path)
+    values = merge_values(base_of(chart, path), nested_values(path, value))
     after = Helm().run("template", "north", str(chart), values=values)
     if text:
         assert text not in before
@@ -97,15 +97,15 @@ def test_a_value_changes_something(chart: Path, path: str, value: object, text: 
         assert len(after) < len(before)
 
 
-@cases(WRONG)
+@cases(WRONG_VALUES)
 def test_a_wrong_value_is_refused(chart: Path, path: str, value: object, text: str) -> None:
-    values = merged(base_of(chart, path), nested(path, value))
+    values = merge_values(base_of(chart, path), nested_values(path, value))
     assert text in Helm().refusal("template", "north", str(chart), values=values)
 
 
-@pytest.mark.parametrize(("values", "text"), COMBINED, ids=[text for _, text in COMBINED])
+@pytest.mark.parametrize(("values", "text"), COMBINED_VALUES, ids=[text for _, text in COMBINED_VALUES])
 def test_values_that_do_not_go_together_are_refused(values: Values, text: str) -> None:
-    assert text in Helm().refusal("template", "north", str(SILO), values=merged(BASE[SILO], values))
+    assert text in Helm().refusal("template", "north", str(SILO), values=merge_values(BASE[SILO], values))
 
 
 def test_aggregators_that_serve_nothing_cannot_be_watched() -> None:
@@ -149,7 +149,7 @@ def all_groups() -> list[tuple[Path, str]]:
 
 @pytest.mark.parametrize(("chart", "group"), all_groups())
 def test_an_unknown_value_is_refused(chart: Path, group: str) -> None:
-    values = merged(base_of(chart, group), nested(f"{group}.nonsense".strip("."), 1))
+    values = merge_values(base_of(chart, group), nested_values(f"{group}.nonsense".strip("."), 1))
     said = Helm().refusal("template", "north", str(chart), values=values)
     assert (
         f"at '/{group.replace('.', '/')}': additional properties 'nonsense' not allowed".replace("'/'", "''")
@@ -167,7 +167,7 @@ def test_an_unknown_value_is_refused(chart: Path, group: str) -> None:
 )
 def test_what_is_set_to_null_is_left_out_or_refused(chart: Path, path: str) -> None:
     """Helm takes null for "remove the default", which must never end in an error of a template."""
-    values = merged(base_of(chart, path), nested(path, None))
+    values = merge_values(base_of(chart, path), nested_values(path, None))
     try:
         Helm().run("template", "north", str(chart), values=values)
     except AssertionError as refused:

@@ -151,7 +151,7 @@ CHANGES: dict[Path, dict[str, tuple[object, str]]] = {
 }
 """Another value for each, and what then appears; "" where something goes away."""
 
-WRONG: dict[Path, dict[str, tuple[object, str]]] = {
+WRONG_VALUES: dict[Path, dict[str, tuple[object, str]]] = {
     OPERATOR: {
         "replicas": (0, "at '/replicas': minimum: got 0, want 1"),
         "images.operator.repository": ("r/op:1", "at '/images/operator/repository': 'r/op:1' does not match"),
@@ -276,7 +276,7 @@ WRONG: dict[Path, dict[str, tuple[object, str]]] = {
 }
 """A wrong value for each, and what is said about it."""
 
-COMBINED: list[tuple[Values, str]] = [
+COMBINED_VALUES: list[tuple[Values, str]] = [
     (
         {"labels": {"app.kubernetes.io/name": "x"}},
         "labels: app.kubernetes.io/name is set by the release itself",

@@ -79,7 +79,7 @@ class Page:
         await self.call("Emulation.setTimezoneOverride", timezoneId="UTC")
         await self._navigate(address)
         shown = "document.querySelector('main h1, main form')"
-        await self.until(shown, f"content of {address}", again=lambda: self._navigate(address))
+        await self.wait_until(shown, f"content of {address}", again=lambda: self._navigate(address))
 
     async def _navigate(self, address: str) -> None:
         self._network_changed = False
@@ -95,7 +95,7 @@ class Page:
             raise AssertionError(f"{expression}: {answer['exceptionDetails']}")
         return answer["result"].get("value")
 
-    async def until(
+    async def wait_until(
         self, expression: str, what: str, again: Callable[[], Awaitable[None]] | None = None
     ) -> None:
         """Wait for an expression to be true.

@@ -10,7 +10,7 @@ from pathlib import Path
 from PIL import Image
 
 from fedsilo.dashboard.feed import Feed
-from fedsilo.dashboard.server import INSTITUTION, JOBS, Local, serving
+from fedsilo.dashboard.server import INSTITUTION, JOBS, LocalAccess, serving
 from tests.cluster.dashboard.browser import browser, fresh_page
 from tests.unit.dashboard.institutions import hospital
 from tests.unit.dashboard.snapshots import Calendar, consortium
@@ -24,8 +24,8 @@ async def take(folder: Path, browser_port: int) -> None:
     times = Calendar(datetime.now(UTC))
     jobs, institution = consortium(times), hospital(times)
     async with (
-        serving(Feed(lambda: jobs), Local(), "127.0.0.1", 0, views=JOBS) as port,
-        serving(Feed(lambda: institution), Local(), "127.0.0.1", 0, views=INSTITUTION) as silo_port,
+        serving(Feed(lambda: jobs), LocalAccess(), "127.0.0.1", 0, views=JOBS) as port,
+        serving(Feed(lambda: institution), LocalAccess(), "127.0.0.1", 0, views=INSTITUTION) as silo_port,
         fresh_page(browser_port) as page,
     ):
         for name, at, path, width, height, dark in (
@@ -35,7 +35,7 @@ async def take(folder: Path, browser_port: int) -> None:
             ("dashboard-institution", silo_port, "", 1040, 1180, False),
         ):
             await page.show(f"http://127.0.0.1:{at}/{path}", width=width, height=height, dark=dark)
-            await page.until("document.getElementById('live').textContent === 'live'", "a live page")
+            await page.wait_until("document.getElementById('live').textContent === 'live'", "a live page")
             if name == "dashboard-classes":
                 await page.value(
                     "document.querySelector('.cell').closest('section').scrollIntoView(); scrollBy(0, -20)"

@@ -12,10 +12,10 @@ import pytest
 
 from fedsilo.dashboard.feed import Feed
 from fedsilo.dashboard.institution import InstitutionSnapshot
-from fedsilo.dashboard.server import INSTITUTION, Local, serving
+from fedsilo.dashboard.server import INSTITUTION, LocalAccess, serving
 from tests.cluster.dashboard.browser import Page, fresh_page
 from tests.cluster.dashboard.contrast import CONTRAST
-from tests.cluster.dashboard.test_page import HOSTILE, NAMED, opened, too_wide
+from tests.cluster.dashboard.test_page import HOSTILE_TEXT, NAMED_ROLES, open_everything, too_wide
 from tests.unit.dashboard.institutions import hospital
 from tests.unit.dashboard.snapshots import Calendar
 
@@ -34,15 +34,15 @@ class ServedPage:
 
 
 @pytest.fixture
-async def served(times: Calendar) -> AsyncIterator[ServedPage]:
+async def served_page(times: Calendar) -> AsyncIterator[ServedPage]:
     found = ServedPage(hospital(times))
-    async with serving(found.feed, Local(), "127.0.0.1", 0, views=INSTITUTION) as port:
+    async with serving(found.feed, LocalAccess(), "127.0.0.1", 0, views=INSTITUTION) as port:
         found.address = f"http://127.0.0.1:{port}/"
         yield found
 
 
 @pytest.fixture
-async def tab(browser_port: int, served: ServedPage) -> AsyncIterator[Page]:
+async def tab(browser_port: int, served_page: ServedPage) -> AsyncIterator[Page]:
     """A fresh tab, which closes before the page's server does."""
     async with fresh_page(browser_port) as found:
         yield found
@@ -50,9 +50,9 @@ async def tab(browser_port: int, served: ServedPage) -> AsyncIterator[Page]:
 
 
 async def test_it_says_what_waits_runs_and_has_left_and_that_the_hub_is_silent(
-    tab: Page, served: ServedPage
+    tab: Page, served_page: ServedPage
 ) -> None:
-    await opened(tab, served.address)
+    await open_everything(tab, served_page.address)
     text = await tab.text()
     for words in (
         "silo-north/north",
@@ -72,33 +72,35 @@ async def test_it_says_what_waits_runs_and_has_left_and_that_the_hub_is_silent(
 
 
 async def test_a_new_question_appears_without_reload_and_is_said_aloud(
-    tab: Page, served: ServedPage, times: Calendar
+    tab: Page, served_page: ServedPage, times: Calendar
 ) -> None:
     whole = hospital(times)
-    served.snapshot = hospital(times, agents=whole.agents[:3])
-    await tab.show(served.address)
+    served_page.snapshot = hospital(times, agents=whole.agents[:3])
+    await tab.show(served_page.address)
     assert "Waits for you" not in await tab.text()
-    await tab.until("document.getElementById('live').textContent === 'live'", "a live page")
-    served.show(whole)
-    await tab.until("document.body.innerText.includes('Waits for you')", "the question")
-    await tab.until(
+    await tab.wait_until("document.getElementById('live').textContent === 'live'", "a live page")
+    served_page.show(whole)
+    await tab.wait_until("document.body.innerText.includes('Waits for you')", "the question")
+    await tab.wait_until(
         "document.getElementById('news').textContent.includes('research/atlas waits for your approval')",
         "news",
     )
 
 
 async def test_on_a_machine_the_commands_are_those_of_the_directory(
-    tab: Page, served: ServedPage, times: Calendar
+    tab: Page, served_page: ServedPage, times: Calendar
 ) -> None:
-    served.snapshot = hospital(times, place="machine", directory="/srv/fedsilo")
-    await tab.show(served.address)
+    served_page.snapshot = hospital(times, place="machine", directory="/srv/fedsilo")
+    await tab.show(served_page.address)
     assert "fedsilo silo approve atlas-north-1a2b3c4d --dir /srv/fedsilo" in await tab.text()
     assert "kubectl" not in await tab.text()
 
 
 @pytest.mark.parametrize(("width", "dark"), [(360, True), (768, False), (1280, False)])
-async def test_it_fits_every_screen_and_reader(tab: Page, served: ServedPage, width: int, dark: bool) -> None:
-    await opened(tab, served.address, width=width, height=740, dark=dark)
+async def test_it_fits_every_screen_and_reader(
+    tab: Page, served_page: ServedPage, width: int, dark: bool
+) -> None:
+    await open_everything(tab, served_page.address, width=width, height=740, dark=dark)
     assert await tab.value("document.documentElement.scrollWidth") <= width
     assert await too_wide(tab) == []
     assert (await tab.value(CONTRAST))["weak"] == []
@@ -107,18 +109,18 @@ async def test_it_fits_every_screen_and_reader(tab: Page, served: ServedPage, wi
     assert headings[0] == 1
     assert headings.count(1) == 1
     assert all(after - before <= 1 for before, after in pairwise(headings)), headings
-    assert [node for node in nodes if node["role"] in NAMED and not node["name"]] == []
+    assert [node for node in nodes if node["role"] in NAMED_ROLES and not node["name"]] == []
 
 
-async def test_what_a_hostile_hub_writes_is_text(tab: Page, served: ServedPage) -> None:
-    agents: list[Any] = deepcopy(list(served.snapshot.agents))
+async def test_what_a_hostile_hub_writes_is_text(tab: Page, served_page: ServedPage) -> None:
+    agents: list[Any] = deepcopy(list(served_page.snapshot.agents))
     for agent in agents:
         job, status = agent["spec"]["job"], agent["status"]
-        job["name"] = job["namespace"] = job["spec"]["method"]["name"] = HOSTILE
-        agent["spec"]["trust"]["url"] = status["message"] = HOSTILE
-        status["proposal"] = {"trainerImage": HOSTILE, "guardImage": HOSTILE}
-    served.snapshot = InstitutionSnapshot("cluster", served.snapshot.silos, agents)
-    await opened(tab, served.address, width=360)
+        job["name"] = job["namespace"] = job["spec"]["method"]["name"] = HOSTILE_TEXT
+        agent["spec"]["trust"]["url"] = status["message"] = HOSTILE_TEXT
+        status["proposal"] = {"trainerImage": HOSTILE_TEXT, "guardImage": HOSTILE_TEXT}
+    served_page.snapshot = InstitutionSnapshot("cluster", served_page.snapshot.silos, agents)
+    await open_everything(tab, served_page.address, width=360)
     await asyncio.sleep(0.2)
     assert await tab.value("document.querySelectorAll('main img, main script, main b > b').length") == 0
     assert "caught" not in await tab.value("document.title")

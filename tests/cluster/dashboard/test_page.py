@@ -18,10 +18,10 @@ from tests.unit.dashboard.snapshots import Calendar, consortium, running
 JOBS = ("digits", "night-shift", "rare-classes", "scans-2026")
 PAGES = ("", *(f"#/jobs/research/{name}" for name in JOBS))
 
-NAMED = ("link", "button", "textbox", "image", "progressbar", "table", "region", "heading")
+NAMED_ROLES = ("link", "button", "textbox", "image", "progressbar", "table", "region", "heading")
 """Roles that say nothing without a name."""
 
-HOSTILE = (
+HOSTILE_TEXT = (
     "<img src=x onerror=\"document.title='caught'\"><script>document.title='caught'</script>&lt;b&gt;'\"`${1}"
 )
 
@@ -129,7 +129,7 @@ async def test_the_accuracy_of_silos_own_models_is_shown_where_it_may_be_reporte
     for silo, accuracy in zip(job["status"]["silos"], (0.9378, 0.8512, None, 0.9), strict=True):
         silo["personalAccuracy"] = accuracy
     site.show(consortium(times, job))
-    await page.until("document.body.innerText.includes('Own model')", "the column")
+    await page.wait_until("document.body.innerText.includes('Own model')", "the column")
     text = await page.text()
     assert "93.8%" in text and "85.1%" in text and "90.0%" in text
 
@@ -139,11 +139,13 @@ async def test_what_changes_is_shown_without_reload_and_said_aloud(
 ) -> None:
     await page.show(site.address)
     await page.value("window.mark = 1")
-    await page.until("document.getElementById('live').textContent === 'live'", "a live page")
+    await page.wait_until("document.getElementById('live').textContent === 'live'", "a live page")
     site.show(consortium(times, running(times, rounds=8)))
-    await page.until("document.body.innerText.includes('8 of 21 rounds')", "the next round")
+    await page.wait_until("document.body.innerText.includes('8 of 21 rounds')", "the next round")
     assert await page.value("window.mark") == 1
-    await page.until("document.getElementById('news').textContent.includes('digits: 8 rounds of 21')", "news")
+    await page.wait_until(
+        "document.getElementById('news').textContent.includes('digits: 8 rounds of 21')", "news"
+    )
     assert await page.value("document.getElementById('news').getAttribute('aria-live')") == "polite"
 
 
@@ -152,7 +154,7 @@ async def test_a_change_takes_neither_focus_nor_what_is_open(page: Page, site: S
     await page.value("document.querySelector('details').open = true")
     await page.value("document.querySelectorAll('summary')[1].focus()")
     site.show(consortium(times, running(times, rounds=8)))
-    await page.until("document.body.innerText.includes('8 of 21 rounds')", "the next round")
+    await page.wait_until("document.body.innerText.includes('8 of 21 rounds')", "the next round")
     assert await page.value("document.querySelector('details').open")
     assert await page.value("document.activeElement === document.querySelectorAll('summary')[1]")
 
@@ -162,11 +164,11 @@ async def test_a_broken_connection_is_reported_and_comes_back(
 ) -> None:
     await page.show(site.address)
     await site.end()
-    await page.until("document.getElementById('live').textContent.includes('lost')", "the loss")
+    await page.wait_until("document.getElementById('live').textContent.includes('lost')", "the loss")
     assert "digits" in await page.text()
     site.snapshot = consortium(times, running(times, rounds=9))
     await site.begin()
-    await page.until("document.body.innerText.includes('9 of 21 rounds')", "the connection again")
+    await page.wait_until("document.body.innerText.includes('9 of 21 rounds')", "the connection again")
     assert await page.value("document.getElementById('live').textContent") == "live"
 
 
@@ -188,19 +190,21 @@ async def test_everything_can_be_reached_by_keyboard_and_the_focus_is_seen(page:
     ]
     await page.value("document.querySelector('.job a').focus()")
     await page.press("Enter")
-    await page.until("document.querySelector('h1')?.textContent.includes('rare-classes')", "the job's page")
+    await page.wait_until(
+        "document.querySelector('h1')?.textContent.includes('rare-classes')", "the job's page"
+    )
     assert await page.value("document.activeElement.tagName") == "H1"
 
 
 async def test_links_go_back(page: Page, site: Site) -> None:
     await page.show(f"{site.address}#/jobs/research/digits")
     await page.value("document.querySelector('.way a').click()")
-    await page.until("document.querySelector('h1')?.textContent === 'Jobs'", "the overview")
+    await page.wait_until("document.querySelector('h1')?.textContent === 'Jobs'", "the overview")
     await page.value("history.back()")
-    await page.until("document.querySelector('h1')?.textContent.includes('digits')", "the job again")
+    await page.wait_until("document.querySelector('h1')?.textContent.includes('digits')", "the job again")
 
 
-async def opened(page: Page, address: str, **screen: Any) -> None:
+async def open_everything(page: Page, address: str, **screen: Any) -> None:
     """Show a page with everything on it that can be opened."""
     await page.show(address, **screen)
     await page.value("document.querySelectorAll('details').forEach((part) => part.open = true)")
@@ -216,7 +220,7 @@ async def too_wide(page: Page) -> Any:
 
 async def test_it_fits_every_screen(page: Page, site: Site) -> None:
     for path, width in product(PAGES, (360, 768, 1280)):
-        await opened(page, site.address + path, width=width, height=740)
+        await open_everything(page, site.address + path, width=width, height=740)
         assert await page.value("document.documentElement.scrollWidth") <= width, (path, width)
         assert await too_wide(page) == [], (path, width)
 
@@ -225,7 +229,7 @@ async def test_it_fits_every_screen(page: Page, site: Site) -> None:
 async def test_every_text_stands_out_from_its_ground(page: Page, site: Site, dark: bool) -> None:
     """WCAG 2.2, success criterion 1.4.3: 4.5 to 1."""
     for path in PAGES:
-        await opened(page, site.address + path, dark=dark)
+        await open_everything(page, site.address + path, dark=dark)
         found = await page.value(CONTRAST)
         assert found["texts"] > 20
         assert found["weak"] == [], path
@@ -234,14 +238,14 @@ async def test_every_text_stands_out_from_its_ground(page: Page, site: Site, dar
 @pytest.mark.parametrize("width", [360, 1100])
 async def test_a_screen_reader_finds_its_way(page: Page, site: Site, width: int) -> None:
     for path in PAGES:
-        await opened(page, site.address + path, width=width)
+        await open_everything(page, site.address + path, width=width)
         nodes = await page.tree()
         assert {"banner", "main"} <= {node["role"] for node in nodes}
         headings = [int(node["level"]) for node in nodes if node["role"] == "heading"]
         assert headings[0] == 1
         assert headings.count(1) == 1
         assert all(after - before <= 1 for before, after in pairwise(headings)), headings
-        assert [node for node in nodes if node["role"] in NAMED and not node["name"]] == []
+        assert [node for node in nodes if node["role"] in NAMED_ROLES and not node["name"]] == []
         # On a narrow screen, too, where rows are drawn as blocks.
         roles = {node["role"] for node in nodes}
         assert {"table", "row", "rowheader"} <= roles
@@ -261,9 +265,9 @@ async def test_whoever_wants_no_motion_sees_none(page: Page, site: Site) -> None
 
 
 async def test_hostile_words_are_words_and_fit_a_phone(page: Page, site: Site) -> None:
-    site.snapshot = _poisoned(site.snapshot)
+    site.snapshot = _poisoned_snapshot(site.snapshot)
     for path in PAGES:
-        await opened(page, site.address + path, width=360)
+        await open_everything(page, site.address + path, width=360)
         await asyncio.sleep(0.2)
         assert await page.value("document.querySelectorAll('main img, main script, main b > b').length") == 0
         assert "caught" not in await page.value("document.title")
@@ -271,7 +275,7 @@ async def test_hostile_words_are_words_and_fit_a_phone(page: Page, site: Site) -
         assert await too_wide(page) == [], path
 
 
-def _poisoned(snapshot: JobsSnapshot) -> JobsSnapshot:
+def _poisoned_snapshot(snapshot: JobsSnapshot) -> JobsSnapshot:
     """Every text that a job, a silo or an operator writes replaced; names of places and times stay."""
     kept = {"uid", "name", "namespace", "type", "status", "sha256", "update"}
 
@@ -281,18 +285,20 @@ def _poisoned(snapshot: JobsSnapshot) -> JobsSnapshot:
         if isinstance(value, list):
             return [spoil(item, key) for item in value]
         is_time = key.endswith(("Time", "Timestamp", "Deadline"))
-        return HOSTILE if isinstance(value, str) and key not in kept and not is_time else value
+        return HOSTILE_TEXT if isinstance(value, str) and key not in kept and not is_time else value
 
     jobs: list[Any] = deepcopy(list(snapshot.jobs))
     events = deepcopy(list(snapshot.events))
     for job in jobs:
         job["status"] = spoil(job["status"])
-        job["status"]["metrics"] = {HOSTILE: 0.5}
-        job["status"]["refused"] = {HOSTILE: 2}
-        job["status"]["curve"] = [{"round": number, "metrics": {HOSTILE: 0.1 * number}} for number in (1, 2)]
+        job["status"]["metrics"] = {HOSTILE_TEXT: 0.5}
+        job["status"]["refused"] = {HOSTILE_TEXT: 2}
+        job["status"]["curve"] = [
+            {"round": number, "metrics": {HOSTILE_TEXT: 0.1 * number}} for number in (1, 2)
+        ]
         for silo in job["status"]["silos"]:
-            silo["name"] = silo["namespace"] = HOSTILE + silo["name"]
-        job["spec"]["method"]["name"] = HOSTILE
+            silo["name"] = silo["namespace"] = HOSTILE_TEXT + silo["name"]
+        job["spec"]["method"]["name"] = HOSTILE_TEXT
     return JobsSnapshot(
         snapshot.place, jobs, snapshot.agents, [spoil(event) for event in events], snapshot.receipts
     )
@@ -307,8 +313,8 @@ async def test_a_token_is_asked_for_kept_in_the_tab_and_forgotten(page: Page, si
         assert await page.value("document.activeElement.id") == "token"
         await page.type(word)
         await page.press("Enter")
-        await page.until(f"document.querySelector('main').innerText.includes('{sight}')", sight)
+        await page.wait_until(f"document.querySelector('main').innerText.includes('{sight}')", sight)
     assert await page.value("document.cookie + JSON.stringify(localStorage)") == "{}"
     await page.value("document.getElementById('leave').click()")
-    await page.until("document.querySelector('#token')", "the question")
+    await page.wait_until("document.querySelector('#token')", "the question")
     assert await page.value("sessionStorage.length") == 0

@@ -9,12 +9,12 @@ from typing import Any
 
 from fedsilo.api.observed import Object
 from hack.cluster.kubectl import Kubectl
-from hack.cluster.paths import KUBECONFIG, RUN, qualified
+from hack.cluster.paths import KUBECONFIG, RUN, qualified_name
 from hack.cluster.premises import Premises, of_institution
 from hack.cluster.runtime import ctr
 from tests.cluster.charts.helm import SILO, Helm, images
 from tests.cluster.institutions.hub import Hub
-from tests.cluster.namespace import RESTRICTED, Namespace, until
+from tests.cluster.namespace import RESTRICTED_LABELS, Namespace, wait_until
 
 NAME = "clinic"
 DEFINITIONS = ("silos.fedsilo.io", "siloagents.fedsilo.io")
@@ -31,7 +31,7 @@ class Clinic:
     @property
     def containerd(self) -> Path:
         """The socket of its containerd."""
-        return RUN.with_name(qualified(RUN.name, NAME)) / "containerd.sock"
+        return RUN.with_name(qualified_name(RUN.name, NAME)) / "containerd.sock"
 
     def images(self) -> list[str]:
         """Names of the images in its containerd."""
@@ -40,11 +40,11 @@ class Clinic:
     def join(self, hub: Hub, silo: Object, invitation: Path, **values: Any) -> None:
         """A namespace and a release in it, and both fingerprints compared by telephone."""
         name, namespace = silo["metadata"]["name"], silo["metadata"]["namespace"]
-        metadata = {"name": namespace, "labels": RESTRICTED}
+        metadata = {"name": namespace, "labels": RESTRICTED_LABELS}
         self.kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
         self.release("install", silo, invitation, **values)
         there = Namespace(hub.kubectl, namespace)
-        enrolment = until(
+        enrolment = wait_until(
             lambda: (there.get("silo", name).get("status") or {}).get("enrolment"), "the clinic's enrolment"
         )
         hub.accept(there, name, enrolment["fingerprint"])
@@ -69,6 +69,8 @@ class Clinic:
 def clinic() -> Clinic:
     """The cluster that is up."""
     premises = of_institution(NAME)
-    kubeconfig = Path(KUBECONFIG.parent.with_name(qualified(KUBECONFIG.parent.name, NAME)), KUBECONFIG.name)
+    kubeconfig = Path(
+        KUBECONFIG.parent.with_name(qualified_name(KUBECONFIG.parent.name, NAME)), KUBECONFIG.name
+    )
     within = tuple(premises.command())
     return Clinic(premises, Kubectl(kubeconfig, within=within), Helm(kubeconfig, within))

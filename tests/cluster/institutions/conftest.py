@@ -30,7 +30,7 @@ def clinic(kubectl: Kubectl) -> Clinic:
 
 @pytest.fixture(scope="package")
 def consortium(
-    kubectl: Kubectl, installed: Namespace, clinic: Clinic, tmp_path_factory: pytest.TempPathFactory
+    kubectl: Kubectl, installed_operator: Namespace, clinic: Clinic, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Consortium]:
     """The hub with its gateway, a silo in it, and two institutions that have joined and serve.
 
@@ -40,7 +40,7 @@ def consortium(
     (folder / "lab").mkdir()
     address = GatewayAddress(HUB_NAME, edges.PORT)
     with (
-        operator_lock.shared(),
+        operator_lock.share_operator(),
         hub_with_gateway(kubectl, address) as hub,
         laboratory(folder / "lab") as lab,
         federation(kubectl, "fedavg.yaml", **SPEC) as objects,
@@ -48,7 +48,7 @@ def consortium(
         clinic.clear()
         made = Consortium(hub, clinic, lab, objects, folder)
         try:
-            with hub.behind(edges.balancer, folder, tls=True):
+            with hub.serve_gateway(edges.balancer, folder, tls=True):
                 made.prepare()
             with lab.serving():
                 yield made

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hack.cluster.certificates import Pair
 from hack.cluster.packages import ensure
-from tests.cluster.namespace import until
+from tests.cluster.namespace import wait_until
 
 PORT = 8443
 
@@ -77,7 +77,7 @@ def balancer(folder: Path, gateway: str, certificate: Pair) -> Iterator[None]:
 @contextmanager
 def haproxy(folder: Path, gateway: str, certificate: Pair) -> Iterator[None]:
     """Run haproxy, which ends TLS before a gateway that speaks HTTP."""
-    with _haproxy(folder, gateway, mode="http", tls=f" ssl crt {_written(folder, certificate)}"):
+    with _haproxy(folder, gateway, mode="http", tls=f" ssl crt {_write_certificate(folder, certificate)}"):
         yield
 
 
@@ -85,7 +85,7 @@ def haproxy(folder: Path, gateway: str, certificate: Pair) -> Iterator[None]:
 def nginx(folder: Path, gateway: str, certificate: Pair) -> Iterator[None]:
     """Run nginx, which ends TLS before a gateway that speaks HTTP."""
     ensure("nginx")
-    _written(folder, certificate)
+    _write_certificate(folder, certificate)
     config = folder / "nginx.conf"
     config.write_text(_NGINX.format(folder=folder, port=PORT, gateway=gateway))
     with _serving(["nginx", "-p", str(folder), "-c", str(config)], folder):
@@ -101,7 +101,7 @@ def _haproxy(folder: Path, gateway: str, *, mode: str, tls: str) -> Iterator[Non
         yield
 
 
-def _written(folder: Path, certificate: Pair) -> Path:
+def _write_certificate(folder: Path, certificate: Pair) -> Path:
     file = folder / "edge.pem"
     file.write_bytes(certificate.cert + certificate.key)
     return file
@@ -113,7 +113,7 @@ def _serving(command: Sequence[str], folder: Path) -> Iterator[None]:
     log = folder / "edge.log"
     with log.open("ab") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
         try:
-            until(lambda: _listens(process, log), f"{command[0]} to listen", 20)
+            wait_until(lambda: _listens(process, log), f"{command[0]} to listen", 20)
             yield
         finally:
             process.terminate()

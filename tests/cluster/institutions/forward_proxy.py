@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from hack.cluster.packages import ensure
 from hack.cluster.premises import HUB_NAME, Premises
 from tests.cluster.institutions.edges import PORT as HUB_PORT
-from tests.cluster.namespace import until
+from tests.cluster.namespace import wait_until
 
 PORT = 3128
 USER, PASSWORD = "lab", "correct horse"
@@ -92,7 +92,7 @@ def _run(place: Premises, address: str, folder: Path, credentials: bool) -> Iter
     ):
         try:
             log = folder / "cache.log"
-            until(lambda: log.exists() and "Accepting HTTP" in log.read_text(), f"squid: {log}", 30)
+            wait_until(lambda: log.exists() and "Accepting HTTP" in log.read_text(), f"squid: {log}", 30)
             login = f"{USER}:{PASSWORD.replace(' ', '%20')}@" if credentials else ""
             yield ForwardProxy(f"http://{login}{address}:{PORT}", folder)
         finally:

@@ -24,9 +24,9 @@ def run_with_gaps(objects: Sequence[Object], folder: Path, gaps: Gaps, rounds: i
     process = runs.start(manifest, workdir)
     try:
         # A guard that is stopped before it has told of its data would keep round 1 from beginning.
-        runs.until(lambda: _awaits_some(workdir), "round 1 to begin")
+        runs.wait_until(lambda: _awaits_some(workdir), "round 1 to begin")
         for number in range(1, rounds + 1):
-            runs.until(lambda done=number - 1: len(runs.history(workdir)) >= done, f"round {number}")  # type: ignore[misc]
+            runs.wait_until(lambda done=number - 1: len(runs.history(workdir)) >= done, f"round {number}")  # type: ignore[misc]
             for silo, missed in gaps.items():
                 guard = runs.pids(workdir)[f"{silo} guard"]
                 assert guard is not None

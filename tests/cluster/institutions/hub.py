@@ -47,7 +47,7 @@ class Hub:
         return f"{service['clusterIP']}:{service['ports'][0]['port']}"
 
     @contextmanager
-    def behind(self, edge: Edge, folder: Path, *, tls: bool) -> Iterator[None]:
+    def serve_gateway(self, edge: Edge, folder: Path, *, tls: bool) -> Iterator[None]:
         """The gateway, and what stands before it, for as long as the block runs.
 
         :param tls: see `serve`.
@@ -98,13 +98,13 @@ class Hub:
 
 def _key() -> Object:
     """The hub's key, the same as long as the tests run."""
-    pem = _PRIVATE.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    pem = _PRIVATE_KEY.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     metadata = {"name": KEY, "namespace": NAMESPACE}
     data = {"key.pem": base64.b64encode(pem).decode()}
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
 
 
-_PRIVATE = Ed25519PrivateKey.generate()
+_PRIVATE_KEY = Ed25519PrivateKey.generate()
 
 
 @contextmanager

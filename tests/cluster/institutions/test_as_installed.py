@@ -24,7 +24,7 @@ def golden(name: str) -> str:
 
 
 def test_helm_test_in_an_institutions_cluster_finds_all_well(consortium: Consortium, tmp_path: Path) -> None:
-    with consortium.hub.behind(edges.balancer, tmp_path, tls=True):
+    with consortium.hub.serve_gateway(edges.balancer, tmp_path, tls=True):
         said = consortium.clinic.helm.run("test", EAST, "-n", consortium.east.name, "--logs", timeout=300)
     assert set(re.findall(r"Phase: +(\w+)", said)) == {"Succeeded"}
     logs = dict(re.findall(rf"POD LOGS: {EAST}-test-(\w+) \(\w+\)\n(.*?)\n\n", said, flags=re.DOTALL))

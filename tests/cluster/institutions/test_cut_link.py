@@ -20,11 +20,11 @@ from tests.cluster.federation import ClusterFederation
 from tests.cluster.institutions import edges
 from tests.cluster.institutions.consortium import EAST, NORTH, SILOS, SOUTH, Consortium
 from tests.cluster.institutions.gaps import run_with_gaps
-from tests.cluster.namespace import until
+from tests.cluster.namespace import wait_until
 
 pytestmark = pytest.mark.timeout(600)
 
-AWAY = (EAST, SOUTH)
+AWAY_SILOS = (EAST, SOUTH)
 ROUNDS = 3
 DEADLINE_SECONDS = 45
 WAIT_SECONDS = 120.0
@@ -42,17 +42,21 @@ def test_links_that_are_cut_for_longer_than_the_deadline_cost_a_round_and_nothin
     The hub misses a silo after five minutes; instead of waiting for them, the test puts back when it was heard of.
     """
     job = consortium.job("cut", PARTICIPATION, rounds=ROUNDS, localEpochs=LOCAL_EPOCHS)
-    with consortium.hub.behind(edges.balancer, tmp_path, tls=True), ThreadPoolExecutor(1) as here:
+    with consortium.hub.serve_gateway(edges.balancer, tmp_path, tls=True), ThreadPoolExecutor(1) as here:
         consortium.hub.kubectl.apply(job.job)
         job.round_reached(1)
         before = pods(consortium) | processes(consortium)
         with consortium.cut():
             begin = time.monotonic()
-            until(lambda: awaited(job) == {*AWAY}, "a round that waits for those alone", WAIT_SECONDS)
+            wait_until(
+                lambda: awaited_silos(job) == {*AWAY_SILOS},
+                "a round that waits for those alone",
+                WAIT_SECONDS,
+            )
             status = job.status()
             last, missed = last_rounds(status), status["round"] + 1
             # On a slow machine any of them may have begun after the deadline of round 1.
-            gaps = {name: range(last[name] + 1, missed + (name in AWAY)) for name in SILOS}
+            gaps = {name: range(last[name] + 1, missed + (name in AWAY_SILOS)) for name in SILOS}
             expected = here.submit(run_with_gaps, job.objects, tmp_path, gaps, ROUNDS)
             institutions_say(consortium, reached=False)
             put_back(consortium)
@@ -62,7 +66,7 @@ def test_links_that_are_cut_for_longer_than_the_deadline_cost_a_round_and_nothin
             assert last_rounds(job.status()) == {**last, NORTH: missed}
             institutions_say(consortium, reached=False)
             assert pods(consortium) | processes(consortium) == before
-        ended = job.ended(timeout=WAIT_SECONDS)
+        ended = job.wait_complete(timeout=WAIT_SECONDS)
         institutions_say(consortium, reached=True)
         hub_says(consortium, job, connected=True)
     assert last_rounds(ended) == dict.fromkeys(SILOS, ROUNDS)
@@ -70,7 +74,7 @@ def test_links_that_are_cut_for_longer_than_the_deadline_cost_a_round_and_nothin
     assert pods(consortium) <= before
 
 
-def awaited(job: ClusterFederation) -> set[str]:
+def awaited_silos(job: ClusterFederation) -> set[str]:
     """Silos that the aggregator waits for."""
     return {silo["name"] for silo in job.status()["silos"] if silo.get("state") == "Awaited"}
 
@@ -105,8 +109,8 @@ def institutions_say(consortium: Consortium, *, reached: bool) -> None:
         contact = consortium.lab.status()["hub"]["contact"]
         return contact if contact["reached"] is reached else None
 
-    said = [until(clinic, f"the clinic to say {reached}", WAIT_SECONDS)]
-    said += [until(laboratory, f"the laboratory to say {reached}", WAIT_SECONDS)]
+    said = [wait_until(clinic, f"the clinic to say {reached}", WAIT_SECONDS)]
+    said += [wait_until(laboratory, f"the laboratory to say {reached}", WAIT_SECONDS)]
     assert said[0]["lastTransitionTime"] and said[1]["since"] and said[1]["heard"]
     assert {found["reason"] for found in said} == {"HubReached" if reached else "HubUnreachable"}
     assert reached or all("What runs goes on" in found["message"] for found in said)
@@ -123,7 +127,7 @@ def put_back(consortium: Consortium) -> None:
         "-f",
         "-",
     )
-    for name in AWAY:
+    for name in AWAY_SILOS:
         silo = {"apiVersion": "fedsilo.io/v1alpha1", "kind": "Silo", "metadata": {"name": name}}
         consortium.place(name).run(*apply, stdin=json.dumps({**silo, "status": status}))
     consortium.hub.restart()
@@ -131,20 +135,22 @@ def put_back(consortium: Consortium) -> None:
 
 def hub_says(consortium: Consortium, job: ClusterFederation, *, connected: bool) -> None:
     """Wait until the hub says this of both institutions, in the Silo, and in a job that runs."""
-    for name in AWAY:
+    for name in AWAY_SILOS:
 
-        def said(name: str = name) -> Mapping[str, Any] | None:
+        def connected_condition(name: str = name) -> Mapping[str, Any] | None:
             found = condition(consortium.place(name).get("silo", name), ConditionType.CONNECTED)
             return found if found is not None and found["status"] == str(connected) else None
 
-        found = until(said, f"the hub to say of {name} that it is connected: {connected}", WAIT_SECONDS)
+        found = wait_until(
+            connected_condition, f"the hub to say of {name} that it is connected: {connected}", WAIT_SECONDS
+        )
         if not connected:
             seen = consortium.silo_status(name)["lastSeen"]
             assert f"Nothing was heard of the institution since {seen}" in found["message"]
     if not connected:
-        ready = until(
+        ready = wait_until(
             lambda: (found := job.condition("SilosReady")) and found["reason"] == "NotSeen" and found,
             "the job to say so",
             WAIT_SECONDS,
         )
-        assert all(f"Silo {consortium.place(name).name}/{name}: " in ready["message"] for name in AWAY)
+        assert all(f"Silo {consortium.place(name).name}/{name}: " in ready["message"] for name in AWAY_SILOS)

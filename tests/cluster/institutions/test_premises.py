@@ -16,7 +16,7 @@ from hack.cluster.premises import HUB_NAME, Premises
 from hack.images import TOOLBOX, reference
 from tests.cluster.institutions import edges, forward_proxy
 from tests.cluster.institutions.clinic import Clinic
-from tests.cluster.namespace import fresh_namespace, pod, until
+from tests.cluster.namespace import fresh_namespace, pod, wait_until
 from tests.pages import runs
 from tests.terminal import Terminal
 
@@ -77,7 +77,7 @@ def test_a_link_that_is_cut_passes_nothing_until_it_is_mended(clinic: Clinic) ->
             assert not connects(premises.gateway, PORT, *premises.command())
         finally:
             premises.mend()
-        until(lambda: connects(premises.gateway, PORT, *premises.command()), "the link")
+        wait_until(lambda: connects(premises.gateway, PORT, *premises.command()), "the link")
 
 
 def test_its_pods_run_on_a_node_of_its_own_and_know_the_hub_by_name(clinic: Clinic) -> None:

@@ -12,7 +12,7 @@ import yaml
 
 from charts.dashboard import expressions
 from charts.generate import CHARTS
-from hack.cluster.packages import unpacked
+from hack.cluster.packages import unpack_package
 
 RULES = CHARTS / "fedsilo" / "files" / "rules.yaml"
 CASES = Path(__file__).with_name("rules.yaml")
@@ -23,7 +23,7 @@ VARIABLES = {"$__rate_interval": "5m", "$job_namespace": ".*", "$job_name": ".*"
 
 @pytest.fixture(scope="module")
 def promtool() -> Path:
-    return unpacked("prometheus") / "usr" / "bin" / "promtool"
+    return unpack_package("prometheus") / "usr" / "bin" / "promtool"
 
 
 def run(promtool: Path, *arguments: str, folder: Path) -> str:

@@ -8,8 +8,8 @@ from itertools import count
 import pytest
 
 from hack.cluster.apiserver import api_server
-from hack.cluster.kubectl import Kubectl, KubectlFailed
-from tests.cluster.namespace import until
+from hack.cluster.kubectl import Kubectl, KubectlError
+from tests.cluster.namespace import wait_until
 from tests.cluster.schema.federation import NAMESPACE, job, operators, patch, report
 from tests.paths import ROOT
 
@@ -27,7 +27,7 @@ def api() -> Iterator[Kubectl]:
         kubectl.run("wait", "--for=condition=Established", "crd", "--all")
         for namespace in NAMESPACES:
             kubectl.run("create", "namespace", namespace, "--save-config")
-        until(lambda: _is_frozen(kubectl), "the policies")
+        wait_until(lambda: _is_frozen(kubectl), "the policies")
         yield kubectl
 
 
@@ -35,7 +35,7 @@ def _is_frozen(kubectl: Kubectl) -> bool:
     kubectl.apply(job("probe"))
     try:
         patch(kubectl, "fj", "probe", {"spec": {"backoffLimit": 1}}, "--dry-run=server")
-    except KubectlFailed:
+    except KubectlError:
         kubectl.run("delete", "fj", "probe", "-n", NAMESPACE)
         return True
     return False

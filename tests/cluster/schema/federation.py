@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from fedsilo.api.observed import Object
-from hack.cluster.kubectl import Kubectl, KubectlFailed
+from hack.cluster.kubectl import Kubectl, KubectlError
 from tests.unit.api.manifests import DIGITS
 
 OPERATOR, AGGREGATOR = "fedsilo-operator", "fedsilo-aggregator"
@@ -92,7 +92,7 @@ def patch(
     return api.run("patch", kind, name, "-n", namespace, "--type=merge", "-p", json.dumps(content), *options)
 
 
-def said(failed: pytest.ExceptionInfo[KubectlFailed]) -> str:
+def refusal_text(failed: pytest.ExceptionInfo[KubectlError]) -> str:
     """The policy's own words, or the rule's."""
     text = str(failed.value)
     return text.partition("denied request: ")[2] or text.partition("is invalid: ")[2] or text

@@ -8,55 +8,55 @@ from __future__ import annotations
 import yaml
 
 from tests.unit.api.bad_manifests import FEDERATIONS, FIELDS, JOB, NORTH, REFS, WEST
-from tests.unit.api.manifests import DIGITS, edited
+from tests.unit.api.manifests import DIGITS, edited_manifest
 
 KEY = f"ed25519:{'A' * 43}="
 DIGEST = "0123456789abcdef" * 4
 POLICY = "policy: {payloadKinds: [model]"
 
-REFUSED_BY_BOTH = {name: edited(edit) for name, edit in (FIELDS | FEDERATIONS).items()}
+REFUSED_BY_BOTH = {name: edited_manifest(edit) for name, edit in (FIELDS | FEDERATIONS).items()}
 
 JOBS = {
-    "decimal amount": edited(("size: 10Gi", "size: 0.5")),
-    "negative amount": edited(("size: 10Gi", "size: -1")),
-    "unknown weights": edited(("weights: samples", "weights: median")),
-    "long label": edited((REFS, f"    selector: {{matchLabels: {{{'a' * 318}: b}}}}\n")),
-    "long value of a label": edited((REFS, f"    selector: {{matchLabels: {{a: {'b' * 1025}}}}}\n")),
-    "name with a dot": edited((JOB, JOB.replace("digits", "di.gits"))),
-    "name that begins with a digit": edited((JOB, JOB.replace("digits", "1digits"))),
-    "nothing to evaluate on": edited(
+    "decimal amount": edited_manifest(("size: 10Gi", "size: 0.5")),
+    "negative amount": edited_manifest(("size: 10Gi", "size: -1")),
+    "unknown weights": edited_manifest(("weights: samples", "weights: median")),
+    "long label": edited_manifest((REFS, f"    selector: {{matchLabels: {{{'a' * 318}: b}}}}\n")),
+    "long value of a label": edited_manifest((REFS, f"    selector: {{matchLabels: {{a: {'b' * 1025}}}}}\n")),
+    "name with a dot": edited_manifest((JOB, JOB.replace("digits", "di.gits"))),
+    "name that begins with a digit": edited_manifest((JOB, JOB.replace("digits", "1digits"))),
+    "nothing to evaluate on": edited_manifest(
         (", validationFraction: 0.1", ", validationFraction: 0"),
         ("every: 1, testDataset: digits-test", "every: 1"),
     ),
-    "quorum of a fraction that no binary number is": edited(
+    "quorum of a fraction that no binary number is": edited_manifest(
         ("fraction: 1.0, minSilos: 2", "fraction: 0.07, minSilos: 8"),
         (REFS, "    refs: [" + ", ".join(f"{{name: s{number}}}" for number in range(100)) + "]\n"),
     ),
-    "long duration": edited(("1h30m", "1234567890123456789m")),
+    "long duration": edited_manifest(("1h30m", "1234567890123456789m")),
 }
 
 SILOS = {
-    "volume of two sources": edited(
+    "volume of two sources": edited_manifest(
         ("volume: {hostPath: /data}", "volume: {hostPath: /data, persistentVolumeClaim: scans}")
     ),
-    "negative part": edited(("index: 1", "index: -1")),
-    "unknown effect of a taint": edited(("operator: Exists", "operator: Exists, effect: Never")),
-    "no datasets": edited((f"datasets:\n{NORTH}", "datasets: []\n")),
-    "loader with a blank": edited((WEST, '    - {name: digits, loader: "sklearn digits"}\n')),
-    "two decisions on one job": edited(
+    "negative part": edited_manifest(("index: 1", "index: -1")),
+    "unknown effect of a taint": edited_manifest(("operator: Exists", "operator: Exists, effect: Never")),
+    "no datasets": edited_manifest((f"datasets:\n{NORTH}", "datasets: []\n")),
+    "loader with a blank": edited_manifest((WEST, '    - {name: digits, loader: "sklearn digits"}\n')),
+    "two decisions on one job": edited_manifest(
         (
             POLICY,
             f"{POLICY}, approvals: [{{job: a, specDigest: {DIGEST}, decision: Approved}}, "
             f"{{job: a, specDigest: {DIGEST}, decision: Refused}}]",
         )
     ),
-    "decision on nothing": edited(
+    "decision on nothing": edited_manifest(
         (POLICY, f"{POLICY}, approvals: [{{job: a, specDigest: abc, decision: Approved}}]")
     ),
-    "undecided": edited(
+    "undecided": edited_manifest(
         (POLICY, f"{POLICY}, approvals: [{{job: a, specDigest: {DIGEST}, decision: Perhaps}}]")
     ),
-    "no rounds permitted": edited((POLICY, f"{POLICY}, maxRounds: 0")),
+    "no rounds permitted": edited_manifest((POLICY, f"{POLICY}, maxRounds: 0")),
 }
 
 AGENT = f"""\
@@ -103,37 +103,39 @@ AGENTS = {
 
 BAD = REFUSED_BY_BOTH | JOBS | SILOS | AGENTS
 
-GOOD = {
+GOOD_OBJECTS = {
     "digits": DIGITS,
     "agent": AGENT,
     "agent of a job that says null": agent(("gradientClip: null", "gradientClip: null, decay: 0.5")),
-    "longest name": edited((JOB, JOB.replace("digits", "a" * 40))),
-    "suspended": edited(("suspend: false", "suspend: true")),
-    "selector": edited((REFS, "    selector: {matchLabels: {region: sea}}\n")),
-    "quorum of the sample": edited(("fraction: 1.0, minSilos: 2", "fraction: 0.5, minSilos: 2")),
-    "quorum of a decimal fraction": edited(
+    "longest name": edited_manifest((JOB, JOB.replace("digits", "a" * 40))),
+    "suspended": edited_manifest(("suspend: false", "suspend: true")),
+    "selector": edited_manifest((REFS, "    selector: {matchLabels: {region: sea}}\n")),
+    "quorum of the sample": edited_manifest(("fraction: 1.0, minSilos: 2", "fraction: 0.5, minSilos: 2")),
+    "quorum of a decimal fraction": edited_manifest(
         ("fraction: 1.0, minSilos: 2", "fraction: 0.07, minSilos: 7"),
         (REFS, "    refs: [" + ", ".join(f"{{name: s{number}}}" for number in range(100)) + "]\n"),
     ),
-    "as many silos as there may be": edited(
+    "as many silos as there may be": edited_manifest(
         (REFS, "    refs: [" + ", ".join(f"{{name: {'s' * 35}-{number}}}" for number in range(1000)) + "]\n")
     ),
-    "as many datasets as there may be": edited(
+    "as many datasets as there may be": edited_manifest(
         (
             "      - {name: digits-test,",
             "".join(f"      - {{name: {'d' * 60}{number:02}, loader: npz}}\n" for number in range(99))
             + "      - {name: digits-test,",
         )
     ),
-    "steps in place of passes": edited(("localEpochs: 2", "localSteps: 50")),
-    "whole amount": edited(("size: 10Gi", "size: 1000")),
-    "quoted decimal amount": edited(("size: 10Gi", 'size: "1.5"')),
-    "no evaluation but on the test set": edited(("validationFraction: 0.1", "validationFraction: 0")),
-    "nulls": edited(
+    "steps in place of passes": edited_manifest(("localEpochs: 2", "localSteps: 50")),
+    "whole amount": edited_manifest(("size: 10Gi", "size: 1000")),
+    "quoted decimal amount": edited_manifest(("size: 10Gi", 'size: "1.5"')),
+    "no evaluation but on the test set": edited_manifest(
+        ("validationFraction: 0.1", "validationFraction: 0")
+    ),
+    "nulls": edited_manifest(
         ("aggregation: {weights: samples}", "aggregation: {weights: null}\n  agents: {image: null}"),
         (REFS, f"{REFS}    selector: null\n"),
     ),
-    "approvals": edited(
+    "approvals": edited_manifest(
         (
             POLICY,
             f"{POLICY}, manualApproval: true, approvals: ["

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedsilo_operator.workloads import aggregator
-from hack.cluster.kubectl import Kubectl, KubectlFailed
+from hack.cluster.kubectl import Kubectl, KubectlError
 from tests.cluster.rights import may, rights
 from tests.cluster.schema.federation import job
 
@@ -84,6 +84,6 @@ def test_the_operator_gives_an_aggregator_its_role_and_no_more(api: Kubectl, ope
         assert not may(aggregators, f"{refused} -n federation")
     assert may(aggregators, "patch federatedjobs/granted --subresource=status -n federation")
     more = role | {"rules": [*role["rules"], {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]}
-    with pytest.raises(KubectlFailed, match="attempting to grant RBAC permissions not currently held"):
+    with pytest.raises(KubectlError, match="attempting to grant RBAC permissions not currently held"):
         operator.apply(more)
     api.run("delete", "fj,sa,role,rolebinding", "--all", "-n", "federation")

@@ -30,7 +30,7 @@ def account(api: Kubectl, name: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @asynccontextmanager
-async def connected(account: str, name: str, uid: str) -> AsyncIterator[KubernetesJob]:
+async def connect_job(account: str, name: str, uid: str) -> AsyncIterator[KubernetesJob]:
     async with client.ApiClient(await _configuration()) as api:
         api.set_default_header("Impersonate-User", account)
         yield KubernetesJob(api, Metadata(name=name, namespace=NAMESPACE, uid=uid))
@@ -43,7 +43,7 @@ def status(**changes: Any) -> dict[str, Any]:
 
 async def test_a_report_is_taken_and_what_is_over_goes(api: Kubectl, name: str, account: str) -> None:
     uid = api.get("fj", name, "-n", NAMESPACE)["metadata"]["uid"]
-    async with connected(account, name, uid) as found:
+    async with connect_job(account, name, uid) as found:
         await found.apply(status())
         report(api, name, operators(phase="Complete"))
         over = {"step": None, "round_start_time": None, "round_deadline": None}
@@ -63,7 +63,7 @@ async def test_a_job_that_was_made_anew_gets_nothing_of_the_old_one(
 ) -> None:
     uid = api.get("fj", name, "-n", NAMESPACE)["metadata"]["uid"]
     api.run("delete", "fj", name, "-n", NAMESPACE)
-    async with connected(account, name, uid) as found:
+    async with connect_job(account, name, uid) as found:
         with pytest.raises(JobGone, match="does not exist any more"):
             await found.apply(status())
         api.apply(job(name))
@@ -76,6 +76,6 @@ async def test_what_the_policy_refuses_is_reported_with_its_message(
     name: str, account: str, api: Kubectl
 ) -> None:
     uid = api.get("fj", name, "-n", NAMESPACE)["metadata"]["uid"]
-    async with connected(account, name, uid) as found:
+    async with connect_job(account, name, uid) as found:
         with pytest.raises(OSError, match=r"names a silo that the operator does not list"):
             await found.apply(status(silos=(STATUS.silos[0].model_copy(update={"name": "stranger"}),)))

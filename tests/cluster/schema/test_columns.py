@@ -42,9 +42,9 @@ def condition(name: str, status: str, reason: str, message: str = "") -> Object:
     }
 
 
-ACCEPTED = condition("Accepted", "True", "Accepted")
-ADMITTED = condition("Admitted", "True", "Admitted")
-READY = condition("SilosReady", "True", "Running")
+ACCEPTED_CONDITION = condition("Accepted", "True", "Accepted")
+ADMITTED_CONDITION = condition("Admitted", "True", "Admitted")
+READY_CONDITION = condition("SilosReady", "True", "Running")
 RUNNING = condition("Running", "True", "Running")
 
 JOBS: dict[str, Object] = {
@@ -56,7 +56,7 @@ JOBS: dict[str, Object] = {
     "running": {
         "observedGeneration": 1,
         "phase": "Running",
-        "conditions": [ACCEPTED, ADMITTED, READY, RUNNING],
+        "conditions": [ACCEPTED_CONDITION, ADMITTED_CONDITION, READY_CONDITION, RUNNING],
         "startTime": NOW,
         "round": 7,
         "rounds": 50,
@@ -88,8 +88,8 @@ JOBS: dict[str, Object] = {
     "complete": {
         "phase": "Complete",
         "conditions": [
-            ACCEPTED,
-            ADMITTED,
+            ACCEPTED_CONDITION,
+            ADMITTED_CONDITION,
             condition("Running", "False", "Complete"),
             condition("Complete", "True", "Complete"),
         ],
@@ -102,8 +102,8 @@ JOBS: dict[str, Object] = {
     "failed": {
         "phase": "Failed",
         "conditions": [
-            ACCEPTED,
-            ADMITTED,
+            ACCEPTED_CONDITION,
+            ADMITTED_CONDITION,
             condition("Running", "False", "QuorumLost"),
             condition("Failed", "True", "QuorumLost", "2 of 3 silos failed"),
         ],
@@ -123,7 +123,7 @@ def put(api: Kubectl, content: Object, status: Object) -> None:
 
 
 @pytest.fixture(scope="module")
-def shown(api: Kubectl) -> str:
+def shown_columns(api: Kubectl) -> str:
     offered = [*SILO["spec"]["datasets"], {"name": "scans", "loader": "npz"}]
     for name, status in JOBS.items():
         put(api, job(name), status)
@@ -159,5 +159,5 @@ def show(api: Kubectl, command: str) -> str:
     return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
 
 
-def test_what_a_person_sees(shown: str) -> None:
-    assert shown == GOLDEN
+def test_what_a_person_sees(shown_columns: str) -> None:
+    assert shown_columns == GOLDEN

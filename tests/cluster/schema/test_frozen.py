@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from fedsilo.api.observed import Object
-from hack.cluster.kubectl import Kubectl, KubectlFailed
+from hack.cluster.kubectl import Kubectl, KubectlError
 from tests.cluster.schema.federation import (
     LATER,
     NOW,
@@ -19,12 +19,12 @@ from tests.cluster.schema.federation import (
     job,
     operators,
     patch,
+    refusal_text,
     report,
-    said,
 )
 from tests.cluster.schema.objects import AGENT, KEY
 
-FROZEN = {
+FROZEN_FIELDS = {
     "field": ({"backoffLimit": 1}, "spec.backoffLimit"),
     "setting of the method": ({"method": {"config": {"mu": 1}}}, "spec.method"),
     "number of a setting": ({"model": {"config": {"padding": 3}}}, "spec.model"),
@@ -38,12 +38,12 @@ FROZEN = {
 }
 
 
-@pytest.mark.parametrize("case", FROZEN)
+@pytest.mark.parametrize("case", FROZEN_FIELDS)
 def test_a_job_is_frozen(api: Kubectl, name: str, case: str) -> None:
-    spec, field = FROZEN[case]
-    with pytest.raises(KubectlFailed) as failed:
+    spec, field = FROZEN_FIELDS[case]
+    with pytest.raises(KubectlError) as failed:
         patch(api, "fj", name, {"spec": spec})
-    text = said(failed)
+    text = refusal_text(failed)
     if field is None:
         assert {"spec.backoffLimit", "spec.privacy"} == set(text.partition(": ")[0].split(", "))
     else:
@@ -73,16 +73,16 @@ def test_an_agent_is_frozen_but_for_its_suspension(api: Kubectl) -> None:
         "spec.job": {"job": {"spec": {"method": {"config": {"mu": 1}}}}},
     }
     for field, spec in changes.items():
-        with pytest.raises(KubectlFailed) as failed:
+        with pytest.raises(KubectlError) as failed:
             patch(api, "fsa", agent, {"spec": spec}, namespace=namespace)
-        assert said(failed) == (
+        assert refusal_text(failed) == (
             f"{field}: does not change once the agent exists; delete the SiloAgent, and the operator makes it anew "
             "from the job"
         )
     api.run("delete", "fsa", agent, "-n", namespace)
 
 
-MOVED: dict[str, tuple[Object, str]] = {
+MOVED_ENDS: dict[str, tuple[Object, str]] = {
     "later end": ({"completionTime": LATER}, "completionTime"),
     "no end": ({"completionTime": None}, "completionTime"),
     "another end": ({"conditions": conditions(Failed="False", Complete="True")}, "conditions"),
@@ -94,15 +94,15 @@ MESSAGES = {
 }
 
 
-@pytest.mark.parametrize("case", MOVED)
+@pytest.mark.parametrize("case", MOVED_ENDS)
 def test_the_end_of_a_job_does_not_move(api: Kubectl, name: str, case: str) -> None:
     over = operators(conditions=conditions(Running="False", Failed="True"), completionTime=NOW)
     report(api, name, over)
     report(api, name, over | {"phase": "Failed"})
-    change, field = MOVED[case]
-    with pytest.raises(KubectlFailed) as failed:
+    change, field = MOVED_ENDS[case]
+    with pytest.raises(KubectlError) as failed:
         report(api, name, over | change)
-    assert said(failed) == f"status.{field}: Invalid value: {MESSAGES[field]}"
+    assert refusal_text(failed) == f"status.{field}: Invalid value: {MESSAGES[field]}"
 
 
 def publish(api: Kubectl, **fields: Any) -> None:
@@ -119,15 +119,15 @@ def test_a_published_key_stays_unless_another_is_announced(api: Kubectl) -> None
     publish(api, publicKey=KEY)
     publish(api, publicKey=KEY)
     for key in ({"publicKey": another}, {}):
-        with pytest.raises(KubectlFailed) as failed:
+        with pytest.raises(KubectlError) as failed:
             publish(api, **key)
-        assert said(failed) == (
+        assert refusal_text(failed) == (
             "status.publicKey: Invalid value: does not change without an announcement in status.rotations, because "
             "jobs trust it; kubectl fedsilo rotate-key gives the silo another key"
         )
     announcement = {"keyId": "k", "signature": "s", "succession": {"publicKey": another}}
     publish(api, publicKey=another, rotations=[announcement])
-    with pytest.raises(KubectlFailed):
+    with pytest.raises(KubectlError):
         publish(api, rotations=[announcement])
     api.run("delete", "silo", "north", "-n", "silo-north")
     api.apply(SILO)

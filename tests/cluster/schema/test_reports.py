@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fedsilo.api.observed import Object
-from hack.cluster.kubectl import Kubectl, KubectlFailed
+from hack.cluster.kubectl import Kubectl, KubectlError
 from tests.cluster.schema.federation import (
     AGGREGATOR,
     NAMESPACE,
@@ -18,8 +18,8 @@ from tests.cluster.schema.federation import (
     job,
     operators,
     patch,
+    refusal_text,
     report,
-    said,
 )
 
 
@@ -67,7 +67,7 @@ def test_a_silo_that_the_operator_drops_is_no_obstacle(api: Kubectl, name: str, 
     }
 
 
-TAKEN = (
+TAKEN_FIELDS_MESSAGE = (
     "the report takes fields from another manager; use server-side apply as fedsilo-aggregator, without force"
 )
 NOT_ITS_OWN: dict[str, tuple[Object, str]] = {
@@ -88,7 +88,7 @@ NOT_ITS_OWN: dict[str, tuple[Object, str]] = {
         {"conditions": conditions(Running="True")},
         "the report shares status fields of the operator; leave them out",
     ),
-    "phase of a silo": ({"silos": [{"name": "west", "phase": "Failed"}]}, TAKEN),
+    "phase of a silo": ({"silos": [{"name": "west", "phase": "Failed"}]}, TAKEN_FIELDS_MESSAGE),
     "namespace of a silo as it is": (
         {"silos": [{"name": "west", "namespace": "silo-west"}]},
         "status.silos: the aggregator reports name, state, lastRound, samples, bytesSent, update, kept and "
@@ -104,15 +104,15 @@ NOT_ITS_OWN: dict[str, tuple[Object, str]] = {
 @pytest.mark.parametrize("case", NOT_ITS_OWN)
 def test_an_aggregator_does_not_report_for_the_operator(name: str, aggregator: Kubectl, case: str) -> None:
     status, words = NOT_ITS_OWN[case]
-    with pytest.raises(KubectlFailed) as failed:
+    with pytest.raises(KubectlError) as failed:
         report(aggregator, name, aggregators(**status), AGGREGATOR, "--force-conflicts")
-    assert said(failed) == words
+    assert refusal_text(failed) == words
 
 
 def test_an_aggregator_does_not_pass_for_the_operator(name: str, aggregator: Kubectl) -> None:
-    with pytest.raises(KubectlFailed) as failed:
+    with pytest.raises(KubectlError) as failed:
         report(aggregator, name, operators(silos=[]), OPERATOR)
-    assert said(failed) == TAKEN
+    assert refusal_text(failed) == TAKEN_FIELDS_MESSAGE
 
 
 def test_an_aggregator_cannot_make_the_server_forget_who_owns_what(
@@ -127,14 +127,14 @@ def test_an_aggregator_cannot_make_the_server_forget_who_owns_what(
     ("manager", "words"),
     [
         (AGGREGATOR, "a report is made by server-side apply to the status; use an apply patch"),
-        ("kubectl-patch", TAKEN),
+        ("kubectl-patch", TAKEN_FIELDS_MESSAGE),
     ],
 )
 def test_an_aggregator_does_not_patch(name: str, aggregator: Kubectl, manager: str, words: str) -> None:
     change = {"status": {"round": 9}}
-    with pytest.raises(KubectlFailed) as failed:
+    with pytest.raises(KubectlError) as failed:
         patch(aggregator, "fj", name, change, "--subresource=status", f"--field-manager={manager}")
-    assert said(failed) == words
+    assert refusal_text(failed) == words
 
 
 def test_an_aggregator_touches_nothing_else(api: Kubectl, name: str, aggregator: Kubectl) -> None:
@@ -155,9 +155,9 @@ def test_an_aggregator_touches_nothing_else(api: Kubectl, name: str, aggregator:
         lambda: aggregator.apply(job("third")),
     )
     for attempt in tries:
-        with pytest.raises(KubectlFailed) as failed:
+        with pytest.raises(KubectlError) as failed:
             attempt()
-        assert said(failed).splitlines()[0] == words
+        assert refusal_text(failed).splitlines()[0] == words
     api.run("delete", "fj", "another", "-n", "federation")
 
 
@@ -166,7 +166,7 @@ def test_an_aggregator_of_another_namespace_is_another_account(api: Kubectl, nam
     api.run("create", "serviceaccount", other, "-n", "silo-east")
     subject = f"--serviceaccount=silo-east:{other}"
     api.run("create", "clusterrolebinding", f"{other}-east", "--clusterrole=cluster-admin", subject)
-    with pytest.raises(KubectlFailed, match="may only report into the status of its own FederatedJob"):
+    with pytest.raises(KubectlError, match="may only report into the status of its own FederatedJob"):
         report(api.as_service_account("silo-east", other), name, aggregators(), AGGREGATOR)
 
 

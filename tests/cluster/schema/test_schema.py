@@ -10,8 +10,8 @@ import pytest
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.loading import load
-from hack.cluster.kubectl import Kubectl, KubectlFailed
-from tests.cluster.schema.objects import BAD, GOOD
+from hack.cluster.kubectl import Kubectl, KubectlError
+from tests.cluster.schema.objects import BAD, GOOD_OBJECTS
 from tests.paths import ROOT
 
 _BLOCKS = Path(__file__).with_name("schema.golden").read_text().split("# ")[1:]
@@ -36,7 +36,7 @@ def answer(api: Kubectl, text: str) -> str:
     """What a person reads who applies a file; the faults of an object in order, since the API server has none."""
     try:
         api.run("apply", "--dry-run=server", "-f", "-", stdin=text)
-    except KubectlFailed as failed:
+    except KubectlError as failed:
         _, _, said = str(failed).partition(": ")
         head, *faults = [line.rstrip() for line in said.splitlines() if not line.startswith("Warning:")]
         return "\n".join([head, *sorted(faults)])
@@ -53,10 +53,10 @@ def test_bad_object(api: Kubectl, name: str) -> None:
     assert answer(api, BAD[name]) == GOLDEN[name]
 
 
-@pytest.mark.parametrize("name", GOOD)
+@pytest.mark.parametrize("name", GOOD_OBJECTS)
 def test_good_object(api: Kubectl, name: str) -> None:
-    assert answer(api, GOOD[name]) == "accepted"
-    api.run("apply", "--server-side", "--dry-run=server", "-f", "-", stdin=GOOD[name])
+    assert answer(api, GOOD_OBJECTS[name]) == "accepted"
+    api.run("apply", "--server-side", "--dry-run=server", "-f", "-", stdin=GOOD_OBJECTS[name])
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)

@@ -12,9 +12,9 @@ from attacks.handed_over import HandedOver
 from attacks.live_aggregator import LiveAggregator
 from attacks.live_gateway import LiveGateway
 from attacks.live_guard import LiveGuard
-from attacks.programs import README, NotRefused, Program, all_programs, programs, readme
+from attacks.programs import README, NotRefusedError, Program, all_programs, programs, readme
 from attacks.run import attempt
-from attacks.table import named
+from attacks.table import listed_programs
 
 ON_AGGREGATOR = (
     "bad-failure-reports",
@@ -127,19 +127,19 @@ def test_honest_documents_are_opened(documents: HandedOver) -> None:
 def test_a_trace_of_the_strangers_code_is_of_the_program_that_left_it(
     documents: HandedOver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def killed(target: HandedOver) -> None:
+    def killed_attack(target: HandedOver) -> None:
         target.canary.touch()
-        raise NotRefused("validate did not end")
+        raise NotRefusedError("validate did not end")
 
-    def unseen(target: HandedOver) -> None:
+    def unseen_attack(target: HandedOver) -> None:
         target.canary.touch()
 
-    def innocent(target: HandedOver) -> None:
+    def innocent_attack(target: HandedOver) -> None:
         target.expect_opened("validate", "-f", "job.yaml", at=target.copy())
 
     monkeypatch.setattr(run, "HandedOver", lambda _: documents)
     monkeypatch.setattr(documents, "open_honestly", lambda: None)
-    attacks = {"killed": killed, "unseen": unseen, "innocent": innocent}
+    attacks = {"killed": killed_attack, "unseen": unseen_attack, "innocent": innocent_attack}
     chosen = [
         Program(name, "documents", "what", "by", "must", True, attack) for name, attack in attacks.items()
     ]
@@ -167,7 +167,7 @@ def test_the_readme_lists_the_programs_that_exist() -> None:
 
 def test_the_table_lists_the_programs_that_exist() -> None:
     """`python -m attacks` writes it."""
-    assert named() == list(PROGRAMS)
+    assert listed_programs() == list(PROGRAMS)
 
 
 def test_a_program_that_is_answered_otherwise_is_named(aggregator: LiveAggregator, tmp_path: Path) -> None:

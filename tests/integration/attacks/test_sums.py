@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from attacks.sums.attempts import ATTEMPTS, tried
+from attacks.sums.attempts import ATTEMPTS, attempt_outcome
 from attacks.sums.page import chance
 
 NEARLY = ("nearly the model again, without one silo", "scores of nearly the model again, without one silo")
@@ -13,13 +13,13 @@ NEARLY = ("nearly the model again, without one silo", "scores of nearly the mode
 
 @pytest.mark.parametrize("attempt", ATTEMPTS)
 async def test_nothing_of_a_silo_is_seen_where_all_silos_are_in_every_sum(attempt: str) -> None:
-    found = await tried(attempt, 3, None)
+    found = await attempt_outcome(attempt, 3, None)
     assert found.refusals
     assert (found.correlation < chance(attempt), found.exact) == (True, False)
 
 
 @pytest.mark.parametrize("attempt", [name for name in ATTEMPTS if name not in NEARLY])
 async def test_nor_where_a_job_permits_that_one_is_left_out(attempt: str) -> None:
-    found = await tried(attempt, 4, 3)
+    found = await attempt_outcome(attempt, 4, 3)
     assert found.refusals
     assert (found.correlation < chance(attempt), found.exact) == (True, False)

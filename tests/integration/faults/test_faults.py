@@ -23,7 +23,7 @@ CERTAIN_SEED = 1
 
 @pytest.fixture(scope="module")
 def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laboratory]:
-    with Laboratory.opened(tmp_path_factory.mktemp("faults")) as opened:
+    with Laboratory.open_laboratory(tmp_path_factory.mktemp("faults")) as opened:
         yield opened
 
 
@@ -31,7 +31,9 @@ def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laboratory]
 def test_nothing_is_lost_doubled_or_changed(kind: str, laboratory: Laboratory) -> None:
     """Two faults of the kind; a step that a run does not come by gives its turn to another."""
     method = list(METHODS)[list(KINDS).index(kind) % len(METHODS)]
-    drawn = (fault for fault in faults({method: laboratory.undisturbed(method)}, SEED) if fault.kind == kind)
+    drawn = (
+        fault for fault in faults({method: laboratory.undisturbed_run(method)}, SEED) if fault.kind == kind
+    )
     outcomes: list[str] = []
     while len(outcomes) < 2:
         fault = next(drawn)
@@ -67,11 +69,11 @@ def flipped_private_state(laboratory: Laboratory) -> Fault:
 def place(laboratory: Laboratory, role: str, step: str, occurrence: int) -> Place:
     """A step that the method's undisturbed run has taken."""
     found = Place(role, step, occurrence)
-    assert found in laboratory.undisturbed("fedphp").places
+    assert found in laboratory.undisturbed_run("fedphp").places
     return found
 
 
 def test_steps_are_named_so_that_they_can_be_found_again(laboratory: Laboratory) -> None:
-    places = laboratory.undisturbed("fedphp").places
+    places = laboratory.undisturbed_run("fedphp").places
     assert all(Place.parse(str(place)) == place for place in places)
     assert {kind for place in places for kind in kinds_of(place)} == KINDS.keys() - {"network-cut"}

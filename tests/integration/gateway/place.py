@@ -14,8 +14,8 @@ import aiohttp
 from aiohttp import web
 
 from fedsilo.wire import Authority, SigningKey, issue_server, make_authority, sign_request
-from fedsilo_operator.gateway.forwarding import Forwarding, Route
-from fedsilo_operator.gateway.limits import Admission, Limits
+from fedsilo_operator.gateway.forwarding import ForwardingService, Route
+from fedsilo_operator.gateway.limits import Limits, RequestAccount
 from fedsilo_operator.gateway.service import GatewayService
 
 JOB = "0a1b2c3d-0000-4000-8000-000000000001"
@@ -36,7 +36,9 @@ def server_tls(folder: Path, authority: Authority) -> ssl.SSLContext:
 
 
 @asynccontextmanager
-async def served(runner: web.AppRunner, tls: ssl.SSLContext | None, port: int = 0) -> AsyncIterator[int]:
+async def serve_application(
+    runner: web.AppRunner, tls: ssl.SSLContext | None, port: int = 0
+) -> AsyncIterator[int]:
     """Serve an application on 127.0.0.1; yields the port."""
     await runner.setup()
     try:
@@ -64,8 +66,8 @@ class Place:
         self.handler: Handler
         self.arrived: list[web.Request] = []
         self.routes: dict[str, Route] = {}
-        self.admission = Admission(limits)
-        self.service = GatewayService(Forwarding(self._find, self.admission))
+        self.admission = RequestAccount(limits)
+        self.service = GatewayService(ForwardingService(self._find, self.admission))
         self.port = 0
         self.trusted: ssl.SSLContext | None = None
         self.client: aiohttp.ClientSession
@@ -80,12 +82,12 @@ class Place:
         own = server_tls(self.root / "gateway", self.own_authority)
         if self._tls:
             self.trusted = ssl.create_default_context(cadata=self.own_authority.cert_pem.decode())
-        async with served(aggregator, tls) as port:
+        async with serve_application(aggregator, tls) as port:
             ca = self.aggregators_authority.cert_pem.decode()
             url = f"https://127.0.0.1:{port}"
             self.routes = {silo: Route(url, ca, key.verify_key) for silo, key in self.keys.items()}
             self._runner = self.service.runner()
-            async with served(self._runner, own if self._tls else None) as self.port:
+            async with serve_application(self._runner, own if self._tls else None) as self.port:
                 connector = aiohttp.TCPConnector(ssl=self.trusted or True, limit=0)
                 async with aiohttp.ClientSession(connector=connector) as self.client:
                     yield self

@@ -142,7 +142,7 @@ async def _serve(config: Mapping[str, Any]) -> None:
     identity = HubIdentity(SigningKey.load(Path(config["key"])), "https://127.0.0.1")
     served = Gateway(cluster, identity, Limits(**config["limits"]))
     work = asyncio.ensure_future(served.run("127.0.0.1", 0, served_tls(Path(config["tls"]))))
-    while served.unready() and not work.done():
+    while served.unready_reason() and not work.done():
         await asyncio.sleep(0.01)
     following = asyncio.ensure_future(_follow(cluster))
     print(served.port, flush=True)

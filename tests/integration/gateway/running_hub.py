@@ -51,7 +51,7 @@ class RunningHub:
         tls = server_tls(self._root, self._authority)
         work = asyncio.ensure_future(self.gateway.run("127.0.0.1", 0, tls))
         try:
-            while self.gateway.unready():
+            while self.gateway.unready_reason():
                 assert not work.done()
                 await asyncio.sleep(0.001)
             trusted = ssl.create_default_context(cadata=self._authority.cert_pem.decode())
@@ -125,12 +125,12 @@ class RunningHub:
     async def join(self, ref: Ref = NORTH) -> None:
         """Invite, enrol and accept, and wait until the gateway has seen it."""
         self.invite(ref)
-        assert await self.settled(lambda: self.enrol(ref), "invitation-invalid") == 201
+        assert await self.settled_status(lambda: self.enrol(ref), "invitation-invalid") == 201
         self.accept(ref)
         path = agents_path("nothing", ref)
-        assert await self.settled(lambda: self.ask("GET", path, ref=ref), "not-accepted") == 200
+        assert await self.settled_status(lambda: self.ask("GET", path, ref=ref), "not-accepted") == 200
 
-    async def settled(self, ask: Any, until_not: str) -> int:
+    async def settled_status(self, ask: Any, until_not: str) -> int:
         """The status of an answer once the gateway's cache has followed what was put into the cluster."""
         while True:
             status, code, _ = await ask()

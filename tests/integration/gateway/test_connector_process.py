@@ -32,7 +32,7 @@ from tests.unit.operator.silo.harness import JOB_REF, UID, silo
 NAME = agent_name(JOB_REF.name, UID, NORTH.namespace, NORTH.name)
 
 
-class Here:
+class ConnectorSite:
     """The institution's cluster, and the hub."""
 
     def __init__(self, folder: Path, hub: RunningHub, cluster: ServedCluster) -> None:
@@ -76,19 +76,19 @@ class Here:
     def peek(self, kind: Kind, ref: Ref) -> Object:
         """An object of the institution's cluster; empty where it is not there."""
 
-        def found(cluster: Any) -> Object:
+        def found_object(cluster: Any) -> Object:
             try:
                 return dict(cluster.peek(kind, ref))
             except NotFound:
                 return {}
 
-        return self.cluster.ask(found)
+        return self.cluster.ask(found_object)
 
-    def reached(self) -> Any:
+    def hub_reason(self) -> Any:
         """Reason of the condition about the hub."""
         return (condition(self.peek(SILO_KIND, NORTH), "HubReached") or {}).get("reason")
 
-    async def until(self, what: Callable[[], Any]) -> None:
+    async def wait_until(self, what: Callable[[], Any]) -> None:
         """Wait until something is true."""
         async with asyncio.timeout(60):
             while not what():
@@ -96,98 +96,100 @@ class Here:
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[ServedCluster]:
+def serve_cluster(folder: Path) -> Iterator[ServedCluster]:
     with ServedCluster(folder / "kubeconfig") as cluster:
         yield cluster
 
 
 @pytest.fixture
-async def here(tmp_path: Path) -> AsyncIterator[Here]:
+async def connector_site(tmp_path: Path) -> AsyncIterator[ConnectorSite]:
     async with RunningHub(tmp_path / "hub").running() as hub:
-        with served(tmp_path) as cluster:
-            yield Here(tmp_path, hub, cluster)
+        with serve_cluster(tmp_path) as cluster:
+            yield ConnectorSite(tmp_path, hub, cluster)
 
 
-async def test_an_institution_joins_decides_and_goes_on_after_a_kill(here: Here) -> None:
-    here.install()
-    here.hub.invite()
-    async with here.connector() as process:
-        await here.until(lambda: here.reached() == "EnrolmentPending")
-        enrolment = here.hub.status()["enrolment"]
-        published = here.peek(SILO_KIND, NORTH)["status"]["publicKey"]
+async def test_an_institution_joins_decides_and_goes_on_after_a_kill(connector_site: ConnectorSite) -> None:
+    connector_site.install()
+    connector_site.hub.invite()
+    async with connector_site.connector() as process:
+        await connector_site.wait_until(lambda: connector_site.hub_reason() == "EnrolmentPending")
+        enrolment = connector_site.hub.status()["enrolment"]
+        published = connector_site.peek(SILO_KIND, NORTH)["status"]["publicKey"]
         assert enrolment["publicKey"] == published
-        before = here.hub.cluster.peek(SILO_KIND, NORTH)["spec"]["remote"]
-        here.hub.put_silo(NORTH, {**before, "publicKey": published})
-        await here.until(lambda: here.reached() == "HubReached")
-        await here.until(lambda: here.hub.status().get("offer"))
-        assert here.peek(LEASE, Ref(NORTH.namespace, "fedsilo-connector"))
+        before = connector_site.hub.cluster.peek(SILO_KIND, NORTH)["spec"]["remote"]
+        connector_site.hub.put_silo(NORTH, {**before, "publicKey": published})
+        await connector_site.wait_until(lambda: connector_site.hub_reason() == "HubReached")
+        await connector_site.wait_until(lambda: connector_site.hub.status().get("offer"))
+        assert connector_site.peek(LEASE, Ref(NORTH.namespace, "fedsilo-connector"))
         process.kill()
         await process.communicate()
-    proposed = here.hub.propose(name=NAME)
+    proposed = connector_site.hub.propose(name=NAME)
     # The lease of the one that was killed has to run out; nobody leads until then.
-    here.cluster.ask(lambda cluster: cluster.remove(LEASE, Ref(NORTH.namespace, "fedsilo-connector")))
-    async with here.connector() as process:
+    connector_site.cluster.ask(
+        lambda cluster: cluster.remove(LEASE, Ref(NORTH.namespace, "fedsilo-connector"))
+    )
+    async with connector_site.connector() as process:
         place = Ref(NORTH.namespace, NAME)
-        await here.until(lambda: here.hub.status(SILO_AGENT, place).get("decision"))
-        status = here.hub.status(SILO_AGENT, place)
+        await connector_site.wait_until(lambda: connector_site.hub.status(SILO_AGENT, place).get("decision"))
+        status = connector_site.hub.status(SILO_AGENT, place)
         decision = read_decision(status["decision"], published)
         assert decision.proposal == proposal_digest(Proposal.model_validate(status["proposal"]))
         assert status["proposal"]["guardImage"] == "guard:1"
-        assert here.peek(SILO_AGENT, place)["spec"]["trust"] == proposed["spec"]["trust"]
-        assert here.hub.status()["enrolment"] == enrolment
-        url = f"http://127.0.0.1:{here.health}/readyz"
+        assert connector_site.peek(SILO_AGENT, place)["spec"]["trust"] == proposed["spec"]["trust"]
+        assert connector_site.hub.status()["enrolment"] == enrolment
+        url = f"http://127.0.0.1:{connector_site.health}/readyz"
         assert await asyncio.to_thread(lambda: urllib.request.urlopen(url).status) == 200
         process.send_signal(signal.SIGTERM)
         await process.communicate()
         assert process.returncode == 0
-    assert here.peek(SECRET, Ref(NORTH.namespace, "fedsilo-signing-key"))
+    assert connector_site.peek(SECRET, Ref(NORTH.namespace, "fedsilo-signing-key"))
 
 
 async def test_an_invitation_that_was_changed_or_is_for_another_namespace_ends_it_with_a_word(
-    here: Here,
+    connector_site: ConnectorSite,
 ) -> None:
-    text = here.invitation.read_text()
+    text = connector_site.invitation.read_text()
     for changed, said in (
         (text.replace("token: a-token", "token: b-token"), "does not fit the rest of the file"),
         (None, "(No such file or directory); give the file"),
     ):
         if changed is None:
-            here.invitation.unlink()
+            connector_site.invitation.unlink()
         else:
             assert changed != text
-            here.invitation.write_text(changed)
-        async with here.connector() as process:
+            connector_site.invitation.write_text(changed)
+        async with connector_site.connector() as process:
             _, errors = await process.communicate()
         assert process.returncode == 2
         assert said in errors.decode()
         assert "Traceback" not in errors.decode()
-    here.invitation.write_text(
+    connector_site.invitation.write_text(
         SiloInvitation.of(
-            HubAddress(url="https://hub.example", key=here.hub.identity.key.verify_key.to_text()),
+            HubAddress(url="https://hub.example", key=connector_site.hub.identity.key.verify_key.to_text()),
             "elsewhere/north",
             TOKEN,
             Time("2099-01-01T00:00:00Z"),
         ).to_yaml()
     )
-    async with here.connector() as process:
+    async with connector_site.connector() as process:
         _, errors = await process.communicate()
     assert process.returncode == 2
     assert "install it in namespace elsewhere" in errors.decode()
 
 
 async def test_a_proxy_that_is_away_is_named_in_the_silo_and_one_that_is_none_at_the_start(
-    here: Here,
+    connector_site: ConnectorSite,
 ) -> None:
-    here.install()
-    address = HubAddress(url="https://hub.example", key=here.hub.identity.key.verify_key.to_text())
+    connector_site.install()
+    address = HubAddress(url="https://hub.example", key=connector_site.hub.identity.key.verify_key.to_text())
     away = SiloInvitation.of(address, str(NORTH), TOKEN, Time("2099-01-01T00:00:00Z"))
-    here.invitation.write_text(away.to_yaml())
-    async with here.connector(HTTPS_PROXY="http://user:secret@127.0.0.1:1"):
-        await here.until(lambda: here.reached() == "HubUnreachable")
-    said = condition(here.peek(SILO_KIND, NORTH), "HubReached") or {}
+    connector_site.invitation.write_text(away.to_yaml())
+    async with connector_site.connector(HTTPS_PROXY="http://user:secret@127.0.0.1:1"):
+        await connector_site.wait_until(lambda: connector_site.hub_reason() == "HubUnreachable")
+    said = condition(connector_site.peek(SILO_KIND, NORTH), "HubReached") or {}
     assert "the proxy 127.0.0.1:1 (HTTPS_PROXY) refuses connections" in said["message"]
-    assert "secret" not in json.dumps(here.peek(SILO_KIND, NORTH))
-    async with here.connector(HTTPS_PROXY="socks5://127.0.0.1:1") as process:
+    assert "secret" not in json.dumps(connector_site.peek(SILO_KIND, NORTH))
+    async with connector_site.connector(HTTPS_PROXY="socks5://127.0.0.1:1") as process:
         _, errors = await process.communicate()
     assert process.returncode == 2
     assert "HTTPS_PROXY: proxies of type socks5 are not supported" in errors.decode()

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from fedsilo.wire import Authority, SigningKey, make_authority
-from fedsilo_operator.gateway.forwarding import Forwarding, Route
-from fedsilo_operator.gateway.limits import Admission, Limits
+from fedsilo_operator.gateway.forwarding import ForwardingService, Route
+from fedsilo_operator.gateway.limits import Limits, RequestAccount
 from fedsilo_operator.gateway.service import GatewayService
-from tests.integration.gateway.place import served, server_tls
-from tests.integration.service.site import Process, Site, federation, until
+from tests.integration.gateway.place import serve_application, server_tls
+from tests.integration.service.site import Process, Site, federation, wait_until
 from tests.ports import free_port
 
 DIGITS = {"classes": 10, "inputShape": [8, 8]}
@@ -27,7 +27,7 @@ DIGITS = {"classes": 10, "inputShape": [8, 8]}
 def directly(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Digest of the model of a run without a gateway."""
     site = Site(tmp_path_factory.mktemp("directly"), federation(rounds=2, data=DIGITS))
-    with started(site) as aggregator:
+    with start_processes(site) as aggregator:
         assert aggregator.exit_code() == 0, site.log()
     return model_of(site)
 
@@ -65,13 +65,13 @@ async def test_a_gateway_that_is_gone_for_a_while_costs_nothing_but_time(
     authority, routes = make_authority(), routes_of(site)
     tls, port = server_tls(tmp_path / "gateway", authority), free_port()
     lead(site, port, authority)
-    with started(site) as aggregator:
+    with start_processes(site) as aggregator:
         for silo in ("north", "south"):
-            await asyncio.to_thread(until, lambda: "trying again" in site.log(silo), "a try")  # noqa: B023
+            await asyncio.to_thread(wait_until, lambda: "trying again" in site.log(silo), "a try")  # noqa: B023
         async with gateway(routes, tls, port):
             audit = site.workdir.volume("north").audit / "log.jsonl"
             await asyncio.to_thread(
-                until, lambda: audit.exists() and "departure" in audit.read_text(), "a departure"
+                wait_until, lambda: audit.exists() and "departure" in audit.read_text(), "a departure"
             )
         async with gateway(routes, tls, port):
             assert await asyncio.to_thread(aggregator.exit_code) == 0, site.log()
@@ -102,12 +102,12 @@ def lead(site: Site, port: int, authority: Authority) -> None:
 
 async def run(site: Site) -> None:
     """Run the job to its end."""
-    with started(site) as aggregator:
+    with start_processes(site) as aggregator:
         assert await asyncio.to_thread(aggregator.exit_code) == 0, site.log()
 
 
 @contextmanager
-def started(site: Site) -> Iterator[Process]:
+def start_processes(site: Site) -> Iterator[Process]:
     """All processes of the job, ended at the end of the block; yields the aggregator."""
     with ExitStack() as stack:
         aggregator = site.start_aggregator()
@@ -126,8 +126,8 @@ def model_of(site: Site) -> str:
 async def gateway(
     routes: Mapping[str, Route], tls: ssl.SSLContext, port: int = 0
 ) -> AsyncIterator[tuple[GatewayService, int]]:
-    service = GatewayService(Forwarding(lambda _, silo: routes.get(silo), Admission(Limits())))
-    async with served(service.runner(), tls, port) as found:
+    service = GatewayService(ForwardingService(lambda _, silo: routes.get(silo), RequestAccount(Limits())))
+    async with serve_application(service.runner(), tls, port) as found:
         yield service, found
 
 

@@ -22,7 +22,7 @@ from tests.integration.gateway.place import NORTH, SOUTH, Place, path_of
 MIB = 1 << 20
 UPDATE = path_of("updates/r00001-train-north")
 BLOB = path_of(f"blobs/{'ab' * 32}")
-REVOKED = Problem("unknown-sender", "silo was revoked")
+REVOKED_PROBLEM = Problem("unknown-sender", "silo was revoked")
 PIECE = bytes(range(256)) * 1024
 
 
@@ -192,7 +192,7 @@ async def test_strangers_and_revoked_silos_reach_no_aggregator(place: Place) -> 
     for proof, code in (("", "malformed"), ("Bearer abc", "malformed"), (wrong, "signature-invalid")):
         async with place.ask("GET", path, headers={"Authorization": proof}) as answer:
             assert answer.headers["Problem"] == code
-    place.routes[SOUTH] = replace(place.routes[SOUTH], closed=REVOKED)
+    place.routes[SOUTH] = replace(place.routes[SOUTH], closed=REVOKED_PROBLEM)
     async with place.ask("GET", path, SOUTH) as answer:
         assert (answer.status, answer.headers["Problem"]) == (403, "unknown-sender")
     assert place.arrived == []
@@ -202,7 +202,7 @@ async def test_a_silo_that_is_revoked_while_the_aggregator_holds_its_request_get
     place: Place,
 ) -> None:
     async def handler(_: web.Request) -> web.Response:
-        place.routes[NORTH] = replace(place.routes[NORTH], closed=REVOKED)
+        place.routes[NORTH] = replace(place.routes[NORTH], closed=REVOKED_PROBLEM)
         return web.Response(body=b"a task")
 
     place.handler = handler
@@ -369,7 +369,7 @@ async def test_memory_does_not_grow_with_a_body(place: Place) -> None:
 
 def test_a_silo_may_ask_as_often_as_the_rate_allows() -> None:
     now = 0.0
-    admission = limits.Admission(limits.Limits(requests_per_second=2, burst=3), lambda: now)
+    admission = limits.RequestAccount(limits.Limits(requests_per_second=2, burst=3), lambda: now)
 
     def ask(silo: str) -> bool:
         try:

@@ -27,7 +27,7 @@ from fedsilo.wire import SigningKey, make_authority
 from fedsilo_operator.cluster.interface import Unavailable
 from fedsilo_operator.objects import SILO_AGENT, Ref
 from tests.hub_fakes.hub import FakeHub
-from tests.integration.gateway.place import served, server_tls
+from tests.integration.gateway.place import serve_application, server_tls
 from tests.integration.gateway.running_hub import NORTH, TOKEN, RunningHub
 
 AGENT = "digits-north-1"
@@ -48,7 +48,7 @@ class Subject(Protocol):
         """Make a SiloAgent at the hub; its uid and spec."""
 
     def withdraw(self) -> None: ...
-    def away(self, away: bool) -> None: ...
+    def set_away(self, away: bool) -> None: ...
     def status(self) -> Mapping[str, Any]: ...
     def offer(self) -> Mapping[str, Any] | None: ...
 
@@ -82,7 +82,7 @@ class InMemory:
     def withdraw(self) -> None:
         self.hub.remove(AGENT)
 
-    def away(self, away: bool) -> None:
+    def set_away(self, away: bool) -> None:
         self.hub.away = Problem("unreachable", "the API server does not answer") if away else None
 
     def status(self) -> Mapping[str, Any]:
@@ -121,7 +121,7 @@ class RealGateway:
     def withdraw(self) -> None:
         self._house.cluster.remove(SILO_AGENT, Ref(NORTH.namespace, AGENT))
 
-    def away(self, away: bool) -> None:
+    def set_away(self, away: bool) -> None:
         self._house.broken = Unavailable("no connection") if away else None
 
     def status(self) -> Mapping[str, Any]:
@@ -155,7 +155,7 @@ async def subject(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
             )
 
 
-async def refused(ask: Callable[[], Awaitable[Any]], *transient: str) -> str:
+async def refusal_code(ask: Callable[[], Awaitable[Any]], *transient: str) -> str:
     """Code of a refusal, once the gateway's cache has followed the cluster."""
     while True:
         with pytest.raises(Problem) as caught:
@@ -165,7 +165,7 @@ async def refused(ask: Callable[[], Awaitable[Any]], *transient: str) -> str:
             return caught.value.code
 
 
-async def answered(ask: Callable[[], Awaitable[Any]], *transient: str) -> Any:
+async def settled_answer(ask: Callable[[], Awaitable[Any]], *transient: str) -> Any:
     """The answer, once the gateway's cache has followed the cluster."""
     while True:
         try:
@@ -174,18 +174,18 @@ async def answered(ask: Callable[[], Awaitable[Any]], *transient: str) -> Any:
             assert problem.code in transient, problem
 
 
-async def joined(subject: Subject) -> HubRequests:
+async def join_hub(subject: Subject) -> HubRequests:
     hub = subject.requests(KEY)
     subject.invite()
-    assert await answered(lambda: hub.enrol(TOKEN, "0.1.0"), "invitation-invalid") == (
+    assert await settled_answer(lambda: hub.enrol(TOKEN, "0.1.0"), "invitation-invalid") == (
         KEY.verify_key.fingerprint
     )
     subject.accept(KEY)
-    await answered(lambda: hub.agents("", 0), "not-accepted", "unknown-sender")
+    await settled_answer(lambda: hub.agents("", 0), "not-accepted", "unknown-sender")
     return hub
 
 
-async def listed(hub: HubRequests, count: int) -> AgentList:
+async def listed_agents(hub: HubRequests, count: int) -> AgentList:
     """The list, once it has so many agents."""
     while True:
         told = await hub.agents("", 0)
@@ -196,23 +196,23 @@ async def listed(hub: HubRequests, count: int) -> AgentList:
 
 async def test_a_key_is_registered_once_and_asks_once_it_is_accepted(subject: Subject) -> None:
     hub, other = subject.requests(KEY), subject.requests(OTHER_KEY)
-    assert await refused(lambda: hub.agents("", 0)) == "unknown-sender"
-    assert await refused(lambda: hub.enrol(TOKEN, "0.1.0")) == "invitation-invalid"
+    assert await refusal_code(lambda: hub.agents("", 0)) == "unknown-sender"
+    assert await refusal_code(lambda: hub.enrol(TOKEN, "0.1.0")) == "invitation-invalid"
     subject.invite()
-    await answered(lambda: hub.enrol(TOKEN, "0.1.0"), "invitation-invalid")
-    assert await refused(lambda: hub.enrol("another", "0.1.0")) == "invitation-invalid"
+    await settled_answer(lambda: hub.enrol(TOKEN, "0.1.0"), "invitation-invalid")
+    assert await refusal_code(lambda: hub.enrol("another", "0.1.0")) == "invitation-invalid"
     assert await hub.enrol(TOKEN, "0.1.0") == KEY.verify_key.fingerprint, "the answer may have been lost"
-    assert await refused(lambda: other.enrol(TOKEN, "0.1.0")) == "invitation-used"
-    assert await refused(lambda: hub.agents("", 0), "unknown-sender") == "not-accepted"
-    assert await refused(lambda: other.agents("", 0)) == "signature-invalid"
+    assert await refusal_code(lambda: other.enrol(TOKEN, "0.1.0")) == "invitation-used"
+    assert await refusal_code(lambda: hub.agents("", 0), "unknown-sender") == "not-accepted"
+    assert await refusal_code(lambda: other.agents("", 0)) == "signature-invalid"
     subject.accept(KEY)
-    told = await answered(lambda: hub.agents("", 0), "not-accepted")
+    told = await settled_answer(lambda: hub.agents("", 0), "not-accepted")
     assert told.agents == ()
 
 
 async def test_a_poll_waits_for_what_is_new_and_what_is_told_has_an_order(subject: Subject) -> None:
-    hub = await joined(subject)
-    before = await listed(hub, 0)
+    hub = await join_hub(subject)
+    before = await listed_agents(hub, 0)
     assert await hub.agents(before.revision, 0) is None
     poll = asyncio.ensure_future(hub.agents(before.revision, 60))
     await asyncio.sleep(0)
@@ -222,26 +222,26 @@ async def test_a_poll_waits_for_what_is_new_and_what_is_told_has_an_order(subjec
     assert after.agents == (HubAgent(AGENT, uid, spec),)
     assert after.version > before.version
     subject.withdraw()
-    assert (await listed(hub, 0)).version > after.version
+    assert (await listed_agents(hub, 0)).version > after.version
 
 
 async def test_a_report_is_of_an_agent_that_is_there(subject: Subject) -> None:
-    hub = await joined(subject)
+    hub = await join_hub(subject)
     uid, _ = subject.propose()
-    await listed(hub, 1)
+    await listed_agents(hub, 1)
     await hub.report(AGENT, uid, {"phase": "Running", "message": "Guard and trainer run."})
     assert subject.status()["phase"] == "Running"
-    assert await refused(lambda: hub.report(AGENT, "another", {"phase": "Failed"})) == "unknown-agent"
-    assert await refused(lambda: hub.report("another", uid, {"phase": "Failed"})) == "unknown-agent"
+    assert await refusal_code(lambda: hub.report(AGENT, "another", {"phase": "Failed"})) == "unknown-agent"
+    assert await refusal_code(lambda: hub.report("another", uid, {"phase": "Failed"})) == "unknown-agent"
     assert subject.status()["phase"] == "Running"
 
 
 async def test_an_offer_is_published_as_the_silo_has_signed_it(subject: Subject) -> None:
-    hub = await joined(subject)
+    hub = await join_hub(subject)
     statement = offer(KEY)
     await hub.offer(statement)
     assert subject.offer() == statement
-    assert await refused(lambda: hub.offer(offer(OTHER_KEY))) == "signature-invalid"
+    assert await refusal_code(lambda: hub.offer(offer(OTHER_KEY))) == "signature-invalid"
     assert subject.offer() == statement
 
 
@@ -252,31 +252,31 @@ def offer(key: SigningKey) -> Object:
 
 
 async def test_a_revoked_silo_is_told_no_more(subject: Subject) -> None:
-    hub = await joined(subject)
-    told = await listed(hub, 0)
+    hub = await join_hub(subject)
+    told = await listed_agents(hub, 0)
     poll = asyncio.ensure_future(hub.agents(told.revision, 60))
     await asyncio.sleep(0)
     subject.revoke()
     with pytest.raises(Problem, match="unknown-sender"):
         await poll
-    assert await refused(lambda: hub.agents("", 0)) == "unknown-sender"
-    assert await refused(lambda: hub.enrol(TOKEN, "0.1.0")) == "invitation-invalid"
+    assert await refusal_code(lambda: hub.agents("", 0)) == "unknown-sender"
+    assert await refusal_code(lambda: hub.enrol(TOKEN, "0.1.0")) == "invitation-invalid"
 
 
 async def test_a_key_is_replaced_by_one_that_both_keys_announce(subject: Subject) -> None:
-    hub, other = await joined(subject), subject.requests(OTHER_KEY)
+    hub, other = await join_hub(subject), subject.requests(OTHER_KEY)
     rotation = sign_rotation(str(NORTH), KEY, OTHER_KEY, datetime.now(UTC))
     await hub.rotate(rotation)
     await hub.rotate(rotation)
-    await answered(lambda: other.agents("", 0), "signature-invalid")
-    assert await refused(lambda: hub.agents("", 0)) == "signature-invalid"
+    await settled_answer(lambda: other.agents("", 0), "signature-invalid")
+    assert await refusal_code(lambda: hub.agents("", 0)) == "signature-invalid"
     third = sign_rotation(str(NORTH), KEY, SigningKey.generate(), datetime.now(UTC))
-    assert await refused(lambda: hub.rotate(third)) == "key-superseded"
+    assert await refusal_code(lambda: hub.rotate(third)) == "key-superseded"
 
 
 async def test_a_silo_that_leaves_is_told_no_more_and_may_say_it_again(subject: Subject) -> None:
-    hub = await joined(subject)
-    told = await listed(hub, 0)
+    hub = await join_hub(subject)
+    told = await listed_agents(hub, 0)
     poll = asyncio.ensure_future(hub.agents(told.revision, 60))
     await asyncio.sleep(0)
     statement = sign_leaving(str(NORTH), subject.hub_id, datetime.now(UTC), KEY)
@@ -284,17 +284,17 @@ async def test_a_silo_that_leaves_is_told_no_more_and_may_say_it_again(subject: 
     with pytest.raises(Problem, match="silo-left"):
         await poll
     await hub.leave(statement)
-    assert await refused(lambda: hub.agents("", 0)) == "silo-left"
-    assert await refused(lambda: hub.enrol(TOKEN, "0.1.0")) == "silo-left"
+    assert await refusal_code(lambda: hub.agents("", 0)) == "silo-left"
+    assert await refusal_code(lambda: hub.enrol(TOKEN, "0.1.0")) == "silo-left"
 
 
 async def test_a_hub_that_cannot_write_says_so_and_takes_it_later(subject: Subject) -> None:
-    hub = await joined(subject)
+    hub = await join_hub(subject)
     uid, _ = subject.propose()
-    await listed(hub, 1)
-    subject.away(True)
-    assert await refused(lambda: hub.report(AGENT, uid, {"phase": "Running"})) == "unreachable"
-    subject.away(False)
+    await listed_agents(hub, 1)
+    subject.set_away(True)
+    assert await refusal_code(lambda: hub.report(AGENT, uid, {"phase": "Running"})) == "unreachable"
+    subject.set_away(False)
     await hub.report(AGENT, uid, {"phase": "Running"})
     assert subject.status()["phase"] == "Running"
 
@@ -314,7 +314,7 @@ async def test_a_clock_that_is_off_is_named_with_what_to_do(tmp_path: Path, minu
             ):
                 await off.enrol(TOKEN, "0.1.0")
             exact = HubClient(https, key, str(NORTH), KEY)
-            await answered(lambda: exact.enrol(TOKEN, "0.1.0"), "invitation-invalid")
+            await settled_answer(lambda: exact.enrol(TOKEN, "0.1.0"), "invitation-invalid")
 
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -325,7 +325,9 @@ async def answering(tmp_path: Path, handler: Handler) -> AsyncIterator[HubReques
     """A client whose hub is a server that does what a test says."""
     app, authority = web.Application(), make_authority()
     app.router.add_route("*", "/{path:.*}", handler)
-    async with served(web.AppRunner(app, access_log=None), server_tls(tmp_path, authority)) as port:
+    async with serve_application(
+        web.AppRunner(app, access_log=None), server_tls(tmp_path, authority)
+    ) as port:
         address = HubAddress(
             url=f"https://127.0.0.1:{port}",
             ca_certificate=authority.cert_pem.decode(),
@@ -354,10 +356,10 @@ async def test_a_page_for_people_is_no_answer_of_the_hub(tmp_path: Path, status:
 
 
 async def test_what_the_hub_has_not_signed_is_refused(tmp_path: Path) -> None:
-    async def forged(request: web.Request) -> web.Response:
+    async def forged_answer(request: web.Request) -> web.Response:
         return web.Response(body=b"\xc4\x02{}" + b"\xc4\x40" + bytes(64), headers={"Revision": "1"})
 
-    async with answering(tmp_path, forged) as hub:
+    async with answering(tmp_path, forged_answer) as hub:
         with pytest.raises(Problem, match="signature-invalid"):
             await hub.agents("", 0)
 
@@ -381,11 +383,11 @@ async def test_an_answer_without_end_is_not_read_to_its_end(tmp_path: Path) -> N
 
 
 async def test_a_hub_that_registers_another_key_is_found_out(tmp_path: Path) -> None:
-    async def other(request: web.Request) -> web.Response:
+    async def other_key_answer(request: web.Request) -> web.Response:
         await request.read()
         return web.json_response({"fingerprint": OTHER_KEY.verify_key.fingerprint}, status=201)
 
-    async with answering(tmp_path, other) as hub:
+    async with answering(tmp_path, other_key_answer) as hub:
         with pytest.raises(Problem, match="another key"):
             await hub.enrol(TOKEN, "0.1.0")
 

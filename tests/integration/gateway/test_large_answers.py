@@ -71,12 +71,12 @@ async def test_what_follows_an_answer_is_no_part_of_it_nor_of_the_next(place: Pl
         await asyncio.Event().wait()
         raise AssertionError
 
-    async def honest(request: web.Request) -> web.Response:
+    async def honest_answer(request: web.Request) -> web.Response:
         return web.Response(body=b"true")
 
     place.handler = too_long
     assert await read(place) == CONTENT
-    place.handler = honest
+    place.handler = honest_answer
     assert await read(place) == b"true"
 
 

@@ -37,7 +37,7 @@ async def parts(content: bytes, size: int = 1 << 20) -> AsyncIterator[bytes]:
         yield content[begin : begin + size]
 
 
-async def whole(request: web.Request) -> bytes:
+async def whole_body(request: web.Request) -> bytes:
     return b"".join([piece async for piece in request.content.iter_any()])
 
 
@@ -51,7 +51,7 @@ async def test_uploads_arrive_whole_over_one_connection_to_the_aggregator(entran
     async def handler(request: web.Request) -> web.Response:
         connections.add(request.transport)
         if request.method == "PATCH":
-            arrived.append(hashlib.sha256(await whole(request)).digest())
+            arrived.append(hashlib.sha256(await whole_body(request)).digest())
         return web.Response(status=204)
 
     entrance.handler = handler
@@ -71,7 +71,7 @@ async def test_an_upload_that_breaks_off_never_arrives_as_a_whole(entrance: Plac
 
     async def handler(request: web.Request) -> web.Response:
         try:
-            await whole(request)
+            await whole_body(request)
         except (asyncio.CancelledError, OSError, web.RequestPayloadError):
             ends.put_nowait("broken")
             raise
@@ -131,7 +131,7 @@ async def test_a_silo_that_falls_silent_within_an_upload_is_told_so(
     monkeypatch.setattr(upload, "SILENCE_SECONDS", 0.05)
 
     async def handler(request: web.Request) -> web.Response:
-        await whole(request)
+        await whole_body(request)
         return web.Response(status=204)
 
     async def body() -> AsyncIterator[bytes]:
@@ -176,7 +176,7 @@ async def test_no_more_is_taken_from_a_silo_than_the_aggregator_takes(entrance: 
 
 async def test_what_follows_an_upload_is_no_request(entrance: Place) -> None:
     async def handler(request: web.Request) -> web.Response:
-        return web.Response(text=str(len(await whole(request))))
+        return web.Response(text=str(len(await whole_body(request))))
 
     entrance.handler = handler
     reader, writer = await connection(entrance)

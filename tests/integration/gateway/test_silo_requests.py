@@ -31,7 +31,7 @@ async def running_hub(tmp_path: Path) -> AsyncIterator[RunningHub]:
 
 async def test_an_invitation_is_written_used_once_and_accepted(running_hub: RunningHub) -> None:
     running_hub.invite()
-    assert await running_hub.settled(running_hub.enrol, "invitation-invalid") == 201
+    assert await running_hub.settled_status(running_hub.enrol, "invitation-invalid") == 201
     enrolment = running_hub.status()["enrolment"]
     fingerprint = running_hub.keys[NORTH].verify_key.fingerprint
     assert enrolment["publicKey"] == running_hub.keys[NORTH].verify_key.to_text()
@@ -52,7 +52,10 @@ async def test_an_invitation_is_written_used_once_and_accepted(running_hub: Runn
     assert answer[:2] == (403, "not-accepted")
     assert fingerprint in answer[2]["detail"]
     running_hub.accept()
-    assert await running_hub.settled(lambda: running_hub.ask("GET", agents_path("x")), "not-accepted") == 200
+    assert (
+        await running_hub.settled_status(lambda: running_hub.ask("GET", agents_path("x")), "not-accepted")
+        == 200
+    )
 
 
 async def test_an_invitation_that_is_wrong_late_or_of_another_hub_gets_a_clear_word(
@@ -60,7 +63,7 @@ async def test_an_invitation_that_is_wrong_late_or_of_another_hub_gets_a_clear_w
 ) -> None:
     running_hub.invite()
     running_hub.invite(SOUTH, days=-1)
-    assert await running_hub.settled(lambda: running_hub.enrol(SOUTH), "invitation-invalid") == 410
+    assert await running_hub.settled_status(lambda: running_hub.enrol(SOUTH), "invitation-invalid") == 410
     assert (await running_hub.enrol(SOUTH))[1] == "invitation-expired"
     assert (await running_hub.enrol(token=TOKEN[:-1] + "W"))[1] == "invitation-invalid"
     assert (await running_hub.enrol(Ref("silo-west", "west"), key=SigningKey.generate()))[
@@ -94,12 +97,12 @@ async def test_a_new_invitation_gives_a_silo_another_key(running_hub: RunningHub
     await running_hub.join()
     running_hub.invite(token="the next token", publicKey=running_hub.keys[NORTH].verify_key.to_text())
     key = SigningKey.generate()
-    answer = await running_hub.settled(
+    answer = await running_hub.settled_status(
         lambda: running_hub.enrol(token="the next token", key=key), "invitation-invalid"
     )
     assert answer == 201
     assert (
-        await running_hub.settled(
+        await running_hub.settled_status(
             lambda: running_hub.ask("GET", agents_path("x"), key=key), "signature-invalid"
         )
         == 403
@@ -146,7 +149,9 @@ async def test_a_report_changes_the_status_of_ones_own_agent_only(running_hub: R
         "uid": uid_of(mine),
         "status": {"phase": "Running", "conditions": [ready, connected], "later": 1},
     }
-    assert await running_hub.settled(lambda: running_hub.ask("PUT", path, report), "unknown-agent") == 204
+    assert (
+        await running_hub.settled_status(lambda: running_hub.ask("PUT", path, report), "unknown-agent") == 204
+    )
     found = running_hub.status(SILO_AGENT, Ref(NORTH.namespace, "digits-north-1"))
     assert (found["phase"], found["conditions"]) == ("Running", [ready])
     assert "later" not in found
@@ -233,13 +238,21 @@ async def test_an_invitation_after_a_revocation_readmits_nobody_who_has_not_used
     assert (await running_hub.enrol())[1] == "invitation-invalid"
     # With the new invitation the same key may be registered again, and waits for a person.
     assert (
-        await running_hub.settled(lambda: running_hub.enrol(token="the next token"), "invitation-invalid")
+        await running_hub.settled_status(
+            lambda: running_hub.enrol(token="the next token"), "invitation-invalid"
+        )
         == 201
     )
-    assert await running_hub.settled(lambda: running_hub.ask("GET", agents_path()), "unknown-sender") == 403
+    assert (
+        await running_hub.settled_status(lambda: running_hub.ask("GET", agents_path()), "unknown-sender")
+        == 403
+    )
     assert (await running_hub.ask("GET", agents_path()))[1] == "not-accepted"
     running_hub.accept()
-    assert await running_hub.settled(lambda: running_hub.ask("GET", agents_path("x")), "not-accepted") == 200
+    assert (
+        await running_hub.settled_status(lambda: running_hub.ask("GET", agents_path("x")), "not-accepted")
+        == 200
+    )
     route = running_hub.gateway.hub.route(job, str(NORTH))
     assert route is not None
     assert route.closed is None
@@ -250,7 +263,9 @@ async def test_an_api_server_that_is_away_is_no_final_refusal(running_hub: Runni
     made = running_hub.propose()
     path = f"/v1/silos/{NORTH.namespace}/{NORTH.name}/agents/digits-north-1/status"
     report = {"uid": uid_of(made), "status": {"phase": "Running"}}
-    assert await running_hub.settled(lambda: running_hub.ask("PUT", path, report), "unknown-agent") == 204
+    assert (
+        await running_hub.settled_status(lambda: running_hub.ask("PUT", path, report), "unknown-agent") == 204
+    )
     running_hub.broken = Unavailable("no connection")
     assert (await running_hub.ask("PUT", path, report | {"status": {"phase": "Failed"}}))[:2] == (
         503,
@@ -314,7 +329,9 @@ async def test_a_new_key_is_announced_by_both_keys_and_is_the_silos_from_then_on
     running_hub.keys[NORTH] = SigningKey.generate()
     running_hub.invite(token="the next token", publicKey=old.verify_key.to_text())
     assert (
-        await running_hub.settled(lambda: running_hub.enrol(token="the next token"), "invitation-invalid")
+        await running_hub.settled_status(
+            lambda: running_hub.enrol(token="the next token"), "invitation-invalid"
+        )
         == 201
     )
     assert "rotations" not in running_hub.status()
@@ -357,7 +374,7 @@ async def test_a_silo_that_has_left_is_told_so_until_it_is_invited_again(running
     assert (await running_hub.enrol())[:2] == (410, "silo-left")
 
     running_hub.invite(token="the next token", publicKey=key.verify_key.to_text())
-    answer = await running_hub.settled(
+    answer = await running_hub.settled_status(
         lambda: running_hub.enrol(token="the next token"), "invitation-invalid"
     )
     assert answer == 201

@@ -22,11 +22,11 @@ from fedsilo.api.silo_status import HubAddress
 from fedsilo.errors import FedsiloError
 from fedsilo.hub.client import AgentList, HubAgent, HubClient, hub_client
 from fedsilo.hub.mirror import Mirror
-from fedsilo.hub.reports import reported
+from fedsilo.hub.reports import reported_status
+from fedsilo.institution.agent_run import AgentRun, read_record
 from fedsilo.institution.deciding import decide, entry_of
 from fedsilo.institution.directory import SiloDirectory, SiloIdentity
 from fedsilo.institution.executor import Executor
-from fedsilo.institution.part import Part, read_record
 from fedsilo.institution.silo_file import WatchedSilo
 from fedsilo_operator.objects import SILO_AGENT, ref_of
 from tests.integration.gateway.running_hub import NORTH, RunningHub
@@ -49,7 +49,7 @@ class Watching(Executor):
         raise FedsiloError("a process would start")
 
 
-class Attacked:
+class AttackScene:
     """Both sides of an attack by the hub: the attacker's hub, and the institution that follows it.
 
     :ivar mirror: what the institution has heard.
@@ -122,12 +122,12 @@ class Attacked:
         assert self.mirror.told is not None
         return self.mirror.told
 
-    def part(self, called: str = "honest") -> Part:
+    def part(self, called: str = "honest") -> AgentRun:
         """A part as the institution has it, at work or on file."""
         uid = self.uids.get(called, called)
         record = read_record(self.directory, uid)
         assert record is not None
-        return self.executor.parts.get(uid) or Part(self.directory, record)
+        return self.executor.parts.get(uid) or AgentRun(self.directory, record)
 
     def log(self, called: str = "honest") -> Path:
         """The audit log of a part."""
@@ -155,11 +155,11 @@ class Attacked:
     async def report(self) -> None:
         """Tell the hub everything that there is to tell."""
         for uid, (name, status) in self.executor.statuses().items():
-            await self.hub.report(name, uid, reported(status))
+            await self.hub.report(name, uid, reported_status(status))
 
 
 @asynccontextmanager
-async def attacked(root: Path, policy: Object) -> AsyncIterator[Attacked]:
+async def attacked_institution(root: Path, policy: Object) -> AsyncIterator[AttackScene]:
     """An institution with this policy, which has joined and was accepted."""
     directory = SiloDirectory(root / "institution")
     directory.root.mkdir()
@@ -177,7 +177,7 @@ async def attacked(root: Path, policy: Object) -> AsyncIterator[Attacked]:
         public = running_hub.keys[NORTH].verify_key.to_text()
         directory.write_membership(SiloIdentity(str(NORTH), address, "0" * 64, public))
         async with hub_client(address, str(NORTH), running_hub.keys[NORTH], {}) as hub:
-            yield Attacked(running_hub, hub, directory)
+            yield AttackScene(running_hub, hub, directory)
 
 
 def write_silo(directory: SiloDirectory, policy: Object, config: Object | None = None) -> None:
@@ -193,6 +193,6 @@ def write_silo(directory: SiloDirectory, policy: Object, config: Object | None =
     directory.silo_file.write_text(yaml.safe_dump(silo))
 
 
-def told(version: int, *agents: HubAgent) -> AgentList:
+def signed_list(version: int, *agents: HubAgent) -> AgentList:
     """A list that the hub signs, whatever the API server has."""
     return AgentList(version, str(version), agents)

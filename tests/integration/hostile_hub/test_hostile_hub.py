@@ -21,7 +21,13 @@ from fedsilo.wire import DECISION, SigningKey, open_agents, seal_agents, sign_st
 from fedsilo_operator.gateway.writing import write_status
 from fedsilo_operator.objects import SILO_AGENT, SILO_KIND, ref_of
 from tests.integration.gateway.running_hub import NORTH, SOUTH, agents_path
-from tests.integration.hostile_hub.attacked import SECRET_PATH, Attacked, attacked, told, write_silo
+from tests.integration.hostile_hub.attacked import (
+    SECRET_PATH,
+    AttackScene,
+    attacked_institution,
+    signed_list,
+    write_silo,
+)
 
 DIGEST = "registry.example/trainer@sha256:" + "ab" * 32
 OTHER_DIGEST = "registry.example/trainer@sha256:" + "cd" * 32
@@ -29,7 +35,7 @@ ATTACKER = SigningKey.generate()
 EVIL_CA = "-----BEGIN CERTIFICATE-----\nRXZpbA==\n-----END CERTIFICATE-----\n"
 
 ASKS = {"manualApproval": True}
-STRICT: Object = {
+STRICT_POLICY: Object = {
     "methods": ["fedavg"],
     "payloadKinds": ["model"],
     "maxRounds": 20,
@@ -40,7 +46,7 @@ STRICT: Object = {
 }
 AGENTS: Object = {"image": DIGEST}
 QUORUM: Object = {"minSilos": 2}
-HONEST: Object = {"agents": AGENTS, "participation": QUORUM}
+HONEST_SPEC: Object = {"agents": AGENTS, "participation": QUORUM}
 
 AFTER_APPROVAL: dict[str, Object] = {
     "another method": {"method": {"name": "fedprox"}},
@@ -57,7 +63,7 @@ AFTER_APPROVAL: dict[str, Object] = {
 }
 
 
-ELSEWHERE: dict[str, Object] = {
+FOREIGN_TRUSTS: dict[str, Object] = {
     "another aggregator": {"url": "https://evil.example"},
     "another address": {"address": "203.0.113.1"},
     "the hub's name for an address inside": {"address": "10.20.30.40"},
@@ -76,10 +82,10 @@ ELSEWHERE: dict[str, Object] = {
 
 
 @pytest.fixture
-async def asks(tmp_path: Path) -> AsyncIterator[Attacked]:
+async def asks(tmp_path: Path) -> AsyncIterator[AttackScene]:
     """An institution where a person decides, and has approved the honest job."""
-    async with attacked(tmp_path, ASKS) as scene:
-        agent = scene.put(scene.spec(**HONEST))
+    async with attacked_institution(tmp_path, ASKS) as scene:
+        agent = scene.put(scene.spec(**HONEST_SPEC))
         await scene.listen(agent)
         assert scene.phase() == "ApprovalPending"
         assert scene.executor.begun == 0
@@ -89,9 +95,9 @@ async def asks(tmp_path: Path) -> AsyncIterator[Attacked]:
 
 
 @pytest.mark.parametrize("attempt", AFTER_APPROVAL)
-async def test_what_differs_from_what_was_approved_is_asked_again(attempt: str, asks: Attacked) -> None:
+async def test_what_differs_from_what_was_approved_is_asked_again(attempt: str, asks: AttackScene) -> None:
     """The agent is deleted and made again, with everything else as consistent as it was."""
-    spec = asks.spec(**HONEST | AFTER_APPROVAL[attempt])
+    spec = asks.spec(**HONEST_SPEC | AFTER_APPROVAL[attempt])
     await _replace(asks, spec)
     begun = asks.executor.begun
     asks.executor.step()
@@ -101,7 +107,7 @@ async def test_what_differs_from_what_was_approved_is_asked_again(attempt: str, 
     assert read_decision(asks.status("attack")["decision"], key).decision == "Refused"
 
 
-async def test_other_keys_of_silos_than_were_approved_are_asked_again(asks: Attacked) -> None:
+async def test_other_keys_of_silos_than_were_approved_are_asked_again(asks: AttackScene) -> None:
     """In a job in which silos know each other by their keys, the hub tells the keys."""
     names = ("silo-north/north", "silo-south/south", "silo-east/east")
     own = asks.running_hub.keys[NORTH].verify_key.to_text()
@@ -128,52 +134,58 @@ async def test_other_keys_of_silos_than_were_approved_are_asked_again(asks: Atta
     assert asks.executor.begun == begun + 1, "nothing starts"
 
 
-async def _replace(scene: Attacked, spec: Object, called: str = "attack") -> None:
+async def _replace(scene: AttackScene, spec: Object, called: str = "attack") -> None:
     for found in scene.running_hub.cluster.objects(SILO_AGENT):
         scene.withdraw(found)
     await scene.listen(scene.put(spec, called))
 
 
-@pytest.mark.parametrize("attempt", [*AFTER_APPROVAL, *ELSEWHERE])
+@pytest.mark.parametrize("attempt", [*AFTER_APPROVAL, *FOREIGN_TRUSTS])
 async def test_an_agent_that_changes_under_its_identity_stays_what_was_decided(
-    attempt: str, asks: Attacked
+    attempt: str, asks: AttackScene
 ) -> None:
     before = asks.status()
-    changes = AFTER_APPROVAL.get(attempt) or {"trust": _elsewhere(asks, attempt)}
-    spec = asks.spec(**HONEST | changes)
+    changes = AFTER_APPROVAL.get(attempt) or {"trust": _foreign_trust(asks, attempt)}
+    spec = asks.spec(**HONEST_SPEC | changes)
     (agent,) = asks.running_hub.cluster.objects(SILO_AGENT)
     asks.hear(
-        asks.mirror.hear(told(asks.mirror.version + 1, HubAgent(ref_of(agent).name, uid_of(agent), spec)))
+        asks.mirror.hear(
+            signed_list(asks.mirror.version + 1, HubAgent(ref_of(agent).name, uid_of(agent), spec))
+        )
     )
     record = asks.part().record
     assert record["spec"] == agent["spec"]
     assert asks.status() == before
 
 
-def _elsewhere(scene: Attacked, attempt: str) -> Object:
+def _foreign_trust(scene: AttackScene, attempt: str) -> Object:
     return {
         name: value.replace("HUB", scene.hub_url) if value else None
-        for name, value in ELSEWHERE[attempt].items()
+        for name, value in FOREIGN_TRUSTS[attempt].items()
     }
 
 
-@pytest.mark.parametrize("attempt", ELSEWHERE)
+@pytest.mark.parametrize("attempt", FOREIGN_TRUSTS)
 async def test_a_guard_that_would_connect_elsewhere_is_not_begun_and_holds_up_no_other(
-    attempt: str, strict: Attacked
+    attempt: str, strict_institution: AttackScene
 ) -> None:
     """Also where no person is asked: a guard stands inside the institution."""
-    attack = strict.put(strict.spec(**HONEST, trust=_elsewhere(strict, attempt)), "attack")
+    attack = strict_institution.put(
+        strict_institution.spec(**HONEST_SPEC, trust=_foreign_trust(strict_institution, attempt)), "attack"
+    )
     other = {"uid": "b0000000-0000-4000-8000-000000000009"}
-    await strict.listen(attack, strict.put(strict.spec(**HONEST, job=other)))
-    assert strict.executor.begun == 1, "the honest one"
+    await strict_institution.listen(
+        attack, strict_institution.put(strict_institution.spec(**HONEST_SPEC, job=other))
+    )
+    assert strict_institution.executor.begun == 1, "the honest one"
     refused = {("Refused", "TrustBroken"), ("Pending", "Unreadable")}
-    assert (strict.phase("attack"), strict.reason("attack")) in refused
-    assert "spec.trust." in strict.status("attack")["message"]
-    assert "configuration" not in strict.status("attack")
+    assert (strict_institution.phase("attack"), strict_institution.reason("attack")) in refused
+    assert "spec.trust." in strict_institution.status("attack")["message"]
+    assert "configuration" not in strict_institution.status("attack")
 
 
-async def test_a_person_who_approves_another_door_by_mistake_opens_it_not(asks: Attacked) -> None:
-    await _replace(asks, asks.spec(**HONEST, trust=_elsewhere(asks, "an inner host")))
+async def test_a_person_who_approves_another_door_by_mistake_opens_it_not(asks: AttackScene) -> None:
+    await _replace(asks, asks.spec(**HONEST_SPEC, trust=_foreign_trust(asks, "an inner host")))
     asks.approve("attack")
     assert (asks.phase("attack"), asks.reason("attack")) == ("Refused", "TrustBroken")
     assert asks.executor.begun == 1, "what was approved before"
@@ -201,26 +213,26 @@ FORBIDDEN: dict[str, tuple[Object, str]] = {
 
 
 @pytest.fixture
-async def strict(tmp_path: Path) -> AsyncIterator[Attacked]:
+async def strict_institution(tmp_path: Path) -> AsyncIterator[AttackScene]:
     """An institution that asks nobody, and has a tight policy."""
-    async with attacked(tmp_path, STRICT) as scene:
+    async with attacked_institution(tmp_path, STRICT_POLICY) as scene:
         yield scene
 
 
 @pytest.mark.parametrize("attempt", FORBIDDEN)
 async def test_what_the_policy_forbids_is_refused_whatever_the_hub_says(
-    attempt: str, strict: Attacked
+    attempt: str, strict_institution: AttackScene
 ) -> None:
     changes, reason = FORBIDDEN[attempt]
-    _relax_at_the_hub(strict)
-    await strict.listen(strict.put(strict.spec(**HONEST | changes)))
-    assert (strict.phase(), strict.reason()) == ("Refused", reason)
-    assert strict.executor.begun == 0
-    strict.executor.step()
-    assert strict.executor.begun == 0
+    _relax_at_the_hub(strict_institution)
+    await strict_institution.listen(strict_institution.put(strict_institution.spec(**HONEST_SPEC | changes)))
+    assert (strict_institution.phase(), strict_institution.reason()) == ("Refused", reason)
+    assert strict_institution.executor.begun == 0
+    strict_institution.executor.step()
+    assert strict_institution.executor.begun == 0
 
 
-def _relax_at_the_hub(scene: Attacked) -> None:
+def _relax_at_the_hub(scene: AttackScene) -> None:
     """The hub's copy of the Silo permits and approves everything."""
     silo = scene.running_hub.cluster.peek(SILO_KIND, NORTH)
     silo["spec"]["policy"] = {"methods": None, "payloadKinds": ["model", "class_means"], "approvals": []}
@@ -228,11 +240,13 @@ def _relax_at_the_hub(scene: Attacked) -> None:
     scene.running_hub.cluster.put(silo)
 
 
-async def test_the_honest_job_is_admitted_by_the_strict_policy(strict: Attacked) -> None:
-    await strict.listen(strict.put(strict.spec(**HONEST) | {"suspend": True}))
-    assert strict.phase() == "Admitted"
+async def test_the_honest_job_is_admitted_by_the_strict_policy(strict_institution: AttackScene) -> None:
+    await strict_institution.listen(
+        strict_institution.put(strict_institution.spec(**HONEST_SPEC) | {"suspend": True})
+    )
+    assert strict_institution.phase() == "Admitted"
     least = "a class with fewer than 7 samples is left out"
-    (admitted,) = (item for item in strict.status()["conditions"] if item["type"] == "Admitted")
+    (admitted,) = (item for item in strict_institution.status()["conditions"] if item["type"] == "Admitted")
     assert least in admitted["message"], "the job's own limit of 5 takes nothing away"
 
 
@@ -248,19 +262,19 @@ async def test_the_honest_job_is_admitted_by_the_strict_policy(strict: Attacked)
     ],
 )
 async def test_a_container_of_the_hub_s_choosing_is_nothing_that_a_job_can_ask_for(
-    strict: Attacked, place: str, field: str, value: Any
+    strict_institution: AttackScene, place: str, field: str, value: Any
 ) -> None:
-    spec = strict.spec(**HONEST)
+    spec = strict_institution.spec(**HONEST_SPEC)
     spec["job"]["spec"][place][field] = value
-    await strict.listen(strict.put(spec))
-    assert (strict.phase(), strict.reason()) == ("Pending", "Unreadable")
-    assert f"spec.job.spec.{place}.{field}" in strict.status()["message"]
-    assert strict.executor.begun == 0
+    await strict_institution.listen(strict_institution.put(spec))
+    assert (strict_institution.phase(), strict_institution.reason()) == ("Pending", "Unreadable")
+    assert f"spec.job.spec.{place}.{field}" in strict_institution.status()["message"]
+    assert strict_institution.executor.begun == 0
 
 
 async def test_a_forged_decision_or_approval_at_the_hub_has_no_effect(tmp_path: Path) -> None:
-    async with attacked(tmp_path, ASKS) as scene:
-        agent = scene.put(scene.spec(**HONEST))
+    async with attacked_institution(tmp_path, ASKS) as scene:
+        agent = scene.put(scene.spec(**HONEST_SPEC))
         await scene.listen(agent)
         await scene.report()
         stated = scene.status()
@@ -282,7 +296,7 @@ async def test_a_forged_decision_or_approval_at_the_hub_has_no_effect(tmp_path: 
         assert scene.running_hub.status(SILO_AGENT, ref_of(agent))["decision"] == stated["decision"]
 
 
-async def test_what_the_hub_has_signed_once_cannot_be_brought_again(asks: Attacked) -> None:
+async def test_what_the_hub_has_signed_once_cannot_be_brought_again(asks: AttackScene) -> None:
     """Whoever stands between repeats the list in which the approved agent still was, after the hub withdrew it."""
     status, _, old = await asks.running_hub.ask("GET", agents_path("x"))
     assert status == 200
@@ -291,13 +305,13 @@ async def test_what_the_hub_has_signed_once_cannot_be_brought_again(asks: Attack
     await asks.listen()
     assert asks.part().gone
     document = open_agents(old, asks.running_hub.identity.key.verify_key, str(NORTH))
-    repeated = told(document["version"], *(HubAgent(**one) for one in document["agents"]))
+    repeated = signed_list(document["version"], *(HubAgent(**one) for one in document["agents"]))
     assert asks.mirror.hear(repeated) is asks.mirror
     asks.hear(asks.mirror.hear(repeated))
     assert asks.part().gone
 
 
-async def test_a_list_that_another_key_signs_or_that_is_for_another_silo_is_none(asks: Attacked) -> None:
+async def test_a_list_that_another_key_signs_or_that_is_for_another_silo_is_none(asks: AttackScene) -> None:
     _, _, sealed = await asks.running_hub.ask("GET", agents_path("x"))
     key = asks.running_hub.identity.key.verify_key
     document = open_agents(sealed, key, str(NORTH))
@@ -314,15 +328,15 @@ async def test_a_list_that_another_key_signs_or_that_is_for_another_silo_is_none
 
 
 async def test_an_agent_of_another_silo_or_name_or_with_a_path_for_an_identity_gets_nothing(
-    asks: Attacked,
+    asks: AttackScene,
 ) -> None:
     (honest,) = asks.running_hub.cluster.objects(SILO_AGENT)
     name, spec = ref_of(honest).name, honest["spec"]
     begun = asks.executor.begun
-    foreign = asks.spec(**HONEST) | {"silo": {"namespace": SOUTH.namespace, "name": SOUTH.name}}
+    foreign = asks.spec(**HONEST_SPEC) | {"silo": {"namespace": SOUTH.namespace, "name": SOUTH.name}}
     asks.hear(
         asks.mirror.hear(
-            told(
+            signed_list(
                 asks.mirror.version + 1,
                 HubAgent(name, uid_of(honest), spec),
                 HubAgent("digits-foreign", "foreign", foreign),
@@ -339,7 +353,7 @@ async def test_an_agent_of_another_silo_or_name_or_with_a_path_for_an_identity_g
     assert asks.executor.begun >= begun
 
 
-async def test_a_job_that_is_asked_for_again_goes_on_with_its_audit_log(asks: Attacked) -> None:
+async def test_a_job_that_is_asked_for_again_goes_on_with_its_audit_log(asks: AttackScene) -> None:
     """What was answered, and how much has left, counts for the job, under whatever identity the hub asks again."""
     log = asks.log()
     log.write_text('{"event": "departure"}\n')
@@ -350,21 +364,25 @@ async def test_a_job_that_is_asked_for_again_goes_on_with_its_audit_log(asks: At
     assert not log.exists()
     # And back to the first identity.
     name = ref_of(agent).name
-    asks.hear(asks.mirror.hear(told(asks.mirror.version + 1, HubAgent(name, uid_of(agent), agent["spec"]))))
+    asks.hear(
+        asks.mirror.hear(signed_list(asks.mirror.version + 1, HubAgent(name, uid_of(agent), agent["spec"])))
+    )
     assert log.read_text() == '{"event": "departure"}\n'
     assert not moved.exists()
 
 
-async def test_a_policy_that_is_tightened_ends_what_the_hub_goes_on_asking_for(strict: Attacked) -> None:
-    await strict.listen(strict.put(strict.spec(**HONEST)))
-    assert strict.executor.begun == 1
-    write_silo(strict.directory, STRICT | {"methods": ["fedprox"]})
-    strict.executor.step()
-    assert (strict.phase(), strict.executor.begun) == ("Refused", 1)
+async def test_a_policy_that_is_tightened_ends_what_the_hub_goes_on_asking_for(
+    strict_institution: AttackScene,
+) -> None:
+    await strict_institution.listen(strict_institution.put(strict_institution.spec(**HONEST_SPEC)))
+    assert strict_institution.executor.begun == 1
+    write_silo(strict_institution.directory, STRICT_POLICY | {"methods": ["fedprox"]})
+    strict_institution.executor.step()
+    assert (strict_institution.phase(), strict_institution.executor.begun) == ("Refused", 1)
 
 
 async def test_a_dataset_that_cannot_be_read_is_quoted_in_the_institution_s_log_alone(
-    asks: Attacked, caplog: pytest.LogCaptureFixture
+    asks: AttackScene, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A job of the hub's choosing is what shows the fault."""
     write_silo(asks.directory, ASKS, {f"path:{SECRET_PATH}": None})
@@ -377,7 +395,7 @@ async def test_a_dataset_that_cannot_be_read_is_quoted_in_the_institution_s_log_
     assert said.startswith(f"SiloAgent {asks.part().name}: {asks.directory.silo_file}: config[path:")
 
 
-async def test_nothing_of_the_institution_is_at_the_hub_but_what_it_publishes(asks: Attacked) -> None:
+async def test_nothing_of_the_institution_is_at_the_hub_but_what_it_publishes(asks: AttackScene) -> None:
     await asks.report()
     (agent,) = asks.running_hub.cluster.objects(SILO_AGENT)
     status = asks.running_hub.status(SILO_AGENT, ref_of(agent))

@@ -46,14 +46,14 @@ def _job_of(agent: Object, **changes: Any) -> Object:
     return {**agent, "job": {**agent["job"], **changes}}
 
 
-def _named(spec: Object, uid: str = "hub-1") -> HubAgent:
+def _named_agent(spec: Object, uid: str = "hub-1") -> HubAgent:
     """Under the name that follows from the job, so that nothing else is wrong with it."""
     job = spec["job"]
     return HubAgent(agent_name(job["name"], job["uid"], SILO_REF.namespace, SILO_REF.name), uid, spec)
 
 
 def _trust(**changes: Any) -> Callable[[Object], HubAgent]:
-    return lambda spec: _named({**spec, "trust": {**spec["trust"], **changes}})
+    return lambda spec: _named_agent({**spec, "trust": {**spec["trust"], **changes}})
 
 
 def _deep(spec: Object) -> HubAgent:
@@ -61,10 +61,10 @@ def _deep(spec: Object) -> HubAgent:
     deep: Any = []
     for _ in range(150):
         deep = [deep]
-    return _named({**spec, "trust": {**spec["trust"], "taskKey": deep}})
+    return _named_agent({**spec, "trust": {**spec["trust"], "taskKey": deep}})
 
 
-UNMADE: dict[str, Callable[[Object], HubAgent]] = {
+UNMADE_AGENTS: dict[str, Callable[[Object], HubAgent]] = {
     "an address inside": _trust(url=f"https://{INSIDE}"),
     "an inner host": _trust(url="https://pacs.hospital.example:8443"),
     "the API server": _trust(url="https://kubernetes.default.svc:443", caCertificate=None),
@@ -75,29 +75,29 @@ UNMADE: dict[str, Callable[[Object], HubAgent]] = {
     "a host that is none": _trust(url="https://[::1"),
     "the hub's name for an address inside": _trust(address=INSIDE),
     "no place": _trust(url=None),
-    "no trust bundle": lambda spec: _named({**spec, "trust": []}),
+    "no trust bundle": lambda spec: _named_agent({**spec, "trust": []}),
     "a uid that is no text": lambda spec: HubAgent(NAME, "hub-1", _job_of(spec, uid=7)),
     "a uid that is no Unicode": lambda spec: HubAgent(NAME, "hub-1", _job_of(spec, uid="\ud800")),
-    "a uid that no label holds": lambda spec: _named(_job_of(spec, uid="a b/../c")),
-    "a namespace that no label holds": lambda spec: _named(_job_of(spec, namespace="x" * 64)),
+    "a uid that no label holds": lambda spec: _named_agent(_job_of(spec, uid="a b/../c")),
+    "a namespace that no label holds": lambda spec: _named_agent(_job_of(spec, namespace="x" * 64)),
     "no job": lambda spec: HubAgent(NAME, "hub-1", {**spec, "job": None}),
     "the name of another job's": lambda spec: HubAgent(NAME, "hub-1", _job_of(spec, uid="another")),
     "a specification without a bottom": _deep,
 }
 
 
-@pytest.mark.parametrize("attempt", UNMADE)
+@pytest.mark.parametrize("attempt", UNMADE_AGENTS)
 def test_what_a_cluster_must_not_make_is_not_made_and_holds_up_no_other(attempt: str) -> None:
-    async def within() -> None:
+    async def run_institution() -> None:
         here = Institution()
         try:
             await here.join()
-            attack = UNMADE[attempt](here.spec(suspend=False))
+            attack = UNMADE_AGENTS[attempt](here.spec(suspend=False))
             here.hub.put(attack)
-            other = _named(_job_of(here.spec(), uid="the-honest-job"), "hub-2")
+            other = _named_agent(_job_of(here.spec(), uid="the-honest-job"), "hub-2")
             here.hub.put(other)
-            await here.until(lambda: here.hub.statuses.get(other.name, {}).get("decision"))
-            await here.until(lambda: here.hub.statuses.get(attack.name, {}).get("phase") == "Pending")
+            await here.wait_until(lambda: here.hub.statuses.get(other.name, {}).get("decision"))
+            await here.wait_until(lambda: here.hub.statuses.get(attack.name, {}).get("phase") == "Pending")
             (stated,) = here.hub.statuses[attack.name]["conditions"]
             assert (stated["status"], stated["reason"]) == ("Unknown", "ManifestInvalid")
             assert [ref_of(made).name for made in here.cluster.objects(SILO_AGENT)] == [other.name]
@@ -105,7 +105,7 @@ def test_what_a_cluster_must_not_make_is_not_made_and_holds_up_no_other(attempt:
         finally:
             await here.kill()
 
-    run(within())
+    run(run_institution())
 
 
 @virtually
@@ -127,7 +127,7 @@ async def test_guards_connect_to_nothing_but_the_hub(here: Institution) -> None:
 async def test_nothing_of_a_pod_but_the_image_is_of_the_hub_s_choosing(here: Institution) -> None:
     """Two jobs that differ in everything that a hub may choose have the same pods, but for names, labels and image."""
     await here.join()
-    plain = _named(here.spec(suspend=False))
+    plain = _named_agent(here.spec(suspend=False))
     here.hub.put(plain)
     job = {
         **plain.spec["job"]["spec"],
@@ -136,7 +136,9 @@ async def test_nothing_of_a_pod_but_the_image_is_of_the_hub_s_choosing(here: Ins
     }
     digest = spec_digest(FederatedJobSpec.model_validate(job))
     changes = {"uid": "the-odd-job", "spec": job, "specDigest": digest}
-    odd = _named(_job_of(here.spec(suspend=False, taskKey="ed25519:" + "F" * 43 + "="), **changes), "hub-2")
+    odd = _named_agent(
+        _job_of(here.spec(suspend=False, taskKey="ed25519:" + "F" * 43 + "="), **changes), "hub-2"
+    )
     here.hub.put(odd)
     for component in ("guard", "trainer"):
         pods = []
@@ -154,7 +156,7 @@ async def test_nothing_of_a_pod_but_the_image_is_of_the_hub_s_choosing(here: Ins
 
 async def _job(here: Institution, component: str, name: str = NAME) -> Object:
     ref = Ref(SILO_REF.namespace, f"{name}-{component}")
-    await here.until(lambda: here.cluster.peek(JOB, ref))
+    await here.wait_until(lambda: here.cluster.peek(JOB, ref))
     return here.cluster.peek(JOB, ref)
 
 
@@ -162,7 +164,7 @@ async def _job(here: Institution, component: str, name: str = NAME) -> Object:
 def test_what_nodes_and_api_server_say_stays_in_the_institution(where: str) -> None:
     """A hub chooses where an image is pulled from, and would read what answers there."""
 
-    async def within() -> None:
+    async def run_institution() -> None:
         here = Institution()
         try:
             await here.join()
@@ -173,20 +175,20 @@ def test_what_nodes_and_api_server_say_stays_in_the_institution(where: str) -> N
                 reason = "ApiRefused"
             else:
                 here.propose(suspend=False)
-                status, reason = _said(where)
+                status, reason = _pod_status(where)
                 here.cluster.put(pod_of(await _job(here, "trainer"), "trainer-pod", **status))
-            await here.until(lambda: reason in _reasons(here))
-            reported = json.dumps(here.reported())
-            assert f"{reason}: the institution's platform team sees why" in here.reported()["message"]
+            await here.wait_until(lambda: reason in _reasons(here))
+            reported = json.dumps(here.reported_status())
+            assert f"{reason}: the institution's platform team sees why" in here.reported_status()["message"]
             assert not [word for word in SECRET_WORDS if word in reported]
             if where != "webhook":
                 told = json.dumps(here.agent()["status"])
                 assert INSIDE in told, "the institution's own people see it"
-            assert (where == "webhook") or here.reported()["decision"]["decision"] == "Admitted"
+            assert (where == "webhook") or here.reported_status()["decision"]["decision"] == "Admitted"
         finally:
             await here.kill()
 
-    run(within())
+    run(run_institution())
 
 
 @virtually
@@ -196,13 +198,15 @@ async def test_a_silo_that_cannot_be_read_is_not_quoted_to_the_hub(here: Institu
     silo["spec"]["datasets"][0]["loader"] = "/export/patients"
     here.cluster.put(silo)
     here.propose()
-    await here.until(lambda: "Unreadable" in _reasons(here))
-    assert here.reported()["message"].startswith("Unreadable: the institution's platform team sees why")
-    assert "/export/patients" not in json.dumps(here.reported())
+    await here.wait_until(lambda: "Unreadable" in _reasons(here))
+    assert here.reported_status()["message"].startswith(
+        "Unreadable: the institution's platform team sees why"
+    )
+    assert "/export/patients" not in json.dumps(here.reported_status())
     assert "/export/patients" in json.dumps(here.agent()["status"])
 
 
-def _said(where: str) -> tuple[Object, str]:
+def _pod_status(where: str) -> tuple[Object, str]:
     """Status of a trainer's pod, and the reason that follows."""
     if where == "node":
         scheduled = {
@@ -225,7 +229,7 @@ def _said(where: str) -> tuple[Object, str]:
 
 
 def _reasons(here: Institution) -> set[str]:
-    return {str(one["reason"]) for one in here.reported().get("conditions", ())}
+    return {str(one["reason"]) for one in here.reported_status().get("conditions", ())}
 
 
 @virtually
@@ -238,9 +242,9 @@ async def test_an_agent_that_is_made_again_and_again_finds_its_volume(here: Inst
     for number in range(2, 6):
         if number % 2:
             here.hub.remove(NAME)
-            await here.until(lambda: not here.is_there())
+            await here.wait_until(lambda: not here.is_there())
         here.propose(f"hub-{number}", suspend=False)
-        await here.until(
+        await here.wait_until(
             lambda: here.is_there() and labels_of(here.agent())[HUB_UID] == here.hub.agents[NAME].uid
         )
         guard = await _job(here, "guard")
@@ -269,7 +273,7 @@ async def test_labels_of_an_agent_are_made_here(here: Institution) -> None:
     """By labels, network policies and the institution's own tools tell apart whose pods they are."""
     await here.join()
     here.propose()
-    await here.until(here.is_there)
+    await here.wait_until(here.is_there)
     assert labels_of(here.agent()) == {
         "app.kubernetes.io/managed-by": "fedsilo-operator",
         "app.kubernetes.io/component": "silo-agent",

@@ -22,7 +22,7 @@ TINYPROXY_PASSWORD = "letters123"
 """Its configuration takes letters and digits."""
 
 
-def found(program: str) -> str | None:
+def find_program(program: str) -> str | None:
     """Where the program is; None where it is not installed."""
     return shutil.which(program, path=SYSTEM_PATHS)
 
@@ -98,7 +98,7 @@ async def tinyproxy(*, login: bool, permitted_port: int) -> AsyncIterator[int]:
 
 @asynccontextmanager
 async def _running(port: int, program: str, *arguments: str) -> AsyncIterator[None]:
-    path = found(program)
+    path = find_program(program)
     assert path is not None
     process = await asyncio.create_subprocess_exec(
         path, *arguments, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL

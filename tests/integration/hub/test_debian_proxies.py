@@ -16,7 +16,7 @@ from tests.integration.hub.debian_proxies import (
     SQUID_PASSWORD,
     TINYPROXY_PASSWORD,
     USER,
-    found,
+    find_program,
     squid,
     tinyproxy,
 )
@@ -31,9 +31,10 @@ Start = Callable[..., AbstractAsyncContextManager[int]]
 
 PROXIES = [
     pytest.param(
-        squid, marks=pytest.mark.skipif(not found("squid") or not SQUID_LOGINS.exists(), reason="no squid")
+        squid,
+        marks=pytest.mark.skipif(not find_program("squid") or not SQUID_LOGINS.exists(), reason="no squid"),
     ),
-    pytest.param(tinyproxy, marks=pytest.mark.skipif(not found("tinyproxy"), reason="no tinyproxy")),
+    pytest.param(tinyproxy, marks=pytest.mark.skipif(not find_program("tinyproxy"), reason="no tinyproxy")),
 ]
 
 

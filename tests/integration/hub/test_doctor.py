@@ -33,7 +33,7 @@ def refusing(code: str) -> Handler:
     return handler
 
 
-async def examined(
+async def examine_hub(
     url: str,
     ca: str,
     environment: Mapping[str, str],
@@ -55,19 +55,19 @@ def only_failure(found: list[Finding]) -> Finding:
     return one
 
 
-def through(proxy: ConnectProxy) -> dict[str, str]:
+def proxy_environment(proxy: ConnectProxy) -> dict[str, str]:
     return {"HTTPS_PROXY": f"http://127.0.0.1:{proxy.port}"}
 
 
 async def test_a_hub_without_address(hub: Hub) -> None:
-    found = await examined("https://hub.invalid", hub.ca, {})
+    found = await examine_hub("https://hub.invalid", hub.ca, {})
     first = found[0]
     assert (first.check, first.state) == ("DNS", FindingState.FAILED)
     assert "set HTTPS_PROXY" in first.text
 
 
 async def test_a_proxy_without_address(hub: Hub) -> None:
-    first = (await examined("https://hub.invalid", hub.ca, {"HTTPS_PROXY": "proxy.invalid:3128"}))[0]
+    first = (await examine_hub("https://hub.invalid", hub.ca, {"HTTPS_PROXY": "proxy.invalid:3128"}))[0]
     assert (first.check, first.state) == ("DNS", FindingState.FAILED)
     assert "correct HTTPS_PROXY" in first.text
 
@@ -77,7 +77,7 @@ async def test_a_proxy_without_address(hub: Hub) -> None:
 )
 async def test_a_proxy_that_refuses(hub: Hub, proxy: ConnectProxy, said: str) -> None:
     async with hub.serving(saying()), proxy.serving():
-        found = only_failure(await examined(hub.url, hub.ca, through(proxy)))
+        found = only_failure(await examine_hub(hub.url, hub.ca, proxy_environment(proxy)))
     assert found.check == "proxy"
     assert said in found.text
 
@@ -85,7 +85,7 @@ async def test_a_proxy_that_refuses(hub: Hub, proxy: ConnectProxy, said: str) ->
 async def test_a_hub_that_refuses_connections(hub: Hub) -> None:
     async with hub.serving(saying()):
         gone = f"https://127.0.0.1:{hub.port}"
-    found = only_failure(await examined(gone, hub.ca, {}))
+    found = only_failure(await examine_hub(gone, hub.ca, {}))
     assert found.check == "connection"
     assert "refuses connections" in found.text
 
@@ -93,16 +93,16 @@ async def test_a_hub_that_refuses_connections(hub: Hub) -> None:
 async def test_a_certificate_that_does_not_fit(hub: Hub, tmp_path: Path) -> None:
     other = tls_of(tmp_path / "other", hub.authority, ["other.example"])
     async with hub.serving(saying(), other):
-        found = only_failure(await examined(f"https://127.0.0.1:{hub.port}", hub.ca, {}))
+        found = only_failure(await examine_hub(f"https://127.0.0.1:{hub.port}", hub.ca, {}))
         assert (found.check, "for another name" in found.text) == ("TLS", True)
         stranger = make_authority().cert_pem.decode()
-        found = only_failure(await examined(f"https://127.0.0.1:{hub.port}", stranger, {}))
+        found = only_failure(await examine_hub(f"https://127.0.0.1:{hub.port}", stranger, {}))
         assert (found.check, "SSL_CERT_FILE" in found.text) == ("TLS", True)
 
 
 async def test_a_web_page(hub: Hub) -> None:
     async with hub.serving(saying(text="<html>", content_type="text/html")):
-        found = only_failure(await examined(f"https://127.0.0.1:{hub.port}", hub.ca, {}))
+        found = only_failure(await examine_hub(f"https://127.0.0.1:{hub.port}", hub.ca, {}))
     assert (found.check, "with a web page" in found.text) == ("answer", True)
 
 
@@ -113,7 +113,7 @@ async def test_a_hub_that_hangs_up_in_the_middle(hub: Hub) -> None:
         return web.Response()
 
     async with hub.serving(handler):
-        found = only_failure(await examined(f"https://127.0.0.1:{hub.port}", hub.ca, {}))
+        found = only_failure(await examine_hub(f"https://127.0.0.1:{hub.port}", hub.ca, {}))
     assert (found.check, "the connection broke" in found.text) == ("answer", True)
 
 
@@ -121,7 +121,7 @@ async def test_a_hub_that_hangs_up_in_the_middle(hub: Hub) -> None:
 async def test_a_clock_that_is_off(hub: Hub, minutes: int, side: str) -> None:
     async with hub.serving(refusing("proof-expired")):
         url = f"https://127.0.0.1:{hub.port}"
-        found = await examined(url, hub.ca, {}, lambda: time.time() + 60 * minutes)
+        found = await examine_hub(url, hub.ca, {}, lambda: time.time() + 60 * minutes)
     clock = next(one for one in found if one.check == "clock")
     assert clock.state is FindingState.FAILED
     assert f"20 min {side}" in clock.text
@@ -143,7 +143,7 @@ async def test_a_clock_that_is_off(hub: Hub, minutes: int, side: str) -> None:
 )
 async def test_a_hub_that_does_not_take_the_silos_word(hub: Hub, code: str, check: str, said: str) -> None:
     async with hub.serving(refusing(code)):
-        found = only_failure(await examined(f"https://127.0.0.1:{hub.port}", hub.ca, {}))
+        found = only_failure(await examine_hub(f"https://127.0.0.1:{hub.port}", hub.ca, {}))
     assert found.check == check
     assert said.format(fingerprint=KEY.verify_key.fingerprint) in found.text
 
@@ -169,7 +169,7 @@ async def test_a_key_that_has_yet_to_take_over_is_no_fault(hub: Hub, known: bool
         return web.Response(status=204)
 
     async with hub.serving(handler):
-        found = await examined(f"https://127.0.0.1:{hub.port}", hub.ca, {}, keys=[KEY, present])
+        found = await examine_hub(f"https://127.0.0.1:{hub.port}", hub.ca, {}, keys=[KEY, present])
     assert has_failed(found) is not known
     proof = next(one for one in found if one.check == "proof")
     assert (present if known else KEY).verify_key.fingerprint in proof.text
@@ -177,7 +177,7 @@ async def test_a_key_that_has_yet_to_take_over_is_no_fault(hub: Hub, known: bool
 
 async def test_a_variable_that_cannot_be_used(hub: Hub, tmp_path: Path) -> None:
     for environment in ({"HTTPS_PROXY": "socks5://a"}, {"SSL_CERT_FILE": str(tmp_path / "none.pem")}):
-        found = await examined("https://hub.invalid", hub.ca, environment)
+        found = await examine_hub("https://hub.invalid", hub.ca, environment)
         assert found[0].state is FindingState.FAILED
         assert found[0].text.startswith(next(iter(environment)))
         assert all(one.state is FindingState.SKIPPED for one in found[1:])
@@ -186,7 +186,7 @@ async def test_a_variable_that_cannot_be_used(hub: Hub, tmp_path: Path) -> None:
 async def test_every_finding_is_one_line_whatever_was_answered(hub: Hub) -> None:
     page = saying(text="<html>", content_type="text/html", headers={"Server": "a\tb"})
     async with hub.serving(page):
-        found = await examined(f"https://127.0.0.1:{hub.port}", hub.ca, {})
+        found = await examine_hub(f"https://127.0.0.1:{hub.port}", hub.ca, {})
     text = report(found)
     assert len(text.splitlines()) == len(found) + 1
     assert "\t" not in text

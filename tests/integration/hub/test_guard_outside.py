@@ -18,7 +18,7 @@ from fedsilo.errors import Problem
 from fedsilo.http.refusals import problem_response
 from fedsilo.wire import SigningKey
 from fedsilo_agent.guard.__main__ import take_proxy
-from fedsilo_agent.guard.client import AggregatorClient, Peer
+from fedsilo_agent.guard.client import AggregatorAddress, AggregatorClient
 from tests.integration.hub.outside import HUB, ConnectProxy, Handler, Hub
 
 
@@ -38,7 +38,9 @@ def update(tmp_path: Path) -> Path:
 
 @asynccontextmanager
 async def guard(url: str, ca: str | None) -> AsyncIterator[AggregatorClient]:
-    async with AggregatorClient(Peer(url, ca, "a-job", "silo-north/north", SigningKey.generate())) as client:
+    async with AggregatorClient(
+        AggregatorAddress(url, ca, "a-job", "silo-north/north", SigningKey.generate())
+    ) as client:
         yield client
 
 
@@ -92,7 +94,7 @@ async def test_without_an_authority_the_systems_count(
     assert aggregator.received == update.read_bytes()
 
 
-async def tried(hub: Hub, handler: Handler, update: Path, caplog: pytest.LogCaptureFixture) -> str:
+async def upload_problem(hub: Hub, handler: Handler, update: Path, caplog: pytest.LogCaptureFixture) -> str:
     """What the guard says of an update that it tries to send again and again."""
     with caplog.at_level(logging.WARNING, "fedsilo.guard"):
         async with hub.serving(handler), guard(f"https://127.0.0.1:{hub.port}", hub.ca) as client:
@@ -118,7 +120,7 @@ async def test_a_web_page_is_no_receipt(
             text="<html>Log in</html>", content_type="text/html", headers={"Upload-Complete": "?1"}
         )
 
-    text = await tried(hub, portal, update, caplog)
+    text = await upload_problem(hub, portal, update, caplog)
     assert "status 200 with a web page" in text
     assert "compare the URL with the hub's" in text
 
@@ -132,6 +134,6 @@ async def test_a_clock_that_is_off_is_named_and_nothing_is_lost(
         answer.headers["Date"] = formatdate(time.time() - 60 * minutes, usegmt=True)
         return answer
 
-    text = await tried(hub, at_another_time, update, caplog)
+    text = await upload_problem(hub, at_another_time, update, caplog)
     assert f"this machine's clock is 20 min {side} that of 127.0.0.1:{hub.port}" in text
     assert "set it by NTP" in text

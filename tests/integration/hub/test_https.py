@@ -18,7 +18,7 @@ from fedsilo.wire import make_authority
 from tests.integration.hub.outside import HUB, ConnectProxy, Handler, Hub, saying, tls_of
 
 LOGIN = "hospital:a pässword, 100% safe@home/#?"
-ENCODED = "hospital:a%20p%C3%A4ssword%2C%20100%25%20safe%40home%2F%23%3F"
+ENCODED_LOGIN = "hospital:a%20p%C3%A4ssword%2C%20100%25%20safe%40home%2F%23%3F"
 
 
 @pytest.fixture
@@ -46,10 +46,10 @@ async def stranger(hub: Hub, handler: Handler) -> str | None:
         HttpsClient(f"https://127.0.0.1:{hub.port}", hub.ca, {}) as client,
         client.request("GET", "/") as response,
     ):
-        return client.foreign(response)
+        return client.foreign_answer(response)
 
 
-def through(proxy: ConnectProxy, login: str = "") -> dict[str, str]:
+def proxy_environment(proxy: ConnectProxy, login: str = "") -> dict[str, str]:
     return {"HTTPS_PROXY": f"http://{login}{'@' if login else ''}127.0.0.1:{proxy.port}"}
 
 
@@ -57,16 +57,16 @@ def through(proxy: ConnectProxy, login: str = "") -> dict[str, str]:
 async def test_a_proxy_opens_the_way_with_and_without_a_login(hub: Hub, login: str | None) -> None:
     proxy = ConnectProxy(login=login)
     async with hub.serving(saying(text="hello")), proxy.serving():
-        assert await ask(hub.url, hub.ca, through(proxy, ENCODED if login else "")) == "hello"
+        assert await ask(hub.url, hub.ca, proxy_environment(proxy, ENCODED_LOGIN if login else "")) == "hello"
     assert proxy.asked == [f"{HUB}:{hub.port}"]
 
 
 async def test_an_exempt_hub_is_asked_without_the_proxy(hub: Hub) -> None:
     proxy = ConnectProxy()
     async with hub.serving(saying(text="hello")), proxy.serving():
-        environment = through(proxy) | {"NO_PROXY": ".example"}
+        environment = proxy_environment(proxy) | {"NO_PROXY": ".example"}
         assert HttpsClient(hub.url, hub.ca, environment).proxy is None
-        assert await ask(f"https://127.0.0.1:{hub.port}", hub.ca, through(proxy)) == "hello"
+        assert await ask(f"https://127.0.0.1:{hub.port}", hub.ca, proxy_environment(proxy)) == "hello"
     assert proxy.asked == []
 
 
@@ -74,7 +74,7 @@ async def test_an_exempt_hub_is_asked_without_the_proxy(hub: Hub) -> None:
 async def test_a_proxy_that_demands_another_login(hub: Hub, login: str) -> None:
     proxy = ConnectProxy(login=LOGIN)
     async with hub.serving(saying()), proxy.serving():
-        text = await refusal(hub.url, hub.ca, through(proxy, login))
+        text = await refusal(hub.url, hub.ca, proxy_environment(proxy, login))
     assert text.startswith(f"the proxy 127.0.0.1:{proxy.port} (HTTPS_PROXY) ")
     wanted = "does not take the login of HTTPS_PROXY (407)" if login else "demands a login (407)"
     assert wanted in text
@@ -93,7 +93,7 @@ async def test_a_proxy_that_demands_another_login(hub: Hub, login: str) -> None:
 async def test_a_proxy_that_refuses_the_hub(hub: Hub, status: int, said: str) -> None:
     proxy = ConnectProxy(status=status)
     async with hub.serving(saying()), proxy.serving():
-        assert said in await refusal(hub.url, hub.ca, through(proxy))
+        assert said in await refusal(hub.url, hub.ca, proxy_environment(proxy))
 
 
 async def test_a_proxy_that_is_not_there(hub: Hub) -> None:
@@ -116,7 +116,7 @@ async def test_a_proxy_that_says_nothing_is_not_waited_for(hub: Hub, monkeypatch
     monkeypatch.setattr(https, "CONNECT_SECONDS", 0.1)
     proxy = ConnectProxy(silent=True)
     async with proxy.serving():
-        text = await refusal(f"https://{HUB}", hub.ca, through(proxy))
+        text = await refusal(f"https://{HUB}", hub.ca, proxy_environment(proxy))
     assert text.startswith(
         f"{HUB}:443 through HTTPS_PROXY 127.0.0.1:{proxy.port}: no connection in time; look"
     )
@@ -179,7 +179,7 @@ async def test_a_certificate_for_another_name(hub: Hub) -> None:
         assert "use the URL that the hub gave" in text
         proxy = ConnectProxy()
         async with proxy.serving():
-            assert "not valid for 'hub.example'" in await refusal(hub.url, hub.ca, through(proxy))
+            assert "not valid for 'hub.example'" in await refusal(hub.url, hub.ca, proxy_environment(proxy))
 
 
 @pytest.mark.parametrize(("days", "said"), [(-10, "has expired"), (2, "is not valid yet")])
@@ -206,13 +206,15 @@ async def test_a_proxy_that_looks_into_tls_needs_the_institutions_authority(hub:
     proxy = ConnectProxy(inspects=tls_of(tmp_path / "proxy", own, [HUB]))
     trusted = tmp_path / "institution.pem"
     async with hub.serving(saying(text="hello")), proxy.serving(hub.authority):
-        text = await refusal(hub.url, hub.ca, through(proxy))
+        text = await refusal(hub.url, hub.ca, proxy_environment(proxy))
         assert (
             f"if the proxy 127.0.0.1:{proxy.port} looks into TLS, put the institution's own authority" in text
         )
         assert hub.asked == []
         trusted.write_bytes(own.cert_pem)
-        assert await ask(hub.url, hub.ca, through(proxy) | {"SSL_CERT_FILE": str(trusted)}) == "hello"
+        assert (
+            await ask(hub.url, hub.ca, proxy_environment(proxy) | {"SSL_CERT_FILE": str(trusted)}) == "hello"
+        )
 
 
 async def test_a_changed_file_of_authorities_counts_for_the_next_connection(hub: Hub, tmp_path: Path) -> None:
@@ -262,7 +264,7 @@ async def test_an_answer_of_fedsilo_is_none_of_a_stranger(hub: Hub) -> None:
 async def test_the_kernel_asks_whether_the_other_end_is_still_there(hub: Hub, proxied: bool) -> None:
     proxy = ConnectProxy()
     async with hub.serving(saying(text="hello")), proxy.serving():
-        environment = through(proxy) if proxied else {}
+        environment = proxy_environment(proxy) if proxied else {}
         url = hub.url if proxied else f"https://127.0.0.1:{hub.port}"
         async with HttpsClient(url, hub.ca, environment) as client:
             async with client.request("GET", "/") as response:

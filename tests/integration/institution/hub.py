@@ -29,7 +29,7 @@ from fedsilo_operator.gateway.limits import Limits
 from fedsilo_operator.gateway.running import Gateway
 from fedsilo_operator.objects import JOB_UID, SILO_AGENT, SILO_KIND, Ref
 from tests.integration.gateway.place import server_tls
-from tests.integration.service.site import Site, federation, until
+from tests.integration.service.site import Site, federation, wait_until
 from tests.operator_fakes.cluster import FakeCluster
 from tests.ports import free_port
 
@@ -64,7 +64,7 @@ class Consortium:
         tls = server_tls(self.root / "gateway", self.authority)
         work = asyncio.ensure_future(gateway.run("127.0.0.1", self.port, tls))
         try:
-            while gateway.unready():
+            while gateway.unready_reason():
                 assert not work.done()
                 await asyncio.sleep(0.001)
             yield gateway
@@ -180,7 +180,7 @@ class Consortium:
         found: Object = self.cluster.peek(SILO_AGENT, self.agent).get("status") or {}
         return found
 
-    async def reported(self, phase: str) -> Object:
+    async def wait_reported(self, phase: str) -> Object:
         """Wait until the institution has reported that phase."""
 
         def look() -> Object | None:
@@ -188,7 +188,7 @@ class Consortium:
             return status if status.get("phase") == phase else None
 
         try:
-            return await asyncio.to_thread(until, look, phase)
+            return await asyncio.to_thread(wait_until, look, phase)
         except AssertionError as late:
             raise AssertionError(f"{late}; {self.status()}\n{self.log.read_text()}") from late
 

@@ -22,7 +22,7 @@ from fedsilo.wire import SigningKey, make_authority
 from fedsilo_operator.objects import SILO_KIND
 from tests.integration.hub.outside import HUB, ConnectProxy, Hub, saying, tls_of
 from tests.integration.institution.hub import COMMAND, ENVIRONMENT, NORTH, Consortium
-from tests.integration.service.site import until
+from tests.integration.service.site import wait_until
 
 SURROUNDINGS = {
     name: value for name, value in ENVIRONMENT.items() if name.upper() not in ("HTTPS_PROXY", "NO_PROXY")
@@ -42,7 +42,9 @@ async def join(consortium: Consortium, environment: Mapping[str, str]) -> subpro
     return await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, env=given)
 
 
-async def refused(consortium: Consortium, environment: Mapping[str, str], code: int, *said: str) -> None:
+async def expect_refusal(
+    consortium: Consortium, environment: Mapping[str, str], code: int, *said: str
+) -> None:
     """The command ends with that code and one line; the key that it has made stays."""
     key = consortium.directory.key_file
     before = key.read_bytes() if key.exists() else None
@@ -55,7 +57,7 @@ async def refused(consortium: Consortium, environment: Mapping[str, str], code: 
     assert before in (None, key.read_bytes())
 
 
-async def joined(consortium: Consortium, environment: Mapping[str, str]) -> None:
+async def expect_join(consortium: Consortium, environment: Mapping[str, str]) -> None:
     """Check that the join command succeeds, with the key that an earlier attempt has made."""
     key = consortium.directory.key_file.read_bytes()
     done = await join(consortium, environment)
@@ -87,18 +89,24 @@ async def test_a_proxy_that_demands_a_login_and_looks_into_tls(
     async with consortium.gateway(), proxy.serving(consortium.authority):
         invite_by_name(consortium)
 
-        def through(login: str) -> dict[str, str]:
+        def proxy_environment(login: str) -> dict[str, str]:
             return {"HTTPS_PROXY": f"http://{login}127.0.0.1:{proxy.port}", "SSL_CERT_FILE": ""}
 
-        await refused(
-            consortium, through(""), 10, "demands a login (407)", "HTTPS_PROXY=http://USER:PASSWORD@"
+        await expect_refusal(
+            consortium,
+            proxy_environment(""),
+            10,
+            "demands a login (407)",
+            "HTTPS_PROXY=http://USER:PASSWORD@",
         )
-        await refused(consortium, through("hospital:secret@"), 10, "does not take the login", "as %XX")
-        right = through("hospital:a%20secret@")
-        await refused(
+        await expect_refusal(
+            consortium, proxy_environment("hospital:secret@"), 10, "does not take the login", "as %XX"
+        )
+        right = proxy_environment("hospital:a%20secret@")
+        await expect_refusal(
             consortium, right, 10, "looks into TLS, put the institution's own authority", "SSL_CERT_FILE"
         )
-        await joined(consortium, right | {"SSL_CERT_FILE": str(trusted)})
+        await expect_join(consortium, right | {"SSL_CERT_FILE": str(trusted)})
     assert set(proxy.asked) == {f"{HUB}:{consortium.port}"}
 
 
@@ -107,11 +115,11 @@ async def test_a_hub_that_answers_with_a_web_page(consortium: Consortium, tmp_pa
     page = saying(text="<html>Log in</html>", content_type="text/html", headers={"Server": "portal"})
     tls = tls_of(tmp_path / "portal", consortium.authority, ["127.0.0.1"])
     async with Hub(tmp_path).serving(page, tls, consortium.port):
-        await refused(
+        await expect_refusal(
             consortium, {}, 10, "status 200 with a web page by portal", "whether this network demands a login"
         )
     async with consortium.gateway():
-        await joined(consortium, {})
+        await expect_join(consortium, {})
 
 
 async def test_a_certificate_that_does_not_fit(consortium: Consortium, tmp_path: Path) -> None:
@@ -122,14 +130,16 @@ async def test_a_certificate_that_does_not_fit(consortium: Consortium, tmp_path:
 
     stranger = tls_of(tmp_path / "stranger", make_authority(), ["127.0.0.1"])
     async with Hub(tmp_path).serving(silence, stranger, consortium.port):
-        await refused(consortium, {"SSL_CERT_FILE": ""}, 10, "is not the invitation's; if", "SSL_CERT_FILE")
+        await expect_refusal(
+            consortium, {"SSL_CERT_FILE": ""}, 10, "is not the invitation's; if", "SSL_CERT_FILE"
+        )
     other = tls_of(tmp_path / "other", consortium.authority, ["other.example"])
     async with Hub(tmp_path).serving(silence, other, consortium.port):
-        await refused(
+        await expect_refusal(
             consortium, {}, 10, "the certificate is for another name", "use the URL that the hub gave"
         )
     async with consortium.gateway():
-        await joined(consortium, {})
+        await expect_join(consortium, {})
 
 
 @pytest.mark.parametrize(("minutes", "side"), [(20, "ahead of"), (-20, "behind")])
@@ -140,8 +150,8 @@ async def test_a_clock_that_is_off(consortium: Consortium, tmp_path: Path, minut
     async with consortium.gateway():
         consortium.invite()
         off = {"PYTHONPATH": str(path)}
-        await refused(consortium, off, 8, f"clock is 20 min {side} that of 127.0.0.1", "set it by NTP")
-        await joined(consortium, {})
+        await expect_refusal(consortium, off, 8, f"clock is 20 min {side} that of 127.0.0.1", "set it by NTP")
+        await expect_join(consortium, {})
 
 
 async def test_an_invitation_for_another_hub(consortium: Consortium) -> None:
@@ -149,11 +159,11 @@ async def test_an_invitation_for_another_hub(consortium: Consortium) -> None:
     consortium.invite()
     consortium.identity = ours
     async with consortium.gateway():
-        await refused(
+        await expect_refusal(
             consortium, {}, 8, "the request is for another", "check which hub the invitation is from"
         )
         consortium.invite()
-        await joined(consortium, {})
+        await expect_join(consortium, {})
 
 
 async def test_two_machines_join_as_one_silo(consortium: Consortium, tmp_path: Path) -> None:
@@ -162,9 +172,9 @@ async def test_two_machines_join_as_one_silo(consortium: Consortium, tmp_path: P
         second = Consortium(tmp_path / "second")
         second.root.mkdir()
         (second.root / "invitation.yaml").write_text((consortium.root / "invitation.yaml").read_text())
-        await refused(second, {}, 8, "invitation-used", "tell the consortium's office")
+        await expect_refusal(second, {}, 8, "invitation-used", "tell the consortium's office")
         assert second.directory.membership() is None
-        await joined(consortium, {})
+        await expect_join(consortium, {})
 
 
 @contextmanager
@@ -199,14 +209,14 @@ async def test_a_disk_that_is_full_while_the_silo_serves(consortium: Consortium)
                 def offered() -> bool:
                     return "offer" in consortium.cluster.peek(SILO_KIND, NORTH)["status"]
 
-                await asyncio.to_thread(until, offered, "the offer")
+                await asyncio.to_thread(wait_until, offered, "the offer")
                 data = fill(root)
                 consortium.propose()
-                await asyncio.to_thread(until, lambda: full in consortium.log.read_text(), "the word")
+                await asyncio.to_thread(wait_until, lambda: full in consortium.log.read_text(), "the word")
                 assert not consortium.status()
                 assert process.poll() is None
                 data.unlink()
-                status = await consortium.reported("ApprovalPending")
+                status = await consortium.wait_reported("ApprovalPending")
                 assert status["decision"]["decision"] == "Refused"
                 process.terminate()
                 assert await asyncio.to_thread(process.wait) == 0

@@ -13,7 +13,7 @@ from fedsilo.silo.decision import read_decision
 from fedsilo.silo.offer import read_offer
 from fedsilo_operator.objects import SILO_KIND
 from tests.integration.institution.hub import NORTH, Consortium
-from tests.integration.service.site import until
+from tests.integration.service.site import wait_until
 
 
 async def test_a_person_of_the_institution_decides(consortium: Consortium) -> None:
@@ -23,7 +23,7 @@ async def test_a_person_of_the_institution_decides(consortium: Consortium) -> No
         directory = str(consortium.directory.root)
         with consortium.serving():
             consortium.propose()
-            pending = await consortium.reported("ApprovalPending")
+            pending = await consortium.wait_reported("ApprovalPending")
             name = consortium.agent.name
             assert f"fedsilo silo approve --dir DIR {name}" in pending["message"]
             listed = await consortium.command("approve", "--dir", directory)
@@ -36,7 +36,7 @@ async def test_a_person_of_the_institution_decides(consortium: Consortium) -> No
                 True,
             ), done.stderr
             assert "installed/fedsilo" in done.stdout
-            admitted = await consortium.reported("Admitted")
+            admitted = await consortium.wait_reported("Admitted")
             decision = read_decision(admitted["decision"], public_key(consortium))
             assert decision.decision == "Admitted"
             assert decision.decided_by is not None
@@ -45,7 +45,7 @@ async def test_a_person_of_the_institution_decides(consortium: Consortium) -> No
 
             refused = await consortium.command("refuse", name, "--dir", directory, "--yes")
             assert refused.returncode == 0, refused.stderr
-            status = await consortium.reported("Refused")
+            status = await consortium.wait_reported("Refused")
             assert read_decision(status["decision"], public_key(consortium)).decision == "Refused"
 
 
@@ -55,10 +55,10 @@ async def test_a_policy_that_refuses_starts_nothing_whatever_the_hub_asks_for(co
         consortium.offer({"methods": ["fedprox"]})
         with consortium.serving():
             consortium.propose()
-            refused = await consortium.reported("Refused")
+            refused = await consortium.wait_reported("Refused")
             assert "fedavg" in refused["message"]
             consortium.suspend(False)
-            await heard(consortium, suspended=False)
+            await wait_until_heard(consortium, suspended=False)
             assert consortium.status()["phase"] == "Refused"
             found = await overview(consortium)
             assert found["serving"]["processes"] == {}
@@ -67,11 +67,11 @@ async def test_a_policy_that_refuses_starts_nothing_whatever_the_hub_asks_for(co
             # What is not understood has no effect, and is said; what is corrected counts at once.
             before = consortium.directory.silo_file.read_text()
             consortium.directory.silo_file.write_text(before.replace("datasets", "dtasets"))
-            await asyncio.to_thread(until, lambda: "dtasets" in serving(consortium)["fault"], "a fault")
+            await asyncio.to_thread(wait_until, lambda: "dtasets" in serving(consortium)["fault"], "a fault")
             assert consortium.status()["phase"] == "Refused"
             consortium.suspend(True)
             consortium.offer()
-            await consortium.reported("Admitted")
+            await consortium.wait_reported("Admitted")
             assert serving(consortium)["fault"] == ""
 
 
@@ -80,15 +80,15 @@ async def test_a_hub_that_is_gone_is_said_with_since_when_and_why(consortium: Co
         await consortium.join()
         consortium.offer()
         with consortium.serving():
-            await asyncio.to_thread(until, lambda: reached(consortium) is True, "contact")
+            await asyncio.to_thread(wait_until, lambda: reached(consortium) is True, "contact")
     async with AsyncExitStack() as gateways:  # which end after whoever might be connecting to them
         with consortium.serving():
-            await asyncio.to_thread(until, lambda: reached(consortium) is False, "no contact")
+            await asyncio.to_thread(wait_until, lambda: reached(consortium) is False, "no contact")
             said = (await consortium.command("status", "--dir", str(consortium.directory.root))).stdout
             assert "the hub is not reached since 20" in said
             assert f"127.0.0.1:{consortium.port}" in said
             await gateways.enter_async_context(consortium.gateway())
-            await asyncio.to_thread(until, lambda: reached(consortium) is True, "contact")
+            await asyncio.to_thread(wait_until, lambda: reached(consortium) is True, "contact")
 
 
 async def test_every_bad_invitation_is_one_clear_line(consortium: Consortium) -> None:
@@ -97,21 +97,21 @@ async def test_every_bad_invitation_is_one_clear_line(consortium: Consortium) ->
         path = consortium.invite()
         text = path.read_text()
         path.write_text(text.replace("silo-north/north", "silo-north/nooth"))
-        await refused(consortium, 2, "checksum: does not fit the rest of the file")
+        await expect_refusal(consortium, 2, "checksum: does not fit the rest of the file")
         path.write_text("nothing\n")
-        await refused(consortium, 2, "is no invitation")
+        await expect_refusal(consortium, 2, "is no invitation")
         consortium.invite("late", days=-1)
-        await refused(consortium, 8, "invitation-expired")
+        await expect_refusal(consortium, 8, "invitation-expired")
         consortium.invite("other")
         path.write_text(text)
-        await refused(consortium, 8, "invitation-invalid")
+        await expect_refusal(consortium, 8, "invitation-invalid")
         consortium.invite()
         key = consortium.directory.key_file.read_bytes()
         assert consortium.directory.key_file.stat().st_mode & 0o777 == 0o600
         first = await consortium.command("join", str(path), "--dir", directory)
         assert first.returncode == 0, first.stderr
         # As after a crash before anything was recorded.
-        (consortium.directory.private / "hub.json").unlink()
+        (consortium.directory.private_directory / "hub.json").unlink()
         again = await consortium.command("join", str(path), "--dir", directory)
         assert first.stdout.splitlines()[:2] == again.stdout.splitlines()[:2]
         assert consortium.directory.key_file.read_bytes() == key
@@ -127,7 +127,7 @@ async def test_every_bad_invitation_is_one_clear_line(consortium: Consortium) ->
     assert (unreached.returncode, len(unreached.stderr.splitlines())) == (10, 1)
 
 
-async def refused(consortium: Consortium, code: int, text: str) -> None:
+async def expect_refusal(consortium: Consortium, code: int, text: str) -> None:
     directory = str(consortium.directory.root)
     done = await consortium.command("join", str(consortium.root / "invitation.yaml"), "--dir", directory)
     assert (done.returncode, len(done.stderr.splitlines())) == (code, 1), done.stderr
@@ -139,7 +139,9 @@ async def test_one_process_serves_a_directory(consortium: Consortium) -> None:
         await consortium.join()
         consortium.offer()
         with consortium.serving() as process:
-            await asyncio.to_thread(until, lambda: reached(consortium) is not None, "a process that serves")
+            await asyncio.to_thread(
+                wait_until, lambda: reached(consortium) is not None, "a process that serves"
+            )
             second = await consortium.command("serve", "--dir", str(consortium.directory.root))
             assert (
                 second.returncode,
@@ -163,15 +165,17 @@ async def test_a_key_is_rotated_and_a_silo_leaves_and_comes_back(consortium: Con
         consortium.offer()
         first = public_key(consortium)
         with consortium.serving():
-            await asyncio.to_thread(until, lambda: offered_by(consortium, first), "an offer")
+            await asyncio.to_thread(wait_until, lambda: offered_by(consortium, first), "an offer")
         done = await consortium.command("rotate-key", "--dir", directory)
         assert done.returncode == 0, done.stderr
         second = public_key(consortium)
         assert second != first
         assert consortium.directory.signing_key().verify_key.fingerprint in done.stdout
-        assert len(list((consortium.directory.private / "retired").iterdir())) == 1
+        assert len(list((consortium.directory.private_directory / "retired").iterdir())) == 1
         with consortium.serving():
-            await asyncio.to_thread(until, lambda: offered_by(consortium, second), "an offer by the new key")
+            await asyncio.to_thread(
+                wait_until, lambda: offered_by(consortium, second), "an offer by the new key"
+            )
 
         left = await consortium.command("leave", "--dir", directory, "--yes")
         assert left.returncode == 0, left.stderr
@@ -181,7 +185,7 @@ async def test_a_key_is_rotated_and_a_silo_leaves_and_comes_back(consortium: Con
         assert back.returncode == 0, back.stderr
         consortium.accept()
         with consortium.serving():
-            await asyncio.to_thread(until, lambda: reached(consortium) is True, "contact")
+            await asyncio.to_thread(wait_until, lambda: reached(consortium) is True, "contact")
 
 
 def offered_by(consortium: Consortium, key: str) -> bool:
@@ -215,7 +219,7 @@ def alive(pid: int) -> bool:
     return True
 
 
-async def heard(consortium: Consortium, suspended: bool) -> None:
+async def wait_until_heard(consortium: Consortium, suspended: bool) -> None:
     """Wait until the institution knows what the hub wants."""
     records = consortium.directory.agents
 
@@ -223,7 +227,7 @@ async def heard(consortium: Consortium, suspended: bool) -> None:
         found = [json.loads(path.read_text()) for path in records.glob("*/record.json")]
         return any(record["spec"].get("suspend") is suspended for record in found)
 
-    await asyncio.to_thread(until, look, "the institution to hear it")
+    await asyncio.to_thread(wait_until, look, "the institution to hear it")
 
 
 async def overview(consortium: Consortium) -> Any:

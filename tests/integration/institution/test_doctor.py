@@ -23,7 +23,7 @@ from tests.namespaces import isolation_permitted
 GOLDEN = Path(__file__).with_name("golden") / "doctor.txt"
 
 
-def named(text: str, consortium: Consortium) -> str:
+def normalized_text(text: str, consortium: Consortium) -> str:
     """The output without what differs from run to run and from machine to machine."""
     key = consortium.directory.signing_key().verify_key.fingerprint
     for found, name in (
@@ -37,7 +37,7 @@ def named(text: str, consortium: Consortium) -> str:
     return re.sub(r"(none; )?PyTorch [0-9].*", "PyTorch ...", text)
 
 
-async def diagnosed(consortium: Consortium) -> tuple[int, str]:
+async def run_doctor(consortium: Consortium) -> tuple[int, str]:
     done = await consortium.command("doctor", "--dir", str(consortium.directory.root))
     assert done.stderr == ""
     return done.returncode, done.stdout
@@ -48,10 +48,10 @@ async def test_a_silo_for_which_everything_holds(consortium: Consortium) -> None
     async with consortium.gateway():
         await consortium.join()
         consortium.offer()
-        while (found := await diagnosed(consortium))[0] != 0 and "not accepted" in found[1]:
+        while (found := await run_doctor(consortium))[0] != 0 and "not accepted" in found[1]:
             pass  # the gateway's cache has yet to follow the cluster
     code, text = found
-    assert (code, named(text, consortium)) == (0, GOLDEN.read_text())
+    assert (code, normalized_text(text, consortium)) == (0, GOLDEN.read_text())
 
 
 async def test_a_silo_that_nobody_has_accepted_and_that_offers_nothing(consortium: Consortium) -> None:
@@ -59,12 +59,12 @@ async def test_a_silo_that_nobody_has_accepted_and_that_offers_nothing(consortiu
         invitation = str(consortium.invite())
         joined = await consortium.command("join", invitation, "--dir", str(consortium.directory.root))
         assert joined.returncode == 0, joined.stderr
-        code, text = await diagnosed(consortium)
+        code, text = await run_doctor(consortium)
     assert code == 1
     fingerprint = consortium.directory.signing_key().verify_key.fingerprint
     assert f"FAILED  enrolment  the key {fingerprint} is not accepted yet" in text
     assert re.search(r"^FAILED  silo\.yaml  .*datasets.*list the datasets", text, re.MULTILINE)
-    code, text = await diagnosed(consortium)
+    code, text = await run_doctor(consortium)
     assert f"FAILED  connection 127.0.0.1:{consortium.port} refuses connections" in text
 
 
@@ -132,13 +132,15 @@ def test_a_disk_without_space(consortium: Consortium) -> None:
     with small_disk(root):
         consortium.directory.prepare()
         assert is_failed(
-            examine_storage(root, consortium.directory.private / "doctor"), "0 MiB are free; make room"
+            examine_storage(root, consortium.directory.private_directory / "doctor"),
+            "0 MiB are free; make room",
         )
         with (root / "data").open("wb", buffering=0) as file, pytest.raises(OSError, match="space"):
             while True:
                 file.write(bytes(4096))
         assert is_failed(
-            examine_storage(root, consortium.directory.private / "doctor"), "No space left on device; "
+            examine_storage(root, consortium.directory.private_directory / "doctor"),
+            "No space left on device; ",
         )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fedsilo.institution.directory import SiloDirectory
-from fedsilo_agent.trainer.isolation import ISOLATED, Home, isolate
+from fedsilo_agent.trainer.isolation import ISOLATED_MESSAGE, TrainerDirectory, isolate
 from tests.namespaces import isolation_permitted
 
 NOBODY, PR_SET_DUMPABLE = 65534, 4
@@ -71,12 +71,14 @@ def test_a_trainer_sees_its_own_volume_and_the_rest_read_only(directory: SiloDir
 
     def look() -> dict[str, Any]:
         os.chdir(directory.root)
-        home = Home(directory.root, directory.agents, volume.root)
-        said = isolate([volume.guard, volume.audit, directory.private, directory.logs], volume.inbox, home)
+        home = TrainerDirectory(directory.root, directory.agents, volume.root)
+        said = isolate(
+            [volume.guard, volume.audit, directory.private_directory, directory.logs], volume.inbox, home
+        )
         return {
             "said": said,
             "agents": sorted(path.name for path in directory.agents.iterdir()),
-            "private": [path.name for path in directory.private.iterdir()],
+            "private": [path.name for path in directory.private_directory.iterdir()],
             "guard": [path.name for path in volume.guard.iterdir()],
             "by another way": attempt(lambda: Path("private/key.pem").read_text()),
             "policy": attempt(lambda: directory.silo_file.write_text("everything")),
@@ -87,7 +89,7 @@ def test_a_trainer_sees_its_own_volume_and_the_rest_read_only(directory: SiloDir
         }
 
     assert in_child(user, look, directory.root.parent) == {
-        "said": ISOLATED,
+        "said": ISOLATED_MESSAGE,
         "agents": ["one"],
         "private": [],
         "guard": [],

@@ -26,15 +26,15 @@ async def test_the_commands_of_the_page_run(terminal: Terminal, consortium: Cons
         consortium.accept()
         assert "manualApproval: true" in consortium.directory.silo_file.read_text()
         consortium.offer({"manualApproval": True})
-        with terminal.started(serve, here):
+        with terminal.start_command(serve, here):
             consortium.propose()
-            await consortium.reported("ApprovalPending")
+            await consortium.wait_reported("ApprovalPending")
             assert "ApprovalPending" in await type_(status)
             name = {AGENT: consortium.agent.name}
             assert consortium.agent.name in await type_(listed)
             assert "has approved" in await type_(approve, "y", **name)
-            await consortium.reported("Admitted")
+            await consortium.wait_reported("Admitted")
             assert "has refused" in await type_(refuse, **name)
-            await consortium.reported("Refused")
+            await consortium.wait_reported("Refused")
         assert "fingerprint" in await type_(rotate)
         assert "has left" in await type_(leave)

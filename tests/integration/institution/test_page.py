@@ -35,30 +35,30 @@ async def test_an_institution_joins_decides_and_watches(consortium: Consortium, 
     here = {"/var/lib/fedsilo-silo": str(root)}
     terminal.environment["OMP_NUM_THREADS"] = "1"
 
-    async def typed(command: str, **instead: str) -> str:
+    async def type_command(command: str, **instead: str) -> str:
         return await asyncio.to_thread(terminal.type, command, here | instead)
 
     async with consortium.gateway():
         shutil.copy(consortium.invite(), terminal.folder / "invitation.yaml")
-        said = await typed(join)
+        said = await type_command(join)
         assert f"fingerprint {consortium.directory.signing_key().verify_key.fingerprint}" in said
         consortium.accept()
         consortium.offer({"manualApproval": True})
-        with terminal.started(serve, here) as serving:
+        with terminal.start_command(serve, here) as serving:
             consortium.propose()
-            await consortium.reported("ApprovalPending")
+            await consortium.wait_reported("ApprovalPending")
             name = {AGENT: consortium.agent.name}
-            assert name[AGENT] in await typed(status)
-            assert name[AGENT] in await typed(listed)
-            assert "has refused job" in await typed(refuse, **name)
-            refused = await consortium.reported("Refused")
+            assert name[AGENT] in await type_command(status)
+            assert name[AGENT] in await type_command(listed)
+            assert "has refused job" in await type_command(refuse, **name)
+            refused = await consortium.wait_reported("Refused")
             assert "not this year" in refused["message"]
             said = await asyncio.to_thread(lambda: terminal.type(approve, here | name, answer="y"))
             assert "has approved job" in said
-            admitted = await consortium.reported("Admitted")
+            admitted = await consortium.wait_reported("Admitted")
             assert admitted["decision"]["decidedBy"]
-            assert "nothing has left" in await typed(receipts)
-            assert "ok" in await typed(doctor)
+            assert "nothing has left" in await type_command(receipts)
+            assert "ok" in await type_command(doctor)
             await asyncio.to_thread(see_the_page, terminal, dashboard, here)
             assert serving.poll() is None
 
@@ -66,7 +66,7 @@ async def test_an_institution_joins_decides_and_watches(consortium: Consortium, 
 def see_the_page(terminal: Terminal, command: str, here: dict[str, str]) -> None:
     """The page that the command serves says what was decided."""
     port = str(free_port())
-    with terminal.started(command, here | {"8082": port}) as running:
+    with terminal.start_command(command, here | {"8082": port}) as running:
         assert running.stdout is not None
         found = re.fullmatch(rf"dashboard (http://127\.0\.0\.1:{port}/)\n", running.stdout.readline())
         assert found

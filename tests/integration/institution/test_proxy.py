@@ -6,7 +6,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 from fedsilo.institution.directory import SiloDirectory
-from fedsilo.institution.processes import AgentProcesses
+from fedsilo.institution.processes import AgentRunner
 from fedsilo.local.child_processes import ForkServerClient
 from fedsilo.wire import SigningKey
 from fedsilo_agent.guard.__main__ import _arguments as guard_arguments
@@ -32,7 +32,7 @@ def test_guards_are_given_the_proxy_and_trainers_are_not(tmp_path: Path) -> None
     directory.prepare()
 
     def arguments() -> tuple[list[str], list[str]]:
-        made = AgentProcesses(directory, "job", "a-uid", key.verify_key, 0, Mock(ForkServerClient))
+        made = AgentRunner(directory, "job", "a-uid", key.verify_key, 0, Mock(ForkServerClient))
         return made._guard(key.verify_key), made._trainer()
 
     assert guard_arguments(arguments()[0]).proxy is None
@@ -40,4 +40,4 @@ def test_guards_are_given_the_proxy_and_trainers_are_not(tmp_path: Path) -> None
     of_guard, of_trainer = arguments()
     assert guard_arguments(of_guard).proxy == directory.proxy
     assert str(directory.proxy) not in of_trainer
-    assert f"--hide={directory.private}" in of_trainer
+    assert f"--hide={directory.private_directory}" in of_trainer

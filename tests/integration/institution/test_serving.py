@@ -13,7 +13,7 @@ from fedsilo.api.observed import condition
 from fedsilo.silo.decision import read_decision
 from fedsilo_operator.objects import SILO_KIND
 from tests.integration.institution.hub import DIGITS, NORTH, Consortium, model_of
-from tests.integration.service.site import Process, Site, federation, until
+from tests.integration.service.site import Process, Site, federation, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ async def test_a_job_gives_the_same_bytes_also_after_sigkill_in_the_middle_of_a_
         consortium.offer()
         with consortium.serving() as first:
             consortium.propose()
-            admitted = await consortium.reported("Admitted")
+            admitted = await consortium.wait_reported("Admitted")
             public = consortium.directory.signing_key().verify_key.to_text()
             assert read_decision(admitted["decision"], public).decision == "Admitted"
             assert admitted["proposal"]["trainerImage"].startswith("installed/fedsilo:")
@@ -60,12 +60,12 @@ async def test_a_job_gives_the_same_bytes_also_after_sigkill_in_the_middle_of_a_
             with neighbours(consortium.site) as aggregator:
                 audit = consortium.audit()
                 await asyncio.to_thread(
-                    until, lambda: audit.exists() and "departure" in audit.read_text(), "a departure"
+                    wait_until, lambda: audit.exists() and "departure" in audit.read_text(), "a departure"
                 )
                 first.kill()
                 with consortium.serving() as second:
                     assert await asyncio.to_thread(aggregator.exit_code) == 0, consortium.site.log()
-                    finished = await consortium.reported("Finished")
+                    finished = await consortium.wait_reported("Finished")
                     second.send_signal(signal.SIGTERM)
                     assert await asyncio.to_thread(second.wait, 30) == 0
     assert model_of(consortium.site) == directly

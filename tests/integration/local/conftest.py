@@ -11,25 +11,27 @@ from pathlib import Path
 import pytest
 
 from tests.integration.local.manifest import silos, write
-from tests.integration.local.runs import Ended, run, running_processes, start
+from tests.integration.local.runs import EndedRun, run, running_processes, start
 
 Launch = Callable[..., subprocess.Popen[str]]
 
-STEADY = {"rounds": 3, "localEpochs": 40}
+STEADY_TRAINING = {"rounds": 3, "localEpochs": 40}
 """Training whose rounds last long enough to be hit in the middle."""
 
 
 @pytest.fixture(scope="session")
-def steady(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def steady_manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A manifest of two silos and three rounds of about half a second."""
     path = tmp_path_factory.mktemp("steady") / "digits.yaml"
-    return write(path, silos("north", "east"), training=STEADY | {"optimizer": {"learningRate": 0.05}})
+    return write(
+        path, silos("north", "east"), training=STEADY_TRAINING | {"optimizer": {"learningRate": 0.05}}
+    )
 
 
 @pytest.fixture(scope="session")
-def undisturbed(steady: Path, tmp_path_factory: pytest.TempPathFactory) -> Ended:
+def undisturbed_run(steady_manifest: Path, tmp_path_factory: pytest.TempPathFactory) -> EndedRun:
     """The steady job, run undisturbed to its end; tests must not write into its directory."""
-    return run(steady, tmp_path_factory.mktemp("undisturbed") / "run")
+    return run(steady_manifest, tmp_path_factory.mktemp("undisturbed") / "run")
 
 
 @pytest.fixture

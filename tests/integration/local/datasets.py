@@ -14,39 +14,39 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_digits
 
-Raw = tuple[np.ndarray, np.ndarray]
+RawImages = tuple[np.ndarray, np.ndarray]
 
 
-def digits() -> Raw:
+def digits() -> RawImages:
     """All of the digits."""
     images, labels = load_digits(return_X_y=True)
     return (images / 16).astype(np.float32).reshape(-1, 8, 8), labels
 
 
-def crash() -> Raw:
+def crash() -> RawImages:
     """End the whole process, as a fault in native code does."""
     os._exit(9)
 
 
-def quit() -> Raw:
+def quit() -> RawImages:
     """End the process as a program does that has done everything."""
     sys.exit(0)
 
 
-def leave(label: str) -> Raw:
+def leave(label: str) -> RawImages:
     """Start another process, then end this one as if everything had been done."""
     sleep = [sys.executable, "-c", "import time; time.sleep(3600)", label]
     subprocess.Popen(sleep, start_new_session=True)
     os._exit(0)
 
 
-def hang() -> Raw:
+def hang() -> RawImages:
     """A loader that never returns."""
     time.sleep(3600)
     raise AssertionError
 
 
-def look_around(port: int, paths: list[str]) -> Raw:
+def look_around(port: int, paths: list[str]) -> RawImages:
     """Try to leave and to look where it should not, and say in an error what came of it."""
     found: dict[str, object] = {path: sorted(entry.name for entry in Path(path).iterdir()) for path in paths}
     for path in paths:

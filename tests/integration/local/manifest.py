@@ -72,7 +72,7 @@ def small_quickstart(folder: Path) -> None:
     write(folder / "examples" / "quickstart.yaml", silos("north"), training={"rounds": 1})
 
 
-def shortened(name: str) -> str:
+def shortened_example(name: str) -> str:
     """An example with its first silo alone, and as few rounds as its method can have."""
     documents = list(yaml.safe_load_all((ROOT / "examples" / name).read_text()))
     job = documents[-1]["spec"]

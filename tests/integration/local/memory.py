@@ -14,7 +14,7 @@ MASK = 0x5A
 CHUNK = 1 << 22
 
 
-def masked(secret: bytes) -> str:
+def masked_secret(secret: bytes) -> str:
     """A secret as it is given to the function, so that the message that gives it is not itself a find."""
     return bytes(byte ^ MASK for byte in secret).hex()
 
@@ -35,7 +35,7 @@ def search(question: str) -> tuple[np.ndarray, np.ndarray]:
         for place in range(len(needles[name])):
             needles[name][place] ^= MASK
     found = {
-        "memory": sorted(_found(needles)),
+        "memory": sorted(_found_needles(needles)),
         "descriptors": sorted(_descriptors()),
         "environment": sorted(
             entry.partition("=")[0] for entry in Path("/proc/self/environ").read_text().split("\0") if entry
@@ -45,7 +45,7 @@ def search(question: str) -> tuple[np.ndarray, np.ndarray]:
     raise ValueError(json.dumps(found))
 
 
-def _found(needles: dict[str, bytearray]) -> set[str]:
+def _found_needles(needles: dict[str, bytearray]) -> set[str]:
     """Names of the needles that lie somewhere else than in the needles themselves."""
     buffer = bytearray(CHUNK + 4096)
     own = [_place(needle) for needle in needles.values()] + [_place(buffer)]

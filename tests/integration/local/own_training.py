@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from fedsilo.learning.own_training import TrainingContext, TrainingData, TrainingOutcome
+from fedsilo.learning.custom_training import TrainingContext, TrainingData, TrainingOutcome
 
 FEW = 250
 """Examples of the silo that is lost, at most."""

@@ -30,7 +30,7 @@ PATIENCE = 120.0
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedRun:
     """A run that has ended."""
 
     code: int
@@ -67,7 +67,7 @@ def start(manifest: Path, workdir: Path, *options: str, **environment: str) -> s
     )
 
 
-def end(process: subprocess.Popen[str], workdir: Path, patience: float = PATIENCE) -> Ended:
+def end(process: subprocess.Popen[str], workdir: Path, patience: float = PATIENCE) -> EndedRun:
     """Wait for the end of a run; a run that does not end is a failure, and is ended."""
     try:
         out, err = process.communicate(timeout=patience)
@@ -75,15 +75,15 @@ def end(process: subprocess.Popen[str], workdir: Path, patience: float = PATIENC
         process.kill()
         out, err = process.communicate()
         raise AssertionError(f"the run did not end: {out}{err}") from None
-    return Ended(process.returncode, out, err, workdir)
+    return EndedRun(process.returncode, out, err, workdir)
 
 
-def run(manifest: Path, workdir: Path, *options: str, **environment: str) -> Ended:
+def run(manifest: Path, workdir: Path, *options: str, **environment: str) -> EndedRun:
     """A whole run with `--json`."""
     return end(start(manifest, workdir, *options, **environment), workdir)
 
 
-def until(condition: Callable[[], T], what: str) -> T:
+def wait_until(condition: Callable[[], T], what: str) -> T:
     """The first true value of a condition."""
     limit = time.monotonic() + PATIENCE
     while time.monotonic() < limit:

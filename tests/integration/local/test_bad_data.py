@@ -21,7 +21,7 @@ def _npz(directory: Path, labels: np.ndarray | None = None) -> dict[str, Any]:
     return {"loader": "npz", "config": {"path": "digits.npz"}}
 
 
-def _missing(_: Path) -> dict[str, Any]:
+def _missing_file(_: Path) -> dict[str, Any]:
     return {"loader": "npz", "config": {"path": "nowhere/digits.npz"}}
 
 
@@ -50,7 +50,7 @@ def test_a_silos_data(tmp_path: Path) -> None:
 
 
 def test_data_that_were_mended_let_the_run_go_on(tmp_path: Path) -> None:
-    members = [silo("north", _missing(tmp_path)), *silos("east")]
+    members = [silo("north", _missing_file(tmp_path)), *silos("east")]
     manifest = write(tmp_path / "digits.yaml", members, training={"rounds": 1})
     assert run(manifest, tmp_path / "run").code == 4
     (tmp_path / "nowhere").mkdir()
@@ -61,7 +61,7 @@ def test_data_that_were_mended_let_the_run_go_on(tmp_path: Path) -> None:
 
 
 def test_the_aggregators_test_set(tmp_path: Path) -> None:
-    test = {"name": "test", **_missing(tmp_path)}
+    test = {"name": "test", **_missing_file(tmp_path)}
     manifest = write(tmp_path / "digits.yaml", silos("north"), aggregator={"datasets": [test]})
     ended = run(manifest, tmp_path / "run")
     assert (ended.code, ended.document["reason"]) == (3, "DataInvalid")

@@ -68,8 +68,10 @@ def _curves(document: dict[str, Any], group: str) -> dict[str, list[list[float]]
     return {curve["name"]: curve["points"] for curve in document["curves"] if curve["group"] == group}
 
 
-async def test_an_interrupted_run_ends_its_dashboard(steady: Path, tmp_path: Path, launch: Launch) -> None:
-    process = launch(steady, tmp_path / "run", "--dashboard")
+async def test_an_interrupted_run_ends_its_dashboard(
+    steady_manifest: Path, tmp_path: Path, launch: Launch
+) -> None:
+    process = launch(steady_manifest, tmp_path / "run", "--dashboard")
     following = asyncio.ensure_future(follow(address(process)))
     while not (tmp_path / "run" / "processes.json").exists():
         await asyncio.sleep(0.05)
@@ -84,7 +86,7 @@ async def test_an_interrupted_run_ends_its_dashboard(steady: Path, tmp_path: Pat
 def test_the_first_line_says_where_the_page_is(terminal: Terminal) -> None:
     small_quickstart(terminal.folder)
     (command,) = terminal.commands
-    with terminal.started(command) as running:
+    with terminal.start_command(command) as running:
         assert running.stdout is not None
         found = re.fullmatch(r"dashboard (http://127\.0\.0\.1:\d+/)\n", running.stdout.readline())
         assert found is not None

@@ -16,7 +16,7 @@ from fedsilo.api.loading import load
 from fedsilo.engine.status import failed_status
 from fedsilo.local.display import LiveDisplay, show_result
 from fedsilo.local.progress import RunProgress
-from fedsilo.local.workdir import Workdir
+from fedsilo.local.workdir import RunDirectory
 from tests.integration.local.manifest import silos, write
 from tests.integration.local.runs import ENVIRONMENT, command
 
@@ -75,7 +75,7 @@ def _status(message: str = "") -> dict[str, Any]:
     }
 
 
-def drawn(progress: RunProgress, width: int = 120) -> str:
+def drawn_screen(progress: RunProgress, width: int = 120) -> str:
     """What a terminal shows."""
     screen = io.StringIO()
     console = Console(file=screen, width=width, force_terminal=True, color_system=None)
@@ -89,9 +89,9 @@ def drawn(progress: RunProgress, width: int = 120) -> str:
 def test_the_table_in_a_terminal_fits_its_width(width: int, tmp_path: Path) -> None:
     names = ("north", "east", "south", "hospital-of-a-long-name")
     federation = load(write(tmp_path / "digits.yaml", silos(*names)))
-    progress = RunProgress(federation, Workdir(tmp_path / "run"))
+    progress = RunProgress(federation, RunDirectory(tmp_path / "run"))
     progress.status = _status()
-    shown = drawn(progress, width)
+    shown = drawn_screen(progress, width)
     assert "federation/digits: fedavg, mlp, 4 silos" in shown
     assert "round 7/50   accuracy 0.9123   loss 0.2876" in shown
     assert "│ hospital-of-a-long-name │ Idle     │  12,345 │          7 │ 1.8 MB │" in shown
@@ -100,12 +100,12 @@ def test_the_table_in_a_terminal_fits_its_width(width: int, tmp_path: Path) -> N
 
 def test_the_table_says_what_a_person_should_know(tmp_path: Path) -> None:
     federation = load(write(tmp_path / "digits.yaml", silos("north", "east")))
-    progress = RunProgress(federation, Workdir(tmp_path / "run"))
-    assert "starting aggregator, guards and trainers" in drawn(progress)
+    progress = RunProgress(federation, RunDirectory(tmp_path / "run"))
+    assert "starting aggregator, guards and trainers" in drawn_screen(progress)
     progress.status = _status("the aggregator's disk is full")
-    assert "loss 0.2876   the aggregator's disk is full" in drawn(progress)
+    assert "loss 0.2876   the aggregator's disk is full" in drawn_screen(progress)
     progress.status = failed_status("DataInvalid", "no file scans").document()
-    assert "no file scans" in drawn(progress), "an aggregator that could not begin knows of no rounds"
+    assert "no file scans" in drawn_screen(progress), "an aggregator that could not begin knows of no rounds"
 
 
 def test_a_message_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,7 +28,7 @@ def test_a_frozen_tensor_that_was_changed_leaves_no_silo(tmp_path: Path) -> None
         tmp_path / "digits.yaml",
         silos("north", "south"),
         model={"parameters": PARTS},
-        training={"trainer": "python:tests.unit.silo.networks:careless", "rounds": 1},
+        training={"trainer": "python:tests.unit.silo.networks:careless_trainer", "rounds": 1},
     )
     ended = run(manifest, tmp_path / "run")
     assert (ended.code, ended.document["reason"]) == (4, "MethodError")

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.integration.local.manifest import silos, write
-from tests.integration.local.runs import ENVIRONMENT, PATIENCE, command, run, until
+from tests.integration.local.runs import ENVIRONMENT, PATIENCE, command, run, wait_until
 from tests.integration.service.test_full_disk import permitted
 
-FILLED = 'mount -t tmpfs -o size=60m tmpfs "$0" && { cat /dev/zero > "$0/ballast" 2> /dev/null; exec "$@"; }'
+FULL_DISK_COMMAND = (
+    'mount -t tmpfs -o size=60m tmpfs "$0" && { cat /dev/zero > "$0/ballast" 2> /dev/null; exec "$@"; }'
+)
 """Runs a command with a small file system of its own over a directory, in which nothing is free."""
 
 
@@ -29,13 +31,15 @@ def test_a_run_waits_for_space_and_goes_on(options: list[str], tmp_path: Path) -
     with (
         said.open("w") as output,
         subprocess.Popen(
-            [*namespace, "sh", "-c", FILLED, str(mounted), *begun],
+            [*namespace, "sh", "-c", FULL_DISK_COMMAND, str(mounted), *begun],
             env=ENVIRONMENT,
             stdout=output,
             stderr=subprocess.STDOUT,
         ) as process,
     ):
-        until(lambda: "the disk is full; the run goes on when there is space" in said.read_text(), "the word")
+        wait_until(
+            lambda: "the disk is full; the run goes on when there is space" in said.read_text(), "the word"
+        )
         assert process.poll() is None
         Path(f"/proc/{process.pid}/root{mounted}/ballast").unlink()
         assert process.wait(PATIENCE) == 0, said.read_text()

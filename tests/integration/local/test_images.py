@@ -33,14 +33,14 @@ def test_the_example_learns_in_four_rounds(name: str, tmp_path: Path) -> None:
     for split in SPLITS:
         unpack(tmp_path / "data" / name, split)
     manifest = tmp_path / f"{name}.yaml"
-    manifest.write_text(_shortened((ROOT / "examples" / manifest.name).read_text()))
+    manifest.write_text(_shorten_job((ROOT / "examples" / manifest.name).read_text()))
     ended = run(manifest, tmp_path / "run", "--in-process")
     assert (ended.code, ended.document["phase"]) == (0, "Succeeded"), ended.err
     assert sum(silo["samples"] for silo in ended.document["silos"]) == pytest.approx(0.95 * 1400, abs=30)
     assert ended.document["metrics"]["loss"] < np.log(10) - (0.01 if name == "mnist" else 0), ended.history
 
 
-def _shortened(text: str) -> str:
+def _shorten_job(text: str) -> str:
     documents: list[dict[str, Any]] = list(yaml.safe_load_all(text))
     documents[-1]["spec"]["training"]["rounds"] = 4
     return yaml.safe_dump_all(documents)
@@ -53,7 +53,7 @@ def _digits() -> tuple[np.ndarray, np.ndarray]:
     return (digits.images * 255 / 16).astype(np.uint8), digits.target
 
 
-def _enlarged(split: str, size: int) -> Iterator[tuple[Image.Image, int]]:
+def _enlarged_images(split: str, size: int) -> Iterator[tuple[Image.Image, int]]:
     images, labels = _digits()
     for image, label in zip(images[SPLITS[split]], labels[SPLITS[split]], strict=True):
         yield Image.fromarray(image).resize((size, size)), int(label)
@@ -66,16 +66,16 @@ def _save(path: Path, items: Iterator[tuple[Image.Image, int]]) -> None:
 
 
 def _mnist(directory: Path, split: str) -> None:
-    _save(directory / f"{split}.npz", _enlarged(split, 28))
+    _save(directory / f"{split}.npz", _enlarged_images(split, 28))
 
 
 def _cifar10(directory: Path, split: str) -> None:
-    coloured = ((image.convert("RGB"), label) for image, label in _enlarged(split, 32))
+    coloured = ((image.convert("RGB"), label) for image, label in _enlarged_images(split, 32))
     _save(directory / f"{split}.npz", coloured)
 
 
 def _cifar10_images(directory: Path, split: str) -> None:
-    for number, (image, label) in enumerate(_enlarged(split, 32)):
+    for number, (image, label) in enumerate(_enlarged_images(split, 32)):
         folder = directory / split / f"digit{label}"
         folder.mkdir(parents=True, exist_ok=True)
         image.convert("RGB").save(folder / f"{number:05d}.jpg")

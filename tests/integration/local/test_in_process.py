@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fedsilo.errors import ManifestInvalid, WorkdirConflict
 from tests.integration.local.manifest import silos, write
-from tests.integration.local.runs import end, run, start, until
+from tests.integration.local.runs import end, run, start, wait_until
 
 
 def test_the_model_is_that_of_separate_processes(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_what_was_interrupted_cannot_be_resumed_and_reports_it(tmp_path: Path) -
     manifest = write(tmp_path / "job.yaml", silos("north"), training={"rounds": 10_000})
     workdir = tmp_path / "run"
     process = start(manifest, workdir, "--in-process")
-    until(lambda: (workdir / "aggregator" / "history.jsonl").exists(), "the first round")
+    wait_until(lambda: (workdir / "aggregator" / "history.jsonl").exists(), "the first round")
     process.send_signal(signal.SIGINT)
     ended = end(process, workdir)
     assert ended.code == 128 + signal.SIGINT

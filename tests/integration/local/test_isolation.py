@@ -14,8 +14,8 @@ import pytest
 from fedsilo.files.json_files import write_json
 from tests.integration.local.conftest import Launch
 from tests.integration.local.manifest import python, silo, silos, write
-from tests.integration.local.memory import masked
-from tests.integration.local.runs import ENVIRONMENT, end, run, until
+from tests.integration.local.memory import masked_secret
+from tests.integration.local.runs import ENVIRONMENT, end, run, wait_until
 from tests.namespaces import isolation_permitted
 from tests.paths import ROOT
 
@@ -64,7 +64,7 @@ def test_a_forked_trainer_holds_nothing_of_another_silo(tmp_path: Path, launch: 
     east = silo("east", {"loader": "npz", "config": {"path": "east.npz"}})
     process = launch(write(tmp_path / "digits.yaml", [silo("north", spy), east]), run_directory)
     # East has its key, its data and a trainer that has read them before north begins to look.
-    until((run_directory / "silos/east/drop/signature.json").exists, "a trainer with data")
+    wait_until((run_directory / "silos/east/drop/signature.json").exists, "a trainer with data")
     keys = {
         name: run_directory / path
         for name, path in (
@@ -77,7 +77,7 @@ def test_a_forked_trainer_holds_nothing_of_another_silo(tmp_path: Path, launch: 
     secrets = {name: path.read_bytes().splitlines()[1] for name, path in keys.items()}
     secrets |= {f"{name}, decoded": base64.b64decode(text)[-24:] for name, text in secrets.items()}
     secrets["east's data"] = images[7].tobytes()
-    write_json(question, {name: masked(secret) for name, secret in secrets.items()})
+    write_json(question, {name: masked_secret(secret) for name, secret in secrets.items()})
     ended = end(process, run_directory)
     assert (ended.code, ended.document["reason"]) == (4, "DataInvalid")
     said = said_by_the_spy(run_directory)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
-from tests.integration.local.manifest import shortened, small_quickstart
+from tests.integration.local.manifest import shortened_example, small_quickstart
 from tests.integration.local.test_images import EXAMPLES
 from tests.integration.local.test_result import FIELDS
 from tests.pages import blocks, runs
@@ -41,7 +41,7 @@ def test_the_commands_run(terminal: Terminal) -> None:
     small_quickstart(terminal.folder)
     for command in terminal.commands:
         if command.startswith("tensorboard"):
-            with terminal.started(command, {"--logdir": "--port 0 --logdir"}) as server:
+            with terminal.start_command(command, {"--logdir": "--port 0 --logdir"}) as server:
                 assert server.stdout is not None
                 assert any("http://" in line for line in server.stdout)
         else:
@@ -96,7 +96,7 @@ def test_the_python_writes_what_the_examples_read(
     folders = sorted(Path("examples/data/cifar10-images/train").iterdir())
     assert [len(list(folder.glob("*.png"))) for folder in folders] == [EACH] * 10
     for name, command in zip(EXAMPLES, terminal.commands, strict=True):
-        (examples / f"{name}.yaml").write_text(shortened(f"{name}.yaml"))
+        (examples / f"{name}.yaml").write_text(shortened_example(f"{name}.yaml"))
         assert "model.safetensors" in terminal.type(command)
 
 

@@ -14,20 +14,20 @@ import yaml
 
 from fedsilo.api.loading import JobManifest
 from fedsilo.files.json_files import read_with_digest
-from fedsilo.local.workdir import Workdir
+from fedsilo.local.workdir import RunDirectory
 from fedsilo.methods.schedule import participants
 from fedsilo.silo import secret
 from fedsilo.simulation.simulate import simulate
 from fedsilo.transforms.plan import JobPlan
-from tests.feature_pairs import PERMITTED, covering, documents_in, manifest_in, name_of
+from tests.feature_pairs import PERMITTED_PAIRS, covering, documents_in, manifest_in, name_of
 from tests.integration.local.runs import PATIENCE, end, start
-from tests.unit.verification.chains import replayed
+from tests.unit.verification.chains import replay_directory
 
 JOBS = {f"pairs-{number}": chosen for number, chosen in enumerate(covering(), start=1)}
 
 
 @dataclass(frozen=True)
-class Finished:
+class FinishedJobs:
     """Jobs that one command has run, by name.
 
     :param root: directory of their data and, in `runs`, of what they left.
@@ -36,13 +36,13 @@ class Finished:
     root: Path
     manifests: Mapping[str, JobManifest]
 
-    def workdir(self, name: str) -> Workdir:
+    def workdir(self, name: str) -> RunDirectory:
         """What a job left."""
-        return Workdir(self.root / "runs" / name)
+        return RunDirectory(self.root / "runs" / name)
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def finished_jobs(tmp_path_factory: pytest.TempPathFactory) -> FinishedJobs:
     """All of them, whose processes are forked from one."""
     root = tmp_path_factory.mktemp("pairs")
     manifests = {name: manifest_in(root, chosen, name) for name, chosen in JOBS.items()}
@@ -52,30 +52,30 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     more = [option for path in others for option in ("-f", str(path))]
     ended = end(start(first, root / "runs", *more), root / "runs", PATIENCE * 3)
     assert ended.code == 0, ended.out + ended.err
-    return Finished(root, manifests)
+    return FinishedJobs(root, manifests)
 
 
 def test_every_permitted_pair_occurs_in_a_job_of_as_many_features_as_go_together() -> None:
-    assert all(any(pair <= chosen for chosen in JOBS.values()) for pair in PERMITTED)
+    assert all(any(pair <= chosen for chosen in JOBS.values()) for pair in PERMITTED_PAIRS)
     assert min(map(len, JOBS.values())) > 4
-    assert len(JOBS) < len(PERMITTED) / 8
+    assert len(JOBS) < len(PERMITTED_PAIRS) / 8
 
 
 @pytest.mark.parametrize("name", JOBS, ids=lambda name: name_of(JOBS[name]))
 def test_processes_give_the_bytes_of_simulation_and_replay(
-    finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    finished_jobs: FinishedJobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    manifest, workdir = finished.manifests[name], finished.workdir(name)
+    manifest, workdir = finished_jobs.manifests[name], finished_jobs.workdir(name)
     secrets = secrets_of(manifest, workdir)
     monkeypatch.setattr(secret, "draw", lambda: next(secrets))
-    simulation = simulate(manifest, finished.root, tmp_path / "simulated")
+    simulation = simulate(manifest, finished_jobs.root, tmp_path / "simulated")
     assert next(secrets, None) is None, "a silo has drawn a secret in its process and none in the simulation"
     assert simulation.result is not None
     assert simulation.result.path.read_bytes() == (workdir.root / "model.safetensors").read_bytes()
-    replayed(workdir.root)
+    replay_directory(workdir.root)
 
 
-def secrets_of(manifest: JobManifest, workdir: Workdir) -> Iterator[bytes]:
+def secrets_of(manifest: JobManifest, workdir: RunDirectory) -> Iterator[bytes]:
     """What silos have drawn from no seed of the job, in the order in which a simulation draws it."""
     spec = manifest.job.spec
     silos = {str(silo): silo.metadata.name for silo in manifest.silos}

@@ -10,7 +10,7 @@ import pytest
 
 from fedsilo.transforms.update_noise.privacy import UpdatePrivacy
 from fedsilo.validation import load_manifest
-from tests.integration.local.runs import end, history, kill, start, until
+from tests.integration.local.runs import end, history, kill, start, wait_until
 from tests.pages import runs
 from tests.paths import ROOT
 from tests.terminal import Terminal
@@ -50,7 +50,7 @@ def test_a_job_that_hides_silos_says_what_it_promised_and_what_was_charged(tmp_p
     manifest.write_text(written.replace("epsilon: 4, delta: 0.001}", "epsilon: 300, delta: 0.001}"))
     started = start(manifest, workdir)
     for complete, silo in enumerate(("north", "east")):
-        until(lambda complete=complete: len(history(workdir)) > complete, "a round")  # type: ignore[misc]
+        wait_until(lambda complete=complete: len(history(workdir)) > complete, "a round")  # type: ignore[misc]
         kill(workdir, f"{silo} guard")
     ended = end(started, workdir)
     assert ended.code == 0, ended.err
@@ -79,23 +79,23 @@ def test_a_job_that_hides_silos_says_what_it_promised_and_what_was_charged(tmp_p
 
 
 @pytest.fixture(scope="module")
-def budgeted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def budgeted_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose silos have budgets, and in which guards are killed."""
     folder = tmp_path_factory.mktemp("budget")
     manifest, workdir = folder / "job.yaml", folder / "run"
     manifest.write_text(example(6))
     started = start(manifest, workdir)
     for complete, silo in enumerate(("north", "east", "north")):
-        until(lambda complete=complete: len(history(workdir)) > complete, "a round")  # type: ignore[misc]
+        wait_until(lambda complete=complete: len(history(workdir)) > complete, "a round")  # type: ignore[misc]
         kill(workdir, f"{silo} guard")
     ended = end(started, workdir)
     assert ended.code == 0, ended.err
     return workdir
 
 
-def test_what_was_charged_is_what_left(budgeted: Path) -> None:
+def test_what_was_charged_is_what_left(budgeted_run: Path) -> None:
     for silo in ("north", "east", "south", "west"):
-        volume = budgeted / "silos" / silo
+        volume = budgeted_run / "silos" / silo
         lines = (volume / "guard" / "ledgers" / "digits.jsonl").read_text().splitlines()
         charged = [found["update"] for line in lines if (found := json.loads(line))["event"] == "charge"]
         audit = [json.loads(line) for line in (volume / "audit" / "log.jsonl").read_text().splitlines()]
@@ -105,9 +105,9 @@ def test_what_was_charged_is_what_left(budgeted: Path) -> None:
 
 
 @runs("docs/privacy-budget.md", "fedsilo silo budget /var/lib/fedsilo-silo")
-def test_the_budget_is_shown_with_what_is_spent(budgeted: Path, terminal: Terminal) -> None:
+def test_the_budget_is_shown_with_what_is_spent(budgeted_run: Path, terminal: Terminal) -> None:
     (command,) = terminal.commands
-    head, *rows = terminal.type(command, {"/var/lib/fedsilo-silo": str(budgeted)}).splitlines()
+    head, *rows = terminal.type(command, {"/var/lib/fedsilo-silo": str(budgeted_run)}).splitlines()
     assert head.split() == ["DATASET", "UNIT", "EPSILON", "DELTA", "SPENT", "RESERVED", "LEFT", "BY", "JOB"]
     assert len(rows) == 4
     for row in rows:

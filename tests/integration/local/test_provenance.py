@@ -11,9 +11,19 @@ from typing import Any
 
 import pytest
 
-from tests.integration.local.conftest import STEADY, Launch
+from tests.integration.local.conftest import STEADY_TRAINING, Launch
 from tests.integration.local.manifest import silos, write
-from tests.integration.local.runs import ENVIRONMENT, FEDSILO, Ended, end, kill, pids, run, training, until
+from tests.integration.local.runs import (
+    ENVIRONMENT,
+    FEDSILO,
+    EndedRun,
+    end,
+    kill,
+    pids,
+    run,
+    training,
+    wait_until,
+)
 from tests.pages import runs
 from tests.terminal import Terminal
 
@@ -66,11 +76,11 @@ def test_a_run_is_verified_and_replayed(
 
 
 def test_an_aggregator_that_was_killed_leaves_the_same_chain(
-    steady: Path, tmp_path: Path, launch: Launch
+    steady_manifest: Path, tmp_path: Path, launch: Launch
 ) -> None:
     workdir = tmp_path / "run"
-    process = launch(steady, workdir)
-    until(lambda: training(workdir, "north", 2), "round 2")
+    process = launch(steady_manifest, workdir)
+    wait_until(lambda: training(workdir, "north", 2), "round 2")
     kill(workdir, "aggregator")
     ended = end(process, workdir)
     assert ended.code == 0, ended.err
@@ -81,9 +91,9 @@ def test_an_aggregator_that_was_killed_leaves_the_same_chain(
 
 
 def test_with_blake3_killed_processes_go_on_with_blobs_and_updates_that_they_find_whole(
-    tmp_path: Path, launch: Launch, undisturbed: Ended
+    tmp_path: Path, launch: Launch, undisturbed_run: EndedRun
 ) -> None:
-    training_of_steady = STEADY | {"optimizer": {"learningRate": 0.05}}
+    training_of_steady = STEADY_TRAINING | {"optimizer": {"learningRate": 0.05}}
     manifest = write(
         tmp_path / "digits.yaml",
         silos("north", "east"),
@@ -93,23 +103,23 @@ def test_with_blake3_killed_processes_go_on_with_blobs_and_updates_that_they_fin
     )
     workdir = tmp_path / "run"
     process = launch(manifest, workdir)
-    until(lambda: training(workdir, "north", 2), "round 2")
+    wait_until(lambda: training(workdir, "north", 2), "round 2")
     kill(workdir, "north guard")
     kill(workdir, "aggregator")
-    until(lambda: training(workdir, "east", 3), "round 3")
+    wait_until(lambda: training(workdir, "east", 3), "round 3")
     kill(workdir, "east trainer")
     ended = end(process, workdir)
     assert ended.code == 0, ended.err
-    assert ended.document["model"]["sha256"] == undisturbed.document["model"]["sha256"]
+    assert ended.document["model"]["sha256"] == undisturbed_run.document["model"]["sha256"]
     said = verify(workdir, "--replay")
     assert (said.returncode, said.stderr) == (0, "")
 
 
 def test_a_run_that_goes_on_and_one_without_signatures_have_nothing_to_verify(
-    steady: Path, tmp_path: Path, launch: Launch
+    steady_manifest: Path, tmp_path: Path, launch: Launch
 ) -> None:
-    process = launch(steady, tmp_path / "run")
-    until(lambda: training(tmp_path / "run", "north", 2), "round 2")
+    process = launch(steady_manifest, tmp_path / "run")
+    wait_until(lambda: training(tmp_path / "run", "north", 2), "round 2")
     guard = pids(tmp_path / "run")["north guard"]
     assert guard is not None
     os.kill(guard, signal.SIGSTOP)  # so that the round stays open

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tests.integration.local.runs import run, running_processes
-from tests.unit.local.test_check import manifest, ready, write
+from tests.unit.local.test_check import manifest, write, write_datasets
 
 
 def audit(workdir: Path, event: str) -> list[dict[str, Any]]:
@@ -19,7 +19,7 @@ def audit(workdir: Path, event: str) -> list[dict[str, Any]]:
 
 def test_one_message_names_every_fault_and_a_mended_job_goes_on(tmp_path: Path) -> None:
     path, workdir = manifest(tmp_path, check="refuse"), tmp_path / "run"
-    ready(tmp_path)
+    write_datasets(tmp_path)
     write(tmp_path, "south", ["plane", "bird", "cat"])
     write(tmp_path, "east", features=np.full((30, 3), np.inf))
     features = np.random.default_rng(1).normal(size=(30, 3))
@@ -44,7 +44,7 @@ def test_one_message_names_every_fault_and_a_mended_job_goes_on(tmp_path: Path) 
     assert {line["code"] for line in audit(workdir, "not-accepted")} == {"not-ready"}
     assert "Traceback" not in ended.err
 
-    ready(tmp_path)
+    write_datasets(tmp_path)
     ended = run(path, workdir, "--resume")
     assert (ended.code, ended.document["phase"]) == (0, "Succeeded"), ended.err
     assert len(ended.history[0]["samples"]) == 4

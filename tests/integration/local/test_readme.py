@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.integration.local.manifest import shortened, small_quickstart
+from tests.integration.local.manifest import shortened_example, small_quickstart
 from tests.pages import runs
 from tests.terminal import Terminal
 
@@ -46,7 +46,7 @@ def test_the_demo(terminal: Terminal) -> None:
     (terminal.folder / "examples").unlink()
     (terminal.folder / "examples").mkdir()
     for name in DEMO:
-        (terminal.folder / "examples" / name).write_text(shortened(name))
+        (terminal.folder / "examples" / name).write_text(shortened_example(name))
     (demo,) = set(terminal.commands)
     said = terminal.type(demo)
     for words in ("north alone", "all, federated", "compared", "exchanged per silo"):

@@ -11,7 +11,7 @@ import pytest
 
 from tests.integration.local.conftest import Launch
 from tests.integration.local.runs import (
-    Ended,
+    EndedRun,
     end,
     history,
     kill,
@@ -19,17 +19,17 @@ from tests.integration.local.runs import (
     run,
     running_processes,
     training,
-    until,
+    wait_until,
 )
 
 
 def _in_a_later_round(run: subprocess.Popen[str], workdir: Path) -> None:
     """Return while round 2 or 3 is open and north's trainer is at work."""
-    until(lambda: training(workdir, "north", round=2), "a task of round 2")
+    wait_until(lambda: training(workdir, "north", round=2), "a task of round 2")
     assert run.poll() is None
 
 
-def _same(ended: Ended, undisturbed: Ended) -> None:
+def _require_same(ended: EndedRun, undisturbed: EndedRun) -> None:
     assert ended.code == 0, ended.err
     assert ended.document["model"]["sha256"] == undisturbed.document["model"]["sha256"]
     assert ended.document["metrics"] == undisturbed.document["metrics"]
@@ -38,61 +38,63 @@ def _same(ended: Ended, undisturbed: Ended) -> None:
     assert running_processes(ended.workdir) == {}
 
 
-def test_the_same_manifest_gives_the_same_model(undisturbed: Ended, steady: Path, tmp_path: Path) -> None:
-    _same(run(steady, tmp_path / "run"), undisturbed)
+def test_the_same_manifest_gives_the_same_model(
+    undisturbed_run: EndedRun, steady_manifest: Path, tmp_path: Path
+) -> None:
+    _require_same(run(steady_manifest, tmp_path / "run"), undisturbed_run)
 
 
 @pytest.mark.parametrize("part", ["aggregator", "north trainer", "north guard", "fork server"])
 def test_a_killed_process_is_started_again_and_the_model_is_the_same(
-    part: str, undisturbed: Ended, steady: Path, tmp_path: Path, launch: Launch
+    part: str, undisturbed_run: EndedRun, steady_manifest: Path, tmp_path: Path, launch: Launch
 ) -> None:
     workdir = tmp_path / "run"
-    process = launch(steady, workdir)
+    process = launch(steady_manifest, workdir)
     _in_a_later_round(process, workdir)
     before = kill(workdir, part)
-    until(lambda: pids(workdir)[part] not in (None, before), f"a new {part}")
-    _same(end(process, workdir), undisturbed)
+    wait_until(lambda: pids(workdir)[part] not in (None, before), f"a new {part}")
+    _require_same(end(process, workdir), undisturbed_run)
 
 
 def test_a_killed_run_leaves_nothing_running_and_resumes_to_the_same_model(
-    undisturbed: Ended, steady: Path, tmp_path: Path, launch: Launch
+    undisturbed_run: EndedRun, steady_manifest: Path, tmp_path: Path, launch: Launch
 ) -> None:
     workdir = tmp_path / "run"
-    process = launch(steady, workdir)
+    process = launch(steady_manifest, workdir)
     _in_a_later_round(process, workdir)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    until(lambda: not running_processes(workdir), "the end of all processes")
+    wait_until(lambda: not running_processes(workdir), "the end of all processes")
     done = len(history(workdir))
     assert 1 <= done < 3
-    ended = run(steady, workdir, "--resume")
+    ended = run(steady_manifest, workdir, "--resume")
     assert f"round {done}/3" not in ended.err
-    _same(ended, undisturbed)
+    _require_same(ended, undisturbed_run)
 
 
 def test_a_run_whose_disk_damaged_an_accepted_update_resumes_to_the_same_model(
-    undisturbed: Ended, steady: Path, tmp_path: Path, launch: Launch
+    undisturbed_run: EndedRun, steady_manifest: Path, tmp_path: Path, launch: Launch
 ) -> None:
     workdir = tmp_path / "run"
-    process = launch(steady, workdir)
+    process = launch(steady_manifest, workdir)
     _in_a_later_round(process, workdir)
     guard = pids(workdir)["north guard"]
     assert guard is not None
     os.kill(guard, signal.SIGSTOP)  # so that the round stays open
 
-    def accepted() -> list[Path]:
+    def accepted_updates() -> list[Path]:
         found = sorted(workdir.glob("aggregator/open/*/*.update"))
         return [] if any(path.stem.endswith("-north") for path in found) else found
 
-    until(accepted, "the answer of another silo")
+    wait_until(accepted_updates, "the answer of another silo")
     process.send_signal(signal.SIGKILL)
     process.communicate()
     os.kill(guard, signal.SIGCONT)
-    until(lambda: not running_processes(workdir), "the end of all processes")
-    update, *_ = accepted()
+    wait_until(lambda: not running_processes(workdir), "the end of all processes")
+    update, *_ = accepted_updates()
     content = bytearray(update.read_bytes())
     content[-1] ^= 1
     update.write_bytes(content)
-    _same(run(steady, workdir, "--resume"), undisturbed)
+    _require_same(run(steady_manifest, workdir, "--resume"), undisturbed_run)
     log = (workdir / "logs" / "aggregator.log").read_text()
     assert f"{update}: the accepted update of " in log

@@ -20,7 +20,7 @@ from tests.integration.local.runs import ENVIRONMENT
 from tests.pages import blocks, runs
 from tests.paths import ROOT
 from tests.terminal import Terminal
-from tests.unit.test_public_surface import imported
+from tests.unit.test_public_surface import imported_names
 
 # Nothing is fetched, and the environment of the tests stays as it is.
 OPTIONS = "--offline --no-cache --no-deps --no-build-isolation --target own"
@@ -124,4 +124,4 @@ def _text(output: Any) -> str:
 def test_the_notebook_uses_nothing_but_public_names() -> None:
     notebook = _notebook()
     code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
-    assert set(imported(code)) <= {"fedsilo", *(f"fedsilo.{name}" for name in fedsilo.__all__)}
+    assert set(imported_names(code)) <= {"fedsilo", *(f"fedsilo.{name}" for name in fedsilo.__all__)}

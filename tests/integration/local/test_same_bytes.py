@@ -19,7 +19,7 @@ from fedsilo.api.common import Metadata
 from fedsilo.api.job import FederatedJob, FederatedJobSpec
 from fedsilo.methods import registry
 from fedsilo.methods.method import averaging_of
-from tests.federate import bound, job_spec, skewed
+from tests.federate import bound_method, job_spec, skewed_silos
 from tests.integration.local.runs import PATIENCE, end, run, start
 from tests.unit.methods.forms import FORMS, ROUNDS
 
@@ -32,7 +32,7 @@ OF_A_SECRET = ("fedconcat-noise",)
 OWN_TASKS = ("fedbr-mixture",)
 """Forms that silos answer as another, and whose tasks hold something else."""
 
-KEPT = {
+KEPT_STATES = {
     "a model at the aggregator": "fedavg",
     "a model for each cluster, and who is in it": "fedconcat",
     "features, gradients and statistics of classes; a second stage": "ccvr-after-creff",
@@ -44,7 +44,7 @@ KEPT = {
 
 
 def spec_of(method: str, config: Mapping[str, Any]) -> FederatedJobSpec:
-    averaging = averaging_of(bound(config["after"]["name"] if "after" in config else method))
+    averaging = averaging_of(bound_method(config["after"]["name"] if "after" in config else method))
     return job_spec(
         method,
         list(CLASSES),
@@ -72,10 +72,10 @@ JOBS = differing_in_what_they_declare()
 def manifests(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A manifest for each form, of two silos that differ in their classes."""
     directory = tmp_path_factory.mktemp("manifests")
-    members = skewed(directory, CLASSES)
+    members = skewed_silos(directory, CLASSES)
     for form, (method, config) in JOBS.items():
         job = FederatedJob(metadata=Metadata(name=form, namespace="jobs"), spec=spec_of(method, config))
-        documents = [plain(document) for document in (*members, job)]
+        documents = [plain_document(document) for document in (*members, job)]
         (directory / f"{form}.yaml").write_text(yaml.safe_dump_all(documents))
     return {form: directory / f"{form}.yaml" for form in JOBS}
 
@@ -99,11 +99,11 @@ def with_workers(manifests: dict[str, Path], tmp_path_factory: pytest.TempPathFa
     return all_runs(manifests, tmp_path_factory.mktemp("workers") / "runs", "--workers", "2")
 
 
-def plain(document: BaseModel) -> Any:
+def plain_document(document: BaseModel) -> Any:
     return document.model_dump(by_alias=True, mode="json", exclude_none=True)
 
 
-def alike(workdir: Path) -> dict[str, Any]:
+def invariant_results(workdir: Path) -> dict[str, Any]:
     """What a run leaves that must not depend on how it was run."""
     described = json.loads((workdir / "model.json").read_text())
     described["job"].pop("uid")
@@ -119,18 +119,18 @@ def alike(workdir: Path) -> dict[str, Any]:
 def test_workers_change_no_byte_and_only_methods_that_say_so_leave_models_of_the_silos(
     in_one_process: Path, with_workers: Path, form: str
 ) -> None:
-    wanted = alike(in_one_process / form)
-    assert alike(with_workers / form) == wanted
+    wanted = invariant_results(in_one_process / form)
+    assert invariant_results(with_workers / form) == wanted
     kept = (method := registry.bind(spec_of(*JOBS[form]))).models.in_silos(method.spec)
     files = [f"silos/{silo}/state/personal.{kind}" for silo in CLASSES for kind in ("json", "safetensors")]
     assert sorted(wanted["silos' own models"]) == (files if kept else [])
 
 
-@pytest.mark.parametrize("form", KEPT.values())
+@pytest.mark.parametrize("form", KEPT_STATES.values())
 def test_separate_processes_and_one_give_the_same_bytes(
     tmp_path: Path, manifests: dict[str, Path], in_one_process: Path, form: str
 ) -> None:
     # Every process has the threads that the job says, one, whatever its environment says.
     processes = run(manifests[form], tmp_path / "processes", OMP_NUM_THREADS="2")
     assert processes.code == 0, processes.out + processes.err
-    assert alike(processes.workdir) == alike(in_one_process / form)
+    assert invariant_results(processes.workdir) == invariant_results(in_one_process / form)

@@ -19,11 +19,11 @@ from fedsilo.secure_aggregation.shamir import combine
 from fedsilo.secure_aggregation.silo_side import own_mask, pair_mask
 from fedsilo.wire import VerifyKey, open_blob, open_update
 from tests.integration.local.manifest import silo, silos, write
-from tests.integration.local.runs import Ended, run
+from tests.integration.local.runs import EndedRun, run
 
 NAMES = ("north", "east", "south", "west")
 
-SECURE = {"secure": True}
+SECURE_SETTINGS = {"secure": True}
 
 
 def lines(workdir: Path, name: str, event: str) -> list[dict[str, Any]]:
@@ -31,44 +31,44 @@ def lines(workdir: Path, name: str, event: str) -> list[dict[str, Any]]:
     return [line for line in map(json.loads, log.read_text().splitlines()) if line["event"] == event]
 
 
-def model(ended: Ended) -> dict[str, np.ndarray]:
+def model(ended: EndedRun) -> dict[str, np.ndarray]:
     return open_blob(ended.workdir / "model.safetensors").tree()
 
 
 @pytest.fixture(scope="module")
-def secure(tmp_path_factory: pytest.TempPathFactory) -> Ended:
+def secure_run(tmp_path_factory: pytest.TempPathFactory) -> EndedRun:
     """A job of four silos that ended well, with its updates kept."""
     folder = tmp_path_factory.mktemp("secure")
     manifest = write(
         folder / "secure.yaml",
         silos(*NAMES),
-        aggregation=SECURE,
+        aggregation=SECURE_SETTINGS,
         participation={"minSilos": 3},
         aggregator={"keepUpdates": True},
     )
     return run(manifest, folder / "run")
 
 
-def test_the_model_is_that_of_the_plain_job_and_of_a_simulation(secure: Ended, tmp_path: Path) -> None:
-    assert secure.code == 0, secure.err
+def test_the_model_is_that_of_the_plain_job_and_of_a_simulation(secure_run: EndedRun, tmp_path: Path) -> None:
+    assert secure_run.code == 0, secure_run.err
     plain = run(write(tmp_path / "plain.yaml", silos(*NAMES)), tmp_path / "plain")
-    for name, array in model(secure).items():
+    for name, array in model(secure_run).items():
         np.testing.assert_allclose(array, model(plain)[name], atol=1e-6)
-    simulated = run(secure.workdir.parent / "secure.yaml", tmp_path / "simulated", "--in-process")
-    assert simulated.document["model"]["sha256"] == secure.document["model"]["sha256"]
+    simulated = run(secure_run.workdir.parent / "secure.yaml", tmp_path / "simulated", "--in-process")
+    assert simulated.document["model"]["sha256"] == secure_run.document["model"]["sha256"]
 
 
-def test_nothing_of_a_single_silo_is_on_record(secure: Ended) -> None:
-    first = secure.history[0]
+def test_nothing_of_a_single_silo_is_on_record(secure_run: EndedRun) -> None:
+    first = secure_run.history[0]
     assert (first["samples"], first["silos"]) == ({}, {})
     assert first["summed"]["silos"] == [f"silo-{name}/{name}" for name in NAMES]
-    assert first["summed"]["samples"] == secure.document["samples"] > 1000
+    assert first["summed"]["samples"] == secure_run.document["samples"] > 1000
     assert first["training"].keys() == {"loss"}
-    assert [entry["samples"] for entry in secure.document["silos"]] == [None] * 4
+    assert [entry["samples"] for entry in secure_run.document["silos"]] == [None] * 4
 
 
-def test_every_message_is_in_the_audit_log_and_only_masked_updates_are_large(secure: Ended) -> None:
-    departed = lines(secure.workdir, "north", "departure")
+def test_every_message_is_in_the_audit_log_and_only_masked_updates_are_large(secure_run: EndedRun) -> None:
+    departed = lines(secure_run.workdir, "north", "departure")
     assert [line["phase"] for line in departed[:5]] == [
         "train.keys",
         "train.shares",
@@ -78,30 +78,30 @@ def test_every_message_is_in_the_audit_log_and_only_masked_updates_are_large(sec
     ]
     assert all(line["kinds"].keys() == {"secure_aggregation"} for line in departed)
     sizes = [line["kinds"]["secure_aggregation"]["bytes"] for line in departed[:5]]
-    numbers = sum(array.size for array in model(secure).values())
+    numbers = sum(array.size for array in model(secure_run).values())
     assert sizes == [160, 3 * 148, 8 * (numbers + 4), 96, 4 * 66]
     assert [line["samples"] for line in departed] == [0] * 10
 
 
-LAST = "r00002-train"
+LAST_TASK = "r00002-train"
 """The last sum, of which silos still have their secrets."""
 
 
-def message(secure: Ended, step: str, name: str) -> bytes:
+def message(secure: EndedRun, step: str, name: str) -> bytes:
     """What a silo has sent in a step, as the aggregator keeps it."""
-    (path,) = (secure.workdir / "aggregator").rglob(f"{LAST}.{step}-{name}.update")
+    (path,) = (secure.workdir / "aggregator").rglob(f"{LAST_TASK}.{step}-{name}.update")
     with open_update(path) as update:
         return update.tensor("message").tobytes()
 
 
-def stripped(secure: Ended, victim: str, colluding: Sequence[str]) -> np.ndarray:
+def stripped_vector(secure: EndedRun, victim: str, colluding: Sequence[str]) -> np.ndarray:
     """The victim's masked vector without all masks that the aggregator and these silos know together."""
     config = json.loads((secure.workdir / "aggregator" / "config.json").read_text())
     names = {f"{silo['namespace']}/{silo['name']}": silo["name"] for silo in config["silos"]}
     keys = {
         ref: VerifyKey.from_text(silo["publicKey"]) for ref, silo in zip(names, config["silos"], strict=True)
     }
-    context = SumContext(config["job"]["metadata"]["uid"], LAST, keys, threshold=3)
+    context = SumContext(config["job"]["metadata"]["uid"], LAST_TASK, keys, threshold=3)
     announced = {
         ref: KeyAnnouncement.from_bytes(message(secure, "keys", name)) for ref, name in names.items()
     }
@@ -112,13 +112,13 @@ def stripped(secure: Ended, victim: str, colluding: Sequence[str]) -> np.ndarray
     }
     seed = combine({point: found.seeds[own] for point, found in told.items()}, context.threshold)
     assert seed is not None
-    (path,) = (secure.workdir / "aggregator").rglob(f"{LAST}-{victim}.update")
+    (path,) = (secure.workdir / "aggregator").rglob(f"{LAST_TASK}-{victim}.update")
     with open_update(path) as update:
         vector = update.tensor("masked").copy()
     add_mask(vector, own_mask(seed, context), -1)
     for name in colluding:
         secrets = json.loads(
-            (secure.workdir / "silos" / name / "guard" / "sums" / f"{LAST}.json").read_text()
+            (secure.workdir / "silos" / name / "guard" / "sums" / f"{LAST_TASK}.json").read_text()
         )
         sent = bytes.fromhex(secrets["told"]["sent"])
         secret = pair_mask(bytes.fromhex(secrets["maskKey"]), announced[own].mask_key, context, sent)
@@ -131,11 +131,11 @@ def stripped(secure: Ended, victim: str, colluding: Sequence[str]) -> np.ndarray
     ("colluding", "found"), [([], False), (["east"], False), (["east", "south", "west"], True)]
 )
 def test_an_aggregator_and_a_silo_that_collude_do_not_find_an_update(
-    secure: Ended, colluding: Sequence[str], found: bool
+    secure_run: EndedRun, colluding: Sequence[str], found: bool
 ) -> None:
     """With every key, message and mask that they have; all other silos together know what they subtract."""
-    vector = stripped(secure, "north", colluding)
-    drop = secure.workdir / "silos" / "north" / "drop" / f"{LAST}-north"
+    vector = stripped_vector(secure_run, "north", colluding)
+    drop = secure_run.workdir / "silos" / "north" / "drop" / f"{LAST_TASK}-north"
     update = open_blob(drop / "tensors").tree()
     samples = json.loads((drop / "reply.json").read_text())["samples"]
     assert (vector[0] == samples << FixedPoint(4, SAMPLES_BOUND).bits) == found
@@ -148,14 +148,14 @@ def test_an_aggregator_and_a_silo_that_collude_do_not_find_an_update(
         assert abs(np.corrcoef(recovered, values)[0, 1]) < 0.15, "as of random numbers"
 
 
-def run_that_loses_west(folder: Path, rounds: int, quorum: int) -> Ended:
+def run_that_loses_west(folder: Path, rounds: int, quorum: int) -> EndedRun:
     """A run of four silos, which score the model; the trainer of west, which has few examples, is lost in round 2."""
     few = silo("west", {"partition": {"scheme": "iid", "silos": 8, "index": 7}})
     trainer = "python:tests.integration.local.own_training:lost_in_round_two"
     manifest = write(
         folder / "lost.yaml",
         [*silos("north", "east", "south"), few],
-        aggregation=SECURE,
+        aggregation=SECURE_SETTINGS,
         training={"rounds": rounds, "trainer": trainer},
         participation={"minSilos": quorum},
         evaluation={"testDataset": None},
@@ -200,7 +200,7 @@ def test_statistics_two_sums_and_scores_of_the_silos_are_summed_too(tmp_path: Pa
         kinds = ["model", "class_means", "class_covariances", "confusion", "feature_statistics"]
         member["spec"]["policy"] = {"payloadKinds": kinds}
 
-    def written(name: str, **aggregation: bool) -> Path:
+    def write_manifest(name: str, **aggregation: bool) -> Path:
         return write(
             tmp_path / f"{name}.yaml",
             members,
@@ -211,9 +211,9 @@ def test_statistics_two_sums_and_scores_of_the_silos_are_summed_too(tmp_path: Pa
             data={"validationFraction": 0.2, "preprocessing": {"standardise": True}},
         )
 
-    secure = run(written("secure", **SECURE), tmp_path / "secure")
+    secure = run(write_manifest("secure", **SECURE_SETTINGS), tmp_path / "secure")
     assert secure.code == 0, secure.err
-    plain = run(written("plain"), tmp_path / "plain", "--in-process")
+    plain = run(write_manifest("plain"), tmp_path / "plain", "--in-process")
     for name, array in model(secure).items():
         np.testing.assert_allclose(array, model(plain)[name], atol=1e-5)
     found, expected = secure.history[-1], plain.history[-1]
@@ -231,7 +231,7 @@ def test_a_model_that_is_sent_with_a_loss_leaves_no_message_in_the_state(tmp_pat
         tmp_path / "lossy.yaml",
         silos(*NAMES[:3]),
         method={"name": "fedavgm"},
-        aggregation=SECURE,
+        aggregation=SECURE_SETTINGS,
         communication={"download": {"encoding": "int8"}},
         training={"rounds": 1},
     )

@@ -16,14 +16,14 @@ from tests.integration.local.runs import (
     pids,
     running_processes,
     training,
-    until,
+    wait_until,
 )
 
 
-def test_sigterm_at_the_start(steady: Path, tmp_path: Path, launch: Launch) -> None:
+def test_sigterm_at_the_start(steady_manifest: Path, tmp_path: Path, launch: Launch) -> None:
     workdir = tmp_path / "run"
-    process = launch(steady, workdir)
-    until(lambda: len(pids(workdir)) == 6, "the start of all processes")
+    process = launch(steady_manifest, workdir)
+    wait_until(lambda: len(pids(workdir)) == 6, "the start of all processes")
     process.terminate()
     ended = end(process, workdir)
     assert ended.code == 143
@@ -31,19 +31,19 @@ def test_sigterm_at_the_start(steady: Path, tmp_path: Path, launch: Launch) -> N
     assert running_processes(workdir) == {}
 
 
-def test_sigkill_in_a_round(steady: Path, tmp_path: Path, launch: Launch) -> None:
+def test_sigkill_in_a_round(steady_manifest: Path, tmp_path: Path, launch: Launch) -> None:
     workdir = tmp_path / "run"
-    process = launch(steady, workdir)
-    until(lambda: training(workdir, "east", round=1), "a task")
+    process = launch(steady_manifest, workdir)
+    wait_until(lambda: training(workdir, "east", round=1), "a task")
     assert len(running_processes(workdir)) == 7
     process.kill()
-    until(lambda: not running_processes(workdir), "the end of all processes")
+    wait_until(lambda: not running_processes(workdir), "the end of all processes")
 
 
-def test_sigterm_while_silos_train_alone(tmp_path: Path, steady: Path, launch: Launch) -> None:
+def test_sigterm_while_silos_train_alone(tmp_path: Path, steady_manifest: Path, launch: Launch) -> None:
     workdir = tmp_path / "run"
-    process = launch(steady, workdir, "--alone")
-    until(
+    process = launch(steady_manifest, workdir, "--alone")
+    wait_until(
         lambda: any("fedsilo.local.baseline" in line for line in running_processes(workdir).values()),
         "training alone",
     )
@@ -52,13 +52,13 @@ def test_sigterm_while_silos_train_alone(tmp_path: Path, steady: Path, launch: L
     assert running_processes(workdir) == {}
 
 
-def test_ctrl_c_in_a_terminal(steady: Path, tmp_path: Path) -> None:
+def test_ctrl_c_in_a_terminal(steady_manifest: Path, tmp_path: Path) -> None:
     """The terminal sends SIGINT to the run alone; what was shown there until then is the live table."""
     workdir = tmp_path / "run"
     ours, theirs = pty.openpty()
     try:
         with subprocess.Popen(
-            command(steady, workdir),
+            command(steady_manifest, workdir),
             cwd=tmp_path,
             env={**ENVIRONMENT, "TERM": "xterm"},
             stdin=theirs,
@@ -94,5 +94,5 @@ def _read_until(terminal: int, text: str) -> str:
         seen += os.read(terminal, 65536).decode(errors="replace")
         return text in seen
 
-    until(found, f"{text!r} in the terminal")
+    wait_until(found, f"{text!r} in the terminal")
     return seen

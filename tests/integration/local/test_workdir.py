@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.local.conftest import Launch
 from tests.integration.local.manifest import silos, write
-from tests.integration.local.runs import Ended, end, pids, run, until
+from tests.integration.local.runs import EndedRun, end, pids, run, wait_until
 
 
 def _contents(directory: Path) -> dict[str, str]:
@@ -26,25 +26,30 @@ def _contents(directory: Path) -> dict[str, str]:
     ],
 )
 def test_of_an_earlier_run(
-    options: list[str], rounds: int, message: str, undisturbed: Ended, steady: Path, tmp_path: Path
+    options: list[str],
+    rounds: int,
+    message: str,
+    undisturbed_run: EndedRun,
+    steady_manifest: Path,
+    tmp_path: Path,
 ) -> None:
-    manifest = steady
+    manifest = steady_manifest
     if rounds != 3:
         manifest = write(tmp_path / "other.yaml", silos("north", "east"), training={"rounds": rounds})
-    before = _contents(undisturbed.workdir)
-    refused = run(manifest, undisturbed.workdir, *options)
+    before = _contents(undisturbed_run.workdir)
+    refused = run(manifest, undisturbed_run.workdir, *options)
     assert (refused.code, refused.out) == (6, "")
     (line,) = refused.err.splitlines()
-    assert line.startswith(f"fedsilo: {undisturbed.workdir}: {message}")
+    assert line.startswith(f"fedsilo: {undisturbed_run.workdir}: {message}")
     assert "name another directory with --workdir" in line
-    assert _contents(undisturbed.workdir) == before
+    assert _contents(undisturbed_run.workdir) == before
 
 
 def test_used_by_another_run_at_the_same_time(tmp_path: Path, launch: Launch) -> None:
     manifest = write(tmp_path / "long.yaml", silos("north", "east"), training={"rounds": 1000})
     workdir = tmp_path / "run"
     first = launch(manifest, workdir)
-    until(lambda: pids(workdir), "the first run's processes")
+    wait_until(lambda: pids(workdir), "the first run's processes")
     for options in ([], ["--resume"]):
         refused = run(manifest, workdir, *options)
         assert (refused.code, refused.out) == (6, "")
@@ -57,28 +62,28 @@ def test_used_by_another_run_at_the_same_time(tmp_path: Path, launch: Launch) ->
 
 
 @pytest.mark.parametrize("exists", [True, False])
-def test_resume_where_there_is_no_run(exists: bool, steady: Path, tmp_path: Path) -> None:
+def test_resume_where_there_is_no_run(exists: bool, steady_manifest: Path, tmp_path: Path) -> None:
     workdir = tmp_path / "run"
     if exists:
         workdir.mkdir()
-    refused = run(steady, workdir, "--resume")
+    refused = run(steady_manifest, workdir, "--resume")
     assert refused.code == 6
     assert refused.err == f"fedsilo: {workdir}: holds no run to resume; leave out --resume to begin one\n"
     assert workdir.exists() == exists
     assert not exists or not list(workdir.iterdir())
 
 
-def test_of_something_else(steady: Path, tmp_path: Path) -> None:
+def test_of_something_else(steady_manifest: Path, tmp_path: Path) -> None:
     workdir = tmp_path / "papers"
     workdir.mkdir()
     (workdir / "thesis.tex").write_text("...")
-    refused = run(steady, workdir)
+    refused = run(steady_manifest, workdir)
     assert refused.code == 6
     assert "is not empty (thesis.tex) and holds no run; name an empty directory" in refused.err
     assert list(_contents(workdir)) == ["thesis.tex"]
 
 
-def test_a_file(steady: Path) -> None:
-    refused = run(steady, steady)
+def test_a_file(steady_manifest: Path) -> None:
+    refused = run(steady_manifest, steady_manifest)
     assert refused.code == 6
-    assert refused.err == f"fedsilo: {steady}: is not a directory; name another with --workdir\n"
+    assert refused.err == f"fedsilo: {steady_manifest}: is not a directory; name another with --workdir\n"

@@ -13,7 +13,7 @@ from fedsilo.silo.decision import read_decision
 from fedsilo.silo.rotation import keys_since
 from fedsilo.wire import VerifyKey
 from tests.faults.outcome import Violation
-from tests.recovery.laboratory import SERVED, VICTIMS, Laboratory, require_same
+from tests.recovery.laboratory import SERVED_SILO, VICTIMS, Laboratory, require_same
 from tests.recovery.moment import KILLS
 from tests.recovery.rotation import public_key_of
 
@@ -50,12 +50,12 @@ def test_a_job_ends_with_the_key_that_it_began_with_and_the_next_has_the_new_one
 ) -> None:
     """Connector, gateway, aggregators, guards and trainers are processes; the guard starts again after the rotation."""
     ended, trial = laboratory.rotation()
-    old, new = (public_key_of(workdir, SERVED) for workdir in (trial.workdir, trial.next))
+    old, new = (public_key_of(workdir, SERVED_SILO) for workdir in (trial.workdir, trial.next))
     announced = trial.hub_silo["status"]["rotations"]
     assert keys_since(reference(trial.hub_silo), old, announced) == (old, new)
     for key, decision in zip((old, new), trial.decisions, strict=True):
         assert read_decision(decision, key).decision == "Admitted"
-    log = (trial.workdir.logs / f"{SERVED}-guard.log").read_text()
+    log = (trial.workdir.logs / f"{SERVED_SILO}-guard.log").read_text()
     assert f"signs with the key of the job, {VerifyKey.from_text(old).key_id}" in log
     assert log.count("signs with the key of the job") == 1, (
         "the first guard and that of the next job need no other"
@@ -66,7 +66,7 @@ def test_a_job_ends_with_the_key_that_it_began_with_and_the_next_has_the_new_one
 
 
 def test_what_is_not_the_same_is_found_and_named(laboratory: Laboratory) -> None:
-    expected = laboratory.undisturbed
+    expected = laboratory.undisturbed_run
     assert expected.left is not None
     for name in expected.left:
         changed = replace(expected, left={**expected.left, name: "something else"})

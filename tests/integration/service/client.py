@@ -125,19 +125,19 @@ class SiloClient:
 
     def task(self, after: str = "", wait: float = PATIENCE) -> Task:
         """Fetch the next task of the silo; that it has the last one, it says at once."""
-        task = open_task(self.sealed(after, wait), self.task_key)
+        task = open_task(self.sealed_task(after, wait), self.task_key)
         if task.step == FINISH:
             self.request("GET", f"{self.base}/task?after={FINISH}&wait=0")
         return task
 
-    def sealed(self, after: str = "", wait: float = PATIENCE) -> bytes:
+    def sealed_task(self, after: str = "", wait: float = PATIENCE) -> bytes:
         answer = self.request("GET", f"{self.base}/task?after={after}&wait={wait:g}")
         assert answer.status == 200, answer
         return answer.body
 
-    def given(self, after: str = "") -> FetchedTask:
+    def fetch_task(self, after: str = "") -> FetchedTask:
         """Fetch the next task and its model."""
-        sealed = self.sealed(after)
+        sealed = self.sealed_task(after)
         task = open_task(sealed, self.task_key)
         answer = self.request("GET", f"{self.base}/blobs/{task.blobs[0].digest}")
         assert answer.status == 200, answer
@@ -213,7 +213,7 @@ def finish_job(*clients: SiloClient) -> list[bool]:
             ends = [bool(task.settings["succeeded"]) for task in tasks]
         else:
             for client in clients:
-                client.answer(client.given())
+                client.answer(client.fetch_task())
     return ends
 
 

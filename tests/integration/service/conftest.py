@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.integration.service.client import Answer, SiloClient
-from tests.integration.service.site import Process, Site, federation, until
+from tests.integration.service.site import Process, Site, federation, wait_until
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Job:
 
     def assert_all_refusals_were_reported(self) -> None:
         """Whoever watches the job sees each refusal: counted in its status, and a line of its log."""
-        until(
+        wait_until(
             lambda: self.site.status().get("refused") == dict(self.refused),
             f"{dict(self.refused)} in status.json",
         )

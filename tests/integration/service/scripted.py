@@ -29,7 +29,7 @@ from fedsilo.wire import (
     write_tensors,
 )
 from tests.integration.service.client import contract_of, said_of, signature_of
-from tests.integration.service.site import Process, Site, federation, until
+from tests.integration.service.site import Process, Site, federation, wait_until
 from tests.updates import digest_of
 
 TREE: Tree = {
@@ -37,9 +37,9 @@ TREE: Tree = {
     "classifier.weight": np.ones((3, 6), np.float32),
 }
 
-OVERTAKEN = "accepted, and the answer never arrives"
-LOST = "taken, neither accepted nor answered"
-FULL = "refused, for the disk is full"
+OVERTAKEN_ANSWER = "accepted, and the answer never arrives"
+LOST_ANSWER = "taken, neither accepted nor answered"
+DISK_FULL_ANSWER = "refused, for the disk is full"
 
 ROUNDS = 500
 """Of the job: a guard answers each once, and several tests may share one guard."""
@@ -163,9 +163,9 @@ class ScriptedAggregator:
         """What the audit log says of a task."""
         return [str(line["event"]) for line in self.audit() if line.get("task") == task]
 
-    def acknowledged(self, task: str) -> None:
+    def wait_acknowledged(self, task: str) -> None:
         """Wait until the guard knows that the update was accepted."""
-        until(lambda: "acknowledged" in self.events(task), f"the acknowledgement of {task}")
+        wait_until(lambda: "acknowledged" in self.events(task), f"the acknowledgement of {task}")
 
     def _announce(self) -> None:
         document = {"signature": signature_of(self.tree).to_dict(), "isolation": "none"}
@@ -225,10 +225,10 @@ def _handler(aggregator: ScriptedAggregator) -> type[BaseHTTPRequestHandler]:
             self._keep_log()
             body = self.rfile.read(int(self.headers["Content-Length"]))
             outcome = aggregator.outcomes.popleft() if aggregator.outcomes else ""
-            if outcome in ("", OVERTAKEN):
+            if outcome in ("", OVERTAKEN_ANSWER):
                 aggregator.accepted.add(digest_of(body))
             aggregator.uploads[self._task()].append(body)
-            if outcome == FULL:
+            if outcome == DISK_FULL_ANSWER:
                 document = problem_document(Problem("storage-full", "no space"))
                 self._answer(507, json.dumps(document).encode(), Problem="storage-full")
             elif outcome:

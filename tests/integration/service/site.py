@@ -19,7 +19,7 @@ import yaml
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.silo import Silo
-from fedsilo.local.workdir import Workdir
+from fedsilo.local.workdir import RunDirectory
 from tests.ports import free_port
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ PATIENCE = 90.0
 """Seconds after which a test gives up waiting; each wait ends as soon as its condition holds."""
 
 
-def until(condition: Callable[[], T | None], what: str) -> T:
+def wait_until(condition: Callable[[], T | None], what: str) -> T:
     """Wait for a condition to yield something, and return that."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
@@ -92,7 +92,7 @@ class Site:
 
     def __init__(self, root: Path, federation: JobManifest, port: int | None = None) -> None:
         self.federation = federation
-        self.workdir = Workdir(root)
+        self.workdir = RunDirectory(root)
         self.port = port or free_port()
         root.mkdir(parents=True, exist_ok=True)
         self.uid = str(uuid.uuid4())
@@ -119,7 +119,7 @@ class Site:
         :param more: further arguments.
         """
         process = self.start_aggregator(directory, before, more)
-        until(lambda: self._listens(process), "the aggregator to listen")
+        wait_until(lambda: self._listens(process), "the aggregator to listen")
         return process
 
     def start_aggregator(

@@ -17,12 +17,12 @@ from tests.integration.service.client import Answer, FetchedTask, SiloClient, co
 from tests.integration.service.conftest import Job
 from tests.integration.service.site import Site, federation
 
-HIDDEN = (256, 256)
+HIDDEN_SIZES = (256, 256)
 
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
-    given = federation(rounds=2, hidden=HIDDEN, communication={"upload": {"compression": "zstd"}})
+    given = federation(rounds=2, hidden=HIDDEN_SIZES, communication={"upload": {"compression": "zstd"}})
     site = Site(tmp_path_factory.mktemp("bombs"), given)
     process = site.aggregator()
     try:
@@ -32,7 +32,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
         process.kill()
 
 
-def compressed(client: SiloClient, given: FetchedTask) -> bytes:
+def compressed_update(client: SiloClient, given: FetchedTask) -> bytes:
     """An honest update with compressed tensors."""
     encoding = encoding_in(given.contract)
     assert encoding is not None
@@ -76,8 +76,8 @@ def memory(job: Job) -> int:
 
 
 def test_bombs_are_refused_and_memory_does_not_grow_by_them(job: Job) -> None:
-    given = job.north.given()
-    honest = compressed(job.north, given)
+    given = job.north.fetch_task()
+    honest = compressed_update(job.north, given)
 
     def send(data: bytes) -> Answer:
         return job.north.patch(given.task.task, data)

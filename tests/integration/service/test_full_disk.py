@@ -15,7 +15,7 @@ import pytest
 from fedsilo.wire import write_tensors
 from tests.integration.service.client import SiloClient, finish_job, read_tree, signature_of
 from tests.integration.service.scripted import ScriptedAggregator
-from tests.integration.service.site import Process, Site, federation, until
+from tests.integration.service.site import Process, Site, federation, wait_until
 
 SIZE = 40 << 20
 
@@ -100,7 +100,7 @@ def own_disk(tmp_path: Path) -> Iterator[SmallDisk]:
 
 
 def test_an_upload_to_a_full_disk_leaves_nothing_half_written(disk: SmallDisk) -> None:
-    given = disk.north.given()
+    given = disk.north.fetch_task()
     disk.fill(free=2 << 20)
     answer = disk.north.patch(given.task.task, disk.north.update(given))
     assert (answer.status, answer.code) == (507, "storage-full")
@@ -119,7 +119,7 @@ def test_a_failure_report_to_a_full_disk_is_refused_too(disk: SmallDisk) -> None
 
 def test_a_guard_comes_again_until_there_is_space(own_disk: SmallDisk) -> None:
     disk = own_disk
-    given = disk.north.given()
+    given = disk.north.fetch_task()
     volume = disk.site.workdir.volume("north")
     document = {"signature": signature_of(given.tree).to_dict()}
     (volume.drop / "signature.json").write_text(json.dumps(document))
@@ -131,10 +131,10 @@ def test_a_guard_comes_again_until_there_is_space(own_disk: SmallDisk) -> None:
     disk.fill(free=1 << 20)
     guard = disk.site.guard("north")
     try:
-        until(lambda: disk.site.log().count("storage-full") >= before + 2, "two refusals")
+        wait_until(lambda: disk.site.log().count("storage-full") >= before + 2, "two refusals")
         assert disk.updates() == []
         disk.clear()
-        until(lambda: disk.updates() == ["r00001-train-north.update"], "the update")
+        wait_until(lambda: disk.updates() == ["r00001-train-north.update"], "the update")
     finally:
         guard.kill()
 
@@ -143,24 +143,24 @@ def test_a_disk_that_is_full_when_the_round_is_stored_delays_the_job_and_changes
     own_disk: SmallDisk,
 ) -> None:
     disk = own_disk
-    disk.north.answer(disk.north.given())
-    given = disk.south.given()
+    disk.north.answer(disk.north.fetch_task())
+    given = disk.south.fetch_task()
     update = disk.south.update(given)
     before = disk.complaints()
     disk.fill(free=len(update) + (1 << 20))
     assert disk.south.patch(given.task.task, update).status == 201
-    until(lambda: disk.complaints() > before, "the aggregator to notice that the new model does not fit")
+    wait_until(lambda: disk.complaints() > before, "the aggregator to notice that the new model does not fit")
     assert disk.south.request("GET", f"{disk.south.base}/task?after={given.task.task}&wait=0").status == 204
     disk.clear()
     assert disk.north.task(after=given.task.task).step == "evaluate"
-    disk.north.answer(disk.north.given())
-    scored = disk.south.given()
+    disk.north.answer(disk.north.fetch_task())
+    scored = disk.south.fetch_task()
     disk.fill(free=1 << 20)
     before = disk.complaints()
     disk.south.answer(scored)
-    until(lambda: disk.complaints() > before, "the aggregator to notice that the result does not fit")
+    wait_until(lambda: disk.complaints() > before, "the aggregator to notice that the result does not fit")
     disk.clear()
-    until(lambda: (disk.path / "model.safetensors").exists(), "the model")
+    wait_until(lambda: (disk.path / "model.safetensors").exists(), "the model")
     model = read_tree((disk.path / "model.safetensors").read_bytes())
     assert all((model[name] == given.tree[name]).all() for name in given.tree), (
         "both silos sent what they got"

@@ -13,8 +13,8 @@ from fedsilo.files.json_files import read_json
 from fedsilo.silo.audit_chain import AuditBroken
 from fedsilo_agent.guard.audit import AuditLog, verify
 from tests.integration.service.client import signature_of
-from tests.integration.service.scripted import LOST, OVERTAKEN, TREE, ScriptedAggregator
-from tests.integration.service.site import until
+from tests.integration.service.scripted import LOST_ANSWER, OVERTAKEN_ANSWER, TREE, ScriptedAggregator
+from tests.integration.service.site import wait_until
 from tests.updates import digest_of
 
 
@@ -29,7 +29,7 @@ def answer(silo: ScriptedAggregator, task: str) -> None:
     """Have the guard answer an honest task."""
     silo.drop(task)
     silo.offer(silo.task(task))
-    silo.acknowledged(task)
+    silo.wait_acknowledged(task)
 
 
 def kill_guard(silo: ScriptedAggregator) -> None:
@@ -40,11 +40,11 @@ def kill_guard(silo: ScriptedAggregator) -> None:
 def inbox(silo: ScriptedAggregator, task: str) -> Any:
     """What the trainer is told once the guard gives it a task."""
 
-    def given() -> Any:
+    def inbox_task() -> Any:
         document = read_json(silo.volume.task)
         return document if document and document["task"] == task else None
 
-    return until(given, f"{task} in the inbox")
+    return wait_until(inbox_task, f"{task} in the inbox")
 
 
 def test_nothing_is_announced_before_its_line_is_in_the_audit_log(silo: ScriptedAggregator) -> None:
@@ -65,13 +65,13 @@ def test_a_guard_killed_before_the_acknowledgement_sends_the_same_bytes_again(
     answer(silo, "r00001-first")
     task = "r00002-killed"
     silo.drop(task)
-    silo.outcomes.append(LOST)
+    silo.outcomes.append(LOST_ANSWER)
     silo.offer(silo.task(task))
-    until(lambda: silo.uploads[task], "the first try")
+    wait_until(lambda: silo.uploads[task], "the first try")
     kill_guard(silo)
     assert inbox(silo, task)["acknowledged"] == "r00001-first", "not accepted: the private state stays"
     silo.guard = silo.site.guard()
-    silo.acknowledged(task)
+    silo.wait_acknowledged(task)
     first, second = silo.uploads[task]
     assert first == second
     assert silo.events(task) == ["departure", "acknowledged"], "one departure, however often it was sent"
@@ -84,7 +84,7 @@ def test_a_guard_killed_after_the_acknowledgement_tells_the_trainer_so(silo: Scr
     silo.guard = silo.site.guard()
     assert inbox(silo, "r00002-after")["acknowledged"] == "r00001-before"
     silo.drop("r00002-after")
-    silo.acknowledged("r00002-after")
+    silo.wait_acknowledged("r00002-after")
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["to the same guard", "to a restarted guard"])
@@ -100,7 +100,9 @@ def test_a_task_that_is_given_again_after_its_acknowledgement_is_answered_with_t
         silo.guard = silo.site.guard()
     else:
         silo.offer_again()
-    first, second = until(lambda: silo.uploads["r00002-lost"][1:] and silo.uploads["r00002-lost"], "it again")
+    first, second = wait_until(
+        lambda: silo.uploads["r00002-lost"][1:] and silo.uploads["r00002-lost"], "it again"
+    )
     assert first == second
     assert inbox(silo, "r00002-lost")["acknowledged"] == "r00001-before", (
         "the state that it was computed from"
@@ -110,11 +112,11 @@ def test_a_task_that_is_given_again_after_its_acknowledgement_is_answered_with_t
 def test_an_answer_under_way_when_its_task_is_given_again_departs_once(silo: ScriptedAggregator) -> None:
     task = "r00001-under-way"
     silo.drop(task)
-    silo.outcomes.append(LOST)
+    silo.outcomes.append(LOST_ANSWER)
     silo.offer(silo.task(task))
-    until(lambda: silo.uploads[task], "the first try")
+    wait_until(lambda: silo.uploads[task], "the first try")
     silo.offer_again()
-    silo.acknowledged(task)
+    silo.wait_acknowledged(task)
     answer(silo, "r00002-next")
     assert silo.events(task) == ["departure", "acknowledged"]
     first, second = silo.uploads[task]
@@ -124,14 +126,14 @@ def test_an_answer_under_way_when_its_task_is_given_again_departs_once(silo: Scr
 def test_an_acceptance_that_the_next_task_overtakes_still_counts(silo: ScriptedAggregator) -> None:
     """The answer to the upload is lost on the way, and the next task is there already."""
     silo.drop("r00004-overtaken")
-    silo.outcomes.append(OVERTAKEN)
+    silo.outcomes.append(OVERTAKEN_ANSWER)
     silo.offer(silo.task("r00004-overtaken"))
-    until(lambda: silo.uploads["r00004-overtaken"], "the upload")
+    wait_until(lambda: silo.uploads["r00004-overtaken"], "the upload")
     silo.offer(silo.task("r00005-next"))
     assert inbox(silo, "r00005-next")["acknowledged"] == "r00004-overtaken"
     assert len(silo.uploads["r00004-overtaken"]) == 1
     silo.drop("r00005-next")
-    silo.acknowledged("r00005-next")
+    silo.wait_acknowledged("r00005-next")
 
 
 def test_a_task_that_a_newer_one_overtakes_leaves_nothing_behind(silo: ScriptedAggregator) -> None:
@@ -139,8 +141,8 @@ def test_a_task_that_a_newer_one_overtakes_leaves_nothing_behind(silo: ScriptedA
     inbox(silo, "r00006-too-slow")
     silo.offer(silo.task("r00007-newer"))
     silo.drop("r00007-newer")
-    silo.acknowledged("r00007-newer")
-    until(lambda: not list(silo.volume.outbox.iterdir()), "the outbox to be cleared")
+    silo.wait_acknowledged("r00007-newer")
+    wait_until(lambda: not list(silo.volume.outbox.iterdir()), "the outbox to be cleared")
     assert silo.events("r00006-too-slow") == []
 
 
@@ -216,7 +218,7 @@ def test_a_model_that_changes_its_shape_is_refused(silo: ScriptedAggregator) -> 
     document = {"signature": signature_of(other).to_dict(), "isolation": "none"}
     (silo.volume.drop / "signature.json").write_text(json.dumps(document))
     silo.offer(silo.task("r00002-north", round=2))
-    until(lambda: "r00002-north" in silo.failures, "the refusal")
+    wait_until(lambda: "r00002-north" in silo.failures, "the refusal")
     assert "is not the one that it had before round 1" in silo.failures["r00002-north"]["message"]
     assert not silo.uploads["r00002-north"]
 
@@ -231,7 +233,7 @@ def test_a_guard_whose_log_was_changed_declines_every_task(silo: ScriptedAggrega
     for number in (2, 3):
         name = f"r0000{number}-north"
         silo.offer(silo.task(name, round=number))
-        until(lambda name=name: name in silo.failures, "the report")  # type: ignore[misc]
+        wait_until(lambda name=name: name in silo.failures, "the report")  # type: ignore[misc]
         assert silo.failures[name]["reason"] == "AuditBroken"
         assert not silo.uploads[name]
     assert "AuditBroken" in silo.site.log("north"), "whoever looks after the silo need not ask the aggregator"

@@ -22,8 +22,8 @@ from fedsilo_agent.guard.dropped_reply import DroppedReply
 from fedsilo_agent.guard.signing import SignedUpdate, sign_reply
 from fedsilo_agent.guard.task_source import VerifiedTask
 from tests.integration.service.client import contents_of, header_of
-from tests.integration.service.scripted import FULL, TREE, ScriptedAggregator
-from tests.integration.service.site import until
+from tests.integration.service.scripted import DISK_FULL_ANSWER, TREE, ScriptedAggregator
+from tests.integration.service.site import wait_until
 from tests.updates import digest_of
 
 
@@ -33,7 +33,7 @@ def silo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptedAggregato
         yield aggregator
 
 
-def changed(name: str = "classifier.weight", **changes: Any) -> Tree:
+def tampered_tensors(name: str = "classifier.weight", **changes: Any) -> Tree:
     """The honest tensors with one replaced (`value`), or others added."""
     return {**TREE, **({name: changes.pop("value")} if "value" in changes else {}), **changes}
 
@@ -41,17 +41,17 @@ def changed(name: str = "classifier.weight", **changes: Any) -> Tree:
 def not_finite(value: float) -> Tree:
     weights = TREE["classifier.weight"].copy()
     weights[1, 2] = value
-    return changed(value=weights)
+    return tampered_tensors(value=weights)
 
 
 TENSORS: dict[str, tuple[Tree, str]] = {
     "a value that is not a number": (not_finite(np.nan), "not-finite"),
     "an infinite value": (not_finite(-np.inf), "not-finite"),
-    "a tensor more": (changed(patients=np.arange(4, dtype=np.float32)), "unexpected-block"),
+    "a tensor more": (tampered_tensors(patients=np.arange(4, dtype=np.float32)), "unexpected-block"),
     "a tensor less": ({"encoder.weight": TREE["encoder.weight"]}, "missing-block"),
-    "a tensor of another shape": (changed(value=np.ones((6, 3), np.float32)), "wrong-shape"),
-    "a tensor of another dtype": (changed(value=np.ones((3, 6), np.float64)), "wrong-dtype"),
-    "more bytes than the contract has": (changed(table=np.zeros(5 << 20, np.uint8)), "larger than"),
+    "a tensor of another shape": (tampered_tensors(value=np.ones((6, 3), np.float32)), "wrong-shape"),
+    "a tensor of another dtype": (tampered_tensors(value=np.ones((3, 6), np.float64)), "wrong-dtype"),
+    "more bytes than the contract has": (tampered_tensors(table=np.zeros(5 << 20, np.uint8)), "larger than"),
 }
 
 REPLIES: dict[str, tuple[dict[str, Any], str]] = {
@@ -114,7 +114,7 @@ FILES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 def assert_refused(silo: ScriptedAggregator, task: str, words: str) -> None:
     silo.offer(silo.task(task))
-    report = until(lambda: silo.failures.get(task), f"the report on {task}")
+    report = wait_until(lambda: silo.failures.get(task), f"the report on {task}")
     assert report["reason"] == "PolicyRefused"
     assert words in report["message"]
     assert silo.events(task) == ["refused"]
@@ -122,41 +122,41 @@ def assert_refused(silo: ScriptedAggregator, task: str, words: str) -> None:
     assert list(silo.volume.outbox.iterdir()) == []
 
 
-def named(silo: ScriptedAggregator, attack: str) -> str:
+def attack_task(silo: ScriptedAggregator, attack: str) -> str:
     """A task of a round of its own: each refusal is the answer to one."""
     return f"{silo.next_round}-{attack.replace(' ', '-')}"
 
 
 @pytest.mark.parametrize("attack", TENSORS)
 def test_drop_is_refused_with(attack: str, silo: ScriptedAggregator) -> None:
-    (tree, words), task = TENSORS[attack], named(silo, attack)
+    (tree, words), task = TENSORS[attack], attack_task(silo, attack)
     silo.drop(task, tree)
     assert_refused(silo, task, words)
 
 
 @pytest.mark.parametrize("attack", REPLIES)
 def test_reply_is_refused_with(attack: str, silo: ScriptedAggregator) -> None:
-    (reply, words), task = REPLIES[attack], named(silo, attack)
+    (reply, words), task = REPLIES[attack], attack_task(silo, attack)
     silo.drop(task, **reply)
     assert_refused(silo, task, words)
 
 
 @pytest.mark.parametrize("attack", FILES)
 def test_files_are_refused_with(attack: str, silo: ScriptedAggregator) -> None:
-    (spoil, words), task = FILES[attack], named(silo, attack)
+    (spoil, words), task = FILES[attack], attack_task(silo, attack)
     spoil(silo.drop(task))
     assert_refused(silo, task, words)
 
 
 def test_the_bytes_that_are_sent_are_those_that_were_checked(silo: ScriptedAggregator) -> None:
     """The trainer changes its file after the guard has signed; what is sent again is the guard's own copy."""
-    task = named(silo, "changed later")
+    task = attack_task(silo, "changed later")
     drop = silo.drop(task)
-    silo.outcomes.append(FULL)
+    silo.outcomes.append(DISK_FULL_ANSWER)
     silo.offer(silo.task(task))
-    until(lambda: silo.uploads[task], "the first try")
-    write_tensors(changed(value=np.full((3, 6), 99, np.float32)), drop / "tensors")
-    silo.acknowledged(task)
+    wait_until(lambda: silo.uploads[task], "the first try")
+    write_tensors(tampered_tensors(value=np.full((3, 6), 99, np.float32)), drop / "tensors")
+    silo.wait_acknowledged(task)
     first, second = silo.uploads[task]
     assert first == second
     assert contents_of(second) == [TREE[block.name].tobytes() for block in header_of(second).blocks]
@@ -165,7 +165,7 @@ def test_the_bytes_that_are_sent_are_those_that_were_checked(silo: ScriptedAggre
 
 
 @contextmanager
-def torn(path: Path) -> Iterator[None]:
+def tear_file(path: Path) -> Iterator[None]:
     """Cut the file and write it whole again, as fast as one can."""
     whole, stop = path.read_bytes(), threading.Event()
 
@@ -194,11 +194,11 @@ def test_a_file_that_is_cut_while_it_is_read_does_not_kill_the_guard(
 ) -> None:
     """Mapped into memory, it would: reading beyond a file's new end is SIGBUS. Whatever leaves is whole."""
     assert silo.guard is not None
-    task = named(silo, f"cut {number}")
+    task = attack_task(silo, f"cut {number}")
     drop = silo.drop(task)
-    with torn(drop / "tensors"):
+    with tear_file(drop / "tensors"):
         silo.offer(silo.task(task))
-        until(lambda: settled(silo, task), f"the end of {task}")
+        wait_until(lambda: settled(silo, task), f"the end of {task}")
     for update in silo.uploads[task]:
         for block, content in zip(header_of(update).blocks, contents_of(update), strict=True):
             assert hashlib.sha256(content).digest() == block.digest
@@ -217,7 +217,7 @@ def per_class(drop: Path, labels: list[int], support: dict[str, Any]) -> None:
     ScriptedAggregator.complete(drop, support=support)
 
 
-def signed(root: Path, task: Task) -> SignedUpdate:
+def sign_drop(root: Path, task: Task) -> SignedUpdate:
     reply = DroppedReply(root / "drop", task, COUNTS, root / "blobs", root)
     rules = ReleaseRules(ReplyLimits(5))
     return sign_reply(reply, root / "update", VerifiedTask(task, bytes(32)), rules, SigningKey.generate())
@@ -233,13 +233,13 @@ def test_statistics_of_a_class_with_too_few_samples_do_not_leave(
 ) -> None:
     per_class(tmp_path / "drop", [0, 1], support)
     with pytest.raises(PolicyRefused, match="minSamplesPerClass 5"):
-        signed(tmp_path, silo.task("r1"))
+        sign_drop(tmp_path, silo.task("r1"))
     assert [path.name for path in tmp_path.iterdir()] == ["drop"]
 
 
 def test_a_class_that_is_left_out_needs_no_support(silo: ScriptedAggregator, tmp_path: Path) -> None:
     per_class(tmp_path / "drop", [0, 2], {"mean/0": 5, "mean/2": 7})
-    assert signed(tmp_path, silo.task("r1")).leaving.kinds == {"class_means": {"blocks": 2, "bytes": 48}}
+    assert sign_drop(tmp_path, silo.task("r1")).leaving.kinds == {"class_means": {"blocks": 2, "bytes": 48}}
     names = [block.name for block in header_of((tmp_path / "update").read_bytes()).blocks]
     assert names == ["mean/0", "mean/2"], "and the support itself stays in the silo"
     assert b"support" not in (tmp_path / "update").read_bytes()
@@ -248,9 +248,9 @@ def test_a_class_that_is_left_out_needs_no_support(silo: ScriptedAggregator, tmp
 def test_a_drop_without_a_task_leaves_nothing(silo: ScriptedAggregator) -> None:
     """A trainer cannot make the guard send anything that the aggregator did not ask for."""
     silo.drop("r00099-unasked")
-    asked = named(silo, "asked")
+    asked = attack_task(silo, "asked")
     silo.drop(asked)
     silo.offer(silo.task(asked))
-    silo.acknowledged(asked)
+    silo.wait_acknowledged(asked)
     assert not silo.uploads["r00099-unasked"]
     assert json.dumps(silo.audit()).count("r00099-unasked") == 0

@@ -21,25 +21,25 @@ from fedsilo.transforms.plan import JobPlan
 from fedsilo.wire import BlobLink, Contract, SigningKey, Task, seal_task
 from tests.integration.service.client import signature_of
 from tests.integration.service.scripted import ROUNDS, TREE, ScriptedAggregator
-from tests.integration.service.site import until
+from tests.integration.service.site import wait_until
 
-ELSEWHERE = "11111111-2222-3333-4444-555555555555"
+OTHER_JOB_UID = "11111111-2222-3333-4444-555555555555"
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptedAggregator]:
+def guarded_silo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptedAggregator]:
     with ScriptedAggregator(tmp_path_factory.mktemp("hostile")) as aggregator:
         yield aggregator
 
 
 @pytest.fixture
-def hostile(guarded: ScriptedAggregator) -> ScriptedAggregator:
+def hostile_aggregator(guarded_silo: ScriptedAggregator) -> ScriptedAggregator:
     """The attacker after an honest task: the guard writes the same refusal once only until it has answered one."""
-    name = f"{guarded.next_round}-honest"
-    guarded.drop(name)
-    guarded.offer(guarded.task(name))
-    guarded.acknowledged(name)
-    return guarded
+    name = f"{guarded_silo.next_round}-honest"
+    guarded_silo.drop(name)
+    guarded_silo.offer(guarded_silo.task(name))
+    guarded_silo.wait_acknowledged(name)
+    return guarded_silo
 
 
 def assert_nothing_left(aggregator: ScriptedAggregator, task: str) -> None:
@@ -48,8 +48,8 @@ def assert_nothing_left(aggregator: ScriptedAggregator, task: str) -> None:
     assert "departure" not in aggregator.events(task)
 
 
-UNTRUSTED: dict[str, tuple[dict[str, Any], str]] = {
-    "of another job": ({"job": ELSEWHERE}, "wrong-job"),
+UNTRUSTED_TASKS: dict[str, tuple[dict[str, Any], str]] = {
+    "of another job": ({"job": OTHER_JOB_UID}, "wrong-job"),
     "for another silo": ({"silo": "silo-south/south"}, "wrong-sender"),
     "of another specification": ({"spec_digest": bytes(32)}, "task-mismatch"),
     "with a name that leads out of the volume": ({"task": "../../../guard/key"}, "malformed"),
@@ -62,19 +62,19 @@ def assert_refused(aggregator: ScriptedAggregator, code: str, name: str, sealed:
     """Offered this task, the guard writes one refusal with this code, and nothing leaves."""
     before = len(aggregator.audit())
     aggregator.offer_bytes(name, sealed)
-    (line,) = until(lambda: aggregator.audit()[before:], f"the refusal {code} in the audit log")
+    (line,) = wait_until(lambda: aggregator.audit()[before:], f"the refusal {code} in the audit log")
     assert (line["event"], line["code"]) == ("task-refused", code)
     assert_nothing_left(aggregator, name)
 
 
-@pytest.mark.parametrize("attack", UNTRUSTED)
-def test_task_is_refused_that_is(attack: str, hostile: ScriptedAggregator) -> None:
-    changes, code = UNTRUSTED[attack]
-    task = hostile.task("r00001-attack", **changes)
-    assert_refused(hostile, code, task.task, seal_task(task, hostile.key))
+@pytest.mark.parametrize("attack", UNTRUSTED_TASKS)
+def test_task_is_refused_that_is(attack: str, hostile_aggregator: ScriptedAggregator) -> None:
+    changes, code = UNTRUSTED_TASKS[attack]
+    task = hostile_aggregator.task("r00001-attack", **changes)
+    assert_refused(hostile_aggregator, code, task.task, seal_task(task, hostile_aggregator.key))
 
 
-SEALED: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+SEALED_CHANGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "without a signature": (lambda sealed: sealed[:-66], "truncated"),
     "with a changed byte": (
         lambda sealed: sealed[:30] + bytes([sealed[30] ^ 1]) + sealed[31:],
@@ -85,43 +85,47 @@ SEALED: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 }
 
 
-@pytest.mark.parametrize("attack", SEALED)
-def test_task_is_refused(attack: str, hostile: ScriptedAggregator) -> None:
-    change, code = SEALED[attack]
-    sealed = seal_task(hostile.task("r00001-sealed"), hostile.key)
-    assert_refused(hostile, code, "r00001-sealed", change(sealed))
+@pytest.mark.parametrize("attack", SEALED_CHANGES)
+def test_task_is_refused(attack: str, hostile_aggregator: ScriptedAggregator) -> None:
+    change, code = SEALED_CHANGES[attack]
+    sealed = seal_task(hostile_aggregator.task("r00001-sealed"), hostile_aggregator.key)
+    assert_refused(hostile_aggregator, code, "r00001-sealed", change(sealed))
 
 
-def test_a_task_that_another_key_signed_is_refused(hostile: ScriptedAggregator) -> None:
-    sealed = seal_task(hostile.task("r00001-signed"), SigningKey.generate())
-    assert_refused(hostile, "signature-invalid", "r00001-signed", sealed)
+def test_a_task_that_another_key_signed_is_refused(hostile_aggregator: ScriptedAggregator) -> None:
+    sealed = seal_task(hostile_aggregator.task("r00001-signed"), SigningKey.generate())
+    assert_refused(hostile_aggregator, "signature-invalid", "r00001-signed", sealed)
 
 
 def test_a_refused_task_that_is_offered_again_and_again_does_not_fill_the_log(
-    hostile: ScriptedAggregator,
+    hostile_aggregator: ScriptedAggregator,
 ) -> None:
-    sealed = seal_task(hostile.task("r00001-again"), SigningKey.generate())
-    assert_refused(hostile, "signature-invalid", "r00001-again", sealed)
-    before = len(hostile.audit())
-    asked = len(hostile.requests)
-    until(lambda: len(hostile.requests) >= asked + 2, "the guard to ask twice more")
-    assert len(hostile.audit()) == before
+    sealed = seal_task(hostile_aggregator.task("r00001-again"), SigningKey.generate())
+    assert_refused(hostile_aggregator, "signature-invalid", "r00001-again", sealed)
+    before = len(hostile_aggregator.audit())
+    asked = len(hostile_aggregator.requests)
+    wait_until(lambda: len(hostile_aggregator.requests) >= asked + 2, "the guard to ask twice more")
+    assert len(hostile_aggregator.audit()) == before
 
 
-def test_a_task_that_would_fill_the_guards_memory_is_not_read(hostile: ScriptedAggregator) -> None:
-    hostile.offer_bytes("r00001-large", bytes(4 << 20))
-    until(lambda: "more than 1048576 bytes" in hostile.site.log("north"), "the guard to stop reading")
-    assert hostile.guard is not None
-    assert hostile.guard.running
+def test_a_task_that_would_fill_the_guards_memory_is_not_read(hostile_aggregator: ScriptedAggregator) -> None:
+    hostile_aggregator.offer_bytes("r00001-large", bytes(4 << 20))
+    wait_until(
+        lambda: "more than 1048576 bytes" in hostile_aggregator.site.log("north"), "the guard to stop reading"
+    )
+    assert hostile_aggregator.guard is not None
+    assert hostile_aggregator.guard.running
 
 
-def test_a_redirect_is_not_followed(hostile: ScriptedAggregator) -> None:
-    hostile.redirect = f"https://127.0.0.1:{hostile.site.port}/elsewhere"
+def test_a_redirect_is_not_followed(hostile_aggregator: ScriptedAggregator) -> None:
+    hostile_aggregator.redirect = f"https://127.0.0.1:{hostile_aggregator.site.port}/elsewhere"
     try:
-        until(lambda: "status 307" in hostile.site.log("north"), "the guard to see the redirect")
+        wait_until(
+            lambda: "status 307" in hostile_aggregator.site.log("north"), "the guard to see the redirect"
+        )
     finally:
-        hostile.redirect = ""
-    assert not [line for line in hostile.requests if "elsewhere" in line]
+        hostile_aggregator.redirect = ""
+    assert not [line for line in hostile_aggregator.requests if "elsewhere" in line]
 
 
 FORBIDDEN: dict[str, tuple[dict[str, Any], str]] = {
@@ -135,7 +139,7 @@ def assert_forbidden(aggregator: ScriptedAggregator, task: Task, words: str) -> 
     """The guard says why to its log and to the aggregator, the trainer never sees the task, and nothing leaves."""
     aggregator.drop(task.task)
     aggregator.offer(task)
-    report = until(lambda: aggregator.failures.get(task.task), f"the report on {task.task}")
+    report = wait_until(lambda: aggregator.failures.get(task.task), f"the report on {task.task}")
     assert report["reason"] == "PolicyRefused"
     assert words in report["message"]
     assert aggregator.events(task.task) == ["refused"]
@@ -144,42 +148,42 @@ def assert_forbidden(aggregator: ScriptedAggregator, task: Task, words: str) -> 
 
 
 @pytest.mark.parametrize("attack", FORBIDDEN)
-def test_task_is_forbidden_that(attack: str, hostile: ScriptedAggregator) -> None:
+def test_task_is_forbidden_that(attack: str, hostile_aggregator: ScriptedAggregator) -> None:
     changes, words = FORBIDDEN[attack]
     name = "r00001-" + attack.replace(" ", "-")
-    assert_forbidden(hostile, hostile.task(name, **changes), words)
+    assert_forbidden(hostile_aggregator, hostile_aggregator.task(name, **changes), words)
 
 
-AGAIN: dict[str, tuple[int, str]] = {
+REPEATED_ROUNDS: dict[str, tuple[int, str]] = {
     "the round that was answered last": (0, "each exchange is answered once"),
     "an older round": (-1, "which is over"),
     "a round beyond the job's": (ROUNDS, "which is no exchange of this job"),
 }
 
 
-@pytest.mark.parametrize("attack", AGAIN)
-def test_nothing_leaves_a_second_time_for(attack: str, hostile: ScriptedAggregator) -> None:
-    offset, words = AGAIN[attack]
-    answered = int(hostile.next_round[1:]) + 1  # the round before it is closed without this silo
+@pytest.mark.parametrize("attack", REPEATED_ROUNDS)
+def test_nothing_leaves_a_second_time_for(attack: str, hostile_aggregator: ScriptedAggregator) -> None:
+    offset, words = REPEATED_ROUNDS[attack]
+    answered = int(hostile_aggregator.next_round[1:]) + 1  # the round before it is closed without this silo
     honest, name = f"r{answered:05}-honest", f"r{answered + offset:05}-again"
     for task in (honest, name):
-        hostile.drop(task)
-    hostile.offer(hostile.task(honest))
-    hostile.acknowledged(honest)
-    hostile.offer(hostile.task(name))
-    report = until(lambda: hostile.failures.get(name), f"the report on {name}")
+        hostile_aggregator.drop(task)
+    hostile_aggregator.offer(hostile_aggregator.task(honest))
+    hostile_aggregator.wait_acknowledged(honest)
+    hostile_aggregator.offer(hostile_aggregator.task(name))
+    report = wait_until(lambda: hostile_aggregator.failures.get(name), f"the report on {name}")
     assert report["reason"] == "ExchangeRefused"
     assert words in report["message"]
-    assert hostile.events(name) == ["refused"]
-    assert_nothing_left(hostile, name)
+    assert hostile_aggregator.events(name) == ["refused"]
+    assert_nothing_left(hostile_aggregator, name)
 
 
-def test_after_all_that_an_honest_task_is_answered(hostile: ScriptedAggregator) -> None:
-    name = f"{hostile.next_round}-after-all"
-    hostile.drop(name)
-    hostile.offer(hostile.task(name))
-    hostile.acknowledged(name)
-    assert hostile.events(name) == ["departure", "acknowledged"]
+def test_after_all_that_an_honest_task_is_answered(hostile_aggregator: ScriptedAggregator) -> None:
+    name = f"{hostile_aggregator.next_round}-after-all"
+    hostile_aggregator.drop(name)
+    hostile_aggregator.offer(hostile_aggregator.task(name))
+    hostile_aggregator.wait_acknowledged(name)
+    assert hostile_aggregator.events(name) == ["departure", "acknowledged"]
 
 
 POLICIES: dict[str, tuple[dict[str, Any], str]] = {
@@ -200,24 +204,26 @@ def test_nothing_leaves_where_the_silos_policy_does_not_allow(rule: str, tmp_pat
         assert_forbidden(aggregator, aggregator.task("r00001-train-north"), words)
 
 
-def test_a_blob_of_no_bytes_ends_no_guard(hostile: ScriptedAggregator) -> None:
-    task = hostile.task(f"{hostile.next_round}-empty", blobs=(BlobLink("model", "0" * 64, 0),))
-    hostile.offer(task)
-    until(lambda: task.task in hostile.failures, "the report")
-    assert hostile.failures[task.task]["message"].startswith("digest-mismatch")
-    assert hostile.guard is not None
-    assert hostile.guard.running
-    assert_nothing_left(hostile, task.task)
+def test_a_blob_of_no_bytes_ends_no_guard(hostile_aggregator: ScriptedAggregator) -> None:
+    task = hostile_aggregator.task(
+        f"{hostile_aggregator.next_round}-empty", blobs=(BlobLink("model", "0" * 64, 0),)
+    )
+    hostile_aggregator.offer(task)
+    wait_until(lambda: task.task in hostile_aggregator.failures, "the report")
+    assert hostile_aggregator.failures[task.task]["message"].startswith("digest-mismatch")
+    assert hostile_aggregator.guard is not None
+    assert hostile_aggregator.guard.running
+    assert_nothing_left(hostile_aggregator, task.task)
 
 
-def test_blobs_that_would_fill_the_volume_are_refused(hostile: ScriptedAggregator) -> None:
-    huge = BlobLink("model", hostile.blob.digest[::-1], 1 << 62)
-    task = hostile.task(f"{hostile.next_round}-huge", blobs=(huge,))
-    hostile.offer(task)
-    until(lambda: task.task in hostile.failures, "the refusal")
-    assert hostile.failures[task.task]["reason"] == "PolicyRefused"
-    assert "its blobs have 4611686018427387904 bytes" in hostile.failures[task.task]["message"]
-    assert_nothing_left(hostile, task.task)
+def test_blobs_that_would_fill_the_volume_are_refused(hostile_aggregator: ScriptedAggregator) -> None:
+    huge = BlobLink("model", hostile_aggregator.blob.digest[::-1], 1 << 62)
+    task = hostile_aggregator.task(f"{hostile_aggregator.next_round}-huge", blobs=(huge,))
+    hostile_aggregator.offer(task)
+    wait_until(lambda: task.task in hostile_aggregator.failures, "the refusal")
+    assert hostile_aggregator.failures[task.task]["reason"] == "PolicyRefused"
+    assert "its blobs have 4611686018427387904 bytes" in hostile_aggregator.failures[task.task]["message"]
+    assert_nothing_left(hostile_aggregator, task.task)
 
 
 # --- A SiloAgent that the attacker has made, and a task key that is his. What is left is the silo's own policy.
@@ -272,7 +278,7 @@ def test_a_forged_agent_gets_no_other_kind_than_the_policy_allows(method: str, t
                     task.task, {block.name: np.zeros(block.shape, block.dtype) for block in contract.blocks}
                 )
                 forger.offer(task)
-                forger.acknowledged(task.task)
+                forger.wait_acknowledged(task.task)
             else:
                 assert_forbidden(forger, task, "policy.payloadKinds does not allow")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedsilo.wire import SigningKey
-from tests.integration.service.site import Process, Site, federation, until
+from tests.integration.service.site import Process, Site, federation, wait_until
 
 DIGITS = {"classes": 10, "inputShape": [1, 8, 8]}
 
@@ -29,9 +29,9 @@ def test_a_job_ends_with_the_key_that_it_began_with(tmp_path: Path, keep: bool) 
     log = volume.audit / "log.jsonl"
     running = [site.aggregator(), site.guard(), site.trainer("north")]
     try:
-        until(lambda: log.exists() and '"acknowledged"' in log.read_text(), "the first answer")
+        wait_until(lambda: log.exists() and '"acknowledged"' in log.read_text(), "the first answer")
         # Else the guard that starts again asks first how much of it has arrived.
-        until(lambda: not list(volume.outbox.glob("*.update")), "the end of that answer")
+        wait_until(lambda: not list(volume.outbox.glob("*.update")), "the end of that answer")
         running.pop(1).kill()
         _, after = replace_key(volume.guard, keep)
         guard = site.guard()

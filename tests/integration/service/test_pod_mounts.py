@@ -17,7 +17,7 @@ import pytest
 from fedsilo.api.loading import load
 from fedsilo.silo.volume import Volume
 from tests.integration.local.manifest import silo, write
-from tests.integration.service.site import Process, Site, until
+from tests.integration.service.site import Process, Site, wait_until
 
 USER = 65532
 READ = "-all,+dac_read_search"
@@ -105,15 +105,17 @@ def test_a_job_of_pods_comes_to_its_model_in_any_order_of_their_starts(site: Sit
     try:
         for name in names:
             signature = site.workdir.volume(name).drop / "signature.json"
-            until(signature.exists, f"the trainer of {name}, which waits for its guard")
+            wait_until(signature.exists, f"the trainer of {name}, which waits for its guard")
         running += [guard(site, name) for name in names]
-        until(lambda: "trying again" in site.log("north-guard"), "the guard, which waits for the aggregator")
+        wait_until(
+            lambda: "trying again" in site.log("north-guard"), "the guard, which waits for the aggregator"
+        )
         running.append(
             site.start_aggregator(
                 directory=Path("/mnt/volume"), before=pod(site.workdir.aggregator, {"": "rw"})
             )
         )
-        until((site.workdir.aggregator / "model.safetensors").exists, "the model")
+        wait_until((site.workdir.aggregator / "model.safetensors").exists, "the model")
         codes = [process.exit_code() for process in running]
         logs = "\n".join(path.read_text() for path in site.workdir.logs.iterdir())
         assert codes == [0] * 5, logs

@@ -10,12 +10,12 @@ import pytest
 from fedsilo.api.status import FederatedJobStatus
 from tests.integration.service.api import Api
 from tests.integration.service.client import SiloClient, finish_job
-from tests.integration.service.site import Process, Site, federation, until
+from tests.integration.service.site import Process, Site, federation, wait_until
 
 REPORT = ("--report", "--claim", "attacked-12345678")
 
 
-class Reported:
+class ReportedJob:
     """A job of one round whose aggregator reports to an API server of the test's."""
 
     def __init__(self, root: Path) -> None:
@@ -27,7 +27,7 @@ class Reported:
         self.running.append(self.site.aggregator(more=REPORT))
         return self.running[-1]
 
-    def restarted(self) -> Process:
+    def restart_aggregator(self) -> Process:
         """An aggregator of which nothing more is asked: it may end before it is seen to listen."""
         self.running.append(self.site.start_aggregator(more=REPORT))
         return self.running[-1]
@@ -37,18 +37,18 @@ class Reported:
 
 
 @pytest.fixture
-def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reported]:
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ReportedJob]:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
-    found = Reported(tmp_path)
+    found = ReportedJob(tmp_path)
     with found.api:
         yield found
         for process in found.running:
             process.kill()
 
 
-def test_the_status_follows_the_job_to_its_model(job: Reported) -> None:
+def test_the_status_follows_the_job_to_its_model(job: ReportedJob) -> None:
     aggregator = job.aggregator()
-    first = until(lambda: job.api.writes, "the first report")[0]
+    first = wait_until(lambda: job.api.writes, "the first report")[0]
     assert (first["progress"], first["siloProgress"], first["step"]) == ("0/1", "0/2", "train")
     assert first["roundStartTime"] < first["roundDeadline"]
     assert finish_job(*job.clients()) == [True, True]
@@ -75,11 +75,11 @@ def test_the_status_follows_the_job_to_its_model(job: Reported) -> None:
     assert job.api.writes == [last]
 
 
-def test_an_api_server_that_is_away_stops_no_training_and_hears_the_end(job: Reported) -> None:
+def test_an_api_server_that_is_away_stops_no_training_and_hears_the_end(job: ReportedJob) -> None:
     job.api.down = True
     aggregator = job.aggregator()
     assert finish_job(*job.clients()) == [True, True]
-    until(
+    wait_until(
         lambda: "could not be written: OSError: 503 the server is starting" in job.site.log(), "the warning"
     )
     assert aggregator.running
@@ -90,9 +90,11 @@ def test_an_api_server_that_is_away_stops_no_training_and_hears_the_end(job: Rep
 
 
 @pytest.mark.parametrize("uid", [None, "another"])
-def test_nothing_is_written_to_a_job_that_is_gone_or_another_by_now(job: Reported, uid: str | None) -> None:
+def test_nothing_is_written_to_a_job_that_is_gone_or_another_by_now(
+    job: ReportedJob, uid: str | None
+) -> None:
     aggregator = job.aggregator()
-    until(lambda: job.api.writes, "the first report")
+    wait_until(lambda: job.api.writes, "the first report")
     job.api.uid = uid
     job.api.writes.clear()
     assert finish_job(*job.clients()) == [True, True]
@@ -101,28 +103,28 @@ def test_nothing_is_written_to_a_job_that_is_gone_or_another_by_now(job: Reporte
     assert "is not written any more" in job.site.log()
 
 
-def test_a_job_that_failed_fails_of_the_same_again(job: Reported) -> None:
+def test_a_job_that_failed_fails_of_the_same_again(job: ReportedJob) -> None:
     """Killed after the failure and before its end, an aggregator comes to the same end."""
     aggregator = job.aggregator()
-    until(lambda: job.api.writes, "the first report")
+    wait_until(lambda: job.api.writes, "the first report")
     job.api.down = True
     north = job.clients()[0]
     report = b'{"reason": "DataInvalid", "message": "no file scans"}'
     assert north.fail(north.task().task, report).status == 204
-    until(lambda: job.site.status()["phase"] == "Failed", "the failure")
+    wait_until(lambda: job.site.status()["phase"] == "Failed", "the failure")
     assert aggregator.running, "the last report is not there yet"
     aggregator.kill()
     job.api.down = False
-    assert job.restarted().exit_code() == 4
+    assert job.restart_aggregator().exit_code() == 4
     assert job.site.status()["conditions"][0]["reason"] == "DataInvalid"
     assert [silo["state"] for silo in job.api.writes[-1]["silos"]] == ["Failed", "Awaited"]
 
 
 def test_without_an_account_the_option_is_refused(
-    job: Reported, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    job: ReportedJob, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("KUBECONFIG")
     for name in ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
         monkeypatch.delenv(name, raising=False)
-    assert job.restarted().exit_code() == 2
+    assert job.restart_aggregator().exit_code() == 2
     assert "--report: no Kubernetes account to report with" in job.site.log()

@@ -12,7 +12,7 @@ import pytest
 from fedsilo.wire import SigningKey, sign_request
 from tests.integration.service.client import SiloClient, answer_on, finish_job
 from tests.integration.service.conftest import Job
-from tests.integration.service.site import until
+from tests.integration.service.site import wait_until
 
 NORTH, SOUTH = "r00001-train-north", "r00001-train-south"
 
@@ -31,7 +31,7 @@ def stranger(client: SiloClient, path: str) -> str:
     )
 
 
-def changed(proof: str) -> str:
+def tampered_proof(proof: str) -> str:
     """The proof with one bit of its signature changed."""
     raw = proof.removeprefix("Fedsilo ")
     data = bytearray(base64.urlsafe_b64decode(raw + "=" * (-len(raw) % 4)))
@@ -46,7 +46,7 @@ PROOFS: dict[str, tuple[Proof, str]] = {
     "bytes that are no envelope": (lambda _c, _p: "Fedsilo AAAA", "malformed"),
     "an envelope that ends early": (lambda c, p: c.proof("GET", p)[:-40], "truncated"),
     "an envelope as large as a book": (lambda _c, _p: "Fedsilo " + "A" * 6000, "too-long"),
-    "a changed signature": (lambda c, p: changed(c.proof("GET", p)), "signature-invalid"),
+    "a changed signature": (lambda c, p: tampered_proof(c.proof("GET", p)), "signature-invalid"),
     "expired": (lambda c, p: c.proof("GET", p, now=time.time() - 3600), "proof-expired"),
     "from the future": (lambda c, p: c.proof("GET", p, now=time.time() + 3600), "proof-expired"),
     "for another path": (lambda c, _p: c.proof("GET", f"{c.base}/blobs/0"), "signature-invalid"),
@@ -87,7 +87,7 @@ def test_another_jobs_path_is_refused_before_anything_else(job: Job) -> None:
 
 
 def test_another_silos_task_is_refused(job: Job) -> None:
-    update = job.north.update(job.north.given())
+    update = job.north.update(job.north.fetch_task())
     job.expect("wrong-sender", job.north.patch(SOUTH, update))
     job.expect("wrong-sender", job.north.head(SOUTH))
     job.expect("wrong-sender", job.north.fail(SOUTH, b'{"reason": "DataInvalid", "message": "stop"}'))
@@ -231,7 +231,7 @@ def test_an_upload_whose_connection_is_cut_is_counted(job: Job) -> None:
     with job.north.begin(NORTH, bytes(1000)) as connection:
         connection.sendall(bytes(10))
     job.refused["interrupted"] += 1
-    until(lambda: ": interrupted: the connection ended" in job.site.log(), "the cut upload in the log")
+    wait_until(lambda: ": interrupted: the connection ended" in job.site.log(), "the cut upload in the log")
 
 
 @pytest.mark.parametrize("name", ["If-Match", "If-None-Match", "If-Unmodified-Since", "If-Range"])

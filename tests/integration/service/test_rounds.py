@@ -11,7 +11,7 @@ from pathlib import Path
 from fedsilo.files.json_files import read_json
 from fedsilo_aggregator.http import MAX_WAIT_SECONDS
 from tests.integration.service.client import SiloClient, finish_job
-from tests.integration.service.site import Process, Site, federation, until
+from tests.integration.service.site import Process, Site, federation, wait_until
 from tests.ports import free_port
 from tests.scraping import scrape
 
@@ -31,14 +31,14 @@ def test_a_waiting_silo_hears_at_once_and_the_aggregator_stays_until_all_have(tm
         serving(Site(tmp_path / "job", federation())) as (aggregator, north, south),
         ThreadPoolExecutor(1) as pool,
     ):
-        north.answer(north.given())
+        north.answer(north.fetch_task())
         waiting = pool.submit(north.task, after="r00001-train-north")
-        given = south.given()
+        given = south.fetch_task()
         south.answer(given)
         # Half of the time for which it may wait: it did not sleep while there was news.
         assert waiting.result(timeout=MAX_WAIT_SECONDS / 2).step == "evaluate"
         for silo in (north, south):
-            silo.answer(silo.given())
+            silo.answer(silo.fetch_task())
         assert north.task(after="r00001-evaluate-north").step == "finish"
         assert north.task(after="").step == "finish", "asked again, it is told again"
         assert aggregator.running, "south has not heard of the end"
@@ -66,7 +66,7 @@ def test_a_lost_quorum_fails_the_job_and_names_the_silo_and_its_reason(tmp_path:
 def test_an_update_that_the_disk_has_damaged_is_asked_for_again_after_a_restart(tmp_path: Path) -> None:
     site = Site(tmp_path / "job", federation())
     with serving(site) as (_, north, south):
-        given = north.given()
+        given = north.fetch_task()
         north.answer(given)
     path = site.workdir.aggregator / "open" / "r00001-train" / "r00001-train-north.update"
     content = bytearray(path.read_bytes())
@@ -75,7 +75,7 @@ def test_an_update_that_the_disk_has_damaged_is_asked_for_again_after_a_restart(
     port = free_port()
     with serving(site, "--metrics-port", str(port)) as (aggregator, north, south):
         # As its guard asks, which knows its answer to have been accepted.
-        assert north.sealed(after=given.task.task) == given.sealed
+        assert north.sealed_task(after=given.task.task) == given.sealed
         again = north.request("GET", f"{north.base}/task?after={given.task.task}&wait=0")
         assert again.status == 204, "given once"
         assert scrape(port).value("federated_damaged_updates_total", job_name="attacked") == 1
@@ -89,16 +89,18 @@ def test_a_deadline_counts_serving_time_closes_with_quorum_and_else_names_the_si
 ) -> None:
     site = Site(tmp_path / "job", federation(rounds=2, deadline="3s", quorum=1))
     with serving(site) as (_, north, south):
-        late = south.given()
+        late = south.fetch_task()
         update = south.update(late)
-        north.answer(north.given())
+        north.answer(north.fetch_task())
         elapsed = site.workdir.aggregator / "open" / "r00001-train" / "elapsed.json"
-        until(
+        wait_until(
             lambda: (read_json(elapsed) or {"seconds": 0})["seconds"] >= 1,
             "a second of serving time to be remembered",
         )
     killed = time.monotonic()
-    until(lambda: time.monotonic() > killed + 2, "what was left until the deadline, without an aggregator")
+    wait_until(
+        lambda: time.monotonic() > killed + 2, "what was left until the deadline, without an aggregator"
+    )
     with serving(site) as (aggregator, north, south):
         assert south.task(wait=0).round == 1, "the time in which the aggregator was down counted"
         with south.begin(late.task.task, update) as too_slow:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.integration.service.client import SiloClient, finish_job
 from tests.integration.service.scripted import ScriptedAggregator
-from tests.integration.service.site import Process, Site, federation, until
+from tests.integration.service.site import Process, Site, federation, wait_until
 
 GRACE_SECONDS = 30
 """What Kubernetes gives a pod; what keeps the processes of these tests busy takes longer."""
@@ -28,12 +28,12 @@ def test_an_aggregator_with_requests_under_way_goes_at_once_and_keeps_what_came(
     aggregator = site.aggregator()
     try:
         north, south = (SiloClient(site, silo) for silo in site.silos)
-        given = north.given()
+        given = north.fetch_task()
         task, update = given.task.task, north.update(given)
         with north.begin(task, update) as connection:
             connection.sendall(update[: 2 * CHUNK])
             part = next(site.workdir.aggregator.glob("open/*")) / f"{task}.part"
-            until(lambda: part.exists() and part.stat().st_size >= CHUNK, "some of the upload")
+            wait_until(lambda: part.exists() and part.stat().st_size >= CHUNK, "some of the upload")
             with south.socket() as waiting:
                 path = f"{south.base}/task?after={south.task().task}&wait=60"
                 proof = south.proof("GET", path)
@@ -46,7 +46,7 @@ def test_an_aggregator_with_requests_under_way_goes_at_once_and_keeps_what_came(
         offset = int(north.head(task).headers["Upload-Offset"])
         assert offset >= CHUNK
         assert north.patch(task, update, offset=offset).status == 201
-        south.answer(south.given())
+        south.answer(south.fetch_task())
         assert finish_job(north, south) == [True, True]
         assert aggregator.exit_code() == 0
     finally:
@@ -60,8 +60,8 @@ def test_an_aggregator_that_folds_does_not_wait_for_the_fold(tmp_path: Path) -> 
     try:
         clients = [SiloClient(site, silo) for silo in site.silos]
         for client in clients:
-            client.answer(client.given())
-        until(lambda: "folding" in site.log(), "the fold")
+            client.answer(client.fetch_task())
+        wait_until(lambda: "folding" in site.log(), "the fold")
         code, seconds = ends(aggregator)
         assert code == 143
         assert seconds < GRACE_SECONDS / 2
@@ -86,7 +86,7 @@ threading.setprofile(slow)
 def test_a_guard_goes_at_once(tmp_path: Path) -> None:
     with ScriptedAggregator(tmp_path) as aggregator:
         aggregator.offer(aggregator.task("r00001-north"))
-        until(lambda: aggregator.volume.task.exists(), "a task")
+        wait_until(lambda: aggregator.volume.task.exists(), "a task")
         assert aggregator.guard is not None
         code, seconds = ends(aggregator.guard)
     assert code == 143

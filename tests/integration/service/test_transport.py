@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.service.client import SiloClient, finish_job
-from tests.integration.service.site import Site, federation, until
+from tests.integration.service.site import Site, federation, wait_until
 
 CHUNK = 1 << 20
 """What the aggregator writes at a time; less than that of a broken upload may be lost."""
@@ -23,7 +23,7 @@ class Pair:
         self.site = Site(root, federation(hidden=(1024, 2560)))
         self.aggregator = self.site.aggregator()
         self.north, self.south = (SiloClient(self.site, silo) for silo in self.site.silos)
-        self.given = self.north.given()
+        self.given = self.north.fetch_task()
         self.update = self.north.update(self.given)
         self.task = self.given.task.task
 
@@ -49,7 +49,7 @@ def test_an_upload_that_is_cut_anywhere_goes_on_from_the_offset(pair: Pair) -> N
         with pair.north.begin(pair.task, pair.update, kept) as connection:
             connection.sendall(pair.update[kept:end])
             if end - kept >= CHUNK:
-                until(lambda: offset_of(pair.north, pair.task) > kept, "a whole chunk")  # noqa: B023
+                wait_until(lambda: offset_of(pair.north, pair.task) > kept, "a whole chunk")  # noqa: B023
         # What was written in whole chunks stays; asked too early, the offset is lower, and bytes come twice.
         again = offset_of(pair.north, pair.task)
         assert kept <= again <= sent
@@ -62,16 +62,18 @@ def test_an_upload_whose_connection_is_dead_does_not_block_the_next(pair: Pair) 
     offset = offset_of(pair.north, pair.task)
     with pair.north.begin(pair.task, pair.update, offset) as dead:
         dead.sendall(pair.update[offset : offset + CHUNK])
-        until(lambda: offset_of(pair.north, pair.task) > offset, "the bytes of the connection that dies")
+        wait_until(lambda: offset_of(pair.north, pair.task) > offset, "the bytes of the connection that dies")
         offset = offset_of(pair.north, pair.task)
         with pair.north.begin(pair.task, pair.update, offset) as alive:
             alive.sendall(pair.update[offset : offset + CHUNK])
-            until(lambda: offset_of(pair.north, pair.task) > offset, "the bytes of the connection that lives")
+            wait_until(
+                lambda: offset_of(pair.north, pair.task) > offset, "the bytes of the connection that lives"
+            )
 
 
 def test_a_silo_that_sends_slowly_does_not_block_the_others(pair: Pair) -> None:
     task = pair.south.task().task
-    update = pair.south.update(pair.south.given())
+    update = pair.south.update(pair.south.fetch_task())
     with pair.south.begin(task, update, 0) as slow:
         slow.sendall(update[:100])
         assert pair.north.request("GET", pair.north.base + "/task?after=&wait=0").status == 200
@@ -102,18 +104,18 @@ def test_an_aggregator_that_is_killed_in_the_middle_of_an_upload_ends_with_the_s
     assert offset < len(pair.update)
     with pair.north.begin(pair.task, pair.update, offset) as connection:
         connection.sendall(pair.update[offset : offset + CHUNK])
-        until(lambda: offset_of(pair.north, pair.task) > offset, "some of the upload")
+        wait_until(lambda: offset_of(pair.north, pair.task) > offset, "some of the upload")
         pair.aggregator.kill()
     pair.aggregator = pair.site.aggregator()
     kept = offset_of(pair.north, pair.task)
     assert offset < kept <= offset + CHUNK, "the restarted aggregator forgot what it had"
     assert pair.north.patch(pair.task, pair.update, offset=kept).status == 201
-    given = pair.south.given()
+    given = pair.south.fetch_task()
     task, update = given.task.task, pair.south.update(given)
     assert pair.south.patch(task, update, offset=offset_of(pair.south, task)).status == 201
     assert finish_job_from(pair) == [True, True]
     assert pair.aggregator.exit_code() == 0
-    assert model_of(pair.site) == undisturbed(tmp_path)
+    assert model_of(pair.site) == undisturbed_digest(tmp_path)
 
 
 def finish_job_from(pair: Pair) -> list[bool]:
@@ -126,7 +128,7 @@ def model_of(site: Site) -> str:
     return hashlib.sha256((site.workdir.aggregator / "model.safetensors").read_bytes()).hexdigest()
 
 
-def undisturbed(root: Path) -> str:
+def undisturbed_digest(root: Path) -> str:
     site = Site(root / "undisturbed", federation(hidden=(1024, 2560)))
     aggregator = site.aggregator()
     try:

@@ -36,12 +36,12 @@ class Target:
     first: bytes
     first_task: str
 
-    def forged(self, **changes: Any) -> bytes:
+    def forged_update(self, **changes: Any) -> bytes:
         """The honest update with fields of its header changed, signed by north all the same."""
         header = dataclasses.replace(header_of(self.honest), **changes)
         return forge(self.job.north.key, header, contents_of(self.honest))
 
-    def made(self, contract: Contract, arrays: list[np.ndarray]) -> bytes:
+    def mismatched_update(self, contract: Contract, arrays: list[np.ndarray]) -> bytes:
         """An update of other blocks that claims to be of the right contract."""
         blocks = list(zip(contract.blocks, arrays, strict=True))
         other = self.job.north.update(self.given, contract=contract, blocks=blocks)
@@ -55,11 +55,11 @@ class Target:
 
 @pytest.fixture(scope="module")
 def target(job: Job) -> Target:
-    given = job.north.given()
+    given = job.north.fetch_task()
     first = job.north.update(given)
     assert job.north.patch(given.task.task, first).status == 201
-    job.south.answer(job.south.given())
-    second = job.north.given(after=given.task.task)
+    job.south.answer(job.south.fetch_task())
+    second = job.north.fetch_task(after=given.task.task)
     return Target(job, second, job.north.update(second), first, given.task.task)
 
 
@@ -81,38 +81,40 @@ def blocks_with(contract: Contract, place: int, **changes: Any) -> Contract:
 def wrong_shape(target: Target) -> bytes:
     arrays = target.arrays
     arrays[0] = np.ascontiguousarray(arrays[0].T)
-    return target.made(blocks_with(target.given.contract, 0, shape=arrays[0].shape), arrays)
+    return target.mismatched_update(blocks_with(target.given.contract, 0, shape=arrays[0].shape), arrays)
 
 
 def wrong_dtype(target: Target) -> bytes:
     arrays = target.arrays
     arrays[0] = arrays[0].astype(np.float64)
-    return target.made(blocks_with(target.given.contract, 0, dtype="float64"), arrays)
+    return target.mismatched_update(blocks_with(target.given.contract, 0, dtype="float64"), arrays)
 
 
 def wrong_kind(target: Target) -> bytes:
-    return target.made(blocks_with(target.given.contract, 0, kind="averaged_gradients"), target.arrays)
+    return target.mismatched_update(
+        blocks_with(target.given.contract, 0, kind="averaged_gradients"), target.arrays
+    )
 
 
 def unexpected_block(target: Target) -> bytes:
     contract = target.given.contract
     smuggled = ExpectedBlock("model", "patients", (4,), "float32")
     wider = Contract((*contract.blocks, smuggled), contract.metrics)
-    return target.made(wider, [*target.arrays, np.arange(4, dtype=np.float32)])
+    return target.mismatched_update(wider, [*target.arrays, np.arange(4, dtype=np.float32)])
 
 
 def blocks_out_of_order(target: Target) -> bytes:
     contract = target.given.contract
-    return target.made(Contract(contract.blocks[::-1], contract.metrics), target.arrays[::-1])
+    return target.mismatched_update(Contract(contract.blocks[::-1], contract.metrics), target.arrays[::-1])
 
 
 def missing_block(target: Target) -> bytes:
     contract = target.given.contract
-    return target.made(Contract(contract.blocks[1:], contract.metrics), target.arrays[1:])
+    return target.mismatched_update(Contract(contract.blocks[1:], contract.metrics), target.arrays[1:])
 
 
 def unexpected_metric(target: Target) -> bytes:
-    return target.forged(metrics={"loss": 0.5, "patients": 41.0})
+    return target.forged_update(metrics={"loss": 0.5, "patients": 41.0})
 
 
 ATTACKS: dict[str, tuple[Callable[[Target], bytes], str]] = {
@@ -128,17 +130,17 @@ ATTACKS: dict[str, tuple[Callable[[Target], bytes], str]] = {
     "bytes follow its end": (lambda t: t.honest + b"rows of a table", "too-long"),
     "its header is larger than any": (lambda _t: b"\xc6\x00\x40\x00\x01" + bytes(64), "too-long"),
     "replayed from an earlier round": (lambda t: t.first, "wrong-task"),
-    "replayed under the name of this task": (lambda t: t.forged(round=1), "wrong-round"),
+    "replayed under the name of this task": (lambda t: t.forged_update(round=1), "wrong-round"),
     "signed by another silo": (
         lambda t: forge(t.job.south.key, header_of(t.honest), contents_of(t.honest)),
         "signature-invalid",
     ),
-    "another key is named": (lambda t: t.forged(key_id="0" * 16), "signature-invalid"),
-    "of another job": (lambda t: t.forged(job="11111111-2222-3333-4444-555555555555"), "wrong-job"),
-    "of another task": (lambda t: t.forged(task="r00002-train-south"), "wrong-task"),
-    "in the name of another silo": (lambda t: t.forged(sender="silo-south/south"), "wrong-sender"),
-    "made under another contract": (lambda t: t.forged(contract=bytes(32)), "contract-mismatch"),
-    "made for other bytes of the task": (lambda t: t.forged(task_digest=bytes(32)), "task-mismatch"),
+    "another key is named": (lambda t: t.forged_update(key_id="0" * 16), "signature-invalid"),
+    "of another job": (lambda t: t.forged_update(job="11111111-2222-3333-4444-555555555555"), "wrong-job"),
+    "of another task": (lambda t: t.forged_update(task="r00002-train-south"), "wrong-task"),
+    "in the name of another silo": (lambda t: t.forged_update(sender="silo-south/south"), "wrong-sender"),
+    "made under another contract": (lambda t: t.forged_update(contract=bytes(32)), "contract-mismatch"),
+    "made for other bytes of the task": (lambda t: t.forged_update(task_digest=bytes(32)), "task-mismatch"),
     "a value is not a number": (lambda t: with_values(t.job.north.key, t.honest, np.nan), "not-finite"),
     "a value is infinite": (lambda t: with_values(t.job.north.key, t.honest, np.inf), "not-finite"),
     "a block has another shape": (wrong_shape, "wrong-shape"),
@@ -148,7 +150,10 @@ ATTACKS: dict[str, tuple[Callable[[Target], bytes], str]] = {
     "its blocks are out of order": (blocks_out_of_order, "unexpected-block"),
     "a block is left out": (missing_block, "missing-block"),
     "a metric is smuggled in": (unexpected_metric, "unexpected-metric"),
-    "a metric overflows when it is squared": (lambda t: t.forged(metrics={"loss": 1.7e308}), "out-of-range"),
+    "a metric overflows when it is squared": (
+        lambda t: t.forged_update(metrics={"loss": 1.7e308}),
+        "out-of-range",
+    ),
 }
 
 
@@ -187,7 +192,7 @@ def test_the_first_durable_update_of_a_task_wins(target: Target) -> None:
         b'{"task": "%s", "digest": "%s"}' % (task.encode(), digest.encode()),
     )
     assert north.head(task, digest).headers["Upload-Complete"] == "?1"
-    target.job.expect("already-accepted", north.patch(task, target.forged(samples=1_000_000)))
+    target.job.expect("already-accepted", north.patch(task, target.forged_update(samples=1_000_000)))
     target.job.expect("already-accepted", north.head(task))
 
 
@@ -202,11 +207,11 @@ def test_another_silo_is_not_told_of_the_answer(target: Target) -> None:
 def test_every_refusal_was_reported_and_the_job_reaches_its_model(target: Target) -> None:
     job = target.job
     job.assert_all_refusals_were_reported()
-    job.south.answer(job.south.given())
+    job.south.answer(job.south.fetch_task())
     late = job.north.task(after=target.given.task.task)
     assert late.step == "evaluate"
     for silo in (job.north, job.south):
-        silo.answer(silo.given())
+        silo.answer(silo.fetch_task())
     assert job.north.task(late.task).step == "finish"
     job.expect("job-finished", job.north.patch("r00009-train-north", target.honest))
     assert job.south.task(after="").settings["succeeded"] is True

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.service.site import Process, Site, federation, until
-from tests.metrics_page import documented
+from tests.integration.service.site import Process, Site, federation, wait_until
+from tests.metrics_page import documented_metrics
 from tests.pages import runs
 from tests.ports import free_port
 from tests.scraping import Scrape, scrape
@@ -37,7 +37,7 @@ JSON = ("--log-format", "json")
 
 
 @dataclass(frozen=True)
-class Watched:
+class WatchedJob:
     """What was served while south's trainer was held up in round 1, and the logs of all when the job was over."""
 
     site: Site
@@ -48,7 +48,7 @@ class Watched:
 
 
 @pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+def watched_job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedJob]:
     site = Site(
         tmp_path_factory.mktemp("job"), federation(rounds=2, data=DIGITS, output={"tensorboard": True})
     )
@@ -65,37 +65,39 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         for silo in ("north", "south"):
             start(f"{silo}-trainer", site.trainer(silo, JSON))
         drops = [site.workdir.volume(silo).drop / "signature.json" for silo in ("north", "south")]
-        until(lambda: all(drop.exists() for drop in drops), "the trainers to be ready")
+        wait_until(lambda: all(drop.exists() for drop in drops), "the trainers to be ready")
         os.kill(started["south-trainer"].pid, signal.SIGSTOP)
         start("north", site.guard("north", [*JSON, "--metrics-port", str(ports["guard"])]))
         start("south", site.guard("south", JSON))
-        until(lambda: reported(site) == {"north": "Reported", "south": "Awaited"}, "north's first answer")
-        until(lambda: len(heard(scrape(ports["aggregator"]))) == 2, "a word of both guards")
+        wait_until(
+            lambda: reported_states(site) == {"north": "Reported", "south": "Awaited"}, "north's first answer"
+        )
+        wait_until(lambda: len(contact_times(scrape(ports["aggregator"]))) == 2, "a word of both guards")
         seen = scrape(ports["aggregator"]), scrape(ports["guard"])
         os.kill(started["south-trainer"].pid, signal.SIGCONT)
         assert started["aggregator"].exit_code() == 0, site.log()
         for name in ("north", "south", "north-trainer", "south-trainer"):
             assert started[name].exit_code() == 0, site.log(name)
     logs = {name: [json.loads(line) for line in site.log(name).splitlines()] for name in started}
-    yield Watched(site, began, *seen, logs)
+    yield WatchedJob(site, began, *seen, logs)
 
 
-def reported(site: Site) -> dict[str, str]:
+def reported_states(site: Site) -> dict[str, str]:
     return {silo["name"]: silo["state"] for silo in site.status().get("silos", ())}
 
 
-def heard(found: Scrape) -> dict[tuple[str, ...], float]:
+def contact_times(found: Scrape) -> dict[tuple[str, ...], float]:
     """When each guard was heard of last."""
     return found.values("federated_silo_last_report_timestamp_seconds", **JOB)
 
 
-def test_every_metric_of_the_page_is_served_and_no_other(watched: Watched) -> None:
-    assert watched.aggregator.declared == documented()["aggregator"]
-    assert watched.guard.declared == documented()["guard"]
+def test_every_metric_of_the_page_is_served_and_no_other(watched_job: WatchedJob) -> None:
+    assert watched_job.aggregator.declared == documented_metrics()["aggregator"]
+    assert watched_job.guard.declared == documented_metrics()["guard"]
 
 
-def test_an_open_round_says_who_is_awaited(watched: Watched) -> None:
-    found = watched.aggregator
+def test_an_open_round_says_who_is_awaited(watched_job: WatchedJob) -> None:
+    found = watched_job.aggregator
     states = found.values("federated_round_silos", **JOB)
     assert states == {("answered",): 1, ("awaited",): 1, ("failed",): 0}
     assert found.values("federated_silo_awaited", **JOB) == {("north",): 0, ("south",): 1}
@@ -104,30 +106,30 @@ def test_an_open_round_says_who_is_awaited(watched: Watched) -> None:
         found.value(f"federated_round_{what}_seconds", **JOB) for what in ("elapsed", "deadline")
     )
     assert 0 < elapsed < deadline == 300
-    assert set(heard(found)) == {("north",), ("south",)}
-    assert all(watched.began < moment <= time.time() for moment in heard(found).values())
+    assert set(contact_times(found)) == {("north",), ("south",)}
+    assert all(watched_job.began < moment <= time.time() for moment in contact_times(found).values())
     # Models that were fetched count at once, updates when their round is complete.
     assert found.value("federated_silo_bytes_total", **NORTH, direction="sent") > 0
     assert found.value("federated_silo_bytes_total", **NORTH, direction="received") == 0
     assert found.value("federated_round_duration_seconds_count", **JOB) == 0
 
 
-def test_a_guard_counts_what_left_by_its_audit_log(watched: Watched) -> None:
-    found, log = watched.guard, watched.site.workdir.silo("north") / "audit" / "log.jsonl"
+def test_a_guard_counts_what_left_by_its_audit_log(watched_job: WatchedJob) -> None:
+    found, log = watched_job.guard, watched_job.site.workdir.silo("north") / "audit" / "log.jsonl"
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     first = next(line for line in lines if line["event"] == "departure")
     sent = found.values("federated_payload_bytes_total", **NORTH, direction="sent")
     assert sent == {("model",): first["kinds"]["model"]["bytes"]}
     received = found.value("federated_payload_bytes_total", **NORTH, direction="received", kind="blob")
-    assert received == watched.aggregator.value("federated_silo_bytes_total", **NORTH, direction="sent")
+    assert received == watched_job.aggregator.value("federated_silo_bytes_total", **NORTH, direction="sent")
     assert found.value("federated_audit_events_total", **NORTH, event="departure") == 1
     assert found.value("federated_guard_round", **NORTH) == 1
     answered = found.value("federated_guard_last_answer_timestamp_seconds", **NORTH)
-    assert watched.began < answered <= time.time()
+    assert watched_job.began < answered <= time.time()
 
 
-def test_every_line_is_one_json_object_about_the_job(watched: Watched) -> None:
-    for name, lines in watched.logs.items():
+def test_every_line_is_one_json_object_about_the_job(watched_job: WatchedJob) -> None:
+    for name, lines in watched_job.logs.items():
         assert lines, name
         about = {"namespace": "federation", "job": "attacked"}
         if name != "aggregator":
@@ -142,24 +144,24 @@ def test_every_line_is_one_json_object_about_the_job(watched: Watched) -> None:
             assert line.keys() <= {"time", "level", "logger", "message", "namespace", "job", "silo", "round"}
 
 
-def test_a_line_about_a_round_says_which(watched: Watched) -> None:
-    answered = [line for line in watched.logs["north-trainer"] if "answered with" in line["message"]]
+def test_a_line_about_a_round_says_which(watched_job: WatchedJob) -> None:
+    answered = [line for line in watched_job.logs["north-trainer"] if "answered with" in line["message"]]
     assert [line["round"] for line in answered] == [1, 2, 2]
-    departures = [line for line in watched.logs["north"] if " departure:" in line["message"]]
+    departures = [line for line in watched_job.logs["north"] if " departure:" in line["message"]]
     assert [line["round"] for line in departures] == [1, 2, 2]
-    complete = [line for line in watched.logs["aggregator"] if "is complete after" in line["message"]]
+    complete = [line for line in watched_job.logs["aggregator"] if "is complete after" in line["message"]]
     assert [line["round"] for line in complete] == [1, 2]
     assert complete[0]["message"].startswith("round 1 of 2 (train) is complete after ")
     assert "2 silos answered" in complete[0]["message"]
 
 
-def test_the_curves_lie_beside_the_model(watched: Watched) -> None:
+def test_the_curves_lie_beside_the_model(watched_job: WatchedJob) -> None:
     """Tensorboard's own reader finds what the history says."""
-    directory = watched.site.workdir.aggregator
+    directory = watched_job.site.workdir.aggregator
     assert {"model.safetensors", "curves.tfevents"} <= {path.name for path in directory.iterdir()}
     found = EventAccumulator(str(directory))
     found.Reload()
-    (second,) = (line for line in history(watched.site) if line["round"] == 2)
+    (second,) = (line for line in history(watched_job.site) if line["round"] == 2)
     assert [point.step for point in found.Scalars("training/loss")] == [1, 2]
     (score,) = found.Scalars("evaluation/accuracy")
     assert (score.step, score.value) == (2, pytest.approx(second["metrics"]["accuracy"]))
@@ -172,8 +174,8 @@ def history(site: Site) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (site.workdir.aggregator / "history.jsonl").read_text().splitlines()]
 
 
-def test_the_history_says_how_long_rounds_were_open(watched: Watched) -> None:
-    assert [line["seconds"] > 0 for line in history(watched.site)] == [True, True]
+def test_the_history_says_how_long_rounds_were_open(watched_job: WatchedJob) -> None:
+    assert [line["seconds"] > 0 for line in history(watched_job.site)] == [True, True]
 
 
 @runs(
@@ -187,15 +189,17 @@ def test_metrics_are_served_on_one_machine_when_asked_for(terminal: Terminal, tm
     aggregator, guard = terminal.commands
     arguments = [shlex.join(found) for found in (site.aggregator_arguments(), site.guard_arguments())]
     with (
-        terminal.started(aggregator, {"...": arguments[0], "9100": str(ports[0])}),
-        terminal.started(guard, {"...": arguments[1], "9101": str(ports[1])}),
+        terminal.start_command(aggregator, {"...": arguments[0], "9100": str(ports[0])}),
+        terminal.start_command(guard, {"...": arguments[1], "9101": str(ports[1])}),
     ):
-        asked = [until(functools.partial(served, port), f"metrics of port {port}") for port in ports]
+        asked = [
+            wait_until(functools.partial(served_metrics, port), f"metrics of port {port}") for port in ports
+        ]
     assert asked[0].value("federated_round_quorum", **JOB) == 2
-    assert asked[1].declared == documented()["guard"]
+    assert asked[1].declared == documented_metrics()["guard"]
 
 
-def served(port: int) -> Scrape | None:
+def served_metrics(port: int) -> Scrape | None:
     """What is served there; None where nothing is yet."""
     try:
         return scrape(port)

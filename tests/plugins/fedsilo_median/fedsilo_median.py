@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 from typing_extensions import override
 
-from fedsilo.methods.building_blocks.local import train_model
+from fedsilo.methods.components.local import train_model
 from fedsilo.methods.interface import (
     Assignment,
     Exchange,
@@ -30,7 +30,7 @@ from fedsilo.methods.method import Method
 from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State
 from fedsilo.methods.step import Metric, Payload, Step
-from fedsilo.methods.traits import Kept
+from fedsilo.methods.traits import StateTraits
 
 
 class MedianConfig(MethodConfig):
@@ -90,7 +90,7 @@ class Median(Method):
         "D. Yin, Y. Chen, K. Ramchandran, P. Bartlett. Byzantine-Robust Distributed Learning: Towards Optimal "
         "Statistical Rates. ICML 2018."
     )
-    keeps = Kept(silo="how often the silo has taken part")
+    keeps = StateTraits(silo="how often the silo has taken part")
     Config = MedianConfig
     config: MedianConfig
 

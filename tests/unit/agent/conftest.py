@@ -15,7 +15,7 @@ def scene(tmp_path: Path) -> Scene:
 
 
 @pytest.fixture
-async def killed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
+async def killed_guard_scene(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
     """A scene whose first guard died with the signed update in its outbox."""
 
     async def die(*_: object, **__: object) -> None:

@@ -12,7 +12,7 @@ import pytest
 from fedsilo.silo.audit_chain import AuditBroken, line_digest, text_of
 from fedsilo_agent.guard import audit
 from fedsilo_agent.guard.audit import DAY_SECONDS, AuditLog, verify
-from fedsilo_agent.guard.text import MAX_TEXT_BYTES, bounded
+from fedsilo_agent.guard.text import MAX_TEXT_BYTES, bounded_text
 
 
 @pytest.fixture
@@ -27,14 +27,16 @@ def test_a_text_of_megabytes_takes_four_kilobytes_of_a_line(letter: str, log: Au
     assert verify(log.path)[0] == 1
     detail = json.loads(log.path.read_text())["detail"]
     assert detail.endswith("... (cut)")
-    assert detail == bounded(letter * (1 << 20)) == bounded(detail), "what is recorded is what is reported"
+    assert detail == bounded_text(letter * (1 << 20)) == bounded_text(detail), (
+        "what is recorded is what is reported"
+    )
 
 
 @pytest.mark.parametrize(
     "text", ["", "as it is", "x" * MAX_TEXT_BYTES, "\U0001f600" * (MAX_TEXT_BYTES // 12)]
 )
 def test_a_text_that_fits_stays_as_it_is(text: str) -> None:
-    assert bounded(text) == text
+    assert bounded_text(text) == text
 
 
 def test_refusals_of_a_day_add_five_megabytes_at_most(
@@ -66,13 +68,13 @@ def test_departures_need_no_allowance(log: AuditLog) -> None:
 def test_a_full_disk_leaves_no_half_of_a_line(log: AuditLog, monkeypatch: pytest.MonkeyPatch) -> None:
     log.write("departure", task="r1", digest="1" * 64)
 
-    def torn(path: Path, line: str) -> None:
+    def write_partial_line(path: Path, line: str) -> None:
         with path.open("ab") as file:
             file.write(line.encode()[:50])
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as full:
-        full.setattr(audit, "append_durably", torn)
+        full.setattr(audit, "append_durably", write_partial_line)
         for _ in range(2):
             with pytest.raises(OSError, match="No space"):
                 log.write("acknowledged", task="r1", digest="1" * 64)

@@ -23,7 +23,7 @@ from fedsilo.silo.privacy_ledger import PrivacyLedger
 from fedsilo.transforms.plan import JobPlan
 from fedsilo_agent.guard import signing
 from fedsilo_agent.guard.audit import AuditLog
-from fedsilo_agent.guard.charging import Charging
+from fedsilo_agent.guard.budget_charger import BudgetCharger
 from fedsilo_agent.guard.outbox import Outbox
 from fedsilo_agent.guard.report import ReceiptsReport
 from fedsilo_agent.guard.task_check import TaskCheck
@@ -32,11 +32,11 @@ from tests.integration.service.scripted import TREE
 from tests.unit.agent.scene import TASK, Scene
 
 
-class Killed(BaseException):
+class GuardKill(BaseException):
     """The guard's end at this place."""
 
 
-class Budgeted(Scene):
+class BudgetScene(Scene):
     """A scene whose trainer names a mechanism, and whose institution has a budget."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, epsilon: float = 5.0) -> None:
@@ -50,9 +50,9 @@ class Budgeted(Scene):
             "fedsilo_agent.guard.answering.sign_reply",
             lambda *given: replace(plain(*given), mechanisms=self.mechanisms),
         )
-        made = Charging.__init__
+        made = BudgetCharger.__init__
         monkeypatch.setattr(
-            Charging, "__init__", lambda own, check, _, report: made(own, check, self.ledgers, report)
+            BudgetCharger, "__init__", lambda own, check, _, report: made(own, check, self.ledgers, report)
         )
 
     def charges(self) -> list[dict[str, Any]]:
@@ -68,15 +68,15 @@ class Budgeted(Scene):
 
 
 async def test_a_departure_has_its_charge_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scene = Budgeted(tmp_path, monkeypatch)
+    scene = BudgetScene(tmp_path, monkeypatch)
     seen: list[tuple[int, int]] = []
     add = Outbox.add
 
-    def noted(self: Outbox, *given: Any, **facts: Any) -> None:
+    def record_add(self: Outbox, *given: Any, **facts: Any) -> None:
         seen.append((len(scene.charges()), len(scene.departures())))
         add(self, *given, **facts)
 
-    monkeypatch.setattr(Outbox, "add", noted)
+    monkeypatch.setattr(Outbox, "add", record_add)
     await scene.run()
     assert seen == [(1, 0)]
     (charge,) = scene.charges()
@@ -87,14 +87,14 @@ async def test_a_departure_has_its_charge_before_it(tmp_path: Path, monkeypatch:
 async def test_a_guard_that_dies_between_charge_and_departure_charges_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene = Budgeted(tmp_path, monkeypatch)
+    scene = BudgetScene(tmp_path, monkeypatch)
     with monkeypatch.context() as patch:
 
-        def killed(*_: Any, **__: Any) -> None:
-            raise Killed
+        def kill_guard(*_: Any, **__: Any) -> None:
+            raise GuardKill
 
-        patch.setattr(Outbox, "add", killed)
-        with pytest.raises(Killed):
+        patch.setattr(Outbox, "add", kill_guard)
+        with pytest.raises(GuardKill):
             await scene.run()
     assert (len(scene.charges()), scene.departures()) == (1, [])
     await scene.run()
@@ -102,7 +102,7 @@ async def test_a_guard_that_dies_between_charge_and_departure_charges_once(
     assert set(scene.aggregator.uploads) == {TASK}
 
 
-async def refused(scene: Budgeted) -> str:
+async def refusal_detail(scene: BudgetScene) -> str:
     await scene.run()
     assert scene.aggregator.uploads == {}
     assert scene.departures() == []
@@ -114,8 +114,8 @@ async def refused(scene: Budgeted) -> str:
 async def test_what_would_exceed_the_budget_does_not_leave(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene = Budgeted(tmp_path, monkeypatch, epsilon=0.1)
-    assert "would bring epsilon to" in await refused(scene)
+    scene = BudgetScene(tmp_path, monkeypatch, epsilon=0.1)
+    assert "would bring epsilon to" in await refusal_detail(scene)
     assert scene.aggregator.failures[TASK][0] == "BudgetExceeded"
     assert scene.charges() == []
 
@@ -124,14 +124,14 @@ async def test_what_would_exceed_the_budget_does_not_leave(
 async def test_nothing_is_left_of_an_update_where_something_else_has_the_name_of_lock_or_directory(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    scene = Budgeted(tmp_path, monkeypatch)
+    scene = BudgetScene(tmp_path, monkeypatch)
     assert scene.ledgers is not None
     if name == ".":
         scene.ledgers.write_text("no directory")
     else:
         (scene.ledgers / name).mkdir(parents=True)
-    monkeypatch.setattr(Charging, "require_whole", lambda *_: None)  # it comes after this
-    await refused(scene)
+    monkeypatch.setattr(BudgetCharger, "require_whole", lambda *_: None)  # it comes after this
+    await refusal_detail(scene)
     assert scene.aggregator.failures[TASK][0] == "FileDamaged"
     assert "not what was signed" not in caplog.text, "it was removed as soon as it could not leave"
 
@@ -139,35 +139,35 @@ async def test_nothing_is_left_of_an_update_where_something_else_has_the_name_of
 async def test_an_update_without_a_mechanism_does_not_leave(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene = Budgeted(tmp_path, monkeypatch)
+    scene = BudgetScene(tmp_path, monkeypatch)
     scene.mechanisms = ()
-    assert "the trainer names no mechanism" in await refused(scene)
+    assert "the trainer names no mechanism" in await refusal_detail(scene)
 
 
 async def test_a_guard_without_a_ledger_lets_nothing_leave(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene = Budgeted(tmp_path, monkeypatch)
+    scene = BudgetScene(tmp_path, monkeypatch)
     scene.ledgers = None
-    assert "this guard has no ledger to keep it in; start it with --ledgers" in await refused(scene)
+    assert "this guard has no ledger to keep it in; start it with --ledgers" in await refusal_detail(scene)
 
 
 async def test_what_is_spent_is_said_where_a_container_leaves_its_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene, message = Budgeted(tmp_path, monkeypatch), tmp_path / "termination-log"
+    scene, message = BudgetScene(tmp_path, monkeypatch), tmp_path / "termination-log"
     message.touch()
     report = ReceiptsReport(message)
-    made = Charging.__init__  # of the scene
-    monkeypatch.setattr(Charging, "__init__", lambda own, check, _, __: made(own, check, None, report))
+    made = BudgetCharger.__init__  # of the scene
+    monkeypatch.setattr(BudgetCharger, "__init__", lambda own, check, _, __: made(own, check, None, report))
     states: list[dict[str, Any]] = []
     take = ReceiptsReport.take_ledger
 
-    def noted(self: ReceiptsReport, ledger: dict[str, Any]) -> None:
+    def record_take(self: ReceiptsReport, ledger: dict[str, Any]) -> None:
         take(self, ledger)
         states.append(json.loads(message.read_text())["ledger"])
 
-    monkeypatch.setattr(ReceiptsReport, "take_ledger", noted)
+    monkeypatch.setattr(ReceiptsReport, "take_ledger", record_take)
     await scene.run()
     before, after = [StatedLedger.model_validate(state) for state in states]
     assert (before.dataset, before.lines, before.spent) == ("digits", 1, 0)
@@ -179,13 +179,13 @@ async def test_a_guard_that_starts_again_says_what_an_earlier_one_could_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        scene, message = Budgeted(tmp_path, patch), tmp_path / "termination-log"
+        scene, message = BudgetScene(tmp_path, patch), tmp_path / "termination-log"
         await scene.run()
     message.touch()
     assert scene.ledgers is not None
     budget = PrivacyBudget(dataset="digits", epsilon=5.0, delta=1e-3)
     monkeypatch.setattr(TaskCheck, "budget", property(lambda _: budget))
-    charging = Charging(scene.check, scene.ledgers, ReceiptsReport(message))
+    charging = BudgetCharger(scene.check, scene.ledgers, ReceiptsReport(message))
     charging.begin()
     assert json.loads(message.read_text())["ledger"]["ofJob"] > 0
     message.write_text("")
@@ -195,14 +195,14 @@ async def test_a_guard_that_starts_again_says_what_an_earlier_one_could_not(
 
 
 SAMPLES = 100
-PRIVATE = {
+PRIVATE_SECTIONS = {
     "privacy": {"differentialPrivacy": {"unit": "example", "epsilon": 4.0, "delta": 1e-3}},
     "evaluation": {"testDataset": "test"},
     "aggregator": {"datasets": [{"name": "test", "loader": "sklearn:digits"}]},
 }
 
 
-class Private(Budgeted):
+class PrivateScene(BudgetScene):
     """A scene whose job has differential privacy, and whose trainer says in `reply.json` what it has done."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +210,7 @@ class Private(Budgeted):
         super().__init__(root, monkeypatch)
         monkeypatch.setattr("fedsilo_agent.guard.answering.sign_reply", signed)
         written = self.check.agent.spec.job.spec.model_dump(mode="json", by_alias=True, exclude_none=True)
-        self.take(FederatedJobSpec.model_validate(written | PRIVATE))
+        self.take(FederatedJobSpec.model_validate(written | PRIVATE_SECTIONS))
 
     def take(self, spec: FederatedJobSpec) -> None:
         """Have the institution approve a job with this specification."""
@@ -231,7 +231,7 @@ class Private(Budgeted):
 async def test_what_is_charged_is_the_plan_of_the_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene = Private(tmp_path, monkeypatch)
+    scene = PrivateScene(tmp_path, monkeypatch)
     scene.reply(mechanisms=scene.plan())
     await scene.run()
     (charge,) = scene.charges()
@@ -281,11 +281,11 @@ NOT_PLANNED: dict[str, Any] = {
 async def test_mechanisms_that_are_not_the_plan_are_refused_before_a_lock_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Any
 ) -> None:
-    scene = Private(tmp_path, monkeypatch)
+    scene = PrivateScene(tmp_path, monkeypatch)
     scene.reply(mechanisms=change(scene.plan()))
     charged: list[object] = []
     monkeypatch.setattr(PrivacyLedger, "charge", lambda *given: charged.append(given))
-    assert "reply: mechanism" in await refused(scene)
+    assert "reply: mechanism" in await refusal_detail(scene)
     assert charged == []
 
 
@@ -293,15 +293,15 @@ async def test_mechanisms_that_are_not_the_plan_are_refused_before_a_lock_is_tak
 async def test_samples_for_which_the_job_has_no_plan_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, samples: int
 ) -> None:
-    scene = Private(tmp_path, monkeypatch)
+    scene = PrivateScene(tmp_path, monkeypatch)
     scene.reply(samples, mechanisms=scene.plan())
-    assert f"reply: samples {samples}: " in await refused(scene)
+    assert f"reply: samples {samples}: " in await refusal_detail(scene)
 
 
 async def test_a_reply_that_counts_other_examples_than_the_first_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene = Private(tmp_path, monkeypatch)
+    scene = PrivateScene(tmp_path, monkeypatch)
     departure = {"task": "r00000-train-north", "digest": "0" * 64, "round": 0, "records": SAMPLES + 1}
     AuditLog(scene.volume.audit).write("departure", **departure)
     scene.reply(mechanisms=scene.plan())
@@ -313,17 +313,17 @@ async def test_a_reply_that_counts_other_examples_than_the_first_is_refused(
 async def test_a_job_without_differential_privacy_has_no_mechanisms(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene = Private(tmp_path, monkeypatch)
+    scene = PrivateScene(tmp_path, monkeypatch)
     plan = scene.plan()
     scene.take(scene.spec.model_copy(update={"privacy": type(scene.spec.privacy)()}))
     scene.reply(mechanisms=plan)
-    assert "plan for this step in a silo of 100 samples is none" in await refused(scene)
+    assert "plan for this step in a silo of 100 samples is none" in await refusal_detail(scene)
 
 
 async def test_a_ledger_that_lost_its_end_is_found_by_the_guards_own_audit_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene = Budgeted(tmp_path, monkeypatch)
+    scene = BudgetScene(tmp_path, monkeypatch)
     await scene.run()
     (line,) = [line for line in _audit(scene) if line["event"] == "departure"]
     assert line["ledger"]["lines"] == 2
@@ -332,20 +332,20 @@ async def test_a_ledger_that_lost_its_end_is_found_by_the_guards_own_audit_log(
     ledger.write_bytes(before[: before.index(b"\n") + 1])
     record = AuditLog(scene.volume.audit).record
     with pytest.raises(AuditBroken, match=r"digits\.jsonl: has lost its end"):
-        Charging(scene.check, None, None).require_whole(record.ledger)
+        BudgetCharger(scene.check, None, None).require_whole(record.ledger)
     ledger.unlink()
     with pytest.raises(AuditBroken, match="has lost its end"):
-        Charging(scene.check, None, None).require_whole(record.ledger)
+        BudgetCharger(scene.check, None, None).require_whole(record.ledger)
     ledger.write_bytes(before)
-    Charging(scene.check, None, None).require_whole(record.ledger)
+    BudgetCharger(scene.check, None, None).require_whole(record.ledger)
 
 
 async def test_a_guard_that_starts_says_in_its_log_that_the_ledger_lost_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    scene = Budgeted(tmp_path, monkeypatch)
+    scene = BudgetScene(tmp_path, monkeypatch)
     await scene.run()
-    charging, known = Charging(scene.check, None, None), AuditLog(scene.volume.audit).record.ledger
+    charging, known = BudgetCharger(scene.check, None, None), AuditLog(scene.volume.audit).record.ledger
     charging.begin(known)
     assert caplog.text == ""
     (scene.ledgers / "digits.jsonl").unlink()  # type: ignore[operator]
@@ -356,7 +356,7 @@ async def test_a_guard_that_starts_says_in_its_log_that_the_ledger_lost_its_end(
 async def test_a_trainer_is_not_asked_while_the_ledger_is_broken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene = Budgeted(tmp_path, monkeypatch)
+    scene = BudgetScene(tmp_path, monkeypatch)
     assert scene.ledgers is not None
     head = {"dataset": "digits", "lines": 7, "hash": "ab" * 32}
     departure = {"task": "r00000-train-north", "digest": "0" * 64, "round": 0, "ledger": head}
@@ -370,13 +370,13 @@ async def test_a_trainer_is_not_asked_while_the_ledger_is_broken(
 async def test_another_job_may_charge_the_ledger_in_between(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene = Budgeted(tmp_path, monkeypatch)
+    scene = BudgetScene(tmp_path, monkeypatch)
     await scene.run()
     assert scene.ledgers is not None
     ledger = PrivacyLedger(scene.ledgers, "digits")
     ledger.charge(Charge("other", "uid-other", "1" * 64, (Mechanism(9.0),)), scene.check.clock())
     ledger.set_budget(Budget(7.0, 1e-3), scene.check.clock())
-    Charging(scene.check, None, None).require_whole(AuditLog(scene.volume.audit).record.ledger)
+    BudgetCharger(scene.check, None, None).require_whole(AuditLog(scene.volume.audit).record.ledger)
 
 
 def _audit(scene: Scene) -> list[dict[str, Any]]:

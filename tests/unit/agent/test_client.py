@@ -23,8 +23,8 @@ from fedsilo_agent.guard.client import (
     FIRST_RETRY_SECONDS,
     LAST_RETRY_SECONDS,
     MAX_NEW_REASONS,
+    AggregatorAddress,
     AggregatorClient,
-    Peer,
 )
 from fedsilo_agent.guard.response import AggregatorUnavailable
 
@@ -53,16 +53,18 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def client() -> AggregatorClient:
-    return AggregatorClient(Peer("https://aggregator:8443", "", "uid", "silos/north", SigningKey.generate()))
+    return AggregatorClient(
+        AggregatorAddress("https://aggregator:8443", "", "uid", "silos/north", SigningKey.generate())
+    )
 
 
 def answered_after(clock: Clock, seconds: float, error: Exception) -> Callable[[], Awaitable[str]]:
-    async def once() -> str:
+    async def fetch_task_once() -> str:
         if clock.now < seconds:
             raise error
         return "a task"
 
-    return once
+    return fetch_task_once
 
 
 @pytest.mark.parametrize(
@@ -97,14 +99,14 @@ async def test_another_reason_is_reported_at_once(
 ) -> None:
     reasons = iter(["no route", "no route", "refused", "refused"])
 
-    async def once() -> str:
+    async def fetch_task_once() -> str:
         reason = next(reasons, None)
         if reason is not None:
             raise OSError(reason)
         return "a task"
 
     with caplog.at_level(logging.WARNING):
-        await client._retry("task", once)
+        await client._retry("task", fetch_task_once)
     assert [record.args[1] for record in caplog.records if record.args] == [  # type: ignore[index]
         "OSError: no route",
         "OSError: refused",
@@ -116,13 +118,13 @@ async def test_a_gateway_that_refuses_is_not_taken_for_the_aggregator(
 ) -> None:
     answered = []
 
-    async def once() -> str:
+    async def fetch_task_once() -> str:
         answered.append(client.answered)
         if len(answered) < 3:
             raise Problem("unreachable", "the aggregator does not answer")
         return "a task"
 
-    assert await client._retry("task", once) == "a task"
+    assert await client._retry("task", fetch_task_once) == "a task"
     assert answered == [None, None, None]
     assert client.answered is not None
 
@@ -137,11 +139,11 @@ async def test_a_final_refusal_is_no_reason_to_ask_again(clock: Clock, client: A
 async def test_reasons_that_change_all_the_time_are_no_flood(
     clock: Clock, client: AggregatorClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def once() -> None:
+    async def fetch_task_once() -> None:
         if clock.now < HOUR:
             raise OSError(f"reason {clock.now}")
 
-    await client._retry("task", once)
+    await client._retry("task", fetch_task_once)
     assert len(caplog.records) <= 60 * MAX_NEW_REASONS
 
 

@@ -12,11 +12,11 @@ import pytest
 
 from fedsilo.files.json_files import write_with_digest
 from fedsilo.silo.drop import write_drop
-from fedsilo.silo.waking import ChangeWait
+from fedsilo.silo.file_watch import ChangeWait
 from fedsilo.wire import signed_part
 from fedsilo_agent.guard import drops
 from fedsilo_agent.guard.announced import Announcement
-from fedsilo_agent.guard.drops import Drops
+from fedsilo_agent.guard.drops import DropDirectory
 from tests.integration.service.scripted import TREE
 from tests.unit.agent.scene import TASK, Scene, guard_of
 from tests.unit.wire.examples import write
@@ -49,82 +49,82 @@ OUTBOX_DAMAGE: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("damage", OUTBOX_DAMAGE)
 async def test_an_update_that_is_damaged_in_the_outbox_is_signed_again(
-    damage: str, killed: Scene, caplog: pytest.LogCaptureFixture
+    damage: str, killed_guard_scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
-    signed = killed.update.read_bytes()
-    OUTBOX_DAMAGE[damage](killed.update)
-    assert killed.update.read_bytes() != signed
-    await killed.run()
-    assert killed.aggregator.uploads[TASK] == [signed]
-    assert f"{killed.update}: damaged" in caplog.text
-    assert killed.events() == ["signature", "departure", "departure", "acknowledged", "finished"]
+    signed = killed_guard_scene.update.read_bytes()
+    OUTBOX_DAMAGE[damage](killed_guard_scene.update)
+    assert killed_guard_scene.update.read_bytes() != signed
+    await killed_guard_scene.run()
+    assert killed_guard_scene.aggregator.uploads[TASK] == [signed]
+    assert f"{killed_guard_scene.update}: damaged" in caplog.text
+    assert killed_guard_scene.events() == ["signature", "departure", "departure", "acknowledged", "finished"]
 
 
 async def test_a_damaged_blob_of_the_inbox_is_fetched_again(
-    killed: Scene, caplog: pytest.LogCaptureFixture
+    killed_guard_scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
-    killed.update.unlink()
-    flip(killed.blob, -1)
-    await killed.run()
-    assert killed.aggregator.fetched == 2
-    assert killed.blob.read_bytes() == killed.aggregator.blob
-    assert f"{killed.blob}: damaged" in caplog.text
+    killed_guard_scene.update.unlink()
+    flip(killed_guard_scene.blob, -1)
+    await killed_guard_scene.run()
+    assert killed_guard_scene.aggregator.fetched == 2
+    assert killed_guard_scene.blob.read_bytes() == killed_guard_scene.aggregator.blob
+    assert f"{killed_guard_scene.blob}: damaged" in caplog.text
 
 
 @pytest.mark.parametrize("kept", [True, False])
 async def test_a_task_whose_blobs_do_not_hold_is_taken_back_by_a_guard_that_starts(
-    kept: bool, killed: Scene, monkeypatch: pytest.MonkeyPatch
+    kept: bool, killed_guard_scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The aggregator may be away: a trainer that starts would report the damage of a power cut as a failure."""
     if not kept:
-        flip(killed.blob, -1)
+        flip(killed_guard_scene.blob, -1)
 
-    async def away(*_: object) -> None:
+    async def kill_guard(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(killed.aggregator, "task", away)
-    killed.update.unlink()
+    monkeypatch.setattr(killed_guard_scene.aggregator, "task", kill_guard)
+    killed_guard_scene.update.unlink()
     with pytest.raises(ZeroDivisionError):
-        await killed.run()
-    assert [killed.volume.task.exists(), killed.blob.exists()] == [kept, kept]
+        await killed_guard_scene.run()
+    assert [killed_guard_scene.volume.task.exists(), killed_guard_scene.blob.exists()] == [kept, kept]
 
 
 @pytest.mark.parametrize("holds", [True, False])
 async def test_a_task_whose_update_waits_to_be_sent_is_taken_back_by_a_guard_that_starts(
-    holds: bool, killed: Scene, monkeypatch: pytest.MonkeyPatch
+    holds: bool, killed_guard_scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A power cut may have taken the drop: a trainer that starts would do all of it again."""
     if not holds:
-        flip(killed.update, -1)
+        flip(killed_guard_scene.update, -1)
 
-    async def away(*_: object, **__: object) -> None:
+    async def kill_guard(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(killed.aggregator, "upload", away)
-    monkeypatch.setattr(killed.aggregator, "task", away)
+    monkeypatch.setattr(killed_guard_scene.aggregator, "upload", kill_guard)
+    monkeypatch.setattr(killed_guard_scene.aggregator, "task", kill_guard)
     with pytest.raises(ZeroDivisionError):
-        await killed.run()
-    assert [killed.volume.task.exists(), killed.update.exists()] == [not holds, holds]
+        await killed_guard_scene.run()
+    assert [killed_guard_scene.volume.task.exists(), killed_guard_scene.update.exists()] == [not holds, holds]
 
 
-async def test_a_blob_that_holds_is_not_fetched_again(killed: Scene) -> None:
-    killed.update.unlink()
-    await killed.run()
-    assert killed.aggregator.fetched == 1
+async def test_a_blob_that_holds_is_not_fetched_again(killed_guard_scene: Scene) -> None:
+    killed_guard_scene.update.unlink()
+    await killed_guard_scene.run()
+    assert killed_guard_scene.aggregator.fetched == 1
 
 
 @pytest.mark.parametrize("name", ["tensors", "reply.json"])
 async def test_a_drop_that_a_restart_finds_damaged_is_not_signed(
-    name: str, killed: Scene, monkeypatch: pytest.MonkeyPatch
+    name: str, killed_guard_scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drops, "REPAIR_SECONDS", 0.0)
-    killed.update.unlink()
-    drop = killed.volume.drop / TASK
+    killed_guard_scene.update.unlink()
+    drop = killed_guard_scene.volume.drop / TASK
     write_drop(drop, TREE, REPLY, durable=False)
     flip(drop / name, -3)
-    await killed.run()
-    assert killed.aggregator.uploads == {}
-    assert f"{TASK}/{name}: damaged" in killed.aggregator.failures[TASK][1]
+    await killed_guard_scene.run()
+    assert killed_guard_scene.aggregator.uploads == {}
+    assert f"{TASK}/{name}: damaged" in killed_guard_scene.aggregator.failures[TASK][1]
 
 
 async def test_a_damaged_signature_is_not_judged_until_the_trainer_has_replaced_it(
@@ -135,11 +135,11 @@ async def test_a_damaged_signature_is_not_judged_until_the_trainer_has_replaced_
     write_with_digest(path, document)
     flip(path, 40)
 
-    async def replaced(_waiting: ChangeWait) -> None:
+    async def replace_signature(_waiting: ChangeWait) -> None:
         write_with_digest(path, document)
 
     with monkeypatch.context() as waiting:
-        waiting.setattr(ChangeWait, "change", replaced)
+        waiting.setattr(ChangeWait, "change", replace_signature)
         assert await guard_of(scene)._announced.announcement() == Announcement(
             document["signature"], "none", None
         )
@@ -166,11 +166,11 @@ async def test_a_damaged_drop_is_not_judged_until_the_trainer_has_done_the_task_
     write_drop(drop, TREE, REPLY, durable=False)
     flip(drop / "reply.json", 3)
 
-    async def repaired(_waiting: ChangeWait) -> None:
+    async def remove_drop(_waiting: ChangeWait) -> None:
         shutil.rmtree(drop, ignore_errors=True)
 
     with monkeypatch.context() as waiting:
-        waiting.setattr(ChangeWait, "change", repaired)
-        await Drops(scene.volume.drop).check_found(TASK, scene.contract)
+        waiting.setattr(ChangeWait, "change", remove_drop)
+        await DropDirectory(scene.volume.drop).check_found(TASK, scene.contract)
     assert not drop.exists()
     assert f"{TASK}/reply.json: damaged" in caplog.text

@@ -19,15 +19,15 @@ from tests.unit.agent.scene import TASK, Scene
 SECRET = "patient 17 is called Jane Doe"
 FEW = 4
 REPLY = '{"samples": 10, "metrics": {}, "support": {}}'
-PRIVATE = {"epsilon": 3.0, "delta": 0.001}
+PRIVACY_SPEC = {"epsilon": 3.0, "delta": 0.001}
 
-SCORED: dict[str, Any] = {
+SCORED_SECTIONS: dict[str, Any] = {
     "evaluation": {"testDataset": "test"},
     "aggregator": {"datasets": [{"name": "test", "loader": "sklearn:digits"}]},
 }
 """By the aggregator: no score of a silo's has noise."""
 
-PROTECTED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+PROTECTED_SECTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "secure sums": (
         {
             "aggregation": {"secure": True},
@@ -40,14 +40,14 @@ PROTECTED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "the privacy of a silo": (
         {
-            "privacy": {"differentialPrivacy": {"unit": "silo", "maxUpdateNorm": 1.0, **PRIVATE}},
+            "privacy": {"differentialPrivacy": {"unit": "silo", "maxUpdateNorm": 1.0, **PRIVACY_SPEC}},
             "aggregation": {"weights": "uniform"},
-            **SCORED,
+            **SCORED_SECTIONS,
         },
         {},
     ),
     "the privacy of an example": (
-        {"privacy": {"differentialPrivacy": {"unit": "example", **PRIVATE}}, **SCORED},
+        {"privacy": {"differentialPrivacy": {"unit": "example", **PRIVACY_SPEC}}, **SCORED_SECTIONS},
         {},
     ),
     "a budget": ({}, {"privacyBudget": [{"dataset": "digits", "epsilon": 5.0, "delta": 0.001}]}),
@@ -67,11 +67,11 @@ class Failing(Scene):
         (self.volume.drop / TASK / "reply.json").unlink()
         kept = self.aggregator.report_failure
 
-        async def noted(task: str, reason: str, message: str) -> None:
+        async def record_report(task: str, reason: str, message: str) -> None:
             self.reports.append((task, reason, message))
             await kept(task, reason, message)
 
-        self.aggregator.report_failure = noted  # type: ignore[method-assign]
+        self.aggregator.report_failure = record_report  # type: ignore[method-assign]
 
     def mend(self) -> None:
         """Have the trainer answer the task."""
@@ -87,9 +87,9 @@ class Failing(Scene):
         directory = self.volume.drop / name
         directory.mkdir(exist_ok=True)
         (directory / "failed.json").write_text(json.dumps({"reason": reason, "message": self.message}))
-        await self.settled()
+        await self.run_until_settled()
 
-    async def settled(self) -> None:
+    async def run_until_settled(self) -> None:
         """Start a guard, and end the job as soon as its log says what came of the task."""
         before = len(self.outcomes())
         self.aggregator.is_settled = lambda task: len(self.outcomes()) > before  # type: ignore[method-assign]
@@ -122,18 +122,18 @@ class Failing(Scene):
 
 Names = Callable[[int], dict[str, Any]]
 
-CALLED: dict[str, Names] = {
+TASK_VARIANTS: dict[str, Names] = {
     "always alike": lambda _: {"name": TASK},
     "each time otherwise": lambda number: {"name": f"again-{number}"},
     "otherwise in their bytes": lambda number: {"name": TASK, "settings": {"number": number}},
 }
 
 
-@pytest.mark.parametrize("called", CALLED)
+@pytest.mark.parametrize("called", TASK_VARIANTS)
 async def test_few_failures_of_an_exchange_leave_however_its_tasks_are(called: str, tmp_path: Path) -> None:
     scene = Failing(tmp_path)
     for number in range(2 * FEW):
-        await scene.ask(**CALLED[called](number))
+        await scene.ask(**TASK_VARIANTS[called](number))
     assert 1 <= len(scene.reports) <= FEW
     assert len(scene.outcomes()) == 2 * FEW, "the institution has all of them"
 
@@ -167,15 +167,15 @@ async def test_a_job_that_is_resumed_gets_the_update_that_it_first_did_not(tmp_p
     for _ in range(2 * FEW):
         await scene.ask(TASK)
     scene.mend()
-    await scene.settled()
+    await scene.run_until_settled()
     assert list(scene.aggregator.uploads) == [TASK]
 
 
-@pytest.mark.parametrize("protection", PROTECTED)
+@pytest.mark.parametrize("protection", PROTECTED_SECTIONS)
 async def test_no_words_of_a_trainer_leave_where_single_values_are_protected(
     protection: str, tmp_path: Path
 ) -> None:
-    changes, policy = PROTECTED[protection]
+    changes, policy = PROTECTED_SECTIONS[protection]
     scene = Failing(tmp_path, policy)
     scene.protect(changes)
     await scene.give_up("DataInvalid")
@@ -190,17 +190,17 @@ async def test_no_words_of_a_trainer_leave_where_single_values_are_protected(
 @pytest.mark.parametrize("protection", [None, "secure sums"])
 async def test_a_reason_is_one_of_the_list(protection: str | None, tmp_path: Path) -> None:
     scene = Failing(tmp_path)
-    scene.protect({} if protection is None else PROTECTED[protection][0])
+    scene.protect({} if protection is None else PROTECTED_SECTIONS[protection][0])
     await scene.give_up("JaneDoeHasCancer")
     ((_, reason, message),) = scene.reports
     assert (reason, "JaneDoe" in message) == ("TrainerError", False)
 
 
-@pytest.mark.parametrize("protection", [None, *PROTECTED])
+@pytest.mark.parametrize("protection", [None, *PROTECTED_SECTIONS])
 async def test_what_the_policy_says_is_told_unless_single_values_are_protected(
     protection: str | None, tmp_path: Path
 ) -> None:
-    changes, policy = ({}, {}) if protection is None else PROTECTED[protection]
+    changes, policy = ({}, {}) if protection is None else PROTECTED_SECTIONS[protection]
     scene = Failing(tmp_path, {"maxBytesPerJob": "1", **policy})
     if protection is not None:
         scene.protect(changes)
@@ -229,7 +229,7 @@ async def test_an_update_does_not_leave_where_words_have_taken_its_room(tmp_path
     await scene.ask(TASK)
     assert scene.reports[0][2] == "x" * 900
     scene.mend()
-    await scene.settled()
+    await scene.run_until_settled()
     assert scene.aggregator.uploads == {}
     assert "policy.maxBytesPerRound is 1000, 940 bytes have left and an update" in scene.reports[1][2]
 
@@ -257,11 +257,11 @@ def describe(scene: Scene, **announced: Any) -> None:
 async def test_a_trainer_does_not_describe_its_data_again_and_again(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
 
-    def otherwise(number: int) -> None:
+    def change_schema(number: int) -> None:
         describe(scene, schema={"columns": [{"name": f"{SECRET} {number}", "type": "number"}]})
 
-    otherwise(0)
-    hearing = Hearing(scene, otherwise)
+    change_schema(0)
+    hearing = Hearing(scene, change_schema)
     await scene.run()
     assert len(hearing.heard) == 8
     assert scene.aggregator.failures[TASK][0] == "PolicyRefused"
@@ -290,11 +290,11 @@ SCHEMA = {
 }
 
 
-@pytest.mark.parametrize("protection", PROTECTED)
+@pytest.mark.parametrize("protection", PROTECTED_SECTIONS)
 async def test_names_that_only_the_trainer_says_stay_where_single_values_are_protected(
     protection: str, tmp_path: Path
 ) -> None:
-    changes, policy = PROTECTED[protection]
+    changes, policy = PROTECTED_SECTIONS[protection]
     scene = Failing(tmp_path, policy)
     scene.protect(changes)
     hearing = Hearing(scene)
@@ -306,7 +306,7 @@ async def test_names_that_only_the_trainer_says_stay_where_single_values_are_pro
 async def test_of_findings_only_codes_leave_where_single_values_are_protected(tmp_path: Path) -> None:
     scene = Failing(tmp_path, {"payloadKinds": ["model", "class_counts", "feature_statistics"]})
     asked = {"data": {"dataset": "digits", "classes": 3, "inputShape": [4], "check": "report"}}
-    scene.protect({**PROTECTED["secure sums"][0], **asked})
+    scene.protect({**PROTECTED_SECTIONS["secure sums"][0], **asked})
     hearing = Hearing(scene)
     findings = [
         {"code": "Unreadable", "message": SECRET},
@@ -325,5 +325,5 @@ async def test_a_refused_update_is_an_answer_of_which_few_reports_leave(tmp_path
     (scene.volume.drop / TASK / "reply.json").write_text(REPLY)
     for _ in range(2 * FEW):
         scene.aggregator.refusals = [Problem("not-finite", "block encoder.weight has a NaN")]
-        await scene.settled()
+        await scene.run_until_settled()
     assert len(scene.reports) == FEW

@@ -159,7 +159,7 @@ def test_a_log_whose_departures_have_no_phase_still_tells_what_was_answered(tmp_
 
 
 @pytest.fixture
-async def answered(tmp_path: Path) -> Scene:
+async def answered_scene(tmp_path: Path) -> Scene:
     """A silo that has answered round 2."""
     scene = Scene(tmp_path)
     scene.honest |= {"task": "r00002-train-north", "round": 2}
@@ -178,48 +178,48 @@ ATTACKS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-async def test_a_restarted_guard_refuses_records_and_reports(attack: str, answered: Scene) -> None:
+async def test_a_restarted_guard_refuses_records_and_reports(attack: str, answered_scene: Scene) -> None:
     changes, words = ATTACKS[attack]
-    before = (answered.volume.audit / "log.jsonl").read_text().splitlines()
-    answered.aggregator.uploads.clear()
-    answered.honest |= changes
-    name = answered.honest["task"]
-    if not (answered.volume.drop / name).exists():
-        answered.drop(name)
-    await answered.run()
+    before = (answered_scene.volume.audit / "log.jsonl").read_text().splitlines()
+    answered_scene.aggregator.uploads.clear()
+    answered_scene.honest |= changes
+    name = answered_scene.honest["task"]
+    if not (answered_scene.volume.drop / name).exists():
+        answered_scene.drop(name)
+    await answered_scene.run()
     line, last = map(
-        json.loads, (answered.volume.audit / "log.jsonl").read_text().splitlines()[len(before) :]
+        json.loads, (answered_scene.volume.audit / "log.jsonl").read_text().splitlines()[len(before) :]
     )
     assert (line["event"], line["task"], last["event"]) == ("refused", name, "finished")
     assert words in line["detail"]
-    assert answered.aggregator.failures == {name: ("ExchangeRefused", line["detail"])}
-    assert answered.aggregator.uploads == {}
+    assert answered_scene.aggregator.failures == {name: ("ExchangeRefused", line["detail"])}
+    assert answered_scene.aggregator.uploads == {}
 
 
-async def test_a_restarted_guard_answers_the_same_task_with_the_same_bytes(answered: Scene) -> None:
-    (first,) = answered.aggregator.uploads.pop("r00002-train-north")
-    await answered.run()
-    assert answered.aggregator.uploads == {"r00002-train-north": [first]}
-    assert answered.aggregator.failures == {}
+async def test_a_restarted_guard_answers_the_same_task_with_the_same_bytes(answered_scene: Scene) -> None:
+    (first,) = answered_scene.aggregator.uploads.pop("r00002-train-north")
+    await answered_scene.run()
+    assert answered_scene.aggregator.uploads == {"r00002-train-north": [first]}
+    assert answered_scene.aggregator.failures == {}
 
 
-async def test_another_reply_of_the_trainer_to_an_answered_task_stays(answered: Scene) -> None:
-    drop = answered.volume.drop / "r00002-train-north"
+async def test_another_reply_of_the_trainer_to_an_answered_task_stays(answered_scene: Scene) -> None:
+    drop = answered_scene.volume.drop / "r00002-train-north"
     (drop / "reply.json").write_text(json.dumps({"samples": 11, "metrics": {}, "support": {}}))
-    answered.aggregator.uploads.clear()
-    await answered.run()
-    assert answered.aggregator.uploads == {}
-    reason, message = answered.aggregator.failures["r00002-train-north"]
+    answered_scene.aggregator.uploads.clear()
+    await answered_scene.run()
+    assert answered_scene.aggregator.uploads == {}
+    reason, message = answered_scene.aggregator.failures["r00002-train-north"]
     assert reason == "ExchangeRefused"
     assert "the trainer's reply gives" in message
-    assert list(answered.volume.outbox.iterdir()) == []
+    assert list(answered_scene.volume.outbox.iterdir()) == []
 
 
-async def test_a_round_that_was_closed_without_the_silo_is_skipped(answered: Scene) -> None:
-    answered.honest |= {"task": "r00003-train-north", "round": 3}
-    answered.drop("r00003-train-north")
-    await answered.run()
-    assert set(answered.aggregator.uploads) == {"r00002-train-north", "r00003-train-north"}
+async def test_a_round_that_was_closed_without_the_silo_is_skipped(answered_scene: Scene) -> None:
+    answered_scene.honest |= {"task": "r00003-train-north", "round": 3}
+    answered_scene.drop("r00003-train-north")
+    await answered_scene.run()
+    assert set(answered_scene.aggregator.uploads) == {"r00002-train-north", "r00003-train-north"}
 
 
 async def test_the_task_digest_of_a_departure_is_that_of_the_sealed_bytes(tmp_path: Path) -> None:

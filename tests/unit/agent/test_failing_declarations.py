@@ -9,7 +9,7 @@ import pytest
 
 from fedsilo.errors import MethodError, PolicyRefused
 from fedsilo.methods.method import Method
-from fedsilo.transforms.secure_sum.guard import SumSecrets
+from fedsilo.transforms.secure_sum.guard import SecureSumGuardSide
 from fedsilo.wire import SigningKey, Task
 from tests.unit.agent.scene import Scene
 
@@ -35,7 +35,7 @@ def test_settings_that_cannot_be_derived_are_the_methods_fault(
     scene = Scene(tmp_path)
     identity = scene.check.guard_place(scene.volume, SigningKey.generate()).identity
     assert identity is not None
-    sums = SumSecrets(scene.check.method, scene.check.reference, identity)
+    sums = SecureSumGuardSide(scene.check.method, scene.check.reference, identity)
     monkeypatch.setattr(Method, "silo_settings", failing)
     with pytest.raises(error, match=message):
         sums.broadcast(Task(**scene.honest))

@@ -14,12 +14,12 @@ from fedsilo_agent.guard.loop import Guard
 from tests.unit.agent.scene import TASK, Scene
 
 
-async def test_a_restarted_guard_sends_what_was_signed_and_fetches_nothing(killed: Scene) -> None:
-    signed = killed.update.read_bytes()
-    await killed.run()
-    assert killed.aggregator.uploads[TASK] == [signed]
-    assert killed.aggregator.fetched == 1
-    assert killed.events() == ["signature", "departure", "acknowledged", "finished"]
+async def test_a_restarted_guard_sends_what_was_signed_and_fetches_nothing(killed_guard_scene: Scene) -> None:
+    signed = killed_guard_scene.update.read_bytes()
+    await killed_guard_scene.run()
+    assert killed_guard_scene.aggregator.uploads[TASK] == [signed]
+    assert killed_guard_scene.aggregator.fetched == 1
+    assert killed_guard_scene.events() == ["signature", "departure", "acknowledged", "finished"]
 
 
 async def test_a_final_refusal_is_known_to_both_sides(scene: Scene) -> None:
@@ -31,14 +31,14 @@ async def test_a_final_refusal_is_known_to_both_sides(scene: Scene) -> None:
     assert not scene.update.exists()
 
 
-async def test_an_update_that_is_too_late_is_no_failure(killed: Scene) -> None:
-    killed.aggregator.refusals = [Problem("round-closed", "too late")]
-    killed.honest |= {"task": "r00002-train-north", "round": 2}
-    killed.drop("r00002-train-north")
-    await killed.run()
-    assert killed.aggregator.failures == {}
+async def test_an_update_that_is_too_late_is_no_failure(killed_guard_scene: Scene) -> None:
+    killed_guard_scene.aggregator.refusals = [Problem("round-closed", "too late")]
+    killed_guard_scene.honest |= {"task": "r00002-train-north", "round": 2}
+    killed_guard_scene.drop("r00002-train-north")
+    await killed_guard_scene.run()
+    assert killed_guard_scene.aggregator.failures == {}
     events = ["signature", "departure", "not-accepted", "departure", "acknowledged", "finished"]
-    assert killed.events() == events
+    assert killed_guard_scene.events() == events
 
 
 async def test_a_blob_that_cannot_be_had_is_reported(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,11 +60,11 @@ async def test_a_task_that_is_given_again_and_again_is_answered_all_the_same(sce
     assert scene.aggregator.fetched == 1
 
 
-async def test_the_trainer_learns_what_was_acknowledged_from_the_audit_log(killed: Scene) -> None:
-    await killed.run()
-    document = read_json(killed.volume.task)
+async def test_the_trainer_learns_what_was_acknowledged_from_the_audit_log(killed_guard_scene: Scene) -> None:
+    await killed_guard_scene.run()
+    document = read_json(killed_guard_scene.volume.task)
     assert document["acknowledged"] == TASK
-    names = {path.name for path in killed.volume.guard.iterdir()}
+    names = {path.name for path in killed_guard_scene.volume.guard.iterdir()}
     assert names == {"agent.json", "silo.json", "key.pem", "outbox"}, (
         "no second record that could say otherwise"
     )

@@ -26,7 +26,7 @@ def hand_out(scene: Scene, *digests: str) -> None:
 
 
 @pytest.fixture
-async def answered(tmp_path: Path) -> Scene:
+async def answered_scene(tmp_path: Path) -> Scene:
     """A silo that has answered round 1 of a job that names no file, and is asked for round 2 after a restart."""
     scene = Scene(tmp_path)
     hand_out(scene, FIRST)
@@ -37,39 +37,39 @@ async def answered(tmp_path: Path) -> Scene:
     return scene
 
 
-async def test_the_audit_log_says_which_initial_weights_were_handed_out(answered: Scene) -> None:
-    lines = (answered.volume.audit / "log.jsonl").read_text().splitlines()
+async def test_the_audit_log_says_which_initial_weights_were_handed_out(answered_scene: Scene) -> None:
+    lines = (answered_scene.volume.audit / "log.jsonl").read_text().splitlines()
     departure = next(line for line in map(json.loads, lines) if line["event"] == "departure")
     assert departure["initialWeights"] == FIRST
-    assert AuditLog(answered.volume.audit).record.initial_weights == FIRST
+    assert AuditLog(answered_scene.volume.audit).record.initial_weights == FIRST
 
 
 @pytest.mark.parametrize(
     ("digests", "found"), [([OTHER], "initial weights bbbbbbbbbbbb"), ([], "no initial weights")]
 )
 async def test_a_later_task_with_other_initial_weights_is_refused(
-    digests: list[str], found: str, answered: Scene
+    digests: list[str], found: str, answered_scene: Scene
 ) -> None:
-    hand_out(answered, *digests)
-    await answered.run()
+    hand_out(answered_scene, *digests)
+    await answered_scene.run()
     message = (
         f"task {NEXT} hands out {found}, those of this silo's first update are aaaaaaaaaaaa; nothing is sent"
     )
-    assert list(answered.aggregator.uploads) == [TASK]
-    assert answered.aggregator.failures == {NEXT: ("PolicyRefused", message)}
-    line = json.loads((answered.volume.audit / "log.jsonl").read_text().splitlines()[-2])
+    assert list(answered_scene.aggregator.uploads) == [TASK]
+    assert answered_scene.aggregator.failures == {NEXT: ("PolicyRefused", message)}
+    line = json.loads((answered_scene.volume.audit / "log.jsonl").read_text().splitlines()[-2])
     assert (line["event"], line["task"], line["detail"]) == ("refused", NEXT, message)
-    assert not (answered.volume.blobs / OTHER).exists(), "it never reaches the trainer"
+    assert not (answered_scene.volume.blobs / OTHER).exists(), "it never reaches the trainer"
 
 
-async def test_refused_initial_weights_do_not_become_the_first_ones(answered: Scene) -> None:
-    hand_out(answered, OTHER)
-    await answered.run()
-    answered.honest |= {"task": "r00003-train-north", "round": 3}
-    answered.drop("r00003-train-north")
-    hand_out(answered, FIRST)
-    await answered.run()
-    assert list(answered.aggregator.uploads) == [TASK, "r00003-train-north"]
+async def test_refused_initial_weights_do_not_become_the_first_ones(answered_scene: Scene) -> None:
+    hand_out(answered_scene, OTHER)
+    await answered_scene.run()
+    answered_scene.honest |= {"task": "r00003-train-north", "round": 3}
+    answered_scene.drop("r00003-train-north")
+    hand_out(answered_scene, FIRST)
+    await answered_scene.run()
+    assert list(answered_scene.aggregator.uploads) == [TASK, "r00003-train-north"]
 
 
 async def test_a_job_without_initial_weights_has_none_on_record(tmp_path: Path) -> None:
@@ -87,12 +87,12 @@ def test_a_task_that_hands_out_other_initial_weights_than_the_job_is_refused(sce
     check = scene.check_of(spec)
     honest = Task(**scene.honest | {"spec_digest": bytes.fromhex(spec_digest(spec))})
 
-    def opened(digest: str) -> Task:
+    def open_task(digest: str) -> Task:
         blobs = (*honest.blobs, BlobLink("initialWeights", digest, 10))
         return check.open(seal_task(replace(honest, blobs=blobs), scene.aggregator.key))
 
-    assert opened("a" * 64).blobs[-1].digest == "a" * 64
+    assert open_task("a" * 64).blobs[-1].digest == "a" * 64
     with pytest.raises(
         Problem, match="task-mismatch: the task hands out initial weights bbbbbbbbbbbb, the job's are"
     ):
-        opened("b" * 64)
+        open_task("b" * 64)

@@ -13,7 +13,7 @@ from fedsilo_agent.guard.own_key import signing_key
 OLD, NEW, OTHER = (SigningKey.from_seed(letter * 32) for letter in (b"o", b"n", b"x"))
 
 
-def mounted(folder: Path, **entries: SigningKey) -> Path:
+def mount_secret(folder: Path, **entries: SigningKey) -> Path:
     """A key folder as a kubelet mounts a Secret: each entry is a link into a directory that it replaces as a whole."""
     data = folder / "..2026_11_21"
     data.mkdir()
@@ -25,19 +25,19 @@ def mounted(folder: Path, **entries: SigningKey) -> Path:
 
 
 def test_the_newest_key_is_taken_where_the_job_has_that(tmp_path: Path) -> None:
-    path = mounted(tmp_path, key=NEW, before=OLD)
+    path = mount_secret(tmp_path, key=NEW, before=OLD)
     assert signing_key(path, NEW.verify_key.to_text()).verify_key == NEW.verify_key
 
 
 def test_a_job_that_began_with_an_earlier_key_ends_with_that(tmp_path: Path) -> None:
-    path = mounted(tmp_path, key=NEW, a=OTHER, before=OLD)
+    path = mount_secret(tmp_path, key=NEW, a=OTHER, before=OLD)
     (tmp_path / "broken.pem").write_text("no key")
     (tmp_path / "directory.pem").mkdir()
     assert signing_key(path, OLD.verify_key.to_text()).verify_key == OLD.verify_key
 
 
 def test_a_key_that_is_nowhere_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = mounted(tmp_path, key=NEW, a=OTHER)
+    path = mount_secret(tmp_path, key=NEW, a=OTHER)
     assert signing_key(path, OLD.verify_key.to_text()).verify_key == NEW.verify_key
     assert OLD.verify_key.to_text() in caplog.text
     assert "restore it" in caplog.text

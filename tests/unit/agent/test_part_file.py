@@ -25,11 +25,11 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     found: list[Path] = []
     read = PartFile._read
 
-    def counted(part: PartFile) -> None:
+    def count_read(part: PartFile) -> None:
         found.append(part.path)
         read(part)
 
-    monkeypatch.setattr(PartFile, "_read", counted)
+    monkeypatch.setattr(PartFile, "_read", count_read)
     return found
 
 

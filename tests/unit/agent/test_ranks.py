@@ -14,7 +14,7 @@ import pytest
 
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.errors import FedsiloError
-from fedsilo.learning.data_parallel import ALONE, ProcessGroup
+from fedsilo.learning.data_parallel import SINGLE_PROCESS_GROUP, ProcessGroup
 from fedsilo.learning.models import initial_model
 from fedsilo.methods import registry
 from fedsilo.methods.interface import Reply, SiloTask
@@ -22,35 +22,35 @@ from fedsilo.methods.state import State
 from fedsilo.silo.context import open_context
 from fedsilo.silo.runner import TaskRunner
 from fedsilo_agent.trainer.rank import end_with_parent
-from fedsilo_agent.trainer.ranks import RankFailed, Ranks
+from fedsilo_agent.trainer.ranks import RankFailed, RankGroup
 from tests.federate import job_spec, silo_of_file
 from tests.unit.agent.test_trainer import documents
 
 PAIR = ProcessGroup(0, 2)
-Opened = Callable[..., tuple[Ranks, TaskRunner]]
+RanksOpener = Callable[..., tuple[RankGroup, TaskRunner]]
 
 
 @pytest.fixture
-def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opened]:
+def open_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RanksOpener]:
     """Opens the two processes of a silo of 13 examples, and the same silo as one process."""
     generator = np.random.default_rng(3)
     images, labels = generator.random((13, 6), np.float32), np.arange(13) % 4
     np.savez(tmp_path / "data.npz", images=images, labels=labels)
     silo = silo_of_file(tmp_path / "data.npz", "north")
-    made: list[Ranks] = []
+    made: list[RankGroup] = []
     before = dict(os.environ)
 
     def fail(failure: FedsiloError) -> None:
         pytest.fail(str(failure))
 
-    def make(seconds: float = 60.0, **training: Any) -> tuple[Ranks, TaskRunner]:
+    def make(seconds: float = 60.0, **training: Any) -> tuple[RankGroup, TaskRunner]:
         spec = job_spec(
             "fedavg", ["north"], 5, training={"batchSize": 4, "rounds": 5, "device": "cpu", **training}
         )
         manifest = spec.model_dump(by_alias=True, mode="json", exclude_none=True)
         arguments = [*documents(tmp_path, manifest, silo), "--data-root", str(tmp_path)]
-        one, two = (runner(spec, group) for group in (ALONE, PAIR))
-        ranks = Ranks(two, arguments, seconds, fail)
+        one, two = (runner(spec, group) for group in (SINGLE_PROCESS_GROUP, PAIR))
+        ranks = RankGroup(two, arguments, seconds, fail)
         made.append(ranks)
         return ranks, one
 
@@ -77,8 +77,8 @@ def is_gone(pid: int) -> bool:
     return False
 
 
-def test_two_processes_train_the_model_of_one(opened: Opened) -> None:
-    ranks, one = opened(localEpochs=3, optimizer={"name": "adam", "state": "keep"})
+def test_two_processes_train_the_model_of_one(open_ranks: RanksOpener) -> None:
+    ranks, one = open_ranks(localEpochs=3, optimizer={"name": "adam", "state": "keep"})
     private, alone = State(), State()
     for number in (1, 2):
         shared, single = ranks.run(task(one, number), private), one.run(task(one, number), alone)
@@ -99,8 +99,8 @@ def test_two_processes_train_the_model_of_one(opened: Opened) -> None:
     assert ranks.pids == [] and is_gone(pid)
 
 
-def test_a_function_runs_in_every_rank_and_whatever_one_does_ends_the_task(opened: Opened) -> None:
-    ranks, one = opened(trainer="python:tests.unit.learning.trainers:in_all_ranks")
+def test_a_function_runs_in_every_rank_and_whatever_one_does_ends_the_task(open_ranks: RanksOpener) -> None:
+    ranks, one = open_ranks(trainer="python:tests.unit.learning.trainers:in_all_ranks")
 
     def fails(number: int, message: str) -> None:
         with pytest.raises(FedsiloError, match=message) as caught:

@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 
 from fedsilo.errors import Problem
-from fedsilo_agent.guard.agreement import Agreement
 from fedsilo_agent.guard.audit import AuditLog
+from fedsilo_agent.guard.schema_handshake import SchemaHandshake
 from tests.unit.agent.scene import TASK, Scene
 
-SMALL = {"code": "ClassSmall", "places": [0, 2], "count": 2}
+SMALL_CLASS_FINDING = {"code": "ClassSmall", "places": [0, 2], "count": 2}
 CONSTANT = {"code": "FeatureConstant", "places": [1], "count": 1}
 COPIES = {"code": "Duplicates", "count": 9}
-FINDINGS = [SMALL, CONSTANT, COPIES]
+FINDINGS = [SMALL_CLASS_FINDING, CONSTANT, COPIES]
 SCHEMA = {"classes": ["cat", "dog", "owl"]}
-TORN = [{"code": "Unreadable", "message": "item 3 is torn; mend it"}]
+UNREADABLE_FINDINGS = [{"code": "Unreadable", "message": "item 3 is torn; mend it"}]
 
 
-class Told:
+class ReadinessRecorder:
     """What the aggregator is told, and whether the trainer had been given a task by then."""
 
     def __init__(self, scene: Scene, refusal: Problem | None = None) -> None:
@@ -51,15 +51,15 @@ def lines(scene: Scene) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("kinds", "told"),
     [
-        (["model", "class_counts", "feature_statistics"], [SMALL, CONSTANT, COPIES]),
-        (["model", "class_counts"], [SMALL, {"code": "FeatureConstant"}, COPIES]),
+        (["model", "class_counts", "feature_statistics"], [SMALL_CLASS_FINDING, CONSTANT, COPIES]),
+        (["model", "class_counts"], [SMALL_CLASS_FINDING, {"code": "FeatureConstant"}, COPIES]),
         (["model", "feature_statistics"], [CONSTANT, {"code": "Duplicates"}]),
         (["model"], [{"code": "FeatureConstant"}, {"code": "Duplicates"}]),
     ],
 )
 async def test_the_silo_s_policy_decides_what_leaves(tmp_path: Path, kinds: list[str], told: Any) -> None:
     scene = scene_of(tmp_path, {"payloadKinds": kinds}, findings=FINDINGS, schema=SCHEMA)
-    aggregator = Told(scene)
+    aggregator = ReadinessRecorder(scene)
     await scene.run()
     assert aggregator.statements == [({"findings": told, "schema": SCHEMA}, False)]
     assert list(scene.aggregator.uploads) == [TASK]
@@ -70,30 +70,30 @@ async def test_the_silo_s_policy_decides_what_leaves(tmp_path: Path, kinds: list
 
 async def test_it_is_told_once_and_again_by_a_guard_that_was_restarted(tmp_path: Path) -> None:
     scene = scene_of(tmp_path)
-    aggregator: Any = Told(scene)
+    aggregator: Any = ReadinessRecorder(scene)
     for told in (1, 2):
-        agreement = Agreement(scene.check, scene.aggregator, AuditLog(scene.volume.audit))  # type: ignore[arg-type]
-        await agreement.reach(None, FINDINGS)
-        await agreement.reach(None, FINDINGS)
+        agreement = SchemaHandshake(scene.check, scene.aggregator, AuditLog(scene.volume.audit))  # type: ignore[arg-type]
+        await agreement.wait(None, FINDINGS)
+        await agreement.wait(None, FINDINGS)
         assert len(aggregator.statements) == told
     assert scene.events() == ["readiness"]
 
 
 async def test_data_that_cannot_be_read_are_told_beside_the_others_faults(tmp_path: Path) -> None:
-    scene = scene_of(tmp_path, findings=TORN, signature=None)
+    scene = scene_of(tmp_path, findings=UNREADABLE_FINDINGS, signature=None)
     (scene.volume.drop / "failed.json").write_text(json.dumps({"reason": "DataInvalid", "message": "torn"}))
-    aggregator = Told(scene, Problem("not-ready", "silo a: torn"))
+    aggregator = ReadinessRecorder(scene, Problem("not-ready", "silo a: torn"))
     await scene.run()
-    assert aggregator.statements == [({"findings": TORN}, False)]
+    assert aggregator.statements == [({"findings": UNREADABLE_FINDINGS}, False)]
     assert (scene.aggregator.uploads, scene.aggregator.failures) == ({}, {})
     refused = next(line for line in lines(scene) if line["event"] == "not-accepted")
     assert (refused["code"], refused["detail"]) == ("not-ready", "silo a: torn")
 
 
 async def test_where_the_job_goes_on_the_silo_reports_its_failure(tmp_path: Path) -> None:
-    scene = scene_of(tmp_path, check="report", findings=TORN, signature=None)
+    scene = scene_of(tmp_path, check="report", findings=UNREADABLE_FINDINGS, signature=None)
     (scene.volume.drop / "failed.json").write_text(json.dumps({"reason": "DataInvalid", "message": "torn"}))
-    Told(scene)
+    ReadinessRecorder(scene)
     await scene.run()
     assert scene.aggregator.failures == {TASK: ("DataInvalid", "torn")}
 
@@ -103,16 +103,16 @@ async def test_a_trainer_that_is_started_again_is_waited_for(tmp_path: Path) -> 
     scene = scene_of(tmp_path, check="report", findings=[])
     path = scene.volume.drop / "signature.json"
     mended = path.read_text()
-    path.write_text(json.dumps(json.loads(mended) | {"findings": TORN, "signature": None}))
-    aggregator = Told(scene)
+    path.write_text(json.dumps(json.loads(mended) | {"findings": UNREADABLE_FINDINGS, "signature": None}))
+    aggregator = ReadinessRecorder(scene)
 
-    async def told(content: bytes) -> None:
+    async def mend_after_announcing(content: bytes) -> None:
         await aggregator(content)
         path.write_text(mended)
 
-    scene.aggregator.announce_readiness = told  # type: ignore[attr-defined]
+    scene.aggregator.announce_readiness = mend_after_announcing  # type: ignore[attr-defined]
     await scene.run()
-    assert aggregator.statements == [({"findings": TORN}, False), ({"findings": []}, False)]
+    assert aggregator.statements == [({"findings": UNREADABLE_FINDINGS}, False), ({"findings": []}, False)]
     assert (list(scene.aggregator.uploads), scene.aggregator.failures) == ([TASK], {})
 
 
@@ -122,7 +122,7 @@ async def test_a_trainer_that_is_started_again_is_waited_for(tmp_path: Path) -> 
 )
 async def test_what_are_no_findings_leave_nothing(tmp_path: Path, findings: Any) -> None:
     scene = scene_of(tmp_path, findings=findings)
-    aggregator = Told(scene)
+    aggregator = ReadinessRecorder(scene)
     await scene.run()
     assert (aggregator.statements, scene.aggregator.uploads) == ([], {})
     reason, message = scene.aggregator.failures[TASK]
@@ -131,7 +131,7 @@ async def test_what_are_no_findings_leave_nothing(tmp_path: Path, findings: Any)
 
 async def test_a_job_that_does_not_ask_is_told_nothing(tmp_path: Path) -> None:
     scene = scene_of(tmp_path, check=None, findings=FINDINGS)
-    aggregator = Told(scene)
+    aggregator = ReadinessRecorder(scene)
     await scene.run()
     assert aggregator.statements == []
     assert list(scene.aggregator.uploads) == [TASK]

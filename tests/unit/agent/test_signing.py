@@ -83,7 +83,7 @@ def test_a_drop_that_changes_while_it_is_copied_is_signed_as_it_was_copied(
 ) -> None:
     """The trainer may still write: digest, inspection and update must come from the same single read."""
 
-    class Meddled(BlockContent):
+    class MeddlingContent(BlockContent):
         @override
         def update(self, piece: memoryview) -> None:
             tensors = tmp_path / "drop" / "tensors"
@@ -93,7 +93,7 @@ def test_a_drop_that_changes_while_it_is_copied_is_signed_as_it_was_copied(
             super().update(piece)
 
     source = np.zeros(1 << 19, np.float32)  # two pieces
-    monkeypatch.setattr("fedsilo.wire.writer.BlockContent", Meddled)
+    monkeypatch.setattr("fedsilo.wire.writer.BlockContent", MeddlingContent)
     contract = Contract((ExpectedBlock("model", "w", source.shape, "float32"),))
     signed = sign(tmp_path, {"w": source}, contract, ReplyLimits(1))
     path = tmp_path / "outbox" / "update"

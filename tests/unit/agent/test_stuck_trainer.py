@@ -13,7 +13,7 @@ import numpy as np
 
 from fedsilo.errors import MethodError
 from fedsilo.files.json_files import write_with_digest
-from fedsilo.learning.data_parallel import ALONE
+from fedsilo.learning.data_parallel import SINGLE_PROCESS_GROUP
 from fedsilo.methods.interface import Exchange, Phase, Reply, SiloTask
 from fedsilo.methods.state import State
 from fedsilo.silo.volume import Volume
@@ -37,7 +37,7 @@ class Deaf:
 def test_the_limit_is_within_the_rounds_deadline() -> None:
     def limit(deadline: str, trainer: str | None) -> float | None:
         job = job_spec("fedavg", 1, participation={"roundDeadline": deadline}, training={"trainer": trainer})
-        runner: Any = SimpleNamespace(context=SimpleNamespace(spec=job, group=ALONE))
+        runner: Any = SimpleNamespace(context=SimpleNamespace(spec=job, group=SINGLE_PROCESS_GROUP))
         return trainer_module._limit(runner)
 
     assert limit("10m", None) is None

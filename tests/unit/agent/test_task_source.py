@@ -92,7 +92,7 @@ async def test_tasks_that_are_answered_are_taken_without_a_pause(aggregator: Agg
     aggregator.answer = lambda number: b"r%d" % number
     for _ in range(1000):
         await tasks.next("")
-        tasks.answered()
+        tasks.mark_answered()
     assert aggregator.now < 1
 
 

@@ -70,7 +70,7 @@ def answer(volume: Volume, reply: Reply | BaseException, digest: str = "", round
     no_personal_model: Any = None
     Trainer(mailbox, runner, no_personal_model).answer(TASK)
     [path] = (volume.drop / TASK).glob("*.json")
-    assert mailbox.pending() is None
+    assert mailbox.pending_task() is None
     said = json.loads(path.read_bytes())
     return path.name, {name: value for name, value in said.items() if name not in ("tensors", "sha256")}
 
@@ -205,7 +205,7 @@ class Inbox:
             self.volume.task, document | {"acknowledged": None, "trees": {"model": self.blob.name}}
         )
 
-    def restarted(self) -> Mailbox:
+    def restarted_mailbox(self) -> Mailbox:
         return Mailbox(self.volume, [Exchange(Phase("train", 1, "train"), 1, 1, 1)])
 
 
@@ -224,13 +224,13 @@ def test_a_blob_that_a_restart_finds_damaged_waits_for_the_guard(
     inbox: Inbox, caplog: pytest.LogCaptureFixture
 ) -> None:
     flip(inbox.blob, -3)
-    mailbox = inbox.restarted()
-    assert [mailbox.pending() for _ in range(3)] == [None] * 3
+    mailbox = inbox.restarted_mailbox()
+    assert [mailbox.pending_task() for _ in range(3)] == [None] * 3
     assert caplog.text.count(f"{inbox.blob}: its SHA-256") == 1
     inbox.blob.unlink()
-    assert mailbox.pending() is None
+    assert mailbox.pending_task() is None
     write_blob(inbox.tree, inbox.volume.blobs)
-    assert mailbox.pending() == TASK
+    assert mailbox.pending_task() == TASK
     found = mailbox.receive(TASK)
     assert found is not None
     assert found.task.trees["model"]["w"].tolist() == list(range(500))
@@ -238,30 +238,30 @@ def test_a_blob_that_a_restart_finds_damaged_waits_for_the_guard(
 
 def test_a_blob_that_a_restart_does_not_find_waits_for_the_guard(inbox: Inbox) -> None:
     inbox.blob.unlink()
-    mailbox = inbox.restarted()
-    assert [mailbox.pending() for _ in range(3)] == [None] * 3
+    mailbox = inbox.restarted_mailbox()
+    assert [mailbox.pending_task() for _ in range(3)] == [None] * 3
     write_blob(inbox.tree, inbox.volume.blobs)
-    assert mailbox.pending() == TASK
+    assert mailbox.pending_task() == TASK
 
 
 @pytest.mark.parametrize(("name", "step"), [(FINISH, FINISH), ("r00002-train-north", "train")])
 def test_a_task_that_another_has_replaced_is_not_answered(inbox: Inbox, name: str, step: str) -> None:
-    mailbox = inbox.restarted()
-    assert mailbox.pending() == TASK
+    mailbox = inbox.restarted_mailbox()
+    assert mailbox.pending_task() == TASK
     inbox.write_task(name, step)
     runner: Any = Method(Reply())
     no_personal_model: Any = None
     Trainer(mailbox, runner, no_personal_model).answer(TASK)
     assert not list(inbox.volume.drop.iterdir())
-    assert mailbox.pending() == (None if step == FINISH else name), "the end is no task to answer"
+    assert mailbox.pending_task() == (None if step == FINISH else name), "the end is no task to answer"
 
 
 def test_a_blob_that_stays_damaged_is_reported_with_its_name(inbox: Inbox) -> None:
     flip(inbox.blob, -3)
-    mailbox = inbox.restarted()
-    assert mailbox.pending() is None
+    mailbox = inbox.restarted_mailbox()
+    assert mailbox.pending_task() is None
     inbox.now += 61
-    assert mailbox.pending() == TASK
+    assert mailbox.pending_task() == TASK
     runner: Any = Method(Reply())
     no_personal_model: Any = None
     Trainer(mailbox, runner, no_personal_model).answer(TASK)
@@ -270,24 +270,24 @@ def test_a_blob_that_stays_damaged_is_reported_with_its_name(inbox: Inbox) -> No
 
 
 def test_a_damaged_task_waits_for_the_guard_and_drops_no_private_state(inbox: Inbox) -> None:
-    mailbox = inbox.restarted()
+    mailbox = inbox.restarted_mailbox()
     kept = inbox.volume.state / "r00000-train-north"
     kept.mkdir()
     flip(inbox.volume.task, 20)
-    assert (mailbox.pending(), mailbox.is_finished()) == (None, False)
+    assert (mailbox.pending_task(), mailbox.is_finished()) == (None, False)
     assert mailbox.acknowledged_state() == State()
     assert kept.exists()
     inbox.write_task()
-    assert mailbox.pending() == TASK
+    assert mailbox.pending_task() == TASK
     flip(inbox.volume.task, 20)
-    assert mailbox.pending() is None
+    assert mailbox.pending_task() is None
     inbox.now += 61
     with pytest.raises(FedsiloError, match=f"{inbox.volume.task}: "):
-        mailbox.pending()
+        mailbox.pending_task()
 
 
 def test_private_state_that_is_damaged_is_reported_with_its_name(inbox: Inbox) -> None:
-    before = inbox.restarted()
+    before = inbox.restarted_mailbox()
     before.deliver("r00000", Reply(private=State({"control": inbox.tree})), State())
     [stored] = (path for path in (inbox.volume.state / "r00000").iterdir() if path.name != "state.json")
     flip(stored, -3)
@@ -295,7 +295,7 @@ def test_private_state_that_is_damaged_is_reported_with_its_name(inbox: Inbox) -
     write_with_digest(inbox.volume.task, document | {"acknowledged": "r00000"})
     runner: Any = Method(Reply())
     personal: Any = SimpleNamespace(publish=lambda _: None)
-    trainer = Trainer(inbox.restarted(), runner, personal)
+    trainer = Trainer(inbox.restarted_mailbox(), runner, personal)
     trainer._publish()
     trainer.answer(TASK)
     said = json.loads((inbox.volume.drop / TASK / "failed.json").read_bytes())
@@ -316,7 +316,7 @@ def test_a_full_disk_is_waited_out(
 
     monkeypatch.setattr(full_disk, "FULL_DISK_SECONDS", 0.0)
     monkeypatch.setattr(drop_module, written, on_a_full_disk)
-    mailbox = inbox.restarted()
+    mailbox = inbox.restarted_mailbox()
     runner: Any = Method(Reply({"w": np.ones(2, np.float32)}, 5))
     no_personal_model: Any = None
     Trainer(mailbox, runner, no_personal_model).answer(TASK)
@@ -326,13 +326,13 @@ def test_a_full_disk_is_waited_out(
 
 @pytest.mark.parametrize("name", ["tensors", "reply.json"])
 def test_a_reply_that_a_restart_finds_damaged_is_computed_again(name: str, inbox: Inbox) -> None:
-    before = inbox.restarted()
+    before = inbox.restarted_mailbox()
     before.deliver(TASK, Reply({"w": np.ones(2, np.float32)}, 5), State())
-    assert before.pending() is None
-    again = inbox.restarted()
+    assert before.pending_task() is None
+    again = inbox.restarted_mailbox()
     again.clear()
-    assert again.pending() is None
+    assert again.pending_task() is None
     flip(inbox.volume.drop / TASK / name, -3)
-    again = inbox.restarted()
+    again = inbox.restarted_mailbox()
     again.clear()
-    assert again.pending() == TASK
+    assert again.pending_task() == TASK

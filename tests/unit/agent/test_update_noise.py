@@ -15,7 +15,7 @@ from fedsilo.silo.policy import ReplyLimits
 from fedsilo.silo.release import ReleaseRules
 from fedsilo.silo.secret import Secret
 from fedsilo.silo.volume import Volume
-from fedsilo.transforms.update_noise.guard import ClippedAndNoised
+from fedsilo.transforms.update_noise.guard import UpdateNoiseGuardSide
 from fedsilo.transforms.update_noise.privacy import UpdatePrivacy
 from fedsilo.wire import (
     BlobLink,
@@ -85,7 +85,7 @@ class Silo:
     def sign(self, contract: Contract = CONTRACT) -> SignedUpdate:
         """Sign the reply as a guard does that was just started."""
         volume, task = self.volume, self.task
-        side = ClippedAndNoised(PRIVACY, Secret(volume.guard_secret).generator)
+        side = UpdateNoiseGuardSide(PRIVACY, Secret(volume.guard_secret).generator)
         rules = ReleaseRules(ReplyLimits(5, figures=False), (side,))
         reply = DroppedReply(volume.drop / "r1", task, contract, volume.blobs, volume.outbox)
         return sign_reply(reply, self.path, VerifiedTask(task, bytes(32)), rules, KEY)
@@ -94,7 +94,7 @@ class Silo:
     def path(self) -> Path:
         return self.volume.outbox / "r1.update"
 
-    def sent(self) -> np.ndarray:
+    def sent_tensor(self) -> np.ndarray:
         with open_update(self.path) as update:
             return np.array(update.tensor("w"))
 
@@ -110,7 +110,7 @@ def test_an_update_is_the_clipped_change_with_noise_and_tells_no_figures(tmp_pat
     with open_update(silo.path) as update:
         assert (update.header.samples, update.header.metrics) == (0, {})
         assert update.names("model") == list(BASE)
-    noise = silo.sent().astype(np.float64) - BASE["w"] - 1 / np.sqrt(300_004)
+    noise = silo.sent_tensor().astype(np.float64) - BASE["w"] - 1 / np.sqrt(300_004)
     assert noise.std() == pytest.approx(1.0, rel=0.02)  # sigma C / sqrt(quorum)
     assert list(silo.volume.outbox.iterdir()) == [silo.path]
 
@@ -129,17 +129,17 @@ def test_another_reply_gets_other_noise(tmp_path: Path) -> None:
     """The difference of two updates of one exchange must not be that of two replies."""
     silo = Silo.at(tmp_path)
     silo.sign()
-    first = silo.sent()
+    first = silo.sent_tensor()
     silo.reply({**MODEL, "half": MODEL["half"] + np.float16(1)})
     silo.sign()
-    assert (first - silo.sent()).std() == pytest.approx(np.sqrt(2), rel=0.02)
+    assert (first - silo.sent_tensor()).std() == pytest.approx(np.sqrt(2), rel=0.02)
 
 
 def test_another_silo_gets_other_noise(tmp_path: Path) -> None:
     silos = [Silo.at(tmp_path / name) for name in ("one", "other")]
     for silo in silos:
         silo.sign()
-    one, other = (silo.sent() for silo in silos)
+    one, other = (silo.sent_tensor() for silo in silos)
     assert (one - other).std() == pytest.approx(np.sqrt(2), rel=0.02)
 
 

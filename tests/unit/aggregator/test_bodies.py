@@ -17,7 +17,7 @@ import uvloop
 from aiohttp import web
 
 from fedsilo.http.large_body import LARGE_BYTES, LargeBody, file_pieces
-from fedsilo.http.listener import TLS_BYTES, Connections, Listener
+from fedsilo.http.listener import TLS_BYTES, ConnectionStore, Listener
 from fedsilo.http.refusals import RefusingRunner, problem_response
 from fedsilo.http.threads import take_in_thread
 from fedsilo.hub.answer_body import answer_pieces
@@ -48,7 +48,7 @@ class Place:
     digests: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     sent: list[int] = field(default_factory=list)
-    connections: Connections = field(default_factory=Connections)
+    connections: ConnectionStore = field(default_factory=ConnectionStore)
     answer: Callable[[web.Request], Awaitable[web.StreamResponse]] | None = None
 
     @property
@@ -80,7 +80,7 @@ class Place:
         return FileBody(FileIO(self.file), asked_part(request, SIZE), self.sent.append)
 
     @asynccontextmanager
-    async def served(self) -> AsyncIterator[HttpsClient]:
+    async def served_client(self) -> AsyncIterator[HttpsClient]:
         """Serve bodies over TLS on loopback; a client of the server."""
         authority = make_authority()
         for name, content in zip(("crt", "key"), issue_server(authority, ["127.0.0.1"]), strict=True):
@@ -109,7 +109,7 @@ class Place:
         finally:
             await runner.cleanup()
 
-    async def raw(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def raw_connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A connection to it."""
         context = ssl.create_default_context(cadata=self.authority)
         return await asyncio.open_connection("127.0.0.1", self.port, ssl=context, server_hostname="127.0.0.1")
@@ -154,7 +154,7 @@ async def download(client: HttpsClient, begin: int) -> str:
 
 def test_one_connection_carries_large_bodies_in_both_directions_one_after_another(place: Run) -> None:
     async def work(place: Place) -> None:
-        async with place.served() as client:
+        async with place.served_client() as client:
             for begin in (0, 1, 3 * LARGE_BYTES, SIZE - 5):
                 assert await upload(place, client) == 201
                 assert await download(client, begin) == hashlib.sha256(CONTENT[begin:]).hexdigest()
@@ -167,8 +167,8 @@ def test_one_connection_carries_large_bodies_in_both_directions_one_after_anothe
 
 def test_a_request_that_follows_in_the_same_bytes_is_answered(place: Run) -> None:
     async def work(place: Place) -> None:
-        async with place.served():
-            reader, writer = await place.raw()
+        async with place.served_client():
+            reader, writer = await place.raw_connection()
             head = f"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: {SIZE}\r\n\r\n".encode()
             writer.write(3 * (head + CONTENT))
             for _ in range(3):
@@ -190,7 +190,7 @@ def test_tls_keeps_little_for_a_connection(place: Run) -> None:
 
     async def work(place: Place) -> None:
         place.answer = limits
-        async with place.served() as client, client.request("GET", "/", {}) as response:
+        async with place.served_client() as client, client.request("GET", "/", {}) as response:
             assert response.status == 204
 
     place(work)
@@ -198,7 +198,7 @@ def test_tls_keeps_little_for_a_connection(place: Run) -> None:
 
 def test_a_refusal_in_the_middle_reaches_the_sender_and_the_connection_lives_on(place: Run) -> None:
     async def work(place: Place) -> None:
-        async with place.served() as client:
+        async with place.served_client() as client:
             assert await upload(place, client, "?refuse") == 400
             assert await upload(place, client) == 201
             assert len(place.connections) == 1
@@ -208,8 +208,8 @@ def test_a_refusal_in_the_middle_reaches_the_sender_and_the_connection_lives_on(
 
 def test_a_sender_that_breaks_off_leaves_nothing(place: Run) -> None:
     async def work(place: Place) -> None:
-        async with place.served():
-            _, writer = await place.raw()
+        async with place.served_client():
+            _, writer = await place.raw_connection()
             writer.write(f"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: {SIZE}\r\n\r\n".encode())
             writer.write(CONTENT[: SIZE // 2])
             await writer.drain()
@@ -226,8 +226,8 @@ def test_a_sender_that_breaks_off_leaves_nothing(place: Run) -> None:
 
 def test_the_end_of_the_service_waits_for_no_body(place: Run) -> None:
     async def work(place: Place) -> None:
-        async with place.served():
-            _, writer = await place.raw()
+        async with place.served_client():
+            _, writer = await place.raw_connection()
             writer.write(f"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: {SIZE}\r\n\r\n".encode())
             writer.write(CONTENT[: SIZE // 2])
             while not LargeBody.open_now:
@@ -241,7 +241,7 @@ def test_the_end_of_the_service_waits_for_no_body(place: Run) -> None:
 @pytest.mark.parametrize("cut", [LARGE_BYTES, SIZE - 1])
 def test_an_answer_that_breaks_off_is_an_error(place: Run, cut: int) -> None:
     async def work(place: Place) -> None:
-        async with place.served() as client:
+        async with place.served_client() as client:
             place.answer = answering(CONTENT[:cut], b"")
             with pytest.raises(Unreachable):
                 await download(client, 0)
@@ -253,7 +253,7 @@ def test_what_follows_an_answer_uninvited_is_no_answer(place: Run) -> None:
     """A server that says more than it announced does not speak for the next answer."""
 
     async def work(place: Place) -> None:
-        async with place.served() as client:
+        async with place.served_client() as client:
             place.answer = answering(CONTENT, b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfalse")
             assert await download(client, 0) == DIGEST
             place.answer = None

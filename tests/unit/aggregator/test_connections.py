@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from fedsilo.errors import Problem
-from fedsilo.http.listener import Connections
+from fedsilo.http.listener import ConnectionStore
 from fedsilo.http.refusals import RefusingRunner, problem_response
 
 
@@ -49,7 +49,7 @@ async def server() -> AsyncIterator[Server]:
 
     app = web.Application()
     app.router.add_route("*", "/", answer)
-    runner = RefusingRunner(app, refuse, Connections(), access_log=None, shutdown_timeout=1)
+    runner = RefusingRunner(app, refuse, ConnectionStore(), access_log=None, shutdown_timeout=1)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -99,7 +99,9 @@ async def test_a_request_is_answered(server: Server) -> None:
 
 async def test_what_follows_a_request_is_read() -> None:
     """What the parser gives for a request is told from what it gives for an error."""
-    runner = RefusingRunner(web.Application(), lambda _, problem: problem_response(problem), Connections())
+    runner = RefusingRunner(
+        web.Application(), lambda _, problem: problem_response(problem), ConnectionStore()
+    )
     await runner.setup()
     assert runner.server is not None
     connection = runner.server()
@@ -110,7 +112,9 @@ async def test_what_follows_a_request_is_read() -> None:
 
 
 async def test_of_what_follows_something_unparsable_nothing_is_kept() -> None:
-    runner = RefusingRunner(web.Application(), lambda _, problem: problem_response(problem), Connections())
+    runner = RefusingRunner(
+        web.Application(), lambda _, problem: problem_response(problem), ConnectionStore()
+    )
     await runner.setup()
     assert runner.server is not None
     connection = runner.server()

@@ -12,7 +12,7 @@ import pytest
 
 from fedsilo_aggregator import rounds
 from fedsilo_aggregator.http import AggregatorService
-from tests.federate import job_spec, local_silos, open_engine, runners, skewed
+from tests.federate import job_spec, local_silos, open_engine, runners, skewed_silos
 
 NORTH, SOUTH = "silo-north/north", "silo-south/south"
 
@@ -23,7 +23,7 @@ class Service:
     def __init__(self) -> None:
         self.last_seen: dict[str, float] = {}
         self.finished: set[str] = set()
-        self.uploads = SimpleNamespace(close=self._nothing)
+        self.uploads = SimpleNamespace(close=self._close_uploads)
         self.ticks = 0
         current = SimpleNamespace(tasks={}, accepted={}, exchange=Mock(round=1))
         self.engine = SimpleNamespace(
@@ -49,7 +49,7 @@ class Service:
     def _settle(self) -> None:
         self.engine.ended, self.engine.current = True, None
 
-    async def _nothing(self) -> None:
+    async def _close_uploads(self) -> None:
         """No upload is under way."""
 
 
@@ -57,7 +57,7 @@ async def test_silos_that_answered_before_the_restart_are_told_the_end(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(rounds, "TICK_SECONDS", 0.0)
-    spec, silos = job_spec("fedavg", 2), skewed(tmp_path, {"s0": [0, 1], "s1": [2, 3]})
+    spec, silos = job_spec("fedavg", 2), skewed_silos(tmp_path, {"s0": [0, 1], "s1": [2, 3]})
     first, second = local_silos(tmp_path, runners(spec, silos, tmp_path))
     assert first.answer(open_engine(tmp_path / "aggregator", spec))
     engine = open_engine(tmp_path / "aggregator", spec)
@@ -96,7 +96,7 @@ async def test_nobody_is_waited_for_who_has_not_answered(monkeypatch: pytest.Mon
 
 
 async def test_a_silo_whose_update_was_lost_before_the_fold_is_given_its_task_again(tmp_path: Path) -> None:
-    spec, silos = job_spec("fedavg", 2), skewed(tmp_path, {"s0": [0, 1], "s1": [2, 3]})
+    spec, silos = job_spec("fedavg", 2), skewed_silos(tmp_path, {"s0": [0, 1], "s1": [2, 3]})
     engine = open_engine(tmp_path / "aggregator", spec)
     service = AggregatorService(engine, {})
     for silo in local_silos(tmp_path, runners(spec, silos, tmp_path)):

@@ -27,7 +27,9 @@ class Engine:
         """The silo's next task, which is None."""
 
 
-def held(service: AggregatorService, transport: Any) -> tuple[web.Request, asyncio.Task[web.Response]]:
+def held_request(
+    service: AggregatorService, transport: Any
+) -> tuple[web.Request, asyncio.Task[web.Response]]:
     request = make_mocked_request("GET", "/v1/jobs/job/task?after=&wait=60")
     request[SILO] = "a/a"
     request.protocol.transport = transport
@@ -37,7 +39,7 @@ def held(service: AggregatorService, transport: Any) -> tuple[web.Request, async
 async def test_a_held_request_whose_connection_ends_is_not_held_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "ABANDONED_SECONDS", 0.01)
     service = AggregatorService(Engine(), {})  # type: ignore[arg-type]
-    request, answer = held(service, object())
+    request, answer = held_request(service, object())
     done, _ = await asyncio.wait({answer}, timeout=0.1)
     assert not done
     request.protocol.transport = None

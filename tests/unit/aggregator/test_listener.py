@@ -17,7 +17,7 @@ from fedsilo.http.listener import (
     MAX_UNPROVEN,
     NOTICE_SECONDS,
     UNPROVEN_SECONDS,
-    Connections,
+    ConnectionStore,
     Listener,
 )
 from fedsilo.http.refusals import RefusingRunner, problem_response
@@ -32,7 +32,7 @@ class Table:
     def __init__(self) -> None:
         self.now = 0.0
         self.closed: list[str] = []
-        self.connections = Connections(lambda: self.now)
+        self.connections = ConnectionStore(lambda: self.now)
 
     def add(self, *names: str) -> None:
         for name in names:
@@ -121,7 +121,7 @@ def test_one_connection_that_was_closed_is_told_as_one(
 class Service:
     """A listening socket over an application that counts a request to `/silo` as a silo's proof."""
 
-    def __init__(self, port: int, connections: Connections, client: ssl.SSLContext) -> None:
+    def __init__(self, port: int, connections: ConnectionStore, client: ssl.SSLContext) -> None:
         self.port = port
         self.connections = connections
         self.client = client
@@ -131,7 +131,7 @@ class Service:
         writer.write(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
         return await reader.readuntil(b"\r\n\r\nok"), writer
 
-    async def emptied(self) -> None:
+    async def wait_until_empty(self) -> None:
         while self.connections._unproven or any(self.connections._proven.values()):
             await asyncio.sleep(0.01)
 
@@ -142,7 +142,7 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
     certificate, key = issue_server(authority, ["127.0.0.1"])
     (tmp_path / "crt").write_bytes(certificate)
     (tmp_path / "key").write_bytes(key)
-    connections = Connections()
+    connections = ConnectionStore()
 
     async def answer(request: web.Request) -> web.Response:
         if request.path == "/silo":
@@ -179,7 +179,7 @@ async def test_connections_are_counted_from_their_start_to_their_end(
     for writer in (stranger, silo):
         writer.close()
         await writer.wait_closed()
-    await service.emptied()
+    await service.wait_until_empty()
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
@@ -198,7 +198,7 @@ async def test_a_connection_is_closed_in_the_middle_of_its_handshake_and_after_i
             stranger.write(b"x")
             await stranger.drain()
             await asyncio.sleep(0.01)
-    await service.emptied()
+    await service.wait_until_empty()
 
 
 async def test_bytes_that_are_no_handshake_are_no_news(
@@ -209,7 +209,7 @@ async def test_bytes_that_are_no_handshake_are_no_news(
     assert b"HTTP" not in await reader.read()
     writer.close()
     await writer.wait_closed()
-    await service.emptied()
+    await service.wait_until_empty()
     head, silo = await service.get("/silo")
     assert head.startswith(b"HTTP/1.1 200")
     silo.close()
@@ -254,7 +254,7 @@ def test_a_shared_connection_that_ends_is_forgotten_by_all(table: Table) -> None
 
 
 def test_how_many_connections_a_silo_has_is_the_services_to_say() -> None:
-    connections, closed = Connections(per_silo=2), []
+    connections, closed = ConnectionStore(per_silo=2), []
     for name in names("c", 3):
         connections.add(name, lambda name=name: closed.append(name))  # type: ignore[misc]
         connections.prove(name, "a/a")

@@ -61,7 +61,7 @@ def status(**changes: Any) -> EngineStatus:
     return STATUS.model_copy(update=changes)
 
 
-def after(round: int) -> EngineStatus:
+def round_status(round: int) -> EngineStatus:
     return status(round=round)
 
 
@@ -171,12 +171,12 @@ async def test_the_latest_report_is_written_at_most_once_a_second() -> None:
     report = Report(job, None, job.sleep)
     async with report.running():
         for number in range(1, 6):
-            report.publish(after(number))
-            report.publish(after(10 * number))
+            report.publish(round_status(number))
+            report.publish(round_status(10 * number))
             for _ in range(5):
-                report.publish(after(10 * number))
+                report.publish(round_status(10 * number))
                 await asyncio.sleep(0)
-        assert await report.settled(1) is None
+        assert await report.wait_until_written(1) is None
     assert job.status["round"] == 50
     assert job.tried[0] == 10, "what was overtaken is never written"
     assert all(later - earlier >= 1 for earlier, later in zip(job.times, job.times[1:], strict=False))
@@ -189,7 +189,7 @@ async def test_what_did_not_change_is_not_written_again() -> None:
         for seconds in range(540, 0, -1):
             report.publish(status(fetched={"north": seconds}))
             await asyncio.sleep(0)
-        assert await report.settled(1) is None
+        assert await report.wait_until_written(1) is None
     assert job.tried == [7]
 
 
@@ -197,10 +197,10 @@ async def test_an_api_server_that_is_away_is_asked_again_with_growing_pauses() -
     job = Job(["refused"] * 8)
     report = Report(job, None, job.sleep)
     async with report.running():
-        report.publish(after(1))
+        report.publish(round_status(1))
         await asyncio.sleep(0)
-        report.publish(after(2))
-        assert await report.settled(1) is None
+        report.publish(round_status(2))
+        assert await report.wait_until_written(1) is None
     assert job.status["round"] == 2
     pauses = [later - earlier for earlier, later in zip(job.times, job.times[1:], strict=False)]
     for pause, most in zip(pauses, [1, 2, 4, 8, 15, 15, 15], strict=False):
@@ -210,10 +210,10 @@ async def test_an_api_server_that_is_away_is_asked_again_with_growing_pauses() -
 async def test_a_report_that_changes_while_it_is_written_is_followed_by_the_new_one() -> None:
     job = Job()
     report = Report(job, None, job.sleep)
-    job.meanwhile = lambda: report.publish(after(2)) if len(job.tried) == 1 else None
+    job.meanwhile = lambda: report.publish(round_status(2)) if len(job.tried) == 1 else None
     async with report.running():
-        report.publish(after(1))
-        assert await report.settled(1) is None
+        report.publish(round_status(1))
+        assert await report.wait_until_written(1) is None
     assert job.tried == [1, 2]
 
 
@@ -221,20 +221,20 @@ async def test_the_end_does_not_wait_for_ever() -> None:
     job = Job(["refused"] * 10_000_000)
     report = Report(job, None, job.sleep)
     async with report.running():
-        report.publish(after(1))
-        assert await report.settled(0.05) == "ConnectionError: 403 forbidden"
+        report.publish(round_status(1))
+        assert await report.wait_until_written(0.05) == "ConnectionError: 403 forbidden"
 
 
 async def test_a_job_that_is_gone_is_left_alone() -> None:
     job = Job(["made", "gone"])
     report = Report(job, None, job.sleep)
     async with report.running():
-        report.publish(after(1))
+        report.publish(round_status(1))
         await asyncio.sleep(0.01)
-        report.publish(after(2))
-        assert await report.settled(1) is None
-        report.publish(after(3))
-        assert await report.settled(1) is None
+        report.publish(round_status(2))
+        assert await report.wait_until_written(1) is None
+        report.publish(round_status(3))
+        assert await report.wait_until_written(1) is None
     assert job.tried == [1, 2]
 
 
@@ -250,10 +250,10 @@ def test_in_the_end_the_last_report_is_there(outcomes: list[str], said: list[tup
     async def body() -> None:
         async with report.running():
             for round, pause in said:
-                report.publish(after(round))
+                report.publish(round_status(round))
                 for _ in range(pause):
                     await asyncio.sleep(0)
-            assert await report.settled(5) is None
+            assert await report.wait_until_written(5) is None
 
     asyncio.run(body())
     assert job.status["round"] == said[-1][0]

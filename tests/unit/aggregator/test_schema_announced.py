@@ -20,7 +20,7 @@ from fedsilo_aggregator import http
 from fedsilo_aggregator.http import BODY, SILO, AggregatorService
 from fedsilo_aggregator.request_fields import small_body
 
-GOOD = Schema(classes=("cat", "dog"))
+ANNOUNCED_SCHEMA = Schema(classes=("cat", "dog"))
 HELD_SECONDS = 60
 
 
@@ -71,21 +71,24 @@ def service(monkeypatch: pytest.MonkeyPatch) -> AggregatorService:
 
 async def test_the_first_waits_for_the_others(service: AggregatorService) -> None:
     service.last_seen["a/a"] = service.last_seen["a/b"] = float("inf")
-    first = announcing(service, "a/a", GOOD)
+    first = announcing(service, "a/a", ANNOUNCED_SCHEMA)
     done, _ = await asyncio.wait({first}, timeout=0.05)
     assert not done
-    assert (await announcing(service, "a/b", GOOD)).status == 204
+    assert (await announcing(service, "a/b", ANNOUNCED_SCHEMA)).status == 204
     assert (await first).status == 204
     engine: Any = service.engine
-    assert (engine.announced, engine.heard) == ({"a/a": GOOD, "a/b": GOOD}, {"a/a", "a/b"})
+    assert (engine.announced, engine.heard) == (
+        {"a/a": ANNOUNCED_SCHEMA, "a/b": ANNOUNCED_SCHEMA},
+        {"a/a", "a/b"},
+    )
 
 
 async def test_it_is_asked_again_after_its_time(service: AggregatorService) -> None:
-    assert (await announcing(service, "a/a", GOOD, wait=0)).status == 202
+    assert (await announcing(service, "a/a", ANNOUNCED_SCHEMA, wait=0)).status == 202
 
 
 async def test_both_are_told_that_they_differ(service: AggregatorService) -> None:
-    first = announcing(service, "a/a", GOOD)
+    first = announcing(service, "a/a", ANNOUNCED_SCHEMA)
     await asyncio.sleep(0)
     second = announcing(service, "a/b", Schema(classes=("dog", "cat")))
     for answer in (first, second):
@@ -130,9 +133,9 @@ def telling(
 
 async def test_a_silo_says_how_its_data_are_and_waits_for_the_others(service: AggregatorService) -> None:
     copies = (AnnouncedFinding("Duplicates", count=9),)
-    first = telling(service, "a/a", readiness_body(GOOD, copies))
+    first = telling(service, "a/a", readiness_body(ANNOUNCED_SCHEMA, copies))
     await asyncio.sleep(0)
-    assert (await telling(service, "a/c", readiness_body(GOOD, ()), wait=0)).status == 204
+    assert (await telling(service, "a/c", readiness_body(ANNOUNCED_SCHEMA, ()), wait=0)).status == 204
     assert (await first).status == 204
     engine: Any = service.engine
     assert engine.findings == {"a/a": copies, "a/c": ()}
@@ -145,5 +148,5 @@ async def test_what_says_nothing_of_data_is_refused(service: AggregatorService) 
     engine: Any = service.engine
     engine.data = DataSpec(dataset="scans", classes=2, input_shape=(1,))
     with pytest.raises(Problem, match="malformed: readiness: this job asks for no check"):
-        await telling(service, "a/a", readiness_body(GOOD, ()))
+        await telling(service, "a/a", readiness_body(ANNOUNCED_SCHEMA, ()))
     assert engine.findings == {}

@@ -13,7 +13,7 @@ import pytest
 
 from fedsilo.errors import FedsiloError, ManifestInvalid, WorkdirConflict
 from fedsilo_aggregator.config import load_config
-from fedsilo_aggregator.startup import claimed, open_engine
+from fedsilo_aggregator.startup import hold_directory, open_engine
 from tests.integration.service.site import Site, federation
 from tests.unit.conftest import FilledDisk
 
@@ -21,9 +21,9 @@ from tests.unit.conftest import FilledDisk
 def test_a_directory_that_is_held_is_refused_with_the_name_of_its_holder(tmp_path: Path) -> None:
     holder = rf"{tmp_path}: process \d+ on \S+ has been using it"
     with (
-        claimed(tmp_path),
+        hold_directory(tmp_path),
         pytest.raises(WorkdirConflict, match=holder),
-        claimed(tmp_path, patience=0),
+        hold_directory(tmp_path, patience=0),
     ):
         pass
 
@@ -32,7 +32,7 @@ def test_a_process_that_is_about_to_end_is_waited_for(tmp_path: Path) -> None:
     held, leave = threading.Event(), threading.Event()
 
     def first() -> None:
-        with claimed(tmp_path):
+        with hold_directory(tmp_path):
             held.set()
             leave.wait()
 
@@ -40,14 +40,14 @@ def test_a_process_that_is_about_to_end_is_waited_for(tmp_path: Path) -> None:
     holder.start()
     held.wait()
     threading.Timer(0.3, leave.set).start()
-    with claimed(tmp_path, patience=30):
+    with hold_directory(tmp_path, patience=30):
         assert leave.is_set()
     holder.join()
 
 
 def test_a_directory_that_was_left_can_be_had_again(tmp_path: Path) -> None:
     for _ in range(2):
-        with claimed(tmp_path / "job", patience=0):
+        with hold_directory(tmp_path / "job", patience=0):
             assert (tmp_path / "job" / "lock").read_text().startswith("process ")
 
 
@@ -55,7 +55,7 @@ def test_a_directory_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
         pytest.raises(FedsiloError, match=r"cannot be written .+; give user"),
-        claimed(tmp_path / "file" / "job"),
+        hold_directory(tmp_path / "file" / "job"),
     ):
         pass
 
@@ -63,7 +63,7 @@ def test_a_directory_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
 def test_a_full_disk_delays_the_start(tmp_path: Path, filled_disk: FilledDisk) -> None:
     """The lock, the name of its holder and the job's directory are written before anything is served."""
     filled_disk.full = 3
-    with claimed(tmp_path / "job"):
+    with hold_directory(tmp_path / "job"):
         pass
     assert filled_disk.full == 0
     assert (tmp_path / "job" / "lock").read_text().startswith("process ")
@@ -90,7 +90,7 @@ def test_a_full_disk_delays_the_opening_of_the_engine(
     engine = open_engine(
         load_config(directory / "config.json"), directory, secrets / "task-key.pem", tmp_path
     )
-    assert filled_disk.full == 0 and engine.current is not None
+    assert filled_disk.full == 0 and engine.current_exchange is not None
     assert caplog.text.count("the disk is full") == 1
 
 

@@ -19,12 +19,12 @@ from fedsilo.encodings.registry import with_encoding
 from fedsilo.errors import Problem
 from fedsilo.files import durable
 from fedsilo.files.durable import DiskStep
-from fedsilo.wire import AcceptedUpdate, Contract, Expected, ExpectedBlock, UpdateChecker, signed_part
-from fedsilo_aggregator.uploads import UploadRange, Uploads
-from tests.unit.wire.examples import EXPECTED, KEY, write
+from fedsilo.wire import AcceptedUpdate, Contract, ExpectedBlock, ExpectedUpdate, UpdateChecker, signed_part
+from fedsilo_aggregator.uploads import UploadRange, UploadStore
+from tests.unit.wire.examples import EXPECTED_UPDATE, KEY, write
 from tests.updates import digest_of
 
-TASK, SENDER = EXPECTED.task, EXPECTED.sender
+TASK, SENDER = EXPECTED_UPDATE.task, EXPECTED_UPDATE.sender
 
 
 class Exchange:
@@ -34,14 +34,14 @@ class Exchange:
         self.directory = directory
         self.taken: list[AcceptedUpdate] = []
 
-    def expected(self, task: str, sender: str) -> Expected:
+    def expected_update(self, task: str, sender: str) -> ExpectedUpdate:
         assert (task, sender) == (TASK, SENDER)
-        return EXPECTED
+        return EXPECTED_UPDATE
 
     def partial_path(self, task: str) -> Path:
         return self.directory / f"{task}.part"
 
-    def accepted(self, _task: str) -> str | None:
+    def accepted_digest(self, _task: str) -> str | None:
         return self.taken[0].digest if self.taken else None
 
     def accept(self, _silo: str, upload: Path, update: AcceptedUpdate) -> None:
@@ -59,34 +59,34 @@ def update(tmp_path: Path) -> bytes:
     return write(tmp_path / "signed")
 
 
-def restarted(exchange: Exchange, changed: Callable[[], None] = lambda: None) -> Uploads:
+def restarted_uploads(exchange: Exchange, changed: Callable[[], None] = lambda: None) -> UploadStore:
     """The uploads of a process that has just started."""
     engine: Any = exchange
-    return Uploads(engine, {SENDER: KEY.verify_key}, changed)
+    return UploadStore(engine, {SENDER: KEY.verify_key}, changed)
 
 
 async def arriving(data: bytes) -> AsyncGenerator[bytes]:
     yield data
 
 
-def whole(update: bytes, offset: int = 0) -> UploadRange:
+def whole_range(update: bytes, offset: int = 0) -> UploadRange:
     return UploadRange(offset, len(update), digest_of(update))
 
 
-async def send(uploads: Uploads, update: bytes, offset: int = 0) -> bool:
+async def send(uploads: UploadStore, update: bytes, offset: int = 0) -> bool:
     return await uploads.receive(
-        TASK, SENDER, whole(update, offset), arriving(update[offset:]), hang_up=lambda: None
+        TASK, SENDER, whole_range(update, offset), arriving(update[offset:]), hang_up=lambda: None
     )
 
 
-def flipped(data: bytes, position: int) -> bytes:
+def flip_bit(data: bytes, position: int) -> bytes:
     return data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
 
 
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "zeros": lambda update: bytes(len(update) // 2),
-    "a flipped bit in its header": lambda update: flipped(update[:-20], 30),
-    "a flipped bit in its signature": lambda update: flipped(update[:-20], 900),
+    "a flipped bit in its header": lambda update: flip_bit(update[:-20], 30),
+    "a flipped bit in its signature": lambda update: flip_bit(update[:-20], 900),
     "zeros where the payload began": lambda update: update[:-200] + bytes(180),
     "more than all of it": lambda update: update + bytes(100),
 }
@@ -96,8 +96,8 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 async def test_a_refused_update_is_not_kept_for_the_garbage_collector(
     position: int, exchange: Exchange, update: bytes
 ) -> None:
-    uploads = restarted(exchange)
-    damaged = flipped(update, position % len(update))
+    uploads = restarted_uploads(exchange)
+    damaged = flip_bit(update, position % len(update))
     gc.collect()
     gc.disable()
     gc.set_debug(gc.DEBUG_SAVEALL)
@@ -119,7 +119,7 @@ async def test_a_partial_upload_that_a_restart_finds_with(
 ) -> None:
     """Damage never costs the silo its update: the offset is 0 at once, or once the rest has shown the damage."""
     exchange.partial_path(TASK).write_bytes(DAMAGE[damage](update))
-    uploads = restarted(exchange)
+    uploads = restarted_uploads(exchange)
     offset = await uploads.offset(TASK, SENDER)
     if offset > 0:
         with pytest.raises(Problem, match=r"offset-mismatch: .*before a restart does not hold"):
@@ -131,8 +131,8 @@ async def test_a_partial_upload_that_a_restart_finds_with(
 
 
 async def test_damage_that_shows_with_the_last_byte_only(exchange: Exchange, update: bytes) -> None:
-    exchange.partial_path(TASK).write_bytes(flipped(update[:-1], len(update) - 3))
-    uploads = restarted(exchange)
+    exchange.partial_path(TASK).write_bytes(flip_bit(update[:-1], len(update) - 3))
+    uploads = restarted_uploads(exchange)
     offset = await uploads.offset(TASK, SENDER)
     assert offset == len(update) - 1
     with pytest.raises(Problem, match="offset-mismatch"):
@@ -142,7 +142,7 @@ async def test_damage_that_shows_with_the_last_byte_only(exchange: Exchange, upd
 
 async def test_a_partial_upload_that_holds_goes_on(exchange: Exchange, update: bytes) -> None:
     exchange.partial_path(TASK).write_bytes(update[:500])
-    uploads = restarted(exchange)
+    uploads = restarted_uploads(exchange)
     assert await uploads.offset(TASK, SENDER) == 500
     assert await send(uploads, update, 500)
 
@@ -151,7 +151,7 @@ async def test_an_upload_of_another_file_with_the_same_header_does_not_go_on(
     exchange: Exchange, update: bytes
 ) -> None:
     """Both have the same name: the blocks tell that what came first is not of the update, and all of it comes again."""
-    uploads, cut = restarted(exchange), len(update) - 2
+    uploads, cut = restarted_uploads(exchange), len(update) - 2
     other = update[: cut - 4] + bytes(4) + update[cut:]
     assert digest_of(other) == digest_of(update)
     part = UploadRange(0, len(update), digest_of(update))
@@ -165,20 +165,20 @@ async def test_an_upload_of_another_file_with_the_same_header_does_not_go_on(
 
 
 async def test_what_was_sent_as_a_whole_is_refused_for_what_it_is(exchange: Exchange, update: bytes) -> None:
-    uploads = restarted(exchange)
+    uploads = restarted_uploads(exchange)
     with pytest.raises(Problem, match="digest-mismatch"):
-        await send(uploads, flipped(update, len(update) - 3))
+        await send(uploads, flip_bit(update, len(update) - 3))
 
 
 async def test_500_connections_that_say_nothing_do_not_block_the_newest(
     exchange: Exchange, update: bytes
 ) -> None:
-    uploads, cut = restarted(exchange), []
+    uploads, cut = restarted_uploads(exchange), []
 
     async def hang(number: int) -> None:
         broken = asyncio.Event()
 
-        async def silent() -> AsyncGenerator[bytes]:
+        async def silent_body() -> AsyncGenerator[bytes]:
             await broken.wait()
             raise ConnectionResetError
             yield b""
@@ -187,7 +187,7 @@ async def test_500_connections_that_say_nothing_do_not_block_the_newest(
             cut.append(number)
             broken.set()
 
-        await uploads.receive(TASK, SENDER, whole(update), silent(), hang_up)
+        await uploads.receive(TASK, SENDER, whole_range(update), silent_body(), hang_up)
 
     hanging = [asyncio.create_task(hang(number)) for number in range(500)]
     await uploads.offset(TASK, SENDER)
@@ -212,7 +212,7 @@ async def test_a_disk_that_takes_nothing_asks_for_the_update_later(
             raise OSError(number, "the system's words", str(step.path))
         perform()
 
-    uploads = restarted(exchange)
+    uploads = restarted_uploads(exchange)
     with monkeypatch.context() as failing:
         failing.setattr(durable, "intercept", fail)
         with pytest.raises(Problem, match=f"storage-full: the aggregator's {words}; the update was dropped"):
@@ -228,34 +228,34 @@ async def test_what_cannot_be_decoded_is_refused_and_leaves_nothing(
     contract = with_encoding(
         plain, UploadSpec.model_validate({"encoding": "topk", "fraction": 0.25}), frozenset({"w"})
     )
-    monkeypatch.setattr(exchange, "expected", lambda *_: replace(EXPECTED, contract=contract))
+    monkeypatch.setattr(exchange, "expected_update", lambda *_: replace(EXPECTED_UPDATE, contract=contract))
     numbers = {"w.indices": np.array([3, 3], np.uint32), "w": np.ones(2, np.float32)}
     blocks = [(block, numbers[block.name]) for block in contract.blocks]
     update = write(exchange.directory / "signed", contract=contract, metrics={}, blocks=blocks)
     with pytest.raises(Problem, match=r"block w\.indices: must ascend") as refused:
-        await send(restarted(exchange), update)
+        await send(restarted_uploads(exchange), update)
     assert refused.value.code == "malformed"
     assert not exchange.taken and not exchange.partial_path(TASK).exists()
     numbers["w.indices"][1] = 4
     update = write(exchange.directory / "signed", contract=contract, metrics={}, blocks=blocks)
-    assert await send(restarted(exchange), update)
+    assert await send(restarted_uploads(exchange), update)
 
 
 async def test_a_refused_upload_is_not_gone_on_with_while_its_file_is_removed(
     exchange: Exchange, update: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    uploads, cut = restarted(exchange), len(update) - 2
-    assert not await uploads.receive(TASK, SENDER, whole(update), arriving(update[:cut]), lambda: None)
+    uploads, cut = restarted_uploads(exchange), len(update) - 2
+    assert not await uploads.receive(TASK, SENDER, whole_range(update), arriving(update[:cut]), lambda: None)
     removing, may_remove = threading.Event(), threading.Event()
 
-    def slowly(step: DiskStep, perform: Callable[[], None]) -> None:
+    def delay_unlink(step: DiskStep, perform: Callable[[], None]) -> None:
         if step.operation == "unlink" and step.path.suffix == ".part":
             removing.set()
             assert may_remove.wait(30)
         perform()
 
-    monkeypatch.setattr(durable, "intercept", slowly)
-    wrong = whole(update, cut)
+    monkeypatch.setattr(durable, "intercept", delay_unlink)
+    wrong = whole_range(update, cut)
     refused = asyncio.create_task(
         uploads.receive(TASK, SENDER, wrong, arriving(bytes([update[cut] ^ 1, update[-1]])), lambda: None)
     )
@@ -271,8 +271,8 @@ async def test_a_refused_upload_is_not_gone_on_with_while_its_file_is_removed(
 
 
 async def test_only_what_is_stored_whole_is_accepted(exchange: Exchange, update: bytes) -> None:
-    uploads, cut = restarted(exchange), len(update) - 2
-    assert not await uploads.receive(TASK, SENDER, whole(update), arriving(update[:cut]), lambda: None)
+    uploads, cut = restarted_uploads(exchange), len(update) - 2
+    assert not await uploads.receive(TASK, SENDER, whole_range(update), arriving(update[:cut]), lambda: None)
     exchange.partial_path(TASK).unlink()
     with pytest.raises(Problem, match=f"offset-mismatch: .* 2 of {len(update)} bytes are stored"):
         await send(uploads, update, cut)
@@ -284,16 +284,16 @@ async def test_an_update_that_is_being_stored_is_stored_before_its_upload_ends(
     exchange: Exchange, update: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changes: list[str] = []
-    uploads = restarted(exchange, lambda: changes.append("accepted"))
+    uploads = restarted_uploads(exchange, lambda: changes.append("accepted"))
     storing, may_store = threading.Event(), threading.Event()
 
-    def slowly(step: DiskStep, perform: Callable[[], None]) -> None:
+    def delay_sync(step: DiskStep, perform: Callable[[], None]) -> None:
         if step.operation == "sync":
             storing.set()
             assert may_store.wait(30)
         perform()
 
-    monkeypatch.setattr(durable, "intercept", slowly)
+    monkeypatch.setattr(durable, "intercept", delay_sync)
     sending = asyncio.create_task(send(uploads, update))
     assert await asyncio.to_thread(storing.wait, 30)
     sending.cancel()
@@ -318,14 +318,14 @@ async def test_nobody_takes_up_again_what_another_is_taking_up(
     reading, may_read, readers = threading.Event(), threading.Event(), list[int]()
     feed = UpdateChecker.feed
 
-    def slowly(checker: UpdateChecker, piece: bytes | memoryview) -> None:
+    def delay_feed(checker: UpdateChecker, piece: bytes | memoryview) -> None:
         readers.append(threading.get_ident())
         reading.set()
         assert may_read.wait(30)
         feed(checker, piece)
 
-    monkeypatch.setattr(UpdateChecker, "feed", slowly)
-    uploads = restarted(exchange)
+    monkeypatch.setattr(UpdateChecker, "feed", delay_feed)
+    uploads = restarted_uploads(exchange)
     asking = asyncio.create_task(uploads.offset(TASK, SENDER))
     assert await asyncio.to_thread(reading.wait, 30)
     asking.cancel()
@@ -340,7 +340,7 @@ async def test_nobody_takes_up_again_what_another_is_taking_up(
 async def test_another_update_than_the_announced_one_is_refused_with_its_header(
     exchange: Exchange, update: bytes
 ) -> None:
-    uploads, sent = restarted(exchange), 0
+    uploads, sent = restarted_uploads(exchange), 0
     signed = len(signed_part(exchange.directory / "signed"))
 
     async def body() -> AsyncGenerator[bytes]:

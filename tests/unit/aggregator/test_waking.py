@@ -20,7 +20,7 @@ from fedsilo_aggregator import rounds
 from fedsilo_aggregator.http import AggregatorService
 from tests.federate import job_spec, open_engine, silo_key
 from tests.unit.aggregator.test_drain import Service
-from tests.unit.aggregator.test_held_requests import held
+from tests.unit.aggregator.test_held_requests import held_request
 
 
 class Engine:
@@ -48,7 +48,7 @@ def proof(engine: RoundEngine, method: str, path: str) -> dict[str, str]:
 async def test_an_update_wakes_no_other_silo_and_the_next_task_wakes_all() -> None:
     engine = Engine()
     service = AggregatorService(engine, {})  # type: ignore[arg-type]
-    answers = [held(service, object())[1] for _ in range(3)]
+    answers = [held_request(service, object())[1] for _ in range(3)]
     await asyncio.sleep(0)
     service.uploads._changed()
     await asyncio.wait_for(service.wait_for_change(60), 5)

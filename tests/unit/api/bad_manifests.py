@@ -23,7 +23,7 @@ PRIVACY = "privacy: {minSamplesPerClass: 5}"
 NAMESPACE = "apiVersion: v1\nkind: Namespace"
 PADDING = "config: {padding: 2}"
 DIGEST = "a" * 64
-LONG = "a-federation-of-very-many-hospitals-in-europe"
+LONG_NAME = "a-federation-of-very-many-hospitals-in-europe"
 
 FIELDS: dict[str, Edit] = {
     "misspelt field": ("localEpochs: 2", "localEpoch: 2"),
@@ -97,7 +97,7 @@ FIELDS: dict[str, Edit] = {
     "clock time for a duration": ("1h30m", "10:00"),
     "unknown unit": ("size: 10Gi", "size: 10 GB"),
     "misspelt limits": ("limits: {nvidia", "limit: {nvidia"),
-    "name too long": (JOB, JOB.replace("digits", LONG)),
+    "name too long": (JOB, JOB.replace("digits", LONG_NAME)),
     "name with capitals": (JOB, JOB.replace("digits", "Digits")),
     "volume without a source": ("volume: {hostPath: /data}", "volume: {}"),
     "image by tag": ("[model],", "[model], trainerImages: ['registry.example/trainer:1'],"),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-GOOD = Path(__file__).parent / "good"
-DIGITS = (GOOD / "digits.yaml").read_text()
+GOOD_MANIFESTS = Path(__file__).parent / "good"
+DIGITS = (GOOD_MANIFESTS / "digits.yaml").read_text()
 
 
-def edited(*replacements: tuple[str, str]) -> str:
+def edited_manifest(*replacements: tuple[str, str]) -> str:
     """The digits manifest with passages replaced; each must occur exactly once."""
     text = DIGITS
     for old, new in replacements:

@@ -13,18 +13,18 @@ import pytest
 import yaml
 
 from fedsilo.api.allowed_imports import looking_at, running
-from fedsilo.api.python_import import import_own
+from fedsilo.api.python_import import import_user_code
 from fedsilo.cli import methods
 from fedsilo.cli.main import main
 from fedsilo.errors import ImportNotAllowed, ManifestInvalid, MethodError
 from fedsilo.methods import registry
 from hack import method_pages
 
-OWN = "python:own_place:value"
+OWN_IMPORT = "python:own_place:value"
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def foreign_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A directory with modules of a stranger's, on no path of Python's."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
@@ -35,8 +35,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def imported(name: str = OWN) -> object:
-    return import_own(name, field="spec.field", remedy="install it")
+def imported_value(name: str = OWN_IMPORT) -> object:
+    return import_user_code(name, field="spec.field", remedy="install it")
 
 
 def ran(here: Path) -> list[str]:
@@ -55,16 +55,16 @@ def ran(here: Path) -> list[str]:
         ("own_place_too:value", "own_place:other"),
     ],
 )
-def test_what_nobody_has_allowed_is_not_imported(allowed: tuple[str, ...], here: Path) -> None:
+def test_what_nobody_has_allowed_is_not_imported(allowed: tuple[str, ...], foreign_directory: Path) -> None:
     with looking_at("model.json", allowed), pytest.raises(ImportNotAllowed) as refused:
-        imported()
+        imported_value()
     assert str(refused.value) == (
-        f"model.json: spec.field: '{OWN}': would run own_place:value, of {here / 'own_place.py'}; a document alone "
-        "lets nothing run: if you trust this one, add --allow-import own_place:value (in Python "
+        f"model.json: spec.field: '{OWN_IMPORT}': would run own_place:value, of {foreign_directory / 'own_place.py'}; "
+        "a document alone lets nothing run: if you trust this one, add --allow-import own_place:value (in Python "
         "allow_imports=['own_place:value'])"
     )
-    assert ran(here) == []
-    assert str(here) not in sys.path
+    assert ran(foreign_directory) == []
+    assert str(foreign_directory) not in sys.path
 
 
 @pytest.mark.parametrize(
@@ -72,60 +72,60 @@ def test_what_nobody_has_allowed_is_not_imported(allowed: tuple[str, ...], here:
 )
 def test_neither_python_nor_fedsilo_itself_is_an_exception(name: str) -> None:
     with looking_at("model.json"), pytest.raises(ImportNotAllowed, match=f"add --allow-import {name} "):
-        imported(f"python:{name}")
+        imported_value(f"python:{name}")
 
 
 def test_the_loaders_of_shipped_data_need_no_permission() -> None:
     with looking_at("job.yaml"):
-        assert callable(imported("python:fedsilo.data.shipped:diabetes"))
+        assert callable(imported_value("python:fedsilo.data.shipped:diabetes"))
 
 
-@pytest.mark.parametrize("allowed", ["own_place", "own_place:value", OWN])
+@pytest.mark.parametrize("allowed", ["own_place", "own_place:value", OWN_IMPORT])
 def test_what_a_person_has_allowed_is_imported_and_said_once(
-    allowed: str, here: Path, caplog: pytest.LogCaptureFixture
+    allowed: str, foreign_directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with looking_at("model.json", [allowed]):
-        assert [imported(), imported()] == [1, 1]
+        assert [imported_value(), imported_value()] == [1, 1]
     assert caplog.messages == [
-        f"model.json: spec.field: '{OWN}': imports own_place:value, of {here / 'own_place.py'}"
+        f"model.json: spec.field: '{OWN_IMPORT}': imports own_place:value, of {foreign_directory / 'own_place.py'}"
     ]
-    assert ran(here) == ["own_place"]
+    assert ran(foreign_directory) == ["own_place"]
 
 
-def test_a_package_stands_for_all_that_is_below_it(here: Path) -> None:
-    package = here / "own_package"
+def test_a_package_stands_for_all_that_is_below_it(foreign_directory: Path) -> None:
+    package = foreign_directory / "own_package"
     package.mkdir()
     (package / "__init__.py").touch()
     (package / "models.py").write_text("network = 2\n")
     with looking_at("model.json", ["own_package"]):
-        assert imported("python:own_package.models:network") == 2
+        assert imported_value("python:own_package.models:network") == 2
 
 
-def test_nothing_else_of_the_current_directory_is_found(here: Path) -> None:
+def test_nothing_else_of_the_current_directory_is_found(foreign_directory: Path) -> None:
     """An allowed module does not bring its neighbours, nor what libraries look for and do without."""
-    (here / "own_place.py").write_text(
+    (foreign_directory / "own_place.py").write_text(
         "try:\n    import own_place_too\nexcept ImportError:\n    value = 'without'\nelse:\n    value = 'with'\n"
     )
     with looking_at("model.json", ["own_place"]):
-        assert imported() == "without"
+        assert imported_value() == "without"
     del sys.modules["own_place"]
     with looking_at("model.json", ["own_place", "own_place_too"]):
-        assert imported() == "with"
+        assert imported_value() == "with"
     with pytest.raises(ModuleNotFoundError):
         __import__("own_place_three")
 
 
-def test_where_a_job_is_run_its_manifest_is_enough(here: Path) -> None:
+def test_where_a_job_is_run_its_manifest_is_enough(foreign_directory: Path) -> None:
     with running(), looking_at("job.yaml"):
-        assert imported() == 1
-    assert ran(here) == ["own_place"]
+        assert imported_value() == 1
+    assert ran(foreign_directory) == ["own_place"]
 
 
 def test_what_was_allowed_around_a_document_is_allowed_for_it() -> None:
     with looking_at("", ["own_place"]), looking_at("job.yaml", ["own_place_too"]):
-        assert (imported(), imported("python:own_place_too:value")) == (1, 1)
+        assert (imported_value(), imported_value("python:own_place_too:value")) == (1, 1)
     with looking_at("", ["own_place"]), pytest.raises(ImportNotAllowed):
-        imported("python:own_place_too:value")
+        imported_value("python:own_place_too:value")
 
 
 @pytest.mark.parametrize("name", ["", "*", "own place", "a:b:c", "a.b:", ".a", "a/b", "a.py:x y", "lambda"])
@@ -138,7 +138,7 @@ def test_a_permission_names_a_module(name: str) -> None:
 
 
 @pytest.fixture
-def offered(monkeypatch: pytest.MonkeyPatch) -> None:
+def offered_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
     """What an installed package offers, under names of its own and of others."""
     names = ("own", "fedavg", "\x1b[2J", "a b", "../own")
     points = [EntryPoint(name, "own_place:value", registry.GROUP) for name in names]
@@ -148,20 +148,20 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_entry_points", registry._entry_points.__wrapped__)
 
 
-@pytest.mark.usefixtures("offered")
-def test_no_package_takes_the_place_of_a_built_in_method(here: Path) -> None:
+@pytest.mark.usefixtures("offered_entry_points")
+def test_no_package_takes_the_place_of_a_built_in_method(foreign_directory: Path) -> None:
     assert registry.get("fedavg").__module__.startswith("fedsilo.methods")
     assert registry.package_of("fedavg") is None
-    assert ran(here) == []
+    assert ran(foreign_directory) == []
 
 
-@pytest.mark.usefixtures("offered")
+@pytest.mark.usefixtures("offered_entry_points")
 def test_names_that_no_manifest_can_have_are_no_methods() -> None:
     others = {name for name in registry.names() if registry.package_of(name) is not None}
     assert others == {"own"}
 
 
-ODD = (
+ODD_PREFIXES = (
     "",
     "a b",
     "own_place",
@@ -180,9 +180,9 @@ def offer(monkeypatch: pytest.MonkeyPatch, *points: EntryPoint) -> None:
     monkeypatch.setattr(registry, "_entry_points", registry._entry_points.__wrapped__)
 
 
-@pytest.mark.parametrize("value", ODD)
+@pytest.mark.parametrize("value", ODD_PREFIXES)
 def test_an_entry_point_of_another_form_is_listed_and_says_what_is_asked_for(
-    value: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    value: str, foreign_directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     offer(monkeypatch, EntryPoint("odd", value, registry.GROUP))
     with pytest.raises(MethodError) as refused:
@@ -195,17 +195,17 @@ def test_an_entry_point_of_another_form_is_listed_and_says_what_is_asked_for(
     assert re.search(
         r"^odd +cannot be used: method 'odd': entry point ", capsys.readouterr().out, re.MULTILINE
     )
-    assert ran(here) == []
+    assert ran(foreign_directory) == []
 
 
 @pytest.mark.parametrize(
     "value", ["own_place:Outer.Inner", "own_place:Outer.Inner [extra]", "own_place : Outer.Inner"]
 )
 def test_a_class_inside_another_and_extras_are_as_any_other_class(
-    value: str, here: Path, monkeypatch: pytest.MonkeyPatch
+    value: str, foreign_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (here / "own_place.py").write_text("class Outer:\n    class Inner:\n        pass\n")
-    monkeypatch.syspath_prepend(here)
+    (foreign_directory / "own_place.py").write_text("class Outer:\n    class Inner:\n        pass\n")
+    monkeypatch.syspath_prepend(foreign_directory)
     offer(monkeypatch, EntryPoint("own", value, registry.GROUP))
     with looking_at("job.yaml"), pytest.raises(ImportNotAllowed, match="add --allow-import own_place:Outer "):
         registry.get("own")
@@ -216,7 +216,9 @@ def test_a_class_inside_another_and_extras_are_as_any_other_class(
         registry.get("own")
 
 
-def test_an_entry_point_of_another_form_takes_no_name(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_point_of_another_form_takes_no_name(
+    foreign_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     offer(
         monkeypatch,
         EntryPoint("own", "own_place:value", registry.GROUP),
@@ -228,13 +230,13 @@ def test_an_entry_point_of_another_form_takes_no_name(here: Path, monkeypatch: p
 
 
 def test_who_names_a_method_allows_nothing_else_of_its_module(
-    here: Path, monkeypatch: pytest.MonkeyPatch
+    foreign_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (here / "own_place.py").write_text(
+    (foreign_directory / "own_place.py").write_text(
         "from fedsilo.methods.fedavg import FedAvg\n\n\nclass Own(FedAvg):\n    name = 'own'\n\n\n"
         "def network(**_):\n    open('ran', 'w').close()\n"
     )
-    monkeypatch.syspath_prepend(here)
+    monkeypatch.syspath_prepend(foreign_directory)
     offer(monkeypatch, EntryPoint("own", "own_place:Own", registry.GROUP))
     manifest = {
         "method": {"name": "own"},
@@ -249,7 +251,7 @@ def test_who_names_a_method_allows_nothing_else_of_its_module(
     ]
     documents[0]["spec"] = {"datasets": [{"name": "digits", "loader": "sklearn:digits"}]}
     documents[1]["spec"] = manifest
-    path = here / "job.yaml"
+    path = foreign_directory / "job.yaml"
     path.write_text(yaml.safe_dump_all([{"apiVersion": "fedsilo.io/v1alpha1", **one} for one in documents]))
     arguments = argparse.ArgumentParser()
     methods.add_arguments(arguments)
@@ -257,24 +259,26 @@ def test_who_names_a_method_allows_nothing_else_of_its_module(
         ImportNotAllowed, match=r"job\.yaml: spec\.model\.name: .*add --allow-import own_place:network "
     ):
         methods.run(arguments.parse_args(["own", "-f", str(path)]))
-    assert ran(here) == []
+    assert ran(foreign_directory) == []
 
 
-def test_the_page_of_methods_imports_no_other_package(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_of_methods_imports_no_other_package(
+    foreign_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = method_pages.sections()
     offer(
         monkeypatch,
         EntryPoint("own", "own_place:value", registry.GROUP),
         EntryPoint("odd", "a b", registry.GROUP),
     )
-    monkeypatch.syspath_prepend(here)
+    monkeypatch.syspath_prepend(foreign_directory)
     assert method_pages.sections() == before
-    assert ran(here) == []
+    assert ran(foreign_directory) == []
 
 
-@pytest.mark.usefixtures("offered")
+@pytest.mark.usefixtures("offered_entry_points")
 def test_a_method_of_another_package_is_imported_where_a_person_has_named_it(
-    here: Path, capsys: pytest.CaptureFixture[str]
+    foreign_directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with (
         looking_at("provenance.json"),
@@ -286,18 +290,18 @@ def test_a_method_of_another_package_is_imported_where_a_person_has_named_it(
         "own           of own_place; `fedsilo methods own` imports and describes it"
         in capsys.readouterr().out
     )
-    assert ran(here) == []
+    assert ran(foreign_directory) == []
     with looking_at("", ["own_place"]), pytest.raises(MethodError, match="is a int, not a Method"):
         registry.get("own")
-    assert ran(here) == ["own_place"]
+    assert ran(foreign_directory) == ["own_place"]
 
 
 def test_a_method_whose_module_ends_the_process_is_blamed(
-    here: Path, monkeypatch: pytest.MonkeyPatch
+    foreign_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (here / "own_place.py").write_text("raise SystemExit(0)\n")
+    (foreign_directory / "own_place.py").write_text("raise SystemExit(0)\n")
     point = EntryPoint("own", "own_place:value", registry.GROUP)
     monkeypatch.setattr(registry, "_entry_points", lambda: {"own": point})
-    monkeypatch.syspath_prepend(here)
+    monkeypatch.syspath_prepend(foreign_directory)
     with pytest.raises(MethodError, match="entry point own_place:value does not load"):
         registry.get("own")

@@ -13,14 +13,14 @@ from fedsilo.api.faults import MAX_FAULTS
 from fedsilo.api.loading import ManifestFaults, load, read
 from fedsilo.errors import ManifestInvalid
 from tests.unit.api.bad_manifests import CASES, JOB
-from tests.unit.api.manifests import DIGITS, edited
+from tests.unit.api.manifests import DIGITS, edited_manifest
 
 _BLOCKS = Path(__file__).with_name("bad.golden").read_text().split("# ")[1:]
 GOLDEN = {name: text.strip() for name, _, text in (block.partition("\n") for block in _BLOCKS)}
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
@@ -38,7 +38,7 @@ def test_golden_file_has_just_the_cases() -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_bad_manifest(name: str) -> None:
-    assert faults_in(edited(CASES[name])) == GOLDEN[name]
+    assert faults_in(edited_manifest(CASES[name])) == GOLDEN[name]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -118,12 +118,12 @@ def test_a_file_is_given_up_where_it_becomes_more_work_than_any_manifest(
     fetched = 0
     fetch = yaml.SafeLoader.fetch_more_tokens
 
-    def counted(loader: yaml.SafeLoader) -> None:
+    def count_event(loader: yaml.SafeLoader) -> None:
         nonlocal fetched
         fetched += 1
         fetch(loader)
 
-    monkeypatch.setattr(yaml.SafeLoader, "fetch_more_tokens", counted)
+    monkeypatch.setattr(yaml.SafeLoader, "fetch_more_tokens", count_event)
     monkeypatch.setattr(json_yaml, "MAX_TOKENS", 100)
     last = faults_in(text).splitlines()[-1]
     assert last.endswith("holds more than 100 values, keys and punctuation marks; write a smaller file")
@@ -141,7 +141,7 @@ def test_a_federation_of_as_many_silos_as_there_may_be_is_far_from_the_limit(
 
 def test_of_very_many_faults_the_first_are_listed() -> None:
     fields = "".join(f"    field{number}: 1\n" for number in range(500))
-    lines = faults_in(edited(("    localEpochs: 2\n", fields))).splitlines()
+    lines = faults_in(edited_manifest(("    localEpochs: 2\n", fields))).splitlines()
     assert len(lines) == MAX_FAULTS + 1
     assert lines[-1] == "bad.yaml: has more faults than these; correct these first"
 
@@ -153,7 +153,9 @@ def test_of_very_many_documents_with_faults_the_first_are_listed() -> None:
 
 
 def test_all_faults_at_once() -> None:
-    text = edited(("rounds: 10", "rounds: -1"), ("name: sgd", "name: adagrad"), ("index: 1", "index: 7"))
+    text = edited_manifest(
+        ("rounds: 10", "rounds: -1"), ("name: sgd", "name: adagrad"), ("index: 1", "index: 7")
+    )
     lines = faults_in(text).splitlines()
     assert [line.split(": ")[2] for line in lines] == [
         "spec.datasets[0].partition.index",
@@ -163,7 +165,7 @@ def test_all_faults_at_once() -> None:
 
 
 def test_a_syntax_error_comes_first_and_hides_only_what_follows() -> None:
-    text = edited(("index: 1", "index: 7"), (JOB, "metadata: {"))
+    text = edited_manifest(("index: 1", "index: 7"), (JOB, "metadata: {"))
     assert [line.split(": ")[1] for line in faults_in(text).splitlines()] == [
         "document 5",
         "document 3 (Silo south)",
@@ -171,7 +173,7 @@ def test_a_syntax_error_comes_first_and_hides_only_what_follows() -> None:
 
 
 def test_what_can_be_understood_is_given_in_spite_of_faults() -> None:
-    Path("bad.yaml").write_text(edited(("index: 1", "index: 7")))
+    Path("bad.yaml").write_text(edited_manifest(("index: 1", "index: 7")))
     federation, faults = read(Path("bad.yaml"))
     assert federation is not None
     assert [silo.metadata.name for silo in federation.silos] == ["west", "north"]
@@ -179,13 +181,13 @@ def test_what_can_be_understood_is_given_in_spite_of_faults() -> None:
 
 
 def test_a_fault_is_one_line_whatever_the_value() -> None:
-    text = edited(("schedule: constant", 'schedule: "a\\nb\\u2028' + "x" * 200 + '"'))
+    text = edited_manifest(("schedule: constant", 'schedule: "a\\nb\\u2028' + "x" * 200 + '"'))
     (line,) = faults_in(text).split("\n")
     assert line.endswith("...: is not a known choice; use constant, cosine or exponential")
 
 
 def test_nothing_to_evaluate_on() -> None:
-    text = edited(
+    text = edited_manifest(
         (", validationFraction: 0.1", ", validationFraction: 0"),
         ("every: 1, testDataset: digits-test", "every: 1"),
     )

@@ -14,11 +14,11 @@ import pytest
 from fedsilo.cli.main import COMMANDS, main
 from fedsilo.cli.silo import QUESTIONS
 from fedsilo.errors import FedsiloError, QuorumLost
-from tests.unit.api.manifests import GOOD, edited
+from tests.unit.api.manifests import GOOD_MANIFESTS, edited_manifest
 
 
 def test_valid_manifest(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(GOOD)
+    monkeypatch.chdir(GOOD_MANIFESTS)
     assert main(["validate", "-f", "digits.yaml"]) == 0
     streams = capsys.readouterr()
     assert streams.err == ""
@@ -35,7 +35,7 @@ def test_valid_manifest(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
 
 def test_summary_of_a_sample(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "sample.yaml"
-    path.write_text(edited(("fraction: 1.0, minSilos: 2", "fraction: 0.5")))
+    path.write_text(edited_manifest(("fraction: 1.0, minSilos: 2", "fraction: 0.5")))
     assert main(["validate", "--file", str(path)]) == 0
     assert "  rounds  10, 2 drawn silos in each\n  quorum  2 within 1h30m\n" in capsys.readouterr().out
 
@@ -44,7 +44,7 @@ def test_invalid_manifest(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("bad.yaml").write_text(edited(("rounds: 10", "rounds: -1"), ("classes: 10", "classes: 1")))
+    Path("bad.yaml").write_text(edited_manifest(("rounds: 10", "rounds: -1"), ("classes: 10", "classes: 1")))
     assert main(["validate", "-f", "bad.yaml"]) == 2
     streams = capsys.readouterr()
     assert streams.out == ""
@@ -122,4 +122,4 @@ def test_a_defect_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_only_the_called_command_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fedsilo.cli.run", None)  # importing it would fail
-    assert main(["validate", "-f", str(GOOD / "digits.yaml")]) == 0
+    assert main(["validate", "-f", str(GOOD_MANIFESTS / "digits.yaml")]) == 0

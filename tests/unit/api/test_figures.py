@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedsilo.api.figures import MAIN_METRICS, SMALLER_IS_BETTER, main_score, shown
+from fedsilo.api.figures import MAIN_METRICS, SMALLER_IS_BETTER, main_score, score_text
 from fedsilo.learning.metrics.catalogue import METRICS
 from fedsilo.tasks.registry import TASKS
 
@@ -37,7 +37,11 @@ def test_shares_are_shown_in_per_cent_and_errors_are_better_small() -> None:
     for name, entry in METRICS.items():
         if name == "confusion_matrix":
             continue
-        assert (shown(name, 0.5) == "50.0%") == entry.unit_range, name
+        assert (score_text(name, 0.5) == "50.0%") == entry.unit_range, name
     errors = {name for name, entry in METRICS.items() if not entry.unit_range} - {"r2"}
     assert errors | {"calibration_error"} == SMALLER_IS_BETTER
-    assert (shown("auroc_mean", 0.875), shown("rmse", 12.3456), shown("r2", -2.0)) == ("87.5%", "12.35", "-2")
+    assert (score_text("auroc_mean", 0.875), score_text("rmse", 12.3456), score_text("r2", -2.0)) == (
+        "87.5%",
+        "12.35",
+        "-2",
+    )

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from fedsilo.api.documents import documents_in
 from fedsilo.api.json_yaml import JsonDumper
 
-plain = st.characters(codec="utf-8", exclude_categories=("Cs", "Cc"))
+plain_characters = st.characters(codec="utf-8", exclude_categories=("Cs", "Cc"))
 values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(plain),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(plain), inner, max_size=3),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(plain_characters),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(plain_characters), inner, max_size=3),
     max_leaves=6,
 )
 
 
-@given(text=st.from_regex(r"[-+]?[0-9a-f_.xobeE+-]{1,20}", fullmatch=True) | st.text(plain))
+@given(text=st.from_regex(r"[-+]?[0-9a-f_.xobeE+-]{1,20}", fullmatch=True) | st.text(plain_characters))
 @example("1234567e12345678")
 @example("1e5")
 @example("017")

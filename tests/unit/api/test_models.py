@@ -23,7 +23,7 @@ from fedsilo.api.loading import ManifestFaults, load, load_document
 from fedsilo.api.silo import SiloSpec
 from fedsilo.api.silo_policy import DEFAULT_KINDS
 from fedsilo.payload_kinds import DESCRIPTIONS, KINDS, PayloadKind
-from tests.unit.api.manifests import DIGITS, GOOD, edited
+from tests.unit.api.manifests import DIGITS, GOOD_MANIFESTS, edited_manifest
 
 MINIMAL: dict[str, Any] = {
     "method": {"name": "fedavg"},
@@ -60,7 +60,7 @@ KEY = "ed25519:" + "A" * 43 + "="
 
 
 def test_digits() -> None:
-    federation = load(GOOD / "digits.yaml")
+    federation = load(GOOD_MANIFESTS / "digits.yaml")
     spec = federation.job.spec
     assert [str(silo) for silo in federation.silos] == [
         "silo-west/west",
@@ -222,7 +222,7 @@ def test_no_quantity(text: object) -> None:
     ("fraction", "silos", "sampled"), [(1.0, 4, 4), (0.5, 3, 2), (0.7, 10, 7), (0.1, 30, 3), (0.01, 3, 1)]
 )
 def test_sampled_silos_are_the_decimal_fraction_rounded_up(fraction: float, silos: int, sampled: int) -> None:
-    assert ParticipationSpec(fraction=fraction).sampled(silos) == sampled
+    assert ParticipationSpec(fraction=fraction).sample_size(silos) == sampled
 
 
 @pytest.mark.parametrize(("named", "asked", "needed"), [(None, 3, 3), (2, 3, 2), (3, 2, 2)])
@@ -287,17 +287,17 @@ def test_yaml_and_json_load_to_an_equal_job(
 @given(jobs(), st.randoms(use_true_random=False))
 @settings(max_examples=60)
 def test_digest_ignores_key_order_and_what_may_change(job: FederatedJob, shuffle: random.Random) -> None:
-    fields = _shuffled(job.spec.model_dump(mode="json", by_alias=True), shuffle)
+    fields = _shuffled_keys(job.spec.model_dump(mode="json", by_alias=True), shuffle)
     fields |= {"suspend": not job.spec.suspend, "ttlSecondsAfterFinished": 5}
     assert spec_digest(FederatedJobSpec.model_validate(fields)) == spec_digest(job) == spec_digest(job.spec)
 
 
-def _shuffled(value: Any, shuffle: random.Random) -> Any:
+def _shuffled_keys(value: Any, shuffle: random.Random) -> Any:
     if not isinstance(value, dict):
         return value
     keys = list(value)
     shuffle.shuffle(keys)
-    return {key: _shuffled(value[key], shuffle) for key in keys}
+    return {key: _shuffled_keys(value[key], shuffle) for key in keys}
 
 
 def test_digest_is_of_the_meaning() -> None:
@@ -339,7 +339,9 @@ def test_load_document_takes_exactly_one(tmp_path: Path) -> None:
 
 def test_edits_of_the_good_manifest_load(tmp_path: Path) -> None:
     path = tmp_path / "ok.yaml"
-    path.write_text("%YAML 1.1\n---\n---\n" + edited(("loader: sklearn:digits", "loader: &l sklearn:digits")))
+    path.write_text(
+        "%YAML 1.1\n---\n---\n" + edited_manifest(("loader: sklearn:digits", "loader: &l sklearn:digits"))
+    )
     assert len(load(path).silos) == 3
 
 

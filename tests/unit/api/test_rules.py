@@ -12,7 +12,7 @@ from fedsilo.validation import validate
 from hack.crd_rules import RULES, Rule
 from tests.unit.operator.job.objects import manifest
 
-HELD = {"datasets": [{"name": "held", "loader": "sklearn:digits"}]}
+HELD_DATASETS = {"datasets": [{"name": "held", "loader": "sklearn:digits"}]}
 CROP = {"rounds": 3, "augmentation": {"crop": 4}}
 CONTRADICTIONS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     (".participation.minSilos", {"participation": {"minSilos": 3}}),
@@ -21,7 +21,11 @@ CONTRADICTIONS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     (".aggregation.publicDataset", {"aggregation": {"publicDataset": "absent"}}),
     (
         ".aggregation.publicDataset",
-        {"aggregation": {"publicDataset": "held"}, "evaluation": {"testDataset": "held"}, "aggregator": HELD},
+        {
+            "aggregation": {"publicDataset": "held"},
+            "evaluation": {"testDataset": "held"},
+            "aggregator": HELD_DATASETS,
+        },
     ),
     (
         ".data.validationFraction",

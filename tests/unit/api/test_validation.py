@@ -12,30 +12,30 @@ from fedsilo.api.loading import ManifestFaults, load
 from fedsilo.errors import MethodError
 from fedsilo.methods import registry
 from fedsilo.validation import load_manifest, registry_faults, validate
-from tests.federate import bound
+from tests.federate import bound_method
 from tests.unit.api.bad_manifests import LAST_REF, Edit
-from tests.unit.api.manifests import GOOD, edited
+from tests.unit.api.manifests import GOOD_MANIFESTS, edited_manifest
 
 JOB = "bad.yaml: document 5 (FederatedJob digits): "
 UNKNOWN_METHOD: Edit = ("name: fedavg", "name: fedavgg")
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
 def lines(*edits: Edit) -> list[str]:
-    Path("bad.yaml").write_text(edited(*edits))
+    Path("bad.yaml").write_text(edited_manifest(*edits))
     with pytest.raises(ManifestFaults) as caught:
         load_manifest(Path("bad.yaml"))
     return str(caught.value).splitlines()
 
 
 def test_good() -> None:
-    federation = load_manifest(GOOD / "digits.yaml")
-    assert registry_faults(federation) == validate(GOOD / "digits.yaml") == []
-    assert federation == load(GOOD / "digits.yaml")
+    federation = load_manifest(GOOD_MANIFESTS / "digits.yaml")
+    assert registry_faults(federation) == validate(GOOD_MANIFESTS / "digits.yaml") == []
+    assert federation == load(GOOD_MANIFESTS / "digits.yaml")
 
 
 TRAINER = "trainer: python:hospital.training:train, trainerMetrics: "
@@ -90,7 +90,7 @@ def test_what_the_method_itself_checks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_parts_of_a_model_that_the_method_needs_whole() -> None:
     parts = ("config: {padding: 2}", "config: {padding: 2}, parameters: {frozen: ['encoder.*']}")
-    able = [name for name in registry.names() if bound(name).models.shared.whole is None]
+    able = [name for name in registry.names() if bound_method(name).models.shared.whole is None]
     assert lines(("name: fedavg", "name: scaffold"), parts) == [
         f'{JOB}spec.model.parameters: {{"frozen": ["encoder.*"]}}: is not possible with method scaffold: a control '
         f"variate belongs to every learned tensor; remove it, or use {', '.join(able)}"
@@ -106,7 +106,7 @@ def test_a_test_set_at_the_aggregator_cannot_score_what_has_local_tensors() -> N
 
 
 WEIGHTS, HELD = "{weights: samples}", "config: {split: test}}\n"
-PUBLIC = HELD + '      - {name: crowd, loader: "sklearn:digits", config: {split: train}}\n'
+PUBLIC_DATASETS = HELD + '      - {name: crowd, loader: "sklearn:digits", config: {split: train}}\n'
 NEEDS = ("name: fedavg", "name: feddf")
 
 
@@ -119,11 +119,11 @@ def test_a_method_that_learns_from_public_data_needs_some() -> None:
 
 def test_public_data_are_for_methods_that_learn_from_them() -> None:
     named = (WEIGHTS, "{publicDataset: crowd}")
-    assert lines((HELD, PUBLIC), named) == [
+    assert lines((HELD, PUBLIC_DATASETS), named) == [
         f'{JOB}spec.aggregation.publicDataset: "crowd": has no meaning for method fedavg, which reads no data at the '
         "aggregator; remove it, or use another method, such as feddf"
     ]
-    Path("good.yaml").write_text(edited(NEEDS, (HELD, PUBLIC), named))
+    Path("good.yaml").write_text(edited_manifest(NEEDS, (HELD, PUBLIC_DATASETS), named))
     assert validate(Path("good.yaml")) == []
 
 
@@ -140,19 +140,21 @@ def test_nor_are_they_in_part_or_by_another_path() -> None:
     config = "config: {path: %s}, partition: {scheme: iid, silos: 2, index: %d}}\n"
     test = '- {name: digits-test, loader: "npz", ' + config % ("tests/x.npz", 0)
 
-    def public(path: str, index: int) -> str:
+    def public_manifest(path: str, index: int) -> str:
         return test + '      - {name: crowd, loader: "npz", ' + config % (path, index)
 
     written = '- {name: digits-test, loader: "sklearn:digits", ' + HELD
     named = (WEIGHTS, "{publicDataset: crowd}")
     for path in ("./tests/../tests/x.npz", Path("tests/x.npz").resolve()):
-        (line,) = lines(NEEDS, (written, public(str(path), 0)), named)
+        (line,) = lines(NEEDS, (written, public_manifest(str(path), 0)), named)
         assert line == (
             f'{JOB}spec.aggregation.publicDataset: "crowd": has the examples of spec.evaluation.testDataset, on which '
             "nothing may be learned; name other examples; of one source, two parts of one iid partition have none in "
             "common"
         )
-    Path("good.yaml").write_text(edited(NEEDS, (written, public("./tests/x.npz", 1)), named))
+    Path("good.yaml").write_text(
+        edited_manifest(NEEDS, (written, public_manifest("./tests/x.npz", 1)), named)
+    )
     assert validate(Path("good.yaml")) == []
 
 
@@ -161,7 +163,7 @@ def test_calibration_after_a_method_needs_what_that_needs() -> None:
     assert "method ratio-loss learns at the aggregator from public labelled examples; " in line
 
 
-UNKNOWN = (
+UNKNOWN_METHOD_REMEDY = (
     "is not a known method; did you mean fedavg? `fedsilo methods` describes them; a package offers another in the "
     "group fedsilo.methods of its entry points"
 )
@@ -172,7 +174,7 @@ UNKNOWN = (
     [
         (
             "{name: fedavgg}",
-            f'name: "fedavgg": {UNKNOWN}',
+            f'name: "fedavgg": {UNKNOWN_METHOD_REMEDY}',
         ),
         (
             "{name: fedprox, config: {straggler: 1}}",
@@ -181,7 +183,7 @@ UNKNOWN = (
         ("{name: fedconcat}", 'name: "fedconcat": does not yield one model; use fedavg or a method like it'),
         (
             "{name: tau-norm, config: {after: {name: fedavgg}}}",
-            f'config.after.name: "fedavgg": {UNKNOWN}',
+            f'config.after.name: "fedavgg": {UNKNOWN_METHOD_REMEDY}',
         ),
     ],
 )
@@ -305,7 +307,7 @@ def test_validation_needs_neither_torch_nor_kubernetes() -> None:
     code = (
         "import sys\n"
         "from fedsilo.cli.main import main\n"
-        f"assert main(['validate', '-f', {str(GOOD / 'digits.yaml')!r}]) == 0\n"
+        f"assert main(['validate', '-f', {str(GOOD_MANIFESTS / 'digits.yaml')!r}]) == 0\n"
         "heavy = {'torch', 'torchvision', 'sklearn', 'kubernetes', 'aiohttp'} & set(sys.modules)\n"
         "sys.exit(f'imported: {heavy}' if heavy else 0)\n"
     )

@@ -32,8 +32,8 @@ METHODS: dict[str, dict[str, Any]] = {
 
 def cell_of(method: str) -> Cell:
     [cell] = cells(dataclasses.replace(table(), rows=["FedAvg"], columns=["mnist"]), 1)
-    job = definition.over({"method": {"name": method}}, METHODS[method])
-    return dataclasses.replace(cell, settings=definition.over(cell.settings, {"job": job}))
+    job = definition.merge_patch({"method": {"name": method}}, METHODS[method])
+    return dataclasses.replace(cell, settings=definition.merge_patch(cell.settings, {"job": job}))
 
 
 class Stopping(Progress):

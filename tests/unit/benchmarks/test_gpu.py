@@ -19,12 +19,12 @@ import pytest
 from benchmarks.gpu import bundle, clients, page
 from benchmarks.gpu.__main__ import INTO, PAGE, main
 from benchmarks.gpu.bundle import stated_commit
-from benchmarks.gpu.cases import Case, Figures, Goal, Part, Setting, Skipped
+from benchmarks.gpu.cases import Case, Figures, Goal, Part, Setting, SkippedCase
 from benchmarks.gpu.child import outcome_of
 from benchmarks.gpu.devices import Device, NoSuchDevice, choose, environment
 from benchmarks.gpu.parts import PARTS
-from benchmarks.gpu.records import Outcome, Record, begun, read_all
-from benchmarks.gpu.running import Run, shown, summary
+from benchmarks.gpu.records import Outcome, Record, begin_record, read_all
+from benchmarks.gpu.running import Run, figure_text, summary
 from benchmarks.tables import layouts
 from tests.pages import runs
 from tests.terminal import Terminal
@@ -101,7 +101,7 @@ def cases(setting: Setting) -> list[Case]:
         return {"ratio": 0.9, "curve": [0.1, 0.2], "steps": 12_345}
 
     def skips() -> Figures:
-        raise Skipped("there is no second device")
+        raise SkippedCase("there is no second device")
 
     def fails() -> Figures:
         raise ValueError("two\nlines")
@@ -159,7 +159,7 @@ def test_a_part_that_is_late_costs_itself_and_the_next_run_goes_on(tmp_path: Pat
     assert "hangs" not in outcomes and kept.late == {"test": "not finished in 8 s: hangs, last"}
     assert told[0] == "A part (at most 8 s)" and "MISSES ratio: at least 0.95" in told[1]
     [again] = read_all(into)
-    assert again == kept and again.done("test") == ["numbers", "noisy"]
+    assert again == kept and again.finished_cases("test") == ["numbers", "noisy"]
     assert [fault.split(":")[0] for fault in kept.faults] == ["test", "test"]
 
 
@@ -173,14 +173,16 @@ def test_a_run_that_is_killed_leaves_what_was_finished_and_nothing_that_goes_on(
     killed = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.DEVNULL)
     ends = time.monotonic() + 60
     # A case's figures reach the file after the next case has begun.
-    while not (into / "begun").exists() or [k.done("test") for k in read_all(into)] != [["numbers", "noisy"]]:
+    while not (into / "begun").exists() or [k.finished_cases("test") for k in read_all(into)] != [
+        ["numbers", "noisy"]
+    ]:
         assert time.monotonic() < ends
         time.sleep(0.05)
     [child] = [int(pid) for pid in _children(killed.pid)]
     killed.kill()
     killed.wait()
     [kept] = read_all(into)
-    assert kept.done("test") == ["numbers", "noisy"]
+    assert kept.finished_cases("test") == ["numbers", "noisy"]
     while _lives(child):
         assert time.monotonic() < ends, "the part goes on without anybody"
         time.sleep(0.05)
@@ -239,7 +241,8 @@ def test_a_page_names_goals_that_were_missed_and_what_was_not_measured() -> None
 
 def test_figures_are_read_by_persons() -> None:
     assert [
-        shown(value) for value in (0.00012, 0.0, 0.95123, 12.3456, 123456.7, 5000, "yes", [0.1, 0.25], [])
+        figure_text(value)
+        for value in (0.00012, 0.0, 0.95123, 12.3456, 123456.7, 5000, "yes", [0.1, 0.25], [])
     ] == [
         "1.2e-04",
         "0",
@@ -267,7 +270,7 @@ def test_a_run_goes_on_with_what_was_measured_of_the_same_and_with_nothing_else(
     device = dict(record().device)
 
     def write(commit: str = "0123abc", **changes: Any) -> Record:
-        found = begun(commit, "full", device | changes, tmp_path)
+        found = begin_record(commit, "full", device | changes, tmp_path)
         found.parts["training"] = {
             "lenet": Outcome(1.0, {"ratio": 1.0}),
             "resnet20": Outcome(1.0, {"rounds": 3}, unfinished=True),
@@ -277,11 +280,15 @@ def test_a_run_goes_on_with_what_was_measured_of_the_same_and_with_nothing_else(
         return found
 
     first = write()
-    assert first.number == 1 and begun("0123abc", "full", device, tmp_path).done("training") == ["lenet"]
-    assert begun("0123abc", "quick", device, tmp_path).parts == {}
+    assert first.number == 1 and begin_record("0123abc", "full", device, tmp_path).finished_cases(
+        "training"
+    ) == ["lenet"]
+    assert begin_record("0123abc", "quick", device, tmp_path).parts == {}
     other = write(driver="581.0")
     assert other.number == 2 and other.file_name == "0123abc-nvidia-t4-full-2.json"
-    assert begun("0123abc", "full", device, tmp_path).done("training") == ["lenet"], "the first one"
+    assert begin_record("0123abc", "full", device, tmp_path).finished_cases("training") == ["lenet"], (
+        "the first one"
+    )
     assert write("4567def-dirty").number == 1 and write("4567def-dirty").number == 2, (
         "nobody knows what that is"
     )
@@ -303,9 +310,11 @@ def test_a_bundle_says_its_commit_only_of_the_sources_that_it_was_made_of(
 
 
 def test_processes_that_would_not_fit_are_not_begun() -> None:
-    assert clients.available() > 1 << 28
+    assert clients.available_bytes() > 1 << 28
     clients.require_memory(1 << 30, 1 << 30, "2 trainers")
-    with pytest.raises(Skipped, match=r"^100 trainers need some 150 GiB of memory, and 120 GiB are free$"):
+    with pytest.raises(
+        SkippedCase, match=r"^100 trainers need some 150 GiB of memory, and 120 GiB are free$"
+    ):
         clients.require_memory(150 << 30, 120 << 30, "100 trainers")
 
 
@@ -331,7 +340,7 @@ def test_what_a_bundle_pins_and_how_large_it_may_be(tmp_path: Path) -> None:
     lines = (
         "# comment\nfedsilo @ file:///somewhere\nnumpy==2.4.6\ntriton==3.6.0 ; platform_machine == 'x86_64'\n"
     )
-    assert bundle.pinned(lines) == {"numpy": "2.4.6", "triton": "3.6.0"}
+    assert bundle.pinned_versions(lines) == {"numpy": "2.4.6", "triton": "3.6.0"}
     (tmp_path / "a.whl").write_bytes(bytes(2_000_000))
     (tmp_path / "b.whl").write_bytes(bytes(1_000_000))
     assert bundle.checked_size(tmp_path) == 3_000_000

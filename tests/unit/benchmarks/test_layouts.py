@@ -16,7 +16,7 @@ from PIL import Image
 from scipy.io import savemat
 from typing_extensions import override
 
-from benchmarks.tables.datasets import ANGLES, DATASETS, balanced, load
+from benchmarks.tables.datasets import ANGLES, DATASETS, balanced_indices, load
 from benchmarks.tables.layouts import READERS
 
 RNG = np.random.default_rng(0)
@@ -92,7 +92,7 @@ def test_cifar100_python_version(tmp_path: Path) -> None:
     assert np.array_equal(x, rows.reshape(2, 3, 32, 32)) and list(y) == [99, 7]
 
 
-class Foreign:
+class ForeignObject:
     @override
     def __reduce__(self) -> Any:
         return print, ("run",)
@@ -103,7 +103,7 @@ def test_a_pickle_that_names_anything_else_is_refused(
 ) -> None:
     root = tmp_path / "cifar-100-python"
     root.mkdir()
-    (root / "test").write_bytes(pickle.dumps(Foreign()))
+    (root / "test").write_bytes(pickle.dumps(ForeignObject()))
     with pytest.raises(pickle.UnpicklingError, match=r"builtins\.print"):
         READERS["cifar100"](tmp_path, "test")
     assert capsys.readouterr().out == ""
@@ -204,7 +204,7 @@ def archive(folder: Path, samples: int = 40) -> str:
 
 def test_a_subset_has_as_many_of_each_class() -> None:
     labels = np.array([0, 0, 0, 1, 1, 0, 1, 1])
-    assert list(balanced(labels, 4)) == [0, 1, 3, 4]
+    assert list(balanced_indices(labels, 4)) == [0, 1, 3, 4]
 
 
 def test_normalised_images_have_channels_first_and_mean_zero(tmp_path: Path) -> None:

@@ -13,13 +13,13 @@ from benchmarks.literal.federation import Federation
 from benchmarks.literal.questions import Record, Variant, questions, records
 from benchmarks.literal.runs import Comparison, compare, loop_of, run
 from benchmarks.tables.cells import Cell
-from benchmarks.tables.definition import over
+from benchmarks.tables.definition import merge_patch
 from tests.unit.benchmarks.test_layouts import archive
 
 ROUNDING = 2e-6
 
 
-def small(question: str, folder: Path, **training: Any) -> Cell:
+def small_cell(question: str, folder: Path, **training: Any) -> Cell:
     """The question's first cell with three silos, 60 noisy images and a small network."""
     archive(folder, 60)
     found = questions()[question].cell("base", 0)
@@ -34,16 +34,16 @@ def small(question: str, folder: Path, **training: Any) -> Cell:
             "evaluation": {"every": 1},
         },
     }
-    return Cell(found.row, found.column, 0, over(found.settings, smaller))
+    return Cell(found.row, found.column, 0, merge_patch(found.settings, smaller))
 
 
-def beside(question: str, folder: Path, loop: dict[str, Any], **training: Any) -> Comparison:
-    return compare(loop_of(question, loop), small(question, folder, **training), folder)
+def loop_comparison(question: str, folder: Path, loop: dict[str, Any], **training: Any) -> Comparison:
+    return compare(loop_of(question, loop), small_cell(question, folder, **training), folder)
 
 
 @pytest.mark.parametrize("question", ["scaffold", "scamap", "fedbr"])
 def test_the_pseudo_code_follows_the_job_up_to_rounding(question: str, tmp_path: Path) -> None:
-    found = beside(question, tmp_path, {}, warmupRounds=2)
+    found = loop_comparison(question, tmp_path, {}, warmupRounds=2)
     assert len(found.anew) == len(found.job) == 3
     assert 0 < max(found.apart["float32"] + found.apart["float64"] + found.anew) < ROUNDING
     assert found.free["float64"] == pytest.approx(found.job, abs=0.11)
@@ -64,11 +64,11 @@ def test_the_pseudo_code_follows_the_job_up_to_rounding(question: str, tmp_path:
 def test_what_an_experiment_changes_leads_elsewhere(
     question: str, changed: dict[str, Any], tmp_path: Path
 ) -> None:
-    assert beside(question, tmp_path, changed).apart["float64"][-1] > ROUNDING
+    assert loop_comparison(question, tmp_path, changed).apart["float64"][-1] > ROUNDING
 
 
 def test_without_pseudo_data_and_contrast_fedbr_is_fedavg(tmp_path: Path) -> None:
-    cell = small("fedbr", tmp_path, optimizer={"momentum": 0, "weightDecay": 0})
+    cell = small_cell("fedbr", tmp_path, optimizer={"momentum": 0, "weightDecay": 0})
     of = Federation.of(cell.manifest(tmp_path, "cpu"), torch.float64)
     one, other = loop_of("fedbr", {"pseudo": 0, "contrast": 0}), loop_of("scaffold", {"controlled": False})
     after = [loop.round(of, loop.start(of), 1).model for loop in (one, other)]
@@ -76,13 +76,13 @@ def test_without_pseudo_data_and_contrast_fedbr_is_fedavg(tmp_path: Path) -> Non
 
 
 def test_a_run_ends_where_its_model_is_lost(tmp_path: Path) -> None:
-    cell = small("scaffold", tmp_path, optimizer={"learningRate": 1000, "weightDecay": 1})
+    cell = small_cell("scaffold", tmp_path, optimizer={"learningRate": 1000, "weightDecay": 1})
     course = run(loop_of("scaffold", {}), Federation.of(cell.manifest(tmp_path, "cpu")))
     assert course.lost == 2 and course.rounds == [1]
 
 
 def test_runs_are_read_as_they_were_written(tmp_path: Path) -> None:
-    cell = small("scaffold", tmp_path)
+    cell = small_cell("scaffold", tmp_path)
     course = run(loop_of("scaffold", {}), Federation.of(cell.manifest(tmp_path, "cpu")))
     assert course.rounds == [1, 2, 3] and course.measures["apart"][-1] > 0
     Record("scaffold", "base", 0, course, {}).append(tmp_path / "causes.jsonl")

@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from benchmarks.privacy import accuracy, campaign, epsilons, inversion, membership
-from benchmarks.privacy.federation import Seen, load, members
+from benchmarks.privacy.federation import ExchangeView, load, members
 from fedsilo.methods import registry
-from fedsilo.methods.differential_privacy import uncovered
-from tests.federate import bound
+from fedsilo.methods.differential_privacy import uncovered_payloads
+from tests.federate import bound_method
 
 
 def test_the_success_of_perfect_and_of_useless_scores() -> None:
@@ -45,18 +45,18 @@ def test_a_step_of_one_image_gives_the_image() -> None:
     torch.optim.SGD(network.parameters(), lr=0.1).step()
     after = {name: value.detach().numpy() for name, value in network.named_parameters()}
     found = inversion.of_update(before, after, (1, 8, 8))
-    assert inversion.recovered(found, image.numpy())[0] > 40
+    assert inversion.recovery_decibels(found, image.numpy())[0] > 40
 
 
 def test_no_image_counts_for_two_originals() -> None:
     originals = np.stack([np.zeros((1, 2, 2)), np.zeros((1, 2, 2))])
-    found = inversion.recovered(originals[:1], originals)
+    found = inversion.recovery_decibels(originals[:1], originals)
     assert sorted(np.isfinite(found)) == [False, True]
 
 
 def test_what_a_sum_leaves_is_the_average_by_samples() -> None:
     updates = {silo: {"model": {"w": np.full(2, value)}} for silo, value in (("a", 1.0), ("b", 5.0))}
-    assert Seen({}, updates, {"a": 3, "b": 1}).mean("model")["w"] == pytest.approx(np.full(2, 2.0))
+    assert ExchangeView({}, updates, {"a": 3, "b": 1}).mean("model")["w"] == pytest.approx(np.full(2, 2.0))
 
 
 def test_the_victim_has_another_half_in_every_run() -> None:
@@ -95,8 +95,8 @@ def test_there_is_a_configuration_of_every_method_with_mechanisms() -> None:
     names = {configuration.method for configuration in epsilons.CONFIGURATIONS}
     assert len(epsilons.CONFIGURATIONS) >= 10
     for name in registry.names():
-        method = bound(name)
-        if method.training.mechanisms and not uncovered(method) and method.models.personal is None:
+        method = bound_method(name)
+        if method.training.mechanisms and not uncovered_payloads(method) and method.models.personal is None:
             assert name in names | {"feddf", "fedbe"}, name
 
 
@@ -105,7 +105,7 @@ def test_what_a_job_states_is_what_its_draws_come_to() -> None:
     (configuration,) = (
         each
         for each in epsilons.CONFIGURATIONS
-        if each.config == epsilons.RELEASED and "localSteps" in each.training
+        if each.config == epsilons.RELEASED_STAGES and "localSteps" in each.training
     )
     found = list(epsilons.measure(replace(configuration, records=(120, 60))))
     assert [each.records for each in found] == [120, 60]

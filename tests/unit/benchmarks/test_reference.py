@@ -23,11 +23,11 @@ from tests.unit.benchmarks.test_table_runs import table
 
 def test_samples_are_of_every_class_and_follow_from_the_seed() -> None:
     labels = np.array([0] * 50 + [1] * 3 + [4] * 20)
-    chosen = reference.drawn(labels, 5, seed=1)
+    chosen = reference.drawn_indices(labels, 5, seed=1)
     assert np.bincount(labels[chosen]).tolist() == [5, 3, 0, 0, 5]
     assert len(set(chosen.tolist())) == len(chosen)
-    np.testing.assert_array_equal(chosen, reference.drawn(labels, 5, seed=1))
-    assert not np.array_equal(chosen, reference.drawn(labels, 5, seed=2))
+    np.testing.assert_array_equal(chosen, reference.drawn_indices(labels, 5, seed=1))
+    assert not np.array_equal(chosen, reference.drawn_indices(labels, 5, seed=2))
 
 
 def test_a_row_that_is_calibrated_on_real_samples(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_public_images_are_those_that_no_silo_has(tmp_path: Path) -> None:
     assert job["spec"]["aggregation"]["publicDataset"] == public["name"] and "left" not in test["config"]
     images, labels = load_images(**public["config"])
     assert np.bincount(labels).tolist() == [1] * 10
-    data = FederatedJob.model_validate(definition.over(job, {"spec": {"aggregation": None}})).spec.data
+    data = FederatedJob.model_validate(definition.merge_patch(job, {"spec": {"aggregation": None}})).spec.data
     sources = [Silo.model_validate(silo).spec.datasets[0] for silo in silos]
     held = np.concatenate([load_dataset(source, data, root=tmp_path).features for source in sources])
     known = {np.round(image * 255).astype(np.uint8).tobytes() for image in held}

@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.robustness.__main__ import tables
-from benchmarks.robustness.federation import HOSTILE, SILOS, TRAINING, Cell, Hostile, load, run, with_trigger
+from benchmarks.robustness.federation import (
+    HOSTILE,
+    SILOS,
+    TRAINING,
+    Cell,
+    HostileBackend,
+    load,
+    run,
+    with_trigger,
+)
 
 
 def test_hostile_silos_flip_labels_and_hide_a_trigger() -> None:
@@ -22,7 +31,7 @@ def test_hostile_silos_flip_labels_and_hide_a_trigger() -> None:
 
 def test_a_change_is_multiplied() -> None:
     sent, model = {"w": np.array([1, 2], np.float32)}, {"w": np.array([2, 2], np.float32)}
-    assert Hostile(None, -1)._changed(sent, model)["w"].tolist() == [0, 2]  # type: ignore[arg-type]
+    assert HostileBackend(None, -1)._scaled_change(sent, model)["w"].tolist() == [0, 2]  # type: ignore[arg-type]
 
 
 def test_flipped_signs_ruin_the_mean_and_not_the_median() -> None:

@@ -56,7 +56,7 @@ def test_the_picture_names_what_no_other_beats(tmp_path: Path) -> None:
         Point("dear", 4, 45, 0),
     ]
     assert [point.name for point in scatter.front(points)] == ["little", "good"]
-    assert [point.name for point in scatter.named(points)] == [
+    assert [point.name for point in scatter.named_points(points)] == [
         "worst",
         "worse",
         "little",
@@ -64,7 +64,7 @@ def test_the_picture_names_what_no_other_beats(tmp_path: Path) -> None:
         "dear",
         "good",
     ]
-    assert scatter.spaced([1, 1.5, 1.5, 9], 1) == [1, 2, 3, 9]
+    assert scatter.spaced_heights([1, 1.5, 1.5, 9], 1) == [1, 2, 3, 9]
     chosen = definition.choose("methods", "reduced", ["FedAvg", "Centralized"])
     found = {
         cell: dataclasses.replace(synthetic(chosen, cell, [0.3, 0.4]), costs={"moved": 1e6})
@@ -76,7 +76,7 @@ def test_the_picture_names_what_no_other_beats(tmp_path: Path) -> None:
     assert not scatter.draw(chosen, nothing, tmp_path / "b.png")
 
 
-def table() -> definition.Chosen:
+def table() -> definition.TableSelection:
     rows = {"FedAvg": Row(method="fedavg"), "Ours": Row(method="fedprox"), "Other": Row(method="nothing")}
     columns = {
         "mnist": Column(title="MNIST, shared"),
@@ -101,7 +101,7 @@ def table() -> definition.Chosen:
         reduced=Reduction(note="Two rounds."),
     )
     paper = Paper(citation="Somebody. Something. 2024.", rows=rows, tables={"1": only})
-    return definition.Chosen("test-1", paper, only, list(rows), list(columns), "reduced")
+    return definition.TableSelection("test-1", paper, only, list(rows), list(columns), "reduced")
 
 
 def test_a_mean_is_run_as_its_columns_are() -> None:
@@ -140,7 +140,7 @@ def test_own_models_are_those_of_all_silos_or_of_the_last_rounds(tmp_path: Path)
         "method": {"name": "map"},
         "participation": {"fraction": 0.5, "roundDeadline": "1m"},
     }
-    settings = definition.over(cell.settings, {"silos": 4, "job": job})
+    settings = definition.merge_patch(cell.settings, {"silos": 4, "job": job})
     cell = dataclasses.replace(cell, settings=settings)
     place = Place(tmp_path, "cpu", 0, "a test")
     history = _play(cell, place, Progress([cell], [])).history
@@ -165,7 +165,7 @@ def test_the_page_takes_the_figure_of_the_measure() -> None:
     assert "| FedAvg | its silos have no models" in rendering.page(chosen, {cell: older}, {}, None)
 
 
-def synthetic(chosen: definition.Chosen, cell: Cell, accuracies: list[float]) -> Run:
+def synthetic(chosen: definition.TableSelection, cell: Cell, accuracies: list[float]) -> Run:
     return Run(
         table=chosen.name,
         scale=chosen.scale,
@@ -197,7 +197,7 @@ def test_the_page_of_a_table() -> None:
     [other] = [cell for cell in some if (cell.row, cell.column, cell.seed) == ("FedAvg", "cifar10", 1)]
     runs.append(synthetic(chosen, other, [0.1, 0.2]))
     found = results.of(chosen, some, runs)
-    why = {(cell.row, cell.column): reason for cell in some if (reason := cell.missing())}
+    why = {(cell.row, cell.column): reason for cell in some if (reason := cell.missing_reason())}
     assert rendering.page(chosen, found, why, "test.png") == GOLDEN.read_text(encoding="utf-8")
 
 
@@ -285,7 +285,7 @@ def test_the_commands_of_the_page(terminal: Terminal, tmp_path: Path) -> None:
     into = terminal.folder / "docs" / "results" / "tables"
     activate, fedconcat, creff, methods = terminal.commands
     terminal.type(activate)
-    with terminal.started(fedconcat, data) as running:
+    with terminal.start_command(fedconcat, data) as running:
         assert running.stdout is not None
         first = running.stdout.readline()
     assert first.startswith("[1/") and "mnist-c2, seed 0: " in first

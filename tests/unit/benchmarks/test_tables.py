@@ -26,11 +26,13 @@ from tests.unit.benchmarks.test_layouts import leaf
 @pytest.mark.parametrize("name", definition.names())
 def test_every_row_and_every_column_is_a_valid_manifest(name: str, scale: definition.Scale) -> None:
     chosen = definition.choose(name, scale)
-    found = [cell for cell in cells(chosen, 1) if not cell.missing()]
+    found = [cell for cell in cells(chosen, 1) if not cell.missing_reason()]
     rows = {cell.row: cell for cell in found}
     columns = {cell.column: cell for cell in found}
     apart = [cell for cell in found if cell.row in chosen.table.columns[cell.column].rows]
-    assert columns.keys() == {name for column in chosen.columns for name in chosen.table.measured(column)}
+    assert columns.keys() == {
+        name for column in chosen.columns for name in chosen.table.measured_columns(column)
+    }
     for cell in dict.fromkeys([*rows.values(), *columns.values(), *apart]):
         # Silos differ by their number only, and a hundred of them take their time.
         few = dataclasses.replace(cell, settings=cell.settings | {"silos": 5})
@@ -51,7 +53,7 @@ def test_a_digest_is_of_the_settings_alone() -> None:
     assert one.digest == cells(chosen, 1)[0].digest != other.digest
     assert cells(chosen, 2)[2].digest != one.digest
     assert dataclasses.replace(one, row="another title").digest == one.digest
-    changed = definition.over(one.settings, {"job": {"training": {"batchSize": 31}}})
+    changed = definition.merge_patch(one.settings, {"job": {"training": {"batchSize": 31}}})
     assert dataclasses.replace(one, settings=changed).digest != one.digest
 
 
@@ -165,7 +167,7 @@ def test_a_cell_whose_silos_are_users(tmp_path: Path) -> None:
     folder = Path(leaf(tmp_path, {"few": 4, "w1": 6, "w2": 6}))
     chosen = definition.choose("map-12", "reduced", ["FedAvg"], ["q30-e2"])
     [cell] = cells(chosen, 1)
-    settings = definition.over(cell.settings, {"silos": 2, "job": {"training": {"rounds": 2}}})
+    settings = definition.merge_patch(cell.settings, {"silos": 2, "job": {"training": {"rounds": 2}}})
     cell = dataclasses.replace(cell, settings=settings)
     [silo, _] = cell.manifest(folder, "cpu").silos
     assert silo.spec.datasets[0].partition is None and silo.spec.datasets[0].config["user"] == 0
@@ -175,10 +177,10 @@ def test_a_cell_whose_silos_are_users(tmp_path: Path) -> None:
 
 def test_tables_have_the_papers_figures() -> None:
     table = definition.choose("fedconcat-1", "full").table
-    assert table.reported("FedConcat", "cifar10-c2") == definition.Reported(56.9, 0.2)
-    assert table.reported("FedConcat-ID", "fmnist-dir0.5") == definition.Reported(87.5, 0.2)
-    assert table.reported("FedConcat", "mnist-c2") is None
+    assert table.reported_figure("FedConcat", "cifar10-c2") == definition.ReportedFigure(56.9, 0.2)
+    assert table.reported_figure("FedConcat-ID", "fmnist-dir0.5") == definition.ReportedFigure(87.5, 0.2)
+    assert table.reported_figure("FedConcat", "mnist-c2") is None
     table = definition.choose("map-2", "full").table
-    assert table.reported("ScaMAP", "cinic-resnet56") == definition.Reported(82.5, 0.25)
+    assert table.reported_figure("ScaMAP", "cinic-resnet56") == definition.ReportedFigure(82.5, 0.25)
     table = definition.choose("fedbr", "full").table
-    assert table.reported("DANN", "cifar100-43") is None
+    assert table.reported_figure("DANN", "cifar100-43") is None

@@ -23,12 +23,14 @@ def test_the_loop_and_the_trainer_end_with_the_same_weights(network: str) -> Non
 
 
 def test_a_difference_ends_the_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = training.plain
+    plain = training.train_plain
 
-    def other(context: LocalContext, tree: Tree, clock: Callable[[], float]) -> training.Measured:
+    def shifted_measurement(
+        context: LocalContext, tree: Tree, clock: Callable[[], float]
+    ) -> training.TrainingMeasurement:
         measured = plain(context, tree, clock)
         return replace(measured, weights={name: array + 1e-3 for name, array in measured.weights.items()})
 
-    monkeypatch.setattr(training, "plain", other)
+    monkeypatch.setattr(training, "train_plain", shifted_measurement)
     with pytest.raises(SystemExit, match=r"mlp: the loop and fedsilo end with different weights: \['"):
         training.compare("mlp", "cpu", "float32", batch=2, pairs=1, seconds=0, steps=2)

@@ -22,9 +22,9 @@ from benchmarks.transport.federation import (
     ISOLATED,
     TLS,
     Load,
-    Measured,
     RoleUsage,
-    accepted,
+    RunMeasurement,
+    accepted_updates,
     free_port,
 )
 from benchmarks.transport.floors import FloorServer, require_finite, take_part
@@ -37,10 +37,10 @@ from benchmarks.transport.steps import (
     STEPS,
     UPLOAD,
     WATERFALL,
-    Recorded,
+    RecordedCall,
     Recorder,
     read_records,
-    resolved,
+    resolve_function,
 )
 from benchmarks.transport.tables import page, quantile, ratio, rounds_table
 from benchmarks.transport.waterfall import steps_of_round, steps_table
@@ -55,11 +55,11 @@ USE = RoleUsage(1, [0.5, 0.7], 0.0, 2e6, 50_000_000, 70_000_000, 20_000_000, 10_
 LOAD = Load(SentModel.of(1.0, 4), 2, 2, 2)
 
 
-def run(system: str, *seconds: float) -> Measured:
-    return Measured(system, list(seconds), {"server": USE}, began=100.0)
+def run(system: str, *seconds: float) -> RunMeasurement:
+    return RunMeasurement(system, list(seconds), {"server": USE}, began=100.0)
 
 
-def pair(slowness: float) -> dict[str, Measured]:
+def pair(slowness: float) -> dict[str, RunMeasurement]:
     """Runs on a machine that is so many times as slow as it could be."""
     federation = replace(
         run(FEDSILO, 3 * slowness, 3.2 * slowness), uploads=[0.1, 0.2], receipts=[0.01, 0.02], end=1.5
@@ -149,12 +149,12 @@ def test_only_updates_that_train_count_as_accepted(tmp_path: Path) -> None:
         {"round": 2, "phase": "train", "updates": {"r00002-train-s0": "a", "r00002-evaluate-s0": "b"}},
     ]
     (tmp_path / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert accepted(tmp_path / "history.jsonl") == 3
+    assert accepted_updates(tmp_path / "history.jsonl") == 3
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.function)
 def test_every_step_names_a_function_that_the_programs_have(step: steps.Step) -> None:
-    assert resolved(step.function) is not None, (
+    assert resolve_function(step.function) is not None, (
         "name the function that does it now in benchmarks/transport/steps.py"
     )
 
@@ -272,10 +272,10 @@ def test_a_step_in_a_thread_of_its_own_has_cpu_seconds_of_its_own(
 def test_the_waterfall_is_of_the_round_of_median_length_and_cut_at_its_beginning(tmp_path: Path) -> None:
     measured = replace(run(FEDSILO, 9.0, 5.0, 1.0), roles={"guards": replace(USE, cpu=[9.0, 2.0, 1.0])})
     records = [
-        Recorded("guards", UPLOAD.label, 108.0, 110.5, 0.5, "1.1"),
-        Recorded("guards", UPLOAD.label, 111.0, 112.0, 0.25, "2.1"),
-        Recorded("guards", UPLOAD.label, 113.0, 114.5, 4.0, "2.1"),
-        Recorded("guards", "  download, with its check", 110.0, 111.0, 0.75, "1.1", nested=True),
+        RecordedCall("guards", UPLOAD.label, 108.0, 110.5, 0.5, "1.1"),
+        RecordedCall("guards", UPLOAD.label, 111.0, 112.0, 0.25, "2.1"),
+        RecordedCall("guards", UPLOAD.label, 113.0, 114.5, 4.0, "2.1"),
+        RecordedCall("guards", "  download, with its check", 110.0, 111.0, 0.75, "1.1", nested=True),
     ]
     found = steps_of_round(records, measured)
     assert (found.number, found.began, found.seconds, len(found.found)) == (1, 109.0, 5.0, 3)

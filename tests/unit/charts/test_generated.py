@@ -9,7 +9,17 @@ from typing import Any
 import pytest
 import yaml
 
-from charts.generate import CHARTS, KEPT, LABELS, MARKER, ROOT, documented, files, template, with_models
+from charts.generate import (
+    CHARTS,
+    CRD_METADATA,
+    LABELS,
+    MARKER,
+    ROOT,
+    documented_values,
+    files,
+    template,
+    with_models,
+)
 from fedsilo.api.silo import SiloAgentTemplate
 from fedsilo.api.silo_policy import SiloPolicy
 from fedsilo.process import version
@@ -77,7 +87,7 @@ def test_templates_have_labels_at_every_object_and_nowhere_else() -> None:
     made = template(manifest, LABELS)
     assert made.count("labels:") == 2
     assert made.replace(LABELS, "") == manifest
-    assert template(manifest, KEPT).count("fedsilo.crd.metadata") == 2
+    assert template(manifest, CRD_METADATA).count("fedsilo.crd.metadata") == 2
 
 
 def test_a_manifest_that_helm_would_evaluate_is_refused() -> None:
@@ -87,7 +97,7 @@ def test_a_manifest_that_helm_would_evaluate_is_refused() -> None:
 
 def test_values_have_the_comment_above_them() -> None:
     text = "# One.\n# Two.\na: 1\n\n# Not about b.\n\nb:\n  # Three.\n  c: {d: []}\n"
-    assert [(value.path, value.default, value.meaning) for value in documented(text)] == [
+    assert [(value.path, value.default, value.meaning) for value in documented_values(text)] == [
         ("a", 1, "One. Two."),
         ("b.c", {"d": []}, "Three."),
     ]
@@ -96,11 +106,11 @@ def test_values_have_the_comment_above_them() -> None:
 @pytest.mark.parametrize("text", ["a: 1", "a: {}", "a:\n  # One.\n  b: 1\n  c: 2"])
 def test_a_value_without_comment_is_a_fault(text: str) -> None:
     with pytest.raises(ValueError, match="has no comment"):
-        documented(text)
+        documented_values(text)
 
 
 @pytest.mark.parametrize("chart", NAMES)
 def test_readmes_are_written_by_hand_above_the_marker(chart: str) -> None:
     by_hand, _, table = (CHARTS / chart / "README.md").read_text().partition(MARKER)
     assert by_hand.startswith(f"# The chart {chart}\n")
-    assert table.count("\n| `") == len(documented((CHARTS / chart / "values.yaml").read_text()))
+    assert table.count("\n| `") == len(documented_values((CHARTS / chart / "values.yaml").read_text()))

@@ -22,10 +22,10 @@ from charts.generate import CHARTS
 from fedsilo.wire.certificates import issue_server, make_authority
 from tests.ports import free_port
 
-READY = CHARTS / "fedsilo" / "files" / "ready.py"
+READY_SCRIPT = CHARTS / "fedsilo" / "files" / "ready.py"
 KEY = CHARTS / "fedsilo-silo" / "files" / "key.py"
 GPU = CHARTS / "fedsilo-silo" / "files" / "gpu.py"
-SERVED = CHARTS / "fedsilo-silo" / "files" / "served.py"
+SERVED_SCRIPT = CHARTS / "fedsilo-silo" / "files" / "served.py"
 ISOLATION = CHARTS / "fedsilo-silo" / "files" / "isolation.py"
 
 TOKEN = "a-token"
@@ -76,7 +76,7 @@ def serving(
 
 def test_operators_that_are_ready() -> None:
     with serving({"/readyz": (200, "ok\n")}) as port:
-        assert run(READY, "127.0.0.1", str(port), "1") == (0, "1 operators are ready: 127.0.0.1\n")
+        assert run(READY_SCRIPT, "127.0.0.1", str(port), "1") == (0, "1 operators are ready: 127.0.0.1\n")
 
 
 @pytest.mark.parametrize(
@@ -84,21 +84,21 @@ def test_operators_that_are_ready() -> None:
 )
 def test_operators_that_are_not_ready_or_too_few(status: int, body: str, replicas: str) -> None:
     with serving({"/readyz": (status, body)}) as port:
-        code, said = run(READY, "127.0.0.1", str(port), replicas, "0")
+        code, said = run(READY_SCRIPT, "127.0.0.1", str(port), replicas, "0")
     assert code == 1
     assert f"of {replicas} operators are ready" in said
     assert f"('127.0.0.1', '{body.strip()}')" in said
 
 
 def test_operators_that_do_not_answer() -> None:
-    code, said = run(READY, "127.0.0.1", str(free_port()), "1", "0")
+    code, said = run(READY_SCRIPT, "127.0.0.1", str(free_port()), "1", "0")
     assert code == 1
     assert "0 of 1 operators are ready" in said
     assert "no answer: <urlopen error [Errno 111] Connection refused>" in said
 
 
 def test_operators_without_an_address() -> None:
-    code, said = run(READY, "no-such-name.invalid", "8080", "2", "0")
+    code, said = run(READY_SCRIPT, "no-such-name.invalid", "8080", "2", "0")
     assert (code, said) == (1, "0 of 2 operators are ready; look at the logs of the others\n")
 
 
@@ -112,14 +112,14 @@ def account(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def certified(account: Path) -> ssl.SSLContext:
+def server_context(account: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(account / "tls.crt", account / "tls.key")
     return context
 
 
 def look(account: Path, status: int, body: Any) -> tuple[int, str]:
-    with serving({PATH: (status, json.dumps(body))}, certified(account)) as port:
+    with serving({PATH: (status, json.dumps(body))}, server_context(account)) as port:
         return ask(account, port)
 
 
@@ -168,45 +168,55 @@ def discovery(*kinds: str, group: str = "fedsilo.io") -> tuple[int, str]:
     return 200, json.dumps({"items": [{"metadata": {"name": group}, "versions": versions}]})
 
 
-BEFORE = (discovery(group="apps"), discovery("SiloAgent"), discovery("Silo", group="another.io"), (503, "{}"))
+UNSERVED_ANSWERS = (
+    discovery(group="apps"),
+    discovery("SiloAgent"),
+    discovery("Silo", group="another.io"),
+    (503, "{}"),
+)
 """What is said while the kind is not served."""
 
 
 def wait(account: Path, answers: Iterator[tuple[int, str]], patience: str) -> tuple[int, str]:
-    with serving({"/apis": answers}, certified(account)) as port:
+    with serving({"/apis": answers}, server_context(account)) as port:
         where = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(port)}
-        return run(SERVED, "fedsilo.io", "v1alpha1", "Silo", patience, str(account), **where)
+        return run(SERVED_SCRIPT, "fedsilo.io", "v1alpha1", "Silo", patience, str(account), **where)
 
 
 def test_an_installation_waits_until_its_kind_is_served(account: Path) -> None:
     served = discovery("SiloAgent", "Silo")
-    lagging = (*BEFORE, served, served, BEFORE[0])  # another API server does not know it yet
+    lagging = (
+        *UNSERVED_ANSWERS,
+        served,
+        served,
+        UNSERVED_ANSWERS[0],
+    )  # another API server does not know it yet
     answers = chain(lagging, repeat(served, 10))
     assert wait(account, answers, "60") == (0, "Silo in fedsilo.io/v1alpha1: served\n")
     assert next(answers, None) is None
 
 
 def test_an_installation_whose_kind_is_never_served(account: Path) -> None:
-    code, said = wait(account, repeat(BEFORE[1]), "0")
+    code, said = wait(account, repeat(UNSERVED_ANSWERS[1]), "0")
     assert code == 1
     assert said.startswith("Silo in fedsilo.io/v1alpha1: not served; what does `kubectl describe crd` say")
 
 
-def isolated(port: int) -> tuple[int, str]:
+def run_isolation(port: int) -> tuple[int, str]:
     where = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(port)}
     return run(ISOLATION, "0", **where)
 
 
 def test_a_pod_that_gets_out() -> None:
     with serving({}) as port:
-        code, said = isolated(port)
+        code, said = run_isolation(port)
     assert code == 1
     assert f"this pod reaches 127.0.0.1:{port}, which no network policy permits" in said
 
 
 def test_a_pod_that_does_not_get_out() -> None:
     port = free_port()
-    assert isolated(port) == (
+    assert run_isolation(port) == (
         0,
         f"this pod cannot reach 127.0.0.1:{port}: network policies are enforced\n",
     )

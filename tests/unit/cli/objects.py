@@ -119,7 +119,7 @@ def proposal(observed: Mapping[str, Any]) -> Proposal:
     return propose(spec, spec.job.spec.agents.image or TRAINER_IMAGE, GUARD_IMAGE)
 
 
-def seen(observed: dict[str, Any]) -> dict[str, Any]:
+def proposed_agent(observed: dict[str, Any]) -> dict[str, Any]:
     """The agent once the operator has written what a decision is about."""
     document = proposal(observed).model_dump(mode="json", by_alias=True, exclude_none=True)
     return {**observed, "status": {**observed["status"], "proposal": document}}

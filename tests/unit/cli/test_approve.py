@@ -20,17 +20,17 @@ from fedsilo.cli.cluster import approval
 from fedsilo.cli.cluster.offer import describe, frozen_spec, proposal_of
 from fedsilo.cli.main import main
 from tests.unit.cli.fake_kubectl import FakeKubectl, forbidden
-from tests.unit.cli.objects import UID, agent, condition, proposal, seen, silo
+from tests.unit.cli.objects import UID, agent, condition, proposal, proposed_agent, silo
 
 GOLDEN = Path(__file__).with_name("golden") / "approve.txt"
-UNSEEN = agent(
+UNSEEN_AGENT = agent(
     "north", condition("Admitted", "False", "ApprovalPending", "Silo north: a person must decide.")
 )
-NORTH = seen(UNSEEN)
+NORTH = proposed_agent(UNSEEN_AGENT)
 DIGEST = NORTH["spec"]["job"]["specDigest"]
 PROPOSAL = proposal_digest(proposal(NORTH))
 NAME = NORTH["metadata"]["name"]
-OTHER = {"job": "another", "specDigest": "cd" * 32, "decision": "Refused", "note": "no"}
+OTHER_DECISION = {"job": "another", "specDigest": "cd" * 32, "decision": "Refused", "note": "no"}
 MANUAL = {"manualApproval": True}
 CCVR = {
     "method": {"name": "ccvr", "config": {}},
@@ -62,7 +62,7 @@ def decide(*arguments: str) -> int:
     return main([*arguments, "-n", "silo-north", "--yes"])
 
 
-def written(kubectl: FakeKubectl) -> list[dict[str, Any]]:
+def written_patches(kubectl: FakeKubectl) -> list[dict[str, Any]]:
     """The patches of the Silo."""
     calls = [call.words for call in kubectl.calls if call.words[0] == "patch"]
     for words in calls:
@@ -85,7 +85,7 @@ def test_the_first_decision_needs_no_list_to_be_there(
 ) -> None:
     cluster(kubectl, NORTH, policy=policy)
     assert decide("approve", named) == 0
-    assert written(kubectl) == [
+    assert written_patches(kubectl) == [
         {"metadata": {"resourceVersion": "41"}, "spec": {"policy": {"approvals": [entry()]}}}
     ]
 
@@ -97,7 +97,7 @@ def test_who_decides_is_recorded_where_the_cluster_says_it(kubectl: FakeKubectl,
     )
     cluster(kubectl, NORTH)
     assert decide(command, NAME) == 0
-    (patch,) = written(kubectl)
+    (patch,) = written_patches(kubectl)
     (new,) = patch["spec"]["policy"]["approvals"]
     assert new["by"] == "dr.meyer@north.example"
 
@@ -109,16 +109,16 @@ def test_a_cluster_that_does_not_say_who_decides_hinders_nobody(kubectl: FakeKub
     kubectl.answer("auth whoami --output=json", {"out": answer})
     cluster(kubectl, NORTH)
     assert decide("approve", NAME) == 0
-    (patch,) = written(kubectl)
+    (patch,) = written_patches(kubectl)
     assert patch["spec"]["policy"] == {"approvals": [entry()]}
 
 
 def test_other_decisions_stay_and_an_earlier_one_about_the_job_is_replaced(kubectl: FakeKubectl) -> None:
     stale = entry(specDigest="ab" * 32)
-    cluster(kubectl, NORTH, policy={**MANUAL, "approvals": [stale, OTHER]})
+    cluster(kubectl, NORTH, policy={**MANUAL, "approvals": [stale, OTHER_DECISION]})
     assert decide("refuse", NAME, "--note", "not this year") == 0
-    (patch,) = written(kubectl)
-    assert patch["spec"]["policy"] == {"approvals": [OTHER, entry("Refused", note="not this year")]}
+    (patch,) = written_patches(kubectl)
+    assert patch["spec"]["policy"] == {"approvals": [OTHER_DECISION, entry("Refused", note="not this year")]}
 
 
 @pytest.mark.parametrize(
@@ -135,19 +135,19 @@ def test_the_same_decision_is_written_once(
 ) -> None:
     cluster(kubectl, NORTH, policy={"approvals": [entry(before, note="because")]})
     assert decide(command, NAME, "--note", note) == 0
-    assert len(written(kubectl)) == writes
+    assert len(written_patches(kubectl)) == writes
 
 
 def test_what_another_writes_meanwhile_is_kept(kubectl: FakeKubectl) -> None:
     kubectl.answer("patch .*", {"err": f"{CONFLICT}\n", "code": 1}, {})
-    later = silo("north", {"approvals": [OTHER]})
+    later = silo("north", {"approvals": [OTHER_DECISION]})
     later["metadata"]["resourceVersion"] = "42"
     kubectl.json("get silos.fedsilo.io north .*", later)
     cluster(kubectl, NORTH)
     assert decide("approve", NAME) == 0
-    assert written(kubectl)[1] == {
+    assert written_patches(kubectl)[1] == {
         "metadata": {"resourceVersion": "42"},
-        "spec": {"policy": {"approvals": [OTHER, entry()]}},
+        "spec": {"policy": {"approvals": [OTHER_DECISION, entry()]}},
     }
 
 
@@ -162,7 +162,7 @@ def test_writers_without_end_are_an_error(kubectl: FakeKubectl, capsys: pytest.C
 def test_a_full_list_is_refused_with_the_remedy(
     kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    full = [{**OTHER, "job": str(number)} for number in range(approval.MAX_APPROVALS)]
+    full = [{**OTHER_DECISION, "job": str(number)} for number in range(approval.MAX_APPROVALS)]
     cluster(kubectl, NORTH, policy={"approvals": full})
     assert decide("approve", NAME) == 2
     assert "remove those of jobs that are gone" in capsys.readouterr().err
@@ -188,7 +188,7 @@ def test_nothing_waits_where_no_person_is_asked(
 
 def test_what_is_decided_on_is_described() -> None:
     unknown = agent("north", spec={"method": {"name": "theirs", "config": {}}})
-    offers = (UNSEEN, seen(agent("north", spec=CCVR)), seen(unknown))
+    offers = (UNSEEN_AGENT, proposed_agent(agent("north", spec=CCVR)), proposed_agent(unknown))
     shown = [describe(found, frozen_spec(found), proposal_of(found)) for found in offers]
     assert "\n\n".join(shown) == GOLDEN.read_text().rstrip("\n")
 
@@ -207,7 +207,7 @@ def with_members(key: str = "A") -> dict[str, Any]:
     found["spec"]["trust"]["members"] = [
         {"silo": f"silo-{name}/{name}", "publicKey": f"ed25519:{key * 43}="} for name in names
     ]
-    return seen(found)
+    return proposed_agent(found)
 
 
 def test_the_silos_whose_keys_would_be_trusted_are_counted_and_their_keys_have_a_digest() -> None:
@@ -244,7 +244,7 @@ def test_a_proposal_about_the_keys_of_other_silos_is_not_decided_on(
     cluster(kubectl, forged)
     assert decide("approve", NAME) == 5
     assert "find out who changed it" in capsys.readouterr().err
-    assert written(kubectl) == []
+    assert written_patches(kubectl) == []
 
 
 def test_one_pass_is_a_pass() -> None:
@@ -267,7 +267,7 @@ def test_a_specification_with_another_digest_is_not_decided_on(
     cluster(kubectl, forged)
     assert decide("approve", NAME) == 5
     assert "do not decide on it" in capsys.readouterr().err
-    assert written(kubectl) == []
+    assert written_patches(kubectl) == []
 
 
 def test_a_specification_of_a_later_version_is_not_decided_on(
@@ -278,17 +278,17 @@ def test_a_specification_of_a_later_version_is_not_decided_on(
     cluster(kubectl, later)
     assert decide("approve", NAME) == 2
     assert "use the fedsilo of the release that runs the silo" in capsys.readouterr().err
-    assert written(kubectl) == []
+    assert written_patches(kubectl) == []
 
 
 def test_nobody_approves_what_the_operator_has_not_named_yet(
     kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cluster(kubectl, UNSEEN)
+    cluster(kubectl, UNSEEN_AGENT)
     assert decide("approve", NAME) == 2
     assert "status.proposal: is missing" in capsys.readouterr().err
     assert decide("refuse", NAME) == 0
-    (patch,) = written(kubectl)
+    (patch,) = written_patches(kubectl)
     (refusal,) = patch["spec"]["policy"]["approvals"]
     assert "proposal" not in refusal
 
@@ -305,13 +305,13 @@ def test_a_proposal_of_something_else_is_not_decided_on(
     cluster(kubectl, forged)
     assert decide("approve", NAME) == 5
     assert "find out who changed it" in capsys.readouterr().err
-    assert written(kubectl) == []
+    assert written_patches(kubectl) == []
 
 
 def test_an_approval_of_another_proposal_is_replaced(kubectl: FakeKubectl) -> None:
     cluster(kubectl, NORTH, policy={**MANUAL, "approvals": [entry(proposal="ab" * 32)]})
     assert decide("approve", NAME) == 0
-    (patch,) = written(kubectl)
+    (patch,) = written_patches(kubectl)
     assert patch["spec"]["policy"] == {"approvals": [entry()]}
 
 
@@ -333,7 +333,7 @@ def test_what_cannot_be_meant_is_refused(
     cluster(kubectl, NORTH, annex)
     assert decide("approve", *arguments) == 2
     assert said in capsys.readouterr().err
-    assert written(kubectl) == []
+    assert written_patches(kubectl) == []
 
 
 def test_a_silo_of_several_in_the_namespace_is_chosen(kubectl: FakeKubectl) -> None:
@@ -342,7 +342,7 @@ def test_a_silo_of_several_in_the_namespace_is_chosen(kubectl: FakeKubectl) -> N
     kubectl.items("get silos.fedsilo.io .*", silo("north"), {**silo("north"), "metadata": {"name": "annex"}})
     cluster(kubectl, NORTH, annex)
     assert decide("approve", UID, "--silo", "north") == 0
-    assert len(written(kubectl)) == 1
+    assert len(written_patches(kubectl)) == 1
 
 
 def test_without_the_right_to_patch_the_right_is_named(
@@ -364,7 +364,7 @@ def test_nobody_is_asked_where_there_is_no_terminal(kubectl: FakeKubectl) -> Non
     assert done.stderr == (
         "fedsilo: standard input is no terminal, so nobody can be asked; add --yes to decide\n"
     )
-    assert written(kubectl) == []
+    assert written_patches(kubectl) == []
 
 
 @pytest.mark.parametrize(("answer", "writes"), [("y", 1), ("yes", 1), ("n", 0), ("", 0)])
@@ -381,4 +381,4 @@ def test_a_person_is_asked(kubectl: FakeKubectl, answer: str, writes: int) -> No
     assert process.returncode == 0
     assert "Approve this job? [y/N]" in shown
     assert ("nothing was decided" in shown) == (writes == 0)
-    assert len(written(kubectl)) == writes
+    assert len(written_patches(kubectl)) == writes

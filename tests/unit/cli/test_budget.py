@@ -78,7 +78,7 @@ def test_the_silos_that_were_asked_for_have_their_budgets_shown(
     assert "1.918" in capsys.readouterr().out
 
 
-def charged(place: SiloDirectory) -> float:
+def spent_epsilon(place: SiloDirectory) -> float:
     """A silo with a charge, and a part that has begun and states more; what is spent."""
     ledger = PrivacyLedger(place.ledgers, "digits")
     ledger.set_budget(Budget(4.0, 1e-3), NOW)
@@ -91,14 +91,14 @@ def charged(place: SiloDirectory) -> float:
     }
     place.record(UID).parent.mkdir(parents=True)
     write_with_digest(place.record(UID), begun)
-    return ledger.account(NOW).spent
+    return ledger.account(NOW).spent_epsilon
 
 
 def test_a_machine_shows_what_its_admitted_jobs_may_yet_spend(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = directory(tmp_path / "silo")
-    spent = charged(place)
+    spent = spent_epsilon(place)
     assert main(["silo", "budget", str(place.root)]) == 0
     _, row = capsys.readouterr().out.splitlines()
     figures = row.split()[:7]

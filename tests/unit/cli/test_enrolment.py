@@ -39,7 +39,7 @@ NEXT_INVITATION = INVITATION | {"tokenDigest": "cd" * 32}
 GET = "get silos.fedsilo.io north --namespace silo-north --output=json"
 
 
-def remote(status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+def remote_silo(status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
     content: dict[str, Any] = silo("north")
     content["metadata"]["resourceVersion"] = "17"
     spec = {"invitation": INVITATION} | spec
@@ -61,8 +61,8 @@ def test_an_institution_is_invited(kubectl: FakeKubectl, capsys: pytest.CaptureF
     kubectl.answer(
         GET,
         {"err": 'Error from server (NotFound): silos.fedsilo.io "north" not found\n', "code": 1},
-        {"out": json.dumps(remote(status={}))},
-        {"out": json.dumps(remote())},
+        {"out": json.dumps(remote_silo(status={}))},
+        {"out": json.dumps(remote_silo())},
     )
     kubectl.answer("create .*", {})
     assert call("invite") == 0
@@ -82,13 +82,13 @@ def test_an_institution_is_invited(kubectl: FakeKubectl, capsys: pytest.CaptureF
 def test_a_second_invitation_brings_no_revoked_key_back(
     kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kubectl.json(GET, remote(revoked=True, publicKey=KEY.to_text()))
+    kubectl.json(GET, remote_silo(revoked=True, publicKey=KEY.to_text()))
     kubectl.answer("patch .*", {})
     assert call("invite") == 0
     (patch,) = patches(kubectl)
     assert patch["revoked"] is False
     assert patch["publicKey"] is None
-    kubectl.instead(GET, {"out": json.dumps(remote(publicKey=KEY.to_text()))})
+    kubectl.instead(GET, {"out": json.dumps(remote_silo(publicKey=KEY.to_text()))})
     assert call("invite") == 0
     assert patches(kubectl)[1].keys() == {"invitation"}
 
@@ -97,7 +97,7 @@ def test_no_gateway_and_a_silo_of_the_cluster_are_named(
     kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(enrolment, "HUB_SECONDS", 0.0)
-    kubectl.json(GET, remote(status={}))
+    kubectl.json(GET, remote_silo(status={}))
     kubectl.answer("patch .*", {})
     assert call("invite") == 1
     assert "no gateway has written its address" in capsys.readouterr().err
@@ -112,7 +112,7 @@ def test_a_key_is_accepted_by_the_fingerprint_of_the_key_itself(
     kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Whoever can write the status could write any fingerprint beside any key."""
-    kubectl.json(GET, remote({"enrolment": ENROLMENT}))
+    kubectl.json(GET, remote_silo({"enrolment": ENROLMENT}))
     kubectl.answer("patch .*", {})
     assert call("accept") == 2, "nobody can be asked"
     assert patches(kubectl) == []
@@ -121,7 +121,7 @@ def test_a_key_is_accepted_by_the_fingerprint_of_the_key_itself(
     assert KEY.fingerprint in printed
     assert ENROLMENT["fingerprint"] not in printed
     assert patches(kubectl) == [{"publicKey": KEY.to_text()}]
-    kubectl.instead(GET, {"out": json.dumps(remote({"enrolment": ENROLMENT}, publicKey=KEY.to_text()))})
+    kubectl.instead(GET, {"out": json.dumps(remote_silo({"enrolment": ENROLMENT}, publicKey=KEY.to_text()))})
     assert call("accept", "--yes") == 0
     assert "is accepted already" in capsys.readouterr().out
     assert len(patches(kubectl)) == 1
@@ -130,7 +130,7 @@ def test_a_key_is_accepted_by_the_fingerprint_of_the_key_itself(
 def test_nothing_is_accepted_that_was_not_registered_or_is_revoked(
     kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kubectl.json(GET, remote(), remote({"enrolment": ENROLMENT}, revoked=True))
+    kubectl.json(GET, remote_silo(), remote_silo({"enrolment": ENROLMENT}, revoked=True))
     assert call("accept", "--yes") == 2
     assert "has registered no key" in capsys.readouterr().err
     assert call("accept", "--yes") == 5
@@ -142,19 +142,19 @@ def test_an_enrolment_of_an_earlier_invitation_is_not_accepted(
 ) -> None:
     """Whoever was revoked has used the invitation before, and the newest was made for somebody else, perhaps."""
     status = {"hub": HUB, "enrolment": ENROLMENT}
-    kubectl.json(GET, remote(status, revoked=True, publicKey=KEY.to_text()))
+    kubectl.json(GET, remote_silo(status, revoked=True, publicKey=KEY.to_text()))
     kubectl.answer("patch .*", {})
     assert call("invite") == 0
     (written,) = patches(kubectl)
     after = {name: value for name, value in written.items() if value is not None}
-    kubectl.instead(GET, {"out": json.dumps(remote(status, **after))})
+    kubectl.instead(GET, {"out": json.dumps(remote_silo(status, **after))})
     capsys.readouterr()
     assert call("accept", "--yes") == 2
     said = capsys.readouterr().err
     assert f"the one with the fingerprint {KEY.fingerprint} is of an earlier invitation" in said
     assert "give the institution the newest invitation" in said
     used = {**ENROLMENT, "tokenDigest": after["invitation"]["tokenDigest"]}
-    kubectl.instead(GET, {"out": json.dumps(remote({"enrolment": used}, **after))})
+    kubectl.instead(GET, {"out": json.dumps(remote_silo({"enrolment": used}, **after))})
     assert call("accept", "--yes") == 0
     assert patches(kubectl)[1:] == [{"publicKey": KEY.to_text()}]
 
@@ -162,7 +162,7 @@ def test_an_enrolment_of_an_earlier_invitation_is_not_accepted(
 def test_an_accepted_key_stays_so_whatever_is_invited_since(
     kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = remote({"enrolment": ENROLMENT}, invitation=NEXT_INVITATION, publicKey=KEY.to_text())
+    found = remote_silo({"enrolment": ENROLMENT}, invitation=NEXT_INVITATION, publicKey=KEY.to_text())
     kubectl.json(GET, found)
     assert call("accept", "--yes") == 0
     assert "is accepted already" in capsys.readouterr().out
@@ -173,7 +173,7 @@ def test_the_fingerprint_is_that_of_the_key_in_force(
     kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str], accepted: bool
 ) -> None:
     status = {"enrolment": ENROLMENT, "rotations": [ROTATION]}
-    kubectl.json(GET, remote(status, **({"publicKey": KEY.to_text()} if accepted else {})))
+    kubectl.json(GET, remote_silo(status, **({"publicKey": KEY.to_text()} if accepted else {})))
     kubectl.answer("patch .*", {})
     assert call("accept", "--yes") == 0
     printed = capsys.readouterr().out.splitlines()
@@ -187,7 +187,7 @@ def test_keys_that_do_not_follow_and_a_silo_that_has_left_are_not_accepted(
 ) -> None:
     broken = {"enrolment": ENROLMENT, "rotations": [{**ROTATION, "signature": "x"}]}
     gone = {"enrolment": ENROLMENT, "leaving": sign_leaving("silo-north/north", "0" * 16, START, SIGNING_KEY)}
-    kubectl.json(GET, remote(broken), remote(gone))
+    kubectl.json(GET, remote_silo(broken), remote_silo(gone))
     assert call("accept", "--yes") == 2
     assert "status.rotations does not lead from the registered key to another" in capsys.readouterr().err
     assert call("accept", "--yes") == 5
@@ -196,7 +196,7 @@ def test_keys_that_do_not_follow_and_a_silo_that_has_left_are_not_accepted(
 
 
 def test_an_institution_is_revoked(kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]) -> None:
-    kubectl.json(GET, remote(publicKey=KEY.to_text()), remote(revoked=True))
+    kubectl.json(GET, remote_silo(publicKey=KEY.to_text()), remote_silo(revoked=True))
     kubectl.answer("patch .*", {})
     assert call("revoke", "--yes") == 0
     assert patches(kubectl) == [{"revoked": True}]
@@ -207,7 +207,7 @@ def test_an_institution_is_revoked(kubectl: FakeKubectl, capsys: pytest.CaptureF
 def test_a_silo_that_others_change_meanwhile_is_left_alone(
     kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kubectl.json(GET, remote({"enrolment": ENROLMENT}))
+    kubectl.json(GET, remote_silo({"enrolment": ENROLMENT}))
     kubectl.refuse("patch .*", 'Error from server (Conflict): Operation cannot be fulfilled on silos "north"')
     assert call("accept", "--yes") == 1
     assert "was changed meanwhile" in capsys.readouterr().err

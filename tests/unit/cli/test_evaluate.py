@@ -296,7 +296,7 @@ def test_a_model_that_a_method_made_of_the_manifests_is_scored(
     path = folder / "model.safetensors"
     digest = write_tensors(to_tree(build_module(made, data, seed=0)), path).digest
     described = {
-        "model": made.described(),
+        "model": made.description_fields(),
         "data": data.model_dump(by_alias=True, mode="json"),
         "sha256": digest,
     }

@@ -13,10 +13,10 @@ from fedsilo.cli.main import main
 from tests.unit.cli.fake_kubectl import NOT_FOUND, FakeKubectl, forbidden
 from tests.unit.cli.objects import job
 
-MISSING = NOT_FOUND.format(resource="federatedjobs.fedsilo.io", name="digit")
+MISSING_JOB = NOT_FOUND.format(resource="federatedjobs.fedsilo.io", name="digit")
 
 
-def said(capsys: pytest.CaptureFixture[str]) -> str:
+def error_line(capsys: pytest.CaptureFixture[str]) -> str:
     """The one line on standard error."""
     (line,) = capsys.readouterr().err.splitlines()
     return line
@@ -28,7 +28,7 @@ def test_without_kubectl_one_line_says_what_to_do(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("KUBECTL", raising=False)
     assert main(["status"]) == 2
-    assert said(capsys) == (
+    assert error_line(capsys) == (
         "fedsilo: kubectl: there is no such program on PATH; install kubectl, or name it in KUBECTL"
     )
 
@@ -69,22 +69,22 @@ def test_a_job_that_is_not_there_is_answered_with_the_nearest(
 ) -> None:
     jobs = [job(metadata={"name": name}) for name in namespaced]
     jobs += [job(metadata={"name": name, "namespace": "vision"}) for name in elsewhere]
-    kubectl.refuse("get federatedjobs.fedsilo.io digit .*", MISSING)
+    kubectl.refuse("get federatedjobs.fedsilo.io digit .*", MISSING_JOB)
     kubectl.json("config view --minify .*", {"contexts": [{"context": {"namespace": "research"}}]})
     kubectl.items("get federatedjobs.fedsilo.io --all-namespaces .*", *jobs)
     assert main(["why", "digit"]) == 2
-    assert said(capsys) == f"fedsilo: FederatedJob digit: there is no such job {remedy}"
+    assert error_line(capsys) == f"fedsilo: FederatedJob digit: there is no such job {remedy}"
 
 
 def test_a_context_without_a_namespace_means_default(
     kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kubectl.refuse("get federatedjobs.fedsilo.io digit .*", MISSING)
+    kubectl.refuse("get federatedjobs.fedsilo.io digit .*", MISSING_JOB)
     kubectl.json("config view .*", {"contexts": None})
     kubectl.refuse("get .* --all-namespaces .*", forbidden("list", "federatedjobs"))
     kubectl.items("get federatedjobs.fedsilo.io --output=json", job(metadata={"namespace": "default"}))
     assert main(["why", "digit"]) == 2
-    assert said(capsys).endswith("in namespace default; did you mean digits?")
+    assert error_line(capsys).endswith("in namespace default; did you mean digits?")
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_what_kubectl_refuses_is_one_line_and_an_exit_code(
 ) -> None:
     kubectl.refuse("get .*", stderr)
     assert main(["status", "digits"]) == code
-    assert said(capsys) == f"fedsilo: {line}"
+    assert error_line(capsys) == f"fedsilo: {line}"
 
 
 def test_a_login_that_asks_the_person_is_heard(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tests.unit.cli.objects import condition, entry, job, pod
 from tests.unit.cli.waiting_cases import NO_GPU
 
 SILOS = [entry("north", phase="Running"), entry("east", phase="Starting", message=NO_GPU)]
-PENDING = {
+PENDING_POD = {
     "phase": "Pending",
     "conditions": [
         {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes fit"}
@@ -37,7 +37,7 @@ LOOKS = {
     "initContainerStatuses": [{"state": {"running": {}}}],
     "containerStatuses": [PROGRAM],
 }
-REFUSED = {
+REFUSED_POD = {
     "phase": "Failed",
     "initContainerStatuses": [
         {
@@ -48,7 +48,7 @@ REFUSED = {
     ],
     "containerStatuses": [PROGRAM],
 }
-ENDED = {"phase": "Failed", "containerStatuses": [{"state": {"terminated": {"exitCode": 1}}}]}
+ENDED_POD = {"phase": "Failed", "containerStatuses": [{"state": {"terminated": {"exitCode": 1}}}]}
 
 
 @pytest.fixture
@@ -141,13 +141,13 @@ def test_what_cannot_be_shown_is_an_error(
 @pytest.mark.parametrize(
     ("status", "reason"),
     [
-        (PENDING, "Unschedulable: 0/3 nodes fit"),
+        (PENDING_POD, "Unschedulable: 0/3 nodes fit"),
         (PULLING, 'ImagePullBackOff: image "x" not found'),
         ({"phase": "Failed", "reason": "Evicted", "message": "low on memory"}, "Evicted: low on memory"),
         ({"phase": "Pending"}, "its container has not begun"),
         (LOOKS, "it begins when its network is seen to be closed"),
         (
-            REFUSED,
+            REFUSED_POD,
             "it did not begin, since the look at its network failed: Error: 10.96.0.1:443 can be reached",
         ),
     ],
@@ -156,7 +156,9 @@ def test_a_pod_without_a_log_says_why(
     kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str], status: dict[str, Any], reason: str
 ) -> None:
     kubectl.json("get federatedjobs.*", job())
-    kubectl.items("get pods .*", pod("aggregator", status=ENDED), pod("aggregator", try_=2, status=status))
+    kubectl.items(
+        "get pods .*", pod("aggregator", status=ENDED_POD), pod("aggregator", try_=2, status=status)
+    )
     assert main(["logs", "digits", "--component", "aggregator"]) == 2
     assert capsys.readouterr().err == (
         f"fedsilo: aggregator: pod digits-aggregator-2 has no log yet: {reason}; --previous shows the pod before it\n"

@@ -80,7 +80,7 @@ def volume(kubectl: FakeKubectl, tmp_path: Path) -> Volume:
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Path:
+def model_directory(tmp_path: Path) -> Path:
     """An empty directory for the model."""
     path = tmp_path / "here"
     path.mkdir()
@@ -96,56 +96,56 @@ def names(here: Path) -> list[str]:
 
 
 def test_the_model_and_its_description_arrive_whole(
-    volume: Volume, here: Path, capsys: pytest.CaptureFixture[str]
+    volume: Volume, model_directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     volume.streams(0, part(0))
-    assert fetch(here) == 0
-    assert (here / "digits.safetensors").read_bytes() == CONTENT
-    assert json.loads((here / "digits.json").read_bytes()) == DESCRIPTION
-    assert names(here) == ["digits.json", "digits.safetensors"]
+    assert fetch(model_directory) == 0
+    assert (model_directory / "digits.safetensors").read_bytes() == CONTENT
+    assert json.loads((model_directory / "digits.json").read_bytes()) == DESCRIPTION
+    assert names(model_directory) == ["digits.json", "digits.safetensors"]
     assert capsys.readouterr().out == (
-        f"{here}/digits.safetensors: {len(CONTENT):,} bytes, sha256 {SHA256} as the status of job research/digits "
-        "says\n"
+        f"{model_directory}/digits.safetensors: {len(CONTENT):,} bytes, sha256 {SHA256} as the status of job "
+        "research/digits says\n"
     )
     volume.require_removed()
 
 
 def test_no_description_is_there_before_its_model(
-    volume: Volume, here: Path, monkeypatch: pytest.MonkeyPatch
+    volume: Volume, model_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     volume.streams(0, part(0))
 
-    def interrupted(*_: object) -> None:
+    def interrupt_write(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fedsilo.cli.model.publish", interrupted)
-    assert fetch(here) == 130
-    assert names(here) == []
+    monkeypatch.setattr("fedsilo.cli.model.publish", interrupt_write)
+    assert fetch(model_directory) == 130
+    assert names(model_directory) == []
 
 
-def test_curves_arrive_where_the_job_has_drawn_them(volume: Volume, here: Path) -> None:
+def test_curves_arrive_where_the_job_has_drawn_them(volume: Volume, model_directory: Path) -> None:
     found = complete()
     found["spec"]["output"] = {"tensorboard": True}
     volume.kubectl.instead("get federatedjobs.*", {"out": json.dumps(found)})
     volume.kubectl.answer(rf"{EXEC} cat /model/curves.tfevents", {"out": "events"})
     volume.streams(0, part(0))
-    assert fetch(here) == 0
-    assert (here / "digits.tfevents").read_text() == "events"
-    assert names(here) == ["digits.json", "digits.safetensors", "digits.tfevents"]
+    assert fetch(model_directory) == 0
+    assert (model_directory / "digits.tfevents").read_text() == "events"
+    assert names(model_directory) == ["digits.json", "digits.safetensors", "digits.tfevents"]
 
 
-def test_the_card_arrives_where_there_is_one(volume: Volume, here: Path) -> None:
+def test_the_card_arrives_where_there_is_one(volume: Volume, model_directory: Path) -> None:
     volume.kubectl.instead(f"{EXEC} ls -1 /model", {"out": "MODEL_CARD.md\nmodel.json\nmodel.safetensors\n"})
     volume.kubectl.answer(rf"{EXEC} cat /model/MODEL_CARD.md", {"out": "# digits\n"})
     volume.streams(0, part(0))
-    assert fetch(here) == 0
-    assert (here / "digits.md").read_text() == "# digits\n"
-    assert names(here) == ["digits.json", "digits.md", "digits.safetensors"]
+    assert fetch(model_directory) == 0
+    assert (model_directory / "digits.md").read_text() == "# digits\n"
+    assert names(model_directory) == ["digits.json", "digits.md", "digits.safetensors"]
 
 
-def test_the_pod_can_do_nothing_but_read(volume: Volume, here: Path) -> None:
+def test_the_pod_can_do_nothing_but_read(volume: Volume, model_directory: Path) -> None:
     volume.streams(0, part(0))
-    assert fetch(here) == 0
+    assert fetch(model_directory) == 0
     spec, metadata = volume.pod["spec"], volume.pod["metadata"]
     (container,) = spec["containers"]
     assert container["image"] == "registry.example/aggregator:1"
@@ -166,56 +166,60 @@ def test_the_pod_can_do_nothing_but_read(volume: Volume, here: Path) -> None:
     assert [owner["kind"] for owner in metadata["ownerReferences"]] == ["FederatedJob"]
 
 
-def test_another_image_may_read_it(volume: Volume, here: Path) -> None:
+def test_another_image_may_read_it(volume: Volume, model_directory: Path) -> None:
     volume.streams(0, part(0))
-    assert fetch(here, "--image", "registry.example/busybox:1") == 0
+    assert fetch(model_directory, "--image", "registry.example/busybox:1") == 0
     assert volume.pod["spec"]["containers"][0]["image"] == "registry.example/busybox:1"
     assert not any(call.words[1] == "jobs.batch" for call in volume.kubectl.calls)
 
 
-def test_a_broken_connection_is_taken_up_where_it_broke(volume: Volume, here: Path) -> None:
+def test_a_broken_connection_is_taken_up_where_it_broke(volume: Volume, model_directory: Path) -> None:
     lost = {"err": "error: unexpected EOF\n", "code": 1}
     volume.streams(0, part(0, 1_000_000, **lost))
     volume.streams(1_000_000, part(0, 0, **lost), part(1_000_000, 7), part(0))
     volume.streams(1_000_007, part(1_000_007))
-    assert fetch(here) == 0
-    assert (here / "digits.safetensors").read_bytes() == CONTENT
+    assert fetch(model_directory) == 0
+    assert (model_directory / "digits.safetensors").read_bytes() == CONTENT
 
 
 def test_a_connection_that_breaks_every_time_is_given_up(
-    volume: Volume, here: Path, capsys: pytest.CaptureFixture[str]
+    volume: Volume, model_directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     volume.streams(0, part(0, 5))
     volume.streams(5, part(0, 0, err="error: lost connection to pod\n", code=1))
-    assert fetch(here) == 1
+    assert fetch(model_directory) == 1
     assert capsys.readouterr().err == (
         f"fedsilo: the copy broke off after 5 of {len(CONTENT):,} bytes: kubectl exec: lost connection to pod; "
         "try again\n"
     )
-    assert names(here) == []
+    assert names(model_directory) == []
     volume.require_removed()
 
 
-def test_another_digest_keeps_nothing(volume: Volume, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_digest_keeps_nothing(
+    volume: Volume, model_directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     changed = bytearray(CONTENT)
     changed[77] ^= 1
-    (here.parent / "in-the-volume").write_bytes(changed)
+    (model_directory.parent / "in-the-volume").write_bytes(changed)
     volume.streams(0, part(0))
-    assert fetch(here) == 8
+    assert fetch(model_directory) == 8
     said = capsys.readouterr().err
     assert said.startswith("fedsilo: digest-mismatch: sha256 of the model that came is ")
     assert hashlib.sha256(changed).hexdigest() in said
     assert SHA256 in said
-    assert names(here) == []
+    assert names(model_directory) == []
     volume.require_removed()
 
 
 @pytest.mark.parametrize("text", ['{"sha256": "ff"}', "{}", "[]", "not JSON"])
-def test_a_description_of_another_model_keeps_nothing(kubectl: FakeKubectl, here: Path, text: str) -> None:
+def test_a_description_of_another_model_keeps_nothing(
+    kubectl: FakeKubectl, model_directory: Path, text: str
+) -> None:
     kubectl.answer(f"{EXEC} cat .*", {"out": text})
-    Volume(kubectl, here.parent).streams(0, part(0))
-    assert fetch(here) == 8
-    assert names(here) == []
+    Volume(kubectl, model_directory.parent).streams(0, part(0))
+    assert fetch(model_directory) == 8
+    assert names(model_directory) == []
 
 
 @pytest.mark.parametrize(
@@ -240,45 +244,45 @@ def test_a_description_of_another_model_keeps_nothing(kubectl: FakeKubectl, here
 )
 def test_without_a_model_no_pod_is_made(
     kubectl: FakeKubectl,
-    here: Path,
+    model_directory: Path,
     capsys: pytest.CaptureFixture[str],
     found: dict[str, Any],
     code: int,
     line: str,
 ) -> None:
     kubectl.json("get federatedjobs.*", found)
-    assert fetch(here) == code
+    assert fetch(model_directory) == code
     assert capsys.readouterr().err == f"fedsilo: {line}\n"
     assert [call.words[0] for call in kubectl.calls] == ["get"]
 
 
 @pytest.mark.parametrize("name", ["digits.safetensors", "digits.json"])
 def test_no_file_is_overwritten(
-    kubectl: FakeKubectl, here: Path, capsys: pytest.CaptureFixture[str], name: str
+    kubectl: FakeKubectl, model_directory: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    (here / name).write_text("mine")
-    assert fetch(here) == 2
+    (model_directory / name).write_text("mine")
+    assert fetch(model_directory) == 2
     remedy = "is there already; remove it or name another file with -o"
-    assert capsys.readouterr().err == f"fedsilo: {here / name}: {remedy}\n"
-    assert (here / name).read_text() == "mine"
+    assert capsys.readouterr().err == f"fedsilo: {model_directory / name}: {remedy}\n"
+    assert (model_directory / name).read_text() == "mine"
     assert kubectl.calls == []
 
 
 def test_a_place_that_cannot_hold_both_files_is_refused(
-    kubectl: FakeKubectl, here: Path, capsys: pytest.CaptureFixture[str]
+    kubectl: FakeKubectl, model_directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["model", "digits", "-o", str(here / "model.json")]) == 2
-    assert main(["model", "digits", "-o", str(here / "no" / "model.safetensors")]) == 2
+    assert main(["model", "digits", "-o", str(model_directory / "model.json")]) == 2
+    assert main(["model", "digits", "-o", str(model_directory / "no" / "model.safetensors")]) == 2
     assert "end the model's in .safetensors" in capsys.readouterr().err
     assert kubectl.calls == []
 
 
 def test_an_aggregator_that_is_gone_asks_for_an_image(
-    kubectl: FakeKubectl, here: Path, capsys: pytest.CaptureFixture[str]
+    kubectl: FakeKubectl, model_directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kubectl.json("get federatedjobs.*", complete())
     kubectl.refuse("get jobs.batch .*", 'Error from server (NotFound): jobs.batch "x" not found')
-    assert fetch(here) == 2
+    assert fetch(model_directory) == 2
     assert capsys.readouterr().err.endswith("; name one with --image\n")
 
 
@@ -299,14 +303,14 @@ def test_an_aggregator_that_is_gone_asks_for_an_image(
 )
 def test_a_pod_that_cannot_run_is_removed_and_says_why(
     kubectl: FakeKubectl,
-    here: Path,
+    model_directory: Path,
     capsys: pytest.CaptureFixture[str],
     status: dict[str, Any],
     reason: str,
 ) -> None:
     kubectl.json(f"get pod {POD} .*", {"status": status})
-    volume = Volume(kubectl, here.parent)
-    assert fetch(here) == 1
+    volume = Volume(kubectl, model_directory.parent)
+    assert fetch(model_directory) == 1
     name = volume.pod["metadata"]["name"]
     assert capsys.readouterr().err == (
         f"fedsilo: pod {name} in namespace research, which reads the model, does not run: {reason}\n"
@@ -315,57 +319,60 @@ def test_a_pod_that_cannot_run_is_removed_and_says_why(
 
 
 def test_a_pod_that_nothing_starts_is_given_up_in_the_end(
-    kubectl: FakeKubectl, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    kubectl: FakeKubectl,
+    model_directory: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(reading, "START_SECONDS", 0.0)
     kubectl.json(f"get pod {POD} .*", {"status": {"phase": "Pending"}})
-    volume = Volume(kubectl, here.parent)
-    assert fetch(here) == 1
+    volume = Volume(kubectl, model_directory.parent)
+    assert fetch(model_directory) == 1
     assert "does not run: its container has not begun" in capsys.readouterr().err
     volume.require_removed()
 
 
 def test_without_the_right_to_make_a_pod_the_right_is_named(
-    kubectl: FakeKubectl, here: Path, capsys: pytest.CaptureFixture[str]
+    kubectl: FakeKubectl, model_directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kubectl.refuse("create .*", forbidden("create", "pods", "", "research"))
-    Volume(kubectl, here.parent)
-    assert fetch(here) == 5
+    Volume(kubectl, model_directory.parent)
+    assert fetch(model_directory) == 5
     assert "may not create pods in namespace research" in capsys.readouterr().err
 
 
 def test_a_pod_that_stays_is_reported_and_hides_no_error(
-    kubectl: FakeKubectl, here: Path, capsys: pytest.CaptureFixture[str]
+    kubectl: FakeKubectl, model_directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kubectl.refuse("delete .*", "Unable to connect to the server: EOF")
-    volume = Volume(kubectl, here.parent)
+    volume = Volume(kubectl, model_directory.parent)
     volume.streams(0, part(0))
-    assert fetch(here) == 0
+    assert fetch(model_directory) == 0
     name = volume.pod["metadata"]["name"]
     assert f"remove it with kubectl delete pod {name} --namespace research" in capsys.readouterr().err
-    assert (here / "digits.safetensors").read_bytes() == CONTENT
+    assert (model_directory / "digits.safetensors").read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interruption_removes_the_pod_and_the_part(
-    volume: Volume, here: Path, number: signal.Signals
+    volume: Volume, model_directory: Path, number: signal.Signals
 ) -> None:
-    slow = here.parent / "slow"
+    slow = model_directory.parent / "slow"
     slow.write_text(
         f'#!/bin/sh\ncase "$*" in *tail*) echo beginning; exec sleep 600;; esac\nexec {volume.kubectl.path} "$@"\n'
     )
     slow.chmod(0o755)
-    arguments = ["model", "digits", "-o", str(here / "digits.safetensors")]
+    arguments = ["model", "digits", "-o", str(model_directory / "digits.safetensors")]
     code = f"import sys; from fedsilo.cli.main import main; sys.exit(main({arguments!r}))"
     environment = {**os.environ, "KUBECTL": str(slow), "PATH": os.defpath}
     with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, env=environment) as process:
         for _ in range(500):
-            if (here / "digits.safetensors.part").exists():
+            if (model_directory / "digits.safetensors.part").exists():
                 break
             time.sleep(0.02)
         process.send_signal(number)
         _, said = process.communicate(timeout=10)
     assert process.returncode == 130
     assert said == b"fedsilo: interrupted\n"
-    assert names(here) == []
+    assert names(model_directory) == []
     volume.require_removed()

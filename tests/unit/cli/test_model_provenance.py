@@ -25,16 +25,16 @@ FILES = ("model.safetensors", "model.json", "MODEL_CARD.md", "provenance.json")
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished_job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("finished")
     federate(root, SPEC, synthetic_runners(SPEC))
     return root / "aggregator"
 
 
 @pytest.fixture
-def directory(finished: Path, tmp_path: Path) -> Path:
+def directory(finished_job: Path, tmp_path: Path) -> Path:
     """What is in the volume."""
-    return Path(shutil.copytree(finished, tmp_path / "volume"))
+    return Path(shutil.copytree(finished_job, tmp_path / "volume"))
 
 
 @pytest.fixture
@@ -171,12 +171,12 @@ def test_a_directory_needs_a_place(
 
 
 def test_the_chain_is_verified_without_torch(
-    finished: Path,
+    finished_job: Path,
 ) -> None:
     """Whoever checks a model needs the base installation only."""
     program = (
         "import sys; sys.modules.update(dict.fromkeys(['torch', 'torchvision', 'sklearn', 'aiohttp']));"
-        f"from fedsilo.cli.main import main; sys.exit(main(['verify', {str(finished)!r}, *sys.argv[1:]]))"
+        f"from fedsilo.cli.main import main; sys.exit(main(['verify', {str(finished_job)!r}, *sys.argv[1:]]))"
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
@@ -196,9 +196,9 @@ def test_the_chain_is_verified_without_torch(
     ],
 )
 def test_a_key_that_is_none_is_refused(
-    finished: Path, capsys: pytest.CaptureFixture[str], given: list[str], message: str
+    finished_job: Path, capsys: pytest.CaptureFixture[str], given: list[str], message: str
 ) -> None:
-    key = json.loads((finished / "provenance.json").read_text())["chain"][0]["taskKey"]
+    key = json.loads((finished_job / "provenance.json").read_text())["chain"][0]["taskKey"]
     options = [option for text in given for option in ("--key", text.replace("KEY", key))]
-    assert main(["verify", str(finished), *options]) == 2
+    assert main(["verify", str(finished_job), *options]) == 2
     assert message in capsys.readouterr().err

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fedsilo.cli.cluster.program import output, started
+from fedsilo.cli.cluster.program import output, run_program
 
 FOREVER = ["sh", "-c", "echo beginning; exec sleep 600"]
 
@@ -28,7 +28,7 @@ def interruptible() -> Iterator[None]:
 def test_what_a_program_says_comes_in_pieces_and_whole() -> None:
     said = b"".join(b"%07d\n" % number for number in range(20_000))
     code = "for number in range(20_000): print(f'{number:07}')"
-    with started([sys.executable, "-c", code], stdin=subprocess.DEVNULL) as process:
+    with run_program([sys.executable, "-c", code], stdin=subprocess.DEVNULL) as process:
         pieces = list(output(process, 1000))
         assert process.wait() == 0
     assert b"".join(pieces) == said
@@ -36,7 +36,7 @@ def test_what_a_program_says_comes_in_pieces_and_whole() -> None:
 
 
 def test_what_has_not_ended_ends_with_the_block() -> None:
-    with started(FOREVER, stdin=subprocess.DEVNULL) as process:
+    with run_program(FOREVER, stdin=subprocess.DEVNULL) as process:
         assert next(output(process, 100)) == b"beginning\n"
     assert process.returncode == -signal.SIGKILL
 
@@ -46,15 +46,15 @@ def test_an_interruption_while_the_program_is_being_started_leaves_none_behind(
 ) -> None:
     made: list[subprocess.Popen[bytes]] = []
 
-    class Interrupted(subprocess.Popen[bytes]):
+    class InterruptedProcess(subprocess.Popen[bytes]):
         def __init__(self, *arguments: object, **named: object) -> None:
             super().__init__(*arguments, **named)  # type: ignore[call-overload]
             made.append(self)
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0)  # where Python looks for signals
 
-    monkeypatch.setattr(subprocess, "Popen", Interrupted)
-    with pytest.raises(KeyboardInterrupt), started(FOREVER, stdin=subprocess.DEVNULL):
+    monkeypatch.setattr(subprocess, "Popen", InterruptedProcess)
+    with pytest.raises(KeyboardInterrupt), run_program(FOREVER, stdin=subprocess.DEVNULL):
         pytest.fail("it was not interrupted")
     assert [process.returncode for process in made] == [-signal.SIGKILL]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -66,7 +66,7 @@ def test_an_interruption_that_came_just_before_a_read_is_noticed() -> None:
     other = threading.Thread(target=stop.wait)
     other.start()
     try:
-        with started(FOREVER, stdin=subprocess.DEVNULL) as process:
+        with run_program(FOREVER, stdin=subprocess.DEVNULL) as process:
             pieces = output(process, 100)
             assert next(pieces) == b"beginning\n"
             assert other.ident is not None

@@ -23,9 +23,11 @@ from tests.unit.institution.parts import KEY, directory
 NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
 ONE, TWO = NOON.replace(hour=13), NOON.replace(hour=14)
 FINGERPRINT = KEY.verify_key.fingerprint
-GONE = Unreachable("hub.example:443 refuses connections; ask the hub whether its gateway runs there")
-PENDING = Problem("not-accepted", "the consortium has not accepted the key yet")
-REVOKED = Problem(
+UNREACHABLE_ERROR = Unreachable(
+    "hub.example:443 refuses connections; ask the hub whether its gateway runs there"
+)
+PENDING_PROBLEM = Problem("not-accepted", "the consortium has not accepted the key yet")
+REVOKED_PROBLEM = Problem(
     "unknown-sender", "silo silo-north/north was revoked by the consortium; ask for an invitation"
 )
 
@@ -35,7 +37,7 @@ def silo_directory(tmp_path: Path) -> SiloDirectory:
     return directory(tmp_path / "silo")
 
 
-def found(*results: tuple[datetime, FedsiloError | None]) -> Contact:
+def latest_contact(*results: tuple[datetime, FedsiloError | None]) -> Contact:
     """What a process that serves makes of one request after the other."""
     known = None
     for now, error in results:
@@ -50,9 +52,9 @@ def leave_word(silo_directory: SiloDirectory, contact: Contact | None) -> None:
 
 
 @contextmanager
-def served(silo_directory: SiloDirectory, contact: Contact | None) -> Iterator[None]:
+def serve_silo(silo_directory: SiloDirectory, contact: Contact | None) -> Iterator[None]:
     leave_word(silo_directory, contact)
-    with silo_directory.claimed():
+    with silo_directory.hold_directory():
         yield
 
 
@@ -76,18 +78,21 @@ def test_before_it_is_served_it_says_what_to_run(
     ("contact", "said"),
     [
         (None, "the hub is about to be asked"),
-        (found((NOON, None)), "the hub is reached since 2026-07-01T12:00:00Z: The hub knows this silo by"),
         (
-            found((NOON, None), (ONE, GONE), (TWO, GONE)),
+            latest_contact((NOON, None)),
+            "the hub is reached since 2026-07-01T12:00:00Z: The hub knows this silo by",
+        ),
+        (
+            latest_contact((NOON, None), (ONE, UNREACHABLE_ERROR), (TWO, UNREACHABLE_ERROR)),
             "the hub is not reached since 2026-07-01T13:00:00Z; it answered last at 2026-07-01T12:00:00Z: hub.example",
         ),
         (
-            found((NOON, GONE), (ONE, PENDING), (TWO, PENDING)),
+            latest_contact((NOON, UNREACHABLE_ERROR), (ONE, PENDING_PROBLEM), (TWO, PENDING_PROBLEM)),
             "the hub answers, but refuses this silo's requests since 2026-07-01T13:00:00Z: The consortium's office has "
             f"not accepted the key with the fingerprint {FINGERPRINT} yet; tell it the fingerprint by telephone.",
         ),
         (
-            found((NOON, None), (ONE, REVOKED)),
+            latest_contact((NOON, None), (ONE, REVOKED_PROBLEM)),
             "the hub answers, but refuses this silo's requests since 2026-07-01T13:00:00Z: unknown-sender: silo "
             "silo-north/north was revoked by the consortium; ask for an invitation.",
         ),
@@ -96,7 +101,7 @@ def test_before_it_is_served_it_says_what_to_run(
 def test_while_it_is_served_it_says_how_the_hub_answers(
     contact: Contact | None, said: str, silo_directory: SiloDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with served(silo_directory, contact):
+    with serve_silo(silo_directory, contact):
         process, hub = status(silo_directory, capsys)
     assert process.startswith(f"process {os.getpid()} has served it for ")
     assert hub.startswith(said)
@@ -105,13 +110,13 @@ def test_while_it_is_served_it_says_how_the_hub_answers(
 @pytest.mark.parametrize(
     ("contact", "said"),
     [
-        (found((NOON, None)), []),
+        (latest_contact((NOON, None)), []),
         (
-            found((NOON, GONE)),
+            latest_contact((NOON, UNREACHABLE_ERROR)),
             ["before that, the hub was not reached since 2026-07-01T12:00:00Z: hub.example"],
         ),
         (
-            found((NOON, PENDING)),
+            latest_contact((NOON, PENDING_PROBLEM)),
             [
                 "before that, the hub answered, but refused this silo's requests since 2026-07-01T12:00:00Z: The"
             ],
@@ -130,7 +135,7 @@ def test_what_an_earlier_process_found_is_told_as_past(
 def test_a_silo_that_has_left_is_not_to_be_served(
     silo_directory: SiloDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    leave_word(silo_directory, found((NOON, GONE)))
-    write_with_digest(silo_directory.left, {"statement": {}})
+    leave_word(silo_directory, latest_contact((NOON, UNREACHABLE_ERROR)))
+    write_with_digest(silo_directory.leaving_file, {"statement": {}})
     (line,) = status(silo_directory, capsys)
     assert line.startswith("it has left the hub: to take part again, ask its office for an invitation")

@@ -18,12 +18,12 @@ from tests.unit.cli.objects import NOW, ago, condition, silo
 
 GOLDEN = Path(__file__).with_name("golden")
 KEY = SigningKey.from_seed(b"k" * 32)
-PUBLIC = KEY.verify_key.to_text()
-READY = condition("Ready", "True", "KeyReady", "The silo signs.")
+PUBLIC_KEY = KEY.verify_key.to_text()
+READY_CONDITION = condition("Ready", "True", "KeyReady", "The silo signs.")
 DATASETS = [{"name": "scans", "loader": "npz", "classes": 10}, {"name": "notes", "loader": "npz"}]
 INVITATION = {"tokenDigest": "ab" * 32, "expires": ago(days=-3)}
 ENROLMENT = {
-    "publicKey": PUBLIC,
+    "publicKey": PUBLIC_KEY,
     "time": ago(days=3),
     "version": "fedsilo 0.1.0",
     "fingerprint": "x",
@@ -45,60 +45,62 @@ def offer(name: str) -> dict[str, Any]:
     return sign_offer(Silo.model_validate(content), NOW, KEY)
 
 
-HERE = institution("centre", READY, publicKey=PUBLIC, offer=offer("centre"))
+CENTRE_SILO = institution("centre", READY_CONDITION, publicKey=PUBLIC_KEY, offer=offer("centre"))
 NORTH = institution(
     "north",
-    READY,
-    remote={"publicKey": PUBLIC},
-    publicKey=PUBLIC,
+    READY_CONDITION,
+    remote={"publicKey": PUBLIC_KEY},
+    publicKey=PUBLIC_KEY,
     offer=offer("north"),
     enrolment=ENROLMENT,
     lastSeen=ago(minutes=1),
 )
-SILENT = institution(
+SILENT_SILO = institution(
     "east",
-    READY,
+    READY_CONDITION,
     condition("Connected", "False", "NotHeardOf", "Nothing was heard of it\nfor 5 h"),
-    remote={"publicKey": PUBLIC},
-    publicKey=PUBLIC,
+    remote={"publicKey": PUBLIC_KEY},
+    publicKey=PUBLIC_KEY,
     offer=offer("north"),
     enrolment=ENROLMENT | {"version": "fedsilo 0.2.0\x1b[2J"},
     lastSeen=ago(hours=5),
 )
-PENDING = institution(
+PENDING_SILO = institution(
     "south",
     condition("Ready", "False", "EnrolmentPending", "The institution has registered a key."),
     remote={"invitation": INVITATION},
     enrolment=ENROLMENT,
 )
-INVITED = institution(
+INVITED_SILO = institution(
     "west",
     condition("Ready", "False", "Invited", "The institution has not used its invitation yet."),
     remote={},
 )
-NEW = {**silo("young"), "status": None}
+NEW_SILO = {**silo("young"), "status": None}
 
 
 def test_the_fingerprint_is_that_of_the_key_in_force_and_of_the_present_invitation() -> None:
     after = SigningKey.from_seed(b"a" * 32)
     rotated = [sign_rotation("silo-south/south", KEY, after, NOW)]
 
-    def shown(invitation: dict[str, str]) -> str:
+    def shown_table(invitation: dict[str, str]) -> str:
         found = institution(
             "south", remote={"invitation": invitation}, enrolment=ENROLMENT, rotations=rotated
         )
         return table([found], NOW, namespaces=True)
 
-    assert after.verify_key.fingerprint in shown(INVITATION)
-    assert KEY.verify_key.fingerprint not in shown(INVITATION)
-    later = shown({**INVITATION, "tokenDigest": "cd" * 32})
+    assert after.verify_key.fingerprint in shown_table(INVITATION)
+    assert KEY.verify_key.fingerprint not in shown_table(INVITATION)
+    later = shown_table({**INVITATION, "tokenDigest": "cd" * 32})
     assert after.verify_key.fingerprint not in later
     assert KEY.verify_key.fingerprint not in later
 
 
 @pytest.mark.parametrize(("name", "namespaces"), [("silos", False), ("silos-all", True)])
 def test_the_output_is_that_of_the_golden_file(name: str, namespaces: bool) -> None:
-    shown = table([PENDING, NORTH, HERE, SILENT, INVITED, NEW], NOW, namespaces=namespaces)
+    shown = table(
+        [PENDING_SILO, NORTH, CENTRE_SILO, SILENT_SILO, INVITED_SILO, NEW_SILO], NOW, namespaces=namespaces
+    )
     assert f"{shown}\n" == (GOLDEN / f"{name}.txt").read_text()
 
 

@@ -46,17 +46,17 @@ COMPLETE = job(
     metrics={"accuracy": 1},
     model={"claim": "a-finished-one-6f1c2c0e", "path": "model.safetensors", "sha256": "ab" * 32},
 )
-NEW = {**job(metadata={"name": "new"}), "status": None}
+NEW_JOB = {**job(metadata={"name": "new"}), "status": None}
 
 
 @pytest.mark.parametrize(
     ("name", "shown"),
     [
-        ("status", table([RUNNING, COMPLETE, NEW], NOW, namespaces=False)),
-        ("status-all", table([RUNNING, COMPLETE, NEW], NOW, namespaces=True)),
+        ("status", table([RUNNING, COMPLETE, NEW_JOB], NOW, namespaces=False)),
+        ("status-all", table([RUNNING, COMPLETE, NEW_JOB], NOW, namespaces=True)),
         ("status-running", page(RUNNING, NOW)),
         ("status-complete", page(COMPLETE, NOW)),
-        ("status-new", page(NEW, NOW)),
+        ("status-new", page(NEW_JOB, NOW)),
     ],
 )
 def test_the_output_is_that_of_the_golden_file(name: str, shown: str) -> None:

@@ -12,28 +12,28 @@ import pytest
 
 from fedsilo.cli.cluster.paragraph import paragraph
 from fedsilo.cli.main import main
-from fedsilo.cli.why import wrapped
+from fedsilo.cli.why import wrap_lines
 from tests.unit.cli.fake_kubectl import FakeKubectl, forbidden
 from tests.unit.cli.objects import NOW, UID, agent, condition, entry, job
-from tests.unit.cli.waiting_cases import CASES, PENDING, not_admitted, running
+from tests.unit.cli.waiting_cases import CASES, PENDING_CONDITION, not_admitted, running
 
 GOLDEN = Path(__file__).with_name("golden") / "why.txt"
-EXPECTED = dict(block.split("\n", 1) for block in GOLDEN.read_text().split("# ")[1:])
+EXPECTED_TEXTS = dict(block.split("\n", 1) for block in GOLDEN.read_text().split("# ")[1:])
 
 
 def test_golden_file_has_just_the_cases() -> None:
-    assert list(EXPECTED) == list(CASES)
+    assert list(EXPECTED_TEXTS) == list(CASES)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_paragraph_is_that_of_the_golden_file(name: str) -> None:
     told = paragraph(*CASES[name], NOW)
     assert "\n" not in told
-    assert told == EXPECTED[name].strip()
+    assert told == EXPECTED_TEXTS[name].strip()
 
 
 def test_the_order_of_agents_does_not_hide_one() -> None:
-    agents = [agent(name, PENDING) for name in ("west", "north")]
+    agents = [agent(name, PENDING_CONDITION) for name in ("west", "north")]
     told = paragraph(not_admitted(), agents, NOW)
     assert told.count("kubectl fedsilo approve") == 2
 
@@ -51,7 +51,7 @@ def test_the_command_asks_for_the_job_and_all_its_agents(
     kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kubectl.json("get federatedjobs.fedsilo.io digits .*", not_admitted())
-    kubectl.items("get siloagents.fedsilo.io --all-namespaces .*", agent("east", PENDING))
+    kubectl.items("get siloagents.fedsilo.io --all-namespaces .*", agent("east", PENDING_CONDITION))
     assert main(["why", "digits", "-n", "research"]) == 0
     assert "approve digits-east-1a2b3c4d -n silo-east" in capsys.readouterr().out
     assert [call.line for call in kubectl.calls] == [
@@ -66,7 +66,7 @@ def test_who_may_not_list_everywhere_is_asked_about_each_namespace(
 ) -> None:
     kubectl.json("get federatedjobs.fedsilo.io digits .*", not_admitted())
     kubectl.refuse("get siloagents.fedsilo.io --all-namespaces .*", forbidden("list", "siloagents"))
-    kubectl.items("get siloagents.* --namespace silo-east .*", agent("east", PENDING))
+    kubectl.items("get siloagents.* --namespace silo-east .*", agent("east", PENDING_CONDITION))
     kubectl.refuse("get siloagents.*", forbidden("list", "siloagents", namespace="silo-north"))
     assert main(["why", "digits"]) == 0
     assert "approve digits-east-1a2b3c4d -n silo-east" in capsys.readouterr().out
@@ -75,7 +75,7 @@ def test_who_may_not_list_everywhere_is_asked_about_each_namespace(
 def test_a_command_is_never_broken_over_lines() -> None:
     told = paragraph(job(condition("Complete", "True", "Complete"), model={"claim": "x"}), [], NOW)
     for width in (20, 40, 80):
-        lines = wrapped(told, width).splitlines()
+        lines = wrap_lines(told, width).splitlines()
         assert any(
             "`kubectl fedsilo model digits -n research -o model.safetensors`" in line for line in lines
         )

@@ -9,8 +9,8 @@ from fedsilo.api.observed import Object
 from tests.unit.cli.objects import agent, ago, condition, conditions_until, entry, job
 
 SILOS = ("north", "east", "south", "west")
-ADMITTED = condition("Admitted", "True", "Admitted", minutes=8)
-READY = condition("Ready", "True", "Running", minutes=5)
+ADMITTED_CONDITION = condition("Admitted", "True", "Admitted", minutes=8)
+READY_CONDITION = condition("Ready", "True", "Running", minutes=5)
 
 NO_GPU = (
     "no node of silo silo-east/east fits its trainer, which asks for nvidia.com/gpu 1: 0/3 nodes are available: 3 "
@@ -52,12 +52,12 @@ def running(states: str, **more: Any) -> dict[str, Any]:
     return job(*conditions_until("Running"), **open_round(states, **more))
 
 
-def ready(*names: str) -> Sequence[Object]:
-    return [agent(name, ADMITTED, READY) for name in names]
+def ready_agents(*names: str) -> Sequence[Object]:
+    return [agent(name, ADMITTED_CONDITION, READY_CONDITION) for name in names]
 
 
-def unready(name: str, reason: str, message: str) -> Object:
-    return agent(name, ADMITTED, condition("Ready", "False", reason, message, minutes=4))
+def unready_agent(name: str, reason: str, message: str) -> Object:
+    return agent(name, ADMITTED_CONDITION, condition("Ready", "False", reason, message, minutes=4))
 
 
 def not_admitted(**more: Any) -> dict[str, Any]:
@@ -65,9 +65,9 @@ def not_admitted(**more: Any) -> dict[str, Any]:
     return job(*conditions_until("Accepted"), found, **more)
 
 
-PENDING = condition("Admitted", "False", "ApprovalPending", "a person must decide", minutes=8)
+PENDING_CONDITION = condition("Admitted", "False", "ApprovalPending", "a person must decide", minutes=8)
 REFUSING = condition("Admitted", "False", "PolicyRefused", POLICY, minutes=7)
-REFUSED = condition(
+REFUSED_CONDITION = condition(
     "Admitted",
     "False",
     "ApprovalRefused",
@@ -121,15 +121,20 @@ CASES: Mapping[str, tuple[Object, Sequence[Object]]] = {
             *conditions_until("Accepted"),
             spec={"silos": {"refs": [{"namespace": "silo-north", "name": "north"}]}},
         ),
-        [agent("north", PENDING)],
+        [agent("north", PENDING_CONDITION)],
     ),
     "objections and approvals": (
         not_admitted(),
-        [agent("north", REFUSING), agent("east", PENDING), agent("south", ADMITTED), agent("west", REFUSED)],
+        [
+            agent("north", REFUSING),
+            agent("east", PENDING_CONDITION),
+            agent("south", ADMITTED_CONDITION),
+            agent("west", REFUSED_CONDITION),
+        ],
     ),
     "two have not decided": (
         not_admitted(),
-        [agent("north"), agent("east"), agent("south", ADMITTED), agent("west", PENDING)],
+        [agent("north"), agent("east"), agent("south", ADMITTED_CONDITION), agent("west", PENDING_CONDITION)],
     ),
     "agents closed to the reader": (
         not_admitted(
@@ -168,17 +173,22 @@ CASES: Mapping[str, tuple[Object, Sequence[Object]]] = {
             condition("SilosReady", "False", "Unschedulable", minutes=4),
         ),
         [
-            *ready("north"),
-            unready("east", "Unschedulable", NO_GPU),
-            unready("south", "VolumeMissing", NO_CLAIM),
-            unready("west", "ImageNotFound", NO_IMAGE),
+            *ready_agents("north"),
+            unready_agent("east", "Unschedulable", NO_GPU),
+            unready_agent("south", "VolumeMissing", NO_CLAIM),
+            unready_agent("west", "ImageNotFound", NO_IMAGE),
         ],
     ),
     "pods are starting": (
         job(
             *conditions_until("Admitted", minutes=8), condition("SilosReady", "False", "Starting", seconds=40)
         ),
-        [*ready("north"), unready("east", "Starting", ""), agent("south", ADMITTED), agent("west", ADMITTED)],
+        [
+            *ready_agents("north"),
+            unready_agent("east", "Starting", ""),
+            agent("south", ADMITTED_CONDITION),
+            agent("west", ADMITTED_CONDITION),
+        ],
     ),
     "pods of agents closed to the reader": (
         job(
@@ -202,26 +212,26 @@ CASES: Mapping[str, tuple[Object, Sequence[Object]]] = {
                 "Running", "False", "VolumeMissing", "claim digits-6f1c2c0e is not bound: no StorageClass"
             ),
         ),
-        ready(*SILOS),
+        ready_agents(*SILOS),
     ),
-    "no round yet": (job(*conditions_until("Running")), ready(*SILOS)),
-    "between two rounds": (job(*conditions_until("Running"), round=7, rounds=50), ready(*SILOS)),
+    "no round yet": (job(*conditions_until("Running")), ready_agents(*SILOS)),
+    "between two rounds": (job(*conditions_until("Running"), round=7, rounds=50), ready_agents(*SILOS)),
     "a silo that was left out": (
         running(
             "AAAA", silos=[entry("north", phase="LeftOut"), entry("east", state="Awaited", phase="Running")]
         ),
-        ready("east"),
+        ready_agents("east"),
     ),
     "one agent has finished, one goes on": (
         job(*conditions_until("Admitted"), condition("SilosReady", "False", "Starting")),
         [
             agent(
                 "north",
-                ADMITTED,
+                ADMITTED_CONDITION,
                 condition("Ready", "False", "Finished", "over"),
                 condition("Finished", "True", "Finished"),
             ),
-            unready("east", "Starting", "Waiting for the trainer to run."),
+            unready_agent("east", "Starting", "Waiting for the trainer to run."),
         ],
     ),
     "suspended before it began": (
@@ -230,23 +240,23 @@ CASES: Mapping[str, tuple[Object, Sequence[Object]]] = {
     ),
     "one awaited, enough are here": (
         running("ARRR", roundDeadline=ago(minutes=-1)),
-        ready(*SILOS),
+        ready_agents(*SILOS),
     ),
-    "two awaited, quorum not reached": (running("AARR"), ready(*SILOS)),
+    "two awaited, quorum not reached": (running("AARR"), ready_agents(*SILOS)),
     "all are needed": (
         job(*conditions_until("Running"), spec={"participation": {}}, **open_round("ARRR")),
-        ready(*SILOS),
+        ready_agents(*SILOS),
     ),
     "an awaited silo is in trouble": (
         running("ARRI"),
         [
-            unready(
+            unready_agent(
                 "north",
                 "OutOfMemory",
                 "the trainer of silo-north/north was killed for memory: 16Gi; raise "
                 "Silo.spec.agent.resources.limits.memory",
             ),
-            *ready("east", "south", "west"),
+            *ready_agents("east", "south", "west"),
         ],
     ),
     "a silo failed in the round": (
@@ -259,10 +269,10 @@ CASES: Mapping[str, tuple[Object, Sequence[Object]]] = {
                 entry("west", state="Failed", phase="Running", message="its trainer crashed: see the log"),
             ],
         ),
-        ready(*SILOS),
+        ready_agents(*SILOS),
     ),
-    "all have answered": (running("RRRR"), ready(*SILOS)),
-    "the deadline is past": (running("ARRI", roundDeadline=ago(minutes=12)), ready(*SILOS)),
+    "all have answered": (running("RRRR"), ready_agents(*SILOS)),
+    "the deadline is past": (running("ARRI", roundDeadline=ago(minutes=12)), ready_agents(*SILOS)),
     "a thousand awaited": (
         job(
             *conditions_until("Running"),

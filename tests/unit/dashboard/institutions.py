@@ -9,7 +9,7 @@ from fedsilo.dashboard.institution import InstitutionSnapshot
 from fedsilo.wire import SigningKey
 from tests.unit.dashboard.snapshots import SPEC, Calendar, condition
 
-PUBLIC = SigningKey.from_seed(b"k" * 32).verify_key.to_text()
+PUBLIC_KEY = SigningKey.from_seed(b"k" * 32).verify_key.to_text()
 PROPOSAL = {
     "trainerImage": "registry.example/fedsilo-trainer@sha256:" + "7" * 64,
     "guardImage": "registry.example/fedsilo-guard:0.1.0",
@@ -95,7 +95,7 @@ def silo(times: Calendar, *conditions: Mapping[str, Any]) -> Any:
             "policy": {"manualApproval": True},
         },
         "status": {
-            "publicKey": PUBLIC,
+            "publicKey": PUBLIC_KEY,
             "hub": {"url": "https://hub.example"},
             "privacyBudget": [BUDGET],
             "conditions": [ready, *conditions],

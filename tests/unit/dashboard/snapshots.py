@@ -49,7 +49,7 @@ def condition(name: str, status: str, since: str, reason: str = "", message: str
     }
 
 
-def until(last: str, since: str) -> list[dict[str, Any]]:
+def conditions_until(last: str, since: str) -> list[dict[str, Any]]:
     """The conditions of a job that has come so far."""
     path = ("Accepted", "Admitted", "SilosReady", "Running")
     return [condition(name, "True", since) for name in path[: path.index(last) + 1]]
@@ -92,7 +92,7 @@ def running(times: Calendar, name: str = "digits", rounds: int = 7, **status: An
     content = {
         "phase": "Running",
         "observedGeneration": 1,
-        "conditions": until("Running", times.ago(minutes=24)),
+        "conditions": conditions_until("Running", times.ago(minutes=24)),
         "startTime": times.ago(minutes=25),
         "round": rounds,
         "rounds": 21,
@@ -147,7 +147,7 @@ def complete(times: Calendar) -> Any:
     return job("scans-2026", "uid-scans", times.ago(hours=31), content, spec)
 
 
-def failed(times: Calendar) -> Any:
+def failed_job(times: Calendar) -> Any:
     message = (
         "round 4 (train) cannot reach its quorum of 3 silos any more: 2 of 4 have failed: silo-south/south: "
         "DataInvalid; silo-west/west: TrainerLost: the trainer crashed 6 times, last with exit code 137; see its log."
@@ -260,7 +260,7 @@ def consortium(times: Calendar | None = None, digits: Any = None) -> JobsSnapsho
     warning: dict[str, Any] = {"type": "Warning", "count": 6}
     return JobsSnapshot(
         place="cluster",
-        jobs=[digits or running(times), complete(times), failed(times), admitting(times)],
+        jobs=[digits or running(times), complete(times), failed_job(times), admitting(times)],
         agents=[
             agent("uid-rare", "west", condition("Admitted", "False", times.ago(minutes=11), "PolicyRefused")),
             agent(

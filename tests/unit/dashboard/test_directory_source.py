@@ -16,7 +16,7 @@ from fedsilo.institution.directory import SiloDirectory, SiloIdentity
 from fedsilo.institution.silo_file import write_template
 from fedsilo.wire import SigningKey
 from fedsilo_agent.guard.audit import AuditLog
-from tests.unit.agent.test_report import departed
+from tests.unit.agent.test_report import write_departure
 from tests.unit.dashboard.institutions import agent, receipts
 from tests.unit.dashboard.snapshots import Calendar
 
@@ -46,13 +46,13 @@ def put(directory: SiloDirectory, name: str, phase: str, **more: Any) -> str:
     return uid
 
 
-def shown(source: DirectorySource) -> Any:
+def shown_page(source: DirectorySource) -> Any:
     source.look()
     return institution(source.feed.take())
 
 
 def conditions(source: DirectorySource) -> dict[str, str]:
-    (silo,) = shown(source)["silos"]
+    (silo,) = shown_page(source)["silos"]
     return {item["type"]: item["reason"] for item in silo["conditions"]}
 
 
@@ -63,14 +63,14 @@ def test_it_says_that_nobody_serves_and_what_the_file_lacks(directory: SiloDirec
     whole = text.replace("datasets: []", "datasets: [{name: digits, loader: 'sklearn:digits'}]")
     directory.silo_file.write_text(whole)
     assert conditions(source) == {"Served": "NotServed"}
-    (silo,) = shown(source)["silos"]
+    (silo,) = shown_page(source)["silos"]
     assert (silo["datasets"], silo["manualApproval"], silo["hub"]) == (
         ["digits"],
         True,
         "https://hub.example",
     )
     assert silo["fingerprint"] == KEY.verify_key.fingerprint
-    write_with_digest(directory.left, {"statement": {}})
+    write_with_digest(directory.leaving_file, {"statement": {}})
     assert conditions(source) == {"Served": "Left"}
 
 
@@ -84,7 +84,7 @@ def test_the_hubs_silence_is_told_with_its_reason(directory: SiloDirectory) -> N
     }
     said = {"pid": 7, "since": "2026-11-21T11:00:00Z", "processes": {}, "fault": "", "hub": contact}
     write_json(directory.serving, said)
-    with directory.claimed():
+    with directory.hold_directory():
         found = conditions(DirectorySource(directory))
     assert (found["Served"], found["HubReached"]) == ("Served", "HubUnreachable")
     assert "HubReached" not in conditions(DirectorySource(directory)), "of a process that is no more"
@@ -95,7 +95,7 @@ def test_a_question_comes_with_the_command_of_the_directory_unless_it_was_taken_
 ) -> None:
     put(directory, "atlas", "ApprovalPending")
     put(directory, "old", "ApprovalPending", gone="2026-11-21T12:00:00Z")
-    found = shown(DirectorySource(directory))
+    found = shown_page(DirectorySource(directory))
     assert [(row["job"], row["gone"] is None) for row in found["agents"]] == [
         ("research/atlas", True),
         ("research/old", False),
@@ -109,15 +109,15 @@ def test_a_question_comes_with_the_command_of_the_directory_unless_it_was_taken_
 def test_what_has_left_is_what_the_audit_log_says_now(directory: SiloDirectory) -> None:
     uid = put(directory, "digits", "Running")
     source = DirectorySource(directory)
-    assert shown(source)["agents"][0]["receipts"] is None
+    assert shown_page(source)["agents"][0]["receipts"] is None
     log = AuditLog(directory.volume(uid).audit)
     version = source.feed.version
     for round in (1, 2):
-        departed(log, round)
-        told = shown(source)["agents"][0]["receipts"]
+        write_departure(log, round)
+        told = shown_page(source)["agents"][0]["receipts"]
         assert (told["live"], told["updates"]) == (True, round)
     assert source.feed.version == version + 2
-    assert shown(source)["left"] == {"updates": 2, "bytes": 400}
+    assert shown_page(source)["left"] == {"updates": 2, "bytes": 400}
     assert source.feed.version == version + 2, "nothing has changed"
 
 
@@ -127,19 +127,19 @@ def test_a_log_that_another_part_has_taken_over_is_counted_once(directory: SiloD
     uid = put(directory, "again", "Running")
     log = AuditLog(directory.volume(uid).audit)
     for round in (1, 2):
-        departed(log, round)
-    assert shown(DirectorySource(directory))["left"] == {"updates": 2, "bytes": 400}
+        write_departure(log, round)
+    assert shown_page(DirectorySource(directory))["left"] == {"updates": 2, "bytes": 400}
 
 
 def test_a_log_that_was_changed_gives_no_receipts_and_hides_nothing_else(
     directory: SiloDirectory,
 ) -> None:
     uid = put(directory, "digits", "Running")
-    departed(AuditLog(directory.volume(uid).audit), 1)
+    write_departure(AuditLog(directory.volume(uid).audit), 1)
     path = directory.volume(uid).audit / "log.jsonl"
     path.write_text(path.read_text().replace('"bytes": 200', '"bytes": 201'))
     source = DirectorySource(directory)
-    row = shown(source)["agents"][0]
+    row = shown_page(source)["agents"][0]
     assert (row["job"], row["receipts"]) == ("research/digits", None)
     assert conditions(source)["AuditLogWhole"] == "AuditBroken"
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from fedsilo.api.observed import uid_of
 from fedsilo.dashboard.feed import Feed
 from fedsilo.dashboard.institution import MAX_AGENTS, InstitutionSnapshot, institution
-from fedsilo.dashboard.server import INSTITUTION, Local, serving
-from fedsilo.dashboard.view import UNREADABLE
+from fedsilo.dashboard.server import INSTITUTION, LocalAccess, serving
+from fedsilo.dashboard.view import UNREADABLE_STATE
 from tests.unit.dashboard.institutions import agent, hospital, receipts
 from tests.unit.dashboard.snapshots import Calendar
 from tests.unit.dashboard.test_view import golden
@@ -84,7 +84,7 @@ def test_of_many_agents_the_newest_are_shown() -> None:
 
 
 def test_of_other_namespaces_nothing_is_seen() -> None:
-    hidden = hospital().within({"elsewhere"})
+    hidden = hospital().filter_namespaces({"elsewhere"})
     assert institution(hidden)["silos"] == institution(hidden)["agents"] == []
     assert hospital().namespaces == {"silo-north"}
 
@@ -94,13 +94,13 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(place for key, item in inner for place in _places(item, (*path, key)))]
 
 
-_SHOWN = hospital().agents[1]
-_CHANGEABLE = [place for place in _places(_SHOWN) if place and place[0] in ("spec", "status")]
+_SHOWN_AGENT = hospital().agents[1]
+_CHANGEABLE = [place for place in _places(_SHOWN_AGENT) if place and place[0] in ("spec", "status")]
 
 
 @given(st.sampled_from(_CHANGEABLE), st.sampled_from([None, 7, "x", [], {}, [None], True]))
 def test_an_agent_that_is_none_hides_no_other(place: tuple[Any, ...], value: Any) -> None:
-    broken = deepcopy(_SHOWN)
+    broken = deepcopy(_SHOWN_AGENT)
     inner: Any = broken
     for key in place[:-1]:
         inner = inner[key]
@@ -108,7 +108,7 @@ def test_an_agent_that_is_none_hides_no_other(place: tuple[Any, ...], value: Any
     whole = hospital()
     agents = [one if one is not whole.agents[1] else broken for one in whole.agents]
     found = institution(replace(whole, agents=agents))
-    jobs = {row["job"] for row in found["agents"] if row["state"] != UNREADABLE}
+    jobs = {row["job"] for row in found["agents"] if row["state"] != UNREADABLE_STATE}
     assert {"research/atlas", "research/rare", "research/scans-2025"} <= jobs
     assert len(found["agents"]) == 4
 
@@ -116,7 +116,7 @@ def test_an_agent_that_is_none_hides_no_other(place: tuple[Any, ...], value: Any
 @pytest.fixture
 async def address() -> AsyncIterator[str]:
     snapshot: InstitutionSnapshot = hospital()
-    async with serving(Feed(lambda: snapshot), Local(), "127.0.0.1", 0, views=INSTITUTION) as port:
+    async with serving(Feed(lambda: snapshot), LocalAccess(), "127.0.0.1", 0, views=INSTITUTION) as port:
         yield f"http://127.0.0.1:{port}"
 
 

@@ -23,7 +23,7 @@ from fedsilo.dashboard.view import overview, page
 from fedsilo.engine.status import EngineStatus
 from fedsilo.local.job_view import JobView
 from fedsilo.local.progress import RunProgress
-from fedsilo.local.workdir import Workdir
+from fedsilo.local.workdir import RunDirectory
 from tests.integration.local.manifest import silos, write
 
 BEGIN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -83,7 +83,7 @@ def status(phase: JobPhase = JobPhase.RUNNING, **more: Any) -> dict[str, Any]:
     return document
 
 
-def seen(view: JobView) -> dict[str, Any]:
+def seen_page(view: JobView) -> dict[str, Any]:
     """The page of the job, whose status is also one that a cluster would take."""
     facts = {key: value for key, value in view.job["status"].items() if key != "fetched"}
     FederatedJobStatus.model_validate(json.loads(json.dumps(facts)))
@@ -97,20 +97,20 @@ def seen(view: JobView) -> dict[str, Any]:
 
 
 def test_a_job_that_waits_for_its_turn(federation: JobManifest) -> None:
-    found = seen(JobView(federation, Clock().now))
+    found = seen_page(JobView(federation, Clock().now))
     assert (found["state"], found["waiting"]["text"]) == ("Pending", "Waits for its aggregator")
     assert found["waiting"]["message"] == "It begins when the jobs before it have ended."
     assert [silo["name"] for silo in found["members"]] == ["north", "east"]
 
 
 def test_a_run_from_its_start_to_its_end(federation: JobManifest, tmp_path: Path) -> None:
-    progress, view = RunProgress(federation, Workdir(tmp_path / "run")), JobView(federation, Clock().now)
+    progress, view = RunProgress(federation, RunDirectory(tmp_path / "run")), JobView(federation, Clock().now)
     assert view.update(progress)
     assert not view.update(progress)
-    assert seen(view)["waiting"]["message"] == "starting aggregator, guards and trainers"
+    assert seen_page(view)["waiting"]["message"] == "starting aggregator, guards and trainers"
     progress.status, progress.rounds = status(), [line(1, missing=["silo-east/east"])]
     assert view.update(progress)
-    found = seen(view)
+    found = seen_page(view)
     assert (found["state"], found["waiting"]["text"]) == ("Running", "Waits for east")
     assert (found["waiting"]["since"], found["waiting"]["until"]) == (
         "2026-01-02T03:04:05Z",
@@ -125,7 +125,7 @@ def test_a_run_from_its_start_to_its_end(federation: JobManifest, tmp_path: Path
     progress.status = status(JobPhase.COMPLETE, round=2, model=model, step=None)
     progress.rounds = [*progress.rounds, line(2)]
     view.end(progress, stopped=False)
-    found = seen(view)
+    found = seen_page(view)
     assert (found["state"], found["started"]) == ("Complete", began)
     assert found["receipts"]["model"] == model.model_dump(exclude_none=True)
     assert found["receipts"]["count"] == 4
@@ -133,18 +133,18 @@ def test_a_run_from_its_start_to_its_end(federation: JobManifest, tmp_path: Path
 
 
 def test_an_aggregator_that_ended_without_a_word_has_failed(federation: JobManifest, tmp_path: Path) -> None:
-    progress, view = RunProgress(federation, Workdir(tmp_path / "run")), JobView(federation, Clock().now)
+    progress, view = RunProgress(federation, RunDirectory(tmp_path / "run")), JobView(federation, Clock().now)
     progress.status = status()
     progress.note("aggregator: ended with exit code 1; see the log")
     view.end(progress, stopped=False)
-    found = seen(view)
+    found = seen_page(view)
     assert (found["state"], found["waiting"]["reason"]) == ("Failed", "AggregatorLost")
     assert found["events"][0]["message"] == "aggregator: ended with exit code 1; see the log"
 
 
 def test_an_interrupted_run_reports_it(federation: JobManifest, tmp_path: Path) -> None:
-    progress, view = RunProgress(federation, Workdir(tmp_path / "run")), JobView(federation, Clock().now)
+    progress, view = RunProgress(federation, RunDirectory(tmp_path / "run")), JobView(federation, Clock().now)
     progress.status = status()
     view.end(progress, stopped=True)
-    found = seen(view)
+    found = seen_page(view)
     assert (found["state"], found["waiting"]["message"]) == ("Suspended", "The run was interrupted.")

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from fedsilo.dashboard.feed import Feed
-from fedsilo.dashboard.server import JOBS, SECURITY_HEADERS, Access, Local, serving
+from fedsilo.dashboard.server import JOBS, SECURITY_HEADERS, Access, LocalAccess, serving
 from fedsilo.dashboard.snapshot import JobsSnapshot, PageSnapshot
 from fedsilo.dashboard.view import overview
 from tests.unit.dashboard.snapshots import Calendar, consortium, machine, running
@@ -56,55 +56,57 @@ async def site(access: Access) -> AsyncIterator[Site]:
 
 
 @pytest.fixture
-async def here() -> AsyncIterator[Site]:
-    async for found in site(Local()):
+async def local_site() -> AsyncIterator[Site]:
+    async for found in site(LocalAccess()):
         yield found
 
 
 @pytest.fixture
-async def guarded() -> AsyncIterator[Site]:
+async def guarded_site() -> AsyncIterator[Site]:
     async for found in site(Reader()):
         yield found
 
 
-async def test_the_documents_are_those_of_the_view(here: Site) -> None:
-    response = await here.get("/api/jobs")
+async def test_the_documents_are_those_of_the_view(local_site: Site) -> None:
+    response = await local_site.get("/api/jobs")
     assert (response.status, response.headers["Cache-Control"]) == (200, "no-store")
     assert await response.json() == json.loads(json.dumps(overview(consortium())))
-    job = await here.get("/api/jobs/research/digits")
+    job = await local_site.get("/api/jobs/research/digits")
     assert (await job.json())["name"] == "digits"
-    assert (await here.get("/api/jobs/research/nobody")).status == 404
+    assert (await local_site.get("/api/jobs/research/nobody")).status == 404
 
 
-async def test_whoever_has_the_document_waits_for_the_next(here: Site) -> None:
-    tag = (await here.get("/api/jobs")).headers["ETag"]
-    assert (await here.get("/api/jobs", **{"If-None-Match": tag})).status == 304
-    waiting = asyncio.ensure_future(here.get("/api/jobs", **{"If-None-Match": tag, "Prefer": "wait=20"}))
-    while not here.feed.watchers:
+async def test_whoever_has_the_document_waits_for_the_next(local_site: Site) -> None:
+    tag = (await local_site.get("/api/jobs")).headers["ETag"]
+    assert (await local_site.get("/api/jobs", **{"If-None-Match": tag})).status == 304
+    waiting = asyncio.ensure_future(
+        local_site.get("/api/jobs", **{"If-None-Match": tag, "Prefer": "wait=20"})
+    )
+    while not local_site.feed.watchers:
         await asyncio.sleep(0.01)
-    here.feed.notify()  # nothing has changed, so there is nothing to say
-    while here.feed.watchers:
+    local_site.feed.notify()  # nothing has changed, so there is nothing to say
+    while local_site.feed.watchers:
         await asyncio.sleep(0.01)
-    while not here.feed.watchers and not waiting.done():  # it looks again, and waits again
+    while not local_site.feed.watchers and not waiting.done():  # it looks again, and waits again
         await asyncio.sleep(0.01)
     assert not waiting.done()
-    here.show(machine())
+    local_site.show(machine())
     response = await waiting
     assert response.status == 200
     assert response.headers["ETag"] != tag
     assert (await response.json())["place"] == "machine"
 
 
-async def test_whoever_waits_in_vain_gets_an_answer(here: Site) -> None:
-    tag = (await here.get("/api/jobs")).headers["ETag"]
-    assert (await here.get("/api/jobs", **{"If-None-Match": tag, "Prefer": "wait=1"})).status == 304
-    assert here.feed.watchers == 0
-    assert (await here.get("/api/jobs", **{"If-None-Match": tag, "Prefer": "wait=soon"})).status == 304
+async def test_whoever_waits_in_vain_gets_an_answer(local_site: Site) -> None:
+    tag = (await local_site.get("/api/jobs")).headers["ETag"]
+    assert (await local_site.get("/api/jobs", **{"If-None-Match": tag, "Prefer": "wait=1"})).status == 304
+    assert local_site.feed.watchers == 0
+    assert (await local_site.get("/api/jobs", **{"If-None-Match": tag, "Prefer": "wait=soon"})).status == 304
 
 
 @pytest.mark.parametrize("path", ["/", "/static/app.js", "/api/jobs", "/api/jobs/a/b", "/nothing"])
-async def test_every_answer_keeps_the_page_to_itself(here: Site, path: str) -> None:
-    response = await here.get(path)
+async def test_every_answer_keeps_the_page_to_itself(local_site: Site, path: str) -> None:
+    response = await local_site.get(path)
     for name in SECURITY_HEADERS:
         assert name in response.headers, name
     policy = response.headers["Content-Security-Policy"]
@@ -112,12 +114,12 @@ async def test_every_answer_keeps_the_page_to_itself(here: Site, path: str) -> N
     assert "unsafe" not in policy
 
 
-async def test_the_page_needs_nothing_from_elsewhere(here: Site) -> None:
+async def test_the_page_needs_nothing_from_elsewhere(local_site: Site) -> None:
     seen, left = set(), ["/"]
     while left:
         path = left.pop()
         seen.add(path)
-        response = await here.get(path)
+        response = await local_site.get(path)
         assert response.status == 200, path
         text = await response.text()
         assert not re.search(r"https?://(?!www\.w3\.org/)", text), path
@@ -130,40 +132,42 @@ async def test_the_page_needs_nothing_from_elsewhere(here: Site) -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
-async def test_it_can_only_be_read(here: Site, method: str) -> None:
+async def test_it_can_only_be_read(local_site: Site, method: str) -> None:
     for path in ("/", "/api/jobs", "/api/jobs/research/digits"):
-        response = await here.session.request(method, here.address + path)
+        response = await local_site.session.request(method, local_site.address + path)
         assert response.status == 405
 
 
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "10.0.0.7:8081"]
 )
-async def test_a_name_that_somebody_points_here_gets_nothing(here: Site, host: str) -> None:
-    response = await here.get("/api/jobs", Host=host)
+async def test_a_name_that_somebody_points_here_gets_nothing(local_site: Site, host: str) -> None:
+    response = await local_site.get("/api/jobs", Host=host)
     assert response.status == 403
     assert "research" not in await response.text()
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:9000", "127.0.0.1:1", "[::1]:8081"])
-async def test_names_of_this_machine_are_answered(here: Site, host: str) -> None:
-    assert (await here.get("/api/jobs", Host=host)).status == 200
+async def test_names_of_this_machine_are_answered(local_site: Site, host: str) -> None:
+    assert (await local_site.get("/api/jobs", Host=host)).status == 200
 
 
-async def test_whoever_may_see_some_namespaces_sees_no_other(guarded: Site) -> None:
-    assert (await guarded.get("/api/jobs")).status == 401
-    assert (await guarded.get("/")).status == 200
+async def test_whoever_may_see_some_namespaces_sees_no_other(guarded_site: Site) -> None:
+    assert (await guarded_site.get("/api/jobs")).status == 401
+    assert (await guarded_site.get("/")).status == 200
     mine = {"Authorization": "Bearer good"}
-    assert (await (await guarded.get("/api/jobs", **mine)).json())["jobs"] == []
-    assert (await guarded.get("/api/jobs/research/digits", **mine)).status == 404
+    assert (await (await guarded_site.get("/api/jobs", **mine)).json())["jobs"] == []
+    assert (await guarded_site.get("/api/jobs/research/digits", **mine)).status == 404
 
 
-async def test_a_number_that_json_does_not_have_takes_no_page_from_the_other_jobs(here: Site) -> None:
+async def test_a_number_that_json_does_not_have_takes_no_page_from_the_other_jobs(local_site: Site) -> None:
     times = Calendar()
     spread = {"personalAccuracy": float("inf"), "bytesSent": float("nan")}
     odd = running(times, "odd", silos=[{"name": "north", "namespace": "a", "state": "Awaited", **spread}])
-    here.show(JobsSnapshot(place="machine", jobs=[odd, running(times, "even")]))
-    overview = json.loads(await (await here.get("/api/jobs")).text(), parse_constant=pytest.fail)
+    local_site.show(JobsSnapshot(place="machine", jobs=[odd, running(times, "even")]))
+    overview = json.loads(await (await local_site.get("/api/jobs")).text(), parse_constant=pytest.fail)
     assert sorted(job["name"] for job in overview["jobs"]) == ["even", "odd"]
-    page = json.loads(await (await here.get("/api/jobs/research/odd")).text(), parse_constant=pytest.fail)
+    page = json.loads(
+        await (await local_site.get("/api/jobs/research/odd")).text(), parse_constant=pytest.fail
+    )
     assert page["members"][0]["name"] == "north"

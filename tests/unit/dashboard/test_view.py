@@ -12,12 +12,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsilo.api.text import listed
+from fedsilo.api.text import join_names
 from fedsilo.dashboard.contract import contract
 from fedsilo.dashboard.snapshot import JobsSnapshot
 from fedsilo.dashboard.view import MAX_JOBS, overview, page
 from fedsilo.dashboard.waiting import MAX_NAMES, waiting
-from tests.unit.dashboard.snapshots import SPEC, Calendar, condition, consortium, job, machine, running, until
+from tests.unit.dashboard.snapshots import (
+    SPEC,
+    Calendar,
+    condition,
+    conditions_until,
+    consortium,
+    job,
+    machine,
+    running,
+)
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -57,7 +66,7 @@ def test_a_job_that_there_is_not_has_no_page() -> None:
 
 
 def test_of_other_namespaces_nothing_is_seen() -> None:
-    hidden = consortium().within({"elsewhere"})
+    hidden = consortium().filter_namespaces({"elsewhere"})
     assert overview(hidden) == {"place": "cluster", "count": 0, "jobs": [], "silos": [], "events": []}
     assert page(hidden, "research", "digits") is None
 
@@ -97,28 +106,28 @@ def test_of_many_jobs_those_that_go_on_are_shown_first() -> None:
     [
         ([condition("Accepted", "False", "t", "SiloNotFound")], {}, "Waits to be accepted", "SiloNotFound"),
         ([condition("Accepted", "Unknown", "t", "Unverified")], {}, "Waits for its silos to admit it", ""),
-        (until("Admitted", "t"), {}, "Waits for its silos' agents to run", ""),
+        (conditions_until("Admitted", "t"), {}, "Waits for its silos' agents to run", ""),
         (
-            [*until("Admitted", "t"), condition("SilosReady", "False", "t", "ImageNotFound")],
+            [*conditions_until("Admitted", "t"), condition("SilosReady", "False", "t", "ImageNotFound")],
             {},
             "Waits for its silos' agents to run",
             "ImageNotFound",
         ),
-        (until("Running", "t"), {}, "Is between two rounds", ""),
+        (conditions_until("Running", "t"), {}, "Is between two rounds", ""),
         (
-            until("Running", "t"),
+            conditions_until("Running", "t"),
             {"roundStartTime": "r", "silos": [{"name": "north", "state": "Reported"}]},
             "Folds what the silos sent, or scores the model",
             "",
         ),
         (
-            until("Running", "t"),
+            conditions_until("Running", "t"),
             {"roundStartTime": "r", "silos": [{"name": "north", "state": "Awaited"}]},
             "Waits for north",
             "",
         ),
         (
-            [*until("Running", "t"), condition("Suspended", "True", "t")],
+            [*conditions_until("Running", "t"), condition("Suspended", "True", "t")],
             {},
             "Suspended; finished rounds are kept",
             "Suspended",
@@ -149,7 +158,7 @@ def test_what_happens_at_the_deadline(answered: int, failed: int, quorum: int | 
     states += ["Awaited"] * (4 - len(states))
     silos = [{"name": f"s{place}", "state": state} for place, state in enumerate(states)]
     status = {
-        "conditions": until("Running", "t"),
+        "conditions": conditions_until("Running", "t"),
         "roundStartTime": "r",
         "roundDeadline": "d",
         "silos": silos,
@@ -169,9 +178,9 @@ def test_the_small_curve_has_few_points_and_ends_with_the_last(rounds: int) -> N
 
 
 def test_a_sentence_names_some_of_many_silos() -> None:
-    assert listed(["a"], MAX_NAMES) == "a"
-    assert listed(["a", "b", "c"], MAX_NAMES) == "a, b and c"
-    assert listed([f"s{place}" for place in range(1000)], MAX_NAMES) == "s0, s1, s2, s3, s4 and 995 more"
+    assert join_names(["a"], MAX_NAMES) == "a"
+    assert join_names(["a", "b", "c"], MAX_NAMES) == "a, b and c"
+    assert join_names([f"s{place}" for place in range(1000)], MAX_NAMES) == "s0, s1, s2, s3, s4 and 995 more"
 
 
 def test_the_contract_of_each_method_as_text() -> None:

@@ -19,7 +19,7 @@ def csv(root: Path, text: str = ROWS, name: str = "a.csv", **config: Any) -> Arr
     return load(dataset("csv", **settings), data(4, classes=3), root=root)
 
 
-def refused(root: Path, text: str, features: int = 4, **config: Any) -> str:
+def table_refusal(root: Path, text: str, features: int = 4, **config: Any) -> str:
     (root / "a.csv").write_text(text)
     settings = {"path": "a.csv", "target": "default", "categories": COLOURS} | config
     return refusal(dataset("csv", **settings), data(features, classes=3), root)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedsilo.api.faults import ABSENT
+from fedsilo.api.faults import ABSENT_VALUE
 from fedsilo.data.catalogue import check_dataset, loader_config
 from fedsilo.errors import ManifestInvalid
 from tests.unit.data.specs import dataset, part
@@ -48,7 +48,7 @@ def test_an_unknown_loader_lists_the_known_ones(loader: str) -> None:
 @pytest.mark.parametrize(
     ("loader", "config", "expected"),
     [
-        ("npz", {}, ("config.path", ABSENT, "is missing", "add it")),
+        ("npz", {}, ("config.path", ABSENT_VALUE, "is missing", "add it")),
         (
             "npz",
             {"path": "a.npz", "label": "y"},

@@ -46,7 +46,7 @@ def npz(root: Path, **arrays: Any) -> DatasetSpec:
     return dataset("npz", path="a.npz")
 
 
-def made(names: object, features: int = 3) -> tuple[Any, ...]:
+def made_columns(names: object, features: int = 3) -> tuple[Any, ...]:
     return np.arange(features, dtype=float)[:, None], np.arange(features), names
 
 
@@ -131,12 +131,15 @@ def test_an_array_of_something_else_is_none_of_names(tmp_path: Path) -> None:
 
 
 def test_names_of_a_function(tmp_path: Path) -> None:
-    spec = dataset(f"python:{MODULE}:made", names=["Bird", "Cat", "Airplane"])
+    spec = dataset(f"python:{MODULE}:made_columns", names=["Bird", "Cat", "Airplane"])
     assert load(spec, job(NAMES, 1, rule="map"), root=tmp_path).labels.tolist() == [1, 2, 0]
-    assert load(dataset(f"python:{MODULE}:made", names=None), job(3, 1), root=tmp_path).schema.classes is None
+    assert (
+        load(dataset(f"python:{MODULE}:made_columns", names=None), job(3, 1), root=tmp_path).schema.classes
+        is None
+    )
     for wrong, problem in ((["a", 3], "returned list for the names"), (["a", "a"], "'a' is there twice")):
         with pytest.raises(DataInvalid, match=problem):
-            load(dataset(f"python:{MODULE}:made", names=wrong), job(3, 1), root=tmp_path)
+            load(dataset(f"python:{MODULE}:made_columns", names=wrong), job(3, 1), root=tmp_path)
 
 
 def test_aliases_for_data_without_names(tmp_path: Path) -> None:

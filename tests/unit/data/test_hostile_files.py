@@ -95,7 +95,7 @@ def test_a_module_that_cannot_be_imported(
     )
 
 
-class Odd:
+class HostileArray:
     """What converts to an array in its own way."""
 
     def __init__(self, result: object) -> None:
@@ -110,7 +110,7 @@ class Odd:
         return self.result
 
 
-def odd(kind: str) -> tuple[Any, Any]:
+def hostile_arrays(kind: str) -> tuple[Any, Any]:
     """Features as a hostile function gives them."""
     results: dict[str, object] = {
         "key": KeyError("rows"),
@@ -122,7 +122,7 @@ def odd(kind: str) -> tuple[Any, Any]:
         "lines": ValueError("\n\n  first said here\nand more"),
         "long": ValueError("x" * 100_000),
     }
-    return Odd(results[kind]), [0, 1, 0, 1]
+    return HostileArray(results[kind]), [0, 1, 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def odd(kind: str) -> tuple[Any, Any]:
     ],
 )
 def test_features_with_an_odd_conversion(kind: str, said: str, tmp_path: Path) -> None:
-    message = refusal(dataset(f"python:{__name__}:odd", kind=kind), data(2, classes=2), tmp_path)
+    message = refusal(dataset(f"python:{__name__}:hostile_arrays", kind=kind), data(2, classes=2), tmp_path)
     assert said in message
     assert len(message) < 3000
 

@@ -168,7 +168,7 @@ def test_torchvision_reads_datasets_without_arrays_item_by_item(tmp_path: Path) 
     assert arrays.labels.tolist() == [0, 1]
 
 
-def good(count: int = 4) -> tuple[Any, Any]:
+def good_arrays(count: int = 4) -> tuple[Any, Any]:
     return torch.zeros(count, 2), [0, 1] * (count // 2)
 
 
@@ -181,7 +181,7 @@ def returning_one() -> Any:
 
 
 def test_python_function_gets_the_config_as_keywords(tmp_path: Path) -> None:
-    arrays = load(dataset(f"python:{MODULE}:good", count=6), data(2), root=tmp_path)
+    arrays = load(dataset(f"python:{MODULE}:good_arrays", count=6), data(2), root=tmp_path)
     assert arrays.features.shape == (6, 2)
     assert arrays.labels.tolist() == [0, 1, 0, 1, 0, 1]
 
@@ -192,7 +192,7 @@ def test_python_function_gets_the_config_as_keywords(tmp_path: Path) -> None:
         (f"{MODULE}:absent", {}, r"absent': cannot be imported: .*; install it"),
         ("no.such.module:load", {}, r"no.such.module:load': cannot be imported: No module named 'no'"),
         (f"{MODULE}:raising", {}, r"raised KeyError: 'no table of patients'; correct"),
-        (f"{MODULE}:good", {"rows": 1}, r"raised TypeError: .*'rows'"),
+        (f"{MODULE}:good_arrays", {"rows": 1}, r"raised TypeError: .*'rows'"),
         (f"{MODULE}:returning_one", {}, r"returned ndarray; return a tuple .features, labels."),
     ],
 )

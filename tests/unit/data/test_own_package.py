@@ -31,7 +31,7 @@ CLASSES = ("lesion", "normal")
 
 
 @pytest.fixture(autouse=True)
-def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def installed_package(monkeypatch: pytest.MonkeyPatch) -> None:
     """The package as if it were installed."""
     monkeypatch.syspath_prepend(PACKAGE)
 

@@ -17,7 +17,7 @@ from fedsilo.errors import DataInvalid, ManifestInvalid
 from tests.unit.data.counts import count_matrix
 from tests.unit.data.specs import part
 
-BALANCED = np.repeat(np.arange(10), 60)
+BALANCED_LABELS = np.repeat(np.arange(10), 60)
 
 ALL: list[tuple[str, dict[str, Any]]] = [
     ("iid", {}),
@@ -68,13 +68,13 @@ def test_parts_are_disjoint_and_within(
 
 @pytest.mark.parametrize(("scheme", "config"), ALL)
 def test_the_seed_alone_decides(scheme: str, config: dict[str, Any]) -> None:
-    first = partition(BALANCED, part(scheme, 10, seed=3, **config))
+    first = partition(BALANCED_LABELS, part(scheme, 10, seed=3, **config))
     np.random.seed(99)
     random.seed(99)
     torch.manual_seed(99)
     before = global_streams()
-    again = partition(BALANCED, part(scheme, 10, seed=3, **config))
-    other = partition(BALANCED, part(scheme, 10, seed=4, **config))
+    again = partition(BALANCED_LABELS, part(scheme, 10, seed=3, **config))
+    other = partition(BALANCED_LABELS, part(scheme, 10, seed=4, **config))
     assert global_streams() == before
     assert all(map(np.array_equal, first, again))
     assert not all(map(np.array_equal, first, other))
@@ -88,7 +88,9 @@ def global_streams() -> tuple[bytes, object, bytes]:
 
 def test_labels_gives_every_silo_its_number_of_classes() -> None:
     for count in (1, 2, 10):
-        counts = count_matrix(BALANCED, partition(BALANCED, part("labels", 10, labelsPerSilo=count)), 10)
+        counts = count_matrix(
+            BALANCED_LABELS, partition(BALANCED_LABELS, part("labels", 10, labelsPerSilo=count)), 10
+        )
         assert ((counts > 0).sum(axis=1) == count).all()
         for column in counts.T:
             assert np.ptp(column[column > 0]) <= 1
@@ -97,47 +99,51 @@ def test_labels_gives_every_silo_its_number_of_classes() -> None:
 def test_dirichlet_keeps_its_minimum_and_skews_more_with_smaller_beta() -> None:
     skews = []
     for beta in (0.05, 100.0):
-        counts = count_matrix(BALANCED, partition(BALANCED, part("dirichlet", 5, beta=beta)), 10)
+        counts = count_matrix(
+            BALANCED_LABELS, partition(BALANCED_LABELS, part("dirichlet", 5, beta=beta)), 10
+        )
         assert counts.sum(axis=1).min() >= 10
         skews.append(counts.std(axis=0).mean())
     assert skews[0] > 3 * skews[1]
 
 
 def test_creff_long_tail_alone() -> None:
-    parts = partition(BALANCED, part("creff", 4, imbalance=10, dirichlet=False))
-    counts = count_matrix(BALANCED, parts, 10).sum(axis=0)
+    parts = partition(BALANCED_LABELS, part("creff", 4, imbalance=10, dirichlet=False))
+    counts = count_matrix(BALANCED_LABELS, parts, 10).sum(axis=0)
     assert counts[0] == 60
     assert counts[9] == 6
     assert (np.diff(counts) <= 0).all()
 
 
 def test_map_with_its_test_parts_hands_out_almost_everything() -> None:
-    pairs = by_map(BALANCED, 6, 0, MapPartitionConfig())
+    pairs = by_map(BALANCED_LABELS, 6, 0, MapPartitionConfig())
     handed_out = np.concatenate([ids for pair in pairs for ids in pair])
     assert len(np.unique(handed_out)) == len(handed_out)
     assert (
-        len(handed_out) >= len(BALANCED) - 10 * 3
+        len(handed_out) >= len(BALANCED_LABELS) - 10 * 3
     )  # rounding loses less than half a sample per silo and class
     for train, test in pairs:
         assert len(test) == int(0.2 * (len(train) + len(test)))
 
 
 def test_map_without_quantity_skew_shares_a_class_by_the_table() -> None:
-    pairs = by_map(BALANCED, 5, 0, MapPartitionConfig(variant="shard", quantitySigma=0.0, labelsPerSilo=4))
-    counts = count_matrix(BALANCED, [np.concatenate(pair) for pair in pairs], 10)
+    pairs = by_map(
+        BALANCED_LABELS, 5, 0, MapPartitionConfig(variant="shard", quantitySigma=0.0, labelsPerSilo=4)
+    )
+    counts = count_matrix(BALANCED_LABELS, [np.concatenate(pair) for pair in pairs], 10)
     assert counts[counts > 0].tolist() == [30] * 20
 
 
 def test_map_leaves_small_silos_empty() -> None:
-    parts = partition(BALANCED, part("map", 6, minSamples=100))
-    whole = partition(BALANCED, part("map", 6))
+    parts = partition(BALANCED_LABELS, part("map", 6, minSamples=100))
+    whole = partition(BALANCED_LABELS, part("map", 6))
     small = [k for k, p in enumerate(whole) if len(p) < 78]
     assert small
     assert all(len(parts[k]) == 0 for k in small)
 
 
 def test_fedbr_silos_are_almost_pure() -> None:
-    counts = count_matrix(BALANCED, partition(BALANCED, part("fedbr", 10)), 10)
+    counts = count_matrix(BALANCED_LABELS, partition(BALANCED_LABELS, part("fedbr", 10)), 10)
     assert np.median(counts.max(axis=1) / counts.sum(axis=1)) > 0.9
 
 
@@ -163,15 +169,15 @@ def test_fedbr_silos_are_almost_pure() -> None:
 )
 def test_labels_that_cannot_be_divided(scheme: str, silos: int, config: dict[str, Any], message: str) -> None:
     with pytest.raises(DataInvalid, match=message):
-        partition(BALANCED, part(scheme, silos, **config))
+        partition(BALANCED_LABELS, part(scheme, silos, **config))
 
 
 def test_dirichlet_gives_up_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedsilo.data.partitions.niid.MAX_DRAWS", 5)
     with pytest.raises(DataInvalid, match=r"a smaller minSamples or a larger beta"):
-        partition(BALANCED, part("dirichlet", 20, beta=1e-3, minSamples=30))
+        partition(BALANCED_LABELS, part("dirichlet", 20, beta=1e-3, minSamples=30))
 
 
 def test_a_wrong_configuration_is_the_manifests_fault() -> None:
     with pytest.raises(ManifestInvalid, match=r"partition 'dirichlet': config.beta: is missing; add it"):
-        partition(BALANCED, part("dirichlet", 2))
+        partition(BALANCED_LABELS, part("dirichlet", 2))

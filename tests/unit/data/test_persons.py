@@ -18,7 +18,7 @@ from fedsilo.data.schema import Schema
 from fedsilo.data.split import split_persons
 from fedsilo.errors import DataInvalid
 from tests.unit.data.specs import data, dataset
-from tests.unit.data.tables import csv, refused
+from tests.unit.data.tables import csv, table_refusal
 from tests.unit.data.test_bad_data import refusal
 
 TABLE = "age,patient,income,colour,default\n31,ann,1,red,0\n42,7,800,green,1\n27, ann ,950,red,2\n"
@@ -102,9 +102,9 @@ def test_a_function_of_python_names_persons(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_row_of_nobody_is_refused_with_its_place(tmp_path: Path) -> None:
-    problem = refused(tmp_path, TABLE.replace("42,7,", "42,,"), person="patient")
+    problem = table_refusal(tmp_path, TABLE.replace("42,7,", "42,,"), person="patient")
     assert "'a.csv' row 2, column 'patient': the person is missing; mend or remove the row" in problem
-    assert "has no column 'ward'" in refused(tmp_path, TABLE, person="ward")
+    assert "has no column 'ward'" in table_refusal(tmp_path, TABLE, person="ward")
     absent = refusal(dataset("npz", path="a.npz", person="ward"), data(1, 2, 2, classes=2), tmp_path)
     assert "is not a file" in absent
     arrays(tmp_path, LABELS)

@@ -19,7 +19,7 @@ def dataset(name: str, loader: str, config: dict[str, Any], **more: Any) -> Data
     return DatasetSpec.model_validate({"name": name, "loader": loader, "config": config} | more)
 
 
-def found(*datasets: DatasetSpec, root: Path = ROOT, here: bool = False) -> list[tuple[str, str]]:
+def same_data_pairs(*datasets: DatasetSpec, root: Path = ROOT, here: bool = False) -> list[tuple[str, str]]:
     return list(of_the_same_data(datasets, root=root, here=here))
 
 
@@ -35,7 +35,7 @@ def found(*datasets: DatasetSpec, root: Path = ROOT, here: bool = False) -> list
     ],
 )
 def test_the_same_files_are_the_same_data_however_they_are_read(one: Any, other: Any) -> None:
-    assert found(dataset("a", *one), dataset("b", *other)) == [("a", "b")]
+    assert same_data_pairs(dataset("a", *one), dataset("b", *other)) == [("a", "b")]
 
 
 def test_a_claim_is_the_same_data_wherever_it_is_mounted() -> None:
@@ -43,10 +43,10 @@ def test_a_claim_is_the_same_data_wherever_it_is_mounted() -> None:
         dataset("a", "npz", {"path": "a/x.npz"}, **CLAIM),
         dataset("b", "npz", {"path": "b/x.npz"}, **CLAIM),
     )
-    assert found(one, other) == [("a", "b")]
+    assert same_data_pairs(one, other) == [("a", "b")]
     others = {"volume": {"persistentVolumeClaim": "others"}}
-    assert found(one, dataset("b", "npz", {"path": "b/x.npz"}, **others)) == []
-    assert found(one, dataset("b", "npz", {"path": "b/y.npz"}, **CLAIM)) == []
+    assert same_data_pairs(one, dataset("b", "npz", {"path": "b/x.npz"}, **others)) == []
+    assert same_data_pairs(one, dataset("b", "npz", {"path": "b/y.npz"}, **CLAIM)) == []
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_claim_is_the_same_data_wherever_it_is_mounted() -> None:
     ],
 )
 def test_other_files_and_other_splits_are_other_data(one: Any, other: Any) -> None:
-    assert found(dataset("a", *one), dataset("b", *other)) == []
+    assert same_data_pairs(dataset("a", *one), dataset("b", *other)) == []
 
 
 def test_parts_of_one_iid_partition_have_no_example_in_common() -> None:
@@ -72,7 +72,7 @@ def test_parts_of_one_iid_partition_have_no_example_in_common() -> None:
         dataset(name, "sklearn:digits", {}, partition={"scheme": "iid", "silos": 2, "index": index})
         for index, name in enumerate("ab")
     ]
-    assert found(*parts) == []
+    assert same_data_pairs(*parts) == []
 
 
 @pytest.mark.parametrize("other", ["link.npz", "hard.npz", "folder/x.npz", "again/x.npz"])
@@ -84,9 +84,9 @@ def test_on_a_machine_links_and_other_names_of_a_file_are_followed(tmp_path: Pat
     (tmp_path / "again").symlink_to(tmp_path / "folder")
     os.link(tmp_path / "real" / "x.npz", tmp_path / "hard.npz")
     pair = dataset("a", "npz", {"path": "real/x.npz"}), dataset("b", "npz", {"path": other})
-    assert found(*pair, root=tmp_path) == []
-    assert found(*pair, root=tmp_path, here=True) == [("a", "b")]
-    assert found(*reversed(pair), root=tmp_path, here=True) == [("b", "a")]
+    assert same_data_pairs(*pair, root=tmp_path) == []
+    assert same_data_pairs(*pair, root=tmp_path, here=True) == [("a", "b")]
+    assert same_data_pairs(*reversed(pair), root=tmp_path, here=True) == [("b", "a")]
 
 
 def test_on_a_machine_a_folder_holds_what_lies_in_it_and_what_is_not_there_goes_by_its_name(
@@ -99,7 +99,7 @@ def test_on_a_machine_a_folder_holds_what_lies_in_it_and_what_is_not_there_goes_
 
     def pair(one: str, other: str) -> list[tuple[str, str]]:
         folders = [dataset(name, "imagefolder", {"path": path}) for name, path in (("a", one), ("b", other))]
-        return found(*folders, root=tmp_path, here=True)
+        return same_data_pairs(*folders, root=tmp_path, here=True)
 
     assert pair("link", "all/north") == [("a", "b")]
     assert pair("all", "copy") == []

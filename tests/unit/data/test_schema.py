@@ -14,7 +14,7 @@ from fedsilo.data.schema import MAX_SCHEMA_BYTES, Schema
 from fedsilo.data.schema import TableColumn as Col
 from fedsilo.errors import DataInvalid
 
-FULL = Schema(
+SCHEMA = Schema(
     classes=("ill", "well"),
     columns=(
         Col("age", "number"),
@@ -38,7 +38,7 @@ def text(spec: DataSpec, **announced: Schema) -> str:
     return mismatch_text(compare(spec, announced))
 
 
-@pytest.mark.parametrize("schema", [FULL, Schema(), Schema(classes=("é", "ß x"))])
+@pytest.mark.parametrize("schema", [SCHEMA, Schema(), Schema(classes=("é", "ß x"))])
 def test_a_schema_is_read_as_it_was_written(schema: Schema) -> None:
     assert Schema.from_json(schema.to_json()) == schema
     assert Schema.from_json(json.dumps(schema.to_dict(), indent=1).encode()).digest() == schema.digest()
@@ -181,7 +181,7 @@ def test_where_the_job_has_a_number_names_must_agree() -> None:
 def column(name: str, /, **changed: Any) -> tuple[Col, ...]:
     """The columns of `FULL`, with one of them changed."""
     return tuple(
-        Col(**(vars(known) | changed)) if known.name == name else known for known in FULL.columns or ()
+        Col(**(vars(known) | changed)) if known.name == name else known for known in SCHEMA.columns or ()
     )
 
 
@@ -189,9 +189,9 @@ def column(name: str, /, **changed: Any) -> tuple[Col, ...]:
     ("changed", "fault"),
     [
         ({"columns": column("age", name="aeg")}, "column 'aeg' is in these data alone; did you mean 'age'? rename it"),
-        ({"columns": (FULL.columns or ())[:2]}, "column 'note' is lacking; give the same columns in the same order"),
-        ({"columns": (*(FULL.columns or ()), Col("x", "number"))}, "column 'x' is in these data alone; remove it"),
-        ({"columns": (FULL.columns or ())[::-1]}, "the list of column names is in another order: note, sex and age"),
+        ({"columns": (SCHEMA.columns or ())[:2]}, "column 'note' is lacking; give the same columns in the same order"),
+        ({"columns": (*(SCHEMA.columns or ()), Col("x", "number"))}, "column 'x' is in these data alone; remove it"),
+        ({"columns": (SCHEMA.columns or ())[::-1]}, "the list of column names is in another order: note, sex and age"),
         ({"columns": column("age", name="Age")}, "column 'Age' is in these data alone; did you mean 'age'? rename it"),
         ({"columns": column("age", type="text")}, "column 'age' is of type text, and the others have type number; "
                                                   "convert it to number"),
@@ -204,15 +204,15 @@ def column(name: str, /, **changed: Any) -> tuple[Col, ...]:
     ],
 )  # fmt: skip
 def test_tables_and_images_are_compared_too(changed: dict[str, Any], fault: str) -> None:
-    other = Schema(**(vars(FULL) | changed))
-    found = compare(data(2), {"a": FULL, "b": other, "c": FULL})
+    other = Schema(**(vars(SCHEMA) | changed))
+    found = compare(data(2), {"a": SCHEMA, "b": other, "c": SCHEMA})
     assert list(found) == ["b"]
     assert fault in mismatch_text(found)
 
 
 def test_case_and_white_space_of_columns_may_be_mapped() -> None:
     other = Schema(columns=column("age", name=" AGE"))
-    assert compare(data(2, "map"), {"a": FULL, "b": other}) == {}
+    assert compare(data(2, "map"), {"a": SCHEMA, "b": other}) == {}
 
 
 def test_long_lists_have_short_messages() -> None:

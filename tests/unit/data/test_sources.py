@@ -90,7 +90,7 @@ def test_a_compressed_archive_is_held_in_memory_unless_it_shall_not(tmp_path: Pa
     assert message.endswith("write it with numpy.savez, or set config.inMemory to true")
 
 
-def stored(root: Path, name: str) -> LazyFeatures:
+def stored_features(root: Path, name: str) -> LazyFeatures:
     spec, job = arrays_in_files(root)[name]
     features = load(with_config(spec, inMemory=False), job, root=root).features
     assert isinstance(features, LazyFeatures)
@@ -110,7 +110,7 @@ def test_an_item_that_is_wrong_is_named_when_it_is_read(tmp_path: Path) -> None:
 
 
 def test_a_file_that_becomes_shorter_is_no_crash(tmp_path: Path) -> None:
-    features = stored(tmp_path, "npy")
+    features = stored_features(tmp_path, "npy")
     os.truncate(tmp_path / "x.npy", (tmp_path / "x.npy").stat().st_size - 100)
     features.read(np.arange(10))
     with pytest.raises(
@@ -120,7 +120,7 @@ def test_a_file_that_becomes_shorter_is_no_crash(tmp_path: Path) -> None:
 
 
 def test_an_image_that_is_damaged_or_gone_is_named_when_it_is_read(tmp_path: Path) -> None:
-    features = stored(tmp_path, "imagefolder")
+    features = stored_features(tmp_path, "imagefolder")
     (tmp_path / "photos" / "class0" / "0.png").write_bytes(b"not an image")
     with pytest.raises(DataInvalid, match=r"^dataset 'scans': 'class0/0.png' cannot be decoded as an image"):
         features.read(np.array([0]))

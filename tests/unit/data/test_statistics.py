@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.preprocessing import StandardScaler
 
-from fedsilo.data.statistics import FeatureStatistics, histogram, merged
+from fedsilo.data.statistics import FeatureStatistics, histogram, merge_statistics
 
 ROWS, FEATURES = 60, 6
 
@@ -34,7 +34,7 @@ def parts(draw: st.DrawFn) -> tuple[np.ndarray, list[np.ndarray]]:
     return values, [values[owners == owner] for owner in range(7)]
 
 
-def exact(values: np.ndarray) -> tuple[int, float, float]:
+def exact_moments(values: np.ndarray) -> tuple[int, float, float]:
     """Count, mean and sum of squared deviations of one feature, in rational numbers."""
     there = [Fraction(float(value)) for value in values if not np.isnan(value)]
     mean = sum(there, Fraction(0)) / max(len(there), 1)
@@ -45,9 +45,9 @@ def exact(values: np.ndarray) -> tuple[int, float, float]:
 @given(parts())
 def test_merged_statistics_are_those_of_the_whole_table(given: tuple[np.ndarray, list[np.ndarray]]) -> None:
     whole, divided = given
-    found = merged((FeatureStatistics.of(part) for part in divided), FEATURES)
+    found = merge_statistics((FeatureStatistics.of(part) for part in divided), FEATURES)
     for feature in range(FEATURES):
-        count, mean, m2 = exact(whole[:, feature])
+        count, mean, m2 = exact_moments(whole[:, feature])
         assert (found.count[feature], found.missing[feature]) == (count, ROWS - count)
         assert found.mean[feature] == pytest.approx(mean, rel=1e-14, abs=1e-14)
         assert found.m2[feature] == pytest.approx(m2, rel=1e-10, abs=1e-20)
@@ -62,7 +62,7 @@ def test_standardising_by_merged_statistics_equals_a_pooled_scaler_to_1e_9(
     given: tuple[np.ndarray, list[np.ndarray]],
 ) -> None:
     whole, divided = given
-    found = merged((FeatureStatistics.of(part) for part in divided), FEATURES)
+    found = merge_statistics((FeatureStatistics.of(part) for part in divided), FEATURES)
     known = whole[:, :5]
     with np.errstate(invalid="ignore"):  # scikit-learn divides 0 by 0 for a column without a single value
         expected = StandardScaler().fit(known).transform(known)

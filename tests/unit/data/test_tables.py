@@ -24,7 +24,7 @@ from fedsilo.data.table_files import _TextReader, open_parquet
 from fedsilo.data.tables import read_table
 from fedsilo.errors import DataInvalid
 from tests.unit.data.specs import data, dataset
-from tests.unit.data.tables import COLOURS, ROWS, csv, refused
+from tests.unit.data.tables import COLOURS, ROWS, csv, table_refusal
 from tests.unit.data.test_bad_data import refusal
 
 
@@ -160,17 +160,17 @@ def test_the_schema_has_columns_and_categories(tmp_path: Path) -> None:
         target=TableColumn("default", "number"),
     )
     Schema.from_dict(arrays.schema.to_dict())
-    assert "the name of the column 'a\\x00' has a control character" in refused(
+    assert "the name of the column 'a\\x00' has a control character" in table_refusal(
         tmp_path, "a\0,default\n1,0\n", categories={}
     )
 
 
 def test_rows_are_counted_over_all_blocks_of_a_file(tmp_path: Path) -> None:
     rows = "".join(f"{i}{'0' * 30},red,0\n" for i in range(150_000))
-    assert "row 150001, column 'colour': 'blue'" in refused(
+    assert "row 150001, column 'colour': 'blue'" in table_refusal(
         tmp_path, f"age,colour,default\n{rows}1,blue,0\n", columns=["colour"], features=2
     )
-    assert "row 150001 has 2 values" in refused(
+    assert "row 150001 has 2 values" in table_refusal(
         tmp_path, f"age,colour,default\n{rows}1,red\n", columns=["colour"]
     )
 
@@ -190,11 +190,11 @@ def test_no_thread_of_arrow_holds_a_text_that_was_read(
     lent: list[weakref.ref[Any]] = []
     lend = _TextReader._lend
 
-    def watched(reader: _TextReader, item: object) -> None:
+    def record_lend(reader: _TextReader, item: object) -> None:
         lend(reader, item)
         lent.append(weakref.ref(item))
 
-    monkeypatch.setattr(_TextReader, "_lend", watched)
+    monkeypatch.setattr(_TextReader, "_lend", record_lend)
     (tmp_path / "a.csv").write_bytes(b"age,default\n" + last + b"\n")
     with pytest.raises(DataInvalid, match=re.escape(message)):
         load(dataset("csv", path="a.csv", target="default"), data(1, classes=3), root=tmp_path)
@@ -207,14 +207,14 @@ def test_a_parquet_file_is_read_by_row_group_in_the_thread_that_asks(tmp_path: P
     pq.write_table(pa.table({"x": np.random.RandomState(0).rand(40_000)}), file, row_group_size=10_000)
     reads: list[tuple[int, int]] = []
 
-    class Watched(io.FileIO):
+    class RecordingFile(io.FileIO):
         @override
         def read(self, size: int | None = -1) -> bytes:
             content = super().read(size)
             reads.append((len(content), threading.get_ident()))
             return content
 
-    with Watched(file) as stream:
+    with RecordingFile(file) as stream:
         names, batches = open_parquet(stream, file, ParquetConfig(path="a", target="x"))
         assert (names, sum(batch.num_rows for batch in batches)) == (["x"], 40_000)
     assert {thread for _, thread in reads} == {threading.get_ident()}
@@ -223,5 +223,5 @@ def test_a_parquet_file_is_read_by_row_group_in_the_thread_that_asks(tmp_path: P
 
 @pytest.mark.parametrize(("delimiter", "written"), [(";", "';'"), ("\t", r'"\t"'), ("|", "'|'")])
 def test_another_delimiter_is_recognised(tmp_path: Path, delimiter: str, written: str) -> None:
-    message = refused(tmp_path, ROWS.replace(",", delimiter))
+    message = table_refusal(tmp_path, ROWS.replace(",", delimiter))
     assert message.endswith(f"; set config.delimiter to {written}")

@@ -12,8 +12,8 @@ import pytest
 from fedsilo.data.arrays import distinct_names
 from fedsilo.data.loaders import load
 from fedsilo.data.numbering import number_classes
-from fedsilo.errors import SEE_LOG, DataInvalid, FedsiloError, quoted
-from fedsilo.readiness.announce import unreadable
+from fedsilo.errors import SEE_LOG, DataInvalid, FedsiloError, quoted_value
+from fedsilo.readiness.announce import unreadable_findings
 from tests.unit.data.specs import data, dataset
 
 CSV: dict[str, tuple[str, dict[str, Any], str, str]] = {
@@ -81,9 +81,9 @@ def test_a_value_of_a_table_is_logged_and_not_told(fault: str, tmp_path: Path) -
     with pytest.raises(DataInvalid) as caught:
         load(dataset("csv", path="a.csv", target="default", **config), data(1, classes=3), root=tmp_path)
     assert value in str(caught.value)
-    assert value not in caught.value.told
-    assert told in caught.value.told
-    (finding,) = unreadable(caught.value)
+    assert value not in caught.value.redacted_text
+    assert told in caught.value.redacted_text
+    (finding,) = unreadable_findings(caught.value)
     assert finding.message is not None
     assert value not in finding.message
 
@@ -101,14 +101,14 @@ def test_names_of_classes_that_are_found_in_the_data_are_logged_and_not_told(fau
     names, aliases, ordered, told = NAMES[fault]
     with pytest.raises(DataInvalid, match="Jane") as caught:
         number_classes(names, data(1, classes=3), aliases, ordered=ordered)
-    assert "Jane" not in caught.value.told
-    assert told in caught.value.told
+    assert "Jane" not in caught.value.redacted_text
+    assert told in caught.value.redacted_text
 
 
 def test_a_name_that_a_list_of_classes_has_twice_is_logged_and_not_told() -> None:
     with pytest.raises(DataInvalid, match="'Jane Doe' is there twice") as caught:
         distinct_names(["Jane Doe", "Jane Doe"], "config.classes")
-    assert caught.value.told.startswith(f"config.classes: {SEE_LOG} is there twice")
+    assert caught.value.redacted_text.startswith(f"config.classes: {SEE_LOG} is there twice")
 
 
 @pytest.mark.parametrize("entry", ["empty", "link"])
@@ -121,7 +121,7 @@ def test_folders_of_classes_are_logged_and_not_told(entry: str, tmp_path: Path) 
         folder.symlink_to("nowhere")
     with pytest.raises(DataInvalid, match="class folder 'Jane Doe' is") as caught:
         load(dataset("imagefolder", path="."), data(1, 2, 2, classes=2), root=tmp_path)
-    assert f"class folder {SEE_LOG} is" in caught.value.told
+    assert f"class folder {SEE_LOG} is" in caught.value.redacted_text
 
 
 def test_arrays_that_a_file_has_are_logged_and_not_told(tmp_path: Path) -> None:
@@ -129,7 +129,8 @@ def test_arrays_that_a_file_has_are_logged_and_not_told(tmp_path: Path) -> None:
     with pytest.raises(DataInvalid, match="use one of jane_doe") as caught:
         load(dataset("npz", path="a.npz"), data(2, classes=3), root=tmp_path)
     assert (
-        f"'images' is not an array of {str(tmp_path / 'a.npz')!r}; use one of {SEE_LOG}" in caught.value.told
+        f"'images' is not an array of {str(tmp_path / 'a.npz')!r}; use one of {SEE_LOG}"
+        in caught.value.redacted_text
     )
 
 
@@ -138,20 +139,26 @@ def test_a_wrong_target_is_logged_and_not_told(tmp_path: Path) -> None:
     with pytest.raises(DataInvalid) as caught:
         load(dataset("npz", path="a.npz"), data(2, classes=3), root=tmp_path)
     assert "label 4711.25 is not an integer" in str(caught.value)
-    assert f"item 1: label {SEE_LOG} is not an integer; number classes from 0 to 2" in caught.value.told
+    assert (
+        f"item 1: label {SEE_LOG} is not an integer; number classes from 0 to 2" in caught.value.redacted_text
+    )
 
 
 def test_a_quoted_value_does_not_end_its_quotation() -> None:
-    error = FedsiloError(f"row 3: {quoted(quoted('a') + 'Jane' + quoted('b'))} is wrong; mend it")
+    error = FedsiloError(
+        f"row 3: {quoted_value(quoted_value('a') + 'Jane' + quoted_value('b'))} is wrong; mend it"
+    )
     assert str(error) == "row 3: aJaneb is wrong; mend it"
-    assert error.told == f"row 3: {SEE_LOG} is wrong; mend it"
+    assert error.redacted_text == f"row 3: {SEE_LOG} is wrong; mend it"
 
 
 def test_an_error_that_repeats_another_keeps_what_is_not_told() -> None:
-    inner = DataInvalid(f"row 3: {quoted('Jane' + chr(10) + 'Doe')} is wrong")
-    outer = DataInvalid(f"dataset 'a': {inner.marked}")
-    assert (str(outer), outer.told) == (
+    inner = DataInvalid(f"row 3: {quoted_value('Jane' + chr(10) + 'Doe')} is wrong")
+    outer = DataInvalid(f"dataset 'a': {inner.marked_text}")
+    assert (str(outer), outer.redacted_text) == (
         "dataset 'a': row 3: Jane\nDoe is wrong",
         f"dataset 'a': row 3: {SEE_LOG} is wrong",
     )
-    assert json.loads(json.dumps(inner.marked)) == inner.marked, "from one process of a training to the next"
+    assert json.loads(json.dumps(inner.marked_text)) == inner.marked_text, (
+        "from one process of a training to the next"
+    )

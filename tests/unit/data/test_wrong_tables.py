@@ -13,7 +13,7 @@ import pytest
 from fedsilo.data.catalogue import check_dataset
 from fedsilo.process import TEMPORARY_BYTES
 from tests.unit.data.specs import data, dataset
-from tests.unit.data.tables import ROWS, csv, refused
+from tests.unit.data.tables import ROWS, csv, table_refusal
 from tests.unit.data.test_bad_data import refusal
 
 
@@ -79,12 +79,12 @@ from tests.unit.data.test_bad_data import refusal
     ],
 )
 def test_a_wrong_table(tmp_path: Path, text: str, config: dict[str, Any], message: str) -> None:
-    assert message in refused(tmp_path, text, **config)
+    assert message in table_refusal(tmp_path, text, **config)
 
 
 def test_a_table_without_rows(tmp_path: Path) -> None:
     text = "age,colour,default\n"
-    assert "there is not a single sample" in refused(tmp_path, text, features=3)
+    assert "there is not a single sample" in table_refusal(tmp_path, text, features=3)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_a_temporary_file_for_which_there_is_no_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", "/dev/full/none")
-    message = refused(tmp_path, ROWS, inMemory=False)
+    message = table_refusal(tmp_path, ROWS, inMemory=False)
     assert (
         "do not fit into '/dev/full/none' (Not a directory); set TMPDIR to a directory with more" in message
     )
@@ -170,7 +170,7 @@ def test_a_temporary_file_that_is_larger_than_the_pod_may_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(TEMPORARY_BYTES, "7")
-    message = refused(tmp_path, ROWS, inMemory=False)
+    message = table_refusal(tmp_path, ROWS, inMemory=False)
     assert (
         "so far, and this pod may write 7 B of temporary files; set limits.ephemeral-storage in the"
         in message
@@ -181,7 +181,7 @@ def test_a_temporary_file_that_is_larger_than_the_pod_may_write(
 
 def test_a_trainer_without_arrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    assert "install 'fedsilo[tables]' in the trainer's image" in refused(tmp_path, ROWS)
+    assert "install 'fedsilo[tables]' in the trainer's image" in table_refusal(tmp_path, ROWS)
 
 
 @pytest.mark.parametrize(

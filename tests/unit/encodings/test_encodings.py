@@ -12,21 +12,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from fedsilo.encodings.encoding import Encoding, held
-from fedsilo.encodings.float32 import Float32
-from fedsilo.encodings.halves import BFloat16, Float16
-from fedsilo.encodings.int8 import Int8
-from fedsilo.encodings.topk import TopK
-from fedsilo.encodings.zstd import Zstd
+from fedsilo.encodings.encoding import Encoding, in_memory_parts
+from fedsilo.encodings.float32 import Float32Encoding
+from fedsilo.encodings.halves import BFloat16Encoding, Float16Encoding
+from fedsilo.encodings.int8 import Int8Encoding
+from fedsilo.encodings.topk import TopKEncoding
+from fedsilo.encodings.zstd import ZstdEncoding
 from fedsilo.errors import Problem
 from fedsilo.wire import TensorSpec, spec_of
 
-PLAIN: list[Encoding] = [Float32(), BFloat16(), Float16(), Int8(16), Int8(), TopK(0.1), TopK(1.0)]
-ENCODINGS = [*PLAIN, *map(Zstd, PLAIN)]
+PLAIN_ENCODINGS: list[Encoding] = [
+    Float32Encoding(),
+    BFloat16Encoding(),
+    Float16Encoding(),
+    Int8Encoding(16),
+    Int8Encoding(),
+    TopKEncoding(0.1),
+    TopKEncoding(1.0),
+]
+ENCODINGS = [*PLAIN_ENCODINGS, *map(ZstdEncoding, PLAIN_ENCODINGS)]
 
 shapes = st.sampled_from([(), (0,), (1,), (7,), (16,), (17,), (3, 11), (5, 4, 30)])
-finite = st.floats(-60_000, 60_000, width=32)
-tensors = shapes.flatmap(lambda shape: arrays.arrays(np.float32, shape, elements=finite))
+finite_floats = st.floats(-60_000, 60_000, width=32)
+tensors = shapes.flatmap(lambda shape: arrays.arrays(np.float32, shape, elements=finite_floats))
 
 
 def spec(values: np.ndarray) -> TensorSpec:
@@ -46,7 +54,7 @@ def test_parts_are_those_announced_and_give_a_tensor_of_the_same_form(
     if encoding.compressed and found[-1].size < announced[-1].size:
         found[-1] = replace(found[-1], shape=announced[-1].shape)
     assert found == list(announced)
-    encoding.check(spec(values), held(parts))
+    encoding.check(spec(values), in_memory_parts(parts))
     decoded = encoding.decode(parts, values.shape)
     assert (decoded.dtype, decoded.shape) == (values.dtype, values.shape)
     assert decoded.flags.writeable and values.tobytes() == before.tobytes()
@@ -82,21 +90,21 @@ def test_a_piece_is_that_of_the_whole(encoding: Encoding, values: np.ndarray, da
 @settings(max_examples=40)
 @given(values=tensors)
 def test_numbers_are_off_by_no_more_than_the_encoding_says(values: np.ndarray) -> None:
-    def off(encoding: Encoding) -> np.ndarray:
+    def decoding_error(encoding: Encoding) -> np.ndarray:
         decoded = encoding.decode(encoding.encode(values), values.shape)
         return np.asarray(np.abs(decoded.astype(np.float64) - values))
 
     size = np.abs(values.astype(np.float64))
-    assert (off(BFloat16()) <= size * 2.0**-8 + 2.0**-134).all()
-    assert (off(Float16()) <= size * 2.0**-11 + 2.0**-25).all()
+    assert (decoding_error(BFloat16Encoding()) <= size * 2.0**-8 + 2.0**-134).all()
+    assert (decoding_error(Float16Encoding()) <= size * 2.0**-11 + 2.0**-25).all()
     largest = size.max(initial=0.0)
-    assert (off(Int8()) <= largest / 127 * 0.5001 + 2.0**-140).all()
+    assert (decoding_error(Int8Encoding()) <= largest / 127 * 0.5001 + 2.0**-140).all()
 
 
 @settings(max_examples=40)
 @given(values=tensors, fraction=st.sampled_from([0.001, 0.1, 0.5, 1.0]))
 def test_topk_keeps_the_largest_and_of_equal_ones_the_first(values: np.ndarray, fraction: float) -> None:
-    indices, kept = TopK(fraction).encode(values)
+    indices, kept = TopKEncoding(fraction).encode(values)
     flat = values.reshape(-1)
     order = sorted(range(flat.size), key=lambda place: (-abs(flat[place]), place))
     assert indices.tolist() == sorted(order[: ceil(fraction * flat.size)])
@@ -104,21 +112,21 @@ def test_topk_keeps_the_largest_and_of_equal_ones_the_first(values: np.ndarray, 
 
 
 def test_a_fraction_is_the_decimal_that_is_written() -> None:
-    assert TopK(0.07).kept(100) == 7  # 0.07 * 100 is a little more than 7 in binary
-    assert TopK(0.01).kept(1) == 1
+    assert TopKEncoding(0.07).kept_count(100) == 7  # 0.07 * 100 is a little more than 7 in binary
+    assert TopKEncoding(0.01).kept_count(1) == 1
 
 
 def test_halves_round_to_the_nearest_and_ties_to_even() -> None:
     one = np.float32(1)
     values = one + np.array([0.0, 2**-8, 2**-8 + 2**-20, 3 * 2**-8, 2**-9], np.float32)
-    decoded = BFloat16().decode(BFloat16().encode(values), values.shape)
+    decoded = BFloat16Encoding().decode(BFloat16Encoding().encode(values), values.shape)
     assert decoded.tolist() == [1.0, 1.0, 1 + 2**-7, 1 + 2**-6, 1.0]
 
 
 def test_a_block_of_int8_has_the_scale_of_its_own_largest_number() -> None:
     values = np.zeros(40, np.float32)
     values[3], values[20] = 127.0, -2.54
-    scales, whole = Int8(16).encode(values)
+    scales, whole = Int8Encoding(16).encode(values)
     assert scales.tolist() == [1.0, pytest.approx(0.02, rel=1e-4), 0.0]
     assert {place: int(whole[place]) for place in np.flatnonzero(whole)} == {3: 127, 20: -127}
 
@@ -131,7 +139,7 @@ def test_the_bytes_are_the_same_on_every_machine() -> None:
         str(encoding): hashlib.sha256(
             b"".join(part.tobytes() for part in encoding.encode(values))
         ).hexdigest()[:16]
-        for encoding in (BFloat16(), Int8(), TopK(0.05))
+        for encoding in (BFloat16Encoding(), Int8Encoding(), TopKEncoding(0.05))
     }
     assert digests == {
         "BFloat16()": "e9125153d74711dc",
@@ -146,14 +154,14 @@ def test_what_diverged_is_refused(encoding: Encoding, bad: float) -> None:
     values = np.ones(600, np.float32)
     values[300] = bad
     with pytest.raises(Problem) as refused:
-        encoding.check(spec(values), held(encoding.encode(values)))
+        encoding.check(spec(values), in_memory_parts(encoding.encode(values)))
     assert refused.value.code == "not-finite"
 
 
 def test_float16_has_no_numbers_from_65520_on() -> None:
     values = np.array([65504, 65520], np.float32)
     with pytest.raises(Problem, match=r"block w: holds NaN or infinity"):
-        Float16().check(spec(values), held(Float16().encode(values)))
+        Float16Encoding().check(spec(values), in_memory_parts(Float16Encoding().encode(values)))
 
 
 HOSTILE_INT8 = {
@@ -168,7 +176,7 @@ def test_int8_that_no_silo_encodes_is_refused(case: str) -> None:
     scales, whole, text = HOSTILE_INT8[case]
     parts = np.array(scales * 2, np.float32), np.array(whole, np.int8)
     with pytest.raises(Problem, match=text) as refused:
-        Int8(16).check(TensorSpec("w", (20,), "float32"), held(parts))
+        Int8Encoding(16).check(TensorSpec("w", (20,), "float32"), in_memory_parts(parts))
     assert refused.value.code == "malformed"
 
 
@@ -176,18 +184,18 @@ def test_int8_that_no_silo_encodes_is_refused(case: str) -> None:
 def test_indices_that_repeat_descend_or_leave_the_tensor_are_refused(indices: list[int]) -> None:
     parts = np.array(indices, np.uint32), np.ones(2, np.float32)
     with pytest.raises(Problem, match=r"block w\.indices: must ascend") as refused:
-        TopK(0.1).check(TensorSpec("w", (20,), "float32"), held(parts))
+        TopKEncoding(0.1).check(TensorSpec("w", (20,), "float32"), in_memory_parts(parts))
     assert refused.value.code == "malformed"
 
 
 def test_a_tensor_has_as_many_numbers_as_indices_can_name() -> None:
-    assert TopK(fraction=0.5).parts(TensorSpec("w", (1 << 32,), "float32"))[0].shape == (1 << 31,)
+    assert TopKEncoding(fraction=0.5).parts(TensorSpec("w", (1 << 32,), "float32"))[0].shape == (1 << 31,)
     with pytest.raises(Problem, match=r"too-long: tensor w: 4294967297 numbers"):
-        TopK(fraction=0.5).parts(TensorSpec("w", ((1 << 32) + 1,), "float32"))
+        TopKEncoding(fraction=0.5).parts(TensorSpec("w", ((1 << 32) + 1,), "float32"))
 
 
 def test_indices_are_compared_across_the_pieces_of_a_check(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedsilo.encodings.encoding.CHUNK", 2)
     parts = np.array([1, 5, 5, 7], np.uint32), np.ones(4, np.float32)
     with pytest.raises(Problem, match="must ascend"):
-        TopK(0.5).check(TensorSpec("w", (8,), "float32"), held(parts))
+        TopKEncoding(0.5).check(TensorSpec("w", (8,), "float32"), in_memory_parts(parts))

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from fedsilo.encodings.encoding import Encoding
-from fedsilo.encodings.float32 import Float32
-from fedsilo.encodings.halves import BFloat16, Float16
-from fedsilo.encodings.int8 import Int8
+from fedsilo.encodings.float32 import Float32Encoding
+from fedsilo.encodings.halves import BFloat16Encoding, Float16Encoding
+from fedsilo.encodings.int8 import Int8Encoding
 from fedsilo.encodings.trees import decoded_tree, encoded_tree
-from fedsilo.encodings.zstd import Zstd
+from fedsilo.encodings.zstd import ZstdEncoding
 from fedsilo.errors import Problem
 from fedsilo.wire import Tree
 
@@ -27,7 +27,15 @@ def tree() -> Tree:
 
 
 @pytest.mark.parametrize(
-    "encoding", [Float16(), BFloat16(), Int8(16), Zstd(Int8(16)), Zstd(BFloat16())], ids=str
+    "encoding",
+    [
+        Float16Encoding(),
+        BFloat16Encoding(),
+        Int8Encoding(16),
+        ZstdEncoding(Int8Encoding(16)),
+        ZstdEncoding(BFloat16Encoding()),
+    ],
+    ids=str,
 )
 def test_only_the_float32_tensors_that_are_named_change(encoding: Encoding) -> None:
     sent = encoded_tree(tree(), SHAPES, encoding)
@@ -51,25 +59,25 @@ def test_only_the_float32_tensors_that_are_named_change(encoding: Encoding) -> N
     ],
 )
 def test_parts_of_another_form_are_refused(part: str, array: np.ndarray | None) -> None:
-    sent = encoded_tree(tree(), SHAPES, Int8(16))
+    sent = encoded_tree(tree(), SHAPES, Int8Encoding(16))
     sent = {name: found for name, found in sent.items() if name != part}
     sent |= {} if array is None else {part: array}
     with pytest.raises(Problem, match="tensor w: is not encoded as int8"):
-        decoded_tree(sent, SHAPES, Int8(16))
+        decoded_tree(sent, SHAPES, Int8Encoding(16))
 
 
 def test_parts_that_give_no_finite_numbers_are_refused() -> None:
-    sent = encoded_tree(tree(), SHAPES, Int8(16))
+    sent = encoded_tree(tree(), SHAPES, Int8Encoding(16))
     sent["w.scales"][1] = np.nan
     with pytest.raises(Problem, match=r"w\.scales: holds NaN"):
-        decoded_tree(sent, SHAPES, Int8(16))
+        decoded_tree(sent, SHAPES, Int8Encoding(16))
 
 
 def test_compression_alone_changes_no_bit() -> None:
     large = tree() | {"w": np.zeros((8, 5), np.float32)}
-    sent = encoded_tree(large, SHAPES, Zstd(Float32()))
+    sent = encoded_tree(large, SHAPES, ZstdEncoding(Float32Encoding()))
     assert sent["w"].nbytes < large["w"].nbytes and sent["w.frames"].tolist() == [sent["w"].size]
-    found = decoded_tree(sent, SHAPES, Zstd(Float32()))
+    found = decoded_tree(sent, SHAPES, ZstdEncoding(Float32Encoding()))
     assert {name: array.tobytes() for name, array in found.items()} == {
         name: array.tobytes() for name, array in large.items()
     }
@@ -77,7 +85,7 @@ def test_compression_alone_changes_no_bit() -> None:
 
 def test_a_tensor_of_another_shape_is_sent_as_it_is() -> None:
     wider = tree() | {"w": np.linspace(-1, 1, 48, dtype=np.float32).reshape(8, 6)}
-    for encoding in (Int8(16), Zstd(Int8(16))):
+    for encoding in (Int8Encoding(16), ZstdEncoding(Int8Encoding(16))):
         sent = encoded_tree(wider, SHAPES, encoding)
         assert sent["w"] is wider["w"] and "w.scales" not in sent
         assert decoded_tree(sent, SHAPES, encoding)["w"] is wider["w"]
@@ -93,6 +101,6 @@ def test_a_tensor_of_another_shape_is_sent_as_it_is() -> None:
     ],
 )
 def test_frames_of_another_form_are_refused(part: str, array: np.ndarray) -> None:
-    sent = encoded_tree(tree(), SHAPES, Zstd(Int8(16))) | {part: array}
+    sent = encoded_tree(tree(), SHAPES, ZstdEncoding(Int8Encoding(16))) | {part: array}
     with pytest.raises(Problem, match="tensor w: is not encoded as int8 with zstd"):
-        decoded_tree(sent, SHAPES, Zstd(Int8(16)))
+        decoded_tree(sent, SHAPES, ZstdEncoding(Int8Encoding(16)))

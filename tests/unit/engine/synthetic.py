@@ -26,7 +26,7 @@ from fedsilo.methods.method import Method
 from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State, Tree
 from fedsilo.methods.step import Metric, Payload, Step
-from fedsilo.methods.traits import Kept
+from fedsilo.methods.traits import StateTraits
 from tests.federate import references
 
 
@@ -77,7 +77,7 @@ class Diary(Method):
     """Each silo counts its own rounds in private state, and gets a tree and a setting of its own."""
 
     name, title, citation = "diary", "Diary", ""
-    keeps = Kept("what each silo wrote last", "how often it wrote")
+    keeps = StateTraits("what each silo wrote last", "how often it wrote")
     Config = MethodConfig
 
     @override

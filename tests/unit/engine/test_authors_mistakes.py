@@ -30,14 +30,14 @@ from fedsilo.methods.state import State
 from fedsilo.silo.context import open_context
 from fedsilo.silo.runner import TaskRunner
 from fedsilo.validation import load_manifest
-from tests.federate import federate, job_spec, skewed
+from tests.federate import federate, job_spec, skewed_silos
 from tests.paths import ROOT
 from tests.unit.engine.synthetic import synthetic_runners
 
 SPEC = job_spec("fedavg", 2)
 
 
-class NothingAggregated(FedAvg):
+class NoAggregateMethod(FedAvg):
     """An `aggregate` that forgets to return."""
 
     @override
@@ -53,7 +53,7 @@ class NothingAggregated(FedAvg):
 def test_an_aggregate_that_returns_no_state_is_the_methods_error(tmp_path: Path) -> None:
     problem = "aggregate of method fedavg returned NoneType; return the State after the exchange"
     with pytest.raises(MethodError, match=problem):
-        federate(tmp_path, SPEC, synthetic_runners(SPEC), method=NothingAggregated)
+        federate(tmp_path, SPEC, synthetic_runners(SPEC), method=NoAggregateMethod)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_silo_half_that_keeps_no_state_is_told_what_to_keep(
 
             return {"train": step}
 
-    (silo,) = skewed(tmp_path, {"a": [0, 1]})
+    (silo,) = skewed_silos(tmp_path, {"a": [0, 1]})
     method = registry.bind(job_spec("fedavg", ["a"]))
     runner = TaskRunner(Keeping(method.spec, method.config), open_context(method.spec, silo, tmp_path))
     with pytest.raises(MethodError, match=f"step 'train' of method fedavg: {re.escape(problem)}"):

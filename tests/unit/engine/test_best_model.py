@@ -18,10 +18,10 @@ from fedsilo.errors import ProvenanceInvalid
 from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.state import State
 from fedsilo.transforms.conflicts import check_job
-from tests.federate import TASK_KEY, bound, drive, federate, job_spec, local_silos, open_engine
+from tests.federate import TASK_KEY, bound_method, drive, federate, job_spec, local_silos, open_engine
 from tests.unit.engine.synthetic import SyntheticRunner
 from tests.unit.engine.test_store import at_every_flush_below
-from tests.unit.verification.chains import Lines, edit_and_link, replayed, verified
+from tests.unit.verification.chains import Lines, edit_and_link, replay_directory, verify_directory
 
 SPEC = job_spec(
     "fedavg",
@@ -40,7 +40,7 @@ SCORES = {1: 0.3, 2: 0.5, 3: 0.52, 4: 0.4}
 """Round 3 is the best, and no improvement by 0.05; so the job ends after round 4."""
 
 
-class Scored(SyntheticRunner):
+class ScoredRunner(SyntheticRunner):
     """Finds each round's model as good as the test wants it."""
 
     @override
@@ -50,12 +50,12 @@ class Scored(SyntheticRunner):
         return super().run(task, private)
 
 
-def runners() -> dict[str, Scored]:
-    return {f"silos/s{number}": Scored(f"silos/s{number}") for number in range(2)}
+def runners() -> dict[str, ScoredRunner]:
+    return {f"silos/s{number}": ScoredRunner(f"silos/s{number}") for number in range(2)}
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished_job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("finished")
     federate(root, SPEC, runners())
     return root / "aggregator"
@@ -65,18 +65,18 @@ def description(directory: Path, name: str = "model") -> Any:
     return json.loads((directory / f"{name}.json").read_text())
 
 
-def test_the_result_is_the_best_rounds_model(finished: Path, tmp_path: Path) -> None:
-    said = description(finished)
+def test_the_result_is_the_best_rounds_model(finished_job: Path, tmp_path: Path) -> None:
+    said = description(finished_job)
     assert (said["round"], said["metrics"]) == (3, {"accuracy": 0.52, "loss": 1.0})
     shorter = SPEC.model_copy(update={"training": SPEC.training.model_copy(update={"rounds": 3})})
     federate(tmp_path, shorter.model_copy(update={"evaluation": EvaluationSpec()}), runners())
     last = tmp_path / "aggregator"
-    assert (finished / "model.safetensors").read_bytes() == (last / "model.safetensors").read_bytes()
+    assert (finished_job / "model.safetensors").read_bytes() == (last / "model.safetensors").read_bytes()
     assert "round" not in description(last)
 
 
-def test_a_job_ends_when_nothing_improves_and_says_so(finished: Path) -> None:
-    engine = open_engine(finished, SPEC)
+def test_a_job_ends_when_nothing_improves_and_says_so(finished_job: Path) -> None:
+    engine = open_engine(finished_job, SPEC)
     assert [line["round"] for line in engine.history()] == [1, 2, 3, 4]
     status = StatusSource(engine, {}, {}).status("")
     assert (status.phase, status.progress) == ("Complete", "4/9")
@@ -87,8 +87,8 @@ def test_a_job_ends_when_nothing_improves_and_says_so(finished: Path) -> None:
     assert status.score == "accuracy=0.52"
 
 
-def test_checkpoints_are_models_of_their_rounds(finished: Path) -> None:
-    kept = finished / "checkpoints"
+def test_checkpoints_are_models_of_their_rounds(finished_job: Path) -> None:
+    kept = finished_job / "checkpoints"
     names = ["round-00002.json", "round-00002.safetensors", "round-00004.json", "round-00004.safetensors"]
     assert sorted(path.name for path in kept.iterdir()) == names
     said = description(kept, "round-00002")
@@ -97,27 +97,29 @@ def test_checkpoints_are_models_of_their_rounds(finished: Path) -> None:
     assert said["sha256"] != description(kept, "round-00004")["sha256"]
 
 
-def test_what_ended_early_with_its_best_model_holds_and_folds_to_the_same(finished: Path) -> None:
-    assert len(verified(finished).exchanges) == 8
-    replayed(finished)
+def test_what_ended_early_with_its_best_model_holds_and_folds_to_the_same(finished_job: Path) -> None:
+    assert len(verify_directory(finished_job).exchanges) == 8
+    replay_directory(finished_job)
 
 
-def test_a_best_model_that_the_state_does_not_have_is_named(finished: Path, tmp_path: Path) -> None:
-    directory = Path(shutil.copytree(finished, tmp_path / "aggregator"))
+def test_a_best_model_that_the_state_does_not_have_is_named(finished_job: Path, tmp_path: Path) -> None:
+    directory = Path(shutil.copytree(finished_job, tmp_path / "aggregator"))
 
-    def other(lines: Lines) -> None:
+    def replace_best_model(lines: Lines) -> None:
         lines[-2]["state"]["trees"]["evaluation.best"] = lines[2]["state"]["trees"]["model"]
 
-    edit_and_link(directory, other, TASK_KEY)
+    edit_and_link(directory, replace_best_model, TASK_KEY)
     with pytest.raises(ProvenanceInvalid, match=r"model: is .*, but the best one of the state is"):
-        verified(directory)
+        verify_directory(directory)
 
 
-def test_a_chain_that_ends_sooner_than_the_jobs_patience_is_not_whole(finished: Path, tmp_path: Path) -> None:
-    directory = Path(shutil.copytree(finished, tmp_path / "aggregator"))
+def test_a_chain_that_ends_sooner_than_the_jobs_patience_is_not_whole(
+    finished_job: Path, tmp_path: Path
+) -> None:
+    directory = Path(shutil.copytree(finished_job, tmp_path / "aggregator"))
     edit_and_link(directory, lambda lines: lines.__delitem__(slice(3, -1)), TASK_KEY)
     with pytest.raises(ProvenanceInvalid, match=r"round 2 .r00002-train.: is missing"):
-        verified(directory)
+        verify_directory(directory)
 
 
 def test_killed_at_any_flush_the_job_leaves_the_same_bytes(tmp_path: Path) -> None:
@@ -130,15 +132,15 @@ def test_killed_at_any_flush_the_job_leaves_the_same_bytes(tmp_path: Path) -> No
 
     with at_every_flush_below(directory, copy):
         federate(tmp_path, SPEC, runners())
-    undisturbed = released(directory)
+    undisturbed = released_files(directory)
     assert len(undisturbed) == 7, "model, its description and its provenance, and two checkpoints"
     assert len(copies) > 40
     for crash in copies:
         drive(open_engine(crash, SPEC), local_silos(tmp_path / f"silos-{crash.name}", runners()))
-        assert released(crash) == undisturbed, crash.name
+        assert released_files(crash) == undisturbed, crash.name
 
 
-def released(directory: Path) -> dict[str, bytes]:
+def released_files(directory: Path) -> dict[str, bytes]:
     paths = [directory / f"{name}" for name in ("model.safetensors", "model.json", "provenance.json")]
     return {path.name: path.read_bytes() for path in (*paths, *(directory / "checkpoints").iterdir())}
 
@@ -171,14 +173,14 @@ def released(directory: Path) -> dict[str, bytes]:
 def test_what_cannot_be_chosen_is_refused(
     evaluation: dict[str, Any], method: str, said: tuple[str, Any, str, str]
 ) -> None:
-    (found,) = check_job(bound(method, evaluation=evaluation))
+    (found,) = check_job(bound_method(method, evaluation=evaluation))
     assert found[:2] == said[:2]
     assert found[2].startswith(said[2])
     assert found[3].startswith(said[3])
 
 
 def test_a_silos_own_model_can_be_what_counts() -> None:
-    assert not list(check_job(bound("map", evaluation={"best": {"metric": "personal_accuracy"}})))
+    assert not list(check_job(bound_method("map", evaluation={"best": {"metric": "personal_accuracy"}})))
 
 
 @pytest.mark.parametrize(

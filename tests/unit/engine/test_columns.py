@@ -17,7 +17,7 @@ import pytest
 from fedsilo.api.data import DataSpec
 from fedsilo.api.datasets import DatasetSpec
 from fedsilo.data.loaders import load
-from fedsilo.engine.schemata import TEST_SET, AnnouncedSchemata
+from fedsilo.engine.schemata import TEST_SET, SchemaStore
 from fedsilo.errors import DataInvalid
 
 SILOS = ("north", "south", "east", "west")
@@ -46,7 +46,7 @@ class Table:
     config: Mapping[str, Any] = field(default_factory=dict)
 
 
-def named(**names: str) -> Table:
+def renamed_table(**names: str) -> Table:
     """The right table, with other names for some columns."""
     config: dict[str, Any] = {"target": names["ill"]} if "ill" in names else {}
     if "sex" in names:
@@ -54,7 +54,7 @@ def named(**names: str) -> Table:
     return Table({names.get(name, name): name for name in CONTENT}, config)
 
 
-def ordered(*names: str, **config: Any) -> Table:
+def ordered_table(*names: str, **config: Any) -> Table:
     """A table with these columns."""
     return Table({name: name for name in names}, config)
 
@@ -64,9 +64,9 @@ def categories(**lists: Sequence[str]) -> Table:
     return Table(config={"categories": {"sex": ["f", "m"], **lists}})
 
 
-TURNED = ordered("dose", "age", "pulse", "sex", "ill")
-LISTED = ordered("ill", "sex", "dose", "pulse", "age", columns=["age", "dose", "pulse", "sex"])
-LAST = ordered("age", "dose", "sex", "pulse", "ill")
+SHUFFLED = ordered_table("dose", "age", "pulse", "sex", "ill")
+LISTED_TABLE = ordered_table("ill", "sex", "dose", "pulse", "age", columns=["age", "dose", "pulse", "sex"])
+SWAPPED_TABLE = ordered_table("age", "dose", "sex", "pulse", "ill")
 TWINS = Table({"age": "age", "Age": "dose", "pulse": "pulse", "sex": "sex", "ill": "ill"})
 TURNED_TWINS = Table({"Age": "age", "age": "dose", "pulse": "pulse", "sex": "sex", "ill": "ill"})
 ANOTHER_ORDER = "the list of column names is in another order"
@@ -74,33 +74,33 @@ ANOTHER_ORDER = "the list of column names is in another order"
 ARRANGEMENTS: list[tuple[str, str | None, dict[str, Table], Sequence[str]]] = [
     # what, rule, tables that are not right, what is said: nothing where all is admitted
     ("all right", None, {}, []),
-    ("another order", None, {"east": TURNED}, [f"silo east: {ANOTHER_ORDER}"]),
-    ("another order, mapped", "map", {"east": TURNED}, [f"silo east: {ANOTHER_ORDER}"]),
-    ("another order of the test set", None, {TEST: TURNED}, [f"{TEST_SET}: {ANOTHER_ORDER}"]),
-    ("another order everywhere but once", None, dict.fromkeys(("north", "south", "east", TEST), TURNED),
+    ("another order", None, {"east": SHUFFLED}, [f"silo east: {ANOTHER_ORDER}"]),
+    ("another order, mapped", "map", {"east": SHUFFLED}, [f"silo east: {ANOTHER_ORDER}"]),
+    ("another order of the test set", None, {TEST: SHUFFLED}, [f"{TEST_SET}: {ANOTHER_ORDER}"]),
+    ("another order everywhere but once", None, dict.fromkeys(("north", "south", "east", TEST), SHUFFLED),
      [f"silo west: {ANOTHER_ORDER}"]),
-    ("a category before a number", None, {"west": LAST}, [f"silo west: {ANOTHER_ORDER}"]),
-    ("another order in the file alone", None, {"west": LISTED}, []),
-    ("another order in the test set's file alone", None, {TEST: LISTED}, []),
-    ("case", None, {"north": named(age="Age")}, ["silo north: column 'Age'", "did you mean 'age'?"]),
-    ("case, mapped", "map", {"north": named(age="Age", dose="DOSE")}, []),
-    ("case and order, mapped", "map", {"north": Table({"Dose": "dose", "Age": "age", **LAST.columns})},
+    ("a category before a number", None, {"west": SWAPPED_TABLE}, [f"silo west: {ANOTHER_ORDER}"]),
+    ("another order in the file alone", None, {"west": LISTED_TABLE}, []),
+    ("another order in the test set's file alone", None, {TEST: LISTED_TABLE}, []),
+    ("case", None, {"north": renamed_table(age="Age")}, ["silo north: column 'Age'", "did you mean 'age'?"]),
+    ("case, mapped", "map", {"north": renamed_table(age="Age", dose="DOSE")}, []),
+    ("case and order, mapped", "map", {"north": Table({"Dose": "dose", "Age": "age", **SWAPPED_TABLE.columns})},
      ["north: "]),
-    ("case of the test set", None, {TEST: named(pulse="Pulse")}, [f"{TEST_SET}: column 'Pulse'"]),
-    ("case of the test set, mapped", "map", {TEST: named(pulse="Pulse")}, []),
-    ("white space", None, {"south": named(dose=" dose")}, ["silo south: column ' dose'"]),
-    ("white space, mapped", "map", {"south": named(dose=" dose")}, []),
-    ("a typing error", None, {"east": named(age="aeg")}, ["silo east: column 'aeg'", "did you mean 'age'?"]),
-    ("a typing error, mapped", "map", {"east": named(age="aeg")}, ["silo east: column 'aeg'"]),
-    ("a typing error in the test set", None, {TEST: named(age="aeg")}, [f"{TEST_SET}: column 'aeg'"]),
-    ("two typing errors", None, {"east": named(age="aeg"), "west": named(dose="dosis")},
+    ("case of the test set", None, {TEST: renamed_table(pulse="Pulse")}, [f"{TEST_SET}: column 'Pulse'"]),
+    ("case of the test set, mapped", "map", {TEST: renamed_table(pulse="Pulse")}, []),
+    ("white space", None, {"south": renamed_table(dose=" dose")}, ["silo south: column ' dose'"]),
+    ("white space, mapped", "map", {"south": renamed_table(dose=" dose")}, []),
+    ("a typing error", None, {"east": renamed_table(age="aeg")}, ["silo east: column 'aeg'", "did you mean 'age'?"]),
+    ("a typing error, mapped", "map", {"east": renamed_table(age="aeg")}, ["silo east: column 'aeg'"]),
+    ("a typing error in the test set", None, {TEST: renamed_table(age="aeg")}, [f"{TEST_SET}: column 'aeg'"]),
+    ("two typing errors", None, {"east": renamed_table(age="aeg"), "west": renamed_table(dose="dosis")},
      ["silo east: column 'aeg'", "silo west: column 'dosis'"]),
-    ("another column", None, {"south": named(dose="weight")},
+    ("another column", None, {"south": renamed_table(dose="weight")},
      ["silo south: column 'weight' is in these data alone", "column 'dose' is lacking"]),
-    ("names exchanged", None, {"south": named(dose="age", age="dose")}, [f"silo south: {ANOTHER_ORDER}"]),
-    ("a column lacking", None, {"north": ordered("age", "pulse", "sex", "ill")}, ["north: ", "has 4 features"]),
+    ("names exchanged", None, {"south": renamed_table(dose="age", age="dose")}, [f"silo south: {ANOTHER_ORDER}"]),
+    ("a column lacking", None, {"north": ordered_table("age", "pulse", "sex", "ill")}, ["north: ", "has 4 features"]),
     ("a column lacking that is listed", None,
-     {"north": ordered("age", "pulse", "sex", "ill", columns=["age", "dose", "pulse", "sex"])},
+     {"north": ordered_table("age", "pulse", "sex", "ill", columns=["age", "dose", "pulse", "sex"])},
      ["north: ", "'dose'"]),
     ("an additional column", None, {"east": Table({**{name: name for name in CONTENT}, "note": "age"})},
      ["east: ", "has 6 features"]),
@@ -119,20 +119,20 @@ ARRANGEMENTS: list[tuple[str, str | None, dict[str, Table], Sequence[str]]] = [
      [f"{TEST_SET}: column 'sex': the list of category names"]),
     ("a category that no row has", None, {"west": categories(sex=["f", "w"])}, ["west: ", "'m' is not one of its"]),
     ("an additional category", None, {"west": categories(sex=["f", "m", "x"])}, ["west: ", "has 6 features"]),
-    ("no target", None, {"south": ordered("age", "dose", "pulse", "sex")}, ["south: ", "'ill'"]),
-    ("no target in the test set", None, {TEST: ordered("age", "dose", "pulse", "sex")}, [f"{TEST}: ", "'ill'"]),
-    ("another target", None, {"south": named(ill="sick")}, ["silo south: target 'sick'"]),
-    ("another case of the target, mapped", "map", {"south": named(ill="ILL")}, []),
+    ("no target", None, {"south": ordered_table("age", "dose", "pulse", "sex")}, ["south: ", "'ill'"]),
+    ("no target in the test set", None, {TEST: ordered_table("age", "dose", "pulse", "sex")}, [f"{TEST}: ", "'ill'"]),
+    ("another target", None, {"south": renamed_table(ill="sick")}, ["silo south: target 'sick'"]),
+    ("another case of the target, mapped", "map", {"south": renamed_table(ill="ILL")}, []),
     ("two names that differ in case", "map", dict.fromkeys((*SILOS, TEST), TWINS), []),
     ("two names that differ in case, exchanged", "map",
      {**dict.fromkeys((*SILOS, TEST), TWINS), "east": TURNED_TWINS}, [f"silo east: {ANOTHER_ORDER}"]),
     ("every fault at once", None,
-     {"north": named(age="aeg"), "south": TURNED, "east": ordered("age", "dose", "pulse", "sex")},
+     {"north": renamed_table(age="aeg"), "south": SHUFFLED, "east": ordered_table("age", "dose", "pulse", "sex")},
      ["silo north: column 'aeg'", f"silo south: {ANOTHER_ORDER}", "east: ", "'ill'"]),
 ]  # fmt: skip
 
 
-def written(root: Path, owner: str, table: Table) -> DatasetSpec:
+def write_table(root: Path, owner: str, table: Table) -> DatasetSpec:
     """Write the owner's table as a CSV file; its dataset."""
     with (root / f"{owner}.csv").open("w", newline="") as file:
         writer = csv.writer(file)
@@ -153,12 +153,12 @@ def test_no_arrangement_is_trained_on_with_shifted_columns(
     found, problems = {}, []
     for owner in (*SILOS, TEST):
         try:
-            dataset = written(tmp_path, owner, tables.get(owner, Table()))
+            dataset = write_table(tmp_path, owner, tables.get(owner, Table()))
             found[owner] = load(dataset, job, root=tmp_path)
         except DataInvalid as error:
             problems.append(f"{owner}: {error}")
     test_set = found[TEST].schema if TEST in found else None
-    schemata = AnnouncedSchemata(tmp_path / "schemata.json", job, test_set)
+    schemata = SchemaStore(tmp_path / "schemata.json", job, test_set)
     for silo in SILOS:
         if silo in found:
             schemata.announce(silo, found[silo].schema)

@@ -14,23 +14,23 @@ from fedsilo.methods.state import Tree
 from fedsilo.methods.step import Payload, Step
 from fedsilo.secure_aggregation.layout import Layout
 from fedsilo.simulation.silos import SimulatedUpdate
-from fedsilo.transforms.secure_sum.summed import summed_openly
+from fedsilo.transforms.secure_sum.summed import sum_plaintext
 from fedsilo.updates.held import InMemoryUpdates
 from fedsilo.wire import ModelSignature, TensorSpec
-from fedsilo.wire.combine import Added, CountedMean, SquaredDeviations
+from fedsilo.wire.combine import BlockSum, CountedMean, SquaredDeviations
 
 CLASSES = 3
 SIGNATURE = ModelSignature((TensorSpec("w", (2, 2), "float32"),), CLASSES, 2)
 
 MODEL = Payload("model")
 OF_CLASSES = (
-    Payload("class_means", "count", (), "int64", per_class=True, combine=Added()),
+    Payload("class_means", "count", (), "int64", per_class=True, combine=BlockSum()),
     Payload("class_means", "by/count", (2,), "float64", per_class=True, combine=CountedMean("count")),
     Payload("class_means", "alike", (2,), per_class=True),
-    Payload("class_means", "added", (2,), "float64", per_class=True, combine=Added()),
+    Payload("class_means", "added", (2,), "float64", per_class=True, combine=BlockSum()),
 )
 OF_FEATURES = (
-    Payload("feature_statistics", "n", (2,), "int64", combine=Added()),
+    Payload("feature_statistics", "n", (2,), "int64", combine=BlockSum()),
     Payload("feature_statistics", "mean", (2,), "float64", combine=CountedMean("n")),
     Payload("feature_statistics", "m2", (2,), "float64", combine=SquaredDeviations("mean")),
     Payload("feature_statistics", "plain", (2,), "float64"),
@@ -66,7 +66,7 @@ def test_a_plain_job_and_a_sum_read_the_same(silos: int, seed: int, rule: str) -
     rng = np.random.default_rng(seed)
     plain = InMemoryUpdates({f"silos/s{k}": update(rng) for k in range(silos)})
     layout = Layout(CONTRACT, silos, "samples" if rule == "samples" else "uniform")
-    summed = summed_openly(plain, layout, None, dict)
+    summed = sum_plaintext(plain, layout, None, dict)
     for kind in ("model", "class_means", "feature_statistics"):
         here, there = (Sums(updates, rule, STEP.payloads).combine(kind) for updates in (plain, summed))
         assert all(not there[name].any() for name in there.keys() - here.keys()), "a sum of nothing is zeros"

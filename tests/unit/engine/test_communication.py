@@ -8,15 +8,24 @@ import numpy as np
 import pytest
 
 from fedsilo.api.communication import CommunicationSpec
-from fedsilo.encodings.halves import BFloat16
+from fedsilo.encodings.halves import BFloat16Encoding
 from fedsilo.engine.context import JobContext
 from fedsilo.engine.traffic import estimate_traffic
 from fedsilo.engine.workflow import Workflow
 from fedsilo.methods import registry
 from fedsilo.methods.interface import SiloTask
 from fedsilo.methods.state import State
-from tests.federate import drive, job_spec, local_silos, model_of, open_engine, references, runners, skewed
-from tests.unit.verification.chains import replayed
+from tests.federate import (
+    drive,
+    job_spec,
+    local_silos,
+    model_of,
+    open_engine,
+    references,
+    runners,
+    skewed_silos,
+)
+from tests.unit.verification.chains import replay_directory
 
 CLASSES_OF = {"s0": [0, 1], "s1": [1, 2, 3]}
 BOTH = {"upload": {"encoding": "int8"}, "download": {"encoding": "bfloat16"}}
@@ -24,7 +33,7 @@ BOTH = {"upload": {"encoding": "int8"}, "download": {"encoding": "bfloat16"}}
 
 def test_the_aggregator_s_own_model_is_exact_and_the_silos_is_rounded(tmp_path: Path) -> None:
     spec = job_spec("fedavg", list(CLASSES_OF), communication=BOTH)
-    given = runners(spec, skewed(tmp_path, CLASSES_OF), tmp_path)
+    given = runners(spec, skewed_silos(tmp_path, CLASSES_OF), tmp_path)
     engine = open_engine(tmp_path / "aggregator", spec)
     before = engine.state.tree("model")
     workflow = Workflow(registry.bind(spec), JobContext.of(registry.bind(spec), references(spec), None))
@@ -32,11 +41,14 @@ def test_the_aggregator_s_own_model_is_exact_and_the_silos_is_rounded(tmp_path: 
     handed = broadcast.state.tree(broadcast.tasks["silos/s0"].trees["model"])
     runner = given["silos/s0"]
     task = SiloTask("train", "train", 1, 1, 1, {"model": handed}, {})
-    for name, array in runner.unpacked(task, State()).task.trees["model"].items():
-        assert array.tobytes() == BFloat16().decode(BFloat16().encode(before[name]), array.shape).tobytes()
+    for name, array in runner.unpack_task(task, State()).task.trees["model"].items():
+        assert (
+            array.tobytes()
+            == BFloat16Encoding().decode(BFloat16Encoding().encode(before[name]), array.shape).tobytes()
+        )
         assert handed[name].nbytes * 2 == before[name].nbytes
     assert any(
-        (runner.unpacked(task, State()).task.trees["model"][name] != before[name]).any() for name in before
+        (runner.unpack_task(task, State()).task.trees["model"][name] != before[name]).any() for name in before
     )
     assert engine.state.tree("model").keys() == before.keys()
 
@@ -45,13 +57,13 @@ def test_the_aggregator_s_own_model_is_exact_and_the_silos_is_rounded(tmp_path: 
 def test_what_comes_of_it_is_folded_again_to_the_byte(tmp_path: Path, method: str) -> None:
     exact = job_spec(method, list(CLASSES_OF), rounds=3, aggregator={"keepUpdates": True})
     fewer = exact.model_copy(update={"communication": CommunicationSpec.model_validate(BOTH)})
-    silos = skewed(tmp_path, CLASSES_OF)
+    silos = skewed_silos(tmp_path, CLASSES_OF)
     models = []
     for name, spec in (("exact", exact), ("fewer", fewer)):
         engine = open_engine(tmp_path / name / "aggregator", spec)
         drive(engine, local_silos(tmp_path / name, runners(spec, silos, tmp_path)))
         models.append(model_of(engine))
-        replayed(tmp_path / name / "aggregator")
+        replay_directory(tmp_path / name / "aggregator")
     for name, array in models[0].items():
         assert np.allclose(array, models[1][name], atol=0.02)
         assert (array != models[1][name]).any()
@@ -68,7 +80,7 @@ def test_compression_changes_no_bit_of_the_model(
     tmp_path: Path, method: str, plain: dict[str, dict[str, str]]
 ) -> None:
     compressed = {direction: given | ZSTD for direction, given in plain.items()}
-    silos = skewed(tmp_path, CLASSES_OF)
+    silos = skewed_silos(tmp_path, CLASSES_OF)
     models, sizes = [], []
     for name, communication in (("plain", plain), ("compressed", compressed)):
         spec = job_spec(
@@ -82,7 +94,7 @@ def test_compression_changes_no_bit_of_the_model(
         engine = open_engine(tmp_path / name / "aggregator", spec)
         drive(engine, local_silos(tmp_path / name, runners(spec, silos, tmp_path)))
         models.append(model_of(engine))
-        replayed(tmp_path / name / "aggregator")
+        replay_directory(tmp_path / name / "aggregator")
         kept = sorted((tmp_path / name / "aggregator").rglob("*.update"))
         sizes.append(sum(path.stat().st_size for path in kept))
     assert {n: a.tobytes() for n, a in models[0].items()} == {n: a.tobytes() for n, a in models[1].items()}

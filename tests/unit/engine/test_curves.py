@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedsilo.engine.curves import FILE, Curves, figures
+from fedsilo.engine.curves import FILE, CurvesSink, figures
 from fedsilo.engine.status import EngineStatus
 
 with warnings.catch_warnings():
@@ -45,9 +45,9 @@ def rounds() -> Rounds:
     return Rounds()
 
 
-def curves(rounds: Rounds, directory: Path, start: float = 1000.0) -> Curves:
+def curves(rounds: Rounds, directory: Path, start: float = 1000.0) -> CurvesSink:
     times = iter(range(10_000))
-    return Curves(rounds.history, directory, lambda: start + next(times))
+    return CurvesSink(rounds.history, directory, lambda: start + next(times))
 
 
 def read(directory: Path) -> dict[str, list[tuple[int, float]]]:

@@ -23,7 +23,7 @@ SPEC = job_spec("fedavg", 3, rounds=2, participation={"minSilos": 2, "roundDeadl
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
+def undisturbed_digest(tmp_path_factory: pytest.TempPathFactory) -> str:
     engine = federate(tmp_path_factory.mktemp("undisturbed"), SPEC, synthetic_runners(SPEC))
     assert engine.result is not None
     return engine.result.sha256
@@ -40,8 +40,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Path:
     engine.fail("silos/s1", "r00002-train-s1", "TrainerLost", "crashed")
     silos[0].answer(engine)
     engine.wait(10.75)
-    assert engine.current is not None
-    sealed = engine.current.tasks["silos/s1"]
+    assert engine.current_exchange is not None
+    sealed = engine.current_exchange.tasks["silos/s1"]
     silos[1].send(engine, sealed.id, silos[1].sign(engine, sealed.contract, sealed.sealed))
     return root / "aggregator"
 
@@ -74,7 +74,7 @@ UPDATE = "open/r00002-train/r00002-train-s1.update"
 
 @pytest.mark.parametrize("part", [0.0, 0.1, 0.4, 0.7, 0.999], ids="at {:.0%} of the file".format)
 def test_an_accepted_update_with_a_flipped_bit_is_dropped_and_asked_for_again(
-    directory: Path, undisturbed: str, part: float, caplog: pytest.LogCaptureFixture
+    directory: Path, undisturbed_digest: str, part: float, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = directory / UPDATE
     flip(path, int(part * 8 * path.stat().st_size))
@@ -82,19 +82,19 @@ def test_an_accepted_update_with_a_flipped_bit_is_dropped_and_asked_for_again(
         engine = open_engine(directory, SPEC)
     assert f"{path}: the accepted update of silos/s1 does not hold any more and was dropped" in caplog.text
     assert (engine.damaged, path.exists()) == (1, False)
-    assert engine.current is not None
-    assert engine.current.round.answered == {"silos/s0"}
-    assert engine.current.round.failed == {}, "whatever it reported before"
-    assert engine.current.round.elapsed == 0, "the silo gets the time that it needs"
-    assert engine.accepted("r00002-train-s1") is None
+    assert engine.current_exchange is not None
+    assert engine.current_exchange.round.answered == {"silos/s0"}
+    assert engine.current_exchange.round.failed == {}, "whatever it reported before"
+    assert engine.current_exchange.round.elapsed == 0, "the silo gets the time that it needs"
+    assert engine.accepted_digest("r00002-train-s1") is None
     assert engine.task("silos/s1") is not None
     assert open_engine(directory, SPEC).damaged == 0, "dropped once"
-    assert model(engine, directory) == undisturbed
+    assert model(engine, directory) == undisturbed_digest
 
 
 @pytest.mark.parametrize("position", [7, 300, None], ids=["its head", "its header", "all of it"])
 def test_an_update_that_changes_between_acceptance_and_fold_is_asked_for_again(
-    directory: Path, undisturbed: str, position: int | None, caplog: pytest.LogCaptureFixture
+    directory: Path, undisturbed_digest: str, position: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine, path = open_engine(directory, SPEC), directory / UPDATE
     silos = local_silos(directory.parent / "silos", synthetic_runners(SPEC))
@@ -106,40 +106,40 @@ def test_an_update_that_changes_between_acceptance_and_fold_is_asked_for_again(
     with caplog.at_level(logging.WARNING):
         assert engine.settle()
     assert f"{path}: " in caplog.text
-    assert engine.current is not None
-    assert engine.current.round.answered == {"silos/s0", "silos/s2"}
+    assert engine.current_exchange is not None
+    assert engine.current_exchange.round.answered == {"silos/s0", "silos/s2"}
     assert engine.task("silos/s1") is not None
     drive(engine, silos)
     assert engine.result is not None
-    assert engine.result.sha256 == undisturbed
+    assert engine.result.sha256 == undisturbed_digest
 
 
 @pytest.mark.parametrize("length", [0, 3, 200, -1])
 def test_an_accepted_update_that_lost_its_end_is_asked_for_again(
-    directory: Path, undisturbed: str, length: int
+    directory: Path, undisturbed_digest: str, length: int
 ) -> None:
     path = directory / UPDATE
     path.write_bytes(path.read_bytes()[:length])
     engine = open_engine(directory, SPEC)
     assert engine.damaged == 1
-    assert model(engine, directory) == undisturbed
+    assert model(engine, directory) == undisturbed_digest
 
 
-def test_the_update_of_another_silo_does_not_hold(directory: Path, undisturbed: str) -> None:
+def test_the_update_of_another_silo_does_not_hold(directory: Path, undisturbed_digest: str) -> None:
     path = directory / UPDATE
     shutil.copyfile(path.with_name("r00002-train-s0.update"), path)
     engine = open_engine(directory, SPEC)
     assert engine.damaged == 1
-    assert model(engine, directory) == undisturbed
+    assert model(engine, directory) == undisturbed_digest
 
 
-def test_undamaged_files_are_taken_as_they_are(directory: Path, undisturbed: str) -> None:
+def test_undamaged_files_are_taken_as_they_are(directory: Path, undisturbed_digest: str) -> None:
     engine = open_engine(directory, SPEC)
     assert engine.damaged == 0
-    assert engine.current is not None
-    assert engine.current.round.answered == {"silos/s0", "silos/s1"}
-    assert engine.current.round.elapsed == 10.75
-    assert model(engine, directory) == undisturbed
+    assert engine.current_exchange is not None
+    assert engine.current_exchange.round.answered == {"silos/s0", "silos/s1"}
+    assert engine.current_exchange.round.elapsed == 10.75
+    assert model(engine, directory) == undisturbed_digest
 
 
 def blob_of(directory: Path) -> Path:
@@ -235,13 +235,13 @@ def test_no_link_leads_what_is_removed_out_of_the_directory(directory: Path, nam
 
 
 def test_a_failure_that_an_update_has_overtaken_does_not_outlive_it(
-    directory: Path, undisturbed: str
+    directory: Path, undisturbed_digest: str
 ) -> None:
     (directory / UPDATE).unlink()
     engine = open_engine(directory, SPEC)
-    assert engine.current is not None
-    assert engine.current.round.failed == {}
-    assert model(engine, directory) == undisturbed
+    assert engine.current_exchange is not None
+    assert engine.current_exchange.round.failed == {}
+    assert model(engine, directory) == undisturbed_digest
 
 
 @pytest.mark.parametrize(
@@ -255,14 +255,14 @@ def test_a_failure_that_an_update_has_overtaken_does_not_outlive_it(
     "damage", [truncate, lambda path: flip(path, 90), lambda path: path.write_bytes(b"{}")]
 )
 def test_what_is_known_of_the_open_round_is_checked_and_may_be_removed(
-    directory: Path, undisturbed: str, name: str, remedy: str, damage: Callable[[Path], object]
+    directory: Path, undisturbed_digest: str, name: str, remedy: str, damage: Callable[[Path], object]
 ) -> None:
     path = directory / "open" / "r00002-train" / name
     damage(path)
     with pytest.raises(FileDamaged, match=re.escape(f"{path}: ") + f".*; {remedy}$"):
         open_engine(directory, SPEC)
     path.unlink()
-    assert model(open_engine(directory, SPEC), directory) == undisturbed
+    assert model(open_engine(directory, SPEC), directory) == undisturbed_digest
 
 
 def test_a_blob_that_the_state_does_not_vouch_for_is_not_taken_for_what_its_name_says(tmp_path: Path) -> None:

@@ -17,14 +17,14 @@ from fedsilo.methods.state import Tree
 from fedsilo.silo.context import LocalContext
 from fedsilo.transforms.evaluation.record import evaluation_record
 from fedsilo.transforms.plan import JobPlan
-from tests.federate import bound, federate, job_spec, model_of, runners, silo_holding
-from tests.unit.methods.harness import accepted as answered
+from tests.federate import bound_method, federate, job_spec, model_of, runners, silo_holding
+from tests.unit.methods.harness import accepted_updates as answered
 
 CLASSES, SILOS = 4, 3
 METRICS = ["balanced_accuracy", "recall", "precision", "f1", "confusion_matrix", "auroc"]
 
 
-def divided(folder: Path, seed: int) -> list[Any]:
+def divided_silos(folder: Path, seed: int) -> list[Any]:
     """Silos that hold examples of some classes each, of very different numbers."""
     rng = np.random.default_rng(seed)
     silos = []
@@ -52,7 +52,7 @@ def test_metrics_from_counts_are_those_of_the_pooled_answers(tmp_path: Path, see
         evaluation={"metrics": METRICS},
         privacy={"minSamplesPerClass": least},
     )
-    answering = runners(spec, divided(tmp_path, seed), tmp_path)
+    answering = runners(spec, divided_silos(tmp_path, seed), tmp_path)
     engine = federate(tmp_path, spec, answering)
     (line,) = engine.history()
 
@@ -109,9 +109,9 @@ def test_counts_that_are_none_fail_the_job_and_name_the_silo(count: int) -> None
 
 
 def test_what_leaves_is_declared_and_no_more_where_the_aggregator_scores() -> None:
-    step = JobPlan(bound("fedavg", evaluation={"metrics": METRICS})).step(EVALUATE)
+    step = JobPlan(bound_method("fedavg", evaluation={"metrics": METRICS})).step(EVALUATE)
     assert [payload.kind for payload in step.payloads] == ["confusion"]
     assert set(step.names) == {"accuracy", "loss", "auroc"}
     assert {metric.name: metric.limits for metric in step.metrics}["auroc"] == (0, 1)
-    held = JobPlan(bound("fedavg", evaluation={"metrics": METRICS, "testDataset": "t"})).step(EVALUATE)
-    assert held == JobPlan(bound("fedavg")).step(EVALUATE)
+    held = JobPlan(bound_method("fedavg", evaluation={"metrics": METRICS, "testDataset": "t"})).step(EVALUATE)
+    assert held == JobPlan(bound_method("fedavg")).step(EVALUATE)

@@ -17,15 +17,15 @@ from fedsilo.learning.metrics.catalogue import METRICS, metrics_for
 from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.learning.metrics.scores import Scores
 from fedsilo.methods.interface import EVALUATE
-from fedsilo.tasks.places import UNSCORED
-from fedsilo.tasks.regression import Regression
+from fedsilo.tasks.places import UNSCORED_TARGET
+from fedsilo.tasks.regression import RegressionTask
 from fedsilo.transforms.evaluation.record import evaluation_record
 from fedsilo.transforms.evaluation.scores import class_support
 from fedsilo.transforms.plan import JobPlan
-from tests.federate import bound, federate, job_spec, model_of, runners, silo_holding
-from tests.unit.methods.harness import accepted as answered
+from tests.federate import bound_method, federate, job_spec, model_of, runners, silo_holding
+from tests.unit.methods.harness import accepted_updates as answered
 
-HERE = "python:tests.unit.engine.test_federated_tasks"
+THIS_MODULE = "python:tests.unit.engine.test_federated_tasks"
 TASKS: dict[str, dict[str, Any]] = {
     "class": {},
     "labels": {"task": {"name": "multilabel"}},
@@ -33,7 +33,7 @@ TASKS: dict[str, dict[str, Any]] = {
     "pixels": {
         "task": {"name": "segmentation", "config": {"ignore": 9}},
         "data": {"inputShape": [1, 3, 2], "classes": 3},
-        "model": {"name": f"{HERE}:Pixels", "config": {}},
+        "model": {"name": f"{THIS_MODULE}:Pixels", "config": {}},
     },
     "tokens": {
         "task": {"name": "language", "config": {"vocabulary": 7}},
@@ -56,7 +56,7 @@ class Pixels(nn.Module):
         return found
 
 
-class Near(Regression):
+class NearRegressionTask(RegressionTask):
     """A learning task of a job's own, with a metric of its own that no guard knows."""
 
     name = "own"
@@ -81,7 +81,7 @@ class Largest:
         return self.largest
 
 
-@pytest.mark.parametrize("metrics", [None, [f"{HERE}:Largest"]])
+@pytest.mark.parametrize("metrics", [None, [f"{THIS_MODULE}:Largest"]])
 def test_an_own_task_reports_its_loss_and_the_jobs_own_metrics(
     tmp_path: Path, metrics: list[str] | None
 ) -> None:
@@ -90,7 +90,7 @@ def test_an_own_task_reports_its_loss_and_the_jobs_own_metrics(
     spec = job_spec(
         "fedavg",
         2,
-        task={"name": f"{HERE}:Near", "config": {"outputs": 2}},
+        task={"name": f"{THIS_MODULE}:NearRegressionTask", "config": {"outputs": 2}},
         data={"validationFraction": 0.5, "classes": None},
         evaluation={} if metrics is None else {"metrics": metrics},
     )
@@ -115,7 +115,7 @@ def examples(answers: str, rng: np.random.Generator, n: int) -> tuple[np.ndarray
         masks = rng.choice([0, 1, 2, 9], (n, 3, 2), p=[0.7, 0.15, 0.05, 0.1])
         return rng.normal(0, 1, (n, 1, 3, 2)).astype(np.float32), masks
     tokens = rng.integers(0, 7, (n, 6))
-    return tokens[:, :-1], np.where(rng.random((n, 5)) < 0.2, UNSCORED, tokens[:, 1:])
+    return tokens[:, :-1], np.where(rng.random((n, 5)) < 0.2, UNSCORED_TARGET, tokens[:, 1:])
 
 
 @pytest.mark.parametrize("answers", TASKS)
@@ -165,10 +165,10 @@ def test_exact_metrics_are_those_of_the_pooled_predictions(tmp_path: Path, answe
         if task.answers in ("class", "labels", "pixels"):
             small = torch.from_numpy(np.flatnonzero(class_support(targets, task) < least))
             if task.answers == "labels":
-                targets[:, small] = UNSCORED
+                targets[:, small] = UNSCORED_TARGET
             else:
-                targets[torch.isin(targets, small)] = UNSCORED
-            kept = (targets != UNSCORED).reshape(len(targets), -1).any(dim=1)
+                targets[torch.isin(targets, small)] = UNSCORED_TARGET
+            kept = (targets != UNSCORED_TARGET).reshape(len(targets), -1).any(dim=1)
             assert len(small) > 0 or least == 1, "some class is too small"
         if task.answers == "numbers" and len(targets) < least:
             continue
@@ -181,7 +181,7 @@ def test_exact_metrics_are_those_of_the_pooled_predictions(tmp_path: Path, answe
         totals["loss"] += float(task.scores(outputs[kept], targets[kept])["loss"].sum())
         samples += int(kept.sum())
         pooled.append(scores)
-    figures = Scores.pooled(pooled).figures()
+    figures = Scores.pooled_scores(pooled).figures()
     for name in line["metrics"].keys() & {"rmse", "calibration_error"} if least > 1 else ():
         # By the losses of all examples, also of a silo with few; and without the bins that have few.
         assert line["metrics"].pop(name) != pytest.approx(figures.metrics[name], rel=1e-6)
@@ -210,13 +210,13 @@ def test_exact_metrics_are_those_of_the_pooled_predictions(tmp_path: Path, answe
 )
 def test_what_leaves_is_declared(answers: Any, kinds: list[str], scalars: set[str]) -> None:
     names = [name for name in metrics_for(answers) if METRICS[name].source in ("counts", "sums")]
-    step = JobPlan(bound("fedavg", evaluation={"metrics": names}, **TASKS[answers])).step(EVALUATE)
+    step = JobPlan(bound_method("fedavg", evaluation={"metrics": names}, **TASKS[answers])).step(EVALUATE)
     assert [payload.kind for payload in step.payloads] == kinds
     assert set(step.names) == scalars
-    held = JobPlan(bound("fedavg", evaluation={"metrics": names, "testDataset": "t"}, **TASKS[answers])).step(
-        EVALUATE
-    )
-    assert held == JobPlan(bound("fedavg", **TASKS[answers])).step(EVALUATE)
+    held = JobPlan(
+        bound_method("fedavg", evaluation={"metrics": names, "testDataset": "t"}, **TASKS[answers])
+    ).step(EVALUATE)
+    assert held == JobPlan(bound_method("fedavg", **TASKS[answers])).step(EVALUATE)
 
 
 BINS = np.zeros((16, 3))

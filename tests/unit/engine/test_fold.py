@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from fedsilo.errors import MethodError, Problem
 from fedsilo.methods.reading import mean_weights
 from fedsilo.methods.state import Tree
-from fedsilo.updates import folded as fold
+from fedsilo.updates import round_updates as fold
 from fedsilo.updates import summation
 from fedsilo.updates.figures import mean_metrics
-from fedsilo.updates.folded import StoredUpdates
+from fedsilo.updates.round_updates import StoredUpdates
 from fedsilo.wire import Contract, ExpectedBlock, SigningKey, specs_of
 from tests.updates import write_update
 

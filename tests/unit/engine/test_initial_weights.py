@@ -29,9 +29,9 @@ from tests.federate import (
     model_of,
     open_engine,
     runners,
-    skewed,
+    skewed_silos,
 )
-from tests.unit.verification.chains import edit_and_link, replayed, verified
+from tests.unit.verification.chains import edit_and_link, replay_directory, verify_directory
 
 CLASSES_OF = {"s0": [0, 1], "s1": [1, 2, 3]}
 
@@ -40,7 +40,7 @@ def weights_of(spec: FederatedJobSpec, seed: int) -> Tree:
     return {name: array.copy() for name, array in to_tree(build_model(spec.model, spec.data, seed)).items()}
 
 
-def saved(path: Path, tree: Tree) -> str:
+def save_tree(path: Path, tree: Tree) -> str:
     """Write a file as the safetensors library does, which orders tensors otherwise; its digest."""
     save_file(tree, path, metadata={"format": "pt"})
     return hashlib.sha256(path.read_bytes()).hexdigest()
@@ -50,20 +50,20 @@ def beginning_with(
     tree: Tree, tmp_path: Path, method: str = "fedavg", /, **sections: Any
 ) -> FederatedJobSpec:
     """A job whose initial weights are a file `start.safetensors` with these tensors."""
-    digest = saved(tmp_path / "start.safetensors", tree)
+    digest = save_tree(tmp_path / "start.safetensors", tree)
     model = {"initialWeights": {"sha256": digest, "file": "start.safetensors"}}
     return job_spec(method, list(CLASSES_OF), rounds=2, model=model, **sections)
 
 
-def plain(method: str = "fedavg") -> FederatedJobSpec:
+def plain_spec(method: str = "fedavg") -> FederatedJobSpec:
     return job_spec(method, list(CLASSES_OF), rounds=2)
 
 
-def trained(spec: FederatedJobSpec, tmp_path: Path, name: str) -> Path:
+def train_job(spec: FederatedJobSpec, tmp_path: Path, name: str) -> Path:
     """Run the job to its end; its aggregator's directory."""
     directory = tmp_path / name / "aggregator"
     engine = open_engine(directory, spec, root=tmp_path)
-    silos = local_silos(tmp_path / name, runners(spec, skewed(tmp_path, CLASSES_OF), tmp_path))
+    silos = local_silos(tmp_path / name, runners(spec, skewed_silos(tmp_path, CLASSES_OF), tmp_path))
     drive(engine, silos)
     assert engine.failure is None
     return directory
@@ -84,13 +84,13 @@ def test_weights_of_the_seed_in_a_file_give_the_model_of_the_seed(
     method_section = {"name": method, "config": config}
     without = job_spec(method, list(CLASSES_OF), rounds=2, method=method_section)
     given = beginning_with(initial_model(without), tmp_path, method, method=method_section)
-    one, other = trained(without, tmp_path, "seed"), trained(given, tmp_path, "file")
+    one, other = train_job(without, tmp_path, "seed"), train_job(given, tmp_path, "file")
     model = "model.safetensors"
     assert (one / model).read_bytes() == (other / model).read_bytes()
 
 
 def test_other_weights_give_another_model_and_round_one_hands_them_out(tmp_path: Path) -> None:
-    tree = weights_of(plain(), seed=5)
+    tree = weights_of(plain_spec(), seed=5)
     spec = beginning_with(tree, tmp_path)
     engine = open_engine(tmp_path / "aggregator", spec, root=tmp_path)
     handed = engine.state.tree("model")
@@ -103,7 +103,7 @@ def test_other_weights_give_another_model_and_round_one_hands_them_out(tmp_path:
 
 def test_silos_that_need_them_get_the_file_itself(tmp_path: Path) -> None:
     config = {"name": "map", "config": {"variant": "released"}}
-    spec = beginning_with(weights_of(plain(), 5), tmp_path, "map", method=config)
+    spec = beginning_with(weights_of(plain_spec(), 5), tmp_path, "map", method=config)
     engine = open_engine(tmp_path / "aggregator", spec, root=tmp_path)
     sealed = engine.task("silos/s0")
     assert sealed is not None and spec.model.initial_weights is not None
@@ -112,17 +112,17 @@ def test_silos_that_need_them_get_the_file_itself(tmp_path: Path) -> None:
 
 
 def test_a_half_that_asks_for_them_undeclared_is_told_so(tmp_path: Path) -> None:
-    spec = beginning_with(weights_of(plain(), 5), tmp_path)
-    runner = runners(spec, skewed(tmp_path, CLASSES_OF), tmp_path)["silos/s0"]
+    spec = beginning_with(weights_of(plain_spec(), 5), tmp_path)
+    runner = runners(spec, skewed_silos(tmp_path, CLASSES_OF), tmp_path)["silos/s0"]
     with pytest.raises(MethodError, match=r"fedavg asks for the initial weights .* silos_need_initial"):
         runner.context.initial_model()
 
 
 def test_a_restarted_aggregator_does_not_need_the_file_any_more(tmp_path: Path) -> None:
-    spec = beginning_with(weights_of(plain(), 5), tmp_path)
+    spec = beginning_with(weights_of(plain_spec(), 5), tmp_path)
     expected = model_of(open_and_run(spec, tmp_path, "whole"))
     engine = open_engine(tmp_path / "again" / "aggregator", spec, root=tmp_path)
-    silos = local_silos(tmp_path / "again", runners(spec, skewed(tmp_path, CLASSES_OF), tmp_path))
+    silos = local_silos(tmp_path / "again", runners(spec, skewed_silos(tmp_path, CLASSES_OF), tmp_path))
     silos[0].answer(engine)
     (tmp_path / "start.safetensors").unlink()
     engine = open_engine(tmp_path / "again" / "aggregator", spec, root=tmp_path)
@@ -133,43 +133,43 @@ def test_a_restarted_aggregator_does_not_need_the_file_any_more(tmp_path: Path) 
 
 def open_and_run(spec: FederatedJobSpec, tmp_path: Path, name: str) -> Any:
     engine = open_engine(tmp_path / name / "aggregator", spec, root=tmp_path)
-    drive(engine, local_silos(tmp_path / name, runners(spec, skewed(tmp_path, CLASSES_OF), tmp_path)))
+    drive(engine, local_silos(tmp_path / name, runners(spec, skewed_silos(tmp_path, CLASSES_OF), tmp_path)))
     return engine
 
 
 def test_the_model_of_an_earlier_run_by_its_directory(tmp_path: Path) -> None:
-    first = trained(plain(), tmp_path, "first")
+    first = train_job(plain_spec(), tmp_path, "first")
     digest = hashlib.sha256((first / "model.safetensors").read_bytes()).hexdigest()
     model = {"initialWeights": {"sha256": digest, "run": "first/aggregator"}}
     spec = job_spec("fedavg", list(CLASSES_OF), rounds=1, model=model)
     weights = initial_weights(spec, tmp_path)
     assert weights is not None and weights.ref.digest == digest
     assert list(JobContext.of(registry.bind(spec), ["silos/s0"], weights).initial_model()) == list(
-        initial_model(plain())
+        initial_model(plain_spec())
     )
 
 
 def test_provenance_says_what_the_job_began_with_and_replay_begins_there(tmp_path: Path) -> None:
-    spec = beginning_with(weights_of(plain(), 5), tmp_path, aggregator={"keepUpdates": True})
-    directory = trained(spec, tmp_path, "job")
-    replayed(directory)
+    spec = beginning_with(weights_of(plain_spec(), 5), tmp_path, aggregator={"keepUpdates": True})
+    directory = train_job(spec, tmp_path, "job")
+    replay_directory(directory)
     assert spec.model.initial_weights is not None
-    assert verified(directory).start.trees[INITIAL] == spec.model.initial_weights.sha256
+    assert verify_directory(directory).start.trees[INITIAL] == spec.model.initial_weights.sha256
     held = directory / "blobs" / spec.model.initial_weights.sha256
     moved = held.rename(tmp_path / "moved")
     with pytest.raises(ProvenanceInvalid, match=rf"{re.escape(str(held))}: is missing; put the file of"):
-        replayed(directory)
+        replay_directory(directory)
     moved.rename(held)
     edit_and_link(directory, lambda lines: lines[0]["state"]["trees"].update({INITIAL: "0" * 64}), TASK_KEY)
     with pytest.raises(ProvenanceInvalid, match=r"job: began with initial weights 000000000000, but spec\."):
-        verified(directory)
+        verify_directory(directory)
 
 
 def test_the_traffic_of_a_job_is_estimated_without_the_file(tmp_path: Path) -> None:
-    spec = beginning_with(weights_of(plain(), 5), tmp_path)
+    spec = beginning_with(weights_of(plain_spec(), 5), tmp_path)
     (tmp_path / "start.safetensors").unlink()
     silos = [f"silos/{name}" for name in CLASSES_OF]
-    estimate, without = (estimate_traffic(registry.bind(one), silos) for one in (spec, plain()))
+    estimate, without = (estimate_traffic(registry.bind(one), silos) for one in (spec, plain_spec()))
     assert (estimate.up, estimate.down) == (without.up, without.down)
 
 
@@ -180,7 +180,7 @@ def refusal(spec: FederatedJobSpec, tmp_path: Path) -> str:
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    spec = beginning_with(weights_of(plain(), 5), tmp_path)
+    spec = beginning_with(weights_of(plain_spec(), 5), tmp_path)
     (tmp_path / "start.safetensors").unlink()
     assert refusal(spec, tmp_path) == (
         "spec.model.initialWeights: ROOT/start.safetensors: there is no such file; paths start from ROOT, where the "
@@ -189,8 +189,8 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_file_with_another_digest(tmp_path: Path) -> None:
-    spec = beginning_with(weights_of(plain(), 5), tmp_path)
-    digest = saved(tmp_path / "start.safetensors", weights_of(plain(), 6))
+    spec = beginning_with(weights_of(plain_spec(), 5), tmp_path)
+    digest = save_tree(tmp_path / "start.safetensors", weights_of(plain_spec(), 6))
     assert spec.model.initial_weights is not None
     assert refusal(spec, tmp_path) == (
         f"spec.model.initialWeights: ROOT/start.safetensors: its SHA-256 is {digest[:12]}, not "
@@ -199,7 +199,7 @@ def test_a_file_with_another_digest(tmp_path: Path) -> None:
 
 
 def test_weights_of_another_architecture(tmp_path: Path) -> None:
-    tree = weights_of(plain(), 5)
+    tree = weights_of(plain_spec(), 5)
     tree["head.weight"] = tree.pop("classifier.weight")
     tree["classifier.bias"] = np.zeros(7, np.float32)
     tree["encoder.0.bias"] = tree["encoder.0.bias"].astype(np.float16)
@@ -223,7 +223,7 @@ def test_a_file_of_another_format(tmp_path: Path) -> None:
 
 
 def test_weights_that_are_not_finite_are_none_to_begin_with(tmp_path: Path) -> None:
-    tree = weights_of(plain(), seed=5)
+    tree = weights_of(plain_spec(), seed=5)
     tree["classifier.bias"][1] = np.nan
     spec = beginning_with(tree, tmp_path)
     with pytest.raises(

@@ -12,7 +12,7 @@ import pytest
 
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.engine import mlflow_run
-from fedsilo.engine.mlflow_run import MlflowRun, figures, flat
+from fedsilo.engine.mlflow_run import MlflowRun, figures, flattened_leaves
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.errors import ManifestInvalid
 from tests.fake_mlflow import BEGIN, FakeMlflow, serving
@@ -21,7 +21,7 @@ from tests.unit.engine.synthetic import synthetic_runners
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RoundEngine]:
+def finished_job(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RoundEngine]:
     """A complete job of three rounds, and where it was run."""
     root = tmp_path_factory.mktemp("finished")
     spec = job_spec("fedavg", 2, rounds=3)
@@ -36,13 +36,13 @@ def run_of(server: FakeMlflow, finished: tuple[Path, RoundEngine], **fields: Any
 
 
 def test_a_job_is_a_run_with_its_rounds_lineage_and_model(
-    finished: tuple[Path, RoundEngine], monkeypatch: pytest.MonkeyPatch
+    finished_job: tuple[Path, RoundEngine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "abc")
-    directory, engine = finished
+    directory, engine = finished_job
     history = engine.history()
     with serving(FakeMlflow()) as server:
-        run = run_of(server, finished, registeredModel="digits-model")
+        run = run_of(server, finished_job, registeredModel="digits-model")
         run.send(history[:1])
         assert server.points("training/loss") == [(1, 1.0)]
         run.send(history)
@@ -71,15 +71,17 @@ def test_a_job_is_a_run_with_its_rounds_lineage_and_model(
     assert server.authorisations == {"Bearer abc"}
 
 
-def test_a_job_that_goes_on_has_the_same_run_and_no_point_twice(finished: tuple[Path, RoundEngine]) -> None:
-    history = finished[1].history()
+def test_a_job_that_goes_on_has_the_same_run_and_no_point_twice(
+    finished_job: tuple[Path, RoundEngine],
+) -> None:
+    history = finished_job[1].history()
     with serving(FakeMlflow()) as server:
-        run_of(server, finished).send(history[:2])
-        again = run_of(server, finished, registeredModel="digits")
+        run_of(server, finished_job).send(history[:2])
+        again = run_of(server, finished_job, registeredModel="digits")
         for _ in range(2):  # what is repeated after the end changes nothing either
             again.send(history)
             again.finish(succeeded=True)
-            again = run_of(server, finished, registeredModel="digits")
+            again = run_of(server, finished_job, registeredModel="digits")
     assert [len(found) for found in (server.experiments, server.runs, server.models, server.versions)] == [
         1
     ] * 4
@@ -87,25 +89,27 @@ def test_a_job_that_goes_on_has_the_same_run_and_no_point_twice(finished: tuple[
 
 
 def test_a_round_whose_answer_was_lost_is_the_same_points_again(
-    finished: tuple[Path, RoundEngine], monkeypatch: pytest.MonkeyPatch
+    finished_job: tuple[Path, RoundEngine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    history = [line | {"seconds": 1.5} for line in finished[1].history()]
+    history = [line | {"seconds": 1.5} for line in finished_job[1].history()]
     with serving(FakeMlflow()) as server:
-        run_of(server, finished).send(history[:1])
-        server.metrics = [point for point in server.metrics if point[0] != mlflow_run.LAST]
-        run_of(server, finished).send(history)
+        run_of(server, finished_job).send(history[:1])
+        server.metrics = [point for point in server.metrics if point[0] != mlflow_run.LAST_METRIC]
+        run_of(server, finished_job).send(history)
     assert server.points("training/loss") == [(1, 1.0), (2, 2.0), (3, 3.0)]
-    assert [time - BEGIN for key, _, _, time in server.metrics if key == mlflow_run.LAST] == [
+    assert [time - BEGIN for key, _, _, time in server.metrics if key == mlflow_run.LAST_METRIC] == [
         1500,
         3000,
         4500,
     ]
 
 
-def test_a_server_in_trouble_is_an_error_that_may_be_tried_again(finished: tuple[Path, RoundEngine]) -> None:
-    history = finished[1].history()
+def test_a_server_in_trouble_is_an_error_that_may_be_tried_again(
+    finished_job: tuple[Path, RoundEngine],
+) -> None:
+    history = finished_job[1].history()
     with serving(FakeMlflow(refusing=1)) as server:
-        run = run_of(server, finished)
+        run = run_of(server, finished_job)
         with pytest.raises(Exception, match="503"):
             run.send(history)
         run.send(history)
@@ -132,12 +136,12 @@ def test_nothing_of_a_single_silo_is_sent() -> None:
         "evaluation/recall/0": 1.0,
         "round/seconds": 2.0,
     }
-    assert list(figures(line))[-1] == mlflow_run.LAST
+    assert list(figures(line))[-1] == mlflow_run.LAST_METRIC
 
 
 def test_a_document_s_leaves_have_dotted_names() -> None:
     document = {"a": {"b": 1, "c": {}}, "d": ["x", 2], "e": "text", "f": True}
-    assert dict(flat(document)) == {"a.b": "1", "d": '["x", 2]', "e": "text", "f": "true"}
+    assert dict(flattened_leaves(document)) == {"a.b": "1", "d": '["x", 2]', "e": "text", "f": "true"}
 
 
 def test_the_client_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ from huggingface_hub import ModelCard, ModelCardData
 
 from fedsilo.data.schema import Schema, TableColumn
 from fedsilo.engine.card_metadata import pipeline_tag
-from fedsilo.engine.markdown import escaped, yaml_block
-from fedsilo.engine.model_card import FILE, CardSources, model_card
+from fedsilo.engine.markdown import escape_markdown, yaml_block
+from fedsilo.engine.model_card import FILE, CardContext, model_card
 from fedsilo.methods import registry
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.simulation.simulate import simulate
@@ -68,7 +68,7 @@ HISTORY = [
 ]
 
 DESCRIPTION: dict[str, Any] = {
-    "model": SPEC.model.described(),
+    "model": SPEC.model.description_fields(),
     "job": {"name": "tumours", "uid": "6f1c2c0e-0000-4000-8000-000000000001", "specDigest": "5" * 64},
     "sha256": "a" * 64,
     "metrics": HISTORY[1]["metrics"],
@@ -77,7 +77,7 @@ DESCRIPTION: dict[str, Any] = {
 }
 
 
-def sources(**fields: Any) -> CardSources:
+def sources(**fields: Any) -> CardContext:
     """What the golden card is made from, with other fields."""
     given: dict[str, Any] = {
         "method": registry.bind(SPEC),
@@ -87,7 +87,7 @@ def sources(**fields: Any) -> CardSources:
         "provenance": "d" * 64,
         "versions": {"fedsilo": "1.2.3"},
     }
-    return CardSources(**given | fields)
+    return CardContext(**given | fields)
 
 
 def test_the_card_is_that_of_the_golden_file() -> None:
@@ -153,7 +153,7 @@ def test_models_of_silos_own_are_said_to_be_theirs() -> None:
 
 
 def test_markup_in_names_stays_text() -> None:
-    assert escaped("a|b\n<i>`c`</i> [d](e) *f*") == r"a\|b \<i\>\`c\`\</i\> \[d\](e) \*f\*"
+    assert escape_markdown("a|b\n<i>`c`</i> [d](e) *f*") == r"a\|b \<i\>\`c\`\</i\> \[d\](e) \*f\*"
     assert yaml_block({"name": "```\n````"})[0] == "`````yaml"
 
 

@@ -16,7 +16,7 @@ from fedsilo.api.silo_policy import PersonalAccuracy, SiloPolicy
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.engine.scoring import GlobalEvaluation
 from fedsilo.engine.status import StatusSource
-from fedsilo.methods.interface import EVALUATE, PERSONAL
+from fedsilo.methods.interface import EVALUATE, PERSONAL_TREE
 from fedsilo.methods.step import NAMED_PERSONAL_ACCURACY, PERSONAL_ACCURACY
 from fedsilo.silo.policy import ReplyLimits
 from fedsilo.silo.runner import TaskRunner
@@ -24,8 +24,8 @@ from fedsilo.transforms.secure_sum.summed import OneUpdate
 from fedsilo.updates.figures import personal_accuracy
 from fedsilo.updates.held import InMemoryUpdates
 from fedsilo.wire import open_update
-from tests.federate import LocalSilo, job_spec, open_engine, runners, skewed
-from tests.unit.methods.harness import AsRecorded
+from tests.federate import LocalSilo, job_spec, open_engine, runners, skewed_silos
+from tests.unit.methods.harness import RecordedSilo
 
 CLASSES = {"a": [0, 1], "b": [2, 3], "c": [0, 3]}
 VALIDATION = {"dataset": "data", "classes": 4, "inputShape": [6], "validationFraction": 0.25}
@@ -93,9 +93,9 @@ def run(
     evaluation: GlobalEvaluation | None = None,
 ) -> tuple[RoundEngine, list[LocalSilo], list[Path]]:
     """The job's end, the silos, and copies of all updates."""
-    answering: dict[str, Any] = dict(runners(spec, skewed(directory, CLASSES), directory))
+    answering: dict[str, Any] = dict(runners(spec, skewed_silos(directory, CLASSES), directory))
     if left_out:
-        answering[left_out] = AsRecorded(answering[left_out], np.array([False, False]))
+        answering[left_out] = RecordedSilo(answering[left_out], np.array([False, False]))
     silos = [
         LocalSilo(
             directory / silo.replace("/", "."), silo, runner, ReplyLimits(1, rules.get(silo[-1], "Mean"))
@@ -107,8 +107,8 @@ def run(
     while not engine.ended:
         for silo in silos:
             silo.answer(engine)
-        assert engine.current is not None
-        for path in engine.current.directory.glob("*.update"):
+        assert engine.current_exchange is not None
+        for path in engine.current_exchange.directory.glob("*.update"):
             sent.append(directory / f"{len(sent)}.copy")
             sent[-1].write_bytes(path.read_bytes())
         engine.settle()
@@ -127,7 +127,7 @@ def test_a_job_tells_mean_and_spread_and_no_silos_figure(tmp_path: Path) -> None
     status = StatusSource(engine, {}, {}).status("")
     assert [silo.personal_accuracy for silo in status.silos] == [None] * 3
     assert status.metrics == figures
-    own = [array.tobytes() for silo in silos for array in silo.private.tree(PERSONAL).values()]
+    own = [array.tobytes() for silo in silos for array in silo.private_state.tree(PERSONAL_TREE).values()]
     for path in sent:
         content = path.read_bytes()
         assert not any(tensor in content for tensor in own)
@@ -153,7 +153,7 @@ def test_a_withheld_figure_is_in_no_update(tmp_path: Path) -> None:
 def test_a_silo_that_was_never_drawn_is_not_among_the_models(tmp_path: Path) -> None:
     spec = spec_of(participation={"minSilos": 2})
     engine, silos, _ = run(tmp_path, spec, {}, left_out="silos/c")
-    assert PERSONAL not in silos[2].private.trees
+    assert PERSONAL_TREE not in silos[2].private_state.trees
     assert engine.history()[-1]["metrics"]["personal_models"] == 2
 
 
@@ -163,7 +163,7 @@ def test_with_a_test_set_silos_score_their_own_models_alone(tmp_path: Path) -> N
     spec = spec_of(
         evaluation={"testDataset": "test", "every": 1}, aggregator={"datasets": [held | {"config": config}]}
     )
-    skewed(tmp_path, CLASSES)
+    skewed_silos(tmp_path, CLASSES)
     engine, _, sent = run(tmp_path, spec, {}, evaluation=GlobalEvaluation(spec, tmp_path))
     for line in engine.history():
         assert {"accuracy", "loss", PERSONAL_ACCURACY} < line["metrics"].keys()
@@ -178,7 +178,7 @@ def test_with_a_test_set_silos_score_their_own_models_alone(tmp_path: Path) -> N
 
 def test_without_validation_examples_a_silo_tells_nothing(tmp_path: Path) -> None:
     spec = job_spec("map", ["a"], 1)
-    (runner,) = runners(spec, skewed(tmp_path, {"a": [0, 1]}), tmp_path).values()
+    (runner,) = runners(spec, skewed_silos(tmp_path, {"a": [0, 1]}), tmp_path).values()
     assert isinstance(runner, TaskRunner)
     engine = open_engine(tmp_path / "aggregator", spec)
     silo = LocalSilo(tmp_path / "silo", "silos/a", runner)

@@ -22,10 +22,10 @@ from fedsilo.learning.preprocessing import Preprocessing
 from fedsilo.learning.preprocessing_numbers import from_document
 from fedsilo.learning.saved import load_model
 from fedsilo.methods import registry
-from fedsilo.methods.interface import PERSONAL, PREPROCESSING
+from fedsilo.methods.interface import PERSONAL_TREE, PREPROCESSING
 from fedsilo.silo.personal import PersonalModel
 from tests.federate import drive, federate, job_spec, local_silos, open_engine, runners, silo_holding
-from tests.unit.verification.chains import replayed
+from tests.unit.verification.chains import replay_directory
 
 NAMES = ("north", "south", "west")
 BOTH = {"standardise": True, "impute": "mean"}
@@ -108,7 +108,7 @@ def test_training_and_scores_are_those_of_data_that_were_preprocessed_before(
 
 def test_the_chain_of_a_preprocessed_job_folds_again(tmp_path: Path) -> None:
     run(tmp_path, raw_parts(), data={"preprocessing": BOTH})
-    replayed(tmp_path / "aggregator")
+    replay_directory(tmp_path / "aggregator")
 
 
 def test_a_restarted_aggregator_goes_on_with_the_same_numbers(tmp_path: Path) -> None:
@@ -134,8 +134,8 @@ def test_a_silos_own_model_takes_raw_values_too(tmp_path: Path) -> None:
     engine = open_engine(tmp_path / "aggregator", spec)
     drive(engine, silos)
     assert engine.failure is None
-    private = silos[0].private
-    assert {PERSONAL, PREPROCESSING} <= private.trees.keys()
+    private = silos[0].private_state
+    assert {PERSONAL_TREE, PREPROCESSING} <= private.trees.keys()
     PersonalModel(tmp_path / "own", registry.bind(spec), silos[0].reference).publish(private)
     model = load_model(tmp_path / "own" / "personal.safetensors")
     assert isinstance(model, Model)

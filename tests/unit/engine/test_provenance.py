@@ -18,7 +18,7 @@ from fedsilo.errors import FileDamaged, MethodError
 from fedsilo.files import durable
 from fedsilo.files.durable import DiskStep
 from fedsilo.methods.state import State
-from fedsilo.transforms.transform import Received
+from fedsilo.transforms.transform import ReceivedExchange
 from fedsilo.wire import UpdateChecker
 from tests.faults.page_cache import PageCache
 from tests.federate import LocalSilo, drive, federate, job_spec, local_silos, open_engine
@@ -29,7 +29,7 @@ SPEC = job_spec("fedavg", 2, rounds=2, aggregator={"keepUpdates": True})
 FORGETS = job_spec("fedavg", 2, rounds=2)
 
 
-def left(directory: Path) -> dict[str, bytes]:
+def final_files(directory: Path) -> dict[str, bytes]:
     """The provenance, the model, and what was kept."""
     files = [
         directory / "model.safetensors",
@@ -48,13 +48,13 @@ def test_killed_at_any_flush_the_job_leaves_the_same_provenance(tmp_path: Path) 
 
     with at_every_flush_below(directory, copy):
         federate(tmp_path, SPEC, synthetic_runners(SPEC))
-    undisturbed = left(directory)
+    undisturbed = final_files(directory)
     assert len(undisturbed) == 9, "three files, and six updates: two rounds and an evaluation of two silos"
     assert len(copies) > 20
     for crash in copies:
         engine = open_engine(crash, SPEC)
         drive(engine, local_silos(tmp_path / f"silos-{crash.name}", synthetic_runners(SPEC)))
-        assert left(crash) == undisturbed, crash.name
+        assert final_files(crash) == undisturbed, crash.name
         assert not list((crash / "open").iterdir())
 
 
@@ -84,7 +84,7 @@ def test_after_a_power_cut_at_any_step_the_job_leaves_the_same_provenance(
     engine = open_engine(directory, SPEC)
     drive(engine, local_silos(tmp_path / "silos", synthetic_runners(SPEC)))
     federate(tmp_path / "undisturbed", SPEC, synthetic_runners(SPEC))
-    assert left(directory) == left(tmp_path / "undisturbed" / "aggregator")
+    assert final_files(directory) == final_files(tmp_path / "undisturbed" / "aggregator")
     assert not [
         path for path in (directory / "kept").rglob("*") if path.is_file() and path.suffix != ".update"
     ]
@@ -97,7 +97,7 @@ def upload(silo: LocalSilo, engine: RoundEngine, task: str, update: Path) -> Non
     with path.open("wb") as file:
         file.write(content)
         durable.sync(file, path)
-    checker = UpdateChecker(engine.expected(task, silo.reference), silo.key.verify_key)
+    checker = UpdateChecker(engine.expected_update(task, silo.reference), silo.key.verify_key)
     checker.feed(content)
     engine.accept(silo.reference, path, checker.finish())
     silo.acknowledged = task
@@ -109,7 +109,7 @@ class PowerCut(BaseException):
 
 def test_without_the_wish_no_update_is_kept(tmp_path: Path) -> None:
     federate(tmp_path, FORGETS, synthetic_runners(FORGETS))
-    assert sorted(left(tmp_path / "aggregator")) == [
+    assert sorted(final_files(tmp_path / "aggregator")) == [
         "model.safetensors",
         "provenance.json",
         "provenance.jsonl",
@@ -128,10 +128,10 @@ def test_keeping_updates_changes_no_byte_of_the_model(tmp_path: Path) -> None:
 def test_a_job_that_ended_writes_its_provenance_again_as_it_was(tmp_path: Path) -> None:
     directory = tmp_path / "aggregator"
     federate(tmp_path, SPEC, synthetic_runners(SPEC))
-    before = left(directory)
+    before = final_files(directory)
     (directory / "provenance.json").unlink()
     open_engine(directory, SPEC)
-    assert left(directory) == before
+    assert final_files(directory) == before
 
 
 @pytest.mark.parametrize("name", ["provenance.jsonl", "kept"])
@@ -150,12 +150,12 @@ def test_provenance_without_a_state_is_damage(tmp_path: Path, name: str) -> None
 def test_values_that_json_cannot_say_are_the_methods_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = Workflow._aggregated
+    honest = Workflow._aggregate_received
 
-    def aggregate(self: Workflow, received: Received) -> State:
+    def aggregate(self: Workflow, received: ReceivedExchange) -> State:
         return honest(self, received).with_values(loss=float("nan"))
 
-    monkeypatch.setattr(Workflow, "_aggregated", aggregate)
+    monkeypatch.setattr(Workflow, "_aggregate_received", aggregate)
     with pytest.raises(MethodError, match="values hold what JSON cannot say"):
         federate(tmp_path, SPEC, synthetic_runners(SPEC))
 

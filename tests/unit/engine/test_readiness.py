@@ -18,8 +18,8 @@ from tests.unit.engine.synthetic import synthetic_runners
 
 NAMES = ("cat", "dog", "owl", "yak")
 SILOS = ("silos/s0", "silos/s1", "silos/s2")
-GOOD = Schema(classes=NAMES)
-TORN = (AnnouncedFinding("Unreadable", message="item 3 is torn; mend it"),)
+READY_SCHEMA = Schema(classes=NAMES)
+UNREADABLE_FINDINGS = (AnnouncedFinding("Unreadable", message="item 3 is torn; mend it"),)
 COPIES = (AnnouncedFinding("Duplicates", count=9),)
 EMPTY = (AnnouncedFinding("NoTrainingExamples"),)
 
@@ -30,7 +30,7 @@ def engine_of(directory: Path, check: str) -> RoundEngine:
     return open_engine(directory / "aggregator", spec)
 
 
-def refused(engine: RoundEngine, code: str, waited: float = 0.0) -> str:
+def refusal_detail(engine: RoundEngine, code: str, waited: float = 0.0) -> str:
     with pytest.raises(Problem) as caught:
         engine.is_ready(SILOS, waited)
     assert caught.value.code == code
@@ -41,10 +41,10 @@ def test_one_message_names_every_fault_of_every_silo_before_round_1(tmp_path: Pa
     engine = engine_of(tmp_path, "refuse")
     engine.report_readiness("silos/s0", Schema(classes=("cat", "dog", "owl", "yack")), ())
     assert not engine.is_ready(SILOS, 0)
-    engine.report_readiness("silos/s1", None, TORN)
+    engine.report_readiness("silos/s1", None, UNREADABLE_FINDINGS)
     assert not engine.is_ready(SILOS, 44.9)
-    engine.report_readiness("silos/s2", GOOD, (*EMPTY, *COPIES))
-    detail = refused(engine, "not-ready")
+    engine.report_readiness("silos/s2", READY_SCHEMA, (*EMPTY, *COPIES))
+    detail = refusal_detail(engine, "not-ready")
     assert isinstance(engine.failure, SiloFailed)
     for said in (
         "silos/s0: SchemaDiffers: class 'yack': is not a class of the job; did you mean 'yak'?",
@@ -55,7 +55,7 @@ def test_one_message_names_every_fault_of_every_silo_before_round_1(tmp_path: Pa
     assert "silos/s1: Unreadable: dataset: cannot be read; mend the dataset" in detail
     assert "item 3" not in detail  # which may quote a value
     assert "Duplicates" not in detail  # it is no error
-    assert refused(engine, "not-ready") == detail  # whoever asks later
+    assert refusal_detail(engine, "not-ready") == detail  # whoever asks later
     assert engine.failure.reason == "DataInvalid"
     task = engine.task("silos/s0")
     assert task is not None
@@ -72,16 +72,16 @@ def test_one_message_names_every_fault_of_every_silo_before_round_1(tmp_path: Pa
 
 def test_silos_that_do_not_tell_are_waited_for_and_not_for_ever(tmp_path: Path) -> None:
     engine = engine_of(tmp_path, "refuse")
-    engine.report_readiness("silos/s0", None, TORN)
+    engine.report_readiness("silos/s0", None, UNREADABLE_FINDINGS)
     assert not engine.is_ready({"silos/s0"}, 4.4)  # nobody else was heard from
     assert not engine.is_ready(SILOS, 44.9)
-    assert "silos/s0: Unreadable" in refused(engine, "not-ready", 45.0)
+    assert "silos/s0: Unreadable" in refusal_detail(engine, "not-ready", 45.0)
 
 
 def test_a_silo_that_cannot_answer_is_not_waited_for(tmp_path: Path) -> None:
     engine = engine_of(tmp_path, "refuse")
     for silo in SILOS[:2]:
-        engine.report_readiness(silo, GOOD, COPIES)
+        engine.report_readiness(silo, READY_SCHEMA, COPIES)
     assert not engine.is_ready(SILOS, 0)
     engine.fail("silos/s2", "r00001-train-s2", "PolicyRefused", "not permitted")
     assert engine.is_ready(SILOS, 0)
@@ -90,10 +90,10 @@ def test_a_silo_that_cannot_answer_is_not_waited_for(tmp_path: Path) -> None:
 def test_once_the_job_has_begun_an_error_ends_nothing(tmp_path: Path) -> None:
     engine = engine_of(tmp_path, "refuse")
     for silo in SILOS:
-        engine.report_readiness(silo, GOOD, ())
+        engine.report_readiness(silo, READY_SCHEMA, ())
     assert engine.is_ready(SILOS, 0)
     for again in (engine, engine_of(tmp_path, "refuse")):
-        again.report_readiness("silos/s1", GOOD, EMPTY)
+        again.report_readiness("silos/s1", READY_SCHEMA, EMPTY)
         assert again.is_ready(SILOS, 0)
         assert again.failure is None
         assert [one.code for one in again.findings] == ["NoTrainingExamples"]
@@ -101,7 +101,7 @@ def test_once_the_job_has_begun_an_error_ends_nothing(tmp_path: Path) -> None:
 
 def test_report_waits_for_nobody_and_goes_on(tmp_path: Path) -> None:
     engine = engine_of(tmp_path, "report")
-    engine.report_readiness("silos/s1", None, TORN)
+    engine.report_readiness("silos/s1", None, UNREADABLE_FINDINGS)
     assert engine.is_ready(SILOS, 0)
     assert [(one.silo, one.code) for one in engine.findings] == [("silos/s1", "Unreadable")]
     spec = job_spec("fedavg", 3, data={"check": "report", "classes": list(NAMES)})
@@ -112,18 +112,18 @@ def test_report_waits_for_nobody_and_goes_on(tmp_path: Path) -> None:
 def test_a_difference_of_names_ends_the_job_also_where_findings_do_not(tmp_path: Path) -> None:
     engine = engine_of(tmp_path, "report")
     engine.report_readiness("silos/s0", Schema(classes=("cat", "dog", "owl", "yack")), ())
-    assert "silo silos/s0: class 'yack'" in refused(engine, "schema-mismatch", 90.0)
+    assert "silo silos/s0: class 'yack'" in refusal_detail(engine, "schema-mismatch", 90.0)
 
 
 def test_what_was_told_outlives_a_restart_and_is_forgotten_on_resuming(tmp_path: Path) -> None:
     first = engine_of(tmp_path, "refuse")
-    first.report_readiness("silos/s0", GOOD, COPIES)
-    first.report_readiness("silos/s1", None, TORN)
+    first.report_readiness("silos/s0", READY_SCHEMA, COPIES)
+    first.report_readiness("silos/s1", None, UNREADABLE_FINDINGS)
     again = engine_of(tmp_path, "refuse")
     assert again.findings == first.findings
-    again.report_readiness("silos/s1", GOOD, ())  # mended, and its trainer started again
+    again.report_readiness("silos/s1", READY_SCHEMA, ())  # mended, and its trainer started again
     assert not again.is_ready(SILOS, 0)
-    again.report_readiness("silos/s2", GOOD, ())
+    again.report_readiness("silos/s2", READY_SCHEMA, ())
     assert again.is_ready(SILOS, 0)
     again.forget_failures()
     assert again.findings == ()
@@ -143,5 +143,5 @@ def test_a_resumed_job_forgets_the_names_that_were_wrong(tmp_path: Path) -> None
     engine = engine_of(tmp_path, "report")
     engine.announce("silos/s0", Schema(classes=("cat", "dog", "owl", "yack")))
     engine.forget_failures()
-    engine.announce("silos/s1", GOOD)
+    engine.announce("silos/s1", READY_SCHEMA)
     assert engine.schemata_agree(SILOS, 90.0)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsilo.api.status import CurvePoint
-from fedsilo.engine.record import MAX_POINTS, curve, log_line, receipts, with_figures
+from fedsilo.engine.record import MAX_POINTS, curve, log_line, receipts, with_metrics
 
 
 def history(rounds: int, every: int = 1) -> list[dict[str, Any]]:
@@ -96,7 +96,7 @@ def test_figures_that_json_cannot_state_are_left_out_of_the_record() -> None:
         "silos": {"a/north": {"loss": nan, "steps": 4.0}},
     }
     scores = {"metrics": {"accuracy": 0.5, "personal_accuracy_spread": inf}, "personal": {"a/north": -inf}}
-    record = with_figures({"round": 1, "metrics": {"loss": inf}}, figures, scores)
+    record = with_metrics({"round": 1, "metrics": {"loss": inf}}, figures, scores)
     assert record == {
         "round": 1,
         "samples": {"a/north": 3},

@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 from fedsilo.api.aggregation import RuleSpec
 from fedsilo.methods.state import Tree
 from fedsilo.transforms.robust_mean.rule import RobustMean
-from tests.unit.methods.harness import accepted
+from tests.unit.methods.harness import accepted_updates
 
 SIZE = 12
 NORM = 0.5
-WEIGHED = ("krum", "multi-krum", "geometric-median", "norm-clipping")
-RULES = ("median", "trimmed-mean", *WEIGHED)
+WEIGHING_RULES = ("krum", "multi-krum", "geometric-median", "norm-clipping")
+RULES = ("median", "trimmed-mean", *WEIGHING_RULES)
 MAGNITUDES = (1e8, 3e38)
-COUNTED = 2**40
+DISHONEST_COUNT = 2**40
 """A whole number that no honest silo sends."""
 
 PLANS = ("together", "opposed", "one number", "scattered", "beside an honest silo", "far and near")
@@ -92,13 +92,13 @@ def aggregate(
         tree["batches"] = np.array(count)
     sent = {name: np.zeros_like(array) for name, array in trees[0].items()}
     robust = RobustMean(RuleSpec.model_validate(rule), sent)
-    updates = accepted({silo: {"model": tree} for silo, tree in zip(silos, trees, strict=True)})
+    updates = accepted_updates({silo: {"model": tree} for silo, tree in zip(silos, trees, strict=True)})
     tree = robust.mean(updates, "model", dict.fromkeys(silos, 1 / len(silos)))
     assert json.loads(json.dumps(robust.kept, allow_nan=False)) == robust.kept
     return tree, np.array([robust.kept[silo] for silo in silos])
 
 
-def flat(tree: Tree) -> np.ndarray:
+def flat_vector(tree: Tree) -> np.ndarray:
     """Its numbers, without the counter."""
     return np.concatenate([tree["w"].ravel(), tree["b"]]).astype(np.float64)
 
@@ -123,7 +123,7 @@ def test_the_aggregate_stays_with_the_honest_models(name: str, magnitude: float)
         honest = np.random.default_rng(silos).normal(0.3, 0.1, (silos - hostile, SIZE)).astype(np.float32)
         for plan in PLANS:
             models = np.vstack([attackers(plan, hostile, magnitude, honest), honest])
-            found = flat(aggregate(models, rule_of(name, hostile))[0])
+            found = flat_vector(aggregate(models, rule_of(name, hostile))[0])
             distance = np.linalg.norm(found - honest.mean(axis=0))
             assert distance <= 1.0001 * farthest(name, silos, hostile, honest), (silos, hostile, plan)
 
@@ -136,7 +136,7 @@ def test_a_clipped_silo_pushes_by_no_more_than_the_norm(magnitude: float) -> Non
         own = (honest * np.minimum(1, NORM / lengths)[:, None]).sum(axis=0) / silos
         for plan in PLANS:
             models = np.vstack([attackers(plan, hostile, magnitude, honest), honest])
-            found = flat(aggregate(models, rule_of("norm-clipping", hostile))[0])
+            found = flat_vector(aggregate(models, rule_of("norm-clipping", hostile))[0])
             assert np.linalg.norm(found - own) <= 1.0001 * NORM * hostile / silos, (silos, hostile, plan)
 
 
@@ -144,7 +144,7 @@ def test_a_clipped_silo_pushes_by_no_more_than_the_norm(magnitude: float) -> Non
 def test_the_norm_holds_where_a_silo_s_factor_is_less_than_single_precision_has(norm: float) -> None:
     """A factor of 1e-45 or less is 0, or too large, in single precision."""
     models = np.full((4, SIZE), 3e38)
-    found = flat(aggregate(models, {"name": "norm-clipping", "norm": norm})[0])
+    found = flat_vector(aggregate(models, {"name": "norm-clipping", "norm": norm})[0])
     assert np.linalg.norm(found) == pytest.approx(norm, rel=1e-5)
 
 
@@ -168,7 +168,7 @@ def test_no_hostile_models_move_the_aggregate_away(
     bad = np.array([[one] * (SIZE // 2) + [other] * (SIZE // 2) for one, other in sent])
     models = np.vstack([bad, honest])
     rng.shuffle(models)
-    found = flat(aggregate(models, rule_of(name, hostile))[0])
+    found = flat_vector(aggregate(models, rule_of(name, hostile))[0])
     rounding = 1e-6 * float(np.linalg.norm(honest[0]))
     distance = np.linalg.norm(found - honest.mean(axis=0))
     assert distance <= 1.001 * farthest(name, silos, hostile, honest) + rounding
@@ -179,13 +179,13 @@ def test_numbers_in_double_precision_do_not_overflow(name: str) -> None:
     honest = np.random.default_rng(0).normal(0.3, 0.1, (5, SIZE))
     for plan in PLANS:
         models = np.vstack([attackers(plan, 2, 1.7e308, honest), honest])
-        found = flat(aggregate(models, rule_of(name, 2), "float64")[0])
+        found = flat_vector(aggregate(models, rule_of(name, 2), "float64")[0])
         bound = NORM if name == "norm-clipping" else farthest(name, 7, 2, honest)
         assert np.linalg.norm(found - honest.mean(axis=0)) <= 2 * bound, plan
 
 
 @pytest.mark.parametrize("name", RULES)
-@pytest.mark.parametrize("count", [COUNTED, -COUNTED, 2**63 - 1, -(2**63)])
+@pytest.mark.parametrize("count", [DISHONEST_COUNT, -DISHONEST_COUNT, 2**63 - 1, -(2**63)])
 def test_whole_numbers_stay_among_the_honest_ones(name: str, count: int) -> None:
     """Counters, such as those of batch normalisation, are in no distance: a silo whose model is like all others may
     send any.
@@ -199,7 +199,7 @@ def test_whole_numbers_stay_among_the_honest_ones(name: str, count: int) -> None
 # --- What is kept.
 
 
-@pytest.mark.parametrize("name", WEIGHED)
+@pytest.mark.parametrize("name", WEIGHING_RULES)
 @pytest.mark.parametrize("magnitude", [1.0, 1e8, 3e38])
 def test_what_is_kept_is_the_weight_that_a_model_had(name: str, magnitude: float) -> None:
     """Every silo has a number of its own, which shows its weight in the aggregate."""
@@ -207,7 +207,7 @@ def test_what_is_kept_is_the_weight_that_a_model_had(name: str, magnitude: float
     models = np.zeros((silos, SIZE))
     models[np.arange(silos), np.arange(silos)] = [magnitude, magnitude, 0.6, 0.3, 0.3, 0.4, 0.5]
     tree, kept = aggregate(models, rule_of(name, hostile))
-    weights = flat(tree)[:silos] / models.max(axis=1)
+    weights = flat_vector(tree)[:silos] / models.max(axis=1)
     share = kept.sum() if "krum" in name else silos
     if name == "geometric-median":
         weights = np.minimum(weights, 1 / silos)
@@ -221,7 +221,7 @@ def test_only_a_model_without_any_weight_is_left_out(name: str) -> None:
     models = np.vstack([np.full((1, SIZE), 3e38), honest])
     alone, _ = aggregate(honest, rule_of(name, 1))
     found, kept = aggregate(models, rule_of(name, 1))
-    assert np.abs(flat(found) - flat(alone)).max() > 1e-3
+    assert np.abs(flat_vector(found) - flat_vector(alone)).max() > 1e-3
     assert 0 < kept[0] < 1e-30
 
 
@@ -240,7 +240,7 @@ def test_the_trimmed_mean_is_the_mean_weighted_by_what_is_kept(
     counted = len(numbers) - 2 * left_out
     assert kept.sum() == pytest.approx(counted, rel=1e-3)
     assert len(set(zip(numbers, kept, strict=True))) == len(set(numbers))
-    assert flat(tree) == pytest.approx(
+    assert flat_vector(tree) == pytest.approx(
         np.full(SIZE, kept @ sent / counted), rel=1e-2, abs=1e-3 * np.abs(sent).max()
     )
 

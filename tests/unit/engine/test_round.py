@@ -59,7 +59,7 @@ class RoundMachine(RuleBasedStateMachine):
     @invariant()
     def it_counts_as_soon_as_nobody_is_awaited_or_time_is_up_and_only_with_quorum(self) -> None:
         awaited = set(self.round.silos) - self.answered - self.failed
-        assert set(self.round.awaited) == awaited
+        assert set(self.round.awaited_silos) == awaited
         over = not awaited or self.elapsed >= DEADLINE
         closed = over and len(self.answered) >= self.round.quorum
         assert (self.round.outcome is RoundOutcome.CLOSED) == closed
@@ -77,7 +77,7 @@ class RoundMachine(RuleBasedStateMachine):
         loss = self.round.loss()
         assert isinstance(loss, DeadlineExceeded if expired else QuorumLost)
         named = {silo for silo in SILOS if silo in str(loss)}
-        assert named == self.failed | (set(self.round.awaited) if expired else set())
+        assert named == self.failed | (set(self.round.awaited_silos) if expired else set())
 
 
 RoundMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=12)

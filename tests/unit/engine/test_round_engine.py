@@ -43,7 +43,7 @@ def opening(tmp_path: Path) -> Opening:
 
 def refusal(engine: RoundEngine, task: str, sender: str = "silos/s0") -> str:
     with pytest.raises(Problem) as caught:
-        engine.expected(task, sender)
+        engine.expected_update(task, sender)
     return caught.value.code
 
 
@@ -89,14 +89,14 @@ def test_when_quorum_is_out_of_reach_the_job_fails_at_once(tmp_path: Path) -> No
 
 
 def test_a_silo_whose_data_are_wrong_fails_the_job_under_its_reason(tmp_path: Path) -> None:
-    class Wrong(SyntheticRunner):
+    class InvalidDataRunner(SyntheticRunner):
         @override
         def run(self, task: SiloTask, private: State) -> Reply:
             del task, private
             raise DataInvalid("item 3 holds NaN")
 
     with pytest.raises(SiloFailed, match="silo silos/s1: item 3 holds NaN") as caught:
-        federate(tmp_path, SPEC, synthetic_runners(SPEC) | {"silos/s1": Wrong("silos/s1")})
+        federate(tmp_path, SPEC, synthetic_runners(SPEC) | {"silos/s1": InvalidDataRunner("silos/s1")})
     assert (caught.value.reason, caught.value.exit_code) == ("DataInvalid", 4)
 
 
@@ -111,12 +111,12 @@ def test_a_fatal_failure_is_known_before_its_round_is_over(
         member.send(engine, task.id, member.sign(engine, task.contract, task.sealed))
     open_then = []
 
-    def judged(silo: str, reason: str, message: str) -> SiloFailed | None:
+    def recorded_failure(silo: str, reason: str, message: str) -> SiloFailed | None:
         open_then.append(engine.awaits_answers)
         return fatal_failure(silo, reason, message)
 
     # Failures are recorded in a thread, and the loop may look at the round between any two steps of it.
-    monkeypatch.setattr("fedsilo.engine.exchange.fatal_failure", judged)
+    monkeypatch.setattr("fedsilo.engine.exchange.fatal_failure", recorded_failure)
     task = engine.task(last)
     assert task is not None
     engine.fail(last, task.id, "DataInvalid", "item 3 holds NaN")
@@ -131,17 +131,17 @@ def test_an_answer_counts_although_its_silo_had_failed_before(opening: Opening) 
     assert engine.fail("silos/s0", task.id, "TrainerLost", "crashed")
     assert engine.task("silos/s0") is None
     silos[0].send(engine, task.id, silos[0].sign(engine, task.contract, task.sealed))
-    assert engine.current is not None
-    assert engine.current.round.failed == {}
-    assert engine.current.round.answered == {"silos/s0"}
+    assert engine.current_exchange is not None
+    assert engine.current_exchange.round.failed == {}
+    assert engine.current_exchange.round.answered == {"silos/s0"}
 
 
 def test_a_failure_after_the_answer_does_not_count(opening: Opening) -> None:
     engine, silos = opening
     silos[0].answer(engine)
     assert not engine.fail("silos/s0", "r00001-train-s0", "DataInvalid", "no such file")
-    assert engine.current is not None
-    assert engine.current.round.failed == {}
+    assert engine.current_exchange is not None
+    assert engine.current_exchange.round.failed == {}
     assert engine.failure is None
 
 
@@ -167,7 +167,7 @@ def test_silos_that_fail_at_the_same_time_are_all_recorded(
     assert outcomes.count(True) == 2
     (late,) = [found for found in outcomes if isinstance(found, Problem)]
     assert late.code == "round-closed"
-    current = engine.current
+    current = engine.current_exchange
     assert current is not None
     assert len(current.round.failed) == 2
     stored = read_with_digest(current.directory / "failures.json", "")
@@ -212,7 +212,7 @@ def test_an_update_that_is_whole_after_its_round_was_closed_is_not_accepted(open
     task = engine.task("silos/s0")
     assert task is not None
     update = silos[0].sign(engine, task.contract, task.sealed)
-    checker = UpdateChecker(engine.expected(task.id, "silos/s0"), silos[0].key.verify_key)
+    checker = UpdateChecker(engine.expected_update(task.id, "silos/s0"), silos[0].key.verify_key)
     checker.feed(update.read_bytes())
     for silo in silos[1:]:
         silo.answer(engine)
@@ -220,7 +220,7 @@ def test_an_update_that_is_whole_after_its_round_was_closed_is_not_accepted(open
     with pytest.raises(Problem) as caught:
         engine.accept("silos/s0", update, checker.finish())
     assert caught.value.code == "round-closed"
-    assert engine.accepted(task.id) is None
+    assert engine.accepted_digest(task.id) is None
     assert update.exists()
 
 
@@ -232,14 +232,16 @@ def test_updates_that_are_not_awaited_are_refused_with_their_code(opening: Openi
     for silo in silos:
         silo.answer(engine)
     assert refusal(engine, "r00001-train-s0") == "round-closed"
-    first = engine.accepted("r00001-train-s0")
+    first = engine.accepted_digest("r00001-train-s0")
     engine.settle()
     assert first is not None
-    assert engine.accepted("r00001-train-s0") == first, "a repeated upload is recognised in later rounds"
+    assert engine.accepted_digest("r00001-train-s0") == first, (
+        "a repeated upload is recognised in later rounds"
+    )
     assert refusal(engine, "r00001-train-s0") == "round-closed"
     drive(engine, silos)
     assert refusal(engine, "r00002-train-s0") == "job-finished"
-    assert engine.accepted("r00001-train-s0") == first
+    assert engine.accepted_digest("r00001-train-s0") == first
     finish = engine.task("silos/s0")
     assert finish is not None
     assert finish.id == FINISH
@@ -259,7 +261,7 @@ def test_a_blob_is_served_only_while_an_open_task_refers_to_it(opening: Opening)
     assert engine.blob(link.digest) is None
 
 
-def reopened(tmp_path: Path) -> RoundEngine:
+def reopened_engine(tmp_path: Path) -> RoundEngine:
     return open_engine(tmp_path / "aggregator", SPEC)
 
 
@@ -268,7 +270,7 @@ def test_a_restart_takes_up_answers_failures_and_time(opening: Opening, tmp_path
     silos[2].answer(engine)
     engine.fail("silos/s0", "r00001-train-s0", "TrainerError", "out of memory")
     engine.wait(10.75)
-    before, again = engine.current, reopened(tmp_path).current
+    before, again = engine.current_exchange, reopened_engine(tmp_path).current_exchange
     assert before is not None
     assert again is not None
     assert again.accepted == before.accepted
@@ -283,7 +285,7 @@ def test_a_deadline_that_has_passed_has_passed_after_a_restart_too(opening: Open
     for _ in range(1000):
         engine.wait(0.09)
     engine.wait(0.09)
-    again = reopened(tmp_path)
+    again = reopened_engine(tmp_path)
     assert again.settle()
     assert isinstance(again.failure, DeadlineExceeded)
 
@@ -294,15 +296,15 @@ def test_an_answer_that_arrives_while_time_is_stored_is_not_lost(
     engine, silos = opening
     store = write_with_digest
 
-    def meanwhile(*arguments: Any) -> None:
+    def answer_before_store(*arguments: Any) -> None:
         silos[1].answer(engine)
         store(*arguments)
 
-    monkeypatch.setattr(exchange, "write_with_digest", meanwhile)
+    monkeypatch.setattr(exchange, "write_with_digest", answer_before_store)
     engine.wait(5)
-    assert engine.current is not None
-    assert engine.current.round.answered == {"silos/s1"}
-    assert engine.current.round.elapsed == 5
+    assert engine.current_exchange is not None
+    assert engine.current_exchange.round.answered == {"silos/s1"}
+    assert engine.current_exchange.round.elapsed == 5
 
 
 def test_time_that_could_not_be_stored_ends_no_round(
@@ -323,13 +325,15 @@ def test_whoever_resumes_a_failed_job_gets_the_round_anew(opening: Opening, tmp_
     silos[0].answer(engine)
     engine.fail("silos/s1", "r00001-train-s1", "DataInvalid", "no such file")
     engine.wait(50)
-    assert isinstance(reopened(tmp_path).failure, SiloFailed), "a failure outlives a crash before it is told"
+    assert isinstance(reopened_engine(tmp_path).failure, SiloFailed), (
+        "a failure outlives a crash before it is told"
+    )
     engine.forget_failures()
-    again = reopened(tmp_path)
+    again = reopened_engine(tmp_path)
     assert again.failure is None
-    assert again.current is not None
-    assert again.current.round.elapsed == 0
-    assert again.current.round.answered == {"silos/s0"}
+    assert again.current_exchange is not None
+    assert again.current_exchange.round.elapsed == 0
+    assert again.current_exchange.round.answered == {"silos/s0"}
     drive(again, silos)
     assert again.result is not None
 
@@ -388,7 +392,7 @@ def test_private_state_of_an_answer_that_was_never_accepted_does_not_count(tmp_p
     engine = open_engine(tmp_path / "aggregator", spec, method=Diary)
     late, other = local_silos(tmp_path, {f"silos/s{n}": DiaryRunner(f"silos/s{n}") for n in range(2)})
     other.answer(engine)
-    sealed, opened = engine.task(late.reference), engine.current
+    sealed, opened = engine.task(late.reference), engine.current_exchange
     assert sealed is not None
     assert opened is not None
     update = late.sign(engine, sealed.contract, sealed.sealed)
@@ -397,8 +401,8 @@ def test_private_state_of_an_answer_that_was_never_accepted_does_not_count(tmp_p
         late.send(engine, sealed.id, update)
     engine.settle()
     drive(engine, [late, other])
-    assert late.private.values == {"rounds": 1}
-    assert other.private.values == {"rounds": 2}
+    assert late.private_state.values == {"rounds": 1}
+    assert other.private_state.values == {"rounds": 2}
 
 
 def broken(function: str) -> type[Diary]:

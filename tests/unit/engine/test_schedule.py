@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fedsilo.methods import registry
 from fedsilo.methods.interface import EVALUATE, Exchange, Phase
 from fedsilo.methods.schedule import exchange_id, is_task_of, participants, rounds_of, task_id
-from fedsilo.transforms.evaluation.declaration import FederatedEvaluation
+from fedsilo.transforms.evaluation.declaration import EvaluationTransform
 from tests.federate import job_spec, references
 
 TRAIN = Phase("train", 3, "train")
@@ -25,7 +25,7 @@ def test_the_sample_has_its_size_and_the_order_of_the_references(
     spec = job_spec("fedavg", silos, training={"seed": seed}, participation={"fraction": fraction})
     everybody = references(spec)
     drawn = participants(spec, Exchange(TRAIN, round, round, 50), everybody)
-    assert len(drawn) == spec.participation.sampled(silos)
+    assert len(drawn) == spec.participation.sample_size(silos)
     assert list(drawn) == sorted(set(drawn), key=everybody.index)
     assert drawn == participants(spec, Exchange(TRAIN, round, round, 50), everybody)
     assert set(drawn) == set(participants(spec, Exchange(TRAIN, round, round, 50), everybody[::-1]))
@@ -49,7 +49,7 @@ def test_phases_for_everyone_ignore_the_fraction() -> None:
 def test_without_a_test_set_the_silos_evaluate_every_nth_and_the_last_round() -> None:
     spec = job_spec("fedavg", 2, rounds=5, evaluation={"every": 2})
     rounds = rounds_of((Phase("a", 2, "train"), Phase("b", 3, "train")))
-    found = [(e.round, e.phase.name) for e in FederatedEvaluation(registry.bind(spec)).plan(rounds)]
+    found = [(e.round, e.phase.name) for e in EvaluationTransform(registry.bind(spec)).plan(rounds)]
     assert found == [
         *[(1, "a"), (2, "a"), (2, EVALUATE)],
         *[(3, "b"), (4, "b"), (4, EVALUATE), (5, "b"), (5, EVALUATE)],
@@ -60,7 +60,7 @@ def test_with_a_test_set_there_are_training_exchanges_only_numbered_within_their
     test_set = {"name": "test", "loader": "sklearn:digits"}
     spec = job_spec("fedavg", 2, evaluation={"testDataset": "test"}, aggregator={"datasets": [test_set]})
     rounds = rounds_of((Phase("a", 2, "train"), Phase("b", 1, "fuse")))
-    found = FederatedEvaluation(registry.bind(spec)).plan(rounds)
+    found = EvaluationTransform(registry.bind(spec)).plan(rounds)
     assert [(e.round, e.phase_round, e.phase_rounds, e.phase.step) for e in found] == [
         (1, 1, 2, "train"),
         (2, 2, 2, "train"),

@@ -19,7 +19,7 @@ from fedsilo.api.datasets import DatasetSpec
 from fedsilo.data.loaders import load
 from fedsilo.data.numbering import SchemaMismatch
 from fedsilo.data.schema import Schema, TableColumn
-from fedsilo.engine.schemata import TEST_SET, AnnouncedSchemata
+from fedsilo.engine.schemata import TEST_SET, SchemaStore
 from fedsilo.errors import FileDamaged
 from fedsilo.wire import Contract
 
@@ -31,13 +31,13 @@ RIGHT = {name: name for name in NAMES}
 
 PLANE = {"plane": "airplane", "bird": "bird", "cat": "cat"}
 CASE = {"Airplane": "airplane", "BIRD": "bird", "cat": "cat"}
-SORTED = {"airplane": "airplane", "Bird": "bird", "cat": "cat"}
+SORTED_CASE = {"airplane": "airplane", "Bird": "bird", "cat": "cat"}
 SPACE = {" airplane": "airplane", "bird ": "bird", "cat": "cat"}
 TYPO = {"airplane": "airplane", "brid": "bird", "cat": "cat"}
 LESS = {"airplane": "airplane", "cat": "cat"}
 MORE = {**RIGHT, "dog": "dog"}
-TURNED = {"cat": "cat", "airplane": "airplane", "bird": "bird"}
-FOREIGN = {"tulip": "tulip", "rose": "rose", "oak": "oak"}
+REORDERED = {"cat": "cat", "airplane": "airplane", "bird": "bird"}
+FOREIGN_CLASSES = {"tulip": "tulip", "rose": "rose", "oak": "oak"}
 BOTH = {**RIGHT, "Bird": "bird"}
 SHADES = {name: 20 * place + 10 for place, name in enumerate((*NAMES, "dog", "tulip", "rose", "oak"))}
 
@@ -70,7 +70,7 @@ ARRANGEMENTS: list[tuple[str, object, str | None, dict[str, Data], Sequence[str]
     ("case in a folder, mapped", NAMES, "map", folder(north=CASE), []),
     ("case in a folder, by number", 3, None, folder(north=CASE), ["north: class 'Airplane'", "class 'BIRD'"]),
     ("case in a folder, by number, mapped", 3, "map", folder(north=CASE), []),
-    ("case that sorts otherwise, mapped", 3, "map", folder(north=SORTED), ["north: the list of class names is in"]),
+    ("case that sorts otherwise, mapped", 3, "map", folder(north=SORTED_CASE), ["north: the list of class names"]),
     ("case in an archive, mapped", NAMES, "map", npz(south=CASE), []),
     ("case in an archive", NAMES, None, npz(south=CASE), ["south: class 'Airplane'"]),
     ("white space", NAMES, None, npz(west=SPACE), ["west: class ' airplane'", "class 'bird '"]),
@@ -83,22 +83,22 @@ ARRANGEMENTS: list[tuple[str, object, str | None, dict[str, Data], Sequence[str]
     ("a class that is lacking, by number", 3, None, npz(south=LESS), ["south: class 'bird' is lacking"]),
     ("an additional class", NAMES, None, folder(south=MORE), ["south: class 'dog' is not a class of the job"]),
     ("an additional class, mapped", NAMES, "map", npz(south=MORE), ["south: class 'dog'"]),
-    ("another order", NAMES, None, npz(west=TURNED), ["west: classes are in another order: cat, airplane and bird"]),
-    ("another order, mapped", NAMES, "map", npz(west=TURNED), []),
-    ("another order, by number", 3, "map", npz(west=TURNED), ["west: the list of class names is in another order"]),
-    ("another order of the test set", NAMES, None, npz(test=TURNED), [f"{TEST_SET}: classes are in another order"]),
+    ("another order", NAMES, None, npz(west=REORDERED), ["west: classes are in another order: cat, airplane and bird"]),
+    ("another order, mapped", NAMES, "map", npz(west=REORDERED), []),
+    ("another order, by number", 3, "map", npz(west=REORDERED), ["west: the list of class names is in another order"]),
+    ("another order of the test set", NAMES, None, npz(test=REORDERED), [f"{TEST_SET}: classes are in another order"]),
     ("another order in the job", NAMES[::-1], None, folder(), []),
-    ("numbers against names", NAMES, None, npz(north=list(TURNED)), ["north: classes have no names in these data"]),
+    ("numbers against names", NAMES, None, npz(north=list(REORDERED)), ["north: classes have no names in these data"]),
     ("numbers against names, mapped", NAMES, "map", npz(north=list(NAMES)), ["north: classes have no names in these"]),
     ("a test set of numbers", NAMES, None, npz(test=list(NAMES)), [f"{TEST_SET}: classes have no names"]),
-    ("other things altogether", NAMES, None, folder(west=FOREIGN), ["west: class 'oak'", "'rose'", "'tulip'"]),
+    ("other things altogether", NAMES, None, folder(west=FOREIGN_CLASSES), ["west: class 'oak'", "'rose'", "'tulip'"]),
     ("the same twice", NAMES, "map", npz(east=BOTH), ["east: class 'Bird' is 'bird' of the job, and so is 'bird'"]),
-    ("every fault at once", NAMES, None, npz(north=PLANE, south=MORE, east=TURNED, west=list(NAMES), test=TYPO),
+    ("every fault at once", NAMES, None, npz(north=PLANE, south=MORE, east=REORDERED, west=list(NAMES), test=TYPO),
      ["north: class 'plane'", "south: class 'dog'", "east: classes are in another", "west: classes have", "'brid'"]),
 ]  # fmt: skip
 
 
-def written(root: Path, owner: str, data: Data) -> DatasetSpec:
+def write_dataset(root: Path, owner: str, data: Data) -> DatasetSpec:
     """A dataset of one image for each class, whose shade says what it is."""
     loader, names = data
     real = list(names.values()) if isinstance(names, Mapping) else list(names)
@@ -114,10 +114,10 @@ def written(root: Path, owner: str, data: Data) -> DatasetSpec:
     return DatasetSpec(name="scans", loader="imagefolder", config={"path": owner})
 
 
-def opened(root: Path, owner: str, data: Data, job: DataSpec) -> tuple[Schema, dict[int, int]]:
+def announced_schema(root: Path, owner: str, data: Data, job: DataSpec) -> tuple[Schema, dict[int, int]]:
     """What an owner announces, and label -> shade of what it would train on."""
     try:
-        found = load(written(root, owner, data), job, root=root)
+        found = load(write_dataset(root, owner, data), job, root=root)
     except SchemaMismatch as mismatch:
         return mismatch.schema, {}
     pairs = zip(found.labels, found.features, strict=True)
@@ -135,8 +135,8 @@ def test_no_arrangement_is_trained_on_with_shifted_labels(
     job = DataSpec.model_validate(
         {"dataset": "scans", "classes": classes, "inputShape": [1, 2, 2], "onSchemaMismatch": rule}
     )
-    found = {owner: opened(tmp_path, owner, data, job) for owner, data in arrangement.items()}
-    schemata = AnnouncedSchemata(tmp_path / "schemata.json", job, found[TEST][0])
+    found = {owner: announced_schema(tmp_path, owner, data, job) for owner, data in arrangement.items()}
+    schemata = SchemaStore(tmp_path / "schemata.json", job, found[TEST][0])
     for silo in SILOS:
         schemata.announce(silo, found[silo][0])
     failure = schemata.failure()
@@ -180,7 +180,7 @@ def table(*names: str, **changed: Any) -> Schema:
 def test_columns_are_compared_before_a_silo_begins(tmp_path: Path, wrong: Schema, said: str) -> None:
     job = DataSpec(dataset="table", classes=2, input_shape=(2,))
     for place, owner in enumerate((*SILOS, TEST)):
-        schemata = AnnouncedSchemata(
+        schemata = SchemaStore(
             tmp_path / f"{owner}.json", job, wrong if owner == TEST else table("age", "dose")
         )
         for silo in SILOS:
@@ -192,35 +192,35 @@ def test_columns_are_compared_before_a_silo_begins(tmp_path: Path, wrong: Schema
 
 
 JOB = DataSpec(dataset="scans", classes=3, input_shape=(1,))
-NAMED = DataSpec(dataset="scans", classes=NAMES, input_shape=(1,))
+NAMED_CLASSES_SPEC = DataSpec(dataset="scans", classes=NAMES, input_shape=(1,))
 GOOD, BAD = Schema(classes=NAMES), Schema(classes=("bird", "cat", "plane"))
 
 
 def test_what_was_announced_outlives_a_restart_and_is_forgotten_on_resuming(tmp_path: Path) -> None:
     path = tmp_path / "schemata.json"
-    first = AnnouncedSchemata(path, JOB, None)
+    first = SchemaStore(path, JOB, None)
     assert first.classes is None
     first.announce("north", GOOD)
     first.announce("south", GOOD)
-    again = AnnouncedSchemata(path, JOB, None)
+    again = SchemaStore(path, JOB, None)
     assert (set(again.silos), again.classes, again.failure()) == ({"north", "south"}, NAMES, None)
     again.announce("east", BAD)
     assert again.failure() is not None
     again.announce("east", GOOD)  # mended, and its trainer started again
     assert again.failure() is None
     again.forget()
-    assert not AnnouncedSchemata(path, JOB, None).silos
+    assert not SchemaStore(path, JOB, None).silos
     path.write_text('{"schemata": {"a": {"clases": []}}, "silos": {}}')
     with pytest.raises(
         FileDamaged, match="remove it: silos announce theirs when their guards are started again"
     ):
-        AnnouncedSchemata(path, JOB, None)
+        SchemaStore(path, JOB, None)
 
 
 def test_who_waits_for_whom(tmp_path: Path) -> None:
     """For others that can tell that its names are wrong, or whose faults a message is to name too."""
     here, all_here, nobody = {"north"}, {"north", "south"}, set[str]()
-    number = AnnouncedSchemata(tmp_path / "number.json", JOB, None)
+    number = SchemaStore(tmp_path / "number.json", JOB, None)
     number.announce("north", GOOD)
     assert number.waits({"south"}, all_here, 600.0, 29.9)
     assert not number.waits({"south"}, all_here, 600.0, 30.0)
@@ -229,14 +229,14 @@ def test_who_waits_for_whom(tmp_path: Path) -> None:
     assert not number.waits({"south"}, here, 600.0, 10.0)
     assert not number.waits({"south"}, here, 20.0, 1.0)
     assert not number.waits(nobody, all_here, 600.0, 0.0)
-    named = AnnouncedSchemata(tmp_path / "named.json", NAMED, None)
+    named = SchemaStore(tmp_path / "named.json", NAMED_CLASSES_SPEC, None)
     named.announce("north", GOOD)
     assert not named.waits({"south"}, all_here, 600.0, 0.0)
     named.announce("north", BAD)
     assert named.waits({"south"}, all_here, 600.0, 29.9)
     assert named.waits({"south"}, here, 600.0, 9.9)
     assert not named.waits({"south"}, here, 600.0, 10.0)
-    nameless = AnnouncedSchemata(tmp_path / "nameless.json", JOB, None)
+    nameless = SchemaStore(tmp_path / "nameless.json", JOB, None)
     nameless.announce("north", Schema(channels=1))
     assert not nameless.waits({"south"}, all_here, 600.0, 0.0)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.federate import drive, job_spec, local_silos, model_of, open_engine, runners, skewed
+from tests.federate import drive, job_spec, local_silos, model_of, open_engine, runners, skewed_silos
 from tests.segments import segments_of
-from tests.unit.verification.chains import replayed
+from tests.unit.verification.chains import replay_directory
 
 CLASSES_OF = {"s0": [0, 1], "s1": [1, 2, 3]}
 
@@ -30,7 +30,7 @@ def test_the_model_is_the_same(tmp_path: Path, method: str, communication: dict[
     spec = job_spec(
         method, list(CLASSES_OF), rounds=2, aggregator={"keepUpdates": True}, communication=communication
     )
-    silos = skewed(tmp_path, CLASSES_OF)
+    silos = skewed_silos(tmp_path, CLASSES_OF)
     models = []
     for size in (64, 1 << 30):
         place = tmp_path / str(size)
@@ -38,6 +38,6 @@ def test_the_model_is_the_same(tmp_path: Path, method: str, communication: dict[
             engine = open_engine(place / "aggregator", spec)
             drive(engine, local_silos(place, runners(spec, silos, tmp_path)))
             models.append({name: array.tobytes() for name, array in model_of(engine).items()})
-            replayed(place / "aggregator")
+            replay_directory(place / "aggregator")
     assert any(len(content) > 64 for content in models[0].values())
     assert models[0] == models[1]

@@ -11,7 +11,7 @@ from fedsilo.engine.record import class_figures
 from fedsilo.transforms.best_model.selection import BestRound, best_round, stops_early
 
 
-def asked(mode: str = "max", **fields: Any) -> EvaluationSpec:
+def evaluation_spec(mode: str = "max", **fields: Any) -> EvaluationSpec:
     return EvaluationSpec.model_validate({"best": {"metric": "score", "mode": mode}, **fields})
 
 
@@ -36,25 +36,25 @@ def rounds(*values: float | None) -> list[dict[str, Any]]:
 def test_the_best_round(
     mode: str, values: tuple[float | None, ...], round: int, value: float, waited: int
 ) -> None:
-    assert best_round(asked(mode), rounds(*values)) == BestRound("score", round, value, waited)
+    assert best_round(evaluation_spec(mode), rounds(*values)) == BestRound("score", round, value, waited)
 
 
 def test_small_steps_make_a_better_model_and_no_improvement() -> None:
-    evaluation, history = asked(patience=3, minDelta=0.1), rounds(0.5, 0.54, 0.58, 0.6)
+    evaluation, history = evaluation_spec(patience=3, minDelta=0.1), rounds(0.5, 0.54, 0.58, 0.6)
     assert best_round(evaluation, history) == BestRound("score", 4, 0.6, 3)
     assert stops_early(evaluation, history)
     assert not stops_early(evaluation, [*history[:3], *rounds(0.7)])
 
 
 def test_patience_counts_evaluations_and_not_rounds() -> None:
-    evaluation = asked(patience=2)
+    evaluation = evaluation_spec(patience=2)
     assert not stops_early(evaluation, rounds(0.5, None, 0.4, None))
     assert stops_early(evaluation, rounds(0.5, None, 0.4, None, 0.3))
 
 
 def test_an_evaluation_without_the_metric_is_no_improvement() -> None:
     history = [{"round": 1, "metrics": {"loss": 2.0}}, {"round": 2, "metrics": {}}]
-    assert best_round(asked(), history) == BestRound("score", None, None, 2)
+    assert best_round(evaluation_spec(), history) == BestRound("score", None, None, 2)
 
 
 def test_figures_by_class_go_into_the_status_unless_there_are_too_many() -> None:

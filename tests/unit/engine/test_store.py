@@ -48,7 +48,7 @@ def at_every_flush_below(directory: Path, call: Callable[[], None]) -> Iterator[
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def undisturbed_outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     return outcome(federate(tmp_path_factory.mktemp("undisturbed"), SPEC, synthetic_runners(SPEC)))
 
 
@@ -61,7 +61,7 @@ def test_what_a_restart_finds_is_on_the_disk_before_anything_follows_from_it(
     task = engine.task(silos[0].reference)
     assert task is not None
     silos[0].answer(engine)
-    assert engine.current is not None
+    assert engine.current_exchange is not None
     steps: list[tuple[str, str]] = []
 
     def note(step: DiskStep, perform: Callable[[], None]) -> None:
@@ -70,12 +70,17 @@ def test_what_a_restart_finds_is_on_the_disk_before_anything_follows_from_it(
 
     monkeypatch.setattr(durable, "intercept", note)
     again = open_engine(tmp_path / "aggregator", SPEC)
-    assert again.current is not None
+    assert again.current_exchange is not None
     assert steps[0] == ("sync-directory", ".")
-    assert ("sync-directory", str(again.current.directory.relative_to(tmp_path / "aggregator"))) in steps
+    assert (
+        "sync-directory",
+        str(again.current_exchange.directory.relative_to(tmp_path / "aggregator")),
+    ) in steps
 
 
-def test_killed_at_any_flush_the_job_ends_with_the_same_bytes(tmp_path: Path, undisturbed: Outcome) -> None:
+def test_killed_at_any_flush_the_job_ends_with_the_same_bytes(
+    tmp_path: Path, undisturbed_outcome: Outcome
+) -> None:
     directory, copies = tmp_path / "aggregator", list[Path]()
 
     def copy() -> None:
@@ -84,12 +89,12 @@ def test_killed_at_any_flush_the_job_ends_with_the_same_bytes(tmp_path: Path, un
 
     with at_every_flush_below(directory, copy):
         first = federate(tmp_path, SPEC, synthetic_runners(SPEC))
-    assert outcome(first) == undisturbed
+    assert outcome(first) == undisturbed_outcome
     assert len(copies) > 20
     for crash in copies:
         engine = open_engine(crash, SPEC)
         drive(engine, local_silos(tmp_path / f"silos-{crash.name}", synthetic_runners(SPEC)))
-        assert outcome(engine) == undisturbed, crash.name
+        assert outcome(engine) == undisturbed_outcome, crash.name
         assert not list(crash.rglob("*.tmp"))
 
 
@@ -105,7 +110,7 @@ def space_for(flushes: int) -> Callable[[], None]:
 
 
 def test_on_a_full_disk_settling_again_loses_and_repeats_nothing(
-    tmp_path: Path, undisturbed: Outcome
+    tmp_path: Path, undisturbed_outcome: Outcome
 ) -> None:
     directory, refused = tmp_path / "aggregator", 0
     engine = open_engine(directory, SPEC)
@@ -119,7 +124,7 @@ def test_on_a_full_disk_settling_again_loses_and_repeats_nothing(
                 break
             refused += 1
     assert refused > 10
-    assert outcome(engine) == undisturbed
+    assert outcome(engine) == undisturbed_outcome
 
 
 def test_a_torn_line_of_the_history_is_cut_off(tmp_path: Path) -> None:
@@ -134,8 +139,8 @@ def test_a_torn_line_of_the_history_is_cut_off(tmp_path: Path) -> None:
     assert again.history() == [{"round": 1}, {"round": 2}]
 
 
-def test_each_round_has_one_line_with_what_happened_in_it(undisturbed: Outcome) -> None:
-    _, history = undisturbed
+def test_each_round_has_one_line_with_what_happened_in_it(undisturbed_outcome: Outcome) -> None:
+    _, history = undisturbed_outcome
     assert [line["round"] for line in history] == [1, 2, 3]
     assert [line["samples"] for line in history] == [{"silos/s0": 1, "silos/s1": 2}] * 3
     assert [line["training"] for line in history] == [{"loss": 1.0}, {"loss": 2.0}, {"loss": 3.0}]

@@ -18,7 +18,7 @@ SPEC = job_spec("fedavg", 2, rounds=2)
 
 
 @pytest.fixture
-def closed(tmp_path: Path) -> tuple[RoundEngine, list[LocalSilo]]:
+def closed_round(tmp_path: Path) -> tuple[RoundEngine, list[LocalSilo]]:
     """A job whose first round has closed."""
     engine = open_engine(tmp_path / "aggregator", SPEC)
     silos = local_silos(tmp_path, synthetic_runners(SPEC))
@@ -32,9 +32,9 @@ def updates(directory: Path) -> list[str]:
 
 
 def test_tasks_are_out_before_anything_is_removed(
-    closed: tuple[RoundEngine, list[LocalSilo]], tmp_path: Path
+    closed_round: tuple[RoundEngine, list[LocalSilo]], tmp_path: Path
 ) -> None:
-    engine, _ = closed
+    engine, _ = closed_round
     before = updates(tmp_path / "aggregator")
     assert len(before) == 2
     blobs = set((tmp_path / "aggregator" / "blobs").iterdir())
@@ -45,25 +45,30 @@ def test_tasks_are_out_before_anything_is_removed(
     engine.sweep()
     assert updates(tmp_path / "aggregator") == []
     assert blobs.isdisjoint((tmp_path / "aggregator" / "blobs").iterdir())
-    assert engine.current is not None
-    assert all((blob := engine.blob(digest)) is not None and blob.exists() for digest in engine.current.blobs)
+    assert engine.current_exchange is not None
+    assert all(
+        (blob := engine.blob(digest)) is not None and blob.exists()
+        for digest in engine.current_exchange.blobs
+    )
 
 
 def test_a_process_that_ends_first_leaves_it_to_the_next(
-    closed: tuple[RoundEngine, list[LocalSilo]], tmp_path: Path
+    closed_round: tuple[RoundEngine, list[LocalSilo]], tmp_path: Path
 ) -> None:
-    engine, _ = closed
+    engine, _ = closed_round
     engine.settle()
     again = open_engine(tmp_path / "aggregator", SPEC)
     assert updates(tmp_path / "aggregator") == []
-    assert again.current is not None
-    assert {path.name for path in (tmp_path / "aggregator" / "blobs").iterdir()} == again.current.blobs
+    assert again.current_exchange is not None
+    assert {
+        path.name for path in (tmp_path / "aggregator" / "blobs").iterdir()
+    } == again.current_exchange.blobs
 
 
 def test_a_caller_that_never_sweeps_does_not_gather_rounds(
-    closed: tuple[RoundEngine, list[LocalSilo]], tmp_path: Path
+    closed_round: tuple[RoundEngine, list[LocalSilo]], tmp_path: Path
 ) -> None:
-    engine, silos = closed
+    engine, silos = closed_round
     while not engine.ended:
         for silo in silos:
             silo.answer(engine)
@@ -75,22 +80,22 @@ def test_a_caller_that_never_sweeps_does_not_gather_rounds(
 
 
 def test_a_closed_rounds_updates_make_room_for_the_next_on_a_full_disk(
-    closed: tuple[RoundEngine, list[LocalSilo]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    closed_round: tuple[RoundEngine, list[LocalSilo]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The outcome of a round is stored, and then there is no space for the next one while the updates are there."""
-    engine, silos = closed
+    engine, silos = closed_round
     made: list[Path] = []
 
-    def small(step: DiskStep, perform: Callable[[], None]) -> None:
+    def fail_on_full_disk(step: DiskStep, perform: Callable[[], None]) -> None:
         if step.operation == "make-directory" and updates(tmp_path / "aggregator"):
             raise OSError(errno.ENOSPC, "No space left on device")
         made.append(step.path)
         perform()
 
-    monkeypatch.setattr(durable, "intercept", small)
+    monkeypatch.setattr(durable, "intercept", fail_on_full_disk)
     with pytest.raises(OSError, match="No space left"):
         engine.settle()
-    assert engine.current is None and not engine.ended
+    assert engine.current_exchange is None and not engine.ended
     assert engine.settle()
     monkeypatch.undo()
     while not engine.ended:
@@ -110,17 +115,17 @@ def test_a_closed_rounds_updates_make_room_for_the_next_on_a_full_disk(
 
 
 def test_a_closed_rounds_updates_make_room_when_the_directory_is_opened_again(
-    closed: tuple[RoundEngine, list[LocalSilo]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    closed_round: tuple[RoundEngine, list[LocalSilo]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process ended while the disk was too full for the next exchange."""
-    engine, _ = closed
+    engine, _ = closed_round
 
-    def small(step: DiskStep, perform: Callable[[], None]) -> None:
+    def fail_on_full_disk(step: DiskStep, perform: Callable[[], None]) -> None:
         if step.operation == "make-directory" and updates(tmp_path / "aggregator"):
             raise OSError(errno.ENOSPC, "No space left on device")
         perform()
 
-    monkeypatch.setattr(durable, "intercept", small)
+    monkeypatch.setattr(durable, "intercept", fail_on_full_disk)
     with pytest.raises(OSError, match="No space left"):
         engine.settle()
     again = open_engine(tmp_path / "aggregator", SPEC)

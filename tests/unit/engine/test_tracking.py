@@ -13,7 +13,7 @@ from typing_extensions import override
 from fedsilo.api.conditions import JobPhase
 from fedsilo.engine.record import Record
 from fedsilo.engine.status import EngineStatus
-from fedsilo.engine.tracking import BACKOFF, Tracking
+from fedsilo.engine.tracking import BACKOFF, TrackingSink
 
 RUNNING, COMPLETE, FAILED = (
     EngineStatus.model_construct(phase=phase)
@@ -50,7 +50,7 @@ def history(rounds: int) -> list[dict[str, Any]]:
 
 def test_all_rounds_and_the_result_are_sent() -> None:
     run, lines = Run(), history(1)
-    tracked = Tracking(run, lambda: lines)
+    tracked = TrackingSink(run, lambda: lines)
     tracked.start()
     tracked.publish(RUNNING)
     lines += history(3)[1:]
@@ -69,7 +69,7 @@ def test_the_result_is_sent_once_where_the_job_ends_while_the_history_is_read() 
             tracked.publish(COMPLETE)
         return found
 
-    tracked = Tracking(run, read)
+    tracked = TrackingSink(run, read)
     tracked.start()
     tracked.publish(RUNNING)
     assert run.reached.wait(60)
@@ -79,7 +79,7 @@ def test_the_result_is_sent_once_where_the_job_ends_while_the_history_is_read() 
 
 def test_a_failed_job_ends_its_run_so() -> None:
     run = Run()
-    tracked = Tracking(run, lambda: history(1))
+    tracked = TrackingSink(run, lambda: history(1))
     tracked.start()
     tracked.publish(FAILED)
     tracked.close()
@@ -90,7 +90,7 @@ def test_what_failed_is_sent_again_after_pauses_that_double_and_said_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     run, pauses = Run(failures=8), list[float]()
-    tracked = Tracking(run, lambda: history(2), pause=pauses.append)
+    tracked = TrackingSink(run, lambda: history(2), pause=pauses.append)
     tracked.start()
     tracked.publish(COMPLETE)
     assert run.reached.wait(60)
@@ -105,7 +105,7 @@ def test_what_failed_is_sent_again_after_pauses_that_double_and_said_once(
 def test_a_server_that_is_away_ends_no_job_later(caplog: pytest.LogCaptureFixture) -> None:
     """Only the job's end interrupts the pause, and then one last attempt is made."""
     run = Run(failures=1_000_000)
-    tracked = Tracking(run, lambda: history(1))
+    tracked = TrackingSink(run, lambda: history(1))
     tracked.start()
     tracked.publish(RUNNING)
     tracked.publish(COMPLETE)
@@ -126,7 +126,7 @@ def test_a_server_that_does_not_answer_is_not_waited_for(caplog: pytest.LogCaptu
         def send(self, history: Sequence[Record]) -> None:
             answered.wait(60)
 
-    tracked = Tracking(Hanging(), lambda: history(1))
+    tracked = TrackingSink(Hanging(), lambda: history(1))
     tracked.start()
     tracked.publish(COMPLETE)
     tracked.close(limit=0.0)

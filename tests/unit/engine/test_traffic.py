@@ -29,7 +29,7 @@ JOBS: list[tuple[str, int, dict[str, Any]]] = [
 ]
 
 
-def moved(tmp_path: Path, spec: Any) -> tuple[list[int], list[int]]:
+def moved_bytes(tmp_path: Path, spec: Any) -> tuple[list[int], list[int]]:
     """Bytes up and down of one silo in a whole job over in-process silos that hold all classes."""
     labels = np.tile(np.arange(4), 6)
     rng = np.random.default_rng(0)
@@ -63,7 +63,7 @@ def test_the_estimate_counts_what_a_real_job_moves(
 ) -> None:
     spec = job_spec(method, 2, rounds, method={"config": config}, evaluation={"every": 2})
     estimate: TrafficEstimate = estimate_traffic(registry.bind(spec), references(spec))
-    up, down = moved(tmp_path, spec)
+    up, down = moved_bytes(tmp_path, spec)
     assert estimate.up == sum(up)
     # A task after an evaluation finds nothing that it needs; what a phase hands over to the next may be kept.
     assert sum(down) <= estimate.down <= sum(down) + down[0]

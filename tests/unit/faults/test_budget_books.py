@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsilo.local.workdir import Workdir
+from fedsilo.local.workdir import RunDirectory
 from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.silo.privacy_account import Budget, Charge
 from fedsilo.silo.privacy_ledger import PrivacyLedger
@@ -27,7 +27,7 @@ def machine(
 
     :param seconds: from the charges to the departures.
     """
-    made = KilledMachine(root, Workdir(root / "run"), random.Random(0))
+    made = KilledMachine(root, RunDirectory(root / "run"), random.Random(0))
     ledger = PrivacyLedger(made.directory.ledgers, DATASET)
     ledger.set_budget(Budget(100.0, DELTA), NOW)
     for update in charged:
@@ -42,7 +42,7 @@ def machine(
 
 def test_books_that_agree_have_one_figure(tmp_path: Path) -> None:
     books = check(machine(tmp_path, ["a", "b"], ["a", "b", "b"]))
-    assert (books.departures, books.departed) == (2, books.account.spent)
+    assert (books.departures, books.departed) == (2, books.account.spent_epsilon)
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from collections import Counter
 from pathlib import Path
 
 from fedsilo.files.durable import DiskStep
-from tests.faults.campaign import VIOLATED, Attempt, faults, planned, read_log, table
+from tests.faults.campaign import VIOLATED_OUTCOME, Attempt, faults, planned_faults, read_log, table
 from tests.faults.fault import KINDS, Fault, Place, kinds_of, step_name
-from tests.faults.laboratory import Undisturbed
+from tests.faults.laboratory import UndisturbedRun
 from tests.faults.outcome import NAMED, NOT_REACHED, SAME
 
 PLACES = [
@@ -18,7 +18,7 @@ PLACES = [
     for step in ("sync *.tmp", "rename *.tmp -> state.json", "append open/r1.part")
     for occurrence in (1, 2)
 ]
-RUNS = {method: Undisturbed(PLACES, {}, 1000) for method in ("fedavg", "fedphp")}
+RUNS = {method: UndisturbedRun(PLACES, {}, 1000) for method in ("fedavg", "fedphp")}
 
 
 def test_kinds_and_methods_come_in_turn() -> None:
@@ -37,20 +37,20 @@ def test_a_step_comes_again_only_after_all_others_and_with_another_seed() -> Non
 
 def test_the_same_seed_draws_the_same_though_a_run_took_another_step() -> None:
     more = [*PLACES, Place("aggregator", "sync elapsed.json", 1)]
-    again = {method: Undisturbed(more, {}, 1000) for method in RUNS}
-    known = planned(RUNS, 60, seed=1)
-    new = set(planned(again, 66, seed=1)) - set(known)
+    again = {method: UndisturbedRun(more, {}, 1000) for method in RUNS}
+    known = planned_faults(RUNS, 60, seed=1)
+    new = set(planned_faults(again, 66, seed=1)) - set(known)
     assert {fault.place.step for fault in new if fault.place in more[-1:]} == {"sync elapsed.json"}
-    assert planned(RUNS, 60, seed=2) != known
+    assert planned_faults(RUNS, 60, seed=2) != known
 
 
 def test_what_was_tried_is_not_tried_again(tmp_path: Path) -> None:
-    first = planned(RUNS, 10, seed=1)
+    first = planned_faults(RUNS, 10, seed=1)
     log = tmp_path / "log"
     log.write_text("".join(Attempt(fault, SAME).to_json() + "\n" for fault in first[:4]) + '["cut o')
     done = {attempt.fault for attempt in read_log(log)}
     assert done == set(first[:4])
-    assert planned(RUNS, 10, 1, done) == first[4:]
+    assert planned_faults(RUNS, 10, 1, done) == first[4:]
 
 
 def test_the_command_of_a_fault_names_its_step() -> None:
@@ -81,7 +81,7 @@ def test_the_table_counts_what_was_reached_by_kind_method_and_outcome() -> None:
     attempts = [
         attempt("fedavg", SAME),
         attempt("fedavg", NAMED),
-        attempt("fedphp", VIOLATED),
+        attempt("fedphp", VIOLATED_OUTCOME),
         attempt("fedphp", NOT_REACHED),
     ]
     rows = table(attempts, ["fedavg", "fedphp"]).splitlines()

@@ -15,7 +15,7 @@ from fedsilo.files.digests import (
     digest_text,
     file_digest,
     hasher,
-    short,
+    short_digest,
 )
 
 OF_NOTHING = {
@@ -30,7 +30,7 @@ def test_a_digest_says_by_which_hash_it_was_made(algorithm: str) -> None:
     assert digest == OF_NOTHING[algorithm]
     assert algorithm_of(digest) == algorithm
     assert digest_bytes(digest) == hasher(algorithm).digest()
-    assert short(digest) == digest_bytes(digest).hex()[:12]
+    assert short_digest(digest) == digest_bytes(digest).hex()[:12]
 
 
 def test_blake3_is_that_of_its_authors() -> None:

@@ -28,10 +28,10 @@ def test_a_full_disk_leaves_the_old_content(tmp_path: Path, monkeypatch: pytest.
     path = tmp_path / "state"
     write_durably(path, b"old")
 
-    def full(_descriptor: int) -> None:
+    def fail_on_full_disk(_descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", fail_on_full_disk)
     with pytest.raises(OSError, match="No space"):
         write_durably(path, b"new")
     assert path.read_bytes() == b"old"

@@ -184,12 +184,12 @@ def test_what_is_missing_is_removed_without_a_step(tmp_path: Path, steps: list[D
 def test_a_step_may_fail_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     durable.write_durably(tmp_path / "file", b"before")
 
-    def full(step: DiskStep, perform: Callable[[], None]) -> None:
+    def fail_on_full_disk(step: DiskStep, perform: Callable[[], None]) -> None:
         if step.operation == "rename":
             raise OSError(errno.ENOSPC, "no space left on device")
         perform()
 
-    monkeypatch.setattr(durable, "intercept", full)
+    monkeypatch.setattr(durable, "intercept", fail_on_full_disk)
     with pytest.raises(OSError, match="no space left"):
         durable.write_durably(tmp_path / "file", b"after")
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"before"]

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from fedsilo.files.full_disk import done_when_there_is_space, when_there_is_space
+from fedsilo.files.full_disk import retry_while_disk_full, when_there_is_space
 
 
 class Disk:
@@ -49,7 +49,7 @@ async def test_an_hour_without_space_is_waited_out(disk: Disk, caplog: pytest.Lo
         caplog.clear()
         with caplog.at_level(logging.WARNING):
             if asynchronous:
-                assert await done_when_there_is_space(disk.write_async) == "written"
+                assert await retry_while_disk_full(disk.write_async) == "written"
             else:
                 assert when_there_is_space(disk.write) == "written"
         assert len(caplog.records) == 60, "said once a minute"

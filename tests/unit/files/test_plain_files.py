@@ -15,7 +15,7 @@ import pytest
 
 from fedsilo.errors import FileDamaged, UnfitFile
 from fedsilo.files.durable import read_file, require_content
-from fedsilo.files.locking import DirectoryLock, exclusive
+from fedsilo.files.locking import DirectoryLock, hold_exclusive_lock
 from fedsilo.files.plain_files import open_plain, read_named, read_plain
 
 TERABYTE = 1 << 40
@@ -45,7 +45,7 @@ def sparse(path: Path) -> None:
     os.truncate(path, TERABYTE)
 
 
-UNFIT: dict[Callable[[Path], None], str] = {
+UNFIT_FILES: dict[Callable[[Path], None], str] = {
     pipe: "is a pipe",
     link_out: "is a link",
     link_to_a_device: "is a link",
@@ -62,7 +62,9 @@ def path(tmp_path: Path) -> Path:
     return folder / "file"
 
 
-@pytest.mark.parametrize(("make", "what"), UNFIT.items(), ids=lambda value: getattr(value, "__name__", ""))
+@pytest.mark.parametrize(
+    ("make", "what"), UNFIT_FILES.items(), ids=lambda value: getattr(value, "__name__", "")
+)
 def test_anything_but_a_plain_file_is_named_and_not_read(
     make: Callable[[Path], None], what: str, path: Path
 ) -> None:
@@ -80,7 +82,7 @@ def test_an_unfit_file_says_in_all_its_texts_what_to_do(path: Path) -> None:
     with pytest.raises(UnfitFile) as caught:
         read_plain(path, 1000)
     assert str(caught.value) == f"{path}: is a pipe; put a plain file of fedsilo's there"
-    assert caught.value.told == caught.value.marked == str(caught.value)
+    assert caught.value.redacted_text == caught.value.marked_text == str(caught.value)
 
 
 @pytest.mark.parametrize("make", [pipe, link_out, link_to_a_device, unix_socket, Path.mkdir])
@@ -93,7 +95,7 @@ def test_a_digest_is_taken_of_plain_files_only(make: Callable[[Path], None], pat
 @pytest.mark.parametrize("make", [pipe, link_out, link_to_a_device, unix_socket, Path.mkdir])
 def test_a_lock_is_a_plain_file(make: Callable[[Path], None], path: Path) -> None:
     make(path)
-    with pytest.raises(FileDamaged, match="file: is not a file; remove it"), exclusive(path):
+    with pytest.raises(FileDamaged, match="file: is not a file; remove it"), hold_exclusive_lock(path):
         pass
     path.rename(path.with_name("lock"))
     with pytest.raises(FileDamaged, match="lock: is not a file; remove it"):

@@ -18,7 +18,7 @@ from fedsilo.methods.state import State
 from fedsilo.silo.drop import damaged_file, write_drop
 from fedsilo.silo.volume import Volume
 from fedsilo_agent.guard.audit import AuditLog
-from fedsilo_agent.guard.exchanges import Asked
+from fedsilo_agent.guard.exchanges import AuditedTask
 from fedsilo_agent.guard.outbox import Outbox
 from fedsilo_agent.trainer.mailbox import Mailbox
 from tests.faults.page_cache import PageCache
@@ -57,7 +57,7 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
     return made
 
 
-class Killed(BaseException):
+class ProcessKill(BaseException):
     """The end of a process."""
 
 
@@ -74,8 +74,8 @@ def test_the_first_line_of_a_log_outlives_a_full_disk_and_a_power_cut(disk: Disk
 def test_the_first_line_of_a_log_outlives_its_guard_and_a_power_cut(disk: Disk) -> None:
     disk.failing = {}
     log = AuditLog(disk.volume / "audit")
-    disk.failing = {"sync-directory": Killed()}
-    with pytest.raises(Killed):
+    disk.failing = {"sync-directory": ProcessKill()}
+    with pytest.raises(ProcessKill):
         log.write("signature", digest="s")
     again = AuditLog(disk.volume / "audit")
     again.write("departure", task="t1", digest="d")
@@ -86,8 +86,8 @@ def test_the_first_line_of_a_log_outlives_its_guard_and_a_power_cut(disk: Disk) 
 def test_a_directory_whose_maker_died_outlives_a_power_cut(disk: Disk) -> None:
     directory = disk.volume / "a" / "b"
     for _ in range(2):
-        disk.failing = {"sync-directory": Killed()}
-        with pytest.raises(Killed):
+        disk.failing = {"sync-directory": ProcessKill()}
+        with pytest.raises(ProcessKill):
             durable.make_directory(directory)
     durable.make_directory(directory)
     disk.cut_power()
@@ -103,14 +103,14 @@ async def test_an_update_that_is_sent_outlives_a_power_cut(disk: Disk) -> None:
     class Client:
         async def upload(self, task: str, path: Path, digest: str, *, new: bool) -> None:
             disk.cut_power()
-            raise Killed
+            raise ProcessKill
 
     client: Any = Client()
     nobody: Any = None
     outbox = Outbox(directory, client, log, nobody)
     outbox.add("t1", digest_of(write(outbox.path("t1"))))
-    with pytest.raises(Killed):
-        await outbox.send(Asked("t1", 1, "train", None))
+    with pytest.raises(ProcessKill):
+        await outbox.send(AuditedTask("t1", 1, "train", None))
     assert Outbox(directory, client, log, nobody).holds("t1")
 
 

@@ -33,12 +33,12 @@ def holds(rule: str, specification: Mapping[str, Any]) -> bool:
     return bool(eval(python, {"self": Value(specification)}))
 
 
-def filled(value: Any, schema: Schema) -> Any:
+def filled_value(value: Any, schema: Schema) -> Any:
     """A value with the defaults of its schema, and without nulls, which expressions take for absent."""
     if isinstance(value, list):
-        return [filled(item, schema["items"]) for item in value]
+        return [filled_value(item, schema["items"]) for item in value]
     if not isinstance(value, Mapping) or "properties" not in schema:
         return value
     known = {name: field["default"] for name, field in schema["properties"].items() if "default" in field}
     said = {name: item for name, item in value.items() if item is not None}
-    return {name: filled(item, schema["properties"][name]) for name, item in (known | said).items()}
+    return {name: filled_value(item, schema["properties"][name]) for name, item in (known | said).items()}

@@ -8,14 +8,14 @@ import pytest
 
 from fedsilo.methods import registry
 from fedsilo.transforms.order import ORDER
-from fedsilo.transforms.third_party.declaration import ThirdPartyTransforms
+from fedsilo.transforms.third_party.declaration import ThirdPartyTransform
 from hack.combination_pages import MARKER, main, tables
 from hack.combinations import FEATURES, Feature, are_one_field, method_of, refusals
-from hack.crd_pairs import of_both, refused, why_none
+from hack.crd_pairs import of_both, refused_pairs, why_none
 from tests.paths import ROOT
 
 PAGE = ROOT / "docs" / "combinations.md"
-NAMED = {feature.name: feature for feature in FEATURES}
+FEATURES_BY_NAME = {feature.name: feature for feature in FEATURES}
 
 
 def test_page_is_not_stale() -> None:
@@ -35,11 +35,11 @@ def test_reasons_say_which_an_api_server_knows() -> None:
     rows = [row.split(" | ") for row in tables().partition("## Reasons")[2].splitlines()]
     known = {row[2] for row in rows if row[-1] == "yes |"}
     assert known == {
-        problem for pair in refused() if not why_none(*pair) for _, _, problem, _ in of_both(*pair)
+        problem for pair in refused_pairs() if not why_none(*pair) for _, _, problem, _ in of_both(*pair)
     }
 
 
-@pytest.mark.parametrize("feature", FEATURES, ids=NAMED)
+@pytest.mark.parametrize("feature", FEATURES, ids=FEATURES_BY_NAME)
 def test_a_feature_goes_by_itself(feature: Feature) -> None:
     assert refusals(feature) == []
 
@@ -51,10 +51,10 @@ def test_a_method_goes_by_itself() -> None:
 
 def test_every_transform_is_among_the_features() -> None:
     found = {type(each) for feature in FEATURES for kind in ORDER if (each := kind.of(method_of(feature)))}
-    assert found | {ThirdPartyTransforms} == set(ORDER)  # whose classes say themselves what they go with
+    assert found | {ThirdPartyTransform} == set(ORDER)  # whose classes say themselves what they go with
 
 
 def test_values_of_one_field_are_no_pair() -> None:
-    assert are_one_field(NAMED["noise for each example"], NAMED["noise for each silo"])
-    assert are_one_field(NAMED["clipped changes"], NAMED["another robust rule"])
-    assert not are_one_field(NAMED["sums only"], NAMED["weights by samples"])
+    assert are_one_field(FEATURES_BY_NAME["noise for each example"], FEATURES_BY_NAME["noise for each silo"])
+    assert are_one_field(FEATURES_BY_NAME["clipped changes"], FEATURES_BY_NAME["another robust rule"])
+    assert not are_one_field(FEATURES_BY_NAME["sums only"], FEATURES_BY_NAME["weights by samples"])

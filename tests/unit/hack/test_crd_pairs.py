@@ -16,18 +16,27 @@ from fedsilo.methods import registry
 from fedsilo.validation import validate
 from hack import crd_pairs
 from hack.combinations import FEATURES, Feature, Sections, refusals, sections_of
-from hack.crd_pairs import SEEN, UNSEEN, Form, met, of_both, pair_rules, refused, why_none
+from hack.crd_pairs import (
+    CEL_CONDITIONS,
+    FEATURES_WITHOUT_CEL,
+    Form,
+    of_both,
+    pair_rules,
+    refused_pairs,
+    ruled_pairs,
+    why_none,
+)
 from hack.crds import RESOURCES, definition
-from tests.unit.hack.cel import filled, holds
+from tests.unit.hack.cel import filled_value, holds
 from tests.unit.operator.job.objects import manifest
 
 (_VERSION,) = definition(RESOURCES[0])["spec"]["versions"]
 SPECIFICATION = _VERSION["schema"]["openAPIV3Schema"]["properties"]["spec"]
 
-REFUSED = list(refused())
-MET = list(met())
+REFUSED_PAIRS = list(refused_pairs())
+RULED_PAIRS = list(ruled_pairs())
 
-OTHERWISE: Sequence[tuple[str, Sections]] = (
+FEATURE_VARIANTS: Sequence[tuple[str, Sections]] = (
     ("fewer bytes up", {"communication": {"upload": {"compression": "zstd"}}}),
     ("fewer bytes up", {"communication": {"upload": {"encoding": "topk", "compression": None}}}),
     ("fewer bytes down", {"communication": {"download": {"compression": "zstd"}}}),
@@ -38,7 +47,7 @@ OTHERWISE: Sequence[tuple[str, Sections]] = (
 )
 """Other ways to have a feature of that name."""
 
-NEAR: Sequence[Sections] = (
+NEAR_MISSES: Sequence[Sections] = (
     {"aggregation": {"secure": False}},
     {"aggregation": {"secure": None, "rule": None}},
     {"aggregation": {"weights": None}},
@@ -54,14 +63,14 @@ NEAR: Sequence[Sections] = (
     {"privacy": {"differentialPrivacy": None}},
     {"silos": {"selector": None}},
     {"training": {"precision": "float32", "trainer": None}},
-    *(sections for _, sections in OTHERWISE),
+    *(sections for _, sections in FEATURE_VARIANTS),
 )
 """Sections that are near to those of a feature, or another way to have it."""
 
 
 def broken(sections: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Field and words of each rule that a specification breaks."""
-    job = filled(sections, SPECIFICATION)
+    job = filled_value(sections, SPECIFICATION)
     return [(f"spec{rule.field}", rule.text) for rule in pair_rules() if not holds(rule.holds, job)]
 
 
@@ -91,16 +100,16 @@ def name_of(forms: Sequence[Form]) -> str:
     return " and ".join(f"{form.feature.name} {form.value}".strip() for form in forms)
 
 
-@pytest.mark.parametrize("pair", REFUSED, ids=lambda pair: " and ".join(each.name for each in pair))
+@pytest.mark.parametrize("pair", REFUSED_PAIRS, ids=lambda pair: " and ".join(each.name for each in pair))
 def test_a_refused_pair_has_a_rule_or_a_reason_for_none(pair: tuple[Feature, Feature]) -> None:
-    if UNSEEN.keys() & {feature.name for feature in pair}:
+    if FEATURES_WITHOUT_CEL.keys() & {feature.name for feature in pair}:
         assert why_none(*pair)
         assert broken(sections_of(*pair)) == []
     else:
         assert broken(sections_of(*pair)) == words(pair)
 
 
-@pytest.mark.parametrize("forms", MET, ids=name_of)
+@pytest.mark.parametrize("forms", RULED_PAIRS, ids=name_of)
 def test_a_rule_has_the_words_of_validation(forms: tuple[Form, Form]) -> None:
     pair = [form.feature for form in forms]
     sections = sections_of(*pair)
@@ -109,11 +118,11 @@ def test_a_rule_has_the_words_of_validation(forms: tuple[Form, Form]) -> None:
     assert set(broken(sections)) <= {(fault.path, f"{fault.problem}; {fault.remedy}") for fault in found}
 
 
-@pytest.mark.parametrize(("name", "sections"), OTHERWISE, ids=str)
+@pytest.mark.parametrize(("name", "sections"), FEATURE_VARIANTS, ids=str)
 def test_a_feature_is_seen_however_a_job_has_it(name: str, sections: Sections) -> None:
     others = [
         [each.feature for each in forms if each.feature.name != name]
-        for forms in MET
+        for forms in RULED_PAIRS
         if name in {each.feature.name for each in forms}
     ]
     assert others
@@ -123,7 +132,7 @@ def test_a_feature_is_seen_however_a_job_has_it(name: str, sections: Sections) -
 
 
 def test_what_goes_together_breaks_no_rule() -> None:
-    near = [Feature(str(sections), "", sections) for sections in NEAR]
+    near = [Feature(str(sections), "", sections) for sections in NEAR_MISSES]
     for pair in combinations([*FEATURES, *near], 2):
         sections = job_of(*pair)
         if sections is not None and not refusals(*pair):
@@ -131,8 +140,8 @@ def test_what_goes_together_breaks_no_rule() -> None:
 
 
 @given(
-    st.lists(st.sampled_from([form.feature for forms in MET for form in forms]), max_size=4),
-    st.lists(st.sampled_from(NEAR), max_size=2),
+    st.lists(st.sampled_from([form.feature for forms in RULED_PAIRS for form in forms]), max_size=4),
+    st.lists(st.sampled_from(NEAR_MISSES), max_size=2),
     st.sampled_from(registry.names()),
 )
 def test_a_job_that_breaks_a_rule_is_refused_for_the_same_field(
@@ -148,13 +157,13 @@ def test_a_job_that_breaks_a_rule_is_refused_for_the_same_field(
 
 @pytest.mark.parametrize("name", registry.names())
 def test_a_rule_is_as_true_of_every_method(name: str) -> None:
-    for one, other in MET:
+    for one, other in RULED_PAIRS:
         own = of_both(one.feature, other.feature)
         found = refusals(one.feature, other.feature, method=name)
         assert [finding for finding in own if finding not in found] == [], name_of((one, other))
 
 
-@pytest.mark.parametrize("forms", MET, ids=name_of)
+@pytest.mark.parametrize("forms", RULED_PAIRS, ids=name_of)
 def test_words_name_no_value_that_the_feature_can_have_others_of(forms: tuple[Form, Form]) -> None:
     values = {str(value) for form in forms for value in leaves(form.feature.written)}
     values -= {form.value for form in forms}
@@ -163,11 +172,15 @@ def test_words_name_no_value_that_the_feature_can_have_others_of(forms: tuple[Fo
 
 
 def test_nothing_is_seen_that_is_never_refused() -> None:
-    assert {feature.name for pair in REFUSED for feature in pair} == SEEN.keys() | UNSEEN.keys()
-    assert not SEEN.keys() & UNSEEN.keys()
+    assert {
+        feature.name for pair in REFUSED_PAIRS for feature in pair
+    } == CEL_CONDITIONS.keys() | FEATURES_WITHOUT_CEL.keys()
+    assert not CEL_CONDITIONS.keys() & FEATURES_WITHOUT_CEL.keys()
 
 
 def test_a_feature_of_which_nothing_is_said_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crd_pairs, "SEEN", {name: seen for name, seen in SEEN.items() if name != "bfloat16"})
+    monkeypatch.setattr(
+        crd_pairs, "SEEN", {name: seen for name, seen in CEL_CONDITIONS.items() if name != "bfloat16"}
+    )
     with pytest.raises(LookupError, match=r"^bfloat16: .*; add it to SEEN, or to UNSEEN with a reason$"):
         pair_rules.__wrapped__()

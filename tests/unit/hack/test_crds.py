@@ -16,8 +16,8 @@ from pydantic import ValidationError
 
 from fedsilo.api.job import ParticipationSpec
 from fedsilo.api.training import TrainingSpec
-from hack.crd_rules import RULES, SAMPLED, choice
-from hack.crd_schemas import structural
+from hack.crd_rules import RULES, SAMPLED_SILOS, choice
+from hack.crd_schemas import structural_schema
 from hack.crds import RESOURCES, Resource, definition, files, main
 from tests.paths import ROOT
 from tests.unit.api.manifests import DIGITS
@@ -218,18 +218,18 @@ def test_columns_name_fields_that_there_are() -> None:
 
 def test_what_cannot_be_expressed_is_an_error() -> None:
     with pytest.raises(KeyError):
-        structural({"$ref": "#/$defs/Unknown"}, {})
+        structural_schema({"$ref": "#/$defs/Unknown"}, {})
 
 
 @given(st.integers(1, 10_000), st.integers(1, 1000))
 def test_the_sample_is_the_same_in_cel(ten_thousandths: int, silos: int) -> None:
     """In doubles, as an API server computes, and in decimals, as the model does."""
     fraction = ten_thousandths / 10_000
-    python = SAMPLED.replace("self.participation.fraction", "fraction").replace(
+    python = SAMPLED_SILOS.replace("self.participation.fraction", "fraction").replace(
         "self.silos.refs.size()", "silos"
     )
     computed = eval(python, {"fraction": fraction, "silos": silos, "double": float, "int": int})
-    assert computed == ParticipationSpec(fraction=fraction).sampled(silos)
+    assert computed == ParticipationSpec(fraction=fraction).sample_size(silos)
 
 
 @pytest.mark.parametrize(("schema", "path"), [(JOB, ".spec.training"), (AGENT, ".spec.job.spec.training")])

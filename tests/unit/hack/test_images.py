@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hack.images.loading import CONTAINERD_NAME, REPLACED, superseded, write_archive
+from hack.images.loading import CONTAINERD_NAME, REPLACED_PREFIX, superseded_names, write_archive
 from hack.images.recipes import IMAGES, Image, reference
 from tests.paths import ROOT
 
@@ -54,14 +54,14 @@ def test_replaced_and_older_images_are_superseded() -> None:
         (OPERATOR, "sha256:new"),
         ("sha256:aa", "sha256:new"),
         ("sha256:bb", "sha256:old"),
-        (REPLACED + "fedsilo-operator:0.1.0", "sha256:old"),
+        (REPLACED_PREFIX + "fedsilo-operator:0.1.0", "sha256:old"),
         ("localhost/fedsilo-operator:0.0.9", "sha256:older"),
         ("localhost/fedsilo-cluster-pause:1", "sha256:pause"),
         ("sha256:cc", "sha256:pause"),
     ]
-    assert superseded(listed, [OPERATOR]) == [
+    assert superseded_names(listed, [OPERATOR]) == [
         "localhost/fedsilo-operator:0.0.9",
-        REPLACED + "fedsilo-operator:0.1.0",
+        REPLACED_PREFIX + "fedsilo-operator:0.1.0",
         "sha256:bb",
     ]
 

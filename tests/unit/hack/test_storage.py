@@ -24,7 +24,7 @@ CLAIM: dict[str, Any] = {
 }
 
 
-def without(path: tuple[str, ...]) -> dict[str, Any]:
+def claim_without(path: tuple[str, ...]) -> dict[str, Any]:
     claim = copy.deepcopy(CLAIM)
     inner = claim
     for step in path[:-1]:
@@ -49,7 +49,7 @@ def test_other_claims_wait() -> None:
     foreign["spec"]["storageClassName"] = "fast"
     going = copy.deepcopy(CLAIM)
     going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    nowhere = without(("metadata", "annotations"))
+    nowhere = claim_without(("metadata", "annotations"))
     assert missing_volumes([bound, foreign, going, nowhere], []) == []
 
 

@@ -107,12 +107,12 @@ def small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextlib.contextmanager
-def taken(owner: Owner, length: int, **options: Any) -> Iterator[LargeBody]:
+def open_body(owner: Owner, length: int, **options: Any) -> Iterator[LargeBody]:
     with LargeBody(owner.wire, owner, owner.content, length, **options) as body:
         yield body
 
 
-async def collected(body: AsyncIterator[memoryview], wire: Wire) -> bytes:
+async def collected_body(body: AsyncIterator[memoryview], wire: Wire) -> bytes:
     """The body, of which each piece is used as late as it may be."""
     whole, last = bytearray(), memoryview(b"")
     async for piece in body:
@@ -133,8 +133,8 @@ async def test_the_body_is_what_was_sent_however_it_is_cut_and_what_follows_is_t
     owner, sent = Owner(), body + after
     places = [0, *sorted(cut for cut in cuts if cut < len(sent)), len(sent)]
     ends = list[bytes]()
-    with taken(owner, len(body), ended=lambda: ends.append(bytes(owner.received))) as large:
-        receiving = asyncio.create_task(collected(large, owner.wire))
+    with open_body(owner, len(body), ended=lambda: ends.append(bytes(owner.received))) as large:
+        receiving = asyncio.create_task(collected_body(large, owner.wire))
         for begin, end in itertools.pairwise(places):
             owner.wire.arrive(sent[begin:end])
             await asyncio.sleep(0)
@@ -150,7 +150,7 @@ async def test_the_body_is_what_was_sent_however_it_is_cut_and_what_follows_is_t
 
 async def test_reading_stops_while_both_buffers_are_in_use() -> None:
     owner = Owner()
-    with taken(owner, 40) as large:
+    with open_body(owner, 40) as large:
         owner.wire.arrive(bytes(range(40)))
         assert len(owner.wire.waiting) == 24
         first = await anext(large)
@@ -167,7 +167,7 @@ async def test_reading_stops_while_both_buffers_are_in_use() -> None:
 async def test_a_body_that_is_left_is_read_to_its_end_and_dropped() -> None:
     """So the peer, who still sends, gets the refusal, and the connection can carry another request."""
     owner = Owner()
-    with taken(owner, 100) as large:
+    with open_body(owner, 100) as large:
         owner.wire.arrive(bytes(30))
         await anext(large)
     assert owner.wire.protocol is large
@@ -182,7 +182,7 @@ async def test_a_body_that_is_left_is_read_to_its_end_and_dropped() -> None:
 @pytest.mark.parametrize("error", [None, OSError("broken")])
 async def test_a_body_that_breaks_off_gives_what_came_and_then_the_error(error: OSError | None) -> None:
     owner = Owner()
-    with taken(owner, 100) as large:
+    with open_body(owner, 100) as large:
         owner.wire.arrive(b"0123456789")
         owner.wire.protocol.connection_lost(error)
         assert bytes(await anext(large)) == b"01234567"
@@ -197,13 +197,13 @@ async def test_a_peer_that_is_silent_is_given_up_while_it_is_waited_for(
 ) -> None:
     monkeypatch.setattr(large_body, "LOOK_SECONDS", 0.001)
     owner = Owner()
-    with taken(owner, 100, silence=0.01) as large, pytest.raises(aiohttp.SocketTimeoutError):
+    with open_body(owner, 100, silence=0.01) as large, pytest.raises(aiohttp.SocketTimeoutError):
         await anext(large)
 
 
 async def test_time_in_which_both_buffers_are_full_is_not_the_peers() -> None:
     owner = Owner()
-    with taken(owner, 100, silence=0.01) as large:
+    with open_body(owner, 100, silence=0.01) as large:
         owner.wire.arrive(bytes(16))
         assert large._timer is not None
         large._timer.cancel()
@@ -215,7 +215,7 @@ async def test_time_in_which_both_buffers_are_full_is_not_the_peers() -> None:
 
 async def test_a_piece_that_was_handed_out_is_not_written_to_when_the_rest_is_dropped() -> None:
     owner = Owner()
-    with taken(owner, 100) as large:
+    with open_body(owner, 100) as large:
         owner.wire.arrive(b"a" * 16)  # both buffers are full
         piece = await anext(large)
     owner.wire.arrive(b"b" * 84)
@@ -225,7 +225,7 @@ async def test_a_piece_that_was_handed_out_is_not_written_to_when_the_rest_is_dr
 
 async def test_the_second_buffer_is_made_when_the_first_is_full() -> None:
     owner = Owner()
-    with taken(owner, 100) as large:
+    with open_body(owner, 100) as large:
         owner.wire.arrive(b"a" * 7)
         assert [len(buffer) for buffer in large._free] == [0]
         owner.wire.arrive(b"a")
@@ -235,7 +235,7 @@ async def test_the_second_buffer_is_made_when_the_first_is_full() -> None:
 async def test_a_request_that_aiohttp_gives_up_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(large_body, "LOOK_SECONDS", 0.001)
     owner = Owner()
-    with taken(owner, 100) as large:
+    with open_body(owner, 100) as large:
         waiting = asyncio.ensure_future(anext(large))
         await asyncio.sleep(0)
         owner.content.set_exception(asyncio.CancelledError())

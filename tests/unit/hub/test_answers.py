@@ -9,46 +9,46 @@ from unittest.mock import Mock
 import aiohttp
 import pytest
 
-from fedsilo.hub.answers import MAX_INTERIM_ANSWERS, BoundedAnswers, connector
+from fedsilo.hub.answers import MAX_INTERIM_ANSWERS, BoundedConnection, connector
 from fedsilo.hub.https import HttpsClient
 from fedsilo.wire import make_authority
 
 
-def answered(connection: BoundedAnswers, code: int) -> None:
+def feed_answer(connection: BoundedConnection, code: int) -> None:
     connection.feed_data((SimpleNamespace(code=code), None))
 
 
 @pytest.fixture
-async def connection() -> BoundedAnswers:
-    found = BoundedAnswers(loop=asyncio.get_running_loop())
+async def connection() -> BoundedConnection:
+    found = BoundedConnection(loop=asyncio.get_running_loop())
     found.transport = Mock()
     return found
 
 
-async def test_interim_answers_without_end_break_the_connection(connection: BoundedAnswers) -> None:
+async def test_interim_answers_without_end_break_the_connection(connection: BoundedConnection) -> None:
     transport = connection.transport
     for _ in range(MAX_INTERIM_ANSWERS):
-        answered(connection, 100)
+        feed_answer(connection, 100)
     assert connection.exception() is None
     for _ in range(1000):
-        answered(connection, 103)
+        feed_answer(connection, 103)
     assert len(connection) == MAX_INTERIM_ANSWERS
     assert isinstance(connection.exception(), aiohttp.ClientPayloadError)
     assert isinstance(transport, Mock)
     transport.abort.assert_called_once()
 
 
-async def test_interim_answers_before_each_of_many_answers_do_not(connection: BoundedAnswers) -> None:
+async def test_interim_answers_before_each_of_many_answers_do_not(connection: BoundedConnection) -> None:
     for _ in range(2 * MAX_INTERIM_ANSWERS):
-        answered(connection, 100)
-        answered(connection, 200)
+        feed_answer(connection, 100)
+        feed_answer(connection, 200)
     assert connection.exception() is None
     assert len(connection) == 4 * MAX_INTERIM_ANSWERS
 
 
 async def test_every_connection_has_the_limit() -> None:
     made = connector()
-    assert isinstance(made._factory(), BoundedAnswers)
+    assert isinstance(made._factory(), BoundedConnection)
     await made.close()
 
 

@@ -20,7 +20,7 @@ def agent(name: str, uid: str = "1", suspend: bool = False, silo: str = "north",
     return HubAgent(name, uid, spec)
 
 
-def told(version: int, *agents: HubAgent) -> AgentList:
+def agent_list(version: int, *agents: HubAgent) -> AgentList:
     return AgentList(version, f"{version}-x", agents)
 
 
@@ -37,7 +37,7 @@ def carried_out(here: Mapping[str, LocalAgent], steps: Steps) -> dict[str, Local
 
 agents = st.builds(agent, st.sampled_from(NAMES), st.sampled_from(UIDS), st.booleans())
 lists = st.builds(
-    lambda version, found: told(version, *{one.name: one for one in found}.values()),
+    lambda version, found: agent_list(version, *{one.name: one for one in found}.values()),
     st.integers(1, 6),
     st.lists(agents, max_size=4),
 )
@@ -86,15 +86,15 @@ def test_before_the_first_list_everything_goes_on_as_it_is() -> None:
 
 def test_what_is_repeated_from_before_a_restart_has_no_effect() -> None:
     mirror = Mirror(SILO, 7)
-    assert mirror.hear(told(6, agent("a"))) is mirror
-    assert mirror.hear(told(7, agent("a"))).steps({}).begin == (agent("a"),)
+    assert mirror.hear(agent_list(6, agent("a"))) is mirror
+    assert mirror.hear(agent_list(7, agent("a"))).steps({}).begin == (agent("a"),)
 
 
 def test_what_is_said_later_under_the_same_uid_has_no_effect_but_for_the_suspension() -> None:
     here = {"a": LocalAgent("1", False)}
-    mirror = Mirror(SILO).hear(told(1, agent("a", trust={"url": "https://elsewhere.example"})))
+    mirror = Mirror(SILO).hear(agent_list(1, agent("a", trust={"url": "https://elsewhere.example"})))
     assert mirror.steps(here) == Steps()
-    assert mirror.hear(told(2, agent("a", suspend=True))).steps(here) == Steps(suspend={"a": True})
+    assert mirror.hear(agent_list(2, agent("a", suspend=True))).steps(here) == Steps(suspend={"a": True})
 
 
 def test_an_agent_of_another_silo_is_not_the_institutions() -> None:
@@ -104,11 +104,11 @@ def test_an_agent_of_another_silo_is_not_the_institutions() -> None:
         HubAgent("b", "1", {}),
         HubAgent("c", "1", {"silo": "silo-north/north"}),
     ]
-    assert Mirror(SILO).hear(told(1, *strange)).steps({}) == Steps()
+    assert Mirror(SILO).hear(agent_list(1, *strange)).steps({}) == Steps()
 
 
 def test_of_two_agents_of_one_name_the_first_counts() -> None:
-    mirror = Mirror(SILO).hear(told(1, agent("a", "1"), agent("a", "2")))
+    mirror = Mirror(SILO).hear(agent_list(1, agent("a", "1"), agent("a", "2")))
     assert mirror.steps({}).begin == (agent("a", "1"),)
     assert mirror.steps({"a": LocalAgent("1", False)}) == Steps()
 
@@ -116,5 +116,5 @@ def test_of_two_agents_of_one_name_the_first_counts() -> None:
 @pytest.mark.parametrize("name", ["", "..", "../a", "a/b", "a.b", "A", "a" * 64, "a\n"])
 def test_a_name_that_is_none_of_kubernetes_makes_nothing(name: str) -> None:
     """A directory or an object would be made of it."""
-    assert Mirror(SILO).hear(told(1, agent(name))).steps({}) == Steps()
-    assert Mirror(SILO).hear(told(1, agent("a", f"{name}/"))).steps({}) == Steps()
+    assert Mirror(SILO).hear(agent_list(1, agent(name))).steps({}) == Steps()
+    assert Mirror(SILO).hear(agent_list(1, agent("a", f"{name}/"))).steps({}) == Steps()

@@ -9,8 +9,8 @@ from fedsilo.hub.contact import PAUSES
 from fedsilo.hub.reports import (
     AgentReport,
     OfferReport,
-    Reports,
-    reported,
+    ReportQueue,
+    reported_status,
 )
 
 PHASES = ("Pending", "Admitted", "Running")
@@ -24,7 +24,7 @@ steps = st.one_of(
 
 @given(st.lists(steps, max_size=30))
 def test_the_hub_has_in_the_end_what_was_said_last(history: list[tuple[str, str, str, str]]) -> None:
-    reports, now, sent = Reports(), 0.0, 0
+    reports, now, sent = ReportQueue(), 0.0, 0
     said: dict[str, AgentReport | OfferReport] = {}
     hub: dict[str, AgentReport | OfferReport] = {}
     changes = 0
@@ -43,7 +43,7 @@ def test_the_hub_has_in_the_end_what_was_said_last(history: list[tuple[str, str,
             reports.forget(name)
         elif (report := reports.next(now)) is not None:
             if verb == "fail":
-                reports.failed(report, now)
+                reports.postpone_report(report, now)
                 continue
             hub["offer" if isinstance(report, OfferReport) else report.agent] = report
             reports.took(report)
@@ -58,13 +58,13 @@ def test_the_hub_has_in_the_end_what_was_said_last(history: list[tuple[str, str,
 
 
 def test_what_fails_is_tried_after_pauses_that_grow_and_at_once_when_the_hub_is_back() -> None:
-    reports, now = Reports(), 100.0
+    reports, now = ReportQueue(), 100.0
     reports.state("a", "1", {"phase": "Running"})
     pauses = []
     for _ in range(8):
         report = reports.next(now)
         assert report is not None
-        reports.failed(report, now)
+        reports.postpone_report(report, now)
         wait = reports.wait(now)
         assert wait is not None
         assert reports.next(now + wait / 2) is None
@@ -74,13 +74,13 @@ def test_what_fails_is_tried_after_pauses_that_grow_and_at_once_when_the_hub_is_
     assert pauses[-1] == PAUSES.longest
     report = reports.next(now)
     assert report is not None
-    reports.failed(report, now)
-    reports.hurry()
+    reports.postpone_report(report, now)
+    reports.flush_soon()
     assert reports.next(now) == report
 
 
 def test_a_status_that_changes_while_it_is_sent_is_sent_again() -> None:
-    reports = Reports()
+    reports = ReportQueue()
     reports.state("a", "1", {"phase": "Admitted"})
     report = reports.next(0)
     assert report is not None
@@ -90,7 +90,7 @@ def test_a_status_that_changes_while_it_is_sent_is_sent_again() -> None:
 
 
 def test_what_was_sent_of_an_earlier_agent_of_the_name_says_nothing_about_the_new_one() -> None:
-    reports = Reports()
+    reports = ReportQueue()
     reports.state("a", "1", {"phase": "Running"})
     report = reports.next(0)
     assert report is not None
@@ -108,7 +108,7 @@ def test_what_is_of_the_place_alone_stays_there() -> None:
         "conditions": [condition],
         "decision": {"decision": "Admitted"},
     }
-    assert reported(status) == {
+    assert reported_status(status) == {
         "phase": "Running",
         "conditions": [{"type": "Ready", "status": "True"}],
         "decision": {"decision": "Admitted"},

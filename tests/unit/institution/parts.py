@@ -33,7 +33,7 @@ def directory(root: Path, policy: Mapping[str, Any] | None = None) -> SiloDirect
     made.prepare()
     KEY.save(made.key_file)
     made.write_membership(MEMBER)
-    write_with_digest(made.heard, {"version": 7})
+    write_with_digest(made.hub_version_file, {"version": 7})
     write_silo(made, policy)
     return made
 
@@ -89,7 +89,7 @@ def agent_of(job: str, uid: str) -> HubAgent:
     )
 
 
-def told(*agents: HubAgent) -> Mirror:
+def mirror_of(*agents: HubAgent) -> Mirror:
     """What the hub asks for."""
     return Mirror(SILO).hear(AgentList(1, "1", agents))
 

@@ -15,10 +15,10 @@ from fedsilo.api.observed import Object, condition
 from fedsilo.api.silo import Silo
 from fedsilo.institution.assess import PartState, assess
 from fedsilo.institution.directory import SiloDirectory
-from fedsilo.institution.processes import ended, running
+from fedsilo.institution.processes import ended_state, running
 from fedsilo.institution.silo_file import read_silo
 from fedsilo.silo.agent.component import GUARD, TRAINER, ComponentState
-from fedsilo.silo.budget_figures import SpentSoFar
+from fedsilo.silo.budget_figures import SpentBudget
 from fedsilo.silo.decision import read_decision
 from fedsilo.wire import SigningKey
 from tests.unit.institution.parts import HUB, KEY, SILO, record, write_silo
@@ -27,7 +27,7 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 IMAGE = f"registry.example/trainer@sha256:{'a' * 64}"
 BOTH = frozenset({GUARD, TRAINER})
 RUNS = {role: running(role) for role in (GUARD, TRAINER)}
-IDLE = {role: ComponentState(role, stopped=True) for role in (GUARD, TRAINER)}
+IDLE_COMPONENTS = {role: ComponentState(role, stopped=True) for role in (GUARD, TRAINER)}
 
 
 def silo_with(tmp_path: Path, **policy: Any) -> Silo:
@@ -41,7 +41,13 @@ def state_of(
 ) -> PartState:
     spent = options.get("spent", 0.0)
     found = assess(
-        seen, silo, processes or IDLE, None, KEY, options.get("now", NOW), lambda _: SpentSoFar(spent)
+        seen,
+        silo,
+        processes or IDLE_COMPONENTS,
+        None,
+        KEY,
+        options.get("now", NOW),
+        lambda _: SpentBudget(spent),
     )
     SiloAgentStatus.model_validate(found.status)  # as the hub checks it
     return found
@@ -83,7 +89,7 @@ def test_a_policy_that_changes_stops_what_runs_and_lets_it_go_on_again(tmp_path:
     refused = state_of(record(runs.status), silo_with(tmp_path, methods=["fedprox"]), RUNS)
     assert (refused.status["phase"], refused.wanted) == ("Refused", frozenset())
     assert statuses(refused)["Admitted"] == ("False", "PolicyRefused")
-    again = state_of(record(refused.status), silo_with(tmp_path), IDLE)
+    again = state_of(record(refused.status), silo_with(tmp_path), IDLE_COMPONENTS)
     assert again.wanted == BOTH
 
 
@@ -118,26 +124,29 @@ def test_a_person_is_asked_with_the_command_of_this_place(tmp_path: Path) -> Non
 def test_the_ends_are_those_of_a_cluster_and_are_never_taken_back(tmp_path: Path) -> None:
     silo = silo_with(tmp_path)
     runs = state_of(record(), silo, RUNS).status
-    done = {role: ended(role, 0, 0, False, 0.0) for role in (GUARD, TRAINER)}
+    done = {role: ended_state(role, 0, 0, False, 0.0) for role in (GUARD, TRAINER)}
     finished = state_of(record(runs), silo, done)
     assert (finished.status["phase"], statuses(finished)["Finished"]) == ("Finished", ("True", "Finished"))
-    assert state_of(record(finished.status), silo_with(tmp_path), IDLE) == PartState(
+    assert state_of(record(finished.status), silo_with(tmp_path), IDLE_COMPONENTS) == PartState(
         None, frozenset(), finished.status
     )
     # The trainer still writes its own model.
     assert state_of(record(runs), silo, done | {TRAINER: RUNS[TRAINER]}).wanted == {TRAINER}
 
-    lost = {GUARD: RUNS[GUARD], TRAINER: ended(TRAINER, 3, 0, True, 0.0)}
+    lost = {GUARD: RUNS[GUARD], TRAINER: ended_state(TRAINER, 3, 0, True, 0.0)}
     failed = state_of(record(runs), silo, lost)
     assert statuses(failed)["Failed"] == ("True", "DataInvalid")
-    early = state_of(record(runs), silo, lost | {TRAINER: ended(TRAINER, 0, 0, True, 0.0)})
+    early = state_of(record(runs), silo, lost | {TRAINER: ended_state(TRAINER, 0, 0, True, 0.0)})
     assert "before the job was over" in early.status["message"]
-    crashed = state_of(record(runs), silo, lost | {TRAINER: ended(TRAINER, -11, 7, True, 0.0)})
+    crashed = state_of(record(runs), silo, lost | {TRAINER: ended_state(TRAINER, -11, 7, True, 0.0)})
     assert statuses(crashed)["Failed"] == ("True", "BackoffLimitExceeded")
     # A guard stays, to report why there is no answer, as long as the job goes on.
     files = {"agent.json": "{}", "silo.json": "{}"}
-    assert assess(record(failed.status), silo, IDLE, files, KEY, NOW).wanted == {GUARD}
-    assert assess(record(failed.status, suspend=True), silo, IDLE, files, KEY, NOW).wanted == frozenset()
+    assert assess(record(failed.status), silo, IDLE_COMPONENTS, files, KEY, NOW).wanted == {GUARD}
+    assert (
+        assess(record(failed.status, suspend=True), silo, IDLE_COMPONENTS, files, KEY, NOW).wanted
+        == frozenset()
+    )
 
 
 def test_nothing_runs_with_another_configuration_than_it_began_with(tmp_path: Path) -> None:

@@ -13,15 +13,15 @@ from fedsilo.errors import FedsiloError
 from fedsilo.files.json_files import write_json
 from fedsilo.hub.client import HubAgent
 from fedsilo.institution import executor as module
+from fedsilo.institution.agent_run import AgentRun
 from fedsilo.institution.executor import Executor
-from fedsilo.institution.part import Part
 from fedsilo.institution.silo_file import WatchedSilo
 from fedsilo.local.child_processes import GRACE_SECONDS, ChildProcess
 from fedsilo.silo.agent.component import TRAINER_EXIT_SECONDS
-from tests.unit.institution.parts import KEY, MEMBER, UID, agent, agent_of, directory, spec, told
+from tests.unit.institution.parts import KEY, MEMBER, UID, agent, agent_of, directory, mirror_of, spec
 from tests.unit.institution.test_executor import FakeForks, status_of
 
-OTHER = "0a1b2c3d-0000-4000-8000-000000000010"
+OTHER_UID = "0a1b2c3d-0000-4000-8000-000000000010"
 
 
 class Stubborn:
@@ -36,7 +36,7 @@ class Stubborn:
         self.executor = Executor(self.place, watched, KEY, lambda: self.now)
 
     def hear(self, *agents: HubAgent) -> None:
-        self.executor.follow(told(*agents))
+        self.executor.follow(mirror_of(*agents))
         self.executor.step()
 
     def end(self, *pids: int) -> None:
@@ -53,14 +53,14 @@ def silo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stubborn:
     made = Stubborn(tmp_path / "silo")
     monkeypatch.setattr(module, "ForkServerClient", lambda label: made.forks)
 
-    def signalled(process: ChildProcess, number: int) -> None:
+    def record_signal(process: ChildProcess, number: int) -> None:
         assert process.pid is not None
         made.signals.append((process.pid, number))
 
     def waits(seconds: float) -> Never:
         raise AssertionError("it waits")
 
-    monkeypatch.setattr(ChildProcess, "signal", signalled)
+    monkeypatch.setattr(ChildProcess, "signal", record_signal)
     monkeypatch.setattr(time, "sleep", waits)
     return made
 
@@ -69,10 +69,10 @@ def test_a_part_that_takes_its_time_to_end_holds_up_no_other(silo: Stubborn) -> 
     silo.hear(agent())
     first = set(silo.forks.started)
     assert len(first) == 2
-    silo.hear(agent_of("another-job", OTHER))
+    silo.hear(agent_of("another-job", OTHER_UID))
     assert set(silo.signals) == {(pid, signal.SIGTERM) for pid in first}
     assert len(silo.forks.started) == 4, "the other begins meanwhile"
-    assert silo.executor.statuses()[OTHER][1]["phase"] == "Starting"
+    assert silo.executor.statuses()[OTHER_UID][1]["phase"] == "Starting"
     for _ in range(3):
         silo.executor.step()
     assert len(silo.signals) == 2, "asked once"
@@ -80,10 +80,10 @@ def test_a_part_that_takes_its_time_to_end_holds_up_no_other(silo: Stubborn) -> 
     for _ in range(3):
         silo.executor.step()
     assert silo.signals[2:] == [(pid, signal.SIGKILL) for pid in sorted(first)]
-    assert set(silo.executor.parts) == {UID, OTHER}
+    assert set(silo.executor.parts) == {UID, OTHER_UID}
     assert silo.executor.busy
     silo.end(*first)
-    assert set(silo.executor.parts) == {OTHER}
+    assert set(silo.executor.parts) == {OTHER_UID}
     assert not first & set(silo.executor.pids().values())
 
 
@@ -107,7 +107,7 @@ def test_the_same_job_under_another_uid_waits_for_what_the_first_holds(silo: Stu
     first = list(silo.forks.started)
     log = silo.place.volume(UID).audit / "log.jsonl"
     log.write_text("")
-    again = HubAgent(agent().name, OTHER, spec())
+    again = HubAgent(agent().name, OTHER_UID, spec())
     silo.hear(again)
     silo.end(first[0])
     assert log.exists()
@@ -116,7 +116,7 @@ def test_the_same_job_under_another_uid_waits_for_what_the_first_holds(silo: Stu
     silo.executor.step()
     assert len(silo.forks.started) == 4
     assert not log.exists()
-    assert (silo.place.volume(OTHER).audit / "log.jsonl").exists()
+    assert (silo.place.volume(OTHER_UID).audit / "log.jsonl").exists()
 
 
 def test_a_trainer_that_goes_on_although_its_guard_is_done_is_ended(silo: Stubborn) -> None:
@@ -136,7 +136,7 @@ def test_a_trainer_that_goes_on_although_its_guard_is_done_is_ended(silo: Stubbo
 
 
 def test_at_the_end_all_are_asked_at_once_and_then_killed(silo: Stubborn) -> None:
-    silo.hear(agent(), agent_of("another-job", OTHER))
+    silo.hear(agent(), agent_of("another-job", OTHER_UID))
     pids = sorted(silo.forks.started)
     assert len(pids) == 4
     silo.executor.end(silo.sleep)
@@ -155,7 +155,7 @@ def test_an_error_is_said_again_when_it_is_back(
     silo.hear(agent(suspend=True))
     for _ in range(2):
         with monkeypatch.context() as patch:
-            patch.setattr(Part, "step", fails)
+            patch.setattr(AgentRun, "step", fails)
             for _ in range(3):
                 silo.executor.step()
         silo.executor.step()
@@ -172,9 +172,9 @@ def test_a_specification_without_a_bottom_holds_up_no_other(
     deep: object = []
     for _ in range(depth):
         deep = [deep]
-    odd = agent_of("another-job", OTHER)
+    odd = agent_of("another-job", OTHER_UID)
     for _ in range(2):
-        silo.hear(HubAgent(odd.name, OTHER, {**odd.spec, "trust": deep}), agent())
+        silo.hear(HubAgent(odd.name, OTHER_UID, {**odd.spec, "trust": deep}), agent())
     assert set(silo.executor.parts) == {UID}
     assert len(silo.forks.started) == 2
     assert len([text for text in caplog.messages if "in one another" in text]) == 1

@@ -39,8 +39,8 @@ from tests.unit.institution.parts import (
     agent,
     agent_of,
     directory,
+    mirror_of,
     spec,
-    told,
     write_silo,
 )
 
@@ -88,11 +88,11 @@ def forks(monkeypatch: pytest.MonkeyPatch) -> FakeForks:
     server = FakeForks()
     monkeypatch.setattr(module, "ForkServerClient", lambda label: server)
 
-    def signalled(process: ChildProcess, number: int) -> None:
+    def record_signal(process: ChildProcess, number: int) -> None:
         if process.pid is not None:
             server.ended.setdefault(process.pid, -number)
 
-    monkeypatch.setattr(ChildProcess, "signal", signalled)
+    monkeypatch.setattr(ChildProcess, "signal", record_signal)
     return server
 
 
@@ -109,7 +109,7 @@ def test_what_names_no_job_is_shown_as_what_cannot_be_read(
 ) -> None:
     place = directory(tmp_path / "silo")
     found = executor_of(place)
-    found.follow(told(HubAgent(NAME, UID, {"silo": {"namespace": "silo-north", "name": "north"}})))
+    found.follow(mirror_of(HubAgent(NAME, UID, {"silo": {"namespace": "silo-north", "name": "north"}})))
     found.step()
     arguments = ["--dir", str(place.root)]
     assert main(["silo", "status", *arguments]) == 0
@@ -123,17 +123,17 @@ def test_what_names_no_job_is_shown_as_what_cannot_be_read(
 def test_guard_and_trainer_get_what_they_may_have(tmp_path: Path, forks: FakeForks) -> None:
     place = directory(tmp_path / "silo")
     found = executor_of(place)
-    found.follow(told(agent(suspend=True)))
+    found.follow(mirror_of(agent(suspend=True)))
     found.step()
     assert (status_of(found)["phase"], forks.started) == ("Admitted", {})
-    found.follow(told(agent()))
+    found.follow(mirror_of(agent()))
     found.step()
     (guard,) = forks.running("guard")
     (trainer,) = forks.running("trainer")
     assert f"--key {place.key_file}" in " ".join(forks.started[guard])
     line = " ".join(forks.started[trainer])
-    assert str(place.private) in line
-    assert str(place.key_file) not in line.replace(f"--hide={place.private}", "")
+    assert str(place.private_directory) in line
+    assert str(place.key_file) not in line.replace(f"--hide={place.private_directory}", "")
     for option in ("--isolate", "--require-isolation", f"--home {place.root}", f"--hide={place.logs}"):
         assert option in line
     found.step()
@@ -149,10 +149,10 @@ def test_the_log_has_a_line_for_each_phase_of_a_part(
 ) -> None:
     caplog.set_level("INFO", "fedsilo.silo")
     found = executor_of(directory(tmp_path / "silo"))
-    found.follow(told(agent(suspend=True)))
+    found.follow(mirror_of(agent(suspend=True)))
     for _ in range(3):
         found.step()
-    found.follow(told(agent()))
+    found.follow(mirror_of(agent()))
     for _ in range(3):
         found.step()
     phases = [text.rpartition(" is ")[2] for text in caplog.messages if ": is " in text]
@@ -162,7 +162,7 @@ def test_the_log_has_a_line_for_each_phase_of_a_part(
 def test_a_tightened_policy_reaches_the_guard_that_runs(tmp_path: Path, forks: FakeForks) -> None:
     place = directory(tmp_path / "silo")
     found = executor_of(place)
-    found.follow(told(agent()))
+    found.follow(mirror_of(agent()))
     found.step()
     write_silo(place, {"maxBytesPerRound": "1Ki"})
     found.step()
@@ -181,16 +181,16 @@ def test_a_tightened_policy_reaches_the_guard_that_runs(tmp_path: Path, forks: F
 def test_what_the_hub_said_first_holds(tmp_path: Path, forks: FakeForks) -> None:
     place = directory(tmp_path / "silo")
     found = executor_of(place)
-    found.follow(told(agent(suspend=True)))
+    found.follow(mirror_of(agent(suspend=True)))
     found.step()
     before = status_of(found)
-    found.follow(told(agent(suspend=True, url="https://elsewhere.example")))
+    found.follow(mirror_of(agent(suspend=True, url="https://elsewhere.example")))
     found.step()
     assert status_of(found) == before
     assert "elsewhere" not in place.record(UID).read_text()
 
 
-def _secure(members: list[dict[str, str]]) -> HubAgent:
+def _secure_agent(members: list[dict[str, str]]) -> HubAgent:
     """The agent of a job of three silos that know each other's keys."""
     asked = spec(members=members)
     refs = [dict(zip(("namespace", "name"), f"silo-{name}/{name}".split("/"), strict=True)) for name in NAMES]
@@ -209,14 +209,14 @@ def test_the_keys_of_all_silos_are_decided_on_and_reach_the_guard_unchanged(
     ]
     place = directory(tmp_path / "silo")
     found = executor_of(place)
-    found.follow(told(_secure(members)))
+    found.follow(mirror_of(_secure_agent(members)))
     found.step()
     assert json.loads(place.record(UID).read_text())["spec"]["trust"]["members"] == members
     for file in (place.volume(UID).guard, place.volume(UID).root):
         assert json.loads((file / "agent.json").read_text())["spec"]["trust"]["members"] == members
     proposed = status_of(found)["proposal"]["members"]
     assert proposed == members_digest(Member.model_validate(member) for member in members)
-    found.follow(told(_secure(members[::-1])))
+    found.follow(mirror_of(_secure_agent(members[::-1])))
     found.step()
     assert status_of(found)["proposal"]["members"] == proposed
 
@@ -224,14 +224,14 @@ def test_the_keys_of_all_silos_are_decided_on_and_reach_the_guard_unchanged(
 def test_a_part_ends_with_the_key_that_it_began_with(tmp_path: Path, forks: FakeForks) -> None:
     place = directory(tmp_path / "silo")
     found = executor_of(place)
-    found.follow(told(agent()))
+    found.follow(mirror_of(agent()))
     found.step()
     before = status_of(found)["decision"]
     retired, key = place.retired_key_file(KEY.verify_key), SigningKey.from_seed(bytes([9]) * 32)
     retired.parent.mkdir()
     KEY.save(retired)
     again = Executor(place, WatchedSilo(place, MEMBER, key.verify_key.to_text()), key)
-    again.follow(told(agent()))
+    again.follow(mirror_of(agent()))
     again.step()
     assert status_of(again)["decision"] == before
     write_silo(place, {"methods": ["fedprox"]})
@@ -242,10 +242,10 @@ def test_a_part_ends_with_the_key_that_it_began_with(tmp_path: Path, forks: Fake
 def test_a_part_that_is_gone_ends_and_leaves_its_volume(tmp_path: Path, forks: FakeForks) -> None:
     place = directory(tmp_path / "silo")
     found = executor_of(place)
-    found.follow(told(agent()))
+    found.follow(mirror_of(agent()))
     found.step()
     audit = place.volume(UID).audit
-    found.follow(told())
+    found.follow(mirror_of())
     found.step()
     assert not forks.running("guard")
     assert found.statuses() == {}
@@ -254,7 +254,7 @@ def test_a_part_that_is_gone_ends_and_leaves_its_volume(tmp_path: Path, forks: F
     assert executor_of(place).parts[UID].gone
     # The gateway was set back, and knows it again.
     began = json.loads(place.record(UID).read_text())
-    found.follow(told(agent(taskKey=KEY.verify_key.to_text())))
+    found.follow(mirror_of(agent(taskKey=KEY.verify_key.to_text())))
     found.step()
     assert forks.running("guard")
     record = found.parts[UID].record
@@ -265,7 +265,7 @@ def test_a_part_that_is_gone_ends_and_leaves_its_volume(tmp_path: Path, forks: F
 def test_an_identity_that_is_none_names_no_directory(tmp_path: Path, forks: FakeForks, uid: str) -> None:
     place = directory(tmp_path / "silo")
     found = executor_of(place)
-    found.follow(told(agent(uid=uid)))
+    found.follow(mirror_of(agent(uid=uid)))
     found.step()
     assert (found.parts, list(place.agents.iterdir())) == ({}, [])
 
@@ -273,7 +273,7 @@ def test_an_identity_that_is_none_names_no_directory(tmp_path: Path, forks: Fake
 def test_a_trainer_that_is_lost_is_reported_by_its_guard(tmp_path: Path, forks: FakeForks) -> None:
     place = directory(tmp_path / "silo")
     found = executor_of(place)
-    found.follow(told(agent()))
+    found.follow(mirror_of(agent()))
     found.step()
     forks.ended[forks.running("trainer")[0]] = 3
     found.step()
@@ -283,7 +283,7 @@ def test_a_trainer_that_is_lost_is_reported_by_its_guard(tmp_path: Path, forks: 
     assert forks.running("guard"), "the guard reports it"
     # So does that of another process, which starts no trainer any more.
     again = executor_of(place)
-    again.follow(told(agent()))
+    again.follow(mirror_of(agent()))
     forks.ended |= dict.fromkeys(forks.running("guard"), -9)
     again.step()
     assert forks.running("guard")
@@ -312,13 +312,13 @@ def crash_at(number: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def work(place: SiloDirectory) -> Executor:
     found = executor_of(place)
     for asked in (agent(suspend=True), agent()):
-        found.follow(told(asked))
+        found.follow(mirror_of(asked))
         found.step()
         found.step()
     return found
 
 
-def comparable(status: Any) -> Any:
+def comparable_status(status: Any) -> Any:
     """A status without times and what is signed over them."""
     return json.loads(json.dumps(status), object_hook=_timeless)
 
@@ -335,7 +335,7 @@ def test_a_crash_at_any_step_changes_nothing_that_was_said(
     tmp_path: Path, forks: FakeForks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = work(directory(tmp_path / "whole"))
-    expected = comparable(status_of(whole))
+    expected = comparable_status(status_of(whole))
     steps = 0
     while True:
         place = directory(tmp_path / f"crash-{steps}")
@@ -347,9 +347,9 @@ def test_a_crash_at_any_step_changes_nothing_that_was_said(
                 ended = True
             else:
                 ended = False
-        said = _said(place)
+        said = _recorded_status(place)
         after = work(place)
-        assert comparable(status_of(after)) == expected, f"step {steps}"
+        assert comparable_status(status_of(after)) == expected, f"step {steps}"
         if said is not None and said.get("decision") is not None:
             assert status_of(after)["decision"] == said["decision"], f"step {steps}"
         if not ended:
@@ -358,7 +358,7 @@ def test_a_crash_at_any_step_changes_nothing_that_was_said(
     assert steps > 20
 
 
-def _said(place: SiloDirectory) -> Any:
+def _recorded_status(place: SiloDirectory) -> Any:
     path = place.record(UID)
     return json.loads(path.read_text())["status"] if path.exists() else None
 
@@ -368,7 +368,7 @@ def test_metrics_are_what_is_known(tmp_path: Path, forks: FakeForks) -> None:
     found = executor_of(place)
     contact = Contact.of(None, None, "0000-0000", datetime(2026, 1, 2, tzinfo=UTC))
     assert "federated_silo_jobs{phase" not in exposition(found, lambda: None).text().decode()
-    found.follow(told(agent(suspend=True)))
+    found.follow(mirror_of(agent(suspend=True)))
     found.step()
     lines = exposition(found, lambda: contact).text().decode().splitlines()
     labels = 'silo="north",silo_namespace="silo-north"'
@@ -402,7 +402,7 @@ def test_jobs_that_are_admitted_have_their_part_of_the_budget_reserved(
         tmp_path / "silo", {"privacyBudget": [{"dataset": "digits", "epsilon": 4.0, "delta": 1e-3}]}
     )
     found, jobs = executor_of(place), [private_job(1, 3.0), private_job(2, 1.5), private_job(3, 1.0)]
-    found.follow(told(*jobs))
+    found.follow(mirror_of(*jobs))
     for _ in range(2):
         found.step()
         assert phases(found) == ["Admitted", "Refused", "Admitted"]
@@ -412,11 +412,11 @@ def test_jobs_that_are_admitted_have_their_part_of_the_budget_reserved(
         in message
     )
     again = executor_of(place)
-    again.follow(told(*jobs))
+    again.follow(mirror_of(*jobs))
     again.step()
     assert phases(again) == ["Admitted", "Refused", "Admitted"], "what is reserved outlives the process"
     again = executor_of(place)
-    again.follow(told(*jobs[1:]))
+    again.follow(mirror_of(*jobs[1:]))
     again.step()
     assert phases(again) == ["Admitted", "Admitted"], "the hub asks for the first one no more"
 
@@ -426,13 +426,13 @@ def test_what_a_job_has_been_charged_is_not_reserved_too(tmp_path: Path, forks: 
         tmp_path / "silo", {"privacyBudget": [{"dataset": "digits", "epsilon": 4.0, "delta": 1e-3}]}
     )
     found, jobs = executor_of(place), [private_job(1, 2.0), private_job(2, 2.0)]
-    found.follow(told(jobs[0]))
+    found.follow(mirror_of(jobs[0]))
     found.step()
     ledger = PrivacyLedger(place.ledgers, "digits")
     ledger.set_budget(Budget(4.0, 1e-3), datetime.now(UTC))
     ledger.charge(Charge("federation/digits", "job-1", "a" * 64, (Mechanism(2.0),)), datetime.now(UTC))
-    assert 1.0 < ledger.account(datetime.now(UTC)).spent < 2.0
-    found.follow(told(*jobs))
+    assert 1.0 < ledger.account(datetime.now(UTC)).spent_epsilon < 2.0
+    found.follow(mirror_of(*jobs))
     found.step()
     assert phases(found) == ["Admitted", "Admitted"]
 
@@ -444,7 +444,7 @@ def test_what_is_spent_of_a_budget_is_a_metric(tmp_path: Path, forks: FakeForks)
     ledger = PrivacyLedger(place.ledgers, "digits")
     ledger.set_budget(Budget(4.0, 1e-3), datetime.now(UTC))
     ledger.charge(Charge("federation/digits", "job-1", "a" * 64, (Mechanism(2.0),)), datetime.now(UTC))
-    spent = ledger.account(datetime.now(UTC)).spent
+    spent = ledger.account(datetime.now(UTC)).spent_epsilon
     line = f'federated_privacy_epsilon_spent{{dataset="digits",silo="north",silo_namespace="silo-north"}} {spent}'
     assert line in exposition(found, lambda: None).text().decode().splitlines()
     ledger.path.write_text("{}\n")

@@ -19,7 +19,7 @@ from fedsilo.errors import FedsiloError, FileDamaged, ManifestInvalid
 from fedsilo.files import durable
 from fedsilo.hub import client
 from fedsilo.institution import leaving
-from fedsilo.institution.approvals import MAX_APPROVALS, merged, read_approvals, write_approval
+from fedsilo.institution.approvals import MAX_APPROVALS, merge_approvals, read_approvals, write_approval
 from fedsilo.institution.deciding import decide
 from fedsilo.institution.directory import SiloDirectory
 from fedsilo.institution.leaving import leave
@@ -32,7 +32,7 @@ from tests.paths import ROOT
 from tests.unit.institution.parts import HUB_KEY, KEY, MEMBER, SILO, directory, write_silo
 from tests.unit.institution.test_executor import Crash, crash_at
 
-PUBLIC = KEY.verify_key.to_text()
+PUBLIC_KEY = KEY.verify_key.to_text()
 
 
 def entry(job: str = "one", decision: str = "Approved") -> Approval:
@@ -45,12 +45,12 @@ def test_a_template_is_a_silo_but_for_its_datasets(tmp_path: Path) -> None:
     place = SiloDirectory(tmp_path)
     assert write_template(place, SILO)
     with pytest.raises(FedsiloError, match=r"spec\.datasets.*list the datasets"):
-        read_silo(place, SILO, PUBLIC)
+        read_silo(place, SILO, PUBLIC_KEY)
     text = place.silo_file.read_text().replace(
         "datasets: []", "datasets: [{name: d, loader: 'sklearn:digits'}]"
     )
     place.silo_file.write_text(text)
-    assert read_silo(place, SILO, PUBLIC).spec.policy.manual_approval
+    assert read_silo(place, SILO, PUBLIC_KEY).spec.policy.manual_approval
     assert not write_template(place, SILO)
     assert place.silo_file.read_text() == text
     # What it shows as comments is right, too.
@@ -58,19 +58,19 @@ def test_a_template_is_a_silo_but_for_its_datasets(tmp_path: Path) -> None:
         assert f"    # {name}: " in text
         text = text.replace(f"    # {name}: ", f"    {name}: ")
     place.silo_file.write_text(text)
-    assert read_silo(place, SILO, PUBLIC).spec.policy.job_namespaces == ("federation",)
+    assert read_silo(place, SILO, PUBLIC_KEY).spec.policy.job_namespaces == ("federation",)
 
 
 def test_a_silo_file_of_another_silo_is_refused(tmp_path: Path) -> None:
     place = directory(tmp_path)
     write_silo(place, name="south")
     with pytest.raises(ManifestInvalid, match="joined as silo-north/north; write that name"):
-        read_silo(place, SILO, PUBLIC)
+        read_silo(place, SILO, PUBLIC_KEY)
 
 
 def test_a_file_that_is_not_understood_changes_nothing_until_it_is_mended(tmp_path: Path) -> None:
     place = directory(tmp_path, {"maxRounds": 3})
-    watched = WatchedSilo(place, MEMBER, PUBLIC)
+    watched = WatchedSilo(place, MEMBER, PUBLIC_KEY)
     assert not watched.changed()
     whole = place.silo_file.read_text()
     for broken in (whole.replace("maxRounds", "maxRound"), "", "a: ["):
@@ -108,7 +108,7 @@ def test_a_decision_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
 
 def test_of_two_decisions_the_refusal_counts(tmp_path: Path) -> None:
     approved, refused = entry(), entry(decision="Refused")
-    assert merged([refused], [approved])[0] == merged([approved], [refused])[0] == refused
+    assert merge_approvals([refused], [approved])[0] == merge_approvals([approved], [refused])[0] == refused
     place = directory(tmp_path, {"approvals": [refused.model_dump(by_alias=True, exclude_none=True)]})
     with pytest.raises(ManifestInvalid, match="remove that entry first"):
         decide(place, approved)
@@ -161,7 +161,7 @@ def with_a_flipped_bit(pem: bytes) -> bytes:
 
 def test_a_changed_letter_of_what_the_silo_remembers_is_found(tmp_path: Path) -> None:
     place = directory(tmp_path)
-    path = place.private / "hub.json"
+    path = place.private_directory / "hub.json"
     content = path.read_text().replace("hub.example", "hub.examplf")
     path.write_text(content)
     with pytest.raises(FileDamaged, match="join again"):
@@ -177,7 +177,7 @@ class FakeHub:
 
     async def rotate(self, rotation: Mapping[str, Any]) -> None:
         if rotation not in self.rotations:
-            keys_since(SILO, PUBLIC, [*self.rotations, rotation])
+            keys_since(SILO, PUBLIC_KEY, [*self.rotations, rotation])
             self.rotations.append(dict(rotation))
 
     async def leave(self, statement: Mapping[str, Any]) -> None:
@@ -189,11 +189,11 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> FakeHub:
     fake = FakeHub()
 
     @asynccontextmanager
-    async def opened(address: HubAddress, silo: str, key: SigningKey) -> AsyncIterator[FakeHub]:
+    async def open_fake_hub(address: HubAddress, silo: str, key: SigningKey) -> AsyncIterator[FakeHub]:
         yield fake
 
     for user in (client, leaving):
-        monkeypatch.setattr(user, "hub_client", opened)
+        monkeypatch.setattr(user, "hub_client", open_fake_hub)
     return fake
 
 
@@ -217,9 +217,9 @@ def test_a_rotation_that_is_cut_off_anywhere_ends_with_one_new_key(
             asyncio.run(rotate_key(place, member))
         present = place.signing_key().verify_key
         assert len(hub.rotations) == 1, f"step {steps}"
-        assert keys_since(SILO, PUBLIC, hub.rotations)[-1] == present.to_text(), f"step {steps}"
-        assert is_own(place, PUBLIC)
-        assert sorted(path.name for path in place.private.glob("[!.]*.*")) == [
+        assert keys_since(SILO, PUBLIC_KEY, hub.rotations)[-1] == present.to_text(), f"step {steps}"
+        assert is_own(place, PUBLIC_KEY)
+        assert sorted(path.name for path in place.private_directory.glob("[!.]*.*")) == [
             "heard.json",
             "hub.json",
             "key.pem",
@@ -239,5 +239,5 @@ def test_a_silo_leaves_once_however_often_it_says_so(tmp_path: Path, hub: FakeHu
         asyncio.run(leave(place, member))
     first, second = hub.left
     assert first == second
-    assert read_leaving(first, SILO, PUBLIC)[0] == HUB_KEY.verify_key.key_id
-    assert json.loads(place.left.read_text())["statement"] == first
+    assert read_leaving(first, SILO, PUBLIC_KEY)[0] == HUB_KEY.verify_key.key_id
+    assert json.loads(place.leaving_file.read_text())["statement"] == first

@@ -14,7 +14,7 @@ from fedsilo.files import durable
 from fedsilo.files.json_files import read_json
 from tests.operator_fakes.virtual import run
 from tests.unit.institution.parts import UID, agent
-from tests.unit.institution.test_hour import Served
+from tests.unit.institution.test_hour import ServedInstitution
 
 
 class FullDisk:
@@ -43,30 +43,30 @@ def test_a_full_disk_is_said_once_and_nothing_is_lost(
 ) -> None:
     caplog.set_level("INFO", "fedsilo.silo")
 
-    async def within() -> None:
-        served = Served(tmp_path / "silo")
+    async def run_institution() -> None:
+        served = ServedInstitution(tmp_path / "silo")
 
-        def heard() -> Any:
-            return read_json(served.place.heard)
+        def read_heard() -> Any:
+            return read_json(served.place.hub_version_file)
 
-        await served.until(lambda: served.hub.offer is not None)
-        before = heard()
+        await served.wait_until(lambda: served.hub.offer is not None)
+        before = read_heard()
         disk.full = True
         served.hub.put(agent())
         asked = len(served.hub.requests)
         await asyncio.sleep(300)
         assert disk.refused > 100, "it tries again"
         assert len(served.hub.requests) >= asked + 5, "the hub is asked all the same"
-        assert heard() == before
+        assert read_heard() == before
         assert not served.hub.statuses
         disk.full = False
-        await served.until(lambda: served.reported() == "ApprovalPending")
-        assert heard()["version"] == served.hub.version
-        assert heard()["offer"] == before["offer"]
+        await served.wait_until(lambda: served.reported_phase() == "ApprovalPending")
+        assert read_heard()["version"] == served.hub.version
+        assert read_heard()["offer"] == before["offer"]
         assert served.place.record(UID).exists()
         await served.end()
 
-    run(within())
+    run(run_institution())
     said = [text for text in caplog.messages if "the disk is full" in text or "there is room" in text]
     root = tmp_path / "silo"
     assert said == [

@@ -16,8 +16,8 @@ from fedsilo.cli.main import main
 from fedsilo.files.json_files import read_json
 from fedsilo.hub.contact import PAUSES
 from fedsilo.hub.failures import Unreachable
-from fedsilo.hub.following import Following, Membership
 from fedsilo.hub.mirror import Mirror
+from fedsilo.hub.poller import HubPoller, Membership
 from fedsilo.institution import serving
 from fedsilo.institution.executor import Executor
 from fedsilo.institution.silo_file import WatchedSilo
@@ -26,10 +26,12 @@ from tests.operator_fakes.virtual import run
 from tests.unit.institution.parts import KEY, MEMBER, NAME, SILO, UID, agent, directory
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-GONE = Unreachable("hub.example:443: no connection (timed out); let the firewall permit TCP to it")
+UNREACHABLE_ERROR = Unreachable(
+    "hub.example:443: no connection (timed out); let the firewall permit TCP to it"
+)
 
 
-class Served:
+class ServedInstitution:
     """`fedsilo silo serve` in virtual time, beside a hub in memory that knows the silo."""
 
     def __init__(self, root: Path) -> None:
@@ -41,7 +43,7 @@ class Served:
         self.executor = Executor(self.place, watched, KEY)
         served = serving.ServedSilo(self.place, self.executor, watched, KEY, self.place.read_heard())
         me = Membership(KEY.verify_key.fingerprint, None, "0.1.0")
-        following = Following(self.hub.requests_of(KEY), served, me, Mirror(SILO, 7), self.now)
+        following = HubPoller(self.hub.requests_of(KEY), served, me, Mirror(SILO, 7), self.now)
         served.following = following
         self.tasks = [asyncio.ensure_future(following.run()), asyncio.ensure_future(served.work())]
 
@@ -53,10 +55,10 @@ class Served:
         found: Object = shown["hub"]
         return found
 
-    def reported(self) -> str:
+    def reported_phase(self) -> str:
         return str(self.hub.statuses.get(NAME, {}).get("phase"))
 
-    async def until(self, what: Callable[[], bool]) -> None:
+    async def wait_until(self, what: Callable[[], bool]) -> None:
         for _ in range(300):
             if what():
                 return
@@ -77,15 +79,15 @@ def test_an_hour_without_a_hub_is_said_at_every_moment_and_costs_nothing(
     monkeypatch.setattr(serving, "IDLE_SECONDS", 10.0)
 
     async def hour() -> None:
-        here = Served(tmp_path / "silo")
+        here = ServedInstitution(tmp_path / "silo")
         hub, place = here.hub, here.place
         hub.put(agent())
-        await here.until(lambda: here.reported() == "ApprovalPending")
+        await here.wait_until(lambda: here.reported_phase() == "ApprovalPending")
         assert here.contact["reached"]
 
-        hub.away, gone = GONE, here.now()
+        hub.away, gone = UNREACHABLE_ERROR, here.now()
         hub.news()
-        await here.until(lambda: not here.contact["reached"])
+        await here.wait_until(lambda: not here.contact["reached"])
         first = here.contact
         assert gone <= datetime.fromisoformat(first["since"]) <= gone + timedelta(seconds=60)
         assert datetime.fromisoformat(first["heard"]) <= gone
@@ -100,10 +102,10 @@ def test_an_hour_without_a_hub_is_said_at_every_moment_and_costs_nothing(
             )
         assert "let the firewall permit" in first["message"]
         assert 3600 / PAUSES.longest <= len(hub.requests) - asked <= 2 * 3600 / PAUSES.longest + 10
-        assert here.reported() == "ApprovalPending"
+        assert here.reported_phase() == "ApprovalPending"
 
         hub.away, back = None, here.now()
-        await here.until(lambda: here.reported() == "Refused")
+        await here.wait_until(lambda: here.reported_phase() == "Refused")
         assert here.now() - back <= timedelta(seconds=PAUSES.longest + 10)
         assert here.contact["reached"]
         assert here.contact["since"] >= timestamp(back)

@@ -13,11 +13,11 @@ from fedsilo.institution import logs
 from fedsilo.institution.executor import LOGS_SECONDS, Executor
 from fedsilo.institution.logs import bound_logs
 from fedsilo.institution.silo_file import WatchedSilo
-from tests.unit.institution.parts import KEY, MEMBER, agent, directory, told
+from tests.unit.institution.parts import KEY, MEMBER, agent, directory, mirror_of
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_log_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "MAX_LOG_BYTES", 100)
     monkeypatch.setattr(logs, "MAX_LOGS_BYTES", 1000)
 
@@ -70,7 +70,7 @@ def test_a_silo_that_serves_bounds_its_logs_each_second(
     place, now = directory(tmp_path / "silo"), [0.0]
     watched = WatchedSilo(place, MEMBER, KEY.verify_key.to_text())
     found = Executor(place, watched, KEY, lambda: now[0])
-    found.follow(told(agent(suspend=True)))
+    found.follow(mirror_of(agent(suspend=True)))
     for _ in range(3):
         found.step()
     now[0] += LOGS_SECONDS

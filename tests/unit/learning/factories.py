@@ -11,7 +11,7 @@ from typing_extensions import override
 Shape = tuple[int, ...]
 
 
-def good(input_shape: Shape, classes: int, width: int = 7) -> SimpleNamespace:
+def good_network(input_shape: Shape, classes: int, width: int = 7) -> SimpleNamespace:
     return SimpleNamespace(encoder=nn.Linear(input_shape[0], width), classifier=nn.Linear(width, classes))
 
 
@@ -56,7 +56,7 @@ def bfloat16(input_shape: Shape, classes: int) -> SimpleNamespace:
     return SimpleNamespace(encoder=encoder, classifier=nn.Linear(3, classes))
 
 
-def huge(input_shape: Shape, classes: int) -> SimpleNamespace:
+def huge_network(input_shape: Shape, classes: int) -> SimpleNamespace:
     with torch.device("meta"):
         return SimpleNamespace(
             encoder=nn.Linear(input_shape[0], 1 << 38), classifier=nn.Linear(1 << 38, classes)

@@ -21,15 +21,15 @@ Forward = Callable[[Tensor], Tensor]
 
 
 @contextmanager
-def deprecated() -> Iterator[None]:
+def ignored_warnings() -> Iterator[None]:
     """What PyTorch warns of, and people have."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
-def old(norm: Callable[..., nn.Module], layer: nn.Module) -> nn.Module:
-    with deprecated():
+def deprecated_norm(norm: Callable[..., nn.Module], layer: nn.Module) -> nn.Module:
+    with ignored_warnings():
         return norm(layer)
 
 
@@ -45,14 +45,14 @@ class Apply(nn.Module):
         return self.function(x)
 
 
-def between(*middle: nn.Module, width: int = 8) -> nn.Module:
+def sequential_network(*middle: nn.Module, width: int = 8) -> nn.Module:
     """Modules between two linear layers, (n, 6) to (n, 3)."""
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(WIDTH, width), *middle, nn.Linear(width, CLASSES))
 
 
 def line(function: Forward) -> nn.Module:
-    return between(Apply(function), nn.ReLU())
+    return sequential_network(Apply(function), nn.ReLU())
 
 
 class Attention(nn.Module):
@@ -150,7 +150,7 @@ class Tokens(nn.Module):
         return logits
 
 
-class Mixed(nn.Module):
+class MixedCodesNetwork(nn.Module):
     """Codes that see the batch."""
 
     def __init__(self) -> None:
@@ -174,7 +174,7 @@ class Scale(nn.Module):
         return logits
 
 
-class Tied(nn.Module):
+class TiedNetwork(nn.Module):
     """Two layers with one weight, and one of them used twice."""
 
     def __init__(self) -> None:
@@ -192,7 +192,7 @@ class Tied(nn.Module):
         return logits
 
 
-class Unused(nn.Module):
+class UnusedLayerNetwork(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layer, self.nobody = nn.Linear(WIDTH, CLASSES), nn.Linear(2, 2)
@@ -203,7 +203,7 @@ class Unused(nn.Module):
         return logits
 
 
-class Cubed(torch.autograd.Function):
+class CubeFunction(torch.autograd.Function):
     @staticmethod
     @override
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -219,8 +219,8 @@ class Cubed(torch.autograd.Function):
         return 3 * x**2 * gradient
 
 
-def cubed(x: Tensor) -> Tensor:
-    apply: Any = Cubed.apply
+def cubed_tensor(x: Tensor) -> Tensor:
+    apply: Any = CubeFunction.apply
     y: Tensor = apply(x)
     return y
 
@@ -236,7 +236,7 @@ class Halves(nn.Module):
         return logits
 
 
-class Frozen(nn.Module):
+class FrozenNormNetwork(nn.Module):
     """BatchNorm that stays in evaluation mode: a fixed scale."""
 
     def __init__(self) -> None:
@@ -244,7 +244,7 @@ class Frozen(nn.Module):
         self.norm, self.out = nn.BatchNorm1d(WIDTH), nn.Linear(WIDTH, CLASSES)
 
     @override
-    def train(self, mode: bool = True) -> Frozen:
+    def train(self, mode: bool = True) -> FrozenNormNetwork:
         super().train(mode)
         self.norm.eval()
         return self
@@ -282,14 +282,14 @@ class Pictures(nn.Module):
         return logits
 
 
-class Scripted(nn.Module):
+class ScriptedNetwork(nn.Module):
     """A scripted layer, of whose modules hooks know nothing, inside of a network."""
 
     def __init__(self) -> None:
         super().__init__()
-        with deprecated():
+        with ignored_warnings():
             trace: Any = torch.jit.trace
-            self.inside: Any = trace(between(nn.ReLU()), torch.rand(2, WIDTH))
+            self.inside: Any = trace(sequential_network(nn.ReLU()), torch.rand(2, WIDTH))
 
     @override
     def forward(self, x: Tensor) -> Tensor:
@@ -297,12 +297,12 @@ class Scripted(nn.Module):
         return logits
 
 
-def shuffled(x: Tensor) -> Tensor:
+def shuffled_mixup(x: Tensor) -> Tensor:
     """Mixup inside of a network."""
     return 0.8 * x + 0.2 * x[torch.randperm(len(x))]
 
 
-def dropped(x: Tensor) -> Tensor:
+def dropped_examples(x: Tensor) -> Tensor:
     """Whole examples are dropped, as by stochastic depth."""
     return x * (torch.rand(len(x), 1) < 0.8) / 0.8
 
@@ -314,7 +314,7 @@ def without_gradient(x: Tensor) -> Tensor:
 
 
 MIXING: dict[str, tuple[Callable[[], nn.Module], str]] = {
-    "BatchNorm1d": (lambda: between(nn.BatchNorm1d(8)), r"module 1 \(BatchNorm1d\)"),
+    "BatchNorm1d": (lambda: sequential_network(nn.BatchNorm1d(8)), r"module 1 \(BatchNorm1d\)"),
     "BatchNorm of pictures": (lambda: Pictures(nn.BatchNorm1d(4)), r"module net\.1 \(BatchNorm1d\)"),
     "functional batch norm": (
         lambda: line(lambda x: functional.batch_norm(x, None, None, training=True)),
@@ -323,15 +323,15 @@ MIXING: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "mean taken off": (lambda: line(lambda x: x - x.mean(0, keepdim=True)), r"module 1 \(Apply\)"),
     "mean without gradient": (lambda: line(without_gradient), r"module 1 \(Apply\)"),
     "a hundredth of the mean": (lambda: line(lambda x: x - 0.01 * x.mean(0)), r"module 1 \(Apply\)"),
-    "attention over the batch": (lambda: between(Attention()), r"module 1 \(Attention\)"),
-    "mixup": (lambda: line(shuffled), r"module 1 \(Apply\)"),
-    "a gate that is closed": (lambda: between(Gate()), r"module 1 \(Gate\)"),
+    "attention over the batch": (lambda: sequential_network(Attention()), r"module 1 \(Attention\)"),
+    "mixup": (lambda: line(shuffled_mixup), r"module 1 \(Apply\)"),
+    "a gate that is closed": (lambda: sequential_network(Gate()), r"module 1 \(Gate\)"),
     "time in place of examples": (
         lambda: Sequences(nn.LSTM, batch_first=False),
         r"module recurrent \(LSTM\)",
     ),
-    "only in evaluation mode": (lambda: between(InEvaluation()), r"module 1 \(InEvaluation\)"),
-    "codes": (Mixed, r"module centre \(Apply\)"),
+    "only in evaluation mode": (lambda: sequential_network(InEvaluation()), r"module 1 \(InEvaluation\)"),
+    "codes": (MixedCodesNetwork, r"module centre \(Apply\)"),
     "dict outputs": (lambda: Outputs(centred=True), r"the network \(Outputs\)"),
     "the batch's size": (lambda: line(lambda x: x / len(x)), r"another output alone"),
     "the place in the batch": (
@@ -339,13 +339,19 @@ MIXING: dict[str, tuple[Callable[[], nn.Module], str]] = {
         r"in another place",
     ),
     "no single example": (lambda: line(lambda x: x[: len(x) // 2].repeat(2, 1)), "module 1"),
-    "the batch before": (lambda: between(Previous()), "keeps something of them from one batch to the next"),
+    "the batch before": (
+        lambda: sequential_network(Previous()),
+        "keeps something of them from one batch to the next",
+    ),
     "spectral_norm": (
-        lambda: between(parametrizations.spectral_norm(nn.Linear(8, 8))),
+        lambda: sequential_network(parametrizations.spectral_norm(nn.Linear(8, 8))),
         r"tensor '1\..*_[uv]'",
     ),
-    "old spectral_norm": (lambda: between(old(spectral_norm, nn.Linear(8, 8))), r"tensor '1\.weight_[uv]'"),
-    "a counter": (lambda: between(Counter()), r"tensor '1\.calls'"),
+    "old spectral_norm": (
+        lambda: sequential_network(deprecated_norm(spectral_norm, nn.Linear(8, 8))),
+        r"tensor '1\.weight_[uv]'",
+    ),
+    "a counter": (lambda: sequential_network(Counter()), r"tensor '1\.calls'"),
     "running statistics": (
         lambda: Pictures(nn.InstanceNorm1d(4, track_running_stats=True)),
         r"tensor 'net\.1\.running_mean'",
@@ -359,18 +365,18 @@ MIXING: dict[str, tuple[Callable[[], nn.Module], str]] = {
 """What has no gradients of single examples: a network, and a part of what is said of it."""
 
 APART: dict[str, Callable[[], nn.Module]] = {
-    "linear": lambda: between(nn.ReLU()),
-    "LayerNorm": lambda: between(nn.LayerNorm(8), nn.Dropout(0.5)),
+    "linear": lambda: sequential_network(nn.ReLU()),
+    "LayerNorm": lambda: sequential_network(nn.LayerNorm(8), nn.Dropout(0.5)),
     "GroupNorm": lambda: Pictures(nn.GroupNorm(2, 4)),
     "InstanceNorm": lambda: Pictures(nn.InstanceNorm1d(4, affine=True)),
     "functional dropout": lambda: line(lambda x: functional.dropout(x, 0.5)),
-    "stochastic depth": lambda: line(dropped),
+    "stochastic depth": lambda: line(dropped_examples),
     "noise": lambda: line(lambda x: x + torch.randn_like(x) * torch.empty_like(x).uniform_(1, 2)),
-    "BatchNorm that is frozen": Frozen,
+    "BatchNorm that is frozen": FrozenNormNetwork,
     "GRU": lambda: Sequences(nn.GRU),
     "LSTM": lambda: Sequences(nn.LSTM),
     "attention": Attending,
-    "transformer": lambda: between(
+    "transformer": lambda: sequential_network(
         Apply(lambda x: x.reshape(len(x), 2, 4)),
         nn.TransformerEncoderLayer(4, 2, 8, batch_first=True),
         nn.Flatten(),
@@ -378,15 +384,15 @@ APART: dict[str, Callable[[], nn.Module]] = {
     "embedding": Tokens,
     "sparse embedding": lambda: Tokens(sparse=True),
     "a parameter without dimensions": Scale,
-    "tied": Tied,
-    "old weight_norm": lambda: between(old(weight_norm, nn.Linear(8, 8)), nn.Tanh()),
-    "weight_norm": lambda: between(parametrizations.weight_norm(nn.Linear(8, 8)), nn.Tanh()),
-    "a parameter that nothing uses": Unused,
-    "own gradient": lambda: line(cubed),
+    "tied": TiedNetwork,
+    "old weight_norm": lambda: sequential_network(deprecated_norm(weight_norm, nn.Linear(8, 8)), nn.Tanh()),
+    "weight_norm": lambda: sequential_network(parametrizations.weight_norm(nn.Linear(8, 8)), nn.Tanh()),
+    "a parameter that nothing uses": UnusedLayerNetwork,
+    "own gradient": lambda: line(cubed_tensor),
     "half precision": Halves,
-    "scripted": Scripted,
-    "compiled": lambda: torch.compile(between(nn.ReLU()), backend="eager"),  # type: ignore[dict-item,return-value]
-    "checkpointed": lambda: between(
+    "scripted": ScriptedNetwork,
+    "compiled": lambda: torch.compile(sequential_network(nn.ReLU()), backend="eager"),  # type: ignore[dict-item,return-value]
+    "checkpointed": lambda: sequential_network(
         Apply(lambda x: torch.utils.checkpoint.checkpoint(torch.tanh, x, use_reentrant=False))
     ),
 }

@@ -26,7 +26,7 @@ from fedsilo.tasks.registry import bind
 
 Result = tuple[Mapping[str, np.ndarray], TrainingReport, OptimizerState]
 
-WEIGHTED = bind(
+WEIGHTED_TASK = bind(
     LearningTaskSpec.model_validate({"name": "classification", "config": {"classWeights": "balanced"}}),
     DataSpec.model_validate({"dataset": "d", "inputShape": [1, 4, 4], "classes": 3}),
 )
@@ -61,18 +61,18 @@ def train(name: str, group: ProcessGroup) -> Result:
     if group.rank:
         with torch.no_grad():
             next(network.parameters()).add_(1)  # every process begins with the weights of rank 0
-    loss, divisor = task_loss(WEIGHTED, LABELS), task_divisor(WEIGHTED, LABELS)
+    loss, divisor = task_loss(WEIGHTED_TASK, LABELS), task_divisor(WEIGHTED_TASK, LABELS)
 
-    def weighted(module: nn.Module, features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def float_loss(module: nn.Module, features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return loss(lambda x: module(x).float(), features, labels)  # as the weights are
 
     plan = replace(plan, group=group, divisor=divisor, kept=kept)
     examples = Examples(IMAGES.to(dtype), LABELS)
-    report = fit(network, examples, plan, loss=weighted)
+    report = fit(network, examples, plan, loss=float_loss)
     return to_tree(network), report, kept
 
 
-def normalised(group: ProcessGroup) -> Mapping[str, np.ndarray]:
+def normalised_tree(group: ProcessGroup) -> Mapping[str, np.ndarray]:
     """The weights and running statistics of a network with BatchNorm."""
     torch.manual_seed(0)
     network = Model(nn.Sequential(nn.Flatten(), nn.BatchNorm1d(16)), nn.Linear(16, 3))
@@ -109,7 +109,7 @@ def train_all(
         group = ProcessGroup(rank, world_size)
         cases = {name: train(name, group) for name in CASES}
         adversaries = {variant: adversarial(group, variant) for variant in ("paper", "released")}
-        return cases, normalised(group), adversaries
+        return cases, normalised_tree(group), adversaries
     finally:
         leave()
         for name in names:

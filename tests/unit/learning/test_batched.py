@@ -89,7 +89,7 @@ def test_every_client_keeps_its_own_state(changes: dict[str, Any]) -> None:
                 assert np.abs(moments - other.trees[kind][name]).max() < 1e-12, name
 
 
-class Summed(torch.nn.Module):
+class SummedNetwork(torch.nn.Module):
     """Two weights that are used as their sum, and so have one gradient."""
 
     def __init__(self) -> None:
@@ -107,14 +107,14 @@ class Summed(torch.nn.Module):
 def test_parameters_that_share_a_gradient_each_keep_their_own_step(changes: dict[str, Any]) -> None:
     plan = LocalTraining(lr=0.1, batch_size=4, **changes)
 
-    def built() -> Model:
-        return Model(Summed(), torch.nn.Linear(5, 3)).double()
+    def double_model() -> Model:
+        return Model(SummedNetwork(), torch.nn.Linear(5, 3)).double()
 
     torch.manual_seed(0)
-    tree = {name: array.copy() for name, array in to_tree(built()).items()}
+    tree = {name: array.copy() for name, array in to_tree(double_model()).items()}
     members = [replace(client, tree=tree) for client in clients(plan, (8, 6))]
-    for client, (found, _) in zip(members, fit_batched(built(), members), strict=True):
-        model = built()
+    for client, (found, _) in zip(members, fit_batched(double_model(), members), strict=True):
+        model = double_model()
         load_tree(model, tree)
         fit(model, client.examples, client.plan)
         for name, array in to_tree(model).items():

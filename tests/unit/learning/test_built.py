@@ -17,14 +17,14 @@ from fedsilo.wire import open_blob
 from tests.federate import job_spec
 
 
-def divided() -> FederatedJobSpec:
+def partitioned_spec() -> FederatedJobSpec:
     document = job_spec("fedavg", 1).model_dump(by_alias=True, exclude_none=True)
     document["model"]["parameters"] = {"local": ["classifier.*"]}
     return FederatedJobSpec.model_validate(document)
 
 
 def test_it_is_the_same_network(tmp_path: Path) -> None:
-    spec, weights = divided(), tmp_path / "weights"
+    spec, weights = partitioned_spec(), tmp_path / "weights"
     assert built_apart(spec, weights) == built_here(spec)
     drawn = open_blob(weights).tree()
     expected = initial_model(spec)

@@ -11,11 +11,11 @@ from torch.nn import functional
 from typing_extensions import override
 
 from fedsilo.errors import MethodError
-from fedsilo.learning.company import COMPANY, NEEDED, made_up_inputs, require_apart
-from fedsilo.learning.single_gradients import TRIED
+from fedsilo.learning.company import COMPANY, NEEDED_EXAMPLES, made_up_inputs, require_apart
+from fedsilo.learning.single_gradients import TRIED_EXAMPLES
 from tests.unit.learning.odd_networks import APART, CLASSES, MIXING, WIDTH
 
-LABELS = torch.arange(NEEDED) % CLASSES
+LABELS = torch.arange(NEEDED_EXAMPLES) % CLASSES
 INPUTS = made_up_inputs(torch.zeros(1, WIDTH), None)
 
 
@@ -112,7 +112,7 @@ def test_a_network_that_keeps_examples_in_the_only_mode_that_it_has_is_refused(m
 NEVER: dict[str, Callable[[Single, Tensor], bool]] = {
     "in training mode": lambda network, x: network.training and len(x) == COMPANY,
     "in evaluation mode": lambda network, _: not network.training,
-    "for the gradients of its loss": lambda _, x: len(x) == TRIED,
+    "for the gradients of its loss": lambda _, x: len(x) == TRIED_EXAMPLES,
     "in training mode and with its weights moved a little": lambda network, _: (
         not torch.equal(network.layer.weight, network.begun)
     ),
@@ -144,5 +144,5 @@ def test_inputs_on_which_the_network_fails_are_passed_over_where_there_are_other
 
 def test_tokens_are_made_up_as_tokens() -> None:
     (tokens,) = made_up_inputs(torch.zeros(1, 5, dtype=torch.int64), 9)
-    assert (tokens.dtype, tokens.shape) == (torch.int64, (NEEDED, 5))
+    assert (tokens.dtype, tokens.shape) == (torch.int64, (NEEDED_EXAMPLES, 5))
     assert 0 <= tokens.min() < tokens.max() <= 8

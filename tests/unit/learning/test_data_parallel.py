@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import distributed, nn
 
-from fedsilo.learning.data_parallel import ALONE, ProcessGroup, Rendezvous
+from fedsilo.learning.data_parallel import SINGLE_PROCESS_GROUP, ProcessGroup, Rendezvous
 from tests.unit.learning import ranks
 
 Results = tuple[dict[str, ranks.Result], Mapping[str, np.ndarray], ranks.Trees]
@@ -43,7 +43,7 @@ def difference(one: Mapping[str, np.ndarray], two: Mapping[str, np.ndarray]) -> 
 def test_weights_loss_and_optimiser_are_those_of_one_process(
     name: str, both: tuple[Results, Results]
 ) -> None:
-    tree, report, kept = ranks.train(name, ALONE)
+    tree, report, kept = ranks.train(name, SINGLE_PROCESS_GROUP)
     shared, told, state = both[0][0][name]
     limit = 1e-2 if name == "float16" else 1e-6
     assert difference(tree, shared) < limit
@@ -68,14 +68,14 @@ def test_a_discriminator_that_is_trained_beside_the_model_is_that_of_one_process
 ) -> None:
     one, two = both[0][2][variant], both[1][2][variant]
     assert difference(one, two) == 0
-    assert difference(ranks.adversarial(ALONE, variant), one) < 1e-6
+    assert difference(ranks.adversarial(SINGLE_PROCESS_GROUP, variant), one) < 1e-6
 
 
 def test_running_statistics_are_the_mean_of_all_processes(both: tuple[Results, Results]) -> None:
     (_, one, _), (_, two, _) = both
     assert difference(one, two) == 0
     assert one["encoder.1.num_batches_tracked"] == 6
-    alone = ranks.normalised(ALONE)
+    alone = ranks.normalised_tree(SINGLE_PROCESS_GROUP)
     # Means over shares of like size are means over batches; variances of fewer examples are not.
     assert np.abs(one["encoder.1.running_mean"] - alone["encoder.1.running_mean"]).max() < 0.02
     assert np.abs(one["encoder.1.running_var"] - alone["encoder.1.running_var"]).max() > 1e-6
@@ -107,11 +107,11 @@ def test_shares_make_up_the_batch() -> None:
             assert max(sizes) - min(size for size in sizes if size) <= 1
             if single and n > 1:
                 assert 1 not in sizes
-    assert ALONE.share(7) == slice(0, 7)
+    assert SINGLE_PROCESS_GROUP.share(7) == slice(0, 7)
 
 
 def test_parts_of_a_batch_count_by_what_the_loss_divides_by(monkeypatch: pytest.MonkeyPatch) -> None:
     """With class weights the sum of these, and not the number of examples."""
     monkeypatch.setitem(ranks.CASES, "whole", replace(ranks.CASES["accumulation"], accumulation=1))
-    parts, whole = (ranks.train(name, ALONE)[0] for name in ("accumulation", "whole"))
+    parts, whole = (ranks.train(name, SINGLE_PROCESS_GROUP)[0] for name in ("accumulation", "whole"))
     assert 0 < difference(parts, whole) < 1e-6

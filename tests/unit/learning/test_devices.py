@@ -17,7 +17,7 @@ from tests.unit.learning.specs import training_spec
 
 
 @pytest.fixture
-def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def restored_settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("CUBLAS_WORKSPACE_CONFIG", *THREAD_VARIABLES):
         monkeypatch.setenv(name, "")
     threads = torch.get_num_threads()
@@ -50,7 +50,7 @@ def test_cuda_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         pick_device("cuda")
 
 
-@pytest.mark.usefixtures("restored")
+@pytest.mark.usefixtures("restored_settings")
 def test_prepare_torch() -> None:
     prepare_torch(1)
     assert torch.get_num_threads() == 1
@@ -62,7 +62,7 @@ def test_prepare_torch() -> None:
     assert not torch.backends.cudnn.allow_tf32
 
 
-@pytest.mark.usefixtures("restored")
+@pytest.mark.usefixtures("restored_settings")
 def test_who_wants_speed_gets_tf32_and_free_algorithms() -> None:
     prepare_torch(1, deterministic=False)
     assert not torch.are_deterministic_algorithms_enabled() and torch.backends.cudnn.benchmark

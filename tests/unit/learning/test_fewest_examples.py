@@ -16,7 +16,7 @@ from fedsilo.methods.checks import check_training
 from fedsilo.methods.interface import SiloTask
 from fedsilo.methods.state import State
 from fedsilo.silo.policy import min_samples_per_update
-from tests.federate import bound, job_spec, runners, skewed
+from tests.federate import bound_method, job_spec, runners, skewed_silos
 from tests.unit.learning.test_training import make_examples, make_model
 
 PLAN = LocalTraining(lr=0.1, batch_size=4, min_examples=5)
@@ -65,7 +65,7 @@ def test_of_a_single_example_that_batch_norm_leaves_out_of_every_pass_nothing_is
     assert seen.tolist() == [True] * 8 + [False]
 
 
-REFUSED = [
+REFUSED_PLANS = [
     ("fedavg", {}, {"localSteps": 4, "batchSize": 1}),
     ("fedavg", {}, {"localSteps": 1, "batchSize": 2, "gradientAccumulation": 2}),
     ("fedprox", {"stragglers": 0.5}, {"localSteps": 50, "batchSize": 4}),
@@ -77,7 +77,7 @@ REFUSED = [
     ("per-fedavg", {}, {"batchSize": 4}),
     ("ccvr", {"after": {"name": "fedavg"}}, {"localSteps": 1, "batchSize": 4}),
 ]
-PERMITTED = [
+PERMITTED_PLANS = [
     ("fedavg", {}, {"localSteps": 5, "batchSize": 1}),
     ("fedavg", {}, {"localEpochs": 1, "batchSize": 1}),
     ("fedprox", {"stragglers": 0.5}, {"localEpochs": 2, "batchSize": 4}),
@@ -89,29 +89,33 @@ PERMITTED = [
 ]
 
 
-@pytest.mark.parametrize(("method", "config", "training"), REFUSED)
+@pytest.mark.parametrize(("method", "config", "training"), REFUSED_PLANS)
 def test_a_job_whose_update_may_follow_from_a_handful_is_refused(
     method: str, config: dict[str, Any], training: dict[str, Any]
 ) -> None:
     plan = {"rounds": 1, **training}
-    found = check_training(bound(method, config=config, training=plan, privacy={"minSamplesPerClass": 5}))
+    found = check_training(
+        bound_method(method, config=config, training=plan, privacy={"minSamplesPerClass": 5})
+    )
     [(field, value, problem, remedy)] = found
     assert (field, value) == ("spec.training.batchSize", training["batchSize"])
     assert "fewer than 5" in problem and "larger batches" in remedy
-    fewer = bound(method, config=config, training=plan, privacy={"minSamplesPerClass": 1})
+    fewer = bound_method(method, config=config, training=plan, privacy={"minSamplesPerClass": 1})
     assert check_training(fewer) == []
 
 
-@pytest.mark.parametrize(("method", "config", "training"), PERMITTED)
+@pytest.mark.parametrize(("method", "config", "training"), PERMITTED_PLANS)
 def test_a_job_whose_update_follows_from_more_is_not(
     method: str, config: dict[str, Any], training: dict[str, Any]
 ) -> None:
     plan = {"rounds": 1, **training}
-    assert not check_training(bound(method, config=config, training=plan, privacy={"minSamplesPerClass": 5}))
+    assert not check_training(
+        bound_method(method, config=config, training=plan, privacy={"minSamplesPerClass": 5})
+    )
 
 
 def test_a_silo_runs_no_such_job_and_sends_nothing_where_it_holds_too_few_itself(tmp_path: Path) -> None:
-    silos, minimum = skewed(tmp_path, {"a": [0]}, samples=4), {"minSamplesPerClass": 5}
+    silos, minimum = skewed_silos(tmp_path, {"a": [0]}, samples=4), {"minSamplesPerClass": 5}
     spec = job_spec("fedavg", ["a"], training={"rounds": 1, "localSteps": 1, "batchSize": 1}, privacy=minimum)
     with pytest.raises(ManifestInvalid, match="may follow from 1 example, fewer than"):
         runners(spec, silos, tmp_path)

@@ -168,8 +168,8 @@ class TestTrees:
 
 
 def test_factory() -> None:
-    model = build_model(model_spec(f"{FACTORIES}:good", width=9), data_spec(6, classes=4), seed=3)
-    again = build_model(model_spec(f"{FACTORIES}:good", width=9), data_spec(6, classes=4), seed=3)
+    model = build_model(model_spec(f"{FACTORIES}:good_network", width=9), data_spec(6, classes=4), seed=3)
+    again = build_model(model_spec(f"{FACTORIES}:good_network", width=9), data_spec(6, classes=4), seed=3)
     assert (model.feature, model.classifier.out_features) == (9, 4)
     assert np.array_equal(to_tree(model)["encoder.weight"], to_tree(again)["encoder.weight"])
     assert all(module.training for module in model.modules())
@@ -189,7 +189,7 @@ def test_factory() -> None:
         ("leaving", r"failed with SystemExit: 0 at .*/factories\.py:\d+; it is called as"),
         ("leaving_later", r"encoder: fails on an input of shape \[1, 6\]: SystemExit: 0; fit"),
         ("bfloat16", r"encoder\.weight: dtype is bfloat16; use float16"),
-        ("huge", r"encoder\.weight: 6597069766656 bytes; 1099511627776 is the most"),
+        ("huge_network", r"encoder\.weight: 6597069766656 bytes; 1099511627776 is the most"),
     ],
 )
 def test_bad_factories(name: str, message: str) -> None:
@@ -198,7 +198,7 @@ def test_bad_factories(name: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["tests.unit.learning.nowhere:good", "tests.unit.learning.factories:nothing"]
+    "name", ["tests.unit.learning.nowhere:good_network", "tests.unit.learning.factories:nothing"]
 )
 def test_factory_that_is_not_there(name: str) -> None:
     with pytest.raises(

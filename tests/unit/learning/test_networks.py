@@ -68,10 +68,15 @@ def test_a_bias_may_be_asked_for() -> None:
 
 
 def test_batchnorm_is_where_the_papers_have_it() -> None:
-    def counted(name: str) -> int:
+    def count_batch_norms(name: str) -> int:
         return sum(isinstance(layer, nn.BatchNorm2d) for layer in build(name).modules())
 
-    assert [counted(name) for name in ("vgg8", "vgg8_bn", "vgg11", "resnet20")] == [0, 5, 0, 1 + 18 + 2]
+    assert [count_batch_norms(name) for name in ("vgg8", "vgg8_bn", "vgg11", "resnet20")] == [
+        0,
+        5,
+        0,
+        1 + 18 + 2,
+    ]
 
 
 def test_groupnorm_comes_after_the_relu_in_fedbrs_network() -> None:
@@ -108,10 +113,10 @@ class TestTransformer:
     def test_a_skipped_branch_leaves_the_mean_and_only_while_training(self) -> None:
         layer, branch = cct.Layer(0.5), torch.ones(4000, 1, 1)
         torch.manual_seed(0)
-        kept = layer._kept(branch)
+        kept = layer._drop_path(branch)
         assert set(kept.flatten().tolist()) == {0.0, 2.0}
         assert kept.mean().item() == pytest.approx(1, abs=0.1)
-        assert torch.equal(layer.eval()._kept(branch), branch)
+        assert torch.equal(layer.eval()._drop_path(branch), branch)
 
     def test_positions_follow_the_size_of_the_image(self) -> None:
         for side, tokens in ((32, 256), (31, 256), (4, 4)):

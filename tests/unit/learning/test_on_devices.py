@@ -22,10 +22,10 @@ from fedsilo.learning.models import Model, build_model, load_tree, to_tree
 from fedsilo.learning.optimizers import OptimizerState
 from fedsilo.learning.private_training import ExamplePrivacy, fit_privately
 from fedsilo.learning.single_gradients import SingleGradients
-from fedsilo.learning.training import LocalTraining, cross_entropy_loss, fit, seeded
+from fedsilo.learning.training import LocalTraining, cross_entropy_loss, fit, seeded_generators
 from fedsilo.methods.state import Tree
 from fedsilo.privacy.mechanism import Mechanism
-from fedsilo.tasks.places import UNSCORED, places_loss, places_scores
+from fedsilo.tasks.places import UNSCORED_TARGET, places_loss, places_scores
 from tests.unit.learning.specs import data_spec, model_spec
 
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -55,7 +55,7 @@ def examples(device: str, n: int = 32) -> Examples:
     return Examples.from_arrays(images, random.integers(0, 4, n), device)
 
 
-def trained(device: str, plan: LocalTraining = PLAN, name: str = "lenet") -> Tree:
+def trained_model(device: str, plan: LocalTraining = PLAN, name: str = "lenet") -> Tree:
     model = network(name).to(device)
     fit(model, examples(device), replace(plan, kept=OptimizerState()))
     return {name: np.array(array) for name, array in to_tree(model).items()}
@@ -71,9 +71,9 @@ def test_the_same_training_gives_the_same_bytes_near_the_cpus(
 ) -> None:
     plan = replace(PLAN, precision=precision)
     one, other, reference = (
-        trained(device, plan, name),
-        trained(device, plan, name),
-        trained("cpu", PLAN, name),
+        trained_model(device, plan, name),
+        trained_model(device, plan, name),
+        trained_model("cpu", PLAN, name),
     )
     assert all(one[key].tobytes() == other[key].tobytes() for key in one)
     assert all(array.dtype == np.float32 for array in one.values() if array.dtype.kind == "f")
@@ -91,20 +91,27 @@ def test_the_loss_of_many_places_is_the_same_to_the_bit_and_that_of_the_cpu(
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(shape, generator=generator)
     targets = torch.randint(0, 4, (shape[0], *shape[2:]), generator=generator)
-    targets[0] = UNSCORED
+    targets[0] = UNSCORED_TARGET
     weights = torch.rand(4, generator=generator) + 0.5 if weighted else None
 
-    def found(place: str, loss: Callable[..., torch.Tensor]) -> tuple[bytes, torch.Tensor]:
+    def loss_and_gradient(place: str, loss: Callable[..., torch.Tensor]) -> tuple[bytes, torch.Tensor]:
         leaf = logits.to(place, copy=True).requires_grad_()
         value = loss(leaf, targets.to(place), weights if weights is None else weights.to(place))
         torch.autograd.backward(value)
         assert leaf.grad is not None
         return leaf.grad.cpu().numpy().tobytes(), torch.cat([value.reshape(1), leaf.grad.flatten()]).cpu()
 
-    one, other, here = found(device, places_loss), found(device, places_loss), found("cpu", places_loss)
+    one, other, here = (
+        loss_and_gradient(device, places_loss),
+        loss_and_gradient(device, places_loss),
+        loss_and_gradient("cpu", places_loss),
+    )
     assert one[0] == other[0]
     assert torch.allclose(one[1], here[1], rtol=1e-5, atol=1e-7)
-    assert here[0] == found("cpu", partial(functional.cross_entropy, ignore_index=UNSCORED))[0]
+    assert (
+        here[0]
+        == loss_and_gradient("cpu", partial(functional.cross_entropy, ignore_index=UNSCORED_TARGET))[0]
+    )
     there, scores = places_scores(logits.to(device), targets.to(device)), places_scores(logits, targets)
     assert all(torch.allclose(there[name].cpu(), scores[name], rtol=1e-5) for name in scores)
 
@@ -115,7 +122,7 @@ def test_what_the_network_draws_follows_from_the_seed_and_disturbs_nothing_else(
     torch.manual_seed(7)
     drawn = []
     for seed in (1, 1, 2):
-        with seeded(seed, torch.device(device)):
+        with seeded_generators(seed, torch.device(device)):
             drawn.append(nn.functional.dropout(torch.ones(64, device=device)))
     assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[0], drawn[2])
     assert torch.equal(torch.rand(3, device=device), wanted)
@@ -143,7 +150,7 @@ def test_clients_in_a_batch_are_clients_one_by_one(device: str) -> None:
     tree, data = to_tree(network()), examples(device)
     together = fit_batched(network().to(device), [BatchedClient(tree, data, plan) for plan in plans])
     for plan, (found, _) in zip(plans, together, strict=True):
-        alone = trained(device, plan)
+        alone = trained_model(device, plan)
         assert distance(dict(found), alone) <= 1e-3 * distance(alone, dict(tree))
 
 

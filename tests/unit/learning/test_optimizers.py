@@ -14,23 +14,23 @@ from torch import Tensor
 from fedsilo.api.training import OptimizerSpec
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import Model, to_tree
-from fedsilo.learning.optimizers import Adam, Momentum, Optimizer, OptimizerState
+from fedsilo.learning.optimizers import AdamOptimizer, MomentumOptimizer, Optimizer, OptimizerState
 from fedsilo.learning.training import LocalTraining, fit
 from tests.unit.learning.specs import training_spec
 
-Named = Mapping[str, Tensor]
+NamedTensors = Mapping[str, Tensor]
 
-PAIRS: dict[str, tuple[Callable[[Named], Optimizer], Callable[[Named], Any]]] = {
+PAIRS: dict[str, tuple[Callable[[NamedTensors], Optimizer], Callable[[NamedTensors], Any]]] = {
     "nesterov": (
-        lambda p: Momentum(p, 0.1, 0.9, 0.01, True),
+        lambda p: MomentumOptimizer(p, 0.1, 0.9, 0.01, True),
         lambda p: torch.optim.SGD(p.values(), 0.1, 0.9, weight_decay=0.01, nesterov=True),
     ),
     "adam": (
-        lambda p: Adam(p, 0.1, (0.8, 0.99), 1e-6, 0.01, decoupled=False),
+        lambda p: AdamOptimizer(p, 0.1, (0.8, 0.99), 1e-6, 0.01, decoupled=False),
         lambda p: torch.optim.Adam(p.values(), 0.1, (0.8, 0.99), 1e-6, 0.01),
     ),
     "adamw": (
-        lambda p: Adam(p, 0.1, (0.9, 0.999), 1e-8, 0.1, decoupled=True),
+        lambda p: AdamOptimizer(p, 0.1, (0.9, 0.999), 1e-8, 0.1, decoupled=True),
         lambda p: torch.optim.AdamW(p.values(), 0.1, weight_decay=0.1),
     ),
 }
@@ -44,7 +44,7 @@ def parameters() -> dict[str, Tensor]:
     }
 
 
-def run(tensors: Named, optimizer: Any, steps: range) -> None:
+def run(tensors: NamedTensors, optimizer: Any, steps: range) -> None:
     inputs = torch.randn(8, 4, 5, generator=torch.Generator().manual_seed(1))
     for number in steps:
         for tensor in tensors.values():

@@ -23,7 +23,7 @@ def examples_of(persons: list[int]) -> Examples:
     return replace(examples, persons=np.array(persons))
 
 
-def moved(examples: Examples, norm: float = 0.5, batch: int = 4) -> np.ndarray:
+def weight_change(examples: Examples, norm: float = 0.5, batch: int = 4) -> np.ndarray:
     """By how much a step without noise moves the weights, if all persons are in its batch."""
     torch.manual_seed(0)
     model = Model(nn.Flatten(), nn.Linear(16, 3))
@@ -39,7 +39,7 @@ def moved(examples: Examples, norm: float = 0.5, batch: int = 4) -> np.ndarray:
 def test_a_person_with_a_thousand_copies_moves_the_model_as_one_with_a_single() -> None:
     single = examples_of([0, 1, 2, 3])
     many = single.take(np.array([0, 1, 2] + [3] * 1000))
-    assert moved(many) == pytest.approx(moved(single), abs=1e-6)
+    assert weight_change(many) == pytest.approx(weight_change(single), abs=1e-6)
 
 
 @pytest.mark.parametrize("examples", [1, 1000])
@@ -51,8 +51,8 @@ def test_a_person_moves_the_model_by_one_clip_norm(examples: int) -> None:
     whole = replace(whole, pool=pool)
     without = replace(whole, persons=None).take(np.arange(3))
     # Divided by the batch of four in both.
-    three = moved(replace(without, persons=np.arange(3)), batch=3) * 3 / 4
-    assert np.linalg.norm(moved(whole) - three) == pytest.approx(0.5 / 4, rel=1e-4)
+    three = weight_change(replace(without, persons=np.arange(3)), batch=3) * 3 / 4
+    assert np.linalg.norm(weight_change(whole) - three) == pytest.approx(0.5 / 4, rel=1e-4)
 
 
 def test_each_person_is_in_a_batch_with_the_stated_probability_whatever_the_number_of_examples() -> None:

@@ -87,7 +87,7 @@ def test_an_example_without_a_finite_gradient_counts_for_nothing() -> None:
 def test_the_noise_has_the_stated_deviation() -> None:
     """Where every gradient is zero the steps are the noise alone: deviation lr sigma C / B."""
 
-    def flat(model: nn.Module, features: Tensor, labels: Tensor) -> Tensor:
+    def zero_loss(model: nn.Module, features: Tensor, labels: Tensor) -> Tensor:
         found: Tensor = (model(features) * 0).sum()
         return found
 
@@ -95,7 +95,9 @@ def test_the_noise_has_the_stated_deviation() -> None:
     for _ in range(30):
         model = Model(nn.Flatten(), nn.Linear(64, 30))
         before = weights(model)
-        fit_privately(model, examples_of(40), PLAN, ExamplePrivacy(Mechanism(1.5, 8 / 40), 2.0, rng), flat)
+        fit_privately(
+            model, examples_of(40), PLAN, ExamplePrivacy(Mechanism(1.5, 8 / 40), 2.0, rng), zero_loss
+        )
         found.append(weights(model) - before)
     noise = np.concatenate(found)
     assert noise.mean() == pytest.approx(0, abs=0.01)

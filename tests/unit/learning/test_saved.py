@@ -19,7 +19,7 @@ from tests.unit.learning.specs import data_spec, model_spec
 
 
 @pytest.fixture
-def saved(tmp_path: Path) -> Path:
+def saved_model(tmp_path: Path) -> Path:
     """A model as the aggregator leaves it, its tensors written by the safetensors library."""
     model = build_model(model_spec("lenet", padding=2), data_spec(1, 8, 8), seed=7)
     path = tmp_path / "model.safetensors"
@@ -41,9 +41,9 @@ def describe(path: Path, **changes: Any) -> None:
     )
 
 
-def test_the_model_comes_back_in_evaluation_mode(saved: Path) -> None:
+def test_the_model_comes_back_in_evaluation_mode(saved_model: Path) -> None:
     expected = to_tree(build_model(model_spec("lenet", padding=2), data_spec(1, 8, 8), seed=7))
-    model = fedsilo.load_model(saved)
+    model = fedsilo.load_model(saved_model)
     assert not any(module.training for module in model.modules())
     for name, array in to_tree(model).items():
         assert np.array_equal(array, expected[name]), name
@@ -76,14 +76,14 @@ def updates_of(silos: int, rounds: int, exchanges: int) -> list[dict[str, Any]]:
         pytest.param(5, 30_000, 2, id="short lines"),
     ],
 )
-def test_a_model_of_a_long_job_is_read(saved: Path, silos: int, rounds: int, exchanges: int) -> None:
-    describe(saved, updates=updates_of(silos, rounds, exchanges))
-    assert saved.with_name("model.json").stat().st_size > 10 << 20, "more than a short document may be"
-    assert isinstance(fedsilo.load_model(saved), Model)
+def test_a_model_of_a_long_job_is_read(saved_model: Path, silos: int, rounds: int, exchanges: int) -> None:
+    describe(saved_model, updates=updates_of(silos, rounds, exchanges))
+    assert saved_model.with_name("model.json").stat().st_size > 10 << 20, "more than a short document may be"
+    assert isinstance(fedsilo.load_model(saved_model), Model)
 
 
-def test_a_description_is_refused_before_what_takes_no_disk_takes_memory(saved: Path) -> None:
-    path = saved.with_name("model.json")
+def test_a_description_is_refused_before_what_takes_no_disk_takes_memory(saved_model: Path) -> None:
+    path = saved_model.with_name("model.json")
     with path.open("ab") as file:
         file.truncate(200 << 20)
     tracemalloc.start()
@@ -91,28 +91,28 @@ def test_a_description_is_refused_before_what_takes_no_disk_takes_memory(saved: 
         with pytest.raises(
             ManifestInvalid, match=r"model\.json: byte \d+ is not JSON; use the model\.json that"
         ):
-            fedsilo.load_model(saved)
+            fedsilo.load_model(saved_model)
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:
         tracemalloc.stop()
 
 
-def test_the_weights_outlive_the_file(saved: Path) -> None:
-    model = fedsilo.load_model(str(saved))
+def test_the_weights_outlive_the_file(saved_model: Path) -> None:
+    model = fedsilo.load_model(str(saved_model))
     before = model(torch.ones(1, 1, 8, 8))
-    saved.write_bytes(bytes(saved.stat().st_size))
-    saved.unlink()
+    saved_model.write_bytes(bytes(saved_model.stat().st_size))
+    saved_model.unlink()
     assert torch.equal(model(torch.ones(1, 1, 8, 8)), before)
     assert isinstance(model, Model)
     model.classifier.weight.data.zero_()
 
 
-def test_missing_files(saved: Path) -> None:
-    saved.with_name("model.json").unlink()
+def test_missing_files(saved_model: Path) -> None:
+    saved_model.with_name("model.json").unlink()
     with pytest.raises(ManifestInvalid, match=r"model\.json: there is no such file; keep"):
-        fedsilo.load_model(saved)
+        fedsilo.load_model(saved_model)
     with pytest.raises(ManifestInvalid, match=r"other\.safetensors: there is no such file; give"):
-        fedsilo.load_model(saved.with_name("other.safetensors"))
+        fedsilo.load_model(saved_model.with_name("other.safetensors"))
 
 
 @pytest.mark.parametrize(
@@ -154,23 +154,23 @@ def test_missing_files(saved: Path) -> None:
     ],
 )
 def test_files_that_do_not_fit(
-    saved: Path, changes: dict[str, Any], error: type[Exception], message: str
+    saved_model: Path, changes: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    describe(saved, **changes)
+    describe(saved_model, **changes)
     with pytest.raises(error, match=message):
-        fedsilo.load_model(saved)
+        fedsilo.load_model(saved_model)
 
 
-def test_not_json(saved: Path) -> None:
-    saved.with_name("model.json").write_text("{")
+def test_not_json(saved_model: Path) -> None:
+    saved_model.with_name("model.json").write_text("{")
     with pytest.raises(
         ManifestInvalid,
         match=r"model\.json: line 1, column 2 is not JSON; use the model.json that the job wrote",
     ):
-        fedsilo.load_model(saved)
+        fedsilo.load_model(saved_model)
 
 
-WIDE = {"inputShape": [60_000], "classes": 10}
+WIDE_DATA = {"inputShape": [60_000], "classes": 10}
 BASE = {"name": "mlp", "config": {"hidden": [60_000] * 16}}
 
 
@@ -207,14 +207,14 @@ BASE = {"name": "mlp", "config": {"hidden": [60_000] * 16}}
     ],
 )
 def test_a_network_that_is_not_the_file_s_takes_no_memory(
-    saved: Path, model: dict[str, Any], message: str
+    saved_model: Path, model: dict[str, Any], message: str
 ) -> None:
-    describe(saved, model=model, data=WIDE)
+    describe(saved_model, model=model, data=WIDE_DATA)
     tracemalloc.start()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     try:
         with pytest.raises((ManifestInvalid, MethodError), match=message) as caught:
-            fedsilo.load_model(saved, allow_imports=["tests.unit.learning.factories"])
+            fedsilo.load_model(saved_model, allow_imports=["tests.unit.learning.factories"])
         assert "\n" not in str(caught.value)
         assert tracemalloc.get_traced_memory()[1] < 32 << 20
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
@@ -237,16 +237,16 @@ def test_only_the_public_names_exist() -> None:
     ],
 )
 def test_what_a_description_names_runs_where_a_person_has_allowed_it(
-    saved: Path, named: dict[str, Any]
+    saved_model: Path, named: dict[str, Any]
 ) -> None:
-    describe(saved, **named)
+    describe(saved_model, **named)
     with pytest.raises(
         ImportNotAllowed, match=r"model\.json: spec\.(model|task)\.name: .* would run os:system"
     ) as refused:
-        fedsilo.load_model(saved)
+        fedsilo.load_model(saved_model)
     assert "\n" not in str(refused.value)
     with pytest.raises(MethodError, match="os:system"):
-        fedsilo.load_model(saved, allow_imports=["os:system"])
+        fedsilo.load_model(saved_model, allow_imports=["os:system"])
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_what_a_description_names_runs_where_a_person_has_allowed_it(
         {"name": "gated", "config": {"mixes": "logits"}},
     ],
 )
-def test_a_model_that_no_method_makes_is_refused(saved: Path, model: dict[str, Any]) -> None:
-    describe(saved, model=model)
+def test_a_model_that_no_method_makes_is_refused(saved_model: Path, model: dict[str, Any]) -> None:
+    describe(saved_model, model=model)
     with pytest.raises(ManifestInvalid, match=r"use the model\.json that the job wrote"):
-        fedsilo.load_model(saved)
+        fedsilo.load_model(saved_model)

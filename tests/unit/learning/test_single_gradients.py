@@ -18,7 +18,15 @@ from fedsilo.learning.private_training import ExamplePrivacy, fit_privately
 from fedsilo.learning.single_gradients import SingleGradients, clipped_sum
 from fedsilo.learning.training import LocalTraining
 from fedsilo.privacy.mechanism import Mechanism
-from tests.unit.learning.odd_networks import APART, CLASSES, WIDTH, Scale, Scripted, between, line
+from tests.unit.learning.odd_networks import (
+    APART,
+    CLASSES,
+    WIDTH,
+    Scale,
+    ScriptedNetwork,
+    line,
+    sequential_network,
+)
 
 BATCH = 4
 RANDOM = {
@@ -43,7 +51,7 @@ def examples(n: int = BATCH, seed: int = 1) -> Examples:
     return Examples.from_arrays(features, np.arange(n) % CLASSES, "cpu")
 
 
-def expected(model: nn.Module, given: Examples, norm: float) -> list[Tensor]:
+def clipped_gradient_sums(model: nn.Module, given: Examples, norm: float) -> list[Tensor]:
     """The sum of clipped gradients, by one backward pass for each example."""
     trained = list(model.parameters())
     sums = [torch.zeros(each.shape) for each in trained]
@@ -68,7 +76,7 @@ def test_a_private_step_is_along_the_sum_of_the_clipped_gradients_of_each_exampl
     model.train()
     before = [each.detach().float().clone() for each in model.parameters()]
     buffers = [each.clone() for each in model.buffers()]
-    sums = expected(model, given, 1.0)
+    sums = clipped_gradient_sums(model, given, 1.0)
     plan = LocalTraining(lr=1.0, batch_size=BATCH, max_steps=1)
     privacy = ExamplePrivacy(Mechanism(1e-12), 1.0, np.random.default_rng(0))
     assert fit_privately(model, given, plan, privacy, loss).steps == 1
@@ -91,12 +99,12 @@ def test_what_a_compiled_network_did_before_does_not_keep_hooks_from_it() -> Non
     """A plain job ran in the same process: its compiled code knows nothing of hooks."""
 
     def build() -> Any:
-        return torch.compile(between(nn.ReLU()), backend="eager")
+        return torch.compile(sequential_network(nn.ReLU()), backend="eager")
 
     plain, model, given = build(), build(), examples()
     for _ in range(2):
         loss(plain, *given.batch(torch.arange(BATCH))).backward()  # type: ignore[no-untyped-call]
-    sums = expected(between(nn.ReLU()), given, 1e6)
+    sums = clipped_gradient_sums(sequential_network(nn.ReLU()), given, 1e6)
     with SingleGradients(model, list(model.parameters()), loss) as single:
         single.choose(*given.batch(torch.arange(BATCH)))
         found = [torch.zeros(each.shape) for each in sums]
@@ -116,7 +124,7 @@ def test_a_branch_that_hooks_do_not_see_is_found_when_it_comes_to_take_part() ->
             self.layer, self.gate, self.branch = (
                 nn.Linear(WIDTH, CLASSES),
                 nn.Parameter(torch.zeros(())),
-                Scripted(),
+                ScriptedNetwork(),
             )
 
         @override
@@ -133,13 +141,13 @@ def test_a_branch_that_hooks_do_not_see_is_found_when_it_comes_to_take_part() ->
         sums = [torch.zeros(each.shape) for each in model.parameters()]
         for gradients, _ in single.of(*whole):
             clipped_sum(sums, gradients, 1e6)
-    torch.testing.assert_close(sums, expected(model, given, 1e6))
+    torch.testing.assert_close(sums, clipped_gradient_sums(model, given, 1e6))
 
 
 def test_no_example_meets_what_another_left_in_the_network() -> None:
     """A forward pass that changes weights in place is undone, so that an example moves a step by one norm at most."""
 
-    class Renormalised(nn.Module):
+    class RenormalisedNetwork(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.layer = nn.Linear(WIDTH, CLASSES)
@@ -151,9 +159,9 @@ def test_no_example_meets_what_another_left_in_the_network() -> None:
             y: Tensor = self.layer(x)
             return y
 
-    def moved(n: int) -> Tensor:
+    def gradient_sum(n: int) -> Tensor:
         torch.manual_seed(0)
-        model, given = Renormalised(), examples(5)
+        model, given = RenormalisedNetwork(), examples(5)
         before = model.layer.weight.detach().clone()
         with SingleGradients(model, list(model.parameters()), loss) as single:
             sums = [torch.zeros(each.shape) for each in model.parameters()]
@@ -162,7 +170,7 @@ def test_no_example_meets_what_another_left_in_the_network() -> None:
         assert torch.equal(model.layer.weight, before)
         return torch.cat([each.flatten() for each in sums])
 
-    assert float((moved(5) - moved(4)).norm()) <= 0.5 + 1e-6
+    assert float((gradient_sum(5) - gradient_sum(4)).norm()) <= 0.5 + 1e-6
 
 
 def test_a_number_by_itself_is_clipped_by_its_magnitude() -> None:

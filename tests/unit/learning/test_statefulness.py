@@ -11,7 +11,7 @@ from torch.nn import functional
 from typing_extensions import override
 
 from fedsilo.errors import MethodError
-from fedsilo.learning.company import NEEDED, made_up_inputs, require_apart
+from fedsilo.learning.company import NEEDED_EXAMPLES, made_up_inputs, require_apart
 
 
 class Network(nn.Module):
@@ -85,7 +85,7 @@ class Mask(Network):
         return x
 
 
-class Frozen(Network):
+class FrozenNetwork(Network):
     """A parameter that is not trained, and changed all the same."""
 
     def __init__(self) -> None:
@@ -169,8 +169,8 @@ class Buffers(Network):
         return found
 
 
-def tried(network: nn.Module) -> None:
-    require_apart(network, made_up_inputs(torch.zeros(1, 6), None), torch.arange(NEEDED) % 4, loss)
+def check_network(network: nn.Module) -> None:
+    require_apart(network, made_up_inputs(torch.zeros(1, 6), None), torch.arange(NEEDED_EXAMPLES) % 4, loss)
 
 
 def loss(model: nn.Module, features: Tensor, labels: Tensor) -> Tensor:
@@ -184,7 +184,7 @@ def loss(model: nn.Module, features: Tensor, labels: Tensor) -> Tensor:
         (Counter, "seen"),
         (Scale, "largest"),
         (Mask, "active"),
-        (Frozen, "centre"),
+        (FrozenNetwork, "centre"),
         (Spectral, "hidden.weight_u"),
         (Cache, "table"),
     ],
@@ -193,7 +193,7 @@ def test_a_tensor_that_a_training_pass_changes_is_named(build: Callable[[], nn.M
     with pytest.raises(
         MethodError, match=rf"^spec\.privacy\.differentialPrivacy: tensor '{tensor}': the network"
     ):
-        tried(build())
+        check_network(build())
 
 
 @pytest.mark.parametrize("build", [NotPersistent, Attribute])
@@ -201,11 +201,11 @@ def test_a_network_that_remembers_examples_outside_of_its_state_is_refused(
     build: Callable[[], nn.Module],
 ) -> None:
     with pytest.raises(MethodError, match=r"^spec\.privacy\.differentialPrivacy: "):
-        tried(build())
+        check_network(build())
 
 
 @pytest.mark.parametrize("build", [Network, Noting, Buffers])
 def test_a_network_that_learns_by_its_parameters_alone_is_taken(build: Callable[[], nn.Module]) -> None:
     network, before = build(), torch.random.get_rng_state()
-    tried(network)
+    check_network(network)
     assert (torch.random.get_rng_state() == before).all()

@@ -41,7 +41,7 @@ def make_examples(n: int = 20) -> Examples:
     return Examples.from_arrays(random.normal(size=(n, 6)).astype("f4"), random.integers(0, 4, n), "cpu")
 
 
-def trained(plan: LocalTraining, model: Model | None = None, n: int = 20) -> bytes:
+def trained_bytes(plan: LocalTraining, model: Model | None = None, n: int = 20) -> bytes:
     model = model or make_model()
     fit(model, make_examples(n), plan)
     return b"".join(array.tobytes() for array in to_tree(model).values())
@@ -148,22 +148,24 @@ class TestFit:
             assert torch.allclose(parameter, start - 0.3 * (gradient + 0.01 * start), atol=1e-6)
 
     def test_same_seed_same_bytes(self) -> None:
-        assert trained(PLAN) == trained(PLAN)
-        assert trained(PLAN) != trained(replace(PLAN, seed=2))
+        assert trained_bytes(PLAN) == trained_bytes(PLAN)
+        assert trained_bytes(PLAN) != trained_bytes(replace(PLAN, seed=2))
 
     def test_dropout_draws_from_the_plan_and_leaves_the_global_generator(self) -> None:
         plan = replace(PLAN, shuffle=False)
         model = make_model(dropout=True)
         before = torch.get_rng_state()
-        first = trained(plan, model)
+        first = trained_bytes(plan, model)
         assert torch.equal(torch.get_rng_state(), before)
-        assert trained(plan, make_model(dropout=True)) == first
-        assert trained(replace(plan, seed=9), make_model(dropout=True)) != first
+        assert trained_bytes(plan, make_model(dropout=True)) == first
+        assert trained_bytes(replace(plan, seed=9), make_model(dropout=True)) != first
 
     def test_momentum_starts_empty_in_every_call(self) -> None:
         twice = make_model()
-        trained(replace(PLAN, shuffle=False), twice)
-        assert trained(replace(PLAN, shuffle=False), twice) != trained(replace(PLAN, shuffle=False, epochs=2))
+        trained_bytes(replace(PLAN, shuffle=False), twice)
+        assert trained_bytes(replace(PLAN, shuffle=False), twice) != trained_bytes(
+            replace(PLAN, shuffle=False, epochs=2)
+        )
 
     @pytest.mark.parametrize(
         ("changes", "steps"),
@@ -222,18 +224,18 @@ class TestFit:
         assert moved.norm().item() == pytest.approx(1e-3, rel=1e-3)
 
     def test_correction_comes_before_clip_and_momentum(self) -> None:
-        def double(model: nn.Module) -> None:
+        def double_gradients(model: nn.Module) -> None:
             for parameter in model.parameters():
                 assert parameter.grad is not None
                 parameter.grad.mul_(2)
 
-        def twice(model: Model, x: Tensor, y: Tensor) -> Tensor:
+        def double_loss(model: Model, x: Tensor, y: Tensor) -> Tensor:
             return 2 * cross_entropy_loss(model, x, y)
 
         corrected, scaled = make_model(), make_model()
         plan = replace(PLAN, gradient_clip=0.5, epochs=3)
-        fit(corrected, make_examples(), plan, correct=double)
-        fit(scaled, make_examples(), plan, loss=twice)
+        fit(corrected, make_examples(), plan, correct=double_gradients)
+        fit(scaled, make_examples(), plan, loss=double_loss)
         for name, array in to_tree(corrected).items():
             assert np.allclose(array, to_tree(scaled)[name], atol=1e-6), name
 

@@ -16,10 +16,10 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from fedsilo import Model, TrainingContext, TrainingData, TrainingOutcome
 
-Made = TrainingOutcome
+Outcome = TrainingOutcome
 
 
-def counting(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+def counting(model: Model, data: TrainingData, context: TrainingContext) -> Outcome:
     """Adds the number of rounds that it remembers to every weight."""
     rounds = int(context.state.get("rounds", np.zeros(1))[0]) + 1
     with torch.no_grad():
@@ -28,13 +28,13 @@ def counting(model: Model, data: TrainingData, context: TrainingContext) -> Made
     return TrainingOutcome(model, len(data.train), {"loss": float(rounds)}, {"rounds": np.array([rounds])})
 
 
-def remembering_once(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+def remembering_once(model: Model, data: TrainingData, context: TrainingContext) -> Outcome:
     """The first and the third round find nothing."""
     state = {} if context.state else {"seen": np.ones(1)}
     return TrainingOutcome(model, 1, {"loss": float(len(context.state))}, state)
 
 
-def drawing(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+def drawing(model: Model, data: TrainingData, context: TrainingContext) -> Outcome:
     """Adds what all three global generators give, and changes PyTorch's settings."""
     import random
 
@@ -47,50 +47,50 @@ def drawing(model: Model, data: TrainingData, context: TrainingContext) -> Made:
     return TrainingOutcome(model, len(data.train))
 
 
-def printing(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+def printing(model: Model, data: TrainingData, context: TrainingContext) -> Outcome:
     print("first\nsecond", end="")
     print("\r 50 %", end="\r", file=sys.stderr)
     print("x" * 5000)
     return TrainingOutcome(model, 1)
 
 
-def raising(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+def raising(model: Model, data: TrainingData, context: TrainingContext) -> Outcome:
     raise ValueError("no such layer\nand more")
 
 
-def leaving(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+def leaving(model: Model, data: TrainingData, context: TrainingContext) -> Outcome:
     sys.exit(0)
 
 
-def remembering_objects(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+def remembering_objects(model: Model, data: TrainingData, context: TrainingContext) -> Outcome:
     return TrainingOutcome(model, 1, state={"seen": np.array([None])})
 
 
-def remembering_nameless(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+def remembering_nameless(model: Model, data: TrainingData, context: TrainingContext) -> Outcome:
     return TrainingOutcome(model, 1, state={"a name\n": np.ones(1)})
 
 
-def taking_too_few(model: Model) -> Made:
+def taking_too_few(model: Model) -> Outcome:
     return TrainingOutcome(model, 1)
 
 
-def exiting(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+def exiting(model: Model, data: TrainingData, context: TrainingContext) -> Outcome:
     os._exit(0)
 
 
-def catching_everything(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+def catching_everything(model: Model, data: TrainingData, context: TrainingContext) -> Outcome:
     while True:
         with suppress(BaseException):
             time.sleep(60)
 
 
-def never_returning(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+def never_returning(model: Model, data: TrainingData, context: TrainingContext) -> Outcome:
     while True:
         with suppress(Exception):
             time.sleep(60)
 
 
-def forking(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+def forking(model: Model, data: TrainingData, context: TrainingContext) -> Outcome:
     """Trainer of which both processes return after a fork; the parent when the child has ended, whose exit code is the
     sample count."""
     child = os.fork()
@@ -98,27 +98,27 @@ def forking(model: Model, data: TrainingData, context: TrainingContext) -> Made:
     return TrainingOutcome(model, 1 + code)
 
 
-def diverging(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+def diverging(model: Model, data: TrainingData, context: TrainingContext) -> Outcome:
     with torch.no_grad():
         model.classifier.weight[0, 0] = torch.nan
     return TrainingOutcome(model, 1)
 
 
-def wrapping(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+def wrapping(model: Model, data: TrainingData, context: TrainingContext) -> Outcome:
     return TrainingOutcome(nn.Sequential(model), 1)
 
 
-def growing(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+def growing(model: Model, data: TrainingData, context: TrainingContext) -> Outcome:
     model.register_buffer("mask", torch.ones(2))
     return TrainingOutcome(model, 1)
 
 
-def widening(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+def widening(model: Model, data: TrainingData, context: TrainingContext) -> Outcome:
     model.classifier = nn.Linear(model.feature, model.classifier.out_features + 1)
     return TrainingOutcome(model, 1)
 
 
-def halving(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+def halving(model: Model, data: TrainingData, context: TrainingContext) -> Outcome:
     return TrainingOutcome(model.half(), 1)
 
 
@@ -131,42 +131,42 @@ def returning_weights(model: Model, data: TrainingData, context: TrainingContext
     return TrainingOutcome(weights, 1)
 
 
-def without_samples(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+def without_samples(model: Model, data: TrainingData, context: TrainingContext) -> Outcome:
     return TrainingOutcome(model, 0)
 
 
-def claiming(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+def claiming(model: Model, data: TrainingData, context: TrainingContext) -> Outcome:
     return TrainingOutcome(model, 3 * len(data.train))
 
 
-def measuring(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+def measuring(model: Model, data: TrainingData, context: TrainingContext) -> Outcome:
     """Two metrics of its own, which tell the silos apart."""
     return TrainingOutcome(
         model, len(data.train), {"loss": 1.0, "dice": 0.5, "examples_seen": len(data.train)}
     )
 
 
-def measuring_half(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+def measuring_half(model: Model, data: TrainingData, context: TrainingContext) -> Outcome:
     return TrainingOutcome(model, 1, {"dice": 0.5})
 
 
-def measuring_nothing(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+def measuring_nothing(model: Model, data: TrainingData, context: TrainingContext) -> Outcome:
     return TrainingOutcome(model, 1, {"dice": float("nan"), "examples_seen": 1})
 
 
-def measuring_too_much(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+def measuring_too_much(model: Model, data: TrainingData, context: TrainingContext) -> Outcome:
     return TrainingOutcome(model, 1, {"dice": 1e200, "examples_seen": 1})
 
 
-def confiding(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+def confiding(model: Model, data: TrainingData, context: TrainingContext) -> Outcome:
     return TrainingOutcome(model, 1, {"mean_age": 61.5})
 
 
-def infinitely_lossy(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+def infinitely_lossy(model: Model, data: TrainingData, context: TrainingContext) -> Outcome:
     return TrainingOutcome(model, 1, {"loss": float("inf")})
 
 
-def remembering_text(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+def remembering_text(model: Model, data: TrainingData, context: TrainingContext) -> Outcome:
     state: Any = {"note": "seen"}
     return TrainingOutcome(model, 1, state=state)
 
@@ -174,7 +174,7 @@ def remembering_text(model: Model, data: TrainingData, context: TrainingContext)
 no_function = 3
 
 
-def in_all_ranks(model: Model, data: TrainingData, context: TrainingContext) -> Made:
+def in_all_ranks(model: Model, data: TrainingData, context: TrainingContext) -> Outcome:
     """By DistributedDataParallel in round 1; in the later ones rank 1 goes wrong."""
     rank = torch.distributed.get_rank()
     assert (rank, torch.distributed.get_world_size()) == (context.rank, context.world_size)

@@ -32,7 +32,7 @@ class Network(nn.Module):
         return logits
 
 
-class Seen:
+class SeenMetric:
     """How many examples were scored."""
 
     def __init__(self) -> None:

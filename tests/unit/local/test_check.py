@@ -60,7 +60,7 @@ def write(directory: Path, name: str, classes: list[str] | None = None, **arrays
     np.savez(directory / f"{name}.npz", images=features.astype(np.float32), labels=labels, classes=named)
 
 
-def ready(directory: Path) -> None:
+def write_datasets(directory: Path) -> None:
     for name in (*SILOS, "test"):
         write(directory, name)
 
@@ -75,7 +75,7 @@ def test_all_faults_of_all_silos_in_one_table(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     manifest(tmp_path, preprocessing={"impute": "mean"})
-    ready(tmp_path)
+    write_datasets(tmp_path)
     write(tmp_path, "south", ["plane", "bird", "cat"])
     features = np.random.default_rng(1).normal(size=(30, 3)) * [1, 1e5, 1]
     features[:, 2] = 0.5
@@ -94,7 +94,7 @@ def test_all_faults_of_all_silos_in_one_table(
 
 def test_data_that_fit_have_no_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = manifest(tmp_path)
-    ready(tmp_path)
+    write_datasets(tmp_path)
     assert main(["check", "-f", str(path)]) == 0
     assert capsys.readouterr().out == f"{path}: ready: 4 silos, no finding\n"
 
@@ -102,7 +102,7 @@ def test_data_that_fit_have_no_finding(tmp_path: Path, capsys: pytest.CaptureFix
 def test_public_data_at_the_aggregator_are_looked_at_too(tmp_path: Path) -> None:
     """Their labels are not, where the method reads none."""
     path = manifest(tmp_path)
-    ready(tmp_path)
+    write_datasets(tmp_path)
     documents = list(yaml.safe_load_all(path.read_text()))
     job = documents[-1]["spec"]
     job["method"], job["aggregation"] = {"name": "feddf"}, {"publicDataset": "crowd"}
@@ -115,7 +115,7 @@ def test_public_data_at_the_aggregator_are_looked_at_too(tmp_path: Path) -> None
 
 
 def test_counts_of_classes_are_told_as_the_policy_permits(tmp_path: Path) -> None:
-    ready(tmp_path)
+    write_datasets(tmp_path)
     write(tmp_path, "west", labels=np.array([0, 1, 1] + [2] * 27))
     told = only(check(manifest(tmp_path)), "ClassSmall")
     assert (told.silo, told.place, told.value) == ("west", "class airplane, bird", "1, 1 to train on")
@@ -131,7 +131,7 @@ def test_a_class_that_no_silo_has(tmp_path: Path) -> None:
 
 
 def test_features_of_which_a_silo_tells_nothing(tmp_path: Path) -> None:
-    ready(tmp_path)
+    write_datasets(tmp_path)
     features = np.random.default_rng(1).normal(size=(30, 3))
     features[4:, 1] = np.nan
     write(tmp_path, "north", features=features)
@@ -142,7 +142,7 @@ def test_features_of_which_a_silo_tells_nothing(tmp_path: Path) -> None:
 
 
 def test_splits_that_are_too_small(tmp_path: Path) -> None:
-    ready(tmp_path)
+    write_datasets(tmp_path)
     write(tmp_path, "east", features=np.ones((1, 3)), labels=np.array([1]))
     path = manifest(tmp_path)
     assert only(check(path), "NoTrainingExamples").severity == "error"

@@ -36,7 +36,7 @@ def child(server: ForkServerClient, tmp_path: Path) -> Callable[..., ChildProces
     return make
 
 
-def supervised(process: ChildProcess, until: Callable[[], bool]) -> None:
+def supervise_until(process: ChildProcess, until: Callable[[], bool]) -> None:
     limit = time.monotonic() + PATIENCE
     while not until():
         assert time.monotonic() < limit, process
@@ -46,11 +46,11 @@ def supervised(process: ChildProcess, until: Callable[[], bool]) -> None:
 
 
 def to_its_end(process: ChildProcess) -> int | None:
-    supervised(process, lambda: process.ended)
+    supervise_until(process, lambda: process.ended)
     return process.exit_code
 
 
-def described(child: Callable[..., ChildProcess], path: Path) -> dict[str, Any]:
+def child_description(child: Callable[..., ChildProcess], path: Path) -> dict[str, Any]:
     assert to_its_end(child("describe", str(path))) == 0
     found: dict[str, Any] = json.loads(path.read_text())
     return found
@@ -59,7 +59,7 @@ def described(child: Callable[..., ChildProcess], path: Path) -> dict[str, Any]:
 def test_a_child_has_nothing_of_its_parent_but_memory(
     child: Callable[..., ChildProcess], tmp_path: Path
 ) -> None:
-    found = described(child, tmp_path / "description")
+    found = child_description(child, tmp_path / "description")
     descriptors = found["descriptors"]
     assert descriptors.pop("0").startswith("pipe:")
     assert descriptors == {"1": str(tmp_path / "log"), "2": str(tmp_path / "log")}
@@ -105,7 +105,7 @@ def test_only_the_child_that_needs_it_learns_the_login_at_an_mlflow_server(
 def test_a_child_looks_as_if_it_had_been_started_by_itself(
     child: Callable[..., ChildProcess], tmp_path: Path
 ) -> None:
-    found = described(child, tmp_path / "description")
+    found = child_description(child, tmp_path / "description")
     arguments = ["describe", str(tmp_path / "description"), "--exit-with-parent"]
     assert found["title"] == ["python", "-m", PROGRAM, *arguments]
     assert found["arguments"] == arguments
@@ -113,7 +113,7 @@ def test_a_child_looks_as_if_it_had_been_started_by_itself(
 
 
 def test_children_draw_different_random_numbers(child: Callable[..., ChildProcess], tmp_path: Path) -> None:
-    first, second = (described(child, tmp_path / name)["random"] for name in ("first", "second"))
+    first, second = (child_description(child, tmp_path / name)["random"] for name in ("first", "second"))
     assert set(first).isdisjoint(second)
 
 
@@ -149,7 +149,7 @@ def test_a_child_that_ignores_sigterm_is_killed(
 ) -> None:
     monkeypatch.setattr(child_processes, "GRACE_SECONDS", 0.2)
     process, started = child("ignore", str(tmp_path / "here")), tmp_path / "here"
-    supervised(process, started.exists)
+    supervise_until(process, started.exists)
     pid = process.pid
     end_all([process], server)
     assert process.exit_code == -signal.SIGKILL
@@ -162,7 +162,7 @@ def test_a_server_that_ends_takes_its_children_along(end: str, tmp_path: Path) -
         assert server.is_ready(PATIENCE)
         here = tmp_path / "here"
         process = ChildProcess(server, "child", PROGRAM, ["stay", str(here)], tmp_path / "log", 1)
-        supervised(process, here.exists)
+        supervise_until(process, here.exists)
         pid = process.pid
         assert pid is not None
         if end == "close":
@@ -171,7 +171,7 @@ def test_a_server_that_ends_takes_its_children_along(end: str, tmp_path: Path) -
             before = server.pid
             os.kill(before, signal.SIGKILL)
             # The child is started again, from another server.
-            supervised(process, lambda: process.pid not in (None, pid) and here.exists())
+            supervise_until(process, lambda: process.pid not in (None, pid) and here.exists())
             assert (process.crashes, server.pid != before) == (1, True)
             end_all([process], server)
         limit = time.monotonic() + PATIENCE
@@ -187,7 +187,7 @@ def test_what_children_have_started_ends_with_them_wherever_it_went(tmp_path: Pa
             pids = tmp_path / name
             process = ChildProcess(server, "child", PROGRAM, ["begin", str(pids), end], tmp_path / "log", 0)
             if end == "stay":
-                supervised(process, pids.exists)
+                supervise_until(process, pids.exists)
             else:
                 assert to_its_end(process) == 0
                 assert all_gone(pids), "nothing is left when the last child has ended"
@@ -199,7 +199,7 @@ def test_a_run_that_is_killed_leaves_nothing_of_what_its_children_have_started(t
     assert server.is_ready(PATIENCE)
     pids = tmp_path / "pids"
     process = ChildProcess(server, "child", PROGRAM, ["begin", str(pids), "stay"], tmp_path / "log", 0)
-    supervised(process, pids.exists)
+    supervise_until(process, pids.exists)
     server._requests.close()  # all that the end of a process does to its fork server
     limit = time.monotonic() + PATIENCE
     while not all_gone(pids):

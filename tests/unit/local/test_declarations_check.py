@@ -20,7 +20,7 @@ from fedsilo.methods.state import Scalar
 from fedsilo.methods.step import Payload, Step
 from fedsilo.wire import ModelSignature
 from tests.unit.api.bad_manifests import Edit
-from tests.unit.api.manifests import edited
+from tests.unit.api.manifests import edited_manifest
 from tests.unit.transforms.offered import offer
 
 JOB = "fedsilo: job.yaml: document 5 (FederatedJob digits): spec."
@@ -28,7 +28,7 @@ MEND = "; mend or remove the package that offers it"
 POLICY = "policy: {payloadKinds: [model], "
 
 
-class Good(FedAvg):
+class GoodMethod(FedAvg):
     """Says all that a run asks."""
 
 
@@ -97,11 +97,11 @@ class WithoutTorch(FedAvg):
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     known = dict(registry._entry_points())
     for each in (
-        Good,
+        GoodMethod,
         Failing,
         OtherStep,
         NoMapping,
@@ -116,8 +116,8 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     offer(monkeypatch)
 
 
-def validated(capsys: pytest.CaptureFixture[str], *edits: Edit) -> tuple[int, str, str]:
-    Path("job.yaml").write_text(edited(*edits))
+def run_validate(capsys: pytest.CaptureFixture[str], *edits: Edit) -> tuple[int, str, str]:
+    Path("job.yaml").write_text(edited_manifest(*edits))
     allowed = ["--allow-import", __name__, "--allow-import", "tests.unit.transforms.offered"]
     code = main(["validate", "-f", "job.yaml", *allowed])
     streams = capsys.readouterr()
@@ -161,7 +161,7 @@ def with_transforms(*names: str) -> list[Edit]:
 def test_what_a_methods_declaration_gets_wrong_is_a_fault(
     capsys: pytest.CaptureFixture[str], name: str, said: str
 ) -> None:
-    code, out, err = validated(capsys, of_method(name))
+    code, out, err = run_validate(capsys, of_method(name))
     assert (code, out) == (2, "")
     assert err.startswith(f'{JOB}method.name: "{name}": cannot be used: {said}')
     assert err.endswith(f"{MEND}\n")
@@ -181,16 +181,16 @@ def test_what_a_methods_declaration_gets_wrong_is_a_fault(
 def test_what_transforms_get_wrong_is_a_fault(
     capsys: pytest.CaptureFixture[str], names: list[str], said: str
 ) -> None:
-    code, out, err = validated(capsys, *with_transforms(*names))
+    code, out, err = run_validate(capsys, *with_transforms(*names))
     assert (code, out) == (2, "")
     assert err.startswith(f"{JOB}transforms: ") and f": cannot be used: {said}" in err
 
 
 @pytest.mark.parametrize(
-    "edits", [[of_method("Good")], with_transforms("damped", "halves")], ids=["method", "both"]
+    "edits", [[of_method("GoodMethod")], with_transforms("damped", "halves")], ids=["method", "both"]
 )
 def test_what_is_said_is_valid(capsys: pytest.CaptureFixture[str], edits: list[Edit]) -> None:
-    code, out, err = validated(capsys, *edits)
+    code, out, err = run_validate(capsys, *edits)
     assert (code, err) == (0, "")
     assert "job.yaml: valid" in out and "  sends   not" not in out
 
@@ -198,26 +198,31 @@ def test_what_is_said_is_valid(capsys: pytest.CaptureFixture[str], edits: list[E
 def test_what_cannot_be_asked_here_is_said(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unasked(*edits: Edit) -> str:
-        code, out, _ = validated(capsys, *edits)
+    def underived_reason(*edits: Edit) -> str:
+        code, out, _ = run_validate(capsys, *edits)
         assert code == 0
         (line,) = [
             line for line in out.splitlines() if line.startswith("  sends   not derived from the model: ")
         ]
         return line.partition("model: ")[2]
 
-    assert unasked(of_method("OfSettings")).startswith("a dimension follows from 'groups' of the settings")
-    assert unasked(of_method("WithoutTorch")) == "method fedavg imports torch, which is not installed here"
+    assert underived_reason(of_method("OfSettings")).startswith(
+        "a dimension follows from 'groups' of the settings"
+    )
+    assert (
+        underived_reason(of_method("WithoutTorch"))
+        == "method fedavg imports torch, which is not installed here"
+    )
     monkeypatch.setattr(job_model, "find_spec", lambda _name: None)
-    assert unasked(of_method("Good")) == "the model of the job cannot be built here"
-    assert unasked(*with_transforms("misshapen")) == "the model of the job cannot be built here"
+    assert underived_reason(of_method("GoodMethod")) == "the model of the job cannot be built here"
+    assert underived_reason(*with_transforms("misshapen")) == "the model of the job cannot be built here"
 
 
 def test_a_built_in_method_is_not_asked(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def asked(*_: Any) -> Any:
+    def fail_on_import(*_: Any) -> Any:
         raise AssertionError("it would import torch")
 
-    monkeypatch.setattr(FedAvg, "silo", asked)
-    assert validated(capsys)[0] == 0
+    monkeypatch.setattr(FedAvg, "silo", fail_on_import)
+    assert run_validate(capsys)[0] == 0

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from fedsilo.local import disk_space
-from fedsilo.local.disk_space import DiskSpace
+from fedsilo.local.disk_space import DiskSpaceCheck
 
 
-class Stopped(Exception):
+class RunStop(Exception):
     """The run is to end."""
 
 
@@ -29,38 +29,38 @@ def failing(times: int, code: int = errno.ENOSPC) -> Callable[[], str]:
 
 
 @pytest.fixture(autouse=True)
-def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def recorded_sleeps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     found: list[float] = []
     monkeypatch.setattr("time.sleep", found.append)
     return found
 
 
-def test_a_full_disk_is_said_once_and_waited_for(slept: list[float]) -> None:
+def test_a_full_disk_is_said_once_and_waited_for(recorded_sleeps: list[float]) -> None:
     said: list[str] = []
-    assert DiskSpace(Path("/run"), said.append).wait(failing(3)) == "written"
+    assert DiskSpaceCheck(Path("/run"), said.append).wait(failing(3)) == "written"
     assert said == [
         "/run: the disk is full; the run goes on when there is space",
         "/run: there is space again; the run goes on",
     ]
-    assert slept == [disk_space.PAUSE_SECONDS] * 3
+    assert recorded_sleeps == [disk_space.PAUSE_SECONDS] * 3
 
 
-def test_where_there_is_space_nothing_is_said(slept: list[float]) -> None:
+def test_where_there_is_space_nothing_is_said(recorded_sleeps: list[float]) -> None:
     said: list[str] = []
-    assert DiskSpace(Path("/run"), said.append).wait(failing(0)) == "written"
-    assert (said, slept) == ([], [])
+    assert DiskSpaceCheck(Path("/run"), said.append).wait(failing(0)) == "written"
+    assert (said, recorded_sleeps) == ([], [])
 
 
 def test_a_run_that_waits_can_be_stopped() -> None:
     def check() -> None:
-        raise Stopped
+        raise RunStop
 
-    with pytest.raises(Stopped):
-        DiskSpace(Path("/run"), lambda _: None, check).wait(failing(1))
+    with pytest.raises(RunStop):
+        DiskSpaceCheck(Path("/run"), lambda _: None, check).wait(failing(1))
 
 
 def test_what_is_no_full_disk_is_passed_on() -> None:
-    space = DiskSpace(Path("/run"), lambda _: None)
+    space = DiskSpaceCheck(Path("/run"), lambda _: None)
     with pytest.raises(PermissionError):
         space.wait(failing(1, errno.EACCES))
     assert not space.is_full

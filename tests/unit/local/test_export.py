@@ -20,9 +20,9 @@ import torch
 import fedsilo
 from fedsilo.cli.main import main
 from tests.integration.local.manifest import silo, silos, write
-from tests.unit.learning.test_devices import restored
+from tests.unit.learning.test_devices import restored_settings
 
-__all__ = ["restored"]
+__all__ = ["restored_settings"]
 
 NETWORKS = "tests.unit.local.exportable"
 
@@ -47,7 +47,10 @@ class Job:
 
 @pytest.fixture
 def job(
-    request: pytest.FixtureRequest, tmp_path: Path, restored: Iterator[None], monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    restored_settings: Iterator[None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Job:
     monkeypatch.setattr(os, "fsync", lambda _: None)
     name = getattr(request, "param", "network")
@@ -95,7 +98,9 @@ def test_the_files_give_the_models_outputs_and_need_nothing_of_it(job: Job, tmp_
     assert told["sha256"] == hashlib.sha256(job.model.read_bytes()).hexdigest()
 
 
-def test_preprocessing_and_names_of_classes_are_in_the_file(tmp_path: Path, restored: Iterator[None]) -> None:
+def test_preprocessing_and_names_of_classes_are_in_the_file(
+    tmp_path: Path, restored_settings: Iterator[None]
+) -> None:
     random = np.random.default_rng(0)
     raw = random.normal(1000, 50, (60, 6)).astype(np.float32)
     labels = (raw[:, 0] > 1000).astype(np.int64)

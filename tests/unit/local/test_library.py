@@ -17,9 +17,9 @@ from fedsilo.engine.result import write_result
 from fedsilo.local.history import History
 from fedsilo.local.library import _error
 from tests.integration.local.manifest import python, silo, silos, write
-from tests.unit.learning.test_devices import restored
+from tests.unit.learning.test_devices import restored_settings
 
-__all__ = ["restored"]
+__all__ = ["restored_settings"]
 
 RECORDS = [
     {"round": 1, "samples": {"a/a": 3}, "metrics": {"accuracy": 0.5}, "bytes": {"a/a": 80}, "seconds": 0.25},
@@ -33,7 +33,7 @@ RECORDS = [
 
 
 @pytest.fixture
-def manifest(tmp_path: Path, restored: Iterator[None]) -> Path:
+def manifest(tmp_path: Path, restored_settings: Iterator[None]) -> Path:
     return write(tmp_path / "digits.yaml", silos("north", "east"))
 
 
@@ -75,7 +75,7 @@ def test_what_is_wrong_with_a_manifest_is_listed_and_raised(tmp_path: Path) -> N
     assert not (tmp_path / "run").exists()
 
 
-def test_a_failed_job_is_an_exception(tmp_path: Path, restored: Iterator[None]) -> None:
+def test_a_failed_job_is_an_exception(tmp_path: Path, restored_settings: Iterator[None]) -> None:
     manifest = write(tmp_path / "digits.yaml", [*silos("north"), silo("east", {"config": {"split": "none"}})])
     with pytest.raises(fedsilo.ManifestInvalid):
         fedsilo.simulate(manifest, tmp_path / "run", display=False)
@@ -90,13 +90,13 @@ def test_a_full_disk_delays_a_simulation(
 ) -> None:
     attempts: list[str] = []
 
-    def hesitant(*arguments: Any) -> Any:
+    def fail_twice(*arguments: Any) -> Any:
         attempts.append("model")
         if len(attempts) < 3:
             raise OSError(errno.ENOSPC, "No space left on device")
         return write_result(*arguments)
 
-    monkeypatch.setattr("fedsilo.simulation.job.write_result", hesitant)
+    monkeypatch.setattr("fedsilo.simulation.job.write_result", fail_twice)
     monkeypatch.setattr("fedsilo.local.disk_space.PAUSE_SECONDS", 0.0)
     result = fedsilo.simulate(manifest, tmp_path / "run")
     lines = capsys.readouterr().out.splitlines()
@@ -108,7 +108,7 @@ def test_a_full_disk_delays_a_simulation(
 
 
 def test_a_loader_that_ends_the_process_does_not_end_a_simulation_as_if_it_had_succeeded(
-    tmp_path: Path, restored: Iterator[None]
+    tmp_path: Path, restored_settings: Iterator[None]
 ) -> None:
     manifest = write(tmp_path / "digits.yaml", [silo("north", python("quit"))])
     with pytest.raises(fedsilo.JobFailed, match="raised SystemExit: 0"):

@@ -14,11 +14,11 @@ import yaml
 
 from fedsilo.cli.main import main
 from tests.paths import ROOT
-from tests.unit.learning.test_devices import restored
+from tests.unit.learning.test_devices import restored_settings
 
-__all__ = ["restored"]
+__all__ = ["restored_settings"]
 
-OWN = "python:own_code"
+OWN_MODULE = "python:own_code"
 
 
 def write_job(folder: Path) -> None:
@@ -28,7 +28,7 @@ def write_job(folder: Path) -> None:
         "apiVersion": "fedsilo.io/v1alpha1",
         "kind": "Silo",
         "metadata": {"name": "north", "namespace": "silo-north"},
-        "spec": {"datasets": [{"name": "own", "loader": f"{OWN}:load", "config": {"seed": 1}}]},
+        "spec": {"datasets": [{"name": "own", "loader": f"{OWN_MODULE}:load", "config": {"seed": 1}}]},
     }
     job = {
         "apiVersion": "fedsilo.io/v1alpha1",
@@ -36,11 +36,11 @@ def write_job(folder: Path) -> None:
         "metadata": {"name": "own", "namespace": "federation"},
         "spec": {
             "method": {"name": "fedavg"},
-            "model": {"name": f"{OWN}:Network"},
+            "model": {"name": f"{OWN_MODULE}:Network"},
             "data": {"dataset": "own", "classes": 2, "inputShape": [3]},
-            "training": {"rounds": 1, "device": "cpu", "trainer": f"{OWN}:train"},
-            "evaluation": {"testDataset": "test", "metrics": ["accuracy", f"{OWN}:Seen"]},
-            "aggregator": {"datasets": [{"name": "test", "loader": f"{OWN}:load"}]},
+            "training": {"rounds": 1, "device": "cpu", "trainer": f"{OWN_MODULE}:train"},
+            "evaluation": {"testDataset": "test", "metrics": ["accuracy", f"{OWN_MODULE}:SeenMetric"]},
+            "aggregator": {"datasets": [{"name": "test", "loader": f"{OWN_MODULE}:load"}]},
             "silos": {"refs": [{"namespace": "silo-north", "name": "north"}]},
         },
     }
@@ -48,7 +48,9 @@ def write_job(folder: Path) -> None:
 
 
 @pytest.fixture
-def here(tmp_path: Path, restored: Iterator[None], monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def working_directory(
+    tmp_path: Path, restored_settings: Iterator[None], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
     """The current directory, on no path of Python's, with job and module."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.chdir(tmp_path)
@@ -60,7 +62,7 @@ def here(tmp_path: Path, restored: Iterator[None], monkeypatch: pytest.MonkeyPat
 
 ALLOW = ["--allow-import", "own_code"]
 RUN = ["run", "-f", "job.yaml", "--in-process", "--workdir", "run"]
-AFTER = {
+LATER_COMMANDS = {
     "evaluate": ["evaluate", "--model", "run/model.safetensors", "-f", "job.yaml", *ALLOW],
     "export": [
         "export",
@@ -78,30 +80,37 @@ COMMANDS = {
     "check": ["check", "-f", "job.yaml", *ALLOW],
     "run": RUN,
     "sweep": ["sweep", "-f", "job.yaml", "--seeds", "1", "--workdir", "sweep"],
-    **AFTER,
+    **LATER_COMMANDS,
 }
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_finds_it(command: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    if command in AFTER:
+def test_every_command_finds_it(
+    command: str, working_directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if command in LATER_COMMANDS:
         assert main(RUN) == 0
         sys.modules.pop("own_code")
-        sys.path.remove(str(here))
+        sys.path.remove(str(working_directory))
     assert main(COMMANDS[command]) == 0, capsys.readouterr().err
     assert ("own_code" in sys.modules) == (command != "validate")
     if command == "validate":
-        assert f"  python  {OWN}:Network in {here / 'own_code.py'}" in capsys.readouterr().out.splitlines()
+        assert (
+            f"  python  {OWN_MODULE}:Network in {working_directory / 'own_code.py'}"
+            in capsys.readouterr().out.splitlines()
+        )
     if command == "run":
-        assert json.loads((here / "run/history.jsonl").read_text())["metrics"]["Seen"] == 40
+        assert (
+            json.loads((working_directory / "run/history.jsonl").read_text())["metrics"]["SeenMetric"] == 40
+        )
 
 
 def test_what_is_not_here_is_said_and_does_not_make_a_manifest_wrong(
-    here: Path, capsys: pytest.CaptureFixture[str]
+    working_directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (here / "own_code.py").unlink()
+    (working_directory / "own_code.py").unlink()
     assert main(COMMANDS["validate"]) == 0
     said = capsys.readouterr().out
-    assert f"  python  {OWN}:train: not found here; install its package where the job runs" in said
+    assert f"  python  {OWN_MODULE}:train: not found here; install its package where the job runs" in said
     assert main(COMMANDS["check"]) == 3
-    assert f"{here}" in capsys.readouterr().out
+    assert f"{working_directory}" in capsys.readouterr().out

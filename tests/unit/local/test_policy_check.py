@@ -8,7 +8,7 @@ import pytest
 
 from fedsilo.cli.main import main
 from tests.unit.api.bad_manifests import Edit
-from tests.unit.api.manifests import edited
+from tests.unit.api.manifests import edited_manifest
 
 NORTH = '- {name: digits, loader: "sklearn:digits", config: {split: train}}\n'
 CREFF: Edit = ("name: fedavg", "name: creff")
@@ -19,12 +19,12 @@ REFUSES = (
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def validated(capsys: pytest.CaptureFixture[str], *edits: Edit) -> tuple[int, list[str], list[str]]:
-    Path("job.yaml").write_text(edited(*edits))
+def run_validate(capsys: pytest.CaptureFixture[str], *edits: Edit) -> tuple[int, list[str], list[str]]:
+    Path("job.yaml").write_text(edited_manifest(*edits))
     code = main(["validate", "-f", "job.yaml"])
     streams = capsys.readouterr()
     return code, streams.out.splitlines(), streams.err.splitlines()
@@ -38,19 +38,19 @@ def policy(text: str) -> Edit:
 def test_a_silo_that_would_refuse_is_named_where_the_others_suffice(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    code, out, err = validated(capsys, CREFF)
+    code, out, err = run_validate(capsys, CREFF)
     assert (code, err) == (0, [])
     assert [line for line in out if "warning" in line] == [f"  warning silo west: {REFUSES}"]
 
 
 def test_too_few_silos_for_a_round_are_a_refusal(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = validated(capsys, CREFF, policy("{payloadKinds: [model]}"))
+    code, out, err = run_validate(capsys, CREFF, policy("{payloadKinds: [model]}"))
     assert (code, out) == (5, [])
     assert err == [f"fedsilo: job.yaml: silos west, north: {REFUSES}"]
 
 
 def test_each_field_of_a_policy_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = validated(
+    code, out, _ = run_validate(
         capsys, policy("{methods: [scaffold], maxRounds: 3, notAfter: 2020-01-01T00:00:00Z}")
     )
     assert code == 0

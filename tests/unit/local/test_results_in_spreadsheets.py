@@ -17,7 +17,7 @@ from tests.paths import ROOT
 FORMULAS = ('=HYPERLINK("https://evil.example")', "+1+cmd|' /C calc'!A0", "@SUM(1+1)", "-2+3", "\t=1", "\r=1")
 
 
-def written(directory: Path, value: Any) -> dict[str, str]:
+def written_row(directory: Path, value: Any) -> dict[str, str]:
     point = GridPoint(
         {"spec.method.config.x": value}, 0, load_manifest(ROOT / "tests/unit/api/good/digits.yaml")
     )
@@ -37,7 +37,7 @@ def written(directory: Path, value: Any) -> dict[str, str]:
 
 @pytest.mark.parametrize("formula", FORMULAS)
 def test_a_text_that_a_spreadsheet_would_run_is_a_text_there(formula: str, tmp_path: Path) -> None:
-    row = written(tmp_path, formula)
+    row = written_row(tmp_path, formula)
     assert row["spec.method.config.x"] == "'" + formula.replace("\r", " ")
     assert row["'=accuracy"] == "-0.5", "numbers stay numbers"
     assert row["r2"] == "1e-07"
@@ -47,4 +47,4 @@ def test_a_text_that_a_spreadsheet_would_run_is_a_text_there(formula: str, tmp_p
     ("value", "cell"), [(-1.5, "-1.5"), ("fedavg", "fedavg"), ([-1], "[-1]"), (True, "true")]
 )
 def test_all_else_is_as_it_was(value: Any, cell: str, tmp_path: Path) -> None:
-    assert written(tmp_path, value)["spec.method.config.x"] == cell
+    assert written_row(tmp_path, value)["spec.method.config.x"] == cell

@@ -13,10 +13,10 @@ from fedsilo.api.loading import load
 from fedsilo.files.json_files import write_json
 from fedsilo.local import outcome, supervision
 from fedsilo.local.child_processes import ChildProcess
-from fedsilo.local.disk_space import DiskSpace
+from fedsilo.local.disk_space import DiskSpaceCheck
 from fedsilo.local.progress import RunProgress
 from fedsilo.local.supervision import Supervision
-from fedsilo.local.workdir import Workdir
+from fedsilo.local.workdir import RunDirectory
 from tests.integration.local.manifest import silos, write
 
 
@@ -52,14 +52,14 @@ def server() -> FakeServer:
 def run(server: FakeServer, tmp_path: Path) -> Supervision:
     """Aggregator, guard and trainer of one silo, all of them started."""
     manifest = load(write(tmp_path / "job.yaml", silos("north")))
-    workdir = Workdir(tmp_path / "run")
+    workdir = RunDirectory(tmp_path / "run")
     workdir.volume("north").prepare()
     progress = RunProgress(manifest, workdir)
     processes = [
         ChildProcess(server, name, name, [], tmp_path / "log", 0)  # type: ignore[arg-type]
         for name in ("aggregator", "north guard", "north trainer")
     ]
-    space = DiskSpace(workdir.root, progress.note)
+    space = DiskSpaceCheck(workdir.root, progress.note)
     run = Supervision(processes[0], processes[1:], server, progress, space)  # type: ignore[arg-type]
     run.step()
     return run

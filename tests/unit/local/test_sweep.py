@@ -18,17 +18,17 @@ from fedsilo.cli.main import main
 from fedsilo.local.in_process import run_in_process
 from fedsilo.local.sweep.grid import MAX_RUNS, Setting, describe, grid, parse_setting, short_names
 from fedsilo.local.sweep.runs import SweepDirectory
-from fedsilo.local.workdir import Workdir
+from fedsilo.local.workdir import RunDirectory
 from tests.integration.local.manifest import silos, write
-from tests.unit.learning.test_devices import restored
+from tests.unit.learning.test_devices import restored_settings
 
-__all__ = ["restored"]
+__all__ = ["restored_settings"]
 
 RATES = {"spec.training.optimizer.learningRate": [0.01, 0.1]}
 
 
 @pytest.fixture
-def manifest(tmp_path: Path, restored: Iterator[None], monkeypatch: pytest.MonkeyPatch) -> Path:
+def manifest(tmp_path: Path, restored_settings: Iterator[None], monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(os, "fsync", lambda _: None)
     return write(tmp_path / "digits.yaml", silos("north", "east"), training={"seed": 7})
 
@@ -175,11 +175,11 @@ def test_a_killed_sweep_goes_on_and_ends_as_an_undisturbed_one(
     assert resumed.plot.read_bytes() == undisturbed.plot.read_bytes()
 
 
-def killed_at_the_end_of_the_second(manifest: fedsilo.JobManifest, workdir: Workdir, *rest: Any) -> Any:
+def killed_at_the_end_of_the_second(manifest: fedsilo.JobManifest, workdir: RunDirectory, *rest: Any) -> Any:
     """The process ends once the run has computed its model, and before its result is where the user looks."""
     with pytest.MonkeyPatch.context() as patch:
         if workdir.root.name == "002":
-            patch.setattr(Workdir, "collect", lambda _: os.kill(os.getpid(), signal.SIGKILL))
+            patch.setattr(RunDirectory, "collect", lambda _: os.kill(os.getpid(), signal.SIGKILL))
         return run_in_process(manifest, workdir, *rest)
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from fedsilo.api.loading import JobManifest, load
 from fedsilo.errors import FileDamaged, Problem
-from fedsilo.local.disk_space import DiskSpace
-from fedsilo.local.workdir import Workdir
+from fedsilo.local.disk_space import DiskSpaceCheck
+from fedsilo.local.workdir import RunDirectory
 from tests.integration.local.manifest import silos, write
 
 
@@ -20,21 +20,21 @@ def manifest(tmp_path: Path) -> JobManifest:
 
 
 @pytest.fixture
-def workdir(manifest: JobManifest, tmp_path: Path) -> Workdir:
+def workdir(manifest: JobManifest, tmp_path: Path) -> RunDirectory:
     """The directory of an earlier run."""
-    workdir = Workdir(tmp_path / "run")
+    workdir = RunDirectory(tmp_path / "run")
     claim(workdir, manifest, resume=False)
     return workdir
 
 
-def claim(workdir: Workdir, manifest: JobManifest, resume: bool = True) -> str:
+def claim(workdir: RunDirectory, manifest: JobManifest, resume: bool = True) -> str:
     said: list[str] = []
-    with workdir.claimed(manifest, resume, DiskSpace(workdir.root, said.append)) as uid:
+    with workdir.hold_directory(manifest, resume, DiskSpaceCheck(workdir.root, said.append)) as uid:
         assert said == []
         return uid
 
 
-def test_a_run_is_resumed_under_its_uid(workdir: Workdir, manifest: JobManifest) -> None:
+def test_a_run_is_resumed_under_its_uid(workdir: RunDirectory, manifest: JobManifest) -> None:
     recorded = json.loads((workdir.root / "run.json").read_bytes())
     assert claim(workdir, manifest) == recorded["uid"]
 
@@ -71,7 +71,7 @@ def test_a_run_is_resumed_under_its_uid(workdir: Workdir, manifest: JobManifest)
     ],
 )
 def test_a_damaged_record_of_the_run_is_named(
-    content: bytes, workdir: Workdir, manifest: JobManifest
+    content: bytes, workdir: RunDirectory, manifest: JobManifest
 ) -> None:
     path = workdir.root / "run.json"
     path.write_bytes(content)
@@ -84,7 +84,7 @@ def test_a_damaged_record_of_the_run_is_named(
     assert path.read_bytes() == content
 
 
-def test_a_single_flipped_bit_of_the_record_is_noticed(workdir: Workdir, manifest: JobManifest) -> None:
+def test_a_single_flipped_bit_of_the_record_is_noticed(workdir: RunDirectory, manifest: JobManifest) -> None:
     path = workdir.root / "run.json"
     content = path.read_bytes()
     for place in range(len(content)):
@@ -95,7 +95,9 @@ def test_a_single_flipped_bit_of_the_record_is_noticed(workdir: Workdir, manifes
 
 @pytest.mark.parametrize("name", ["aggregator-secrets/task-key.pem", "silos/north/guard/key.pem"])
 @pytest.mark.parametrize("content", [b"", bytes(119), b"-----BEGIN PRIVATE KEY-----\n"])
-def test_a_damaged_key_is_named(name: str, content: bytes, workdir: Workdir, manifest: JobManifest) -> None:
+def test_a_damaged_key_is_named(
+    name: str, content: bytes, workdir: RunDirectory, manifest: JobManifest
+) -> None:
     workdir.write_inputs(manifest, "uid", 1)
     (workdir.root / name).write_bytes(content)
     with pytest.raises(Problem) as raised:
@@ -106,7 +108,9 @@ def test_a_damaged_key_is_named(name: str, content: bytes, workdir: Workdir, man
     workdir.write_inputs(manifest, "uid", 1)
 
 
-def test_a_result_is_there_whole_or_not_at_all(workdir: Workdir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_result_is_there_whole_or_not_at_all(
+    workdir: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     workdir.aggregator.mkdir()
     (workdir.aggregator / "model.json").write_text("new")
     (workdir.root / "model.json").write_text("old")

@@ -16,29 +16,29 @@ from fedsilo.silo.runner import TaskRunner
 from tests.federate import job_spec, runners, silo_holding
 
 ROUNDS = 3
-CLUSTERED = {"clusters": 2, "encoderRounds": 1, "classifierRounds": 2}
+CLUSTER_CONFIG = {"clusters": 2, "encoderRounds": 1, "classifierRounds": 2}
 STUDENT = {"steps": 10, "batchSize": 4, "learningRate": 0.05}
-DISTILLED = {"samples": 2, "epochs": 2, "batchSize": 4, "averageAfter": 2, "averageEvery": 1}
-RETRAINED = {"featuresPerClass": 3, "matchSteps": 3, "retrain": 5}
+DISTILLATION_CONFIG = {"samples": 2, "epochs": 2, "batchSize": 4, "averageAfter": 2, "averageEvery": 1}
+RETRAIN_CONFIG = {"featuresPerClass": 3, "matchSteps": 3, "retrain": 5}
 
 FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "fedavg": ("fedavg", {}),
-    "fedconcat": ("fedconcat", CLUSTERED),
-    "fedconcat-released": ("fedconcat", CLUSTERED | {"variant": "released", "warmStart": True}),
-    "fedconcat-elbow-capped": ("fedconcat", CLUSTERED | {"choice": "elbow", "sizeCapped": True}),
-    "fedconcat-noise": ("fedconcat", CLUSTERED | {"epsilon": 1.0}),
-    "fedconcat-id": ("fedconcat-id", CLUSTERED | {"probes": 200}),
+    "fedconcat": ("fedconcat", CLUSTER_CONFIG),
+    "fedconcat-released": ("fedconcat", CLUSTER_CONFIG | {"variant": "released", "warmStart": True}),
+    "fedconcat-elbow-capped": ("fedconcat", CLUSTER_CONFIG | {"choice": "elbow", "sizeCapped": True}),
+    "fedconcat-noise": ("fedconcat", CLUSTER_CONFIG | {"epsilon": 1.0}),
+    "fedconcat-id": ("fedconcat-id", CLUSTER_CONFIG | {"probes": 200}),
     "fedconcat-id-released": (
         "fedconcat-id",
-        CLUSTERED | {"encoderRounds": 2, "classifierRounds": 1, "variant": "released"},
+        CLUSTER_CONFIG | {"encoderRounds": 2, "classifierRounds": 1, "variant": "released"},
     ),
     "ccvr": ("ccvr", {}),
     "ccvr-diagonal": ("ccvr", {"covariance": "diagonal", "relu": True, "tukeyBeta": 0.5}),
     "ccvr-proportional": ("ccvr", {"proportional": True, "weightDecay": 0.01, "momentum": 0}),
     "ccvr-means": ("ccvr", {"covariance": "none"}),
-    "ccvr-after-creff": ("ccvr", {"after": {"name": "creff", "config": RETRAINED}}),
-    "creff": ("creff", RETRAINED),
-    "creff-released": ("creff", RETRAINED | {"variant": "released"}),
+    "ccvr-after-creff": ("ccvr", {"after": {"name": "creff", "config": RETRAIN_CONFIG}}),
+    "creff": ("creff", RETRAIN_CONFIG),
+    "creff-released": ("creff", RETRAIN_CONFIG | {"variant": "released"}),
     "clsnorm": ("clsnorm", {}),
     "clsprox": ("clsprox", {"mu": 0.5}),
     "fedlc": ("fedlc", {}),
@@ -48,8 +48,8 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
         "feddf",
         {"steps": 5, "batchSize": 4, "ensemble": "probabilities", "patience": 2},
     ),
-    "fedbe": ("fedbe", DISTILLED),
-    "fedbe-dirichlet": ("fedbe", DISTILLED | {"distribution": "dirichlet"}),
+    "fedbe": ("fedbe", DISTILLATION_CONFIG),
+    "fedbe-dirichlet": ("fedbe", DISTILLATION_CONFIG | {"distribution": "dirichlet"}),
     "ratio-loss": ("ratio-loss", {}),
     "fedprox": ("fedprox", {"mu": 0.5}),
     "fedprox-released": ("fedprox", {"mu": 0.5, "variant": "released"}),
@@ -137,8 +137,8 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """Name of the form -> method and configuration; all of `ROUNDS` rounds."""
 
-KNOWN = {method for method, _ in FORMS.values()}
-FORMS |= {name: (name, {}) for name in registry.names() if name not in KNOWN}
+KNOWN_METHODS = {method for method, _ in FORMS.values()}
+FORMS |= {name: (name, {}) for name in registry.names() if name not in KNOWN_METHODS}
 
 COUNTING = {"statistics"}
 """Forms of one exchange in which nothing is drawn."""

@@ -104,10 +104,10 @@ def answers(
     :param rule: of averaging.
     :param payloads: of the step.
     """
-    return Updates(accepted(sent, samples, **metrics), rule, payloads)
+    return Updates(accepted_updates(sent, samples, **metrics), rule, payloads)
 
 
-def accepted(
+def accepted_updates(
     sent: Mapping[str, Mapping[str, Tree]], samples: Mapping[str, int] | None = None, **metrics: float
 ) -> InMemoryUpdates:
     """Accepted updates as the engine has them."""
@@ -119,7 +119,7 @@ def accepted(
     )
 
 
-class Observed:
+class ObservedSilo:
     """A silo whose tasks and replies are noted.
 
     :ivar seen: step and round of the phase -> task and reply.
@@ -232,13 +232,13 @@ def feddyn_repository(npz: Numbers) -> dict[str, Any]:
     return {"training": training, "participation": {"minSilos": 1}}
 
 
-class Unselected(FedsiloError):
+class UnselectedError(FedsiloError):
     """The recorded run did not select this client."""
 
     reason = "Unselected"
 
 
-class AsRecorded:
+class RecordedSilo:
     """A silo that fails in the rounds in which the recorded run left its client out."""
 
     def __init__(self, runner: Runner, selected: np.ndarray) -> None:
@@ -246,7 +246,7 @@ class AsRecorded:
 
     def run(self, task: SiloTask, private: State) -> Reply:
         if task.step == "train" and not self.selected[task.phase_round - 1]:
-            raise Unselected(f"round {task.round}")
+            raise UnselectedError(f"round {task.round}")
         return self.runner.run(task, private)
 
 
@@ -254,7 +254,7 @@ REPOSITORIES = {"niid": niid_bench, "map": map_repository, "feddynrepo": feddyn_
 """First part of a fixture's name -> how the repository that recorded it trains."""
 
 
-def recorded(
+def run_recorded_job(
     directory: Path,
     method: str,
     fixture: str,
@@ -274,7 +274,7 @@ def recorded(
     answering: dict[str, Runner] = dict(fixture_runners(spec, fixture))
     if "selected" in npz:
         for k, (silo, runner) in enumerate(answering.items()):
-            answering[silo] = AsRecorded(runner, npz["selected"][:, k])
+            answering[silo] = RecordedSilo(runner, npz["selected"][:, k])
     engine, silos = open_engine(directory / "aggregator", spec), local_silos(directory, answering)
     while not engine.ended and (stop is None or len(engine.history()) < stop):
         answered = [silo for silo in silos if silo.answer(engine)]
@@ -293,7 +293,7 @@ def as_recorded(
     **sections: Any,
 ) -> RoundEngine:
     """Run the fixture's job as `recorded` does, where what the silos keep does not matter."""
-    return recorded(directory, method, fixture, rounds, config, **sections)[0]
+    return run_recorded_job(directory, method, fixture, rounds, config, **sections)[0]
 
 
 def recorded_silo(method: str, fixture: str) -> SiloContext:

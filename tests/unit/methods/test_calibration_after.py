@@ -9,9 +9,9 @@ import pytest
 
 from fedsilo.methods import registry
 from fedsilo.methods.method import averaging_of
-from tests.federate import bound, federate, job_spec, model_of, runners, skewed
+from tests.federate import bound_method, federate, job_spec, model_of, runners, skewed_silos
 
-BEFORE = [
+BASE_METHODS = [
     "dann",
     "feddecorr",
     "fedmix",
@@ -29,13 +29,13 @@ BEFORE = [
 ]
 
 
-@pytest.mark.parametrize("name", BEFORE)
+@pytest.mark.parametrize("name", BASE_METHODS)
 def test_ccvr_follows(tmp_path: Path, name: str) -> None:
     classes_of = {"a": [0, 1], "b": [1, 2]}
-    config, weights = {"after": {"name": name}}, averaging_of(bound(name))
+    config, weights = {"after": {"name": name}}, averaging_of(bound_method(name))
     spec = job_spec("ccvr", list(classes_of), 2, method={"config": config}, aggregation={"weights": weights})
     assert registry.bind(spec).check() == []
-    engine = federate(tmp_path, spec, runners(spec, skewed(tmp_path, classes_of), tmp_path))
+    engine = federate(tmp_path, spec, runners(spec, skewed_silos(tmp_path, classes_of), tmp_path))
     assert [line["phase"] for line in engine.history()] == ["train", "train", "calibration"]
     trained, found = engine.state.tree("model"), model_of(engine)
     for tensor, array in trained.items():
@@ -55,6 +55,6 @@ def test_ccvr_follows(tmp_path: Path, name: str) -> None:
 def test_a_uniform_mean_before_it_has_to_be_written(name: str, variant: str, uniform: bool) -> None:
     """CCVR's own rule is by samples; which one holds for the whole job is said, not guessed."""
     config = {"after": {"name": name, "config": {"variant": variant}}}
-    faults = bound("ccvr", config=config).check()
+    faults = bound_method("ccvr", config=config).check()
     wanted = [("spec.aggregation.weights", "write uniform here")] if uniform else []
     assert [(fault[0], fault[3]) for fault in faults] == wanted

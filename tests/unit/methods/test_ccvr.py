@@ -16,28 +16,28 @@ from typing_extensions import override
 from fedsilo.api.faults import ManifestFaults
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.methods import registry
-from fedsilo.methods.building_blocks.class_moments import spread_of
 from fedsilo.methods.ccvr import server as ccvr_server
 from fedsilo.methods.ccvr.config import CCVRConfig, Covariance
 from fedsilo.methods.ccvr.server import calibrate
-from fedsilo.methods.ccvr.statistics import Pooled, gaussian_features
+from fedsilo.methods.ccvr.statistics import ClassPool, gaussian_features
 from fedsilo.methods.ccvr.virtual import virtual_features
+from fedsilo.methods.components.class_moments import spread_of
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.moments import Spread
 from fedsilo.methods.state import Tree
 from fedsilo.methods.step import Payload, Step
-from fedsilo.methods.traits import Averaging
+from fedsilo.methods.traits import AveragingTraits
 from fedsilo.transforms.plan import JobPlan
 from fedsilo.wire import ModelSignature
 from tests import reference_numbers
-from tests.federate import bound, federate, job_spec, model_of, runners, silo_holding, skewed
-from tests.unit.methods.harness import IDENTITY, Observed, assert_close, server_context
+from tests.federate import bound_method, federate, job_spec, model_of, runners, silo_holding, skewed_silos
+from tests.unit.methods.harness import IDENTITY, ObservedSilo, assert_close, server_context
 
 
-def pool_of(parts: list[np.ndarray], covariance: Covariance = "full") -> Pooled:
+def pool_of(parts: list[np.ndarray], covariance: Covariance = "full") -> ClassPool:
     """Pool the local statistics of the silos' features of one class."""
     width = parts[0].shape[1]
-    pooled = Pooled(0, np.zeros(width), np.zeros((width, width) if covariance == "full" else width))
+    pooled = ClassPool(0, np.zeros(width), np.zeros((width, width) if covariance == "full" else width))
     for part in parts:
         pooled.merge(
             len(part), part.mean(axis=0), spread_of(part, Spread("covariance", covariance == "diagonal"))
@@ -76,14 +76,14 @@ def test_what_silos_disclose_and_the_aggregator_pools_are_the_recorded_statistic
     silos = [silo_holding(tmp_path, f"s{k}", npz[f"z{k}"].astype(np.float32), npz[f"y{k}"]) for k in range(4)]
     data = {"classes": 3, "inputShape": [4]}
     spec = job_spec("ccvr", names, data=data, model={"name": IDENTITY, "config": {}})
-    observed = {silo: Observed(runner) for silo, runner in runners(spec, silos, tmp_path).items()}
-    pools: list[dict[int, Pooled]] = []
+    observed = {silo: ObservedSilo(runner) for silo, runner in runners(spec, silos, tmp_path).items()}
+    pools: list[dict[int, ClassPool]] = []
 
-    def noted(job: Any, config: Any, model: Tree, pooled: dict[int, Pooled]) -> Tree:
+    def record_calibration(job: Any, config: Any, model: Tree, pooled: dict[int, ClassPool]) -> Tree:
         pools.append(pooled)
         return calibrate(job, config, model, pooled)
 
-    monkeypatch.setattr(ccvr_server, "calibrate", noted)
+    monkeypatch.setattr(ccvr_server, "calibrate", record_calibration)
     federate(tmp_path, spec, observed)
     for k, silo in enumerate(observed.values()):
         sent = silo.seen["statistics", 1][1].tensors
@@ -144,10 +144,10 @@ def test_virtual_features_have_the_pooled_mean_and_covariance() -> None:
     np.testing.assert_allclose(np.cov(isotropic, rowvar=False), 4 * np.eye(3), atol=0.1)
 
 
-def calibrated(
+def calibrated_job(
     tmp_path: Path, classes_of: dict[str, list[int]], minimum: int = 1, **config: Any
 ) -> RoundEngine:
-    silos = skewed(tmp_path, classes_of)
+    silos = skewed_silos(tmp_path, classes_of)
     spec = job_spec(
         "ccvr",
         list(classes_of),
@@ -160,7 +160,7 @@ def calibrated(
 
 
 def test_calibration_asks_every_silo_and_changes_the_classifier_alone(tmp_path: Path) -> None:
-    engine = calibrated(tmp_path, {"a": [0, 1], "b": [2, 3]})
+    engine = calibrated_job(tmp_path, {"a": [0, 1], "b": [2, 3]})
     last = engine.history()[-1]
     assert (last["phase"], len(last["samples"]), engine.rounds) == ("calibration", 2, 3)
     trained, found = engine.state.tree("model"), model_of(engine)
@@ -171,14 +171,14 @@ def test_calibration_asks_every_silo_and_changes_the_classifier_alone(tmp_path: 
 @pytest.mark.parametrize("covariance", ["full", "diagonal", "none"])
 @pytest.mark.parametrize("tukey", [None, 0.5, 0])
 def test_every_form_is_finite(tmp_path: Path, covariance: str, tukey: float | None) -> None:
-    engine = calibrated(
+    engine = calibrated_job(
         tmp_path, {"a": [0, 1], "b": [1, 2]}, covariance=covariance, relu=tukey is not None, tukeyBeta=tukey
     )
     assert all(np.isfinite(array).all() for array in model_of(engine).values())
 
 
 def test_a_class_that_nobody_discloses_keeps_its_weights(tmp_path: Path) -> None:
-    engine = calibrated(tmp_path, {"a": [0, 1], "b": [1, 2]})
+    engine = calibrated_job(tmp_path, {"a": [0, 1], "b": [1, 2]})
     trained, found = engine.state.tree("model"), model_of(engine)
     np.testing.assert_array_equal(found["classifier.weight"][3], trained["classifier.weight"][3])
     assert not np.array_equal(found["classifier.weight"][0], trained["classifier.weight"][0])
@@ -187,14 +187,14 @@ def test_a_class_that_nobody_discloses_keeps_its_weights(tmp_path: Path) -> None
 def test_without_any_disclosed_class_the_model_stays_as_it_is(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    engine = calibrated(tmp_path, {"a": [0, 1], "b": [1, 2]}, minimum=100)
+    engine = calibrated_job(tmp_path, {"a": [0, 1], "b": [1, 2]}, minimum=100)
     assert "no silo disclosed statistics of a class: the classifier stays as it was trained" in caplog.text
     trained, found = engine.state.tree("model"), model_of(engine)
     assert all(np.array_equal(trained[name], found[name]) for name in trained)
 
 
 def test_it_follows_a_method_that_yields_one_model_and_no_other(tmp_path: Path) -> None:
-    engine = calibrated(
+    engine = calibrated_job(
         tmp_path, {"a": [0, 1], "b": [1, 2]}, after={"name": "creff", "config": {"matchSteps": 2}}
     )
     assert [line["phase"] for line in engine.history()] == ["train", "train", "calibration"]
@@ -206,12 +206,12 @@ def test_it_follows_a_method_that_yields_one_model_and_no_other(tmp_path: Path) 
     ]
     for after, path in wrong:
         with pytest.raises(ManifestFaults) as caught:
-            bound("ccvr", config={"after": after})
+            bound_method("ccvr", config={"after": after})
         assert [fault.path for fault in caught.value.faults] == [f"spec.method.config.after.{path}"]
-    assert [fault[0] for fault in bound("ccvr", config={"tukeyBeta": 0.5}).check()] == [
+    assert [fault[0] for fault in bound_method("ccvr", config={"tukeyBeta": 0.5}).check()] == [
         "spec.method.config.tukeyBeta"
     ]
-    assert bound("ccvr").check() == []
+    assert bound_method("ccvr").check() == []
 
 
 def test_virtual_features_are_drawn_in_proportion_to_the_classes_where_asked_for() -> None:
@@ -234,7 +234,7 @@ def test_the_calibration_has_an_optimizer_of_its_own(tmp_path: Path) -> None:
     )
     rng = np.random.default_rng(0)
     means = rng.normal(size=(2, 3))
-    pooled = {label: Pooled(1, means[label], np.zeros(3)) for label in range(2)}
+    pooled = {label: ClassPool(1, means[label], np.zeros(3)) for label in range(2)}
     weight, bias = rng.normal(size=(2, 3)).astype(np.float32), rng.normal(size=2).astype(np.float32)
     job = server_context(job_spec("ccvr", ["a"]), ModelSignature((), classes=2, feature=3))
     found = calibrate(job, config, {"classifier.weight": weight, "classifier.bias": bias}, pooled)
@@ -249,10 +249,10 @@ def test_the_calibration_has_an_optimizer_of_its_own(tmp_path: Path) -> None:
     assert_close(found, {"classifier.weight": w, "classifier.bias": b})
 
 
-class Wide(FedAvg):
+class WideMethod(FedAvg):
     """A method with a dimension of its own, averaged uniformly."""
 
-    name, averaging = "wide", Averaging("uniform")
+    name, averaging = "wide", AveragingTraits("uniform")
 
     @override
     def steps(self) -> Mapping[str, Step]:
@@ -264,12 +264,12 @@ class Wide(FedAvg):
 
 
 def test_shapes_and_weights_of_the_method_before_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = {**registry._entry_points(), "wide": EntryPoint("wide", f"{__name__}:Wide", registry.GROUP)}
+    found = {**registry._entry_points(), "wide": EntryPoint("wide", f"{__name__}:WideMethod", registry.GROUP)}
     monkeypatch.setattr(registry, "_entry_points", lambda: found)
     config = {"after": {"name": "wide"}}
-    method = bound("ccvr", config=config)
+    method = bound_method("ccvr", config=config)
     contract = JobPlan(method).contract("train", ModelSignature((), classes=3, feature=5), {})
     assert [block.shape for block in contract.blocks] == [(10,)]
     (fault,) = method.check()
     assert fault[0] == "spec.aggregation.weights"
-    assert bound("ccvr", config=config, aggregation={"weights": "uniform"}).check() == []
+    assert bound_method("ccvr", config=config, aggregation={"weights": "uniform"}).check() == []

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from fedsilo.learning.models import Model
 from fedsilo.methods.clsnorm import normalised_loss
-from tests.federate import federate, job_spec, model_of, runners, skewed
+from tests.federate import federate, job_spec, model_of, runners, skewed_silos
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -30,7 +30,7 @@ def test_the_size_of_a_class_weight_does_not_matter(bias: bool) -> None:
 
 
 def test_class_weights_of_the_yielded_model_have_norm_one(tmp_path: Path) -> None:
-    silos = skewed(tmp_path, {"a": [0, 1], "b": [2, 3]})
+    silos = skewed_silos(tmp_path, {"a": [0, 1], "b": [2, 3]})
     spec = job_spec("clsnorm", ["a", "b"], 2)
     engine = federate(tmp_path / "job", spec, runners(spec, silos, tmp_path))
     found, averaged = model_of(engine), engine.state.tree("model")

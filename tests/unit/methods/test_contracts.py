@@ -14,7 +14,7 @@ from fedsilo.methods import registry
 from fedsilo.methods.interface import EVALUATE
 from fedsilo.methods.step import NAMED_PERSONAL_ACCURACY
 from fedsilo.transforms.learned import learned_names
-from fedsilo.wire import Contract, ExpectedBlock, UpdateBlocks, open_task, open_update
+from fedsilo.wire import Contract, ExpectedBlock, UpdateReader, open_task, open_update
 from tests.federate import TASK_KEY, local_silos, open_engine
 from tests.unit.methods.forms import FORMS, form_spec, holding
 
@@ -22,7 +22,7 @@ LABELS = {"a": np.repeat([0, 1, 2, 3], 6), "b": np.repeat([0, 1, 2, 3], 5)}
 """All classes in both, so that no optional block is left out, and enough to score on some."""
 
 
-def blocks(update: UpdateBlocks) -> Iterator[tuple[str, str, tuple[int, ...], str, int]]:
+def blocks(update: UpdateReader) -> Iterator[tuple[str, str, tuple[int, ...], str, int]]:
     """Kind, name, shape, dtype and bytes of everything that an update holds."""
     for entry in update.header.blocks:
         array = update.tensor(entry.name)

@@ -22,26 +22,35 @@ from fedsilo.methods.creff.config import CReFFConfig
 from fedsilo.methods.creff.federated_features import retraining
 from fedsilo.methods.creff.gradients import mean_gradients
 from fedsilo.methods.creff.server import CReFFServer
-from fedsilo.methods.creff.siamese import augmented
+from fedsilo.methods.creff.siamese import augmented_images
 from fedsilo.methods.interface import SiloTask
 from fedsilo.methods.state import State, Tree
 from fedsilo.wire import ModelSignature, TensorSpec
 from tests import reference_numbers
-from tests.federate import bound, federate, job_spec, model_of, runners, silo_holding, silo_of_file, skewed
+from tests.federate import (
+    bound_method,
+    federate,
+    job_spec,
+    model_of,
+    runners,
+    silo_holding,
+    silo_of_file,
+    skewed_silos,
+)
 from tests.unit.methods.harness import IDENTITY, ROUND, answers, assert_close, server_context
 
-SMALL = {"featuresPerClass": 4, "matchSteps": 5, "retrain": 20}
+SMALL_CONFIG = {"featuresPerClass": 4, "matchSteps": 5, "retrain": 20}
 
 
 def job(
     tmp_path: Path, classes_of: dict[str, list[int]], minimum: int = 1, bias: bool = True, **config: Any
 ) -> RoundEngine:
-    silos = skewed(tmp_path, classes_of)
+    silos = skewed_silos(tmp_path, classes_of)
     spec = job_spec(
         "creff",
         list(classes_of),
         2,
-        method={"config": SMALL | config},
+        method={"config": SMALL_CONFIG | config},
         privacy={"minSamplesPerClass": minimum},
         model={"config": {"hidden": [5], "bias": bias}},
     )
@@ -71,11 +80,11 @@ def test_what_a_silo_sends_are_the_recorded_class_means(tmp_path: Path, variant:
     }
 
 
-PAYLOADS = bound("creff", config={"variant": "released"}).steps()["train"].payloads
+PAYLOADS = bound_method("creff", config={"variant": "released"}).steps()["train"].payloads
 """What silos send in the released form, which is also all that the printed one has them send."""
 
 
-def aggregated(
+def aggregated_state(
     config: dict[str, Any],
     features: np.ndarray,
     head: Tree,
@@ -109,7 +118,7 @@ def test_the_server_half_moves_features_as_the_released_code_does() -> None:
     config = {"matchSteps": int(npz["steps"]), "featureLearningRate": float(npz["lr_feature"])}
     head = {"classifier.weight": npz["classifier_w"], "classifier.bias": npz["classifier_b"]}
     before = npz["features_before"].reshape(10, int(npz["per_class"]), 256)
-    found = aggregated(config, before, head, sent).tree("features")["features"]
+    found = aggregated_state(config, before, head, sent).tree("features")["features"]
     np.testing.assert_allclose(found.reshape(30, 256), npz["features_after"], rtol=2e-5, atol=2e-5)
     # Nobody disclosed class 9: its features do not move.
     np.testing.assert_array_equal(found[9], before[9])
@@ -128,7 +137,7 @@ def test_the_server_half_re_trains_the_head_as_the_released_code_does(
     config = {"retrain": int(npz["epochs"]), "retrainBatchSize": len(npz["features"])}
     assert retraining(CReFFConfig(variant="released"), seed=0).lr == float(npz["lr"])
     last = {name: np.zeros_like(array) for name, array in start.items()}
-    state = aggregated(config, features, last, {"silos/c0": {"model": NO_MODEL}})
+    state = aggregated_state(config, features, last, {"silos/c0": {"model": NO_MODEL}})
     recorded = {"classifier.weight": npz["w_after"], "classifier.bias": npz["b_after"]}
     assert_close(state.tree("head"), recorded)
 
@@ -138,7 +147,7 @@ def test_models_are_averaged_by_samples_as_recorded() -> None:
     sent = {f"silos/c{k}": {"model": {"w": npz[f"a{k}"]}} for k in range(2)}
     samples = {f"silos/c{k}": int(npz["sizes"][k]) for k in range(2)}
     head = {"classifier.weight": np.zeros((2, 3), np.float32), "classifier.bias": np.zeros(2, np.float32)}
-    state = aggregated({}, np.ones((2, 1, 3), np.float32), head, sent, samples)
+    state = aggregated_state({}, np.ones((2, 1, 3), np.float32), head, sent, samples)
     assert_close(state.tree("model"), {"w": npz["fused"]})
 
 
@@ -151,7 +160,7 @@ def test_the_evaluated_model_has_the_re_trained_head_and_the_averaged_extractor(
 
 
 def test_features_persist_and_those_of_undisclosed_classes_do_not_move(tmp_path: Path) -> None:
-    server = CReFFServer(CReFFConfig.model_validate(SMALL))
+    server = CReFFServer(CReFFConfig.model_validate(SMALL_CONFIG))
     engine = job(tmp_path, {"a": [0, 1], "b": [1, 2]})
     context: Any = engine._workflow._context
     first = server.start(context).tree("features")["features"]
@@ -198,7 +207,7 @@ def test_local_training_and_averaging_are_fedavgs_and_never_see_the_head(tmp_pat
 @pytest.mark.parametrize(("variant", "sent"), [("paper", 1), ("released", 2)])
 def test_the_biass_gradient_leaves_a_silo_only_where_it_is_used(variant: str, sent: int) -> None:
     """With it a rank-one gradient gives the feature itself, so the printed loss, which ignores it, never gets it."""
-    payloads = bound("creff", config={"variant": variant}).steps()["train"].payloads
+    payloads = bound_method("creff", config={"variant": variant}).steps()["train"].payloads
     assert len([payload for payload in payloads if payload.kind == "averaged_gradients"]) == sent
 
 
@@ -241,11 +250,11 @@ def test_gradients_of_augmented_draws_are_their_mean(tmp_path: Path, monkeypatch
     """Ten draws of at most 32 images of a class, each changed as a whole; by autograd, image by image."""
     seen: list[tuple[torch.Tensor, torch.Tensor]] = []
 
-    def noted(drawn: torch.Tensor, seed: int) -> torch.Tensor:
-        seen.append((drawn, augmented(drawn, seed)))
+    def record_augmented(drawn: torch.Tensor, seed: int) -> torch.Tensor:
+        seen.append((drawn, augmented_images(drawn, seed)))
         return seen[-1][1]
 
-    monkeypatch.setattr(creff_silo, "augmented", noted)
+    monkeypatch.setattr(creff_silo, "augmented_images", record_augmented)
     sent = images(tmp_path)
     assert [len(drawn) for drawn, _ in seen] == [32] * 10 + [6] * 10
     assert len({drawn[:, 0, 0, 0].sum().item() for drawn, _ in seen[:10]}) > 1
@@ -280,11 +289,11 @@ def test_dsa_acts_on_images_as_the_encoder_takes_them(
     """After the job's preprocessing, which is not done twice then."""
     seen: list[torch.Tensor] = []
 
-    def noted(drawn: torch.Tensor, seed: int) -> torch.Tensor:
+    def record_drawn(drawn: torch.Tensor, seed: int) -> torch.Tensor:
         seen.append(drawn)
         return drawn
 
-    monkeypatch.setattr(creff_silo, "augmented", noted)
+    monkeypatch.setattr(creff_silo, "augmented_images", record_drawn)
     numbers = {"fill": np.zeros(3), "mean": np.full(3, 0.5), "scale": np.full(3, 0.25)}
     standardised = images(tmp_path, trees={"preprocessing": numbers})
     assert min(drawn.min().item() for drawn in seen) < -1.9
@@ -296,13 +305,13 @@ def test_dsa_acts_on_images_as_the_encoder_takes_them(
 
 def test_only_images_of_the_released_form_are_augmented() -> None:
     picture = {"inputShape": [3, 8, 8]}
-    assert bound("creff", config={"variant": "released"}, data=picture).augments  # type: ignore[attr-defined]
+    assert bound_method("creff", config={"variant": "released"}, data=picture).augments  # type: ignore[attr-defined]
     for config, data in (
         ({}, picture),
         ({"variant": "released"}, {}),
         ({"variant": "released", "dsa": False}, picture),
     ):
-        assert not bound("creff", config=config, data=data).augments  # type: ignore[attr-defined]
+        assert not bound_method("creff", config=config, data=data).augments  # type: ignore[attr-defined]
 
 
 def test_dsa_is_refused_where_it_has_no_meaning() -> None:
@@ -311,6 +320,6 @@ def test_dsa_is_refused_where_it_has_no_meaning() -> None:
         ({"dsa": True}, picture, "write variant: released, or remove it"),
         ({"dsa": True, "variant": "released"}, {}, "remove it"),
     ):
-        (fault,) = bound("creff", config=config, data=data).check()
+        (fault,) = bound_method("creff", config=config, data=data).check()
         assert (fault[0], fault[3]) == ("spec.method.config.dsa", remedy)
-    assert bound("creff", config={"dsa": True, "variant": "released"}, data=picture).check() == []
+    assert bound_method("creff", config={"dsa": True, "variant": "released"}, data=picture).check() == []

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedsilo.methods.creff import siamese
-from fedsilo.methods.creff.siamese import CHANGES, augmented, color, crop, cutout, flip, rotate, scale
+from fedsilo.methods.creff.siamese import CHANGES, augmented_images, color, crop, cutout, flip, rotate, scale
 
 IMAGES = torch.rand(3, 2, 8, 16, generator=torch.Generator().manual_seed(0))
 MIDDLE = [0.5, 0.5, 0.5]
@@ -28,10 +28,12 @@ def test_each_change_is_drawn_about_as_often_and_the_same_seed_gives_the_same(
 
         return change
 
-    assert all(torch.equal(augmented(IMAGES, seed), augmented(IMAGES, seed)) for seed in range(20))
+    assert all(
+        torch.equal(augmented_images(IMAGES, seed), augmented_images(IMAGES, seed)) for seed in range(20)
+    )
     monkeypatch.setattr(siamese, "CHANGES", tuple(counting(number) for number in range(6)))
     for seed in range(600):
-        augmented(IMAGES, seed)
+        augmented_images(IMAGES, seed)
     assert min(counts) > 60
 
 
@@ -79,7 +81,7 @@ def test_flip_mirrors_all_images_or_none() -> None:
     assert torch.equal(flip(IMAGES, [0.6]), IMAGES)
 
 
-def sampled(matrix: np.ndarray) -> np.ndarray:
+def sampled_images(matrix: np.ndarray) -> np.ndarray:
     """Bilinear, pixel by pixel, with zeros outside."""
     images, (height, width) = IMAGES.numpy().astype(float), IMAGES.shape[2:]
     found = np.zeros_like(images)
@@ -98,19 +100,19 @@ def sampled(matrix: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("draws", [[0.0, 1.0], [0.7, 0.2]])
 def test_scale_takes_each_side_times_five_sixths_to_six_fifths(draws: list[float]) -> None:
     factors = [1 / 1.2 + draw * (1.2 - 1 / 1.2) for draw in draws]
-    np.testing.assert_allclose(scale(IMAGES, draws).numpy(), sampled(np.diag(factors)), atol=1e-5)
+    np.testing.assert_allclose(scale(IMAGES, draws).numpy(), sampled_images(np.diag(factors)), atol=1e-5)
 
 
 @pytest.mark.parametrize("draw", [0.0, 0.5, 0.8])
 def test_rotate_turns_by_fifteen_degrees_at_most(draw: float) -> None:
     angle = np.pi / 12 * (2 * draw - 1)
     matrix = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
-    np.testing.assert_allclose(rotate(IMAGES, [draw]).numpy(), sampled(matrix), atol=1e-5)
+    np.testing.assert_allclose(rotate(IMAGES, [draw]).numpy(), sampled_images(matrix), atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (2, 3), (5, 7)])
 def test_small_and_odd_images_stay_finite_and_of_their_shape(shape: tuple[int, int]) -> None:
     images = torch.rand(1, 1, *shape)
     for seed in range(60):
-        found = augmented(images, seed)
+        found = augmented_images(images, seed)
         assert found.shape == images.shape and found.isfinite().all()

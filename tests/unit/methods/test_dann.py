@@ -21,7 +21,7 @@ from fedsilo.methods.dann.silo import AdversarialLoss
 from fedsilo.methods.interface import SiloTask
 from fedsilo.methods.state import State, Tree
 from tests import reference_numbers
-from tests.federate import bound, federate, job_spec, model_of, runners, silo_holding, skewed
+from tests.federate import bound_method, federate, job_spec, model_of, runners, silo_holding, skewed_silos
 from tests.reference_numbers.networks import fixture_tree
 from tests.unit.methods.harness import assert_close
 from tests.unit.methods.test_declarations import SIGNATURE
@@ -32,14 +32,16 @@ NAMES = {
     "discriminator.hiddens.0.": "2.",
     "discriminator.output.": "4.",
 }
-UNUSED = ("update_count", "class_embeddings.weight")
+UNUSED_TENSORS = ("update_count", "class_embeddings.weight")
 
 
-def renamed(tree: Tree) -> tuple[Tree, Tree]:
+def renamed_trees(tree: Tree) -> tuple[Tree, Tree]:
     """Model and discriminator of a recorded tree, as they travel."""
     for old, new in NAMES.items():
         tree = {name.replace(old, new): array for name, array in tree.items()}
-    model = {name: array for name, array in tree.items() if name[0] not in "024" and name not in UNUSED}
+    model = {
+        name: array for name, array in tree.items() if name[0] not in "024" and name not in UNUSED_TENSORS
+    }
     return model, {DISCRIMINATOR + name: array for name, array in tree.items() if name[0] in "024"}
 
 
@@ -51,11 +53,11 @@ def test_what_a_silo_sends_is_that_of_the_released_code(tmp_path: Path) -> None:
     spec = job_spec("dann", 3, method={"config": config}, training=training)
     (runner,) = runners(spec, [silo_holding(tmp_path, "s2", npz["x"], npz["y"])], tmp_path).values()
     runner.context = replace(runner.context, shuffle=False)
-    model, adversary = renamed(fixture_tree(npz, "init/"))
+    model, adversary = renamed_trees(fixture_tree(npz, "init/"))
     trees = {"model": model, "discriminator": adversary}
     settings = {"number": int(npz["domain"]), "silos": 3}
     reply = runner.run(SiloTask("train", "train", 1, 1, 1, trees, settings), State())
-    model, adversary = renamed(fixture_tree(npz, "after/"))
+    model, adversary = renamed_trees(fixture_tree(npz, "after/"))
     assert_close(reply.tensors, model | adversary)
     assert reply.metrics["loss"] == pytest.approx(float(npz["loss3"]), rel=2e-5)
 
@@ -91,9 +93,9 @@ def test_the_printed_gradient_is_that_of_a_reversal_layer() -> None:
         torch.testing.assert_close(one, two)
 
 
-def trained(tmp_path: Path, method: str, silos: int = 2, **config: Any) -> tuple[Tree, Any]:
+def train_job(tmp_path: Path, method: str, silos: int = 2, **config: Any) -> tuple[Tree, Any]:
     names = [f"s{k}" for k in range(silos)]
-    members = skewed(tmp_path, {name: [k, k + 1] for k, name in enumerate(names)})
+    members = skewed_silos(tmp_path, {name: [k, k + 1] for k, name in enumerate(names)})
     uniform = {"weights": "uniform"}
     spec = job_spec(method, names, 2, method={"config": config}, aggregation=uniform)
     directory = tmp_path / str(len(list(tmp_path.iterdir())))
@@ -102,12 +104,12 @@ def trained(tmp_path: Path, method: str, silos: int = 2, **config: Any) -> tuple
 
 
 def test_without_reversal_the_model_is_fedavgs_and_the_discriminator_learns(tmp_path: Path) -> None:
-    fedavg, _ = trained(tmp_path, "fedavg")
-    found, state = trained(tmp_path, "dann", reversal=0)
+    fedavg, _ = train_job(tmp_path, "fedavg")
+    found, state = train_job(tmp_path, "dann", reversal=0)
     assert found.keys() == fedavg.keys()
     for name, array in fedavg.items():
         np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=1e-6)
-    other, first = trained(tmp_path, "dann", reversal=1)
+    other, first = train_job(tmp_path, "dann", reversal=1)
     assert any(not np.allclose(other[name], array, rtol=1e-4, atol=0) for name, array in fedavg.items())
     told = state.tree("discriminator")
     assert told[DISCRIMINATOR + "4.bias"].shape == (2,)
@@ -115,8 +117,8 @@ def test_without_reversal_the_model_is_fedavgs_and_the_discriminator_learns(tmp_
 
 
 def test_a_single_silo_has_nothing_to_be_told_from(tmp_path: Path) -> None:
-    fedavg, _ = trained(tmp_path, "fedavg", silos=1)
-    found, _ = trained(tmp_path, "dann", silos=1, reversal=1)
+    fedavg, _ = train_job(tmp_path, "fedavg", silos=1)
+    found, _ = train_job(tmp_path, "dann", silos=1, reversal=1)
     for name, array in fedavg.items():
         np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=1e-6)
 
@@ -139,7 +141,7 @@ def test_a_task_that_gives_no_place_or_anothers_is_refused(
     tmp_path: Path, settings: dict[str, Any], said: str
 ) -> None:
     spec = job_spec("dann", ["a", "b"])
-    (runner,) = runners(spec, skewed(tmp_path, {"a": [0]}), tmp_path).values()
+    (runner,) = runners(spec, skewed_silos(tmp_path, {"a": [0]}), tmp_path).values()
     with pytest.raises(MethodError, match=rf"task settings? {said}"):
         runner.run(SiloTask("train", "train", 1, 1, 1, {"model": {}, "discriminator": {}}, settings), State())
 
@@ -148,9 +150,9 @@ def test_outputs_are_the_jobs_silos_or_where_it_chooses_them_by_label_the_tasks(
     def outputs(method: Any, settings: dict[str, Any]) -> int:
         return int(method.dimensions(SIGNATURE, settings)["silos"])
 
-    assert outputs(bound("dann", silos=3), {"silos": 900}) == 3
+    assert outputs(bound_method("dann", silos=3), {"silos": 900}) == 3
     spec = job_spec("dann", 2)
     chosen = spec.model_copy(update={"silos": spec.silos.model_copy(update={"refs": ()})})
-    by_label = type(bound("dann"))(chosen, DANNConfig())
+    by_label = type(bound_method("dann"))(chosen, DANNConfig())
     assert outputs(by_label, {"silos": 12}) == 12
     assert {outputs(by_label, {"silos": wrong}) for wrong in (0, 10**9, "many", True)} == {1000}

@@ -25,7 +25,7 @@ from fedsilo.methods.step import LOSS, Metric, Payload, Step
 from fedsilo.transforms.plan import JobPlan
 from fedsilo.wire import KINDS, ModelSignature, TensorSpec
 from fedsilo.wire.contract import METRIC_RANGE
-from tests.federate import bound, job_spec
+from tests.federate import bound_method, job_spec
 from tests.unit.engine.synthetic import Diary
 
 SIGNATURE = ModelSignature(
@@ -85,7 +85,7 @@ def test_a_declaration_says_who_it_is_and_what_leaves_the_silo(name: str) -> Non
     required = {
         str(field.alias): 1 for field in declaration.Config.model_fields.values() if field.is_required()
     }
-    method = bound(name, config=required)
+    method = bound_method(name, config=required)
     assert method.averaging.by_default(method.config) in ("samples", "uniform")
     assert averaging_of(method) == method.averaging.by_default(method.config)
     half = method.silo()
@@ -107,7 +107,7 @@ def test_every_method_that_is_a_folder_has_the_same_files(name: str) -> None:
     made = inspect.getmembers(sys.modules[registry.get(name).__module__], inspect.isclass)
     here = [found for _, found in made if found.__module__ == registry.get(name).__module__]
     assert all(issubclass(found, Method) for found in here)
-    half = Path(inspect.getfile(type(bound(name).server())))
+    half = Path(inspect.getfile(type(bound_method(name).server())))
     assert half.name == "server.py" or half.parent != declaration.parent
 
 
@@ -204,14 +204,14 @@ class Lenient(FedAvg):
         pull: float = 1.0
 
 
-class Silent(FedAvg):
+class SilentMethod(FedAvg):
     """Names no class of its settings."""
 
     Config = None  # type: ignore[assignment]
 
 
 @pytest.mark.parametrize(
-    ("name", "found"), [("Lenient", "Lenient.Config"), ("Silent", "None")], ids=["lenient", "none"]
+    ("name", "found"), [("Lenient", "Lenient.Config"), ("SilentMethod", "None")], ids=["lenient", "none"]
 )
 def test_settings_that_would_be_left_out_in_silence_are_refused(
     entry_points: dict[str, EntryPoint], name: str, found: str
@@ -259,11 +259,13 @@ def test_losses_of_whole_batches_are_computed_in_one_process() -> None:
     """A discrepancy of two shares of a batch is something else, and so are steps of each process by itself."""
     required = {"ccvr": {"after": {"name": "fedavg"}}}
     alone = {
-        name for name in registry.names() if not bound(name, config=required.get(name)).training.data_parallel
+        name
+        for name in registry.names()
+        if not bound_method(name, config=required.get(name)).training.data_parallel
     }
     assert alone == {"fedbr", "fedmmd", "feddecorr", "mixup", "fedmix", "vhl", "pfedme"}
-    assert not bound("groupdro", config={"variant": "released"}).training.data_parallel
+    assert not bound_method("groupdro", config={"variant": "released"}).training.data_parallel
     for name in ("fedphp", "map", "scamap"):
-        assert not bound(name, config={"transfer": "mmd"}).training.data_parallel
-    assert not bound("fedproto", config={"variant": "map"}).training.data_parallel
-    assert not bound("ccvr", config={"after": {"name": "fedbr"}}).training.data_parallel
+        assert not bound_method(name, config={"transfer": "mmd"}).training.data_parallel
+    assert not bound_method("fedproto", config={"variant": "map"}).training.data_parallel
+    assert not bound_method("ccvr", config={"after": {"name": "fedbr"}}).training.data_parallel

@@ -29,7 +29,7 @@ from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.silo.runner import TaskRunner
 from fedsilo.transforms.conflicts import check_job
 from fedsilo.transforms.plan import JobPlan
-from tests.federate import bound, federate, job_spec, model_of, runners, skewed
+from tests.federate import bound_method, federate, job_spec, model_of, runners, skewed_silos
 
 TEST_SET = {
     "evaluation": {"testDataset": "test", "every": 1},
@@ -37,7 +37,7 @@ TEST_SET = {
 }
 
 
-def private(method: str = "fedavg", rounds: int = 2, training: Any = None, **given: Any) -> Method:
+def private_method(method: str = "fedavg", rounds: int = 2, training: Any = None, **given: Any) -> Method:
     """A job with differential privacy; `given` stands in `spec.privacy.differentialPrivacy` or is a section."""
     sections: dict[str, Any] = {
         name: given.pop(name) for name in list(given) if name in ("model", "data", "task")
@@ -45,7 +45,7 @@ def private(method: str = "fedavg", rounds: int = 2, training: Any = None, **giv
     config = given.pop("config", {})
     wanted = {"unit": "example", "delta": 1e-3} | ({"epsilon": 3.0} if "noiseMultiplier" not in given else {})
     sections |= TEST_SET | {"training": training or {}, "privacy": {"differentialPrivacy": wanted | given}}
-    return bound(method, 2, rounds, config, **sections)
+    return bound_method(method, 2, rounds, config, **sections)
 
 
 def faults(method: Method) -> str:
@@ -68,7 +68,7 @@ def test_epsilon_agrees_with_opacus_and_dp_accounting(
 ) -> None:
     """Opacus' accountant of privacy random variables (Gopi et al., 2021) and Google's of loss distributions."""
     training = {"batchSize": batch, "localEpochs": epochs}
-    method = private(rounds=rounds, training=training, noiseMultiplier=noise, delta=delta)
+    method = private_method(rounds=rounds, training=training, noiseMultiplier=noise, delta=delta)
     steps = rounds * epochs * -(-examples // batch)
     ours = epsilon_of(job_mechanisms(method, examples, noise), delta)
 
@@ -88,7 +88,7 @@ def test_epsilon_agrees_with_opacus_and_dp_accounting(
 @pytest.mark.parametrize("method", ["fedavg", "ccvr", "fedconcat"])
 def test_the_noise_of_a_silo_follows_from_epsilon_over_all_that_it_sends(method: str) -> None:
     config = {"fedconcat": {"clusters": 2, "encoderRounds": 1, "classifierRounds": 1}}.get(method, {})
-    job = private(method, training={"batchSize": 10}, config=config)
+    job = private_method(method, training={"batchSize": 10}, config=config)
     noise = noise_multiplier(job, 100)
     spent = epsilon_of(job_mechanisms(job, 100, noise), 1e-3)
     assert spent <= 3.0
@@ -97,39 +97,39 @@ def test_the_noise_of_a_silo_follows_from_epsilon_over_all_that_it_sends(method:
 
 def test_statistics_are_counted_beside_the_rounds() -> None:
     training = {"batchSize": 10, "localEpochs": 2}
-    assert job_mechanisms(private("fedavg", training=training), 100) == (Mechanism(1.0, 0.1, 40),)
-    assert job_mechanisms(private("ccvr", training=training), 100) == (
+    assert job_mechanisms(private_method("fedavg", training=training), 100) == (Mechanism(1.0, 0.1, 40),)
+    assert job_mechanisms(private_method("ccvr", training=training), 100) == (
         Mechanism(1.0, 0.1, 40),
         Mechanism(1.0, 1.0, 1),
     )
     steps = {"batchSize": 10, "localSteps": 3}
-    assert job_mechanisms(private("fedavg", training=steps), 100) == (Mechanism(1.0, 0.1, 6),)
+    assert job_mechanisms(private_method("fedavg", training=steps), 100) == (Mechanism(1.0, 0.1, 6),)
 
 
 @pytest.mark.parametrize("method", ["fedavg", "ccvr", "fedconcat"])
 def test_the_plans_of_all_rounds_together_are_the_jobs(method: str) -> None:
     config = {"fedconcat": {"clusters": 2, "encoderRounds": 1, "classifierRounds": 1}}.get(method, {})
-    job = private(method, training={"batchSize": 10}, config=config)
+    job = private_method(method, training={"batchSize": 10}, config=config)
     planned = [planned_mechanisms(job, exchange.phase.step, 100) for exchange in JobPlan(job).exchanges]
     spent = epsilon_of([each for plan in planned for each in plan], 1e-3)
     assert spent == epsilon_of(job_mechanisms(job, 100, noise_multiplier(job, 100)), 1e-3) <= 3.0
 
 
 def test_where_the_trainer_adds_no_noise_nothing_is_planned() -> None:
-    assert planned_mechanisms(bound("fedavg", 2, 2, {}), "train", 100) == ()
+    assert planned_mechanisms(bound_method("fedavg", 2, 2, {}), "train", 100) == ()
     silos: dict[str, Any] = {"unit": "silo", "maxUpdateNorm": 1.0, "delta": 0.2}
-    assert planned_mechanisms(private(**silos), "train", 100) == ()
-    assert planned_mechanisms(private(), "evaluate", 100) == ()
+    assert planned_mechanisms(private_method(**silos), "train", 100) == ()
+    assert planned_mechanisms(private_method(), "evaluate", 100) == ()
 
 
 def test_more_steps_than_are_counted_are_refused() -> None:
-    job = private(training={"batchSize": 1, "localEpochs": 1000}, delta=1e-9)
+    job = private_method(training={"batchSize": 1, "localEpochs": 1000}, delta=1e-9)
     with pytest.raises(DataInvalid, match=r"2000000000 steps of this silo with 1000000 examples"):
         noise_multiplier(job, 10**6)
 
 
 def test_silos_that_are_too_small_or_too_large_for_the_job_are_refused() -> None:
-    job = private(training={"batchSize": 32})
+    job = private_method(training={"batchSize": 32})
     with pytest.raises(DataInvalid, match="examples: 20 are fewer than a batch of 32"):
         noise_multiplier(job, 20)
     with pytest.raises(
@@ -140,12 +140,12 @@ def test_silos_that_are_too_small_or_too_large_for_the_job_are_refused() -> None
 
 
 def test_an_epsilon_that_no_noise_reaches_is_refused() -> None:
-    job = private(training={"batchSize": 32}, epsilon=1e-6, delta=1e-9)
+    job = private_method(training={"batchSize": 32}, epsilon=1e-6, delta=1e-9)
     with pytest.raises(DataInvalid, match=r"epsilon: a noise multiplier of 10000 has a larger epsilon"):
         noise_multiplier(job, 300)
 
 
-REFUSED: list[tuple[str, Mapping[str, Any], str]] = [
+REFUSED_JOBS: list[tuple[str, Mapping[str, Any], str]] = [
     ("creff", {}, "has no mechanism for averaged_gradients and model"),
     ("moon", {}, "has no mechanism for model"),
     ("fedrs", {}, "has no mechanism for model"),
@@ -167,26 +167,26 @@ REFUSED: list[tuple[str, Mapping[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(
-    ("method", "given", "line"), REFUSED, ids=[f"{m}-{line[:24]}" for m, _, line in REFUSED]
+    ("method", "given", "line"), REFUSED_JOBS, ids=[f"{m}-{line[:24]}" for m, _, line in REFUSED_JOBS]
 )
 def test_what_nothing_makes_private_is_refused(method: str, given: Mapping[str, Any], line: str) -> None:
-    assert re.search(line, faults(private(method, **given)))
+    assert re.search(line, faults(private_method(method, **given)))
 
 
 def test_silos_that_score_are_refused() -> None:
     given = {"unit": "example", "epsilon": 1.0, "delta": 1e-3}
-    job = bound("fedavg", privacy={"differentialPrivacy": given})
+    job = bound_method("fedavg", privacy={"differentialPrivacy": given})
     assert "spec.evaluation.testDataset: is not set, and scores of silos" in faults(job)
 
 
 def test_a_private_job_of_each_covered_method_has_no_fault() -> None:
     for method in ("fedavg", "fedavgm", "fedopt", "fedconcat", "fedconcat-id", "ccvr"):
         config = {"clusters": 2, "encoderRounds": 1, "classifierRounds": 1} if "concat" in method else {}
-        assert "differentialPrivacy" not in faults(private(method, config=config)), method
+        assert "differentialPrivacy" not in faults(private_method(method, config=config)), method
 
 
 def test_a_method_is_covered_only_if_its_silos_train_plainly() -> None:
-    covered = {name for name in names() if bound(name).training.mechanisms.get("model") == "DP-SGD"}
+    covered = {name for name in names() if bound_method(name).training.mechanisms.get("model") == "DP-SGD"}
     assert covered >= {
         "fedavg",
         "fedavgm",
@@ -212,7 +212,7 @@ class Noting:
 
 def run(directory: Path, method: str, config: Mapping[str, Any]) -> tuple[RoundEngine, dict[str, Noting]]:
     directory.mkdir()
-    silos = skewed(directory, {"a": [0, 1], "b": [2, 3]})
+    silos = skewed_silos(directory, {"a": [0, 1], "b": [2, 3]})
     private = {"unit": "example", "noiseMultiplier": 1.5, "delta": 1e-3}
     spec = job_spec(
         method,
@@ -251,7 +251,7 @@ def test_nobody_else_can_draw_the_noise_again(tmp_path: Path) -> None:
 
 def test_the_same_task_gets_the_same_answer_and_another_model_or_setting_other_noise(tmp_path: Path) -> None:
     """A task that is done again after a crash is no second release."""
-    silos = skewed(tmp_path, {"a": [0, 1]})
+    silos = skewed_silos(tmp_path, {"a": [0, 1]})
     given = {"unit": "example", "noiseMultiplier": 1.0, "delta": 1e-3}
     spec = job_spec("fedavg", ["a"], training={"batchSize": 6}, privacy={"differentialPrivacy": given})
     (runner,) = runners(spec, silos, tmp_path).values()
@@ -269,7 +269,7 @@ def test_the_same_task_gets_the_same_answer_and_another_model_or_setting_other_n
 
 
 def test_what_is_refused_in_a_silo_fails_the_job_with_its_reason(tmp_path: Path) -> None:
-    silos = skewed(tmp_path, {"a": [0, 1]})
+    silos = skewed_silos(tmp_path, {"a": [0, 1]})
     given = {"unit": "example", "epsilon": 1.0, "delta": 0.5}
     spec = job_spec("fedavg", ["a"], training={"batchSize": 6}, privacy={"differentialPrivacy": given})
     (runner,) = runners(spec, silos, tmp_path).values()

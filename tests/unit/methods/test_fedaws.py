@@ -12,7 +12,7 @@ from torch.nn import functional
 from fedsilo.methods.checks import check_task
 from fedsilo.methods.fedaws import spreadout
 from tests import reference_numbers
-from tests.federate import bound, federate, job_spec, model_of, runners, skewed
+from tests.federate import bound_method, federate, job_spec, model_of, runners, skewed_silos
 from tests.reference_numbers.networks import fixture_tree
 from tests.unit.methods.harness import as_recorded, assert_close
 
@@ -66,11 +66,11 @@ def test_classes_without_weights_and_of_the_same_weights_give_numbers() -> None:
 
 def test_silos_train_by_the_tasks_loss_with_its_class_weights() -> None:
     task = {"name": "classification", "config": {"classWeights": "balanced"}}
-    assert check_task(bound("fedaws", task=task)) == []
+    assert check_task(bound_method("fedaws", task=task)) == []
 
 
 def test_silos_of_one_class_each_end_with_classes_further_apart(tmp_path: Path) -> None:
-    silos = skewed(tmp_path, {"a": [0], "b": [1], "c": [2], "d": [3]})
+    silos = skewed_silos(tmp_path, {"a": [0], "b": [1], "c": [2], "d": [3]})
     nearest = []
     for method, config in (("fedavg", {}), ("fedaws", {"margin": 0.9, "spreadLearningRate": 1})):
         spec = job_spec(method, ["a", "b", "c", "d"], 3, method={"config": config})

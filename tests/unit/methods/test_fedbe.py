@@ -12,8 +12,8 @@ from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import Model
 from fedsilo.learning.transfer import divergence
 from fedsilo.methods.fedbe.config import FedBEConfig
-from fedsilo.methods.fedbe.distribution import VARIANCE_SCALE, Gaussian
-from fedsilo.methods.fedbe.server import FedBEServer, combined
+from fedsilo.methods.fedbe.distribution import VARIANCE_SCALE, GaussianDistribution
+from fedsilo.methods.fedbe.server import FedBEServer, combined_model
 from tests import reference_numbers
 from tests.unit.methods.harness import answers, assert_close
 
@@ -31,7 +31,7 @@ CLIENTS = [part(f"client{k}") for k in range(3)]
 def test_a_sample_is_that_of_the_released_code() -> None:
     npz = reference_numbers.load("fedbe")
     assert float(npz["var_scale"]) == VARIANCE_SCALE
-    found = Gaussian.of(part("base"), CLIENTS)
+    found = GaussianDistribution.of(part("base"), CLIENTS)
     assert_close({name: found.moments[name].mean for name in TENSORS}, part("mean"))
     assert_close({name: found.moments[name].variance for name in TENSORS}, part("var"))
     assert_close({name: np.array(found.moments[name].norm) for name in TENSORS}, part("norm"))
@@ -42,13 +42,13 @@ def test_a_sample_is_that_of_the_released_code() -> None:
 def test_a_combination_is_that_of_the_released_code() -> None:
     npz = reference_numbers.load("fedbe")
     sent = {f"silos/{k}": {"model": client} for k, client in enumerate(CLIENTS)}
-    assert_close(combined(answers(sent), npz["dir_weights"]), part("dir_sample"))
+    assert_close(combined_model(answers(sent), npz["dir_weights"]), part("dir_sample"))
 
 
 def test_the_target_is_that_of_the_released_code() -> None:
     npz = reference_numbers.load("fedbe")
     half = FedBEServer(FedBEConfig(temperature=float(npz["temp"])))
-    found = half.sharpened(torch.tensor(npz["probs"])).numpy()
+    found = half.sharpened_probabilities(torch.tensor(npz["probs"])).numpy()
     assert_close({"p": found}, {"p": npz["sharpened"]})
 
 
@@ -74,7 +74,7 @@ def test_teachers_are_samples_silos_and_the_average_with_its_statistics(distribu
 
 def test_silos_that_changed_nothing_are_their_own_samples() -> None:
     base = {"w": np.ones(3, np.float32)}
-    found = Gaussian.of(base, [base, base]).sample(lambda _name, shape: np.ones(shape))
+    found = GaussianDistribution.of(base, [base, base]).sample(lambda _name, shape: np.ones(shape))
     assert np.array_equal(found["w"], base["w"])
 
 
@@ -85,12 +85,12 @@ def test_weights_are_averaged_from_the_first_step_on_and_otherwise_stay_the_last
     examples = Examples(features, torch.zeros(8, dtype=torch.int64))
     start = Model(nn.Flatten(), nn.Linear(6, 4)).state_dict()
 
-    def fresh() -> Model:
+    def fresh_model() -> Model:
         model = Model(nn.Flatten(), nn.Linear(6, 4))
         model.load_state_dict(start)
         return model
 
-    plain = fresh()
+    plain = fresh_model()
     optimizer = torch.optim.SGD(plain.parameters(), 0.1, momentum=0.9, weight_decay=1e-2)
     passed = []
     for _ in range(7):
@@ -99,7 +99,7 @@ def test_weights_are_averaged_from_the_first_step_on_and_otherwise_stay_the_last
         optimizer.step()
         passed.append(plain.classifier.weight.detach().clone())
     for averaging, wanted in (((2, 2), (passed[3] + passed[5]) / 2), ((500, 25), passed[6])):
-        model = fresh()
+        model = fresh_model()
         plan = Distillation(
             optimizer="sgd",
             lr=0.1,

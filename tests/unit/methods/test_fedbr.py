@@ -13,7 +13,7 @@ from torch import nn
 
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import Model
-from fedsilo.methods.building_blocks.local import train_model
+from fedsilo.methods.components.local import train_model
 from fedsilo.methods.fedbr import silo as fedbr_silo
 from fedsilo.methods.fedbr.config import THETA
 from fedsilo.methods.fedbr.loss import BiasReducedLoss, Terms, projection
@@ -23,7 +23,7 @@ from fedsilo.methods.method import averaging_of
 from fedsilo.methods.state import State, Tree
 from fedsilo.wire import ModelSignature
 from tests import reference_numbers
-from tests.federate import bound, federate, job_spec, model_of, runners, silo_holding, skewed
+from tests.federate import bound_method, federate, job_spec, model_of, runners, silo_holding, skewed_silos
 from tests.reference_numbers.networks import fixture_tree
 from tests.unit.methods.harness import ROUND, answers, assert_close, server_context
 
@@ -35,7 +35,7 @@ NAMES = {
 }
 
 
-def renamed(tree: Tree) -> tuple[Tree, Tree]:
+def renamed_trees(tree: Tree) -> tuple[Tree, Tree]:
     """Model and projection of a recorded tree."""
     for old, new in NAMES.items():
         tree = {name.replace(old, new): array for name, array in tree.items()}
@@ -69,10 +69,10 @@ def test_what_a_silo_sends_is_that_of_the_released_code(
     (runner,) = runners(spec, [silo_holding(tmp_path, "a", npz["x"], npz["y"])], tmp_path).values()
     # Pseudo-data and examples are pairs, so the order counts.
     runner.context = replace(runner.context, shuffle=False)
-    model, theta = renamed(fixture_tree(npz, "init/"))
+    model, theta = renamed_trees(fixture_tree(npz, "init/"))
     trees = {"model": model, "projection": {THETA + name: array for name, array in theta.items()}}
     sent = runner.run(SiloTask("train", "train", 1, 1, 1, trees, {}), State()).tensors
-    model, theta = renamed(fixture_tree(npz, f"step{steps}/"))
+    model, theta = renamed_trees(fixture_tree(npz, f"step{steps}/"))
     assert_close(sent, model | {THETA + name: array for name, array in theta.items()})
 
 
@@ -82,11 +82,11 @@ def test_with_local_steps_the_released_code_averages_after_its_first(
 ) -> None:
     taken: list[int | None] = []
 
-    def noted(silo: SiloContext, task: SiloTask, private: State, **given: Any) -> Reply:
+    def record_training(silo: SiloContext, task: SiloTask, private: State, **given: Any) -> Reply:
         taken.append(given["plan"].max_steps)
         return train_model(silo, task, private, **given)
 
-    monkeypatch.setattr(fedbr_silo, "train_model", noted)
+    monkeypatch.setattr(fedbr_silo, "train_model", record_training)
     spec = job_spec(
         "fedbr",
         ["a"],
@@ -96,7 +96,7 @@ def test_with_local_steps_the_released_code_averages_after_its_first(
     )
     npz = reference_numbers.load("fedbr_rsm")
     (runner,) = runners(spec, [silo_holding(tmp_path, "a", npz["x"], npz["y"])], tmp_path).values()
-    model, _ = renamed(fixture_tree(npz, "init/"))
+    model, _ = renamed_trees(fixture_tree(npz, "init/"))
     for number in (1, 2):
         runner.run(SiloTask("train", "train", number, number, 2, {"model": model}, {}), State())
     assert taken == [first, 3]
@@ -106,7 +106,7 @@ def test_the_mean_is_the_released_codes_uniform_one() -> None:
     """The recorded numbers are what each of two clients, of whatever size, took off the weights."""
     npz = reference_numbers.load("fedbr_aggregate")
     sent = {f"silos/s{k}": {"model": {"w": npz["w0"] - npz[f"d{k}"]}} for k in range(2)}
-    method = bound("fedbr", config={"contrastWeight": 0})
+    method = bound_method("fedbr", config={"contrastWeight": 0})
     job, half = server_context(method.spec, ModelSignature((), 4, 5)), method.server()
     updates = answers(sent, {"silos/s0": 1, "silos/s1": 10}, averaging_of(method))
     state = half.aggregate(job, State({"model": {"w": npz["w0"]}}), ROUND, updates)
@@ -144,8 +144,8 @@ def test_a_mixture_is_half_a_proxy_and_half_an_example_and_new_in_every_step() -
     assert not proxies.any()
 
 
-def trained(tmp_path: Path, method: str = "fedbr", **config: Any) -> dict[str, Tree]:
-    silos = skewed(tmp_path, {"a": [0, 1], "b": [2, 3]})
+def trained_trees(tmp_path: Path, method: str = "fedbr", **config: Any) -> dict[str, Tree]:
+    silos = skewed_silos(tmp_path, {"a": [0, 1], "b": [2, 3]})
     training = {"rounds": 2, "device": "cpu", "minSteps": 3, "batchSize": 7}
     spec = job_spec(
         method,
@@ -162,7 +162,10 @@ def trained(tmp_path: Path, method: str = "fedbr", **config: Any) -> dict[str, T
 
 
 def test_without_both_components_it_is_fedavg_and_sends_no_projection(tmp_path: Path) -> None:
-    plain, fedavg = trained(tmp_path, pseudoWeight=0, contrastWeight=0), trained(tmp_path, "fedavg")
+    plain, fedavg = (
+        trained_trees(tmp_path, pseudoWeight=0, contrastWeight=0),
+        trained_trees(tmp_path, "fedavg"),
+    )
     assert set(plain) == {"model", "result"}
     for name, array in fedavg["result"].items():
         np.testing.assert_array_equal(plain["result"][name], array)
@@ -170,11 +173,11 @@ def test_without_both_components_it_is_fedavg_and_sends_no_projection(tmp_path: 
 
 def test_with_mixup_batches_are_those_of_the_method_mixup(tmp_path: Path) -> None:
     """Without components nothing else is left; with them, the mixtures are what is contrasted."""
-    mixed = trained(tmp_path, pseudoWeight=0, contrastWeight=0, mixup=0.2)
-    alone = trained(tmp_path, "mixup", alpha=0.2)
+    mixed = trained_trees(tmp_path, pseudoWeight=0, contrastWeight=0, mixup=0.2)
+    alone = trained_trees(tmp_path, "mixup", alpha=0.2)
     for name, array in alone["result"].items():
         np.testing.assert_array_equal(mixed["result"][name], array)
-    whole, plain = trained(tmp_path, mixup=0.2), trained(tmp_path)
+    whole, plain = trained_trees(tmp_path, mixup=0.2), trained_trees(tmp_path)
     for name, array in plain["projection"].items():
         assert not np.array_equal(whole["projection"][name], array), name
 
@@ -182,10 +185,10 @@ def test_with_mixup_batches_are_those_of_the_method_mixup(tmp_path: Path) -> Non
 @pytest.mark.parametrize("pseudo_data", ["means", "mixture"])
 def test_the_projection_moves_only_by_the_max_step(tmp_path: Path, pseudo_data: str) -> None:
     up, still = (
-        trained(tmp_path, pseudoData=pseudo_data),
-        trained(tmp_path, pseudoData=pseudo_data, maxStep=False),
+        trained_trees(tmp_path, pseudoData=pseudo_data),
+        trained_trees(tmp_path, pseudoData=pseudo_data, maxStep=False),
     )
-    longer = trained(tmp_path, pseudoData=pseudo_data, maxStep=False, contrastWeight=5)
+    longer = trained_trees(tmp_path, pseudoData=pseudo_data, maxStep=False, contrastWeight=5)
     for name, array in still["projection"].items():
         # Equal up to the rounding of a mean of two equal numbers.
         np.testing.assert_allclose(longer["projection"][name], array, rtol=1e-6)

@@ -15,12 +15,12 @@ from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State, Tree
 from fedsilo.wire import ModelSignature
 from tests import reference_numbers
-from tests.federate import bound, runners, silo_of_file
+from tests.federate import bound_method, runners, silo_of_file
 from tests.reference_numbers.networks import fixture_tree
 from tests.unit.methods.harness import (
     MODEL,
     ROUND,
-    accepted,
+    accepted_updates,
     assert_close,
     bowl,
     fixture_spec,
@@ -29,7 +29,7 @@ from tests.unit.methods.harness import (
 )
 
 
-def flat(tree: Tree) -> np.ndarray:
+def flat_vector(tree: Tree) -> np.ndarray:
     return np.concatenate([array.ravel() for array in tree.values()])
 
 
@@ -56,11 +56,11 @@ def test_a_silos_update_is_that_of_the_released_code() -> None:
         at += array.size
     task = SiloTask("train", "train", 1, 1, 1, {"model": start, "direction": direction}, {})
     sent = runner.run(task, State()).tensors
-    found = flat({name: sent[name] - w for name, w in start.items()})
+    found = flat_vector({name: sent[name] - w for name, w in start.items()})
     assert np.abs(found - npz["update"]).max() <= 2e-5 * np.abs(npz["update"]).max()
 
 
-def stepped(directory: Path, steps: int, direction: np.ndarray, **config: Any) -> np.ndarray:
+def stepped_weights(directory: Path, steps: int, direction: np.ndarray, **config: Any) -> np.ndarray:
     npz = reference_numbers.load("fedbr_opt_fedcm")
     optimizer = {"learningRate": float(npz["lr"]), "momentum": float(npz["momentum"])}
     trees: dict[str, Tree] = {
@@ -76,7 +76,7 @@ def stepped(directory: Path, steps: int, direction: np.ndarray, **config: Any) -
 def test_steps_are_those_of_fedbrs_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
     monkeypatch.setattr(SiloContext, "loss", bowl)
     npz = reference_numbers.load("fedbr_opt_fedcm")
-    found = stepped(tmp_path, steps, npz["delta"], variant="fedbr")
+    found = stepped_weights(tmp_path, steps, npz["delta"], variant="fedbr")
     assert_close({"w": found}, {"w": npz["traj"][steps - 1]})
 
 
@@ -92,7 +92,7 @@ def test_the_first_round_has_no_direction(
     for _ in range(3):
         w.grad = w.detach().clone()
         sgd.step()
-    found = stepped(tmp_path, 3, np.zeros(3, np.float32), variant=variant)
+    found = stepped_weights(tmp_path, 3, np.zeros(3, np.float32), variant=variant)
     np.testing.assert_allclose(found, w.detach().numpy(), rtol=1e-5)
 
 
@@ -100,14 +100,14 @@ def test_the_direction_is_the_mean_step_of_the_round_at_its_rate() -> None:
     """With weights by samples, silos with different numbers of steps, and a rate in its second round of warm-up."""
     optimizer = {"learningRate": 0.5}
     training = {"rounds": 3, "warmupRounds": 5, "optimizer": optimizer}
-    method = bound("fedcm", rounds=3, training=training, aggregation={"weights": "samples"})
+    method = bound_method("fedcm", rounds=3, training=training, aggregation={"weights": "samples"})
     job = server_context(method.spec, ModelSignature((), 4, 5))
     w = {"w": np.array([1.0, 2.0]), "bn.running_mean": np.zeros(1)}
     ys = [
         {"w": np.array([0.0, 0.0]), "bn.running_mean": np.ones(1)},
         {"w": np.array([2.0, 2.0]), "bn.running_mean": np.zeros(1)},
     ]
-    updates = accepted(
+    updates = accepted_updates(
         {f"silos/s{k}": {"model": y} for k, y in enumerate(ys)}, {"silos/s0": 3, "silos/s1": 1}
     )
     for (_, update), steps in zip(updates._updates.items(), (2.0, 4.0), strict=True):

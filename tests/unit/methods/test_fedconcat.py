@@ -31,7 +31,7 @@ from tests.federate import (
     silo_of_file,
 )
 from tests.reference_numbers import Numbers
-from tests.unit.methods.harness import Observed, answers, server_context
+from tests.unit.methods.harness import ObservedSilo, answers, server_context
 
 CLIENTS = 6
 
@@ -102,7 +102,7 @@ class Run:
     npz: Numbers
     engine: RoundEngine
     rows: np.ndarray
-    silos: list[Observed]
+    silos: list[ObservedSilo]
 
     @property
     def member(self) -> list[int]:
@@ -111,7 +111,7 @@ class Run:
 
 
 @pytest.fixture(params=[("fedconcat_e2e", "fedconcat"), ("fedconcat_id_e2e", "fedconcat-id")], ids=str)
-def recorded(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def recorded_run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A job over a fixture."""
     fixture, method = request.param
     npz = reference_numbers.load(fixture)
@@ -121,19 +121,19 @@ def recorded(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
         weight = in_our_order(npz["large_init/fc.weight"], order_of(npz))
         return {"classifier.weight": weight, "classifier.bias": npz["large_init/fc.bias"]}
 
-    def noted(job: Any, config: Any, found: dict[str, np.ndarray]) -> dict[str, int]:
+    def record_clustering(job: Any, config: Any, found: dict[str, np.ndarray]) -> dict[str, int]:
         rows.append(np.stack(list(found.values())))
         return cluster_silos(job, config, found)
 
     monkeypatch.setattr(concatenation, "fresh_classifier", recorded_classifier)
-    monkeypatch.setattr(fedconcat_server, "cluster_silos", noted)
+    monkeypatch.setattr(fedconcat_server, "cluster_silos", record_clustering)
     spec = released_job(fixture, method, npz)
     path = reference_numbers.path(fixture)
     silos = [silo_of_file(path, f"c{k}", features=f"x{k}", labels=f"y{k}") for k in range(CLIENTS)]
     answering = runners(spec, silos, path.parent)
     for runner in answering.values():
         runner.context = replace(runner.context, shuffle=False)
-    observed = {silo: Observed(runner) for silo, runner in answering.items()}
+    observed = {silo: ObservedSilo(runner) for silo, runner in answering.items()}
     engine = federate(tmp_path, spec, observed)
     (clustered,) = rows
     return Run(npz, engine, clustered, list(observed.values()))
@@ -143,49 +143,51 @@ def close(found: np.ndarray, expected: np.ndarray) -> None:
     assert np.abs(found - expected).max() <= 2e-5 * np.abs(expected).max()
 
 
-def test_label_distributions_and_clusters_are_those_of_the_released_code(recorded: Run) -> None:
+def test_label_distributions_and_clusters_are_those_of_the_released_code(recorded_run: Run) -> None:
     """Counted they are exact; inferred ones agree as two draws of 10,000 random inputs do."""
-    npz = recorded.npz
+    npz = recorded_run.npz
     if "inferred_distribution" in npz:
-        np.testing.assert_allclose(recorded.rows, npz["inferred_distribution"], atol=1e-2)
+        np.testing.assert_allclose(recorded_run.rows, npz["inferred_distribution"], atol=1e-2)
         # They are no label distributions, and differ between silos by more than the tolerance.
-        assert np.abs(recorded.rows - npz["label_distribution"]).max() > 0.1
+        assert np.abs(recorded_run.rows - npz["label_distribution"]).max() > 0.1
         assert np.ptp(npz["inferred_distribution"], axis=0).max() > 0.05
     else:
-        np.testing.assert_allclose(recorded.rows, npz["label_distribution"], rtol=1e-12)
-    assert recorded.member == renumber(npz["assign"]).tolist()
+        np.testing.assert_allclose(recorded_run.rows, npz["label_distribution"], rtol=1e-12)
+    assert recorded_run.member == renumber(npz["assign"]).tolist()
 
 
-def test_the_first_rounds_models_are_kept_and_averaged_inside_each_cluster(recorded: Run) -> None:
+def test_the_first_rounds_models_are_kept_and_averaged_inside_each_cluster(recorded_run: Run) -> None:
     """Models are averaged by samples inside a cluster; with distributions inferred from the models too, and T_e counts
     that round."""
-    assert [line["phase"] for line in recorded.engine.history()][-5:] == ["encoders"] * 2 + ["classifier"] * 3
-    answered = [silo.seen["train", 1][1] for silo in recorded.silos]
-    for number, silo in zip(recorded.member, recorded.silos, strict=True):
-        mates = [reply for mate, reply in zip(recorded.member, answered, strict=True) if mate == number]
+    assert [line["phase"] for line in recorded_run.engine.history()][-5:] == ["encoders"] * 2 + [
+        "classifier"
+    ] * 3
+    answered = [silo.seen["train", 1][1] for silo in recorded_run.silos]
+    for number, silo in zip(recorded_run.member, recorded_run.silos, strict=True):
+        mates = [reply for mate, reply in zip(recorded_run.member, answered, strict=True) if mate == number]
         n = sum(reply.samples for reply in mates)
         given = silo.seen["train", 2][0].trees["model"]
         for name, array in given.items():
             close(array, np.sum([reply.samples / n * reply.tensors[name] for reply in mates], axis=0))
         start = silo.seen["train", 1][0].trees["model"]
-        np.testing.assert_array_equal(start["encoder.1.weight"], recorded.npz["init/enc/l.weight"])
+        np.testing.assert_array_equal(start["encoder.1.weight"], recorded_run.npz["init/enc/l.weight"])
 
 
-def test_the_whole_run_is_that_of_the_released_code(recorded: Run) -> None:
-    npz, model = recorded.npz, model_of(recorded.engine)
+def test_the_whole_run_is_that_of_the_released_code(recorded_run: Run) -> None:
+    npz, model = recorded_run.npz, model_of(recorded_run.engine)
     order = order_of(npz)
     for number, theirs in enumerate(order):
         close(model[f"encoder.{number}.1.weight"], npz[f"cluster{theirs}/enc/l.weight"])
         close(model[f"encoder.{number}.1.bias"], npz[f"cluster{theirs}/enc/l.bias"])
-        kept = recorded.engine.state.tree(f"cluster/{number}")
+        kept = recorded_run.engine.state.tree(f"cluster/{number}")
         close(kept["classifier.weight"], npz[f"cluster{theirs}/cls/fc.weight"])
         close(kept["classifier.bias"], npz[f"cluster{theirs}/cls/fc.bias"])
     close(model["classifier.weight"], in_our_order(npz["large_final/fc.weight"], order))
     close(model["classifier.bias"], npz["large_final/fc.bias"])
 
 
-def test_the_stacked_model_answers_as_the_released_one(recorded: Run) -> None:
-    npz, model = recorded.npz, model_of(recorded.engine)
+def test_the_stacked_model_answers_as_the_released_one(recorded_run: Run) -> None:
+    npz, model = recorded_run.npz, model_of(recorded_run.engine)
     probe = npz["probe_x"].reshape(len(npz["probe_x"]), -1)
     parts = [
         np.maximum(probe @ model[f"encoder.{n}.1.weight"].T + model[f"encoder.{n}.1.bias"], 0)

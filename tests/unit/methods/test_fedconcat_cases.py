@@ -24,7 +24,7 @@ from fedsilo.methods.state import State, Tree
 from fedsilo.silo.secret import Secret
 from tests.federate import (
     Runner,
-    bound,
+    bound_method,
     federate,
     job_spec,
     local_silos,
@@ -32,25 +32,25 @@ from tests.federate import (
     open_engine,
     references,
     runners,
-    skewed,
+    skewed_silos,
 )
 from tests.unit.engine.synthetic import Failing
 from tests.unit.methods.forms import holding
 from tests.unit.methods.harness import answers
 
 
-def concatenated(
+def concatenated_job(
     tmp_path: Path, classes_of: Mapping[str, list[int]], method: str = "fedconcat", **config: Any
 ) -> RoundEngine:
     config = {"clusters": 2, "encoderRounds": 2, "classifierRounds": 2} | config
     privacy = {"minSamplesPerClass": config.pop("minimum", 1)}
-    silos = skewed(tmp_path, classes_of)
+    silos = skewed_silos(tmp_path, classes_of)
     spec = job_spec(method, list(classes_of), 4, method={"config": config}, privacy=privacy)
     return federate(tmp_path, spec, runners(spec, silos, tmp_path))
 
 
 def test_silos_with_the_same_classes_share_a_cluster(tmp_path: Path) -> None:
-    engine = concatenated(tmp_path, {"a": [0, 1], "b": [2, 3], "c": [0, 1], "d": [2, 3]})
+    engine = concatenated_job(tmp_path, {"a": [0, 1], "b": [2, 3], "c": [0, 1], "d": [2, 3]})
     member = engine.state.values["member"]
     assert member == {"silos/a": 0, "silos/b": 1, "silos/c": 0, "silos/d": 1}
     assert model_of(engine)["classifier.weight"].shape == (4, 2 * 5)
@@ -60,7 +60,7 @@ def test_silos_with_the_same_classes_share_a_cluster(tmp_path: Path) -> None:
 def test_distributions_that_nobody_may_disclose_are_one_cluster(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    engine = concatenated(tmp_path, {"a": [0, 1], "b": [2, 3]}, minimum=100)
+    engine = concatenated_job(tmp_path, {"a": [0, 1], "b": [2, 3]}, minimum=100)
     assert engine.state.values["clusters"] == 1
     assert (
         "silo silos/a disclosed the count of no class: its label distribution counts as uniform"
@@ -71,7 +71,7 @@ def test_distributions_that_nobody_may_disclose_are_one_cluster(
 
 
 def test_one_class_silos_and_a_class_missing_everywhere(tmp_path: Path) -> None:
-    engine = concatenated(tmp_path, {"a": [0], "b": [1], "c": [2]}, warmStart=True)
+    engine = concatenated_job(tmp_path, {"a": [0], "b": [1], "c": [2]}, warmStart=True)
     assert all(np.isfinite(array).all() for array in model_of(engine).values())
 
 
@@ -81,7 +81,7 @@ def test_the_elbow_finds_the_number_of_clusters(tmp_path: Path) -> None:
         for letter, classes in (("a", [0]), ("b", [1]), ("c", [2, 3]))
         for n in range(3)
     }
-    engine = concatenated(tmp_path, groups, clusters=6, choice="elbow")
+    engine = concatenated_job(tmp_path, groups, clusters=6, choice="elbow")
     assert engine.state.values["clusters"] == 3
 
 
@@ -89,7 +89,7 @@ def test_the_elbow_finds_the_number_of_clusters(tmp_path: Path) -> None:
 @pytest.mark.parametrize("variant", ["paper", "released"])
 def test_both_forms_run_and_have_their_rounds(tmp_path: Path, method: str, variant: str) -> None:
     classes = {"a": [0, 1], "b": [2, 3], "c": [0, 1]}
-    engine = concatenated(tmp_path, classes, method, variant=variant)
+    engine = concatenated_job(tmp_path, classes, method, variant=variant)
     extra = 0 if (method, variant) == ("fedconcat-id", "released") else 1
     assert engine.rounds == 4 + extra
     phases = [line["phase"] for line in engine.history()]
@@ -99,7 +99,10 @@ def test_both_forms_run_and_have_their_rounds(tmp_path: Path, method: str, varia
 def test_settings_cannot_widen_the_contract() -> None:
     from fedsilo.wire import ModelSignature
 
-    signature, method = ModelSignature((), classes=3, feature=5), bound("fedconcat", config={"clusters": 2})
+    signature, method = (
+        ModelSignature((), classes=3, feature=5),
+        bound_method("fedconcat", config={"clusters": 2}),
+    )
     assert method.dimensions(signature, {"clusters": 1})["stacked"] == 5
     assert method.dimensions(signature, {"clusters": 99})["stacked"] == 10
     assert method.dimensions(signature, {})["stacked"] == 10
@@ -107,14 +110,14 @@ def test_settings_cannot_widen_the_contract() -> None:
 
 def test_a_manifest_is_reported_what_does_not_add_up() -> None:
     config = {"clusters": 3, "encoderRounds": 2, "classifierRounds": 2}
-    faults = bound("fedconcat", 2, 5, config=config).check()
+    faults = bound_method("fedconcat", 2, 5, config=config).check()
     assert [(path, problem) for path, _, problem, _ in faults] == [
         ("spec.training.rounds", "is not encoderRounds + classifierRounds = 4"),
         ("spec.method.config.clusters", "is more than the 2 silos of spec.silos.refs"),
     ]
 
 
-class Absent:
+class AbsentSilo:
     """A silo that cannot answer from one phase on."""
 
     def __init__(self, runner: Runner, phase: str) -> None:
@@ -130,8 +133,8 @@ def test_a_cluster_without_an_answer_keeps_its_model(tmp_path: Path) -> None:
     classes = {"a": [0, 1], "b": [2, 3], "c": [0, 1]}
     config = {"clusters": 2, "encoderRounds": 2, "classifierRounds": 1}
     spec = job_spec("fedconcat", list(classes), 3, method={"config": config}, participation={"minSilos": 1})
-    answering: dict[str, Runner] = dict(runners(spec, skewed(tmp_path, classes), tmp_path))
-    answering["silos/b"] = Absent(answering["silos/b"], "encoders")
+    answering: dict[str, Runner] = dict(runners(spec, skewed_silos(tmp_path, classes), tmp_path))
+    answering["silos/b"] = AbsentSilo(answering["silos/b"], "encoders")
     engine = federate(tmp_path, spec, answering)
     initial = build_model(spec.model, spec.data, derive_seed(spec.training.seed, "model")).state_dict()
     changed = [
@@ -145,8 +148,8 @@ def test_a_silo_that_was_absent_when_clusters_formed_joins_the_largest(tmp_path:
     classes = {"a": [0, 1], "b": [2, 3], "c": [0, 1], "d": [2, 3]}
     config = {"clusters": 2, "encoderRounds": 1, "classifierRounds": 1}
     spec = job_spec("fedconcat", list(classes), 2, method={"config": config}, participation={"minSilos": 1})
-    answering: dict[str, Runner] = dict(runners(spec, skewed(tmp_path, classes), tmp_path))
-    answering["silos/b"] = Absent(answering["silos/b"], "distribution")
+    answering: dict[str, Runner] = dict(runners(spec, skewed_silos(tmp_path, classes), tmp_path))
+    answering["silos/b"] = AbsentSilo(answering["silos/b"], "distribution")
     engine = federate(tmp_path, spec, answering)
     assert engine.state.values["member"] == {"silos/a": 0, "silos/c": 0, "silos/d": 1}
     assert tree_of(engine.state, "silos/b") == "cluster/0"
@@ -168,12 +171,12 @@ def test_the_last_stage_leaves_the_encoders_as_they_are_batchnorm_included(tmp_p
             list(classes),
             1 + rounds,
             method={"config": config},
-            model={"name": f"python:{__name__}:normalised", "config": {}},
+            model={"name": f"python:{__name__}:normalised_network", "config": {}},
         )
         directory = tmp_path / str(rounds)
         directory.mkdir()
         models.append(
-            model_of(federate(directory, spec, runners(spec, skewed(directory, classes), directory)))
+            model_of(federate(directory, spec, runners(spec, skewed_silos(directory, classes), directory)))
         )
     one, three = models
     assert any("running_mean" in name for name in one)
@@ -181,7 +184,7 @@ def test_the_last_stage_leaves_the_encoders_as_they_are_batchnorm_included(tmp_p
         assert np.array_equal(one[name], three[name]) == name.startswith("encoder."), name
 
 
-def normalised(input_shape: tuple[int, ...], classes: int) -> Model:
+def normalised_network(input_shape: tuple[int, ...], classes: int) -> Model:
     """A network with BatchNorm and dropout."""
     layers = nn.Linear(input_shape[0], 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Dropout(0.5)
     return Model(nn.Sequential(*layers), nn.Linear(5, classes))
@@ -189,17 +192,17 @@ def normalised(input_shape: tuple[int, ...], classes: int) -> Model:
 
 def test_random_inputs_do_not_meet_dropout_or_batch_statistics() -> None:
     """What a model says of random inputs is its silo's distribution: the same model, the same row."""
-    spec = job_spec("fedconcat-id", 2, model={"name": f"python:{__name__}:normalised", "config": {}})
+    spec = job_spec("fedconcat-id", 2, model={"name": f"python:{__name__}:normalised_network", "config": {}})
     context = JobContext.of(registry.bind(spec), references(spec))
     tree = context.initial_model()
 
-    class Same:
+    class SameUpdates:
         silos = ("silos/s0", "silos/s1")
 
         def tensors(self, silo: str, kind: str) -> Tree:
             return dict(tree)
 
-    updates: Any = Same()
+    updates: Any = SameUpdates()
     rows = inferred_distributions(context, updates, probes=150)
     np.testing.assert_array_equal(rows["silos/s0"], rows["silos/s1"])
     np.testing.assert_allclose(rows["silos/s0"].sum(), 1)
@@ -213,7 +216,7 @@ def test_fedconcat_id_begins_the_clusters_anew_or_keeps_the_first_round(
     config = {"clusters": 2, "encoderRounds": 2, "classifierRounds": 2, "variant": variant}
     spec = job_spec("fedconcat-id", list(classes), 4, method={"config": config})
     engine = open_engine(tmp_path / "aggregator", spec)
-    silos = local_silos(tmp_path, runners(spec, skewed(tmp_path, classes), tmp_path))
+    silos = local_silos(tmp_path, runners(spec, skewed_silos(tmp_path, classes), tmp_path))
     initial = dict(engine.state.tree("initial"))
     for silo in silos:
         silo.answer(engine)
@@ -270,9 +273,9 @@ def test_noisy_rows_are_clustered_as_they_are(tmp_path: Path) -> None:
     classes = {"a": [0, 1], "b": [2, 3], "c": [0, 1], "d": [2, 3]}
     for name in ("little", "much"):
         (tmp_path / name).mkdir()
-    member = concatenated(tmp_path / "little", classes, epsilon=1e6).state.values["member"]
+    member = concatenated_job(tmp_path / "little", classes, epsilon=1e6).state.values["member"]
     assert member == {"silos/a": 0, "silos/b": 1, "silos/c": 0, "silos/d": 1}
-    engine = concatenated(tmp_path / "much", classes, epsilon=1e-3, minimum=100)
+    engine = concatenated_job(tmp_path / "much", classes, epsilon=1e-3, minimum=100)
     assert all(np.isfinite(array).all() for array in model_of(engine).values())
 
 
@@ -290,4 +293,4 @@ def test_the_number_of_random_inputs_is_the_jobs(tmp_path: Path) -> None:
     with torch.inference_mode():
         expected = model.eval()(inputs).double().softmax(dim=1).mean(dim=0)
     np.testing.assert_allclose(found, expected.numpy(), rtol=1e-6)
-    assert bound("fedconcat-id").config.model_dump()["probes"] == 10_000
+    assert bound_method("fedconcat-id").config.model_dump()["probes"] == 10_000

@@ -22,7 +22,7 @@ from fedsilo.methods.feddf import GRADIENT_CLIP, FedDF, FedDFServer
 from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State, Tree
 from tests import reference_numbers
-from tests.federate import federate, job_spec, model_of, references, runners, skewed
+from tests.federate import federate, job_spec, model_of, references, runners, skewed_silos
 from tests.public_examples import dataset
 from tests.reference_numbers.networks import fixture_tree
 from tests.unit.methods.harness import ROUND, answers, assert_close
@@ -122,7 +122,7 @@ def test_a_single_public_example_will_do() -> None:
     assert all(torch.isfinite(parameter).all() for parameter in model.parameters())
 
 
-def trained(tmp_path: Path, name: str, steps: int = 20, **public: Any) -> Tree:
+def trained_model(tmp_path: Path, name: str, steps: int = 20, **public: Any) -> Tree:
     """The model of silos that train so far that their models' mean is not their ensemble."""
     optimizer = {"learningRate": 0.5}
     spec = job_spec(
@@ -134,12 +134,12 @@ def trained(tmp_path: Path, name: str, steps: int = 20, **public: Any) -> Tree:
         aggregation={"publicDataset": "public"},
         aggregator={"datasets": [dataset([6], 4, each=10, **public)]},
     )
-    silos = skewed(tmp_path, {"a": [0, 1], "b": [2, 3]})
+    silos = skewed_silos(tmp_path, {"a": [0, 1], "b": [2, 3]})
     return model_of(federate(tmp_path / name, spec, runners(spec, silos, tmp_path)))
 
 
 def test_labels_of_public_examples_are_not_read_and_may_be_none_of_the_jobs(tmp_path: Path) -> None:
-    plain, other = trained(tmp_path, "plain"), trained(tmp_path, "longer", steps=30)
+    plain, other = trained_model(tmp_path, "plain"), trained_model(tmp_path, "longer", steps=30)
     assert any(not np.array_equal(array, other[name]) for name, array in plain.items())
-    for name, array in trained(tmp_path, "others", first=90).items():
+    for name, array in trained_model(tmp_path, "others", first=90).items():
         assert np.array_equal(array, plain[name])

@@ -11,10 +11,10 @@ from torch import nn
 from typing_extensions import override
 
 from fedsilo.learning.models import Model
-from fedsilo.methods.building_blocks.restricted_softmax import shifted_loss
+from fedsilo.methods.components.restricted_softmax import shifted_loss
 from fedsilo.methods.fedlc import FedLCConfig, margins
 from tests import reference_numbers
-from tests.federate import federate, job_spec, model_of, runners, skewed
+from tests.federate import federate, job_spec, model_of, runners, skewed_silos
 
 
 class FixedLogits(Model):
@@ -33,7 +33,7 @@ def test_loss_and_gradient_are_those_of_the_released_codes(
     tmp_path: Path, variant: str, recorded: str
 ) -> None:
     npz = reference_numbers.load("fedlc")
-    (silo,) = runners(job_spec("fedlc", ["a"]), skewed(tmp_path, {"a": [0, 1]}), tmp_path).values()
+    (silo,) = runners(job_spec("fedlc", ["a"]), skewed_silos(tmp_path, {"a": [0, 1]}), tmp_path).values()
     config = FedLCConfig.model_validate({"variant": variant, "tau": float(npz[f"{recorded}_tau"])})
     logits = torch.tensor(npz["logits"], requires_grad=True)
     loss = shifted_loss(silo.context, -margins(npz["counts"], config))
@@ -54,7 +54,7 @@ def test_margins_fall_with_the_count_and_a_missing_class_has_an_infinite_one() -
 
 
 def test_a_class_that_no_silo_has_keeps_its_weights(tmp_path: Path) -> None:
-    silos = skewed(tmp_path, {"a": [0, 1], "b": [0]})
+    silos = skewed_silos(tmp_path, {"a": [0, 1], "b": [0]})
     models = []
     for rounds in (1, 2):
         spec = job_spec("fedlc", ["a", "b"], rounds)

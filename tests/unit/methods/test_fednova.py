@@ -20,13 +20,13 @@ from fedsilo.transforms.conflicts import conflicts_of
 from fedsilo.transforms.plan import JobPlan
 from fedsilo.wire import ModelSignature
 from tests import reference_numbers
-from tests.federate import bound, federate, job_spec, model_of, runners, skewed
+from tests.federate import bound_method, federate, job_spec, model_of, runners, skewed_silos
 from tests.reference_numbers.networks import fixture_tree
 from tests.unit.methods.harness import (
     MODEL,
     ROUND,
     Point,
-    accepted,
+    accepted_updates,
     answers,
     as_recorded,
     assert_close,
@@ -83,14 +83,14 @@ def test_a_silos_steps_and_what_they_count_for_are_those_of_the_released_code(
         assert reply.metrics["normalizer"] == pytest.approx(float(npz[f"{name}/a"]), rel=2e-5)
 
 
-RECORDED: list[tuple[str, dict[str, Any], str]] = [
+RECORDED_RUNS: list[tuple[str, dict[str, Any], str]] = [
     ("niid_fednova", {}, "round{}/"),
     ("map_fednova", {}, "round{}/g/"),
 ]
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3])
-@pytest.mark.parametrize(("fixture", "config", "prefix"), RECORDED)
+@pytest.mark.parametrize(("fixture", "config", "prefix"), RECORDED_RUNS)
 def test_every_round_is_that_of_the_released_codes(
     tmp_path: Path, fixture: str, config: dict[str, Any], prefix: str, rounds: int
 ) -> None:
@@ -133,9 +133,11 @@ def test_silos_with_more_steps_do_not_count_for_more() -> None:
     gradients = {"silos/s0": np.array([1.0, 0.0]), "silos/s1": np.array([0.0, 1.0])}
     a = {"silos/s0": normalizer(2, plan, 0), "silos/s1": normalizer(20, plan, 0)}
     w = np.array([3.0, 4.0])
-    method = bound("fednova")
+    method = bound_method("fednova")
     job = server_context(method.spec, SIGNATURE)
-    updates = accepted({silo: {"model": {"w": w - rate * a[silo] * g}} for silo, g in gradients.items()})
+    updates = accepted_updates(
+        {silo: {"model": {"w": w - rate * a[silo] * g}} for silo, g in gradients.items()}
+    )
     for silo, update in updates._updates.items():
         object.__setattr__(update, "metrics", {"steps": 2.0, "normalizer": a[silo]})
     state = method.server().aggregate(
@@ -146,7 +148,7 @@ def test_silos_with_more_steps_do_not_count_for_more() -> None:
 
 
 def test_with_a_proximal_term_the_server_moves_by_the_mean_number_of_steps() -> None:
-    method = bound("fednova", config={"mu": 0.1, "serverMomentum": 0.5})
+    method = bound_method("fednova", config={"mu": 0.1, "serverMomentum": 0.5})
     job = server_context(method.spec, SIGNATURE)
     state = State({"model": {"w": np.zeros(1)}, "velocity": {"w": np.zeros(1)}})
     sent = {f"silos/s{k}": {"model": {"w": np.full(1, 2.0)}} for k in range(2)}
@@ -162,7 +164,7 @@ def test_no_silo_that_trains_as_the_job_says_is_refused(nesterov: bool, momentum
     plan = LocalTraining(lr=1.0, momentum=momentum, nesterov=nesterov)
     training = {"optimizer": {"learningRate": 1, "momentum": momentum}, "rounds": 1, "localSteps": 999}
     for variant, count in (("paper", normalizer), ("released", released_normalizer)):
-        job = bound("fednova", config={"variant": variant, "mu": pull}, training=training)
+        job = bound_method("fednova", config={"variant": variant, "mu": pull}, training=training)
         contract = JobPlan(job).contract("train", SIGNATURE, {})
         for steps in (1, 2, 3, 10, 999):
             figures = {"loss": 0.5, "steps": float(steps), "normalizer": count(steps, plan, pull)}
@@ -171,14 +173,17 @@ def test_no_silo_that_trains_as_the_job_says_is_refused(nesterov: bool, momentum
 
 def test_jobs_whose_steps_overshoot_or_whose_momentum_is_older_than_the_round_are_refused() -> None:
     training = {"rounds": 1, "optimizer": {"learningRate": 0.1, "state": "keep"}}
-    job = bound("fednova", config={"mu": 10}, training=training)
+    job = bound_method("fednova", config={"mu": 10}, training=training)
     faults = [*job.check(), *conflicts_of(job)]
     assert [fault[0] for fault in faults] == ["spec.method.config.mu", "spec.training.optimizer.state"]
-    assert bound("fednova", config={"mu": 9.9}, training={"optimizer": {"learningRate": 0.1}}).check() == []
+    assert (
+        bound_method("fednova", config={"mu": 9.9}, training={"optimizer": {"learningRate": 0.1}}).check()
+        == []
+    )
 
 
 def test_with_as_many_steps_in_each_silo_it_is_fedavg(tmp_path: Path) -> None:
-    silos = skewed(tmp_path, {"a": [0, 1], "b": [2, 3]})
+    silos = skewed_silos(tmp_path, {"a": [0, 1], "b": [2, 3]})
     found = []
     for method in ("fedavg", "fednova"):
         spec = job_spec(method, ["a", "b"], 2)

@@ -13,13 +13,13 @@ from fedsilo.api.faults import ManifestFaults
 from fedsilo.errors import MethodError
 from fedsilo.learning.models import build_model, signature
 from fedsilo.methods import registry
-from fedsilo.methods.building_blocks.inherited import SELECTIONS, kept
+from fedsilo.methods.components.inherited import SELECTIONS, kept_share
 from fedsilo.methods.fedphp import FedPHPConfig
-from fedsilo.methods.interface import PERSONAL, SiloTask
+from fedsilo.methods.interface import PERSONAL_TREE, SiloTask
 from fedsilo.methods.state import State, Tree
 from tests import reference_numbers
 from tests.federate import (
-    bound,
+    bound_method,
     drive,
     federate,
     job_spec,
@@ -27,10 +27,17 @@ from tests.federate import (
     model_of,
     open_engine,
     runners,
-    skewed,
+    skewed_silos,
 )
 from tests.reference_numbers.networks import fixture_tree
-from tests.unit.methods.harness import ROUND, AsRecorded, Observed, assert_close, recorded, server_context
+from tests.unit.methods.harness import (
+    ROUND,
+    ObservedSilo,
+    RecordedSilo,
+    assert_close,
+    run_recorded_job,
+    server_context,
+)
 
 PAPER, RELEASED = FedPHPConfig(), FedPHPConfig(variant="released")
 
@@ -40,22 +47,28 @@ def test_the_released_form_is_that_of_the_released_code(tmp_path: Path, rounds: 
     npz = reference_numbers.load("map_fedphp_kd")
     config = {"variant": "released", "transferWeight": float(npz["arg/reg_lamb"])}
     # The schedule of mu_k is that of the whole job, of which the first rounds are looked at.
-    engine, silos = recorded(tmp_path, "fedphp", "map_fedphp_kd", 3, config, aggregation={}, stop=rounds)
+    engine, silos = run_recorded_job(
+        tmp_path, "fedphp", "map_fedphp_kd", 3, config, aggregation={}, stop=rounds
+    )
     assert_close(engine.state.tree("model"), fixture_tree(npz, f"round{rounds}/g/"))
     for k, silo in enumerate(silos):
-        assert_close(silo.private.tree(PERSONAL), fixture_tree(npz, f"round{rounds}/hpms/{k}/"))
-        assert silo.private.values == {SELECTIONS: rounds}
+        assert_close(silo.private_state.tree(PERSONAL_TREE), fixture_tree(npz, f"round{rounds}/hpms/{k}/"))
+        assert silo.private_state.values == {SELECTIONS: rounds}
 
 
 def test_the_released_schedule_is_that_of_the_released_code() -> None:
     npz = reference_numbers.load("map_pieces")
     expected = float(npz["q"]) * int(npz["T"])
-    found = [kept(RELEASED, before, expected) for before in range(len(npz["mu_by_previous_selections"]))]
+    found = [
+        kept_share(RELEASED, before, expected) for before in range(len(npz["mu_by_previous_selections"]))
+    ]
     np.testing.assert_allclose(found, npz["mu_by_previous_selections"], rtol=1e-12)
 
 
 def test_the_printed_schedule_counts_the_present_participation() -> None:
-    assert [kept(PAPER, before, 30) for before in (0, 9, 29, 40)] == pytest.approx([0.03, 0.3, 0.9, 1.0])
+    assert [kept_share(PAPER, before, 30) for before in (0, 9, 29, 40)] == pytest.approx(
+        [0.03, 0.3, 0.9, 1.0]
+    )
 
 
 @given(
@@ -67,20 +80,22 @@ def test_the_printed_schedule_counts_the_present_participation() -> None:
 )
 def test_what_is_kept_is_a_part(before: int, fraction: float, rounds: int, mu: float, variant: str) -> None:
     config = FedPHPConfig(inheritance=mu, variant=variant)
-    assert 0 <= kept(config, before, fraction * rounds) <= (mu if variant == "released" else 1)
+    assert 0 <= kept_share(config, before, fraction * rounds) <= (mu if variant == "released" else 1)
 
 
-def trained(directory: Path, classes_of: dict[str, list[int]], rounds: int, **config: object) -> list[Tree]:
+def trained_models(
+    directory: Path, classes_of: dict[str, list[int]], rounds: int, **config: object
+) -> list[Tree]:
     """Private models after some rounds, and the silos' common model as the last."""
     spec = job_spec("fedphp", list(classes_of), rounds, method={"config": config})
-    silos = local_silos(directory, runners(spec, skewed(directory, classes_of), directory))
+    silos = local_silos(directory, runners(spec, skewed_silos(directory, classes_of), directory))
     engine = open_engine(directory / "aggregator", spec)
     drive(engine, silos)
-    return [*(silo.private.tree(PERSONAL) for silo in silos), model_of(engine)]
+    return [*(silo.private_state.tree(PERSONAL_TREE) for silo in silos), model_of(engine)]
 
 
 def test_after_its_first_round_a_silos_model_is_what_it_sent(tmp_path: Path) -> None:
-    personal, common = trained(tmp_path, {"a": [0, 1]}, 1)
+    personal, common = trained_models(tmp_path, {"a": [0, 1]}, 1)
     for name, array in common.items():
         np.testing.assert_array_equal(personal[name], array)
 
@@ -88,8 +103,8 @@ def test_after_its_first_round_a_silos_model_is_what_it_sent(tmp_path: Path) -> 
 def test_a_silos_model_stays_between_what_it_was_and_what_it_learned(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
-    first, _ = trained(tmp_path / "one", {"a": [0, 1]}, 1, transferWeight=0)
-    second, common = trained(tmp_path / "two", {"a": [0, 1]}, 2, transferWeight=0)
+    first, _ = trained_models(tmp_path / "one", {"a": [0, 1]}, 1, transferWeight=0)
+    second, common = trained_models(tmp_path / "two", {"a": [0, 1]}, 2, transferWeight=0)
     for name, new in common.items():  # mu_k = 0.9 * 2 / 2
         np.testing.assert_allclose(second[name], 0.9 * first[name] + np.float32(0.1) * new, atol=1e-6)
 
@@ -101,13 +116,13 @@ def test_the_schedule_counts_the_silos_that_are_drawn_and_not_the_fraction(
     """One of three silos takes part in each round at a fraction of 0.1."""
     classes_of = {"a": [0, 1], "b": [1, 2], "c": [2, 3]}
     spec = job_spec("fedphp", list(classes_of), 6, participation={"fraction": fraction})
-    real = runners(spec, skewed(tmp_path, classes_of), tmp_path)
-    observed = {silo: Observed(runner) for silo, runner in real.items()}
+    real = runners(spec, skewed_silos(tmp_path, classes_of), tmp_path)
+    observed = {silo: ObservedSilo(runner) for silo, runner in real.items()}
     federate(tmp_path, spec, observed)
     again, name = 0, "classifier.weight"
     for silo in observed.values():
         replies = [reply for (step, _), (_, reply) in silo.seen.items() if step == "train"]
-        own = [reply.private.tree(PERSONAL)[name] for reply in replies if reply.private]
+        own = [reply.private.tree(PERSONAL_TREE)[name] for reply in replies if reply.private]
         for z in range(2, len(replies) + 1):
             mu, old, sent = min(0.9 * z / (q * 6), 1.0), own[z - 2], replies[z - 1].tensors[name]
             np.testing.assert_allclose(own[z - 1], mu * old + (1 - mu) * sent, rtol=1e-5, atol=1e-6)
@@ -126,7 +141,7 @@ def test_every_method_with_private_models_tells_what_part_of_the_silos_is_drawn(
 
 @pytest.mark.parametrize("drawn", [None, 0.0, 1.5, float("nan")])
 def test_a_task_without_the_part_that_is_drawn_is_refused(tmp_path: Path, drawn: float | None) -> None:
-    (runner,) = runners(job_spec("fedphp", ["a"]), skewed(tmp_path, {"a": [0]}), tmp_path).values()
+    (runner,) = runners(job_spec("fedphp", ["a"]), skewed_silos(tmp_path, {"a": [0]}), tmp_path).values()
     settings = {} if drawn is None else {"drawn": drawn}
     task = SiloTask("train", "train", 1, 1, 1, {"model": runner.context.initial_model()}, settings)
     with pytest.raises(MethodError, match=r"task setting drawn: (is missing|\S+ is not above 0)"):
@@ -135,18 +150,18 @@ def test_a_task_without_the_part_that_is_drawn_is_refused(tmp_path: Path, drawn:
 
 def test_a_silo_that_was_never_drawn_has_no_model_of_its_own(tmp_path: Path) -> None:
     spec = job_spec("fedphp", ["a", "b"], 2, participation={"minSilos": 1})
-    answering = runners(spec, skewed(tmp_path, {"a": [0, 1], "b": [2, 3]}), tmp_path)
-    left_out = AsRecorded(answering["silos/b"], np.array([False, False]))
+    answering = runners(spec, skewed_silos(tmp_path, {"a": [0, 1], "b": [2, 3]}), tmp_path)
+    left_out = RecordedSilo(answering["silos/b"], np.array([False, False]))
     silos = local_silos(tmp_path, answering | {"silos/b": left_out})
     engine = open_engine(tmp_path / "aggregator", spec)
     drive(engine, silos)
     assert engine.failure is None
-    assert PERSONAL in silos[0].private.trees
-    assert PERSONAL not in silos[1].private.trees
+    assert PERSONAL_TREE in silos[0].private_state.trees
+    assert PERSONAL_TREE not in silos[1].private_state.trees
 
 
 def test_without_transfer_the_common_model_is_that_of_fedavg(tmp_path: Path) -> None:
-    silos = skewed(tmp_path, {"a": [0, 1], "b": [2]})
+    silos = skewed_silos(tmp_path, {"a": [0, 1], "b": [2]})
     found = []
     for method, config in (("fedavg", {}), ("fedphp", {"transferWeight": 0, "transfer": "mmd"})):
         spec = job_spec(method, ["a", "b"], 2, method={"config": config})
@@ -168,4 +183,4 @@ def test_without_transfer_the_common_model_is_that_of_fedavg(tmp_path: Path) -> 
 )
 def test_a_setting_out_of_range_is_refused(field: str, value: object) -> None:
     with pytest.raises(ManifestFaults, match=rf"spec\.method\.config\.{field}"):
-        bound("fedphp", config={field: value})
+        bound_method("fedphp", config={field: value})

@@ -12,20 +12,20 @@ import pytest
 
 from fedsilo.api.faults import ManifestFaults
 from fedsilo.learning.evaluation import features_of
-from fedsilo.methods.interface import PERSONAL, Reply, SiloTask
+from fedsilo.methods.interface import PERSONAL_TREE, Reply, SiloTask
 from fedsilo.methods.state import State, Tree
 from fedsilo.transforms.conflicts import check_job
 from fedsilo.wire import ModelSignature
 from tests import reference_numbers
-from tests.federate import bound, federate, job_spec, runners, silo_of_file, skewed
+from tests.federate import bound_method, federate, job_spec, runners, silo_of_file, skewed_silos
 from tests.reference_numbers.networks import fixture_tree
 from tests.unit.methods.harness import (
     ROUND,
-    Observed,
+    ObservedSilo,
     answers,
     assert_close,
     fixture_spec,
-    recorded,
+    run_recorded_job,
     server_context,
 )
 
@@ -52,13 +52,13 @@ def test_a_silos_training_is_that_of_the_authors_code() -> None:
     trees = {"prototypes": prototypes(npz, "gp/")}
     reply = runner.run(SiloTask("train", "train", 2, 2, 2, trees, {}), State())
     assert reply.private is not None
-    assert_close(reply.private.tree(PERSONAL), fixture_tree(npz, "after/"))
-    found = features_of(runner.context.model(reply.private.tree(PERSONAL)), runner.context.train)
+    assert_close(reply.private.tree(PERSONAL_TREE), fixture_tree(npz, "after/"))
+    found = features_of(runner.context.model(reply.private.tree(PERSONAL_TREE)), runner.context.train)
     assert_close(reply.tensors, {f"mean/{c}": found[npz["y"] == c].mean(axis=0) for c in (0, 1)})  # eq. 3
 
 
-def folded(variant: str, sent: dict[str, Tree], start: State | None = None) -> State:
-    method = bound("fedproto", len(sent), config={"variant": variant})
+def aggregated_state(variant: str, sent: dict[str, Tree], start: State | None = None) -> State:
+    method = bound_method("fedproto", len(sent), config={"variant": variant})
     job = server_context(method.spec, ModelSignature((), 4, 3))
     told = {silo: {"class_means": tree} for silo, tree in sent.items()}
     updates = answers(told, payloads=method.steps()["train"].payloads)
@@ -71,23 +71,27 @@ def test_prototypes_are_the_means_of_the_authors_code() -> None:
         f"silos/s{k}": {f"mean/{c}": array for c, array in fixture_tree(npz, f"local/{k}/").items()}
         for k in range(3)
     }
-    assert_close(folded("paper", sent).tree("prototypes"), prototypes(npz, "global/"))
+    assert_close(aggregated_state("paper", sent).tree("prototypes"), prototypes(npz, "global/"))
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3])
 def test_maps_form_is_that_of_its_code(tmp_path: Path, rounds: int) -> None:
     npz = reference_numbers.load("map_fedproto")
     config = {"variant": "map", "prototypeWeight": float(npz["arg/reg_lamb"])}
-    engine, silos = recorded(tmp_path, "fedproto", "map_fedproto", rounds, config)
+    engine, silos = run_recorded_job(tmp_path, "fedproto", "map_fedproto", rounds, config)
     wanted = {f"prototype/{c}": row for c, row in enumerate(npz[f"round{rounds}/protos"])}
     assert_close(engine.state.tree("prototypes"), wanted)
     for k, silo in enumerate(silos):
-        assert_close(silo.private.tree(PERSONAL), fixture_tree(npz, f"round{rounds}/local_models/{k}/"))
+        assert_close(
+            silo.private_state.tree(PERSONAL_TREE), fixture_tree(npz, f"round{rounds}/local_models/{k}/")
+        )
 
 
 def test_a_class_that_no_silo_of_the_round_tells_of_keeps_its_prototype() -> None:
     old = State({"prototypes": {"prototype/3": np.ones(3, np.float32)}})
-    found = folded("paper", {"silos/s0": {"mean/0": np.zeros(3, np.float32)}}, old).tree("prototypes")
+    found = aggregated_state("paper", {"silos/s0": {"mean/0": np.zeros(3, np.float32)}}, old).tree(
+        "prototypes"
+    )
     assert {name: array.tolist() for name, array in found.items()} == {
         "prototype/0": [0, 0, 0],
         "prototype/3": [1, 1, 1],
@@ -99,15 +103,17 @@ def test_a_count_without_a_total_is_no_prototype() -> None:
         "silos/s0": {"count/0": np.array(2), "total/0": np.ones(3, np.float32), "count/1": np.array(4)},
         "silos/s1": {"count/0": np.array(2), "total/0": np.full(3, 3, np.float32)},
     }
-    found = folded("map", sent).tree("prototypes")
+    found = aggregated_state("map", sent).tree("prototypes")
     assert {name: array.tolist() for name, array in found.items()} == {"prototype/0": [1, 1, 1]}
 
 
-def after(tmp_path: Path, rounds: int = 2, **sections: Any) -> tuple[list[Reply], dict[str, Any], Tree]:
+def finished_replies(
+    tmp_path: Path, rounds: int = 2, **sections: Any
+) -> tuple[list[Reply], dict[str, Any], Tree]:
     """Replies of silo `a`, `model.json`, and the prototypes."""
-    silos = skewed(tmp_path, CLASSES)
+    silos = skewed_silos(tmp_path, CLASSES)
     spec = job_spec("fedproto", list(CLASSES), rounds, **sections)
-    observed = {name: Observed(runner) for name, runner in runners(spec, silos, tmp_path).items()}
+    observed = {name: ObservedSilo(runner) for name, runner in runners(spec, silos, tmp_path).items()}
     engine = federate(tmp_path / "job", spec, observed)
     assert engine.result is not None, engine.failure
     described = json.loads(engine.result.path.with_suffix(".json").read_text())
@@ -118,7 +124,7 @@ def after(tmp_path: Path, rounds: int = 2, **sections: Any) -> tuple[list[Reply]
 
 @pytest.mark.parametrize("variant", ["paper", "map"])
 def test_a_silo_tells_of_its_own_classes_and_nothing_of_its_model(tmp_path: Path, variant: str) -> None:
-    replies, described, found = after(tmp_path, method={"config": {"variant": variant}})
+    replies, described, found = finished_replies(tmp_path, method={"config": {"variant": variant}})
     blocks = ("mean",) if variant == "paper" else ("count", "total")
     for reply in replies:
         assert set(reply.tensors) == {f"{block}/{label}" for block in blocks for label in (0, 1)}
@@ -140,7 +146,7 @@ def test_in_maps_form_a_class_counts_as_the_examples_that_the_steps_saw(
         training={"rounds": 1, "device": "cpu", "localSteps": steps, "batchSize": 4},
         privacy={"minSamplesPerClass": 10},
     )
-    runner = runners(spec, skewed(tmp_path, CLASSES), tmp_path)["silos/a"]
+    runner = runners(spec, skewed_silos(tmp_path, CLASSES), tmp_path)["silos/a"]
     reply = runner.run(SiloTask("train", "train", 1, 1, 1, {}, {}), State())
     assert set(reply.tensors) == {f"{block}/{label}" for block in ("count", "total") for label in told}
     assert set(reply.support.values()) == ({12} if told else set())
@@ -155,7 +161,7 @@ def test_steps_beyond_a_pass_do_not_count_an_example_twice(tmp_path: Path, steps
         method={"config": {"variant": "map"}},
         training={"rounds": 1, "device": "cpu", "localSteps": steps, "batchSize": 4},
     )
-    runner = runners(spec, skewed(tmp_path, CLASSES), tmp_path)["silos/a"]
+    runner = runners(spec, skewed_silos(tmp_path, CLASSES), tmp_path)["silos/a"]
     reply = runner.run(SiloTask("train", "train", 1, 1, 1, {}, {}), State())
     behind = [reply.support[f"total/{label}"] for label in (0, 1)]
     assert sum(behind) == min(4 * steps, 24)
@@ -163,7 +169,7 @@ def test_steps_beyond_a_pass_do_not_count_an_example_twice(tmp_path: Path, steps
 
 
 def test_classes_below_the_minimum_are_left_out_and_silos_train_on(tmp_path: Path) -> None:
-    replies, described, found = after(tmp_path, privacy={"minSamplesPerClass": 13})
+    replies, described, found = finished_replies(tmp_path, privacy={"minSamplesPerClass": 13})
     assert [reply.tensors for reply in replies] == [{}, {}]
     assert found == {} and described["prototypes"] == []
 
@@ -173,22 +179,22 @@ def test_without_weight_silos_train_alone(tmp_path: Path) -> None:
     for method, config in (("fedproto", {"prototypeWeight": 0}), ("local", {})):
         directory = tmp_path / method
         directory.mkdir()
-        silos = skewed(directory, CLASSES)
+        silos = skewed_silos(directory, CLASSES)
         spec = job_spec(method, list(CLASSES), 2, method={"config": config})
-        observed = {name: Observed(runner) for name, runner in runners(spec, silos, directory).items()}
+        observed = {name: ObservedSilo(runner) for name, runner in runners(spec, silos, directory).items()}
         federate(directory / "job", spec, observed)
         private = observed["silos/a"].seen["train", 2][1].private
         assert private is not None
-        own.append(private.tree(PERSONAL))
+        own.append(private.tree(PERSONAL_TREE))
     assert_close(*own)
 
 
 @pytest.mark.parametrize("method", ["fedproto", "local"])
 def test_there_is_no_common_model_to_choose_or_to_calibrate(method: str) -> None:
     for metric, faults in (("accuracy", 1), ("personal_accuracy", 0)):
-        found = bound(method, evaluation={"every": 1, "best": {"metric": metric}})
+        found = bound_method(method, evaluation={"every": 1, "best": {"metric": metric}})
         assert len(list(check_job(found))) == faults
-    (fault,) = check_job(bound(method, evaluation={"metrics": ["recall"]}))
+    (fault,) = check_job(bound_method(method, evaluation={"metrics": ["recall"]}))
     assert fault[0] == "spec.evaluation.metrics" and f"{method} yields none" in fault[2]
     with pytest.raises(ManifestFaults, match=rf'after\.name: "{method}": does not yield one model; '):
-        bound("ccvr", config={"after": {"name": method}})
+        bound_method("ccvr", config={"after": {"name": method}})

@@ -17,16 +17,16 @@ from fedsilo.learning.models import Model, build_model, to_tree
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.learning.training import cross_entropy_loss
 from fedsilo.methods import registry
-from fedsilo.methods.building_blocks.proximal import proximal_loss
+from fedsilo.methods.components.proximal import proximal_loss
 from fedsilo.methods.interface import Exchange, Phase, SiloContext, SiloTask
 from fedsilo.methods.state import State, Tree
 from fedsilo.wire import ModelSignature
 from tests import reference_numbers
-from tests.federate import bound, federate, job_spec, model_of, references, runners, skewed
+from tests.federate import bound_method, federate, job_spec, model_of, references, runners, skewed_silos
 from tests.reference_numbers.networks import fixture_tree
 from tests.unit.methods.harness import as_recorded, assert_close, bowl, server_context, steps_of_point
 
-RECORDED = [
+RECORDED_RUNS = [
     ("niid_fedprox", "hp/mu", "paper", "round{}/"),
     ("feddynrepo_fedprox_partial", "hp/mu", "paper", "round{}/sel/"),
     ("map_fedprox", "arg/reg_lamb", "released", "round{}/g/"),
@@ -34,7 +34,7 @@ RECORDED = [
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3])
-@pytest.mark.parametrize(("fixture", "mu", "variant", "prefix"), RECORDED)
+@pytest.mark.parametrize(("fixture", "mu", "variant", "prefix"), RECORDED_RUNS)
 def test_every_round_is_that_of_the_released_code(
     tmp_path: Path, fixture: str, mu: str, variant: str, prefix: str, rounds: int
 ) -> None:
@@ -59,7 +59,7 @@ def test_steps_are_those_of_fedbrs_optimizer(
 
 @pytest.mark.parametrize("part", ["", "classifier."])
 def test_its_gradient_is_mu_times_the_way_from_the_start(tmp_path: Path, part: str) -> None:
-    (silo,) = runners(job_spec("fedprox", ["a"]), skewed(tmp_path, {"a": [0, 1]}), tmp_path).values()
+    (silo,) = runners(job_spec("fedprox", ["a"]), skewed_silos(tmp_path, {"a": [0, 1]}), tmp_path).values()
     model = Model(nn.Linear(6, 5), nn.Linear(5, 4))
     start = {name: array + 1 for name, array in to_tree(model).items()}
     x, y = silo.context.train.batch(torch.arange(8))
@@ -74,8 +74,8 @@ def test_its_gradient_is_mu_times_the_way_from_the_start(tmp_path: Path, part: s
         torch.testing.assert_close(after, before + pull, rtol=1e-4, atol=1e-5)
 
 
-def trained(tmp_path: Path, method: str, config: dict[str, Any] | None = None) -> Tree:
-    silos = skewed(tmp_path, {"a": [0, 1], "b": [2, 3]})
+def trained_model(tmp_path: Path, method: str, config: dict[str, Any] | None = None) -> Tree:
+    silos = skewed_silos(tmp_path, {"a": [0, 1], "b": [2, 3]})
     # Several steps: the first is taken where the term has no gradient yet.
     training = {
         "rounds": 2,
@@ -91,7 +91,7 @@ def trained(tmp_path: Path, method: str, config: dict[str, Any] | None = None) -
 @pytest.mark.parametrize("method", ["fedprox", "clsprox"])
 def test_without_weight_it_is_fedavg_and_with_weight_silos_stay_nearer(tmp_path: Path, method: str) -> None:
     fedavg, same, near = (
-        trained(tmp_path, *job) for job in (("fedavg",), (method, {"mu": 0}), (method, {"mu": 5}))
+        trained_model(tmp_path, *job) for job in (("fedavg",), (method, {"mu": 0}), (method, {"mu": 5}))
     )
     for name, array in fedavg.items():
         np.testing.assert_array_equal(same[name], array)
@@ -104,7 +104,7 @@ def test_without_weight_it_is_fedavg_and_with_weight_silos_stay_nearer(tmp_path:
 
 def test_a_weight_that_is_too_large_is_called_by_its_name(tmp_path: Path) -> None:
     with pytest.raises(SiloFailed, match="training diverged at learning rate"):
-        trained(tmp_path, "fedprox", {"mu": 1e30})
+        trained_model(tmp_path, "fedprox", {"mu": 1e30})
 
 
 def job_of(silos: int, **training: Any) -> FederatedJobSpec:
@@ -137,41 +137,46 @@ def test_half_of_a_rounds_silos_do_1_to_e_epochs_by_the_jobs_seed(training: dict
 
 @pytest.mark.parametrize("unit", ["localEpochs", "localSteps"])
 def test_a_straggler_does_what_its_task_says(tmp_path: Path, unit: str) -> None:
-    silos = skewed(tmp_path, {"a": [0, 1]})
+    silos = skewed_silos(tmp_path, {"a": [0, 1]})
 
-    def sent(full: int, settings: dict[str, Any]) -> Tree:
+    def sent_model(full: int, settings: dict[str, Any]) -> Tree:
         training = {"rounds": 1, "device": "cpu", "batchSize": 8, unit: full}
         spec = job_spec("fedprox", ["a"], method={"config": {"stragglers": 0.5}}, training=training)
         (runner,) = runners(spec, silos, tmp_path).values()
         task = SiloTask("train", "train", 1, 1, 1, {"model": runner.context.initial_model()}, settings)
         return runner.run(task, State()).tensors
 
-    partial, whole, fewer = sent(5, {"work": 2}), sent(5, {}), sent(2, {})
+    partial, whole, fewer = sent_model(5, {"work": 2}), sent_model(5, {}), sent_model(2, {})
     assert all(np.array_equal(partial[name], array) for name, array in fewer.items())
     assert not all(np.array_equal(partial[name], array) for name, array in whole.items())
     for work in (0, 6, 2.5, True):
         with pytest.raises(MethodError, match=r"task setting work: .* is not a whole number from 1 to 5"):
-            sent(5, {"work": work})
+            sent_model(5, {"work": work})
 
 
 def test_a_straggler_does_less_than_the_steps_that_small_silos_are_to_take(tmp_path: Path) -> None:
     """A pass over 24 examples is 3 steps; minSteps is of those that do all of the work."""
-    silos = skewed(tmp_path, {"a": [0, 1]})
+    silos = skewed_silos(tmp_path, {"a": [0, 1]})
 
-    def sent(settings: dict[str, Any], **more: int) -> Tree:
+    def sent_model(settings: dict[str, Any], **more: int) -> Tree:
         training = {"rounds": 1, "device": "cpu", "batchSize": 8, "localEpochs": 2, **more}
         spec = job_spec("fedprox", ["a"], method={"config": {"stragglers": 0.5}}, training=training)
         (runner,) = runners(spec, silos, tmp_path).values()
         task = SiloTask("train", "train", 1, 1, 1, {"model": runner.context.initial_model()}, settings)
         return runner.run(task, State()).tensors
 
-    straggling, one_pass = sent({"work": 1}, minSteps=20), sent({"work": 1})
+    straggling, one_pass = sent_model({"work": 1}, minSteps=20), sent_model({"work": 1})
     assert all(np.array_equal(straggling[name], array) for name, array in one_pass.items())
-    assert not all(np.array_equal(sent({}, minSteps=20)[name], array) for name, array in one_pass.items())
+    assert not all(
+        np.array_equal(sent_model({}, minSteps=20)[name], array) for name, array in one_pass.items()
+    )
 
 
 def test_stragglers_of_one_epoch_are_refused() -> None:
-    [(field, value, problem, remedy)] = bound("fedprox", config={"stragglers": 0.9}).check()
+    [(field, value, problem, remedy)] = bound_method("fedprox", config={"stragglers": 0.9}).check()
     assert (field, value) == ("spec.method.config.stragglers", 0.9)
     assert "one local epoch" in problem and "localEpochs or localSteps" in remedy
-    assert bound("fedprox", config={"stragglers": 0.9}, training={"rounds": 1, "localSteps": 2}).check() == []
+    assert (
+        bound_method("fedprox", config={"stragglers": 0.9}, training={"rounds": 1, "localSteps": 2}).check()
+        == []
+    )

@@ -15,10 +15,10 @@ from torch.nn import functional
 
 from fedsilo.api.faults import ManifestFaults
 from fedsilo.learning.models import Model
-from fedsilo.methods.building_blocks.restricted_softmax import class_scales, restricted_loss
+from fedsilo.methods.components.restricted_softmax import class_scales, restricted_loss
 from fedsilo.methods.state import Tree
 from tests import reference_numbers
-from tests.federate import bound, federate, job_spec, model_of, runners, skewed
+from tests.federate import bound_method, federate, job_spec, model_of, runners, skewed_silos
 from tests.reference_numbers.networks import fixture_tree
 from tests.unit.methods.harness import as_recorded, assert_close
 
@@ -55,7 +55,7 @@ def test_a_scale_never_leaves_its_range(counts: list[int], alpha: float) -> None
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_the_whole_logit_is_scaled_and_a_missing_class_moves_less(tmp_path: Path, bias: bool) -> None:
-    (silo,) = runners(job_spec("fedrs", ["a"]), skewed(tmp_path, {"a": [0, 1]}), tmp_path).values()
+    (silo,) = runners(job_spec("fedrs", ["a"]), skewed_silos(tmp_path, {"a": [0, 1]}), tmp_path).values()
     model = Model(nn.Linear(6, 5), nn.Linear(5, 4, bias=bias))
     x, y = silo.context.train.batch(torch.arange(8))
     scales = class_scales(np.array([12, 12, 0, 0]), 0.5, "mask")
@@ -65,18 +65,18 @@ def test_the_whole_logit_is_scaled_and_a_missing_class_moves_less(tmp_path: Path
 
 
 def test_a_scale_of_one_is_fedavg_and_zero_keeps_the_weights_of_missing_classes(tmp_path: Path) -> None:
-    silos = skewed(tmp_path, {"a": [0, 1], "b": [0, 1]})
+    silos = skewed_silos(tmp_path, {"a": [0, 1], "b": [0, 1]})
 
-    def trained(method: str, rounds: int, **config: float) -> Tree:
+    def trained_model(method: str, rounds: int, **config: float) -> Tree:
         spec = job_spec(method, ["a", "b"], rounds, method={"config": config})
         return model_of(
             federate(tmp_path / str(len(list(tmp_path.iterdir()))), spec, runners(spec, silos, tmp_path))
         )
 
-    fedavg, same = trained("fedavg", 2), trained("fedrs", 2, alpha=1)
+    fedavg, same = trained_model("fedavg", 2), trained_model("fedrs", 2, alpha=1)
     for name, array in fedavg.items():
         np.testing.assert_array_equal(same[name], array)
-    one, two = (trained("fedrs", rounds, alpha=0)["classifier.weight"] for rounds in (1, 2))
+    one, two = (trained_model("fedrs", rounds, alpha=0)["classifier.weight"] for rounds in (1, 2))
     np.testing.assert_array_equal(one[2:], two[2:])
     assert not np.array_equal(one[:2], two[:2])
     assert not np.array_equal(fedavg["classifier.weight"][2:], one[2:])
@@ -106,7 +106,7 @@ def test_a_class_that_no_silo_has_is_left_alone_only_where_its_logit_takes_no_pa
     optimizer = {"learningRate": 0.1, "weightDecay": weight_decay}
     training = {"rounds": 1, "device": "cpu", "minSteps": 4, "optimizer": optimizer}
     spec = job_spec(method, ["a"], 1, method={"config": config}, training=training)
-    answering = runners(spec, skewed(tmp_path, {"a": [0, 1]}), tmp_path)
+    answering = runners(spec, skewed_silos(tmp_path, {"a": [0, 1]}), tmp_path)
     start = answering["silos/a"].context.initial_model()
     found = model_of(federate(tmp_path, spec, answering))
     for name in ("classifier.weight", "classifier.bias"):
@@ -117,4 +117,4 @@ def test_a_class_that_no_silo_has_is_left_alone_only_where_its_logit_takes_no_pa
 @pytest.mark.parametrize("alpha", [-0.1, 1.1, float("nan"), "half"])
 def test_a_scale_out_of_range_is_refused(alpha: object) -> None:
     with pytest.raises(ManifestFaults, match=r"spec\.method\.config\.alpha"):
-        bound("fedrs", config={"alpha": alpha})
+        bound_method("fedrs", config={"alpha": alpha})

@@ -11,27 +11,29 @@ import pytest
 
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.local.display import show_result
-from fedsilo.methods.interface import PERSONAL, SiloTask
+from fedsilo.methods.interface import PERSONAL_TREE, SiloTask
 from fedsilo.methods.state import State
-from tests.federate import federate, job_spec, runners, skewed
-from tests.unit.methods.harness import Observed
+from tests.federate import federate, job_spec, runners, skewed_silos
+from tests.unit.methods.harness import ObservedSilo
 
 CLASSES = {"a": [0, 1], "b": [2, 3]}
 
 
-def federated(directory: Path, rounds: int, **sections: Any) -> tuple[RoundEngine, dict[str, Observed]]:
+def federated_job(
+    directory: Path, rounds: int, **sections: Any
+) -> tuple[RoundEngine, dict[str, ObservedSilo]]:
     spec = job_spec("local", list(CLASSES), rounds, **sections)
-    silos = skewed(directory, CLASSES)
-    observed = {name: Observed(runner) for name, runner in runners(spec, silos, directory).items()}
+    silos = skewed_silos(directory, CLASSES)
+    observed = {name: ObservedSilo(runner) for name, runner in runners(spec, silos, directory).items()}
     engine = federate(directory / "job", spec, observed)
     assert engine.result is not None, engine.failure
     return engine, observed
 
 
 def test_a_silo_goes_on_where_its_last_round_ended_and_sends_no_tensor(tmp_path: Path) -> None:
-    _, observed = federated(tmp_path, 3)
+    _, observed = federated_job(tmp_path, 3)
     spec = job_spec("fedavg", list(CLASSES), 3)
-    for silo, runner in runners(spec, skewed(tmp_path, CLASSES), tmp_path).items():
+    for silo, runner in runners(spec, skewed_silos(tmp_path, CLASSES), tmp_path).items():
         tree = runner.context.initial_model()
         for number in (1, 2, 3):
             task, reply = observed[silo].seen["train", number]
@@ -39,12 +41,12 @@ def test_a_silo_goes_on_where_its_last_round_ended_and_sends_no_tensor(tmp_path:
             alone = runner.run(SiloTask("train", "train", number, number, 3, {"model": tree}, {}), State())
             tree = alone.tensors
             assert reply.metrics == alone.metrics
-            for name, array in reply.private.tree(PERSONAL).items():
+            for name, array in reply.private.tree(PERSONAL_TREE).items():
                 np.testing.assert_array_equal(array, tree[name])
 
 
 def test_every_round_tells_how_good_the_silos_models_are_on_their_own_examples(tmp_path: Path) -> None:
-    engine, observed = federated(tmp_path, 2, evaluation={"every": 1}, data={"validationFraction": 0.25})
+    engine, observed = federated_job(tmp_path, 2, evaluation={"every": 1}, data={"validationFraction": 0.25})
     accuracies = [silo.seen["evaluate", 2][1].metrics["personal_accuracy"] for silo in observed.values()]
     assert [record["metrics"].keys() for record in engine.history()] == [
         {"personal_accuracy", "personal_accuracy_spread", "personal_models"}
@@ -57,7 +59,7 @@ def test_every_round_tells_how_good_the_silos_models_are_on_their_own_examples(t
 
 
 def test_preprocessing_is_of_the_silos_own_models_too(tmp_path: Path) -> None:
-    engine, observed = federated(tmp_path, 1, data={"preprocessing": {"standardise": True}})
+    engine, observed = federated_job(tmp_path, 1, data={"preprocessing": {"standardise": True}})
     _, reply = observed["silos/a"].seen["train", 1]
     assert reply.private is not None and "preprocessing" in reply.private.trees
     described = json.loads((engine.result.path.with_suffix(".json")).read_text()) if engine.result else {}

@@ -16,15 +16,15 @@ from fedsilo.api.job import ModelSpec
 from fedsilo.learning.evaluation import evaluate
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import Model
-from fedsilo.methods.building_blocks.two_stages import TwoStageConfig, stages
-from fedsilo.methods.interface import PERSONAL, Reply, SiloTask
-from fedsilo.methods.scamap import RELEASED
+from fedsilo.methods.components.two_stages import TwoStageConfig, stages
+from fedsilo.methods.interface import PERSONAL_TREE, Reply, SiloTask
+from fedsilo.methods.scamap import RELEASED_STAGE
 from fedsilo.methods.state import State
 from fedsilo.silo.context import LocalContext
 from tests import reference_numbers
-from tests.federate import bound, job_spec, runners, skewed
+from tests.federate import bound_method, job_spec, runners, skewed_silos
 from tests.reference_numbers.networks import fixture_tree
-from tests.unit.methods.harness import assert_close, fixture_runners, fixture_spec, recorded
+from tests.unit.methods.harness import assert_close, fixture_runners, fixture_spec, run_recorded_job
 
 BATCH_NORM = ModelSpec(name=f"python:{__name__}:batch_norm")
 
@@ -49,14 +49,14 @@ def settings(fixture: str) -> tuple[str, dict[str, Any]]:
 def test_the_released_forms_are_those_of_the_released_code(tmp_path: Path, fixture: str, rounds: int) -> None:
     npz = reference_numbers.load(fixture)
     method, config = settings(fixture)
-    engine, silos = recorded(tmp_path, method, fixture, 3, config, aggregation={}, stop=rounds)
+    engine, silos = run_recorded_job(tmp_path, method, fixture, 3, config, aggregation={}, stop=rounds)
     assert_close(engine.state.tree("model"), fixture_tree(npz, f"round{rounds}/g/"))
     scores = []
     for k, silo in enumerate(silos):
-        assert_close(silo.private.tree(PERSONAL), fixture_tree(npz, f"round{rounds}/hpms/{k}/"))
+        assert_close(silo.private_state.tree(PERSONAL_TREE), fixture_tree(npz, f"round{rounds}/hpms/{k}/"))
         if method == "scamap":
-            assert_close(silo.private.tree("control"), fixture_tree(npz, f"round{rounds}/ci/{k}/"))
-        scores.append(personal_accuracy(fixture, k, silo.private))
+            assert_close(silo.private_state.tree("control"), fixture_tree(npz, f"round{rounds}/ci/{k}/"))
+        scores.append(personal_accuracy(fixture, k, silo.private_state))
     if method == "scamap":
         assert_close(engine.state.tree("control"), fixture_tree(npz, f"round{rounds}/c/"))
     assert np.mean(scores) == pytest.approx(npz["log/LOCAL_TACCS"][2 * rounds - 1], abs=1e-6)
@@ -67,7 +67,7 @@ def personal_accuracy(fixture: str, k: int, private: State) -> float:
     npz = reference_numbers.load(fixture)
     context = fixture_runners(fixture_spec("fedavg", fixture, 1), fixture)[f"silos/c{k}"].context
     test = Examples.from_arrays(npz[f"tx{k}"], npz[f"ty{k}"], "cpu")
-    return evaluate(context.model(private.tree(PERSONAL)), test).accuracy
+    return evaluate(context.model(private.tree(PERSONAL_TREE)), test).accuracy
 
 
 def batch_norm(input_shape: tuple[int, ...], classes: int) -> Model:
@@ -79,7 +79,7 @@ def batch_norm(input_shape: tuple[int, ...], classes: int) -> Model:
 def silo_and_task(directory: Path, **training: Any) -> tuple[LocalContext, SiloTask]:
     """A silo of 24 examples of two classes, and its first task."""
     spec = job_spec("map", ["a"], 4, training={"rounds": 4, "device": "cpu", "batchSize": 8, **training})
-    (runner,) = runners(spec, skewed(directory, {"a": [0, 1]}), directory).values()
+    (runner,) = runners(spec, skewed_silos(directory, {"a": [0, 1]}), directory).values()
     model = runner.context.initial_model()
     return runner.context, SiloTask("train", "train", 1, 1, 4, {"model": model}, {"drawn": 1.0})
 
@@ -89,7 +89,7 @@ def test_the_first_stage_has_half_of_the_steps_rounded_up(
     tmp_path: Path, epochs: int, halves: tuple[int, int]
 ) -> None:
     silo, task = silo_and_task(tmp_path, localEpochs=epochs)
-    first, second = stages(silo, task, TwoStageConfig(), RELEASED)
+    first, second = stages(silo, task, TwoStageConfig(), RELEASED_STAGE)
     assert second is not None
     assert (first.max_steps, second.max_steps) == halves
     assert first.lr == second.lr
@@ -98,47 +98,49 @@ def test_the_first_stage_has_half_of_the_steps_rounded_up(
 
 def test_the_released_second_stage_is_short_and_slow(tmp_path: Path) -> None:
     silo, task = silo_and_task(tmp_path, localEpochs=20)
-    first, second = stages(silo, task, TwoStageConfig(variant="released"), RELEASED)
+    first, second = stages(silo, task, TwoStageConfig(variant="released"), RELEASED_STAGE)
     assert second is not None
     assert first == silo.local_training(task)
     assert (second.min_steps, second.max_steps, second.lr) == (12, 12, first.lr / 2)
 
 
-def answered(silo: LocalContext, task: SiloTask, private: State, **config: Any) -> Reply:
-    return bound("map", config=config).silo()["train"](silo, task, private)
+def silo_reply(silo: LocalContext, task: SiloTask, private: State, **config: Any) -> Reply:
+    return bound_method("map", config=config).silo()["train"](silo, task, private)
 
 
 def test_one_step_is_the_common_models_and_the_private_model_is_what_was_sent(tmp_path: Path) -> None:
     silo, task = silo_and_task(tmp_path, batchSize=24)
-    reply = answered(silo, task, State())
+    reply = silo_reply(silo, task, State())
     assert reply.private is not None
     for name, sent in reply.tensors.items():
-        np.testing.assert_array_equal(reply.private.tree(PERSONAL)[name], sent)
+        np.testing.assert_array_equal(reply.private.tree(PERSONAL_TREE)[name], sent)
 
 
 def test_silos_with_all_classes_scale_by_shares_as_fedrs_does(tmp_path: Path) -> None:
     # One step is the first stage's, so that what is sent is all that FedRS does.
     silo, task = silo_and_task(tmp_path, batchSize=24)
-    fedrs = bound("fedrs", config={"variant": "complete"})
+    fedrs = bound_method("fedrs", config={"variant": "complete"})
     wanted = fedrs.silo()["train"](silo, task, State()).tensors
-    assert_close(answered(silo, task, State(), variant="complete").tensors, wanted)
+    assert_close(silo_reply(silo, task, State(), variant="complete").tensors, wanted)
     with pytest.raises(AssertionError):
-        assert_close(answered(silo, task, State()).tensors, wanted)
+        assert_close(silo_reply(silo, task, State()).tensors, wanted)
 
 
 def test_what_is_sent_does_not_depend_on_the_private_model(tmp_path: Path) -> None:
     silo, task = silo_and_task(tmp_path)
     other = {name: array + 1 for name, array in task.trees["model"].items()}
-    private = State({PERSONAL: other}, {"selections": 3})
-    alone, taught = answered(silo, task, State()), answered(silo, task, private, transferWeight=0.5)
+    private = State({PERSONAL_TREE: other}, {"selections": 3})
+    alone, taught = silo_reply(silo, task, State()), silo_reply(silo, task, private, transferWeight=0.5)
     for name, sent in alone.tensors.items():
         np.testing.assert_array_equal(taught.tensors[name], sent)
     assert alone.private is not None
     assert taught.private is not None
     assert taught.private.values == {"selections": 4}
     name = "classifier.weight"
-    assert not np.array_equal(alone.private.tree(PERSONAL)[name], alone.tensors[name])
-    assert not np.array_equal(alone.private.tree(PERSONAL)[name], taught.private.tree(PERSONAL)[name])
+    assert not np.array_equal(alone.private.tree(PERSONAL_TREE)[name], alone.tensors[name])
+    assert not np.array_equal(
+        alone.private.tree(PERSONAL_TREE)[name], taught.private.tree(PERSONAL_TREE)[name]
+    )
 
 
 def test_the_released_code_counts_batch_norms_statistics_of_the_private_model_anew(tmp_path: Path) -> None:
@@ -146,9 +148,9 @@ def test_the_released_code_counts_batch_norms_statistics_of_the_private_model_an
     silo = replace(silo, spec=silo.spec.model_copy(update={"model": BATCH_NORM}))
     task = replace(task, trees={"model": silo.initial_model()})
     for variant, tracked in (("paper", 3), ("released", 3)):
-        reply = answered(silo, task, State(), variant=variant)
+        reply = silo_reply(silo, task, State(), variant=variant)
         assert reply.private is not None
-        own = reply.private.tree(PERSONAL)
+        own = reply.private.tree(PERSONAL_TREE)
         assert own["encoder.1.num_batches_tracked"] == tracked
         if variant == "released":
             model = silo.model(own)
@@ -163,4 +165,4 @@ def test_the_released_code_counts_batch_norms_statistics_of_the_private_model_an
 )
 def test_a_setting_out_of_range_is_refused(method: str, field: str, value: object) -> None:
     with pytest.raises(ManifestFaults, match=rf"spec\.method\.config\.{field}"):
-        bound(method, config={field: value})
+        bound_method(method, config={field: value})

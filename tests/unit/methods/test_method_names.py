@@ -24,7 +24,7 @@ FOLDERS = (
 FILES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
-def mentioned(path: Path) -> Iterator[str]:
+def mentioned_names(path: Path) -> Iterator[str]:
     """String constants and names of imported modules; documentation may give examples.
 
     Python's own modules are no methods, nor are those of `fedsilo.data`, of which one is called statistics.
@@ -53,7 +53,7 @@ def builtin_names() -> set[str]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_method_is_named_outside_its_package(path: Path) -> None:
-    found = [text for text in mentioned(path) for name in builtin_names() if names(text, name)]
+    found = [text for text in mentioned_names(path) for name in builtin_names() if names(text, name)]
     assert not found
 
 
@@ -65,6 +65,6 @@ def names(text: str, method: str) -> bool:
 def test_a_mention_would_be_found(tmp_path: Path) -> None:
     path = tmp_path / "wrong.py"
     path.write_text('"""fedavg"""\nfrom fedsilo.methods import creff\nif method == "fedconcat": pass\n')
-    assert list(mentioned(path)) == ["fedsilo.methods.creff", "fedconcat"]
-    assert all(map(names, mentioned(path), ("creff", "fedconcat")))
+    assert list(mentioned_names(path)) == ["fedsilo.methods.creff", "fedconcat"]
+    assert all(map(names, mentioned_names(path), ("creff", "fedconcat")))
     assert not names("collections.abc.Mapping", "map")

@@ -14,20 +14,20 @@ from torch.nn import functional
 from fedsilo.learning.models import Model, build_model, to_tree
 from fedsilo.learning.preprocessing import Preprocessing
 from fedsilo.methods import fedmix
-from fedsilo.methods.building_blocks.mixing import mixup_loss
 from fedsilo.methods.checks import check_training
+from fedsilo.methods.components.mixing import mixup_loss
 from fedsilo.methods.fedmix import FedMixConfig, means_of, mixed_with_means
 from fedsilo.methods.interface import SiloContext, SiloTask
 from fedsilo.methods.state import State
 from tests import reference_numbers
-from tests.federate import bound, federate, job_spec, model_of, runners, silo_holding, skewed
+from tests.federate import bound_method, federate, job_spec, model_of, runners, silo_holding, skewed_silos
 from tests.reference_numbers.networks import fixture_tree
 from tests.unit.methods.harness import assert_close
 
 
 def a_silo(tmp_path: Path, method: str, **sections: Any) -> tuple[SiloContext, SiloTask, Model]:
     spec = job_spec(method, ["a"], **sections)
-    (runner,) = runners(spec, skewed(tmp_path, {"a": [0, 1, 3]}, samples=8), tmp_path).values()
+    (runner,) = runners(spec, skewed_silos(tmp_path, {"a": [0, 1, 3]}, samples=8), tmp_path).values()
     model = build_model(spec.model, spec.data, seed=3)
     return runner.context, SiloTask("train", "train", 1, 1, 1, {"model": to_tree(model)}, {}), model
 
@@ -132,8 +132,8 @@ def test_missing_raw_values_are_filled_in_before_anything_is_averaged(tmp_path: 
     torch.testing.assert_close(inputs.mean(dim=0), (filled.mean(dim=0) - 1) / 2)
 
 
-def trained(tmp_path: Path, method: str, **config: Any) -> dict[str, np.ndarray]:
-    silos = skewed(tmp_path, {"a": [0, 1], "b": [2, 3]})
+def trained_model(tmp_path: Path, method: str, **config: Any) -> dict[str, np.ndarray]:
+    silos = skewed_silos(tmp_path, {"a": [0, 1], "b": [2, 3]})
     optimizer = {"learningRate": 0.1, "momentum": 0}
     training = {"rounds": 2, "device": "cpu", "minSteps": 6, "optimizer": optimizer}
     spec = job_spec(method, ["a", "b"], 2, method={"config": config}, training=training)
@@ -142,14 +142,14 @@ def trained(tmp_path: Path, method: str, **config: Any) -> dict[str, np.ndarray]
 
 
 def test_without_means_fedmix_is_fedavg(tmp_path: Path) -> None:
-    fedavg, other = trained(tmp_path, "fedavg"), trained(tmp_path, "fedmix")
-    same = trained(tmp_path, "fedmix", meanWeight=0)
+    fedavg, other = trained_model(tmp_path, "fedavg"), trained_model(tmp_path, "fedmix")
+    same = trained_model(tmp_path, "fedmix", meanWeight=0)
     for name, array in fedavg.items():
         np.testing.assert_allclose(same[name], array, rtol=1e-5, atol=1e-6)
         assert not np.allclose(other[name], array, rtol=1e-3, atol=0)
 
 
 def test_fedmix_has_no_float16() -> None:
-    (fault,) = check_training(bound("fedmix", training={"rounds": 1, "precision": "float16"}))
+    (fault,) = check_training(bound_method("fedmix", training={"rounds": 1, "precision": "float16"}))
     assert fault[:2] == ("spec.training.precision", "float16") and fault[3] == "use bfloat16 or float32"
-    assert check_training(bound("mixup", training={"rounds": 1, "precision": "float16"})) == []
+    assert check_training(bound_method("mixup", training={"rounds": 1, "precision": "float16"})) == []

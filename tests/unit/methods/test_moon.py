@@ -25,7 +25,7 @@ from tests.federate import (
     open_engine,
     runners,
     silo_holding,
-    skewed,
+    skewed_silos,
 )
 from tests.reference_numbers.networks import fixture_tree, harness_model
 from tests.unit.methods.harness import as_recorded, assert_close, recorded_silo
@@ -50,14 +50,14 @@ def test_local_training_is_that_of_the_released_code(fixture: str) -> None:
     assert_close(to_tree(model), fixture_tree(npz, "after/"))
 
 
-RECORDED = [
+RECORDED_RUNS = [
     ("niid_moon", "hp/mu", "hp/temperature", "round{}/"),
     ("map_moon", "arg/reg_lamb", None, "round{}/g/"),
 ]
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3])
-@pytest.mark.parametrize(("fixture", "mu", "temperature", "prefix"), RECORDED)
+@pytest.mark.parametrize(("fixture", "mu", "temperature", "prefix"), RECORDED_RUNS)
 def test_every_round_is_that_of_the_released_code(
     tmp_path: Path, fixture: str, mu: str, temperature: str | None, prefix: str, rounds: int
 ) -> None:
@@ -67,8 +67,8 @@ def test_every_round_is_that_of_the_released_code(
     assert_close(model_of(engine), fixture_tree(npz, prefix.format(rounds)))
 
 
-def trained(tmp_path: Path, method: str, rounds: int, **config: Any) -> Tree:
-    silos = skewed(tmp_path, {"a": [0, 1], "b": [2, 3]})
+def trained_model(tmp_path: Path, method: str, rounds: int, **config: Any) -> Tree:
+    silos = skewed_silos(tmp_path, {"a": [0, 1], "b": [2, 3]})
     spec = job_spec(method, ["a", "b"], rounds, method={"config": config})
     directory = tmp_path / str(len(list(tmp_path.iterdir())))
     return model_of(federate(directory, spec, runners(spec, silos, tmp_path)))
@@ -76,17 +76,20 @@ def trained(tmp_path: Path, method: str, rounds: int, **config: Any) -> Tree:
 
 def test_the_first_round_is_fedavgs_and_the_second_is_not(tmp_path: Path) -> None:
     for rounds in (1, 2):
-        fedavg, moon = trained(tmp_path, "fedavg", rounds), trained(tmp_path, "moon", rounds, mu=5)
+        fedavg, moon = (
+            trained_model(tmp_path, "fedavg", rounds),
+            trained_model(tmp_path, "moon", rounds, mu=5),
+        )
         assert all(np.array_equal(moon[name], array) for name, array in fedavg.items()) == (rounds == 1)
 
 
 def test_a_silo_keeps_the_model_that_it_sent_and_no_other(tmp_path: Path) -> None:
-    silos = skewed(tmp_path, {"a": [0, 1]})
+    silos = skewed_silos(tmp_path, {"a": [0, 1]})
     spec = job_spec("moon", ["a"], 2)
     engine = open_engine(tmp_path / "aggregator", spec)
     answering = local_silos(tmp_path, runners(spec, silos, tmp_path))
     drive(engine, answering)
-    kept = answering[0].private.tree("model")
+    kept = answering[0].private_state.tree("model")
     for name, array in model_of(engine).items():
         np.testing.assert_array_equal(kept[name], array)
 
@@ -94,15 +97,15 @@ def test_a_silo_keeps_the_model_that_it_sent_and_no_other(tmp_path: Path) -> Non
 @pytest.mark.parametrize("pool", [1, 2, 4])
 def test_every_previous_model_is_one_more_logit(tmp_path: Path, pool: int) -> None:
     """The loss in float64 by its formula, with the given model first and a term for each previous one."""
-    (runner,) = runners(job_spec("moon", ["a"]), skewed(tmp_path, {"a": [0, 1]}), tmp_path).values()
+    (runner,) = runners(job_spec("moon", ["a"]), skewed_silos(tmp_path, {"a": [0, 1]}), tmp_path).values()
     silo, rng = runner.context, np.random.default_rng(pool)
 
-    def drawn() -> Tree:
+    def random_tree() -> Tree:
         return {t.name: rng.normal(size=t.shape).astype(np.float32) for t in silo.signature.tensors}
 
-    given, previous = drawn(), [drawn() for _ in range(pool)]
+    given, previous = random_tree(), [random_tree() for _ in range(pool)]
     x, y = silo.train.batch(torch.arange(8))
-    model = silo.model(drawn())
+    model = silo.model(random_tree())
     loss = contrastive_loss(silo, MoonConfig(mu=0.7, temperature=0.3), given, previous)(model, x, y)
     features, logits = model.features(x).detach(), model(x).detach().double().numpy()
     z = features.double().numpy()
@@ -120,7 +123,7 @@ def test_every_previous_model_is_one_more_logit(tmp_path: Path, pool: int) -> No
 
 def test_the_pool_is_first_in_first_out(tmp_path: Path) -> None:
     spec = job_spec("moon", ["a"], 3, method={"config": {"previousModels": 2}})
-    (runner,) = runners(spec, skewed(tmp_path, {"a": [0, 1]}), tmp_path).values()
+    (runner,) = runners(spec, skewed_silos(tmp_path, {"a": [0, 1]}), tmp_path).values()
     private, sent = State(), list[Tree]()
     for number in (1, 2, 3):
         task = SiloTask("train", "train", number, number, 3, {"model": runner.context.initial_model()}, {})
@@ -140,7 +143,7 @@ def test_the_released_form_leaves_an_incomplete_last_batch_out_and_the_printed_o
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(7, 6)).astype(np.float32), np.arange(7) % 4
 
-    def sent(n: int, variant: str) -> Tree:
+    def sent_model(n: int, variant: str) -> Tree:
         training = {"rounds": 1, "device": "cpu", "batchSize": 3, "localEpochs": 2}
         spec = job_spec("moon", ["a"], method={"config": {"variant": variant}}, training=training)
         (runner,) = runners(spec, [silo_holding(tmp_path, "a", x[:n], y[:n])], tmp_path).values()
@@ -148,16 +151,16 @@ def test_the_released_form_leaves_an_incomplete_last_batch_out_and_the_printed_o
         task = SiloTask("train", "train", 1, 1, 1, {"model": runner.context.initial_model()}, {})
         return runner.run(task, State()).tensors
 
-    six = sent(6, "paper")
-    assert all(np.array_equal(array, six[name]) for name, array in sent(7, "released").items())
-    assert not any(np.array_equal(array, six[name]) for name, array in sent(7, "paper").items())
+    six = sent_model(6, "paper")
+    assert all(np.array_equal(array, six[name]) for name, array in sent_model(7, "released").items())
+    assert not any(np.array_equal(array, six[name]) for name, array in sent_model(7, "paper").items())
     # The only batch of a small silo stays, or it would have nothing to learn from.
-    two = sent(2, "paper")
-    assert all(np.array_equal(array, two[name]) for name, array in sent(2, "released").items())
+    two = sent_model(2, "paper")
+    assert all(np.array_equal(array, two[name]) for name, array in sent_model(2, "released").items())
 
 
 def test_a_representation_of_zero_has_a_finite_gradient(tmp_path: Path) -> None:
-    (runner,) = runners(job_spec("moon", ["a"]), skewed(tmp_path, {"a": [0, 1]}), tmp_path).values()
+    (runner,) = runners(job_spec("moon", ["a"]), skewed_silos(tmp_path, {"a": [0, 1]}), tmp_path).values()
     silo = runner.context
     start = job_spec("moon", 1)
     tree = {t.name: np.full(t.shape, -1, np.float32) for t in silo.signature.tensors}

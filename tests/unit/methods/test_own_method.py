@@ -14,11 +14,13 @@ from fedsilo.methods import registry
 from tests.installed import install
 from tests.paths import ROOT
 from tests.unit.methods.forms import form_manifest
-from tests.unit.methods.test_secure_sums import LABELS, both, changed
+from tests.unit.methods.test_secure_sums import LABELS, both, changed_manifest
 
 
 @pytest.fixture
-def known(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def registered_package(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
     """Lets this process find the example's package, for the length of a test."""
     package = install(ROOT / "examples" / "own-method", tmp_path_factory.mktemp("packages"))
     monkeypatch.syspath_prepend(package)
@@ -27,23 +29,23 @@ def known(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     registry._entry_points.cache_clear()
 
 
-def anchored(directory: Path, **config: float) -> JobManifest:
+def anchored_manifest(directory: Path, **config: float) -> JobManifest:
     """A job of three rounds, in silos that lack classes."""
-    return changed(
+    return changed_manifest(
         form_manifest(directory, "fedavg", LABELS), method=MethodSpec(name="anchored", config=config)
     )
 
 
-@pytest.mark.usefixtures("known")
+@pytest.mark.usefixtures("registered_package")
 def test_a_plain_job_and_sums_end_with_the_same_model(tmp_path: Path) -> None:
-    summed, plain = both(anchored(tmp_path), tmp_path)
+    summed, plain = both(anchored_manifest(tmp_path), tmp_path)
     for name in plain:
         np.testing.assert_allclose(summed[name], plain[name], atol=1e-5)
 
 
-@pytest.mark.usefixtures("known")
+@pytest.mark.usefixtures("registered_package")
 @pytest.mark.parametrize("other", [{"weight": 0.0}, {"memory": 0.0}])
 def test_what_silos_are_told_and_what_they_keep_counts(tmp_path: Path, other: dict[str, float]) -> None:
-    _, model = both(anchored(tmp_path), tmp_path / "one")
-    _, another = both(anchored(tmp_path, **other), tmp_path / "other")
+    _, model = both(anchored_manifest(tmp_path), tmp_path / "one")
+    _, another = both(anchored_manifest(tmp_path, **other), tmp_path / "other")
     assert any((model[name] != another[name]).any() for name in model)

@@ -17,19 +17,30 @@ from fedsilo.methods import registry
 from fedsilo.methods.checks import check_training
 from fedsilo.methods.interface import EVALUATE
 from fedsilo.methods.traits import TrainingTraits
-from fedsilo.simulation.execution import Execution
+from fedsilo.simulation.execution import ExecutionPlan
 from fedsilo.simulation.simulate import simulate
 from fedsilo.transforms.plan import JobPlan
 from fedsilo.wire import ModelSignature
 from fedsilo.wire.tensors import TensorSpec
-from tests.federate import bound, federate, job_spec, runners, skewed
+from tests.federate import bound_method, federate, job_spec, runners, skewed_silos
 from tests.pages import blocks
 from tests.unit.methods.forms import form_spec, holding
 from tests.unit.methods.test_same_bytes import LABELS, Site, crashes
 from tests.unit.simulation.digits import manifest_of, sharing
 
 TRAINERS = "python:tests.unit.learning.trainers:"
-PLAIN = {"ccvr", "creff", "fedavg", "fedavgm", "fedaws", "fedbe", "feddf", "fedopt", "local", "tau-norm"}
+PLAIN_METHODS = {
+    "ccvr",
+    "creff",
+    "fedavg",
+    "fedavgm",
+    "fedaws",
+    "fedbe",
+    "feddf",
+    "fedopt",
+    "local",
+    "tau-norm",
+}
 
 
 @pytest.fixture
@@ -106,13 +117,15 @@ def test_its_metrics_reach_the_history_as_the_job_names_them(tmp_path: Path) -> 
     assert line["training"] == {"dice": 0.5, "examples_seen": pytest.approx(mean), "loss": 1.0}
 
 
-@pytest.mark.parametrize("name", sorted(PLAIN))
+@pytest.mark.parametrize("name", sorted(PLAIN_METHODS))
 def test_its_metrics_are_in_the_contract_of_the_steps_that_train(name: str) -> None:
     """And in no other; a job that declares none has the contract that it always had."""
     training = {"rounds": 2, "trainer": f"{TRAINERS}measuring"}
-    method = bound(name, training=training)
+    method = bound_method(name, training=training)
     plain = JobPlan(method)
-    declaring = JobPlan(bound(name, training={**training, "trainerMetrics": ["dice", "examples_seen"]}))
+    declaring = JobPlan(
+        bound_method(name, training={**training, "trainerMetrics": ["dice", "examples_seen"]})
+    )
     for step in method.steps():
         before, declared = plain.step(step).names, declaring.step(step)
         assert before == method.steps()[step].names
@@ -141,7 +154,7 @@ def test_each_silo_alone_is_trained_by_it_too() -> None:
 
 def test_a_function_that_diverges_ends_the_job_and_sends_nothing(tmp_path: Path) -> None:
     spec = job_spec("fedavg", ["a"], training={"trainer": f"{TRAINERS}diverging", "rounds": 1})
-    silos = skewed(tmp_path, {"a": [0, 1]})
+    silos = skewed_silos(tmp_path, {"a": [0, 1]})
     with pytest.raises(
         SiloFailed, match=r"returns tensor 'classifier\.weight' with NaN or infinity"
     ) as caught:
@@ -152,13 +165,13 @@ def test_a_function_that_diverges_ends_the_job_and_sends_nothing(tmp_path: Path)
 
 @pytest.mark.parametrize("name", sorted(registry.names()))
 def test_methods_with_a_loss_of_their_own_refuse_it(name: str) -> None:
-    faults = check_training(bound(name, training={"rounds": 1, "trainer": f"{TRAINERS}counting"}))
-    assert [fault[0] for fault in faults] == ([] if name in PLAIN else ["spec.training.trainer"])
+    faults = check_training(bound_method(name, training={"rounds": 1, "trainer": f"{TRAINERS}counting"}))
+    assert [fault[0] for fault in faults] == ([] if name in PLAIN_METHODS else ["spec.training.trainer"])
 
 
 def test_the_form_of_its_name_is_checked() -> None:
     for wrong in ("tests.trainers:train", "python:train", "python:tests.trainers:2nd"):
-        method = bound("fedavg", training={"rounds": 1, "trainer": wrong})
+        method = bound_method("fedavg", training={"rounds": 1, "trainer": wrong})
         [(field, value, problem, _)] = check_training(method)
         assert (field, value, problem) == (
             "spec.training.trainer",
@@ -171,10 +184,10 @@ def test_a_method_that_brings_a_loss_is_not_overruled(tmp_path: Path) -> None:
     """Also where its declaration was not asked."""
     spec = job_spec("fedprox", ["a"], training={"rounds": 1, "trainer": f"{TRAINERS}counting"})
     with pytest.raises(ManifestInvalid, match="has no meaning in fedprox, whose silos train with a loss"):
-        runners(spec, skewed(tmp_path, {"a": [0, 1]}), tmp_path)
+        runners(spec, skewed_silos(tmp_path, {"a": [0, 1]}), tmp_path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedsilo.methods.fedprox.FedProx.training", TrainingTraits(accepts_trainer=True))
-        answering = runners(spec, skewed(tmp_path, {"a": [0, 1]}), tmp_path)
+        answering = runners(spec, skewed_silos(tmp_path, {"a": [0, 1]}), tmp_path)
     with pytest.raises(SiloFailed, match="has no meaning in fedprox, whose silos train with a loss"):
         federate(tmp_path / "job", spec, answering)
 
@@ -182,7 +195,7 @@ def test_a_method_that_brings_a_loss_is_not_overruled(tmp_path: Path) -> None:
 def test_several_silos_are_not_trained_at_once(tmp_path: Path) -> None:
     manifest = manifest_of(sharing(2), training={"rounds": 1, "trainer": f"{TRAINERS}counting"})
     with pytest.raises(ManifestInvalid, match=r"spec\.training\.trainer trains one silo at a time"):
-        simulate(manifest, tmp_path, tmp_path, Execution(batch=2))
+        simulate(manifest, tmp_path, tmp_path, ExecutionPlan(batch=2))
 
 
 def test_weights_are_by_the_samples_that_it_states(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from fedsilo.api.budgets import LaterSpent, StatedLedger
+from fedsilo.api.budgets import LaterBudget, StatedLedger
 from fedsilo.api.datasets import DatasetSpec
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.parameters import ParametersSpec
@@ -40,7 +40,7 @@ from fedsilo.silo.withholding import vouched_schema, withholds_texts
 from fedsilo.simulation.silos import SimulatedFailure
 from fedsilo.transforms.conflicts import check_job
 from fedsilo.transforms.plan import JobPlan
-from fedsilo.transforms.training_noise.handed_out import trainer_adds_noise
+from fedsilo.transforms.training_noise.unprotected_tensors import trainer_adds_noise
 from fedsilo.wire import Contract, Task, UpdateHeader, open_blob, open_task, open_update, task_digest
 from fedsilo.wire.header import TensorEntry
 from tests.federate import TASK_KEY, LocalSilo, drive, job_spec, open_engine, runners, silo_of_file
@@ -51,7 +51,7 @@ TEST_SET: dict[str, dict[str, Any]] = {
     "aggregator": {"datasets": [{"name": "test", "loader": "sklearn:digits"}]},
 }
 EXAMPLE: dict[str, Any] = {"unit": "example", "noiseMultiplier": 1.5, "delta": 1e-3}
-PRIVATE: dict[str, dict[str, Any]] = {
+PRIVACY_SPECS: dict[str, dict[str, Any]] = {
     "example": EXAMPLE,
     "person": EXAMPLE | {"unit": "person"},
     "silo": {"unit": "silo", "noiseMultiplier": 1.5, "delta": 0.01, "maxUpdateNorm": 1.0},
@@ -112,7 +112,7 @@ BLOCKS = {
 }
 """Field of a block -> what it follows from; its content is looked at tensor by tensor."""
 
-UNLISTED = Silo.model_validate(
+UNLISTED_SILO = Silo.model_validate(
     {
         "metadata": {"name": "north", "namespace": "silo-north"},
         "spec": {"datasets": [{"name": "digits", "loader": "sklearn:digits"}]},
@@ -132,7 +132,7 @@ SCHEMA: dict[str, Callable[[Schema, Schema], bool]] = {
 }
 """Field of what is announced before round 1 -> what is told of it where the job lists no names of classes."""
 
-OTHERS: dict[type, dict[str, str]] = {
+FIELD_SOURCES: dict[type, dict[str, str]] = {
     TableColumn: {
         "name": "the dataset's description",
         "type": "the dataset's description",
@@ -163,7 +163,7 @@ OTHERS: dict[type, dict[str, str]] = {
         "of_job": "the number of records",
         "later": "the number of records",
     },
-    LaterSpent: {"since": "when it was exchanged", "spent": "the number of records"},
+    LaterBudget: {"since": "when it was exchanged", "spent": "the number of records"},
     SimulatedFailure: {
         "reason": "a word of a list",
         "message": "a text; docs/security.md, what a silo reports of a failure",
@@ -178,7 +178,7 @@ def test_every_field_that_travels_has_a_row_here() -> None:
     assert {field.name for field in fields(UpdateHeader)} == HEADER.keys()
     assert {field.name for field in fields(TensorEntry)} == BLOCKS.keys()
     assert {field.name for field in fields(Schema)} == SCHEMA.keys()
-    for document, rows in OTHERS.items():
+    for document, rows in FIELD_SOURCES.items():
         known = getattr(document, "model_fields", None) or document.__dataclass_fields__  # type: ignore[attr-defined]
         assert known.keys() == rows.keys(), document
 
@@ -220,7 +220,7 @@ def model_of(unit: str) -> dict[str, Any]:
     return {"name": f"python:{__name__}:network", "config": {"exact": unit != "silo"}}
 
 
-UNTRAINED = {f"encoder.{name}" for name in ("centre", "mean", "scale", "seen", "active")}
+UNTRAINED_TENSORS = {f"encoder.{name}" for name in ("centre", "mean", "scale", "seen", "active")}
 
 
 class Talkative:
@@ -241,7 +241,7 @@ class Talkative:
         return replace(reply, metrics=dict.fromkeys(contract.metrics, 0.5))
 
 
-class Watched(LocalSilo):
+class RecordingSilo(LocalSilo):
     """A silo whose updates are looked at when they leave."""
 
     def __init__(self, directory: Path, reference: str, talkative: Talkative, unit: str) -> None:
@@ -273,7 +273,7 @@ class Watched(LocalSilo):
             if name in tree and np.array_equal(array, tree[name]):
                 assert self.unit != "silo", f"{name} has no noise"
                 return "handed out"
-        assert name not in UNTRAINED or self.unit == "silo", name
+        assert name not in UNTRAINED_TENSORS or self.unit == "silo", name
         if kind == "model":
             differs = array != left.other[name]
             assert np.mean(differs) > 0.95, f"{name} is the same with other noise"
@@ -291,14 +291,14 @@ def spec_of(form: str, unit: str, **sections: Any) -> FederatedJobSpec:
         "method": {"config": config},
         "model": model_of(unit),
         "training": {"batchSize": 6, "optimizer": {"learningRate": 0.05}},
-        "privacy": {"differentialPrivacy": PRIVATE[unit], "minSamplesPerClass": 1},
+        "privacy": {"differentialPrivacy": PRIVACY_SPECS[unit], "minSamplesPerClass": 1},
         "aggregation": {"weights": "uniform"},
         **TEST_SET,
     }
     return job_spec(method, ["a", "b"], ROUNDS, **given | sections)
 
 
-PLAYED = [(form, unit) for form in FORMS for unit in PRIVATE if not faults(spec_of(form, unit))]
+PRIVATE_FORMS = [(form, unit) for form in FORMS for unit in PRIVACY_SPECS if not faults(spec_of(form, unit))]
 
 
 @pytest.fixture(scope="module")
@@ -314,19 +314,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_methods_of_each_unit_are_played() -> None:
-    methods = {unit: {FORMS[form][0] for form, other in PLAYED if other == unit} for unit in PRIVATE}
+    methods = {
+        unit: {FORMS[form][0] for form, other in PRIVATE_FORMS if other == unit} for unit in PRIVACY_SPECS
+    }
     assert methods["example"] == methods["person"] >= {"fedavg", "fedopt", "fedconcat", "ccvr", "tau-norm"}
     assert methods["silo"] >= {"fedavg", "fedprox", "moon"}
 
 
-def play(root: Path, folder: Path, spec: FederatedJobSpec, unit: str) -> tuple[RoundEngine, list[Watched]]:
+def play(
+    root: Path, folder: Path, spec: FederatedJobSpec, unit: str
+) -> tuple[RoundEngine, list[RecordingSilo]]:
     """A whole job whose updates are all looked at."""
     silos = [silo_of_file(folder / f"{name}.npz", name) for name in ("a", "b")]
     for silo in silos:
         silo.spec.datasets[0].config["person"] = "patients"
     engine = open_engine(root / "aggregator", spec)
     watched = [
-        Watched(root / name.replace("/", "."), name, Talkative(runner), unit)
+        RecordingSilo(root / name.replace("/", "."), name, Talkative(runner), unit)
         for name, runner in runners(spec, silos, folder).items()
     ]
     drive(engine, watched)
@@ -334,7 +338,7 @@ def play(root: Path, folder: Path, spec: FederatedJobSpec, unit: str) -> tuple[R
     return engine, watched
 
 
-@pytest.mark.parametrize(("form", "unit"), PLAYED)
+@pytest.mark.parametrize(("form", "unit"), PRIVATE_FORMS)
 def test_every_tensor_and_figure_that_leaves_is_handed_out_or_noised_or_free_of_the_data(
     tmp_path: Path, folder: Path, form: str, unit: str
 ) -> None:
@@ -348,7 +352,7 @@ def test_every_tensor_and_figure_that_leaves_is_handed_out_or_noised_or_free_of_
 
 def test_no_silo_is_asked_for_scores_or_for_statistics_of_raw_values() -> None:
     """Nor would its guard answer: of scores the best round is chosen, which would be a choice by their examples."""
-    for form, unit in PLAYED:
+    for form, unit in PRIVATE_FORMS:
         for parameters in (None, ParametersSpec(local=("classifier.*",))):
             spec = spec_of(form, unit)
             model = spec.model.model_copy(update={"parameters": parameters})
@@ -356,26 +360,26 @@ def test_no_silo_is_asked_for_scores_or_for_statistics_of_raw_values() -> None:
             assert not {EVALUATE, PREPROCESSING} & {exchange.phase.step for exchange in asked}, form
 
 
-@pytest.mark.parametrize("unit", PRIVATE)
+@pytest.mark.parametrize("unit", PRIVACY_SPECS)
 def test_the_best_round_is_chosen_by_scores_on_nobodys_examples(unit: str) -> None:
     best = {"best": {"metric": "accuracy", "mode": "max"}}
     assert not faults(spec_of("fedavg", unit, evaluation=TEST_SET["evaluation"] | best))
     assert faults(spec_of("fedavg", unit, evaluation=best)) == {"spec.evaluation.testDataset"}
 
 
-@pytest.mark.parametrize("unit", PRIVATE)
+@pytest.mark.parametrize("unit", PRIVACY_SPECS)
 def test_what_is_announced_follows_from_no_example(unit: str) -> None:
     column = TableColumn("age", "number")
     had = Schema(("ill", "well"), (column,), column, 3, "0 to 1")
     spec = spec_of("fedavg", unit)
     had = replace(had, channels=spec.data.input_shape[0])
-    told = vouched_schema(had, spec, UNLISTED)
+    told = vouched_schema(had, spec, UNLISTED_SILO)
     for name, is_free in SCHEMA.items():
         assert told is not None and is_free(told, had), name
-    listed = vouched_schema(had, spec_of("fedavg", unit, data={"classes": ["ill", "well"]}), UNLISTED)
+    listed = vouched_schema(had, spec_of("fedavg", unit, data={"classes": ["ill", "well"]}), UNLISTED_SILO)
     assert listed == replace(had, columns=None, target=None, value_range=None)
-    assert withholds_texts(spec, UNLISTED)
-    assert not withholds_texts(spec_of("fedavg", unit, privacy={"differentialPrivacy": None}), UNLISTED)
+    assert withholds_texts(spec, UNLISTED_SILO)
+    assert not withholds_texts(spec_of("fedavg", unit, privacy={"differentialPrivacy": None}), UNLISTED_SILO)
 
 
 @pytest.mark.parametrize("unit", ["example", "person"])
@@ -385,7 +389,7 @@ def test_no_silo_weighs_by_a_number_that_does_not_leave(unit: str) -> None:
     assert faults(by_samples) == {"spec.aggregation.weights"}
 
 
-@pytest.mark.parametrize("unit", PRIVATE)
+@pytest.mark.parametrize("unit", PRIVACY_SPECS)
 def test_classes_that_are_numbered_by_names_must_be_listed_where_names_do_not_leave(unit: str) -> None:
     """Else one silo's first class might be another's second, and nobody would know."""
     folders = DatasetSpec(name="scans", loader="imagefolder", config={"path": "scans"})

@@ -22,7 +22,7 @@ from fedsilo.learning.models import build_model, initial_model, load_tree
 from fedsilo.learning.saved import load_model
 from fedsilo.methods import registry
 from fedsilo.methods.checks import check_training
-from fedsilo.methods.interface import LOCAL, PERSONAL, Reply, SiloTask
+from fedsilo.methods.interface import LOCAL, PERSONAL_TREE, Reply, SiloTask
 from fedsilo.methods.state import State, Tree
 from fedsilo.silo.context import LocalContext
 from fedsilo.silo.personal import PersonalModel
@@ -32,7 +32,7 @@ from tests import reference_numbers
 from tests.federate import (
     LocalSilo,
     Runner,
-    bound,
+    bound_method,
     drive,
     job_spec,
     local_silos,
@@ -40,22 +40,28 @@ from tests.federate import (
     open_engine,
     runners,
     silo_holding,
-    skewed,
+    skewed_silos,
 )
 from tests.reference_numbers import Numbers
 from tests.reference_numbers.networks import fixture_tree, network_tree
-from tests.unit.methods.harness import assert_close, fixture_runners, fixture_spec, map_repository, recorded
+from tests.unit.methods.harness import (
+    assert_close,
+    fixture_runners,
+    fixture_spec,
+    map_repository,
+    run_recorded_job,
+)
 
-PRIVATE = {"fedrep": "private_models", "fedrod": "private_classifiers", "flda": "private_models"}
+PRIVATE_KINDS = {"fedrep": "private_models", "fedrod": "private_classifiers", "flda": "private_models"}
 """What MAP's code calls that which each client keeps."""
 
 
-def kept(method: str, silo: LocalSilo) -> Tree:
+def private_part(method: str, silo: LocalSilo) -> Tree:
     """That part of the silo's private state, with the names of the fixture."""
     if method == "fedrod":
-        return silo.private.tree("head")
-    name, beginning = (LOCAL, "classifier.") if method == "fedrep" else (PERSONAL, "private.")
-    tree = silo.private.tree(name)
+        return silo.private_state.tree("head")
+    name, beginning = (LOCAL, "classifier.") if method == "fedrep" else (PERSONAL_TREE, "private.")
+    tree = silo.private_state.tree(name)
     return {key.removeprefix(beginning): array for key, array in tree.items() if key.startswith(beginning)}
 
 
@@ -64,13 +70,15 @@ def kept(method: str, silo: LocalSilo) -> Tree:
 def test_maps_forms_are_those_of_its_code(tmp_path: Path, method: str, fixture: str, rounds: int) -> None:
     npz = reference_numbers.load(fixture)
     config = {"variant": "map"} | ({"gamma": float(npz["arg/bal_gamma"])} if method == "fedrod" else {})
-    engine, silos = recorded(tmp_path, method, fixture, 3, config, stop=rounds)
+    engine, silos = run_recorded_job(tmp_path, method, fixture, 3, config, stop=rounds)
     found = engine.state.tree("model")
     expected = network_tree(npz, f"round{rounds}/g/")
     assert_close(found, {name: expected[name] for name in found})
     assert ("classifier.weight" in found) == (method != "fedrep")
     for k, silo in enumerate(silos):
-        assert_close(kept(method, silo), fixture_tree(npz, f"round{rounds}/{PRIVATE[method]}/{k}/"))
+        assert_close(
+            private_part(method, silo), fixture_tree(npz, f"round{rounds}/{PRIVATE_KINDS[method]}/{k}/")
+        )
 
 
 class Beginning:
@@ -92,7 +100,7 @@ def test_maps_flda_is_that_of_its_code(tmp_path: Path, rounds: int) -> None:
     own |= {f"gate.{name}": gate[f"private_weight_layer.{name}"] for name in ("weight", "bias")}
     answering = fixture_runners(spec, "map_flda").items()
     silos = local_silos(
-        tmp_path, {silo: Beginning(runner, State({PERSONAL: own})) for silo, runner in answering}
+        tmp_path, {silo: Beginning(runner, State({PERSONAL_TREE: own})) for silo, runner in answering}
     )
     engine = open_engine(tmp_path / "aggregator", spec)
     while len(engine.history()) < rounds:
@@ -100,7 +108,7 @@ def test_maps_flda_is_that_of_its_code(tmp_path: Path, rounds: int) -> None:
         engine.settle()
     assert_close(engine.state.tree("model"), network_tree(npz, f"round{rounds}/g/"))
     for k, silo in enumerate(silos):
-        assert_close(kept("flda", silo), fixture_tree(npz, f"round{rounds}/private_models/{k}/"))
+        assert_close(private_part("flda", silo), fixture_tree(npz, f"round{rounds}/private_models/{k}/"))
     accuracy = npz["log/LOCAL_TACCS"][2 * rounds - 1]
     assert personal_accuracy(spec, "map_flda", silos) == pytest.approx(accuracy, abs=1e-6)
 
@@ -117,7 +125,7 @@ def test_maps_personal_steps_are_those_of_its_code(
         config |= {"alpha": float(npz["arg/alpha"]), "beta": float(npz["arg/beta"])}
     else:
         config |= {"metaRate": float(npz["arg/meta_lr"])}
-    engine, _ = recorded(tmp_path, method, fixture, 3, config, stop=rounds)
+    engine, _ = run_recorded_job(tmp_path, method, fixture, 3, config, stop=rounds)
     assert_close(engine.state.tree("model"), fixture_tree(npz, f"round{rounds}/g/"))
 
 
@@ -141,7 +149,7 @@ def training_section(npz: Numbers, lr: str, batch: int, **more: Any) -> dict[str
     return {"rounds": 1, "device": "cpu", "batchSize": batch, "optimizer": optimizer, **more}
 
 
-def answered(context: LocalContext, task: SiloTask) -> Reply:
+def silo_reply(context: LocalContext, task: SiloTask) -> Reply:
     return registry.bind(context.spec).silo()[task.step](context, task, State())
 
 
@@ -154,7 +162,7 @@ def test_fedrep_trains_the_head_and_then_the_encoder_as_its_code_does(tmp_path: 
     silo, task = client(tmp_path, "fedrep", "fedrep_client", ("",), training=settings, method=method)
     whole = task.trees["model"]
     task = replace(task, trees={"model": {n: a for n, a in whole.items() if not n.startswith("classifier")}})
-    found = answered(replace(silo, initial=whole), task).tensors
+    found = silo_reply(replace(silo, initial=whole), task).tensors
     assert_close(found, fixture_tree(npz, "after/"))
 
 
@@ -164,13 +172,13 @@ def test_fedrod_trains_both_heads_as_pfllib_does(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("fedsilo.methods.fedrod.class_counts", lambda _: npz["counts"])
     settings = training_section(npz, "lr", int(npz["batch"]), localEpochs=int(npz["epochs"]))
     silo, task = client(tmp_path, "fedrod", "fedrod_client", ("",), training=settings)
-    reply = answered(silo, task)
+    reply = silo_reply(silo, task)
     assert_close(reply.tensors, network_tree(npz, "after/"))
     assert reply.private is not None
     head = reply.private.tree("head")
     assert_close(head, fixture_tree(npz, "phead/"))
     for name, array in head.items():
-        own = reply.private.tree(PERSONAL)[f"classifier.{name}"]
+        own = reply.private.tree(PERSONAL_TREE)[f"classifier.{name}"]
         np.testing.assert_allclose(own, reply.tensors[f"classifier.{name}"] + array)
 
 
@@ -188,11 +196,11 @@ def test_pfedme_finds_theta_and_follows_it_as_its_code_does(tmp_path: Path) -> N
     silo, task = client(
         tmp_path, "pfedme", "pfedme_client", ("",), training=settings, method={"config": config}
     )
-    reply = answered(silo, task)
+    reply = silo_reply(silo, task)
     names = list(reply.tensors)
     assert_close(reply.tensors, {name: npz[f"w/{place}"] for place, name in enumerate(names)})
     assert reply.private is not None
-    own = reply.private.tree(PERSONAL)
+    own = reply.private.tree(PERSONAL_TREE)
     assert_close(own, {name: npz[f"theta/{place}"] for place, name in enumerate(names)})
 
 
@@ -212,7 +220,7 @@ def test_per_fedavg_takes_its_pairs_of_steps_as_its_code_does(tmp_path: Path) ->
             training=settings,
             method={"config": config},
         )
-        tree = answered(silo, replace(task, trees={"model": tree})).tensors
+        tree = silo_reply(silo, replace(task, trees={"model": tree})).tensors
     assert_close(tree, network_tree(npz, "after/"))
 
 
@@ -224,7 +232,7 @@ def test_the_silos_own_models_score_as_maps_code_logged(tmp_path: Path, method: 
     config: dict[str, Any] = {"variant": "map"}
     if method == "pfedme":
         config |= {"proximalWeight": float(npz["arg/reg_lamb"]), "personalSteps": int(npz["arg/k_step"])}
-    _, silos = recorded(tmp_path, method, fixture, 3, config, stop=rounds)
+    _, silos = run_recorded_job(tmp_path, method, fixture, 3, config, stop=rounds)
     spec = fixture_spec(method, fixture, 1, method={"config": config})
     assert personal_accuracy(spec, fixture, silos) == pytest.approx(
         npz["log/LOCAL_TACCS"][2 * rounds - 1], abs=1e-6
@@ -239,7 +247,7 @@ def personal_accuracy(spec: FederatedJobSpec, fixture: str, silos: list[LocalSil
     )
     scores = []
     for k, (silo, runner) in enumerate(zip(silos, fixture_runners(spec, fixture).values(), strict=True)):
-        own = runner.context.module(silo.private.tree(PERSONAL), architecture)
+        own = runner.context.module(silo.private_state.tree(PERSONAL_TREE), architecture)
         test = Examples.from_arrays(npz[f"tx{k}"], npz[f"ty{k}"], "cpu")
         scores.append(evaluate(own, test).accuracy)
     return float(np.mean(scores))
@@ -250,12 +258,12 @@ TEST_SET = {"name": "test", "loader": "npz", "config": {"path": "test.npz"}}
 CLASSES_OF = {"a": [0, 1], "b": [2], "c": [1, 2, 3]}
 
 
-def trained(
+def train_job(
     directory: Path, method: str, config: dict[str, Any] | None = None, /, rounds: int = 2, **sections: Any
 ) -> tuple[RoundEngine, list[LocalSilo]]:
     """A job over silos that lack classes, at its end."""
     spec = job_spec(method, list(CLASSES_OF), rounds, method={"config": config or {}}, **sections)
-    silos = local_silos(directory, runners(spec, skewed(directory, CLASSES_OF), directory))
+    silos = local_silos(directory, runners(spec, skewed_silos(directory, CLASSES_OF), directory))
     engine = open_engine(directory / "aggregator", spec)
     drive(engine, silos)
     if engine.failure is not None:
@@ -266,14 +274,18 @@ def trained(
 @pytest.mark.parametrize("method", ["fedrep", "fedrod", "flda", "pfedme", "per-fedavg"])
 def test_an_institution_opens_its_own_model(tmp_path: Path, method: str) -> None:
     spec = job_spec(method, list(CLASSES_OF), 2)
-    _, silos = trained(tmp_path, method)
+    _, silos = train_job(tmp_path, method)
     for silo in silos:
-        PersonalModel(tmp_path / silo.reference, registry.bind(spec), silo.reference).publish(silo.private)
+        PersonalModel(tmp_path / silo.reference, registry.bind(spec), silo.reference).publish(
+            silo.private_state
+        )
         own = load_model(tmp_path / silo.reference / "personal.safetensors")
         found = own(torch.eye(6)).detach().numpy()
         assert np.isfinite(found).all()
         if method == "flda":
-            tree = {name: torch.tensor(array) for name, array in silo.private.tree(PERSONAL).items()}
+            tree = {
+                name: torch.tensor(array) for name, array in silo.private_state.tree(PERSONAL_TREE).items()
+            }
             np.testing.assert_allclose(softmax(found), mixture(tree, torch.eye(6)), rtol=1e-5)
 
 
@@ -297,9 +309,9 @@ def mixture(tree: dict[str, torch.Tensor], x: torch.Tensor) -> np.ndarray:
 
 
 def test_fedreps_classifiers_never_leave_and_a_test_set_is_refused(tmp_path: Path) -> None:
-    engine, silos = trained(tmp_path, "fedrep")
+    engine, silos = train_job(tmp_path, "fedrep")
     assert all(name.startswith("encoder.") for name in engine.state.tree("model"))
-    heads = [silo.private.tree(LOCAL)["classifier.weight"] for silo in silos]
+    heads = [silo.private_state.tree(LOCAL)["classifier.weight"] for silo in silos]
     assert not np.array_equal(heads[0], heads[1])
     spec = job_spec("fedrep", 1, evaluation={"testDataset": "test"}, aggregator={"datasets": [TEST_SET]})
     job = FederatedJob(metadata=Metadata(name="job", namespace="jobs"), spec=spec)
@@ -309,14 +321,14 @@ def test_fedreps_classifiers_never_leave_and_a_test_set_is_refused(tmp_path: Pat
 
 def test_fedrep_keeps_what_a_job_says_of_its_model_if_the_classifier_is_local() -> None:
     model = {"parameters": {"frozen": ["encoder.0.*"], "local": ["classifier.*"]}}
-    assert list(conflicts_of(bound("fedrep", model=model))) == []
-    (fault,) = conflicts_of(bound("fedrep", model={"parameters": {"frozen": ["encoder.*"]}}))
+    assert list(conflicts_of(bound_method("fedrep", model=model))) == []
+    (fault,) = conflicts_of(bound_method("fedrep", model={"parameters": {"frozen": ["encoder.*"]}}))
     assert fault[0] == "spec.model.parameters.local"
 
 
 def test_nothing_is_calibrated_after_a_method_without_a_common_classifier() -> None:
     with pytest.raises(ManifestFaults, match=r'after\.name: "fedrep": does not yield one model; '):
-        bound("ccvr", config={"after": {"name": "fedrep"}})
+        bound_method("ccvr", config={"after": {"name": "fedrep"}})
 
 
 @pytest.mark.parametrize(("epochs", "batch", "head", "encoder"), [(1, 12, 1, 1), (1, 6, 2, 2), (3, 6, 8, 4)])
@@ -331,15 +343,15 @@ def test_fedreps_encoder_has_the_last_epoch_and_at_most_half_of_the_steps(
 
     real = training.fit
     monkeypatch.setattr(training, "fit", noting)
-    trained(tmp_path, "fedrep", rounds=1, training={"rounds": 1, "localEpochs": epochs, "batchSize": batch})
+    train_job(tmp_path, "fedrep", rounds=1, training={"rounds": 1, "localEpochs": epochs, "batchSize": batch})
     assert taken[0:2] == [head, encoder]
 
 
 def test_pfedmes_beta_mixes_the_mean_with_the_last_model(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "half").mkdir()
-    whole, _ = trained(tmp_path / "one", "pfedme", rounds=1)
-    half, _ = trained(tmp_path / "half", "pfedme", {"beta": 0.25}, rounds=1)
+    whole, _ = train_job(tmp_path / "one", "pfedme", rounds=1)
+    half, _ = train_job(tmp_path / "half", "pfedme", {"beta": 0.25}, rounds=1)
     start = initial_model(job_spec("pfedme", 1))
     for name, mean in model_of(whole).items():
         np.testing.assert_allclose(model_of(half)[name], 0.75 * start[name] + 0.25 * mean, atol=1e-6)
@@ -351,18 +363,18 @@ def test_after_per_fedavg_every_silo_is_one_step_from_the_common_model(tmp_path:
         "participation": {"fraction": 0.3},
         "training": {"rounds": 1, "device": "cpu", "batchSize": 100},
     }
-    engine, silos = trained(tmp_path, "per-fedavg", {"innerRate": 0.5}, rounds=1, **sections)
+    engine, silos = train_job(tmp_path, "per-fedavg", {"innerRate": 0.5}, rounds=1, **sections)
     assert [line["round"] for line in engine.history()] == [1, 2]
     common = model_of(engine)
     spec = job_spec("per-fedavg", list(CLASSES_OF))
     for silo, runner in zip(
-        silos, runners(spec, skewed(tmp_path, CLASSES_OF), tmp_path).values(), strict=True
+        silos, runners(spec, skewed_silos(tmp_path, CLASSES_OF), tmp_path).values(), strict=True
     ):
         model = build_model(spec.model, spec.data, seed=0)
         load_tree(model, common)
         x, y = runner.context.train.batch(torch.arange(len(runner.context.train)))
         torch.autograd.backward(torch.nn.functional.cross_entropy(model(x), y))
-        own = silo.private.tree(PERSONAL)
+        own = silo.private_state.tree(PERSONAL_TREE)
         for name, w in model.named_parameters():
             assert w.grad is not None
             np.testing.assert_allclose(own[name], (w - 0.5 * w.grad).detach().numpy(), rtol=1e-4, atol=1e-6)
@@ -381,11 +393,11 @@ def test_after_per_fedavg_every_silo_is_one_step_from_the_common_model(tmp_path:
 )
 def test_a_setting_out_of_range_is_refused(method: str, field: str, value: object) -> None:
     with pytest.raises(ManifestFaults, match=rf"spec\.method\.config\.{field}"):
-        bound(method, config={field: value})
+        bound_method(method, config={field: value})
 
 
 @pytest.mark.parametrize("section", [{"gradientAccumulation": 2}, {"precision": "float16"}])
 def test_pfedme_takes_its_steps_on_whole_batches_in_full_range(section: dict[str, Any]) -> None:
-    method = bound("pfedme", training={"rounds": 1, **section})
+    method = bound_method("pfedme", training={"rounds": 1, **section})
     (fault,) = [*check_training(method), *method.check()]
     assert fault[0] == f"spec.training.{next(iter(section))}"

@@ -13,7 +13,7 @@ import pytest
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.silo import Silo
 from fedsilo.errors import DataInvalid, FedsiloError, MethodError
-from fedsilo.methods.building_blocks.private_steps import noise_multiplier_of, noisy_counts, noisy_moments
+from fedsilo.methods.components.private_steps import noise_multiplier_of, noisy_counts, noisy_moments
 from fedsilo.methods.differential_privacy import job_mechanisms, noise_multiplier
 from fedsilo.methods.interface import SiloTask
 from fedsilo.methods.state import State
@@ -21,7 +21,7 @@ from fedsilo.privacy.accounting import epsilon_of
 from fedsilo.silo.context import LocalContext, open_context
 from fedsilo.simulation.data import SharedData
 from tests.federate import federate, job_spec, runners, silo_of_file
-from tests.unit.methods.test_differential_privacy import CONCAT, Noting, private
+from tests.unit.methods.test_differential_privacy import CONCAT, Noting, private_method
 
 TASK = SiloTask("statistics", "calibration", 1, 1, 1, {}, {})
 NORM = 2.0
@@ -105,13 +105,13 @@ def test_counts_are_of_persons(tmp_path: Path) -> None:
 def test_noise_and_epsilon_are_those_of_so_many_persons() -> None:
     for records in (50, 100):
         of_persons, of_examples = (
-            private(unit=unit, training={"batchSize": 10}) for unit in ("person", "example")
+            private_method(unit=unit, training={"batchSize": 10}) for unit in ("person", "example")
         )
         assert noise_multiplier(of_persons, records) == noise_multiplier(of_examples, records)
     with pytest.raises(DataInvalid, match=r"persons: 20 are fewer than a batch of 32.*batch over persons"):
-        noise_multiplier(private(unit="person", training={"batchSize": 32}), 20)
+        noise_multiplier(private_method(unit="person", training={"batchSize": 32}), 20)
     with pytest.raises(DataInvalid, match=r"delta: 0\.001 is not below one over the 1000 persons"):
-        noise_multiplier(private(unit="person", training={"batchSize": 32}), 1000)
+        noise_multiplier(private_method(unit="person", training={"batchSize": 32}), 1000)
 
 
 @pytest.mark.parametrize(("method", "config"), [("fedavg", {}), ("ccvr", {}), ("fedconcat", CONCAT)])

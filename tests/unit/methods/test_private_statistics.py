@@ -11,25 +11,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedsilo.methods.building_blocks.private_steps import noisy_counts, noisy_moments, positive
-from fedsilo.methods.fedconcat.distributions import disclose
+from fedsilo.methods.components.private_steps import noisy_counts, noisy_moments, positive_covariance
+from fedsilo.methods.fedconcat.distributions import class_distribution
 from fedsilo.methods.interface import SiloContext, SiloTask
 from fedsilo.silo.context import LocalContext
 from fedsilo.silo.secret import Secret
-from tests.federate import job_spec, runners, skewed
+from tests.federate import job_spec, runners, skewed_silos
 
 TASK = SiloTask("statistics", "calibration", 1, 1, 1, {}, {})
 
 
 def silo_with(tmp_path: Path, noise: float, norm: float = 2.0) -> LocalContext:
-    silos = skewed(tmp_path, {"a": [0, 1, 3]})
+    silos = skewed_silos(tmp_path, {"a": [0, 1, 3]})
     private = {"unit": "example", "noiseMultiplier": noise, "delta": 1e-3, "maxFeatureNorm": norm}
     spec = job_spec("ccvr", ["a"], training={"batchSize": 6}, privacy={"differentialPrivacy": private})
     (runner,) = runners(spec, silos, tmp_path).values()
     return runner.context
 
 
-def again(silo: LocalContext) -> SiloContext:
+def reseeded_context(silo: LocalContext) -> SiloContext:
     """A context of the silo with another secret, which draws anew."""
     return replace(silo, secret=Secret())
 
@@ -62,10 +62,10 @@ def test_the_noise_has_the_stated_deviation(tmp_path: Path) -> None:
     features = np.zeros((36, 5))
     sums, products, counts = [], [], []
     for _ in range(400):
-        moments, _ = noisy_moments(again(silo), TASK, features, 2)
+        moments, _ = noisy_moments(reseeded_context(silo), TASK, features, 2)
         sums += [total for _, total, _ in moments]
         products += [found[np.triu_indices(5)] for _, _, found in moments if found is not None]
-        counts += [noisy_counts(again(silo), TASK)[0][:2] for _ in range(10)]
+        counts += [noisy_counts(reseeded_context(silo), TASK)[0][:2] for _ in range(10)]
     # Of 8,000 draws and more: the deviation that they have is off by 3 per cent in one run of some ten thousand.
     assert np.std(sums) == pytest.approx(noise * np.sqrt(3) * norm, rel=0.03)
     assert np.std(products) == pytest.approx(noise * np.sqrt(3) * norm**2, rel=0.03)
@@ -76,7 +76,7 @@ def test_the_noise_has_the_stated_deviation(tmp_path: Path) -> None:
 @given(arrays(float, (4, 4), elements=st.floats(-100, 100)))
 def test_what_is_made_positive_is_the_nearest_covariance(given_: np.ndarray) -> None:
     symmetric = (given_ + given_.T) / 2
-    found = positive(given_)
+    found = positive_covariance(given_)
     assert found == pytest.approx(found.T)
     assert np.linalg.eigvalsh(found).min() >= -1e-8
     # What was taken away is at right angles to what is left (Higham, 1988, theorem 2.1).
@@ -86,7 +86,7 @@ def test_what_is_made_positive_is_the_nearest_covariance(given_: np.ndarray) -> 
 
 
 def test_counts_below_the_minimum_are_left_out_by_their_noisy_value(tmp_path: Path) -> None:
-    reply = disclose(silo_with(tmp_path, 0.001), TASK, None)  # type: ignore[arg-type]
+    reply = class_distribution(silo_with(tmp_path, 0.001), TASK, None)  # type: ignore[arg-type]
     assert {name: int(value) for name, value in reply.tensors.items()} == {
         "count/0": 12,
         "count/1": 12,

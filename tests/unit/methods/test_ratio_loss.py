@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import nn
 
-from fedsilo.methods.building_blocks.weighted_loss import class_weighted_loss
+from fedsilo.methods.components.weighted_loss import class_weighted_loss
 from fedsilo.methods.ratio_loss.config import WEIGHTS, RatioLossConfig
-from fedsilo.methods.ratio_loss.monitor import CLEAR, LARGEST, NOWHERE, Monitor, ratio
+from fedsilo.methods.ratio_loss.monitor import CLEAR, LARGEST, RATIO_WITHOUT_CHANGE, Monitor, ratio
 from tests import reference_numbers
-from tests.federate import drive, job_spec, local_silos, open_engine, runners, skewed
+from tests.federate import drive, job_spec, local_silos, open_engine, runners, skewed_silos
 from tests.public_examples import dataset
-from tests.unit.methods.harness import Observed
+from tests.unit.methods.harness import ObservedSilo
 
 
 def test_loss_and_gradient_are_those_of_the_released_code() -> None:
@@ -49,7 +49,7 @@ def brute_force(changes: np.ndarray) -> dict[int, float]:
             own[label].append(of[label])
             others[label].append(rest.mean())
     return {
-        label: min(abs(sum(own[label]) / sum(others[label])), LARGEST) if own[label] else NOWHERE
+        label: min(abs(sum(own[label]) / sum(others[label])), LARGEST) if own[label] else RATIO_WITHOUT_CHANGE
         for label in own
     }
 
@@ -71,9 +71,9 @@ def test_no_change_is_clear_nowhere_and_one_class_compares_with_nothing() -> Non
     monitor.add(0, np.zeros((2, 2)))
     assert monitor.ratios() == {}
     monitor.add(2, np.zeros((2, 2)))
-    assert monitor.ratios() == {0: NOWHERE, 2: NOWHERE}
+    assert monitor.ratios() == {0: RATIO_WITHOUT_CHANGE, 2: RATIO_WITHOUT_CHANGE}
     monitor.add(1, np.ones((2, 2)))
-    assert monitor.ratios() == {0: NOWHERE, 2: NOWHERE, 1: LARGEST}
+    assert monitor.ratios() == {0: RATIO_WITHOUT_CHANGE, 2: RATIO_WITHOUT_CHANGE, 1: LARGEST}
 
 
 def given_weights(tmp_path: Path, **public: Any) -> list[np.ndarray]:
@@ -85,8 +85,8 @@ def given_weights(tmp_path: Path, **public: Any) -> list[np.ndarray]:
         aggregation={"publicDataset": "public"},
         aggregator={"datasets": [dataset([6], 4, **public)]},
     )
-    held = skewed(tmp_path, {"a": [0, 1], "b": [0, 2]})
-    watched = {name: Observed(runner) for name, runner in runners(spec, held, tmp_path).items()}
+    held = skewed_silos(tmp_path, {"a": [0, 1], "b": [0, 2]})
+    watched = {name: ObservedSilo(runner) for name, runner in runners(spec, held, tmp_path).items()}
     engine = open_engine(tmp_path / "aggregator", spec)
     drive(engine, local_silos(tmp_path, watched))
     assert engine.failure is None

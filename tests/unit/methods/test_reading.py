@@ -41,10 +41,10 @@ def test_the_declaration_says_what_the_half_says(form: str) -> None:
         assert issubclass(method.reads, wanted), "more verbs than the half asks for do no harm, fewer do"
 
 
-def noted(read: set[str]) -> type[Updates]:
+def recording_updates(read: set[str]) -> type[Updates]:
     """Updates of which it is noted what is read of single silos."""
 
-    class Noted(Updates):
+    class RecordingUpdates(Updates):
         @property
         @override
         def silos(self) -> tuple[str, ...]:
@@ -67,7 +67,7 @@ def noted(read: set[str]) -> type[Updates]:
             read.add("weighted sum")
             return super().weighted_sum(kind, weights)
 
-    return Noted
+    return RecordingUpdates
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_single_silos_are_seen_only_by_halves_that_look(
     tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manifest, read = form_manifest(tmp_path, form, LABELS), set[str]()
-    monkeypatch.setattr(type(registry.bind(manifest.job.spec)), "reads", noted(read))
+    monkeypatch.setattr(type(registry.bind(manifest.job.spec)), "reads", recording_updates(read))
     simulate(manifest, tmp_path, tmp_path / "job")
     assert read, "sums would do"
 
@@ -100,13 +100,13 @@ def test_what_is_not_declared_is_not_there(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_method_that_says_nothing_may_read_anything() -> None:
-    class Silent(OneModel):
+    class UndeclaredMethod(OneModel):
         @override
         def server(self) -> Any:
             return Curious()
 
     assert Diary(job_spec("fedavg", 2), MethodConfig()).reads is Updates
-    assert Silent(job_spec("fedavg", 2), MethodConfig()).reads is Updates
+    assert UndeclaredMethod(job_spec("fedavg", 2), MethodConfig()).reads is Updates
 
 
 def test_the_class_of_a_half_says_it_as_well() -> None:
@@ -141,7 +141,7 @@ class Untold(OneModelServer):
         return state.with_trees(model=updates.mean("model"))
 
 
-LAST = "annotate updates, the last parameter of its aggregate, with "
+ANNOTATION_REMEDY = "annotate updates, the last parameter of its aggregate, with "
 
 
 @pytest.mark.parametrize(
@@ -149,12 +149,13 @@ LAST = "annotate updates, the last parameter of its aggregate, with "
     [
         (
             {"secure": True},
-            LAST
+            ANNOTATION_REMEDY
             + "Sums if it reads no more than that; otherwise remove it, or use a method such as fedavg; ",
         ),
         (
             {"rule": {"name": "median"}},
-            LAST + "Mean if it reads no more than that; otherwise remove it, or use a method such as fedavg",
+            ANNOTATION_REMEDY
+            + "Mean if it reads no more than that; otherwise remove it, or use a method such as fedavg",
         ),
     ],
 )
@@ -166,7 +167,7 @@ def test_whoever_has_not_annotated_what_the_half_reads_is_told_to(
         def server(self) -> Untold:
             return Untold()
 
-    class Unannotated(FedAvg):
+    class UnannotatedMethod(FedAvg):
         @override
         def server(self):  # type: ignore[no-untyped-def]
             return Untold()
@@ -174,7 +175,7 @@ def test_whoever_has_not_annotated_what_the_half_reads_is_told_to(
     spec = job_spec("fedavg", 4, aggregation=sections)
     (told,) = [fault[3] for fault in check_job(OfUntold(spec, MethodConfig()))]
     assert told.startswith(remedy)
-    (told,) = [fault[3] for fault in check_job(Unannotated(spec, MethodConfig()))]
+    (told,) = [fault[3] for fault in check_job(UnannotatedMethod(spec, MethodConfig()))]
     assert told.startswith("annotate its server with the class of its half; otherwise remove it, ")
 
 

@@ -42,7 +42,9 @@ def method(tmp_path_factory: pytest.TempPathFactory) -> Iterator[type[Method]]:
     del sys.modules["swa"]
 
 
-def folded(start: State, rounds: list[dict[str, Tree]], part: float) -> Iterator[tuple[State, Tree]]:
+def aggregated_rounds(
+    start: State, rounds: list[dict[str, Tree]], part: float
+) -> Iterator[tuple[State, Tree]]:
     """State and model after each round, of which this part does not count."""
     spec = job_spec("swa", 2, len(rounds), method={"config": {"start": part}})
     job = JobContext(spec, ModelSignature((), 4, 5), SILOS)
@@ -66,7 +68,9 @@ def test_rounds_that_count_are_averaged_and_the_others_are_not(method: type[Meth
         (0.5, [w1, w2, (w2 + w3) / 2]),
         (0.9, [w1, w2, w3]),
     ):
-        for (state, model), w, mean in zip(folded(start, rounds, part), (w1, w2, w3), expected, strict=True):
+        for (state, model), w, mean in zip(
+            aggregated_rounds(start, rounds, part), (w1, w2, w3), expected, strict=True
+        ):
             np.testing.assert_allclose(model["w"], mean, rtol=1e-5, atol=1e-7)
             np.testing.assert_allclose(state.tree("model")["w"], w, rtol=1e-5, atol=1e-7)
 
@@ -99,7 +103,7 @@ def test_an_average_of_batchnorms_statistics_is_one_of_the_same_type(method: typ
         {silo: {name: np.array(values[number]) for name, values in names.items()} for silo in SILOS}
         for number in (0, 1)
     ]
-    *_, (_, model) = folded(State({"model": dict(rounds[0][SILOS[0]])}), rounds, 0)
+    *_, (_, model) = aggregated_rounds(State({"model": dict(rounds[0][SILOS[0]])}), rounds, 0)
     np.testing.assert_allclose(model["bn.running_var"], 0.3)
     assert model["bn.num_batches_tracked"] == 5
     assert model["bn.num_batches_tracked"].dtype == np.int64

@@ -26,7 +26,7 @@ from tests.unit.methods.forms import COUNTING, FORMS, form_spec, holding
 
 LABELS = {"a": np.repeat([0, 1], 8), "b": np.repeat([2, 3], 6), "c": np.repeat([0, 1], 4)}
 
-ALIKE = {
+REDUNDANT_FORMS = {
     "fedconcat-elbow-capped",
     "ccvr-diagonal",
     "ccvr-means",
@@ -75,7 +75,7 @@ class Site:
         drive(engine, silos)
         return digest(engine, silos)
 
-    def copied(self, directory: Path) -> Site:
+    def copied_site(self, directory: Path) -> Site:
         shutil.copytree(self.directory, directory)
         return Site(directory, self.spec, self.answering)
 
@@ -84,7 +84,7 @@ def digest(engine: RoundEngine, silos: Sequence[LocalSilo]) -> str:
     """Digest of the model of a job that has ended, and of what the silos keep."""
     assert engine.result is not None, engine.failure
     found = hashlib.sha256(engine.result.sha256.encode())
-    for private in (silo.private for silo in silos):
+    for private in (silo.private_state for silo in silos):
         found.update(repr(sorted(private.values.items())).encode())
         for name in sorted(private.trees):
             found.update(name.encode())
@@ -104,7 +104,7 @@ def crashes(site: Site, into: Path) -> Iterator[tuple[Site, dict[str, str | None
     found: list[tuple[Site, dict[str, str | None]]] = []
 
     def crash() -> None:
-        found.append((site.copied(Path(next(names))), acknowledged_of(silos)))
+        found.append((site.copied_site(Path(next(names))), acknowledged_of(silos)))
 
     while not engine.ended:
         for silo in silos:
@@ -142,10 +142,10 @@ def killed_again_and_again(site: Site, into: Path) -> tuple[str, list[str]]:
     killed = False  # while the present round was settled
     engine, silos = site.open({})
     while not engine.ended:
-        phase = engine.current.exchange.phase.name if engine.current else "end"
+        phase = engine.current_exchange.exchange.phase.name if engine.current_exchange else "end"
         crashed = into / str(len(phases))
         if any(silo.answer(engine) for silo in silos):
-            site.copied(crashed)
+            site.copied_site(crashed)
             killed = False
         else:
             settle(site, engine, partial(_copied_once, site, crashed) if not killed else lambda: None)
@@ -159,10 +159,10 @@ def killed_again_and_again(site: Site, into: Path) -> tuple[str, list[str]]:
 
 def _copied_once(site: Site, directory: Path) -> None:
     if not directory.exists():
-        site.copied(directory)
+        site.copied_site(directory)
 
 
-@pytest.mark.parametrize("form", sorted(FORMS.keys() - ALIKE))
+@pytest.mark.parametrize("form", sorted(FORMS.keys() - REDUNDANT_FORMS))
 def test_killed_again_and_again_a_job_ends_with_the_same_bytes(tmp_path: Path, form: str) -> None:
     """What a half of a method keeps elsewhere than in its state would be lost each time."""
     spec = form_spec(form, list(LABELS))
@@ -185,7 +185,7 @@ def test_killed_once_in_any_phase_a_job_ends_with_the_same_bytes(tmp_path: Path,
     positions = set()
     for crashed, acknowledged in found:
         engine, _ = crashed.open(acknowledged)
-        positions.add(engine.current.exchange.phase.name if engine.current else "end")
+        positions.add(engine.current_exchange.exchange.phase.name if engine.current_exchange else "end")
         assert crashed.finish(acknowledged) == undisturbed, crashed.directory.name
     assert positions >= {line["phase"] for line in engine.history()}
 

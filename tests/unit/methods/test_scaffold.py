@@ -15,18 +15,18 @@ from torch.amp.grad_scaler import GradScaler
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.learning.models import build_model, to_tree
 from fedsilo.learning.seeding import derive_seed
-from fedsilo.methods.building_blocks.control_variates import ControlVariateRule, control
-from fedsilo.methods.building_blocks.controlled_averaging import ControlledServer
+from fedsilo.methods.components.control_variates import ControlVariateRule, control
+from fedsilo.methods.components.controlled_averaging import ControlledServer
 from fedsilo.methods.interface import SiloTask
 from fedsilo.methods.state import State, Tree
 from fedsilo.wire import ModelSignature
 from tests import reference_numbers
-from tests.federate import drive, job_spec, local_silos, model_of, open_engine, runners, skewed
+from tests.federate import drive, job_spec, local_silos, model_of, open_engine, runners, skewed_silos
 from tests.reference_numbers.networks import fixture_tree
 from tests.unit.methods.harness import ROUND, answers, as_recorded, assert_close, server_context
 
 
-def folded(
+def aggregated_state(
     start: State, models: Mapping[str, Tree], n: int, steps: float, rate: float, server_rate: float
 ) -> State:
     optimizer = {"learningRate": rate, "momentum": 0}
@@ -46,12 +46,12 @@ def test_the_algebra_is_that_of_the_released_code() -> None:
     for k in range(n):
         own = control(w, fixture_tree(npz, f"y/{k}/"), c, fixture_tree(npz, f"ci0/{k}/"), steps * rate)
         assert_close(own, fixture_tree(npz, f"ci1/{k}/"))
-    state = folded(State({"model": w, "control": c}), ys, n, steps, rate, float(npz["server_lr"]))
+    state = aggregated_state(State({"model": w, "control": c}), ys, n, steps, rate, float(npz["server_lr"]))
     assert_close(state.tree("model"), fixture_tree(npz, "x1/"))
     assert_close(state.tree("control"), fixture_tree(npz, "c1/"))
 
 
-RECORDED: list[tuple[str, dict[str, Any], str]] = [
+RECORDED_RUNS: list[tuple[str, dict[str, Any], str]] = [
     ("niid_scaffold", {"variant": "niid-bench"}, "round{}/"),
     ("map_scaffold", {"variant": "released", "serverLearningRate": 0.75}, "round{}/g/"),
     ("feddynrepo_scaffold_partial", {"variant": "feddyn"}, "round{}/sel/"),
@@ -59,7 +59,7 @@ RECORDED: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3])
-@pytest.mark.parametrize(("fixture", "config", "prefix"), RECORDED)
+@pytest.mark.parametrize(("fixture", "config", "prefix"), RECORDED_RUNS)
 def test_every_round_is_that_of_the_released_codes(
     tmp_path: Path, fixture: str, config: dict[str, Any], prefix: str, rounds: int
 ) -> None:
@@ -82,7 +82,7 @@ def job(
     **config: Any,
 ) -> tuple[RoundEngine, list[Tree]]:
     """A finished job, and the silos' variates."""
-    silos = skewed(tmp_path, {"a": [0, 1], "b": [2, 3], "c": [1, 2]})
+    silos = skewed_silos(tmp_path, {"a": [0, 1], "b": [2, 3], "c": [1, 2]})
     plan = {"rounds": rounds, "device": "cpu", "minSteps": 4, "optimizer": {"learningRate": 0.1}}
     spec = job_spec(
         "scaffold",
@@ -96,7 +96,7 @@ def job(
     answering = local_silos(tmp_path, runners(spec, silos, tmp_path))
     drive(engine, answering)
     assert engine.failure is None
-    kept = [silo.private for silo in answering]
+    kept = [silo.private_state for silo in answering]
     return engine, [state.tree("control") for state in kept if "control" in state.trees]
 
 
@@ -142,7 +142,7 @@ def test_statistics_of_batchnorm_are_averaged_and_have_no_variate() -> None:
     model = {"w": np.ones(2, np.float32), "bn.running_var": np.ones(2, np.float32)}
     ys = {f"silos/s{k}": {name: np.full_like(array, 0.1) for name, array in model.items()} for k in range(2)}
     start = State({"model": model, "control": {"w": np.zeros(2, np.float32)}})
-    state = folded(start, ys, 2, 1, 0.1, server_rate=2)
+    state = aggregated_state(start, ys, 2, 1, 0.1, server_rate=2)
     np.testing.assert_allclose(state.tree("model")["bn.running_var"], 0.1, rtol=1e-6)
     np.testing.assert_allclose(state.tree("model")["w"], -0.8, rtol=1e-6)
     assert set(state.tree("control")) == {"w"}
@@ -156,9 +156,9 @@ def test_maps_code_clips_the_gradient_before_it_is_corrected(
     """One step from w is y = w - eta (clip(g) + c - c_k) in MAP's code, and otherwise w - eta clip(g + c - c_k)."""
     optimizer = {"learningRate": 0.1, "momentum": 0}
     config = {"alpha": 1} if method == "scamap" else {}
-    silos = skewed(tmp_path, {"a": [0, 1]})
+    silos = skewed_silos(tmp_path, {"a": [0, 1]})
 
-    def sent(c: Tree | None, name: str, **training: Any) -> Tree:
+    def sent_gradient(c: Tree | None, name: str, **training: Any) -> Tree:
         plan = {"rounds": 1, "device": "cpu", "batchSize": 24, "optimizer": optimizer} | training
         spec = job_spec(method, ["a"], method={"config": config | {"variant": name}}, training=plan)
         (runner,) = runners(spec, silos, tmp_path).values()
@@ -169,19 +169,19 @@ def test_maps_code_clips_the_gradient_before_it_is_corrected(
         return {key: (array - moved[key]) / 0.1 for key, array in w.items()}
 
     rng = np.random.default_rng(0)
-    g = sent(None, variant)
+    g = sent_gradient(None, variant)
     c = {name: rng.normal(size=array.shape).astype(np.float32) for name, array in g.items()}
     limit = 0.1
 
-    def clipped(tree: Tree) -> Tree:
+    def clipped_tree(tree: Tree) -> Tree:
         norm = np.sqrt(sum(float((array.astype(np.float64) ** 2).sum()) for array in tree.values()))
         assert norm > 2 * limit  # long enough that the order matters
         return {name: array * (limit / norm) for name, array in tree.items()}
 
-    short = clipped(g)
+    short = clipped_tree(g)
     wanted = {name: array + c[name] for name, array in short.items()}
     if variant == "paper":
-        wanted = clipped({name: array + c[name] for name, array in g.items()})
-    found = sent(c, variant, gradientClip=limit)
+        wanted = clipped_tree({name: array + c[name] for name, array in g.items()})
+    found = sent_gradient(c, variant, gradientClip=limit)
     for name, array in wanted.items():
         np.testing.assert_allclose(found[name], array, rtol=1e-3, atol=2e-5)

@@ -10,15 +10,15 @@ from fedsilo.api.job import FederatedJobSpec
 from fedsilo.methods import registry
 from fedsilo.methods.registry import names
 from fedsilo.transforms.conflicts import check_job
-from tests.federate import bound
+from tests.federate import bound_method
 from tests.unit.methods.test_differential_privacy import TEST_SET
 
-CLUSTERED = {"clusters": 2, "encoderRounds": 1, "classifierRounds": 2}
+CLUSTER_CONFIG = {"clusters": 2, "encoderRounds": 1, "classifierRounds": 2}
 
 
 def faults(method: str = "fedavg", silos: int = 4, **sections: Any) -> str:
     secure = {"secure": True} | sections.pop("aggregation", {})
-    job = bound(
+    job = bound_method(
         method, silos, 3, sections.pop("config", {}), **{**TEST_SET, "aggregation": secure, **sections}
     )
     return "\n".join(f"{path}: {problem}; {remedy}" for path, _, problem, remedy in check_job(job))
@@ -27,7 +27,7 @@ def faults(method: str = "fedavg", silos: int = 4, **sections: Any) -> str:
 def test_a_job_of_means_is_accepted() -> None:
     assert faults() == ""
     assert faults(evaluation={}, aggregator={}) == "", "silos' scores are summed"
-    assert faults("fedconcat", config=CLUSTERED, aggregation={"secure": None}) == ""
+    assert faults("fedconcat", config=CLUSTER_CONFIG, aggregation={"secure": None}) == ""
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_job_of_means_is_accepted() -> None:
         ({"communication": {"upload": {"encoding": "int8"}}}, "a masked update cannot be compressed"),
         ({"method": "groupdro"}, "whose aggregator reads single silos' updates"),
         (
-            {"method": "fedconcat", "config": CLUSTERED},
+            {"method": "fedconcat", "config": CLUSTER_CONFIG},
             "for fedconcat, whose aggregator reads single silos' updates",
         ),
         (
@@ -96,15 +96,17 @@ def test_what_sums_cannot_give_is_refused(sections: dict[str, Any], line: str) -
     ],
 )
 def test_weights_by_which_sums_are_not_enough_are_named(name: str, weights: str, told: str) -> None:
-    job = bound(name, 4, 3, {}, **TEST_SET, aggregation={"secure": True, "weights": weights})
+    job = bound_method(name, 4, 3, {}, **TEST_SET, aggregation={"secure": True, "weights": weights})
     (fault,) = [fault for fault in check_job(job) if fault[0] == "spec.aggregation.weights"]
     assert fault[1] == weights and told in fault[2]
     assert fault[3] == ("write samples" if weights == "uniform" else "write uniform")
-    assert not bound(name, 4, 3, {}, **TEST_SET, aggregation={"weights": weights}).check()
+    assert not bound_method(name, 4, 3, {}, **TEST_SET, aggregation={"weights": weights}).check()
 
 
 def test_silos_that_are_not_named_are_refused() -> None:
-    job = bound("fedavg", 4, 3, {}, **TEST_SET, aggregation={"secure": True}).spec.model_dump(by_alias=True)
+    job = bound_method("fedavg", 4, 3, {}, **TEST_SET, aggregation={"secure": True}).spec.model_dump(
+        by_alias=True
+    )
     job["silos"] = {"selector": {"matchLabels": {"a": "b"}}}
     found = check_job(registry.bind(FederatedJobSpec.model_validate(job)))
     assert [path for path, *_ in found] == ["spec.silos.selector"]

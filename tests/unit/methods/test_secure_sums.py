@@ -23,7 +23,7 @@ from fedsilo.methods.interface import Assignment, Exchange
 from fedsilo.methods.method import Method
 from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State, Tree
-from fedsilo.secure_aggregation.plausibility import implausible
+from fedsilo.secure_aggregation.plausibility import implausible_sum_problem
 from fedsilo.simulation.simulate import simulate
 from fedsilo.transforms.conflicts import conflicts_of
 from fedsilo.transforms.secure_sum.protocol import SecureSums
@@ -43,7 +43,7 @@ LABELS = {
 }
 
 
-def changed(manifest: JobManifest, **sections: Any) -> JobManifest:
+def changed_manifest(manifest: JobManifest, **sections: Any) -> JobManifest:
     """The job with other sections of its specification."""
     spec = manifest.job.spec.model_copy(update=sections)
     return JobManifest(manifest.file, manifest.job.model_copy(update={"spec": spec}), manifest.silos)
@@ -52,17 +52,17 @@ def changed(manifest: JobManifest, **sections: Any) -> JobManifest:
 def both(manifest: JobManifest, directory: Path) -> tuple[Tree, Tree]:
     """Models of the job with sums alone and of the plain one."""
     found = []
-    for name, one in (("summed", secured(manifest)), ("plain", manifest)):
+    for name, one in (("summed", secure_manifest(manifest)), ("plain", manifest)):
         result = simulate(one, directory, directory / name).result
         assert result is not None
         found.append(open_blob(result.path).tree())
     return found[0], found[1]
 
 
-def secured(manifest: JobManifest) -> JobManifest:
+def secure_manifest(manifest: JobManifest) -> JobManifest:
     """The job with secure aggregation, whose aggregator sees sums alone."""
     aggregation = manifest.job.spec.aggregation.model_copy(update={"secure": True})
-    return changed(manifest, aggregation=aggregation)
+    return changed_manifest(manifest, aggregation=aggregation)
 
 
 def summed_forms() -> list[str]:
@@ -91,7 +91,7 @@ def test_sums_end_in_the_model_of_the_plain_job(tmp_path: Path, form: str) -> No
 @pytest.mark.parametrize("form", ["fedavgm", "scaffold", "fednova"])
 def test_a_model_that_is_sent_with_a_loss_is_compared_as_silos_saw_it(tmp_path: Path, form: str) -> None:
     communication = CommunicationSpec.model_validate({"download": {"encoding": "int8"}})
-    manifest = changed(form_manifest(tmp_path, form, LABELS), communication=communication)
+    manifest = changed_manifest(form_manifest(tmp_path, form, LABELS), communication=communication)
     ours, theirs = both(manifest, tmp_path)
     for name in ours:
         np.testing.assert_allclose(ours[name], theirs[name], atol=1e-5)
@@ -100,7 +100,7 @@ def test_a_model_that_is_sent_with_a_loss_is_compared_as_silos_saw_it(tmp_path: 
 def test_preprocessing_follows_from_sums(tmp_path: Path) -> None:
     manifest = form_manifest(tmp_path, "fedavg", LABELS)
     data = manifest.job.spec.data.model_copy(update={"preprocessing": PreprocessingSpec(standardise=True)})
-    ours, theirs = both(changed(manifest, data=data), tmp_path)
+    ours, theirs = both(changed_manifest(manifest, data=data), tmp_path)
     for name in ours:
         np.testing.assert_allclose(ours[name], theirs[name], atol=1e-5)
     unprepared = simulate(manifest, tmp_path, tmp_path / "unprepared").result
@@ -111,7 +111,7 @@ def test_preprocessing_follows_from_sums(tmp_path: Path) -> None:
 def test_norm_clipping_is_of_models_and_not_of_scores(tmp_path: Path) -> None:
     manifest = form_manifest(tmp_path, "fedavg", LABELS)
     spec = manifest.job.spec
-    manifest = changed(
+    manifest = changed_manifest(
         manifest,
         aggregation=spec.aggregation.model_copy(
             update={"rule": RuleSpec(name="norm-clipping", norm=0.5), "weights": "uniform"}
@@ -126,20 +126,20 @@ def test_norm_clipping_is_of_models_and_not_of_scores(tmp_path: Path) -> None:
         np.testing.assert_allclose(ours[name], theirs[name], atol=1e-5)
 
 
-Asked = list[tuple[Exchange, State, Mapping[str, Assignment]]]
+AskedTasks = list[tuple[Exchange, State, Mapping[str, Assignment]]]
 
 
-def asked_in(manifest: JobManifest, directory: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
+def asked_in(manifest: JobManifest, directory: Path, monkeypatch: pytest.MonkeyPatch) -> AskedTasks:
     """Everything that a job with sums alone assigns to its silos."""
-    assign, asked = Workflow.assign, Asked()
+    assign, asked = Workflow.assign, AskedTasks()
 
-    def noted(self: Workflow, state: State, exchange: Exchange, silos: Sequence[str]) -> Any:
+    def record_assignment(self: Workflow, state: State, exchange: Exchange, silos: Sequence[str]) -> Any:
         broadcast = assign(self, state, exchange, silos)
         asked.append((exchange, broadcast.state, broadcast.tasks))
         return broadcast
 
-    monkeypatch.setattr(Workflow, "assign", noted)
-    simulate(secured(manifest), directory, directory / "job")
+    monkeypatch.setattr(Workflow, "assign", record_assignment)
+    simulate(secure_manifest(manifest), directory, directory / "job")
     return asked
 
 
@@ -149,7 +149,10 @@ def test_all_silos_of_a_sum_are_sent_the_same_but_for_what_their_guards_derive(
 ) -> None:
     """Masks of silos that were sent different things do not cancel."""
     manifest = form_manifest(tmp_path, form, LABELS)
-    method, asked = registry.bind(secured(manifest).job.spec), asked_in(manifest, tmp_path, monkeypatch)
+    method, asked = (
+        registry.bind(secure_manifest(manifest).job.spec),
+        asked_in(manifest, tmp_path, monkeypatch),
+    )
     assert asked
     for exchange, _, assignments in asked:
         common = []
@@ -179,7 +182,7 @@ def test_a_method_that_assigns_silos_different_settings_must_declare_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(DANN, "silo_settings", Method.silo_settings)
-    manifest = secured(form_manifest(tmp_path, "dann", LABELS))
+    manifest = secure_manifest(form_manifest(tmp_path, "dann", LABELS))
     with pytest.raises(
         MethodError, match="method dann assigns silos/b other trees or settings than its declarat"
     ):
@@ -193,7 +196,7 @@ def test_a_declaration_that_fails_to_say_the_settings_of_a_silo_is_named(
         raise KeyError("work")
 
     monkeypatch.setattr(DANN, "silo_settings", failing)
-    manifest = secured(form_manifest(tmp_path, "dann", LABELS))
+    manifest = secure_manifest(form_manifest(tmp_path, "dann", LABELS))
     with pytest.raises(MethodError, match="silo_settings of method dann failed: KeyError: 'work'"):
         simulate(manifest, tmp_path, tmp_path / "job")
 
@@ -208,10 +211,10 @@ def test_a_sum_that_does_not_hold_ends_the_job_for_good(
     signers = Signers("uid", {silo: silo_key(silo).verify_key for silo in silos})
     workflow = Workflow(method, JobContext.of(method, silos), signers=signers)
 
-    def refused(*_: Any) -> Any:
-        raise implausible("samples", 1e30, 3, 0.0, 3.0)
+    def refuse_sum(*_: Any) -> Any:
+        raise implausible_sum_problem("samples", 1e30, 3, 0.0, 3.0)
 
-    monkeypatch.setattr(SecureSums, function, refused)
+    monkeypatch.setattr(SecureSums, function, refuse_sum)
     exchange = workflow.exchanges[4 if function == "unmasked" else 0]
     state = workflow.start().with_trees(**{CONFIRMED: {silo: np.empty(0, np.uint8) for silo in silos}})
     with pytest.raises(
@@ -222,7 +225,7 @@ def test_a_sum_that_does_not_hold_ends_the_job_for_good(
 
 
 def test_per_fedavg_has_no_sums_over_fewer_than_all_silos(tmp_path: Path) -> None:
-    spec = secured(form_manifest(tmp_path, "per-fedavg", LABELS)).job.spec
+    spec = secure_manifest(form_manifest(tmp_path, "per-fedavg", LABELS)).job.spec
     assert not list(conflicts_of(registry.bind(spec)))
     fewer = spec.model_copy(update={"participation": spec.participation.model_copy(update={"min_silos": 2})})
     (fault,) = [found for found in conflicts_of(registry.bind(fewer)) if found[1] is True]

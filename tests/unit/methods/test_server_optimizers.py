@@ -22,7 +22,9 @@ from tests.unit.methods.harness import ROUND, answers, as_recorded, assert_close
 SILOS = ("silos/s0", "silos/s1")
 
 
-def opened(method: str, model: Tree, config: Mapping[str, Any]) -> tuple[JobContext, ServerHalf[Any], State]:
+def open_server(
+    method: str, model: Tree, config: Mapping[str, Any]
+) -> tuple[JobContext, ServerHalf[Any], State]:
     """Context, server half and first state of a job of two silos that begins with this model."""
     spec = job_spec(method, 2, method={"config": config})
     tensors = tuple(TensorSpec(name, array.shape, str(array.dtype)) for name, array in model.items())
@@ -32,7 +34,7 @@ def opened(method: str, model: Tree, config: Mapping[str, Any]) -> tuple[JobCont
     return job, half, half.start(job)
 
 
-RECORDED: list[tuple[str, str, dict[str, Any]]] = [
+RECORDED_RUNS: list[tuple[str, str, dict[str, Any]]] = [
     ("fedavgm_paper", "fedavgm", {}),
     ("fedavgm_moon", "fedavgm", {"variant": "moon"}),
     ("fedavgm_fedbe", "fedavgm", {"variant": "moon"}),
@@ -41,14 +43,14 @@ RECORDED: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "method", "config"), RECORDED)
+@pytest.mark.parametrize(("name", "method", "config"), RECORDED_RUNS)
 def test_every_round_is_that_of_the_released_code(name: str, method: str, config: dict[str, Any]) -> None:
     npz = reference_numbers.load("server_optimizers")
     settings = {"momentum": float(npz["server_momentum"])}
     if method == "fedopt":
         rates = {"serverLearningRate": "lr", "beta1": "beta1", "beta2": "beta2", "tau": "tau"}
         settings = {field: float(npz[key]) for field, key in rates.items()}
-    job, half, state = opened(method, {"w": npz["w0"]}, config | settings)
+    job, half, state = open_server(method, {"w": npz["w0"]}, config | settings)
     for round in (1, 2, 3):
         sent = {silo: {"model": {"w": npz[f"client/{round}/{k}"]}} for k, silo in enumerate(SILOS)}
         samples = dict(zip(SILOS, (npz["weights"] * 4).astype(int).tolist(), strict=True))
@@ -72,7 +74,7 @@ def test_the_printed_second_moment_begins_at_tau_squared() -> None:
     tau, rate = 0.5, 0.25
     config = {"tau": tau, "serverLearningRate": rate, "beta1": 0.5, "beta2": 0.75}
     w, other = np.array([1.0, 2.0], np.float32), np.array([2.0, 0.0], np.float32)
-    job, half, state = opened("fedopt", {"w": w}, config)
+    job, half, state = open_server("fedopt", {"w": w}, config)
     state = half.aggregate(job, state, ROUND, answers({silo: {"model": {"w": other}} for silo in SILOS}))
     delta = other - w
     expected = w + rate * 0.5 * delta / (np.sqrt(0.75 * tau**2 + 0.25 * delta**2) + tau)
@@ -102,7 +104,7 @@ def test_statistics_of_batchnorm_are_averaged_and_have_no_moments(
         "bn.running_var": np.full(2, 0.1, np.float32),
         "bn.num_batches_tracked": np.array(7),
     }
-    job, half, state = opened(method, model, config)
+    job, half, state = open_server(method, model, config)
     for _ in range(3):
         updates = answers({silo: {"model": sent} for silo in SILOS}, steps=2, normalizer=2)
         state = half.aggregate(job, state, ROUND, updates)
@@ -117,7 +119,7 @@ def test_statistics_of_batchnorm_are_averaged_and_have_no_moments(
 
 @pytest.mark.parametrize(("method", "config"), [("fedavgm", {"momentum": 0}), ("fednova", {})])
 def test_without_momentum_it_is_the_mean(method: str, config: dict[str, Any]) -> None:
-    job, half, state = opened(method, {"w": np.ones(2, np.float32)}, config)
+    job, half, state = open_server(method, {"w": np.ones(2, np.float32)}, config)
     sent = {silo: {"model": {"w": np.full(2, k, np.float32)}} for k, silo in enumerate(SILOS)}
     updates = answers(sent, {"silos/s0": 1, "silos/s1": 3}, steps=5, normalizer=5)
     state = half.aggregate(job, state, ROUND, updates)

@@ -13,9 +13,9 @@ from fedsilo.api.faults import ManifestFaults
 from fedsilo.errors import FedsiloError
 from fedsilo.methods import registry
 from fedsilo.methods.checks import check_training
-from tests.federate import bound, federate, job_spec, model_of, runners, silo_holding, skewed
+from tests.federate import bound_method, federate, job_spec, model_of, runners, silo_holding, skewed_silos
 
-WRONG: list[tuple[str, str, Any]] = [
+WRONG_SETTINGS: list[tuple[str, str, Any]] = [
     ("fedprox", "mu", -0.1),
     ("fedprox", "mu", float("inf")),
     ("fedprox", "variant", "huber"),
@@ -56,10 +56,10 @@ WRONG: list[tuple[str, str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("method", "field", "value"), WRONG)
+@pytest.mark.parametrize(("method", "field", "value"), WRONG_SETTINGS)
 def test_a_setting_out_of_range_is_refused_with_its_path(method: str, field: str, value: object) -> None:
     with pytest.raises(ManifestFaults, match=rf"spec\.method\.config\.{field}: .*; ") as caught:
-        bound(method, config={field: value})
+        bound_method(method, config={field: value})
     assert caught.value.exit_code == 2
 
 
@@ -67,19 +67,21 @@ def test_a_setting_out_of_range_is_refused_with_its_path(method: str, field: str
 def test_what_reckons_with_steps_is_of_sgd(method: str) -> None:
     config = {"after": {"name": "scaffold"}} if method == "ccvr" else {}
     training = {"rounds": 1, "optimizer": {"name": "adamw"}}
-    (fault,) = check_training(bound(method, config=config, training=training))
+    (fault,) = check_training(bound_method(method, config=config, training=training))
     assert fault[:2] == ("spec.training.optimizer.name", "adamw") and fault[3] == "use sgd"
-    assert check_training(bound(method, config=config)) == []
-    assert check_training(bound("fedavg", training=training)) == []
+    assert check_training(bound_method(method, config=config)) == []
+    assert check_training(bound_method("fedavg", training=training)) == []
 
 
 def test_float16_is_none_of_a_loss_with_an_adversary() -> None:
-    (fault,) = check_training(bound("fedbr", training={"rounds": 1, "precision": "float16"}))
+    (fault,) = check_training(bound_method("fedbr", training={"rounds": 1, "precision": "float16"}))
     assert fault[:2] == ("spec.training.precision", "float16") and fault[3] == "use bfloat16 or float32"
-    after = bound("ccvr", config={"after": {"name": "fedbr"}}, training={"rounds": 1, "precision": "float16"})
+    after = bound_method(
+        "ccvr", config={"after": {"name": "fedbr"}}, training={"rounds": 1, "precision": "float16"}
+    )
     assert check_training(after) == [fault]
-    assert check_training(bound("fedbr", training={"rounds": 1, "precision": "bfloat16"})) == []
-    assert check_training(bound("scaffold", training={"rounds": 1, "precision": "float16"})) == []
+    assert check_training(bound_method("fedbr", training={"rounds": 1, "precision": "bfloat16"})) == []
+    assert check_training(bound_method("scaffold", training={"rounds": 1, "precision": "float16"})) == []
 
 
 def numbers() -> Iterator[tuple[str, str, Mapping[str, Any]]]:
@@ -102,7 +104,7 @@ def test_every_number_has_a_range_and_what_lies_outside_is_refused(
     above = [schema["maximum"] + 1] if "maximum" in schema else []
     for value in (below, *above, float("nan"), float("inf"), -float("inf"), "many", [1]):
         with pytest.raises(ManifestFaults, match=rf"spec\.method\.config\.{field}: .*; "):
-            bound(method, config={field: value})
+            bound_method(method, config={field: value})
 
 
 DIVERGING: list[tuple[str, dict[str, Any], str]] = [
@@ -125,7 +127,7 @@ def test_settings_with_which_training_diverges_fail_the_job_and_leave_no_nan_beh
     sections = {"data": {"validationFraction": 0.25}, "evaluation": {"every": 1}}
     spec = job_spec(method, list(classes), 3, method={"config": config}, **sections)
     with pytest.raises(FedsiloError, match=said) as failed:
-        federate(tmp_path, spec, runners(spec, skewed(tmp_path, classes), tmp_path))
+        federate(tmp_path, spec, runners(spec, skewed_silos(tmp_path, classes), tmp_path))
     assert failed.value.reason == "MethodError"
     history = tmp_path / "aggregator" / "history.jsonl"
     assert not history.exists() or "NaN" not in history.read_text()

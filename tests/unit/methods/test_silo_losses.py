@@ -15,7 +15,7 @@ from fedsilo.learning.models import Model
 from fedsilo.methods.fed_focal import focal_loss
 from fedsilo.methods.feddecorr import FedDecorrConfig, decorrelating_loss
 from tests import reference_numbers
-from tests.federate import federate, job_spec, model_of, runners, skewed
+from tests.federate import federate, job_spec, model_of, runners, skewed_silos
 from tests.reference_numbers.networks import fixture_tree
 from tests.unit.methods.harness import as_recorded, assert_close
 
@@ -28,7 +28,7 @@ def test_every_round_of_fedmmd_is_that_of_the_released_code(tmp_path: Path, roun
     assert_close(model_of(engine), fixture_tree(npz, f"round{rounds}/g/"))
 
 
-def undecided(features: int = 5) -> Model:
+def undecided_model(features: int = 5) -> Model:
     """A network whose features are its inputs and whose logits are all zero: its cross-entropy is log C, and flat."""
     model = Model(nn.Identity(), nn.Linear(features, 4))
     for parameter in model.classifier.parameters():
@@ -38,10 +38,10 @@ def undecided(features: int = 5) -> Model:
 
 def decorrelation_of(tmp_path: Path, z: torch.Tensor, variant: str, beta: float = 1.0) -> torch.Tensor:
     """What the silo's loss has beside the cross-entropy."""
-    (silo,) = runners(job_spec("feddecorr", ["a"]), skewed(tmp_path, {"a": [0, 1]}), tmp_path).values()
+    (silo,) = runners(job_spec("feddecorr", ["a"]), skewed_silos(tmp_path, {"a": [0, 1]}), tmp_path).values()
     config = FedDecorrConfig.model_validate({"variant": variant, "beta": beta})
     loss = decorrelating_loss(silo.context, config)
-    return loss(undecided(z.shape[1]), z, torch.zeros(len(z), dtype=torch.int64)) - log(4)
+    return loss(undecided_model(z.shape[1]), z, torch.zeros(len(z), dtype=torch.int64)) - log(4)
 
 
 @pytest.mark.parametrize(("variant", "prefix"), [("released", ""), ("fedbr", "fedbr_variant_")])
@@ -96,8 +96,8 @@ def test_an_example_that_is_predicted_for_certain_or_never_has_a_finite_gradient
     assert not logits.grad[0].any()
 
 
-def trained(tmp_path: Path, method: str, config: dict[str, Any] | None = None) -> dict[str, np.ndarray]:
-    silos = skewed(tmp_path, {"a": [0, 1], "b": [2, 3]})
+def trained_model(tmp_path: Path, method: str, config: dict[str, Any] | None = None) -> dict[str, np.ndarray]:
+    silos = skewed_silos(tmp_path, {"a": [0, 1], "b": [2, 3]})
     optimizer = {"learningRate": 0.1, "momentum": 0}
     training = {"rounds": 2, "device": "cpu", "minSteps": 6, "optimizer": optimizer}
     spec = job_spec(method, ["a", "b"], 2, method={"config": config or {}}, training=training)
@@ -112,7 +112,7 @@ def test_without_weight_it_is_fedavg_and_with_weight_it_is_not(
     tmp_path: Path, method: str, field: str
 ) -> None:
     fedavg, same, other = (
-        trained(tmp_path, *job) for job in (("fedavg",), (method, {field: 0}), (method, {field: 5}))
+        trained_model(tmp_path, *job) for job in (("fedavg",), (method, {field: 0}), (method, {field: 5}))
     )
     for name, array in fedavg.items():
         np.testing.assert_allclose(same[name], array, rtol=1e-5, atol=1e-6)

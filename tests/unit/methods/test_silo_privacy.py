@@ -19,26 +19,26 @@ from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.transforms.conflicts import check_job, require_consistent
 from fedsilo.transforms.update_noise.conflicts import uncovered_silo
 from fedsilo.transforms.update_noise.privacy import UpdatePrivacy
-from tests.federate import bound, job_spec
+from tests.federate import bound_method, job_spec
 from tests.unit.methods.test_differential_privacy import TEST_SET
 
 UNIT = {"unit": "silo", "noiseMultiplier": 3.0, "delta": 0.01, "maxUpdateNorm": 2.0}
 
 
-def private(
+def private_method(
     method: str = "fedavg", silos: int = 20, given: Mapping[str, Any] = UNIT, **sections: Any
 ) -> Method:
     """A job with `unit: silo`; sections are merged over what it needs."""
     whole = {"aggregation": {"weights": "uniform"}, "privacy": {"differentialPrivacy": dict(given)}}
-    return bound(method, silos, 5, **{**TEST_SET, **whole, **sections})
+    return bound_method(method, silos, 5, **{**TEST_SET, **whole, **sections})
 
 
-def found(method: Method) -> list[Finding]:
+def privacy_findings(method: Method) -> list[Finding]:
     return [fault for fault in check_job(method) if "differentialPrivacy" in fault[0] or "silo" in fault[2]]
 
 
 def update_privacy(**sections: Any) -> UpdatePrivacy:
-    of_job = UpdatePrivacy.of_job(private(**sections).spec)
+    of_job = UpdatePrivacy.of_job(private_method(**sections).spec)
     assert of_job is not None
     return of_job
 
@@ -74,17 +74,19 @@ def test_noise_follows_from_epsilon_over_all_rounds() -> None:
 def test_jobs_about_examples_and_without_privacy_have_none() -> None:
     given = {"unit": "example", "epsilon": 1, "delta": 0.01}
     assert UpdatePrivacy.of_job(job_spec("fedavg", 2)) is None
-    assert UpdatePrivacy.of_job(private(given=given).spec) is None
+    assert UpdatePrivacy.of_job(private_method(given=given).spec) is None
 
 
 def test_a_job_has_no_fault_whatever_the_silos_train_by() -> None:
     for method in ("fedavg", "fedavgm", "fedopt", "fedprox", "moon", "fedrs"):
-        assert found(private(method)) == [], method
-    assert found(private(training={"trainer": "python:a.b:c", "precision": "bfloat16"})) == []
+        assert privacy_findings(private_method(method)) == [], method
+    assert (
+        privacy_findings(private_method(training={"trainer": "python:a.b:c", "precision": "bfloat16"})) == []
+    )
 
 
 def test_methods_that_are_covered_send_models_in_their_rounds_and_nothing_else() -> None:
-    covered = [method for name in names() if uncovered_silo(method := private(name)) is None]
+    covered = [method for name in names() if uncovered_silo(method := private_method(name)) is None]
     assert {method.name for method in covered} >= {"fedavg", "fedavgm", "fedopt", "fedprox", "moon"}
     for method in covered:
         assert {payload.kind for step in method.steps().values() for payload in step.payloads} == {"model"}
@@ -93,14 +95,18 @@ def test_methods_that_are_covered_send_models_in_their_rounds_and_nothing_else()
 
 
 def test_a_guard_takes_nothing_of_a_job_that_validation_refuses() -> None:
-    require_consistent(private())
-    require_consistent(bound("fedavg", 2))
-    for job in (private("scaffold"), private(aggregation={}), private(data={"check": "report"})):
+    require_consistent(private_method())
+    require_consistent(bound_method("fedavg", 2))
+    for job in (
+        private_method("scaffold"),
+        private_method(aggregation={}),
+        private_method(data={"check": "report"}),
+    ):
         with pytest.raises(ManifestInvalid, match="; "):
             require_consistent(job)
 
 
-REFUSED: list[tuple[str, Mapping[str, Any], str]] = [
+REFUSED_JOBS: list[tuple[str, Mapping[str, Any], str]] = [
     ("scaffold", {}, "differentialPrivacy: .*does not cover method scaffold, whose aggregate.*another unit"),
     ("ditto", {}, "does not cover method ditto, in which scores of silos' own models leave"),
     ("ccvr", {}, "does not cover method ccvr"),
@@ -131,10 +137,12 @@ REFUSED: list[tuple[str, Mapping[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("method", "given", "line"), REFUSED, ids=[line[:40] for _, _, line in REFUSED])
+@pytest.mark.parametrize(
+    ("method", "given", "line"), REFUSED_JOBS, ids=[line[:40] for _, _, line in REFUSED_JOBS]
+)
 def test_what_the_noise_does_not_cover_is_refused(method: str, given: Mapping[str, Any], line: str) -> None:
     sections = {name: section for name, section in given.items() if name != "silos"}
-    job = private(method, **sections)
+    job = private_method(method, **sections)
     if "silos" in given:
         silos = SilosSpec.model_validate(given["silos"])
         job.spec = job.spec.model_copy(update={"silos": silos})

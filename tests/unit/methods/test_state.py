@@ -13,20 +13,20 @@ from fedsilo.methods.state import LoadedTree, State, StoredTree, Tree, stored_of
 
 
 @pytest.fixture
-def stored(tmp_path: Path) -> State:
+def stored_state(tmp_path: Path) -> State:
     tree: Tree = {"w": np.arange(6, dtype=np.float32), "b": np.zeros(2, np.float32)}
     return State({"model": tree}).store(tmp_path)
 
 
-def test_a_loaded_tree_is_not_written_again(stored: State, tmp_path: Path) -> None:
+def test_a_loaded_tree_is_not_written_again(stored_state: State, tmp_path: Path) -> None:
     (path,) = tmp_path.iterdir()
     made = path.stat().st_ino
-    again = State({"best": stored.tree("model")}).store(tmp_path)
-    assert again.refs() == {"best": stored.refs()["model"]}
+    again = State({"best": stored_state.tree("model")}).store(tmp_path)
+    assert again.refs() == {"best": stored_state.refs()["model"]}
     assert [found.stat().st_ino for found in tmp_path.iterdir()] == [made]
 
 
-def changed(tree: Tree) -> Tree:
+def change_weights(tree: Tree) -> Tree:
     tree["w"] = np.ones(6, np.float32)
     return tree
 
@@ -41,31 +41,31 @@ def shorter(tree: Tree) -> Tree:
     return tree
 
 
-def reordered(tree: Tree) -> Tree:
+def reorder_weights(tree: Tree) -> Tree:
     tree["w"] = tree.pop("w")
     return tree
 
 
-@pytest.mark.parametrize("change", [changed, longer, shorter, reordered])
+@pytest.mark.parametrize("change", [change_weights, longer, shorter, reorder_weights])
 def test_a_loaded_tree_that_was_changed_is_stored_as_it_is(
-    stored: State, tmp_path: Path, change: object
+    stored_state: State, tmp_path: Path, change: object
 ) -> None:
     assert callable(change)
-    tree: Tree = change(stored.tree("model"))
+    tree: Tree = change(stored_state.tree("model"))
     assert stored_of(tree) is None
     plain = State({"model": dict(tree)}).store(tmp_path).refs()
-    assert State({"model": tree}).store(tmp_path).refs() == plain != stored.refs()
+    assert State({"model": tree}).store(tmp_path).refs() == plain != stored_state.refs()
 
 
-def test_its_arrays_cannot_be_written_to(stored: State) -> None:
+def test_its_arrays_cannot_be_written_to(stored_state: State) -> None:
     with pytest.raises(ValueError, match="read-only"):
-        stored.tree("model")["w"][0] = 1
+        stored_state.tree("model")["w"][0] = 1
     with pytest.raises(ValueError, match="WRITEABLE"):
-        stored.tree("model")["w"].flags.writeable = True
+        stored_state.tree("model")["w"].flags.writeable = True
 
 
-def test_a_copy_is_a_tree_as_any_other(stored: State) -> None:
-    tree = stored.tree("model")
+def test_a_copy_is_a_tree_as_any_other(stored_state: State) -> None:
+    tree = stored_state.tree("model")
     assert isinstance(tree, LoadedTree)
     for other in (
         copy.copy(tree),
@@ -78,9 +78,9 @@ def test_a_copy_is_a_tree_as_any_other(stored: State) -> None:
         assert stored_of(other) is None
 
 
-def test_a_tree_of_another_directory_is_copied(stored: State, tmp_path: Path) -> None:
+def test_a_tree_of_another_directory_is_copied(stored_state: State, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
-    kept = State({"mine": stored.tree("model")}).store(other).trees["mine"]
+    kept = State({"mine": stored_state.tree("model")}).store(other).trees["mine"]
     assert isinstance(kept, StoredTree)
     assert kept.path.parent == other and kept.load()["w"].tolist() == [0, 1, 2, 3, 4, 5]

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsilo.methods.building_blocks.feature_statistics import disclose
+from fedsilo.methods.components.feature_statistics import feature_statistics
 from fedsilo.silo.context import open_context
-from tests.federate import bound, federate, job_spec, model_of, runners, silo_holding
+from tests.federate import bound_method, federate, job_spec, model_of, runners, silo_holding
 
 NAMES = ["north", "south", "west"]
 EDGES = [-1.0, 0.0, 1.0]
@@ -78,7 +78,9 @@ def test_an_image_counts_once_however_many_pixels_it_has(tmp_path: Path) -> None
         spec = job_spec(
             "statistics", ["north"], data={"inputShape": [3, 4, 4]}, privacy={"minSamplesPerClass": minimum}
         )
-        assert list(disclose(open_context(spec, silo, tmp_path), {}).tensors["count"]) == [count] * 3
+        assert (
+            list(feature_statistics(open_context(spec, silo, tmp_path), {}).tensors["count"]) == [count] * 3
+        )
 
 
 @pytest.mark.parametrize(
@@ -100,5 +102,5 @@ def test_an_image_counts_once_however_many_pixels_it_has(tmp_path: Path) -> None
 def test_a_histogram_that_cannot_be_is_refused(
     histograms: list[dict[str, Any]], path: str, problem: str
 ) -> None:
-    faults = bound("statistics", config={"histograms": histograms}).check()
+    faults = bound_method("statistics", config={"histograms": histograms}).check()
     assert [(where, what) for where, _, what, _ in faults] == [(f"spec.method.config.{path}", problem)]

@@ -15,18 +15,18 @@ from benchmarks.privacy.recorder import recording
 from fedsilo.errors import FedsiloError
 from fedsilo.learning.local_steps import LocalSteps
 from fedsilo.methods import registry
-from fedsilo.methods.building_blocks.local import train_model
-from fedsilo.methods.building_blocks.private_steps import noisy_counts
-from fedsilo.methods.differential_privacy import job_mechanisms, uncovered
+from fedsilo.methods.components.local import train_model
+from fedsilo.methods.components.private_steps import noisy_counts
+from fedsilo.methods.differential_privacy import job_mechanisms, uncovered_payloads
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.state import State
-from fedsilo.methods.traits import PLAIN, TrainingTraits
+from fedsilo.methods.traits import PLAIN_TRAITS, TrainingTraits
 from fedsilo.silo.runner import TaskRunner
-from tests.federate import bound, federate, job_spec, runners, skewed
+from tests.federate import bound_method, federate, job_spec, runners, skewed_silos
 from tests.unit.methods.forms import FORMS, form_spec
 
-PRIVATE = {
+PRIVACY_SPEC = {
     "unit": "example",
     "noiseMultiplier": 1.5,
     "delta": 1e-3,
@@ -41,12 +41,12 @@ TRAININGS: list[Mapping[str, Any]] = [
 ]
 
 
-def covered() -> list[str]:
+def covered_forms() -> list[str]:
     """Forms that a job with differential privacy of examples may have."""
     found = []
     for form, (name, config) in FORMS.items():
-        method = bound(name, 2, 3, config)
-        if method.training.mechanisms and not uncovered(method) and method.models.personal is None:
+        method = bound_method(name, 2, 3, config)
+        if method.training.mechanisms and not uncovered_payloads(method) and method.models.personal is None:
             found.append(form)
     return found
 
@@ -59,22 +59,22 @@ def test_there_are_forms_of_every_kind() -> None:
         "fedconcat-id-released",
         "ccvr-means",
         "tau-norm",
-    } <= set(covered())
-    assert len(covered()) > 15
+    } <= set(covered_forms())
+    assert len(covered_forms()) > 15
 
 
 @pytest.mark.parametrize(
     ("form", "training"),
     [
         (form, TRAININGS[(place + more) % len(TRAININGS)])
-        for place, form in enumerate(covered())
+        for place, form in enumerate(covered_forms())
         for more in (range(len(TRAININGS)) if "released" in form and "concat" in form else range(1))
     ],
 )
 def test_what_is_charged_is_what_is_drawn(tmp_path: Path, form: str, training: Mapping[str, Any]) -> None:
     """Samples and noise are counted where they are drawn; silos have 24 and 36 examples."""
-    silos = [*skewed(tmp_path, {"s0": [0, 1]}), *skewed(tmp_path, {"s1": [1, 2, 3]})]
-    privacy = {"differentialPrivacy": PRIVATE, "minSamplesPerClass": 1}
+    silos = [*skewed_silos(tmp_path, {"s0": [0, 1]}), *skewed_silos(tmp_path, {"s1": [1, 2, 3]})]
+    privacy = {"differentialPrivacy": PRIVACY_SPEC, "minSamplesPerClass": 1}
     answering = runners(form_spec(form, ["s0", "s1"], training=training, privacy=privacy), silos, tmp_path)
     spec = next(iter(answering.values())).method.spec
     with recording(0.7, 2.0) as recorded:
@@ -89,8 +89,8 @@ def test_what_is_charged_is_what_is_drawn(tmp_path: Path, form: str, training: M
 
 def released_steps(records: int, training: Mapping[str, Any]) -> tuple[int, ...]:
     config = {"clusters": 2, "encoderRounds": 1, "classifierRounds": 1, "variant": "released"}
-    given = {"differentialPrivacy": PRIVATE}
-    method = bound("fedconcat", 2, 2, config, training=training, privacy=given)
+    given = {"differentialPrivacy": PRIVACY_SPEC}
+    method = bound_method("fedconcat", 2, 2, config, training=training, privacy=given)
     return tuple(mechanism.times for mechanism in job_mechanisms(method, records))
 
 
@@ -115,10 +115,10 @@ class MoreSteps(FedAvg):
     @property
     @override
     def training(self) -> TrainingTraits:
-        return PLAIN
+        return PLAIN_TRAITS
 
 
-class Declared(MoreSteps):
+class DeclaredPlanMethod(MoreSteps):
     """Trains by the plan that it declares."""
 
     @property
@@ -128,7 +128,7 @@ class Declared(MoreSteps):
         return replace(super().training, plans={"train": taken})
 
 
-class Undeclared(FedAvg):
+class UndeclaredNoiseMethod(FedAvg):
     """Sends what it declares no mechanism for."""
 
     @override
@@ -141,10 +141,10 @@ class Undeclared(FedAvg):
 
 def answer(tmp_path: Path, method: type[FedAvg], monkeypatch: pytest.MonkeyPatch) -> Reply:
     training = {"batchSize": 6, "localEpochs": 10}
-    spec = job_spec("fedavg", ["s0"], training=training, privacy={"differentialPrivacy": PRIVATE})
+    spec = job_spec("fedavg", ["s0"], training=training, privacy={"differentialPrivacy": PRIVACY_SPEC})
     own = method(spec, method.Config())
     monkeypatch.setattr(registry, "bind", lambda given: own)
-    (runner,) = runners(spec, skewed(tmp_path, {"s0": [0, 1]}), tmp_path).values()
+    (runner,) = runners(spec, skewed_silos(tmp_path, {"s0": [0, 1]}), tmp_path).values()
     assert isinstance(runner, TaskRunner)
     task = SiloTask("train", "train", 1, 1, 1, {"model": runner.context.initial_model()}, {})
     return runner.run(task, State())
@@ -162,7 +162,7 @@ def test_a_method_that_trains_by_another_plan_than_it_declares_is_refused(
 def test_a_method_that_declares_its_plan_is_charged_by_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (mechanism,) = answer(tmp_path, Declared, monkeypatch).mechanisms
+    (mechanism,) = answer(tmp_path, DeclaredPlanMethod, monkeypatch).mechanisms
     assert (mechanism.times, mechanism.sampling) == (4, 6 / 24)
 
 
@@ -170,4 +170,4 @@ def test_noise_for_which_nothing_is_declared_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(FedsiloError, match=r"method fedavg declares no Gaussian in its step 'train'"):
-        answer(tmp_path, Undeclared, monkeypatch)
+        answer(tmp_path, UndeclaredNoiseMethod, monkeypatch)

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 from fedsilo.errors import MethodError
-from fedsilo.methods.building_blocks.buffers import zero_like
-from fedsilo.methods.building_blocks.sizes import share_of
+from fedsilo.methods.components.buffers import zero_like
+from fedsilo.methods.components.sizes import share_of
 from fedsilo.methods.interface import SiloTask
 from fedsilo.methods.state import State, Tree
 from fedsilo.silo.runner import TaskRunner
-from tests.federate import job_spec, runners, skewed
+from tests.federate import job_spec, runners, skewed_silos
 
 
 def runner_of(tmp_path: Path, method: str, config: dict[str, Any], **sections: Any) -> TaskRunner:
     spec = job_spec(method, ["a"], method={"config": config}, **sections)
-    (runner,) = runners(spec, skewed(tmp_path, {"a": [0, 1]}), tmp_path).values()
+    (runner,) = runners(spec, skewed_silos(tmp_path, {"a": [0, 1]}), tmp_path).values()
     return runner
 
 

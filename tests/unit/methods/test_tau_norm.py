@@ -13,7 +13,7 @@ from fedsilo.methods import registry
 from fedsilo.methods.state import State
 from fedsilo.wire import ModelSignature
 from tests import reference_numbers
-from tests.federate import bound, federate, job_spec, model_of, runners, skewed
+from tests.federate import bound_method, federate, job_spec, model_of, runners, skewed_silos
 from tests.unit.methods.harness import assert_close, server_context
 
 CLASSES_OF = {"a": [0, 1], "b": [1, 2]}
@@ -37,7 +37,7 @@ def test_what_is_trained_and_sent_is_the_method_befores(tmp_path: Path, bias: bo
     plain = job_spec("fedprox", list(CLASSES_OF), 2, method={"config": {"mu": 0.5}}, **sections)
     config = {"after": {"name": "fedprox", "config": {"mu": 0.5}}, "tau": 0.7}
     after = job_spec("tau-norm", list(CLASSES_OF), 2, method={"config": config}, **sections)
-    silos = skewed(tmp_path, CLASSES_OF)
+    silos = skewed_silos(tmp_path, CLASSES_OF)
     trained = model_of(federate(tmp_path / "plain", plain, runners(plain, silos, tmp_path)))
     engine = federate(tmp_path / "after", after, runners(after, silos, tmp_path))
     assert [line["phase"] for line in engine.history()] == ["train", "train"]
@@ -63,17 +63,17 @@ def test_calibrations_follow_one_another_but_none_follows_itself(tmp_path: Path)
     ccvr = {"name": "ccvr", "config": {"epochs": 1}}
     spec = job_spec("tau-norm", list(CLASSES_OF), 1, method={"config": {"after": ccvr}})
     assert registry.bind(spec).check() == []
-    engine = federate(tmp_path, spec, runners(spec, skewed(tmp_path, CLASSES_OF), tmp_path))
+    engine = federate(tmp_path, spec, runners(spec, skewed_silos(tmp_path, CLASSES_OF), tmp_path))
     assert [line["phase"] for line in engine.history()] == ["train", "calibration"]
     norms = np.linalg.norm(model_of(engine)["classifier.weight"], axis=1)
     np.testing.assert_allclose(norms, 1, rtol=1e-5)
     within = {"name": "ccvr", "config": {"after": {"name": "tau-norm"}}}
     for name, config in (("tau-norm", within), ("ccvr", {"name": "tau-norm", "config": {"after": ccvr}})):
         with pytest.raises(ManifestFaults, match=rf"config\.after\.name: .* itself; name {name} once"):
-            bound(name, config={"after": config})
+            bound_method(name, config={"after": config})
 
 
 @pytest.mark.parametrize("wrong", ["fedconcat", "statistics"])
 def test_it_needs_one_model_before_it(wrong: str) -> None:
     with pytest.raises(ManifestFaults, match=rf'after\.name: "{wrong}": does not yield one model; '):
-        bound("tau-norm", config={"after": {"name": wrong}})
+        bound_method("tau-norm", config={"after": {"name": wrong}})

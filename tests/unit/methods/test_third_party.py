@@ -23,21 +23,21 @@ MANIFEST = ROOT / "tests" / "plugins" / "median.yaml"
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder into which the package was installed, without any network."""
     return install(PLUGIN, tmp_path_factory.mktemp("packages"))
 
 
 @pytest.fixture
-def known(installed: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def registered_package(installed_package: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Lets this process find the package, for the length of a test."""
-    monkeypatch.syspath_prepend(installed)
+    monkeypatch.syspath_prepend(installed_package)
     registry._entry_points.cache_clear()
     yield
     registry._entry_points.cache_clear()
 
 
-@pytest.mark.usefixtures("known")
+@pytest.mark.usefixtures("registered_package")
 def test_its_manifest_is_valid(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", "-f", str(MANIFEST), *ALLOW]) == 0
     said = capsys.readouterr()
@@ -45,7 +45,7 @@ def test_its_manifest_is_valid(capsys: pytest.CaptureFixture[str]) -> None:
     assert "method  median" in said.out
 
 
-@pytest.mark.usefixtures("known")
+@pytest.mark.usefixtures("registered_package")
 def test_its_configuration_and_its_own_rules_are_checked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -61,7 +61,7 @@ def test_its_configuration_and_its_own_rules_are_checked(
     assert "fewer silos than a median needs" in said
 
 
-@pytest.mark.usefixtures("known")
+@pytest.mark.usefixtures("registered_package")
 def test_a_manifest_alone_does_not_import_it(capsys: pytest.CaptureFixture[str]) -> None:
     sys.modules.pop("fedsilo_median", None)
     assert main(["validate", "-f", str(MANIFEST)]) == 2
@@ -71,11 +71,11 @@ def test_a_manifest_alone_does_not_import_it(capsys: pytest.CaptureFixture[str])
     assert main(["methods", "median", "-f", str(MANIFEST)]) == 0
 
 
-def test_it_runs(installed: Path, tmp_path: Path) -> None:
+def test_it_runs(installed_package: Path, tmp_path: Path) -> None:
     """The package is run as a user runs it, in processes that find the package for themselves."""
     ran = subprocess.run(
         [*FEDSILO, "run", "-f", str(MANIFEST), "--json", "--workdir", str(tmp_path / "run")],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(installed)},
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(installed_package)},
         capture_output=True,
         text=True,
         timeout=120,

@@ -20,7 +20,7 @@ from fedsilo.methods.vhl.config import VHLConfig
 from fedsilo.methods.vhl.noise import VirtualExamples
 from fedsilo.methods.vhl.silo import aligned_loss, alignment, contrast
 from tests import reference_numbers
-from tests.federate import job_spec, runners, skewed
+from tests.federate import job_spec, runners, skewed_silos
 
 
 def test_the_alignment_and_its_gradient_are_those_of_the_released_code() -> None:
@@ -85,7 +85,7 @@ def test_virtual_examples_follow_from_the_seed_and_are_told_apart_by_their_class
 
 def a_silo(tmp_path: Path, name: str, **training: Any) -> SiloContext:
     spec = job_spec("vhl", ["a", "b"], training={"rounds": 1, "device": "cpu"} | training)
-    silos = skewed(tmp_path, {"a": [0, 1, 3], "b": [2]}, samples=4)
+    silos = skewed_silos(tmp_path, {"a": [0, 1, 3], "b": [2]}, samples=4)
     return runners(spec, silos, tmp_path)[f"silos/{name}"].context
 
 
@@ -127,11 +127,11 @@ def test_silos_have_the_same_virtual_examples_and_draw_them_by_themselves(
 ) -> None:
     made: list[tuple[Any, ...]] = []
 
-    def noted(*of: Any) -> VirtualExamples:
+    def record_examples(*of: Any) -> VirtualExamples:
         made.append(of)
         return VirtualExamples(*of)
 
-    monkeypatch.setattr("fedsilo.methods.vhl.silo.VirtualExamples", noted)
+    monkeypatch.setattr("fedsilo.methods.vhl.silo.VirtualExamples", record_examples)
     model = Model(nn.Linear(6, 5), nn.Linear(5, 4))
     task = SiloTask("train", "train", 1, 1, 1, {"model": to_tree(model)}, {})
     x, y = torch.randn(4, 6), torch.tensor([0, 1, 0, 1])

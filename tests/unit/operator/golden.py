@@ -14,6 +14,6 @@ def sentences(name: str) -> dict[str, str]:
     return {title: text.strip() for title, _, text in (block.partition("\n") for block in blocks)}
 
 
-def written(found: Mapping[str, str]) -> str:
+def golden_text(found: Mapping[str, str]) -> str:
     """The file that holds these."""
     return "\n".join(f"# {title}\n{text}\n" for title, text in found.items())

@@ -17,7 +17,7 @@ from fedsilo_operator.cluster.interface import (
     Unavailable,
 )
 
-HELD = {
+CONFLICT_BODY = {
     "message": 'Apply failed with 1 conflict: conflict with "kubectl-edit" using v1: .spec.ports',
     "details": {
         "causes": [
@@ -39,7 +39,7 @@ HOOK = {
 @pytest.mark.parametrize(
     ("status", "said", "meant"),
     [
-        (409, HELD, FieldConflict),
+        (409, CONFLICT_BODY, FieldConflict),
         (409, {"message": "the object has been modified"}, Conflict),
         (409, {"message": 'configmaps "a" already exists', "details": {"name": "a"}}, Conflict),
         (422, OTHER_UID, Conflict),

@@ -28,7 +28,7 @@ from tests.contract_objects import config_map
 from tests.operator_fakes import virtual
 from tests.operator_fakes.cluster import FakeCluster
 
-OURS = Key(CONFIG_MAP, Ref("n", "a"))
+OUR_KEY = Key(CONFIG_MAP, Ref("n", "a"))
 
 Patience = Callable[[Object | None, Object | None], float]
 
@@ -73,7 +73,7 @@ class Script:
             raise outcome
         return outcome
 
-    def times(self, key: Key = OURS) -> list[float]:
+    def times(self, key: Key = OUR_KEY) -> list[float]:
         return [time for time, asked in self.asked if asked == key]
 
 
@@ -104,8 +104,8 @@ def operating(
 def test_every_object_is_looked_at_once_at_the_start() -> None:
     async def body(cluster: FakeCluster, script: Script) -> None:
         await asyncio.sleep(1000)
-        assert script.asked == [(0, OURS)]
-        assert script.store.get(CONFIG_MAP, OURS.ref) is not None
+        assert script.asked == [(0, OUR_KEY)]
+        assert script.store.get(CONFIG_MAP, OUR_KEY.ref) is not None
 
     operating(body)
 
@@ -294,13 +294,13 @@ def test_a_standby_watches_and_does_nothing_until_it_leads() -> None:
             store = Store()
             script = Script(store)
             operator = Operator(cluster, store, [script], Election(cluster, lease, identity))
-            assert operator.unsynced == ["configmaps", "secrets"]
+            assert operator.unsynced_kinds == ["configmaps", "secrets"]
             started.append((asyncio.ensure_future(operator.run()), script, operator))
             await asyncio.sleep(5)
         (first, one, _), (second, two, standby) = started
         assert (len(one.asked), len(two.asked)) == (1, 0)
-        assert standby.unsynced == []
-        assert two.store.get(CONFIG_MAP, OURS.ref) is not None
+        assert standby.unsynced_kinds == []
+        assert two.store.get(CONFIG_MAP, OUR_KEY.ref) is not None
 
         before = asyncio.get_running_loop().time()
         first.cancel()

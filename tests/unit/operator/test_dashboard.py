@@ -69,7 +69,7 @@ class Cluster(FakeCluster):
         return await super().list(kind, **selection)
 
 
-def cached(store: Store, kind: Kind, obj: Any, version: int = 1) -> None:
+def put_cached(store: Store, kind: Kind, obj: Any, version: int = 1) -> None:
     """Put an object where a reflector would."""
     typed = {"apiVersion": kind.api, "kind": kind.name, **obj}
     typed["metadata"] = obj["metadata"] | {"resourceVersion": str(version)}
@@ -80,12 +80,12 @@ def cached(store: Store, kind: Kind, obj: Any, version: int = 1) -> None:
 def store() -> Store:
     found, snapshot = Store(), consortium()
     for job in snapshot.jobs:
-        cached(found, FEDERATED_JOB, job)
+        put_cached(found, FEDERATED_JOB, job)
     first: Any = snapshot.jobs[0]
     other = first | {"metadata": first["metadata"] | {"namespace": "closed", "uid": "closed"}}
-    cached(found, FEDERATED_JOB, other)
+    put_cached(found, FEDERATED_JOB, other)
     for agent in snapshot.agents:
-        cached(found, SILO_AGENT, agent)
+        put_cached(found, SILO_AGENT, agent)
     return found
 
 
@@ -116,7 +116,7 @@ class Client:
 
 
 @asynccontextmanager
-async def served(
+async def served_dashboard(
     cluster: Cluster, store: Store, certificate: tuple[Path, ssl.SSLContext]
 ) -> AsyncIterator[Client]:
     folder, trust = certificate
@@ -127,7 +127,7 @@ async def served(
 async def test_everybody_sees_what_they_may_list(
     store: Store, certificate: tuple[Path, ssl.SSLContext]
 ) -> None:
-    async with served(Cluster(), store, certificate) as client:
+    async with served_dashboard(Cluster(), store, certificate) as client:
         assert await client.jobs("all") == (200, {"research", "closed"})
         assert await client.jobs("some") == (200, {"research"})
         assert await client.jobs("none") == (403, set())
@@ -159,7 +159,7 @@ async def test_without_the_api_server_nobody_sees_anything(
 ) -> None:
     cluster = Cluster()
     cluster.broken = True
-    async with served(cluster, store, certificate) as client:
+    async with served_dashboard(cluster, store, certificate) as client:
         assert await client.jobs("all") == (503, set())
         cluster.broken = False
         assert (await client.jobs("all"))[0] == 200
@@ -198,7 +198,7 @@ async def test_a_change_in_the_caches_wakes_who_waits(store: Store) -> None:
     waiting = asyncio.ensure_future(source.feed.newer(version, 5))
     await asyncio.sleep(0)
     job: Any = consortium().jobs[0]
-    cached(store, FEDERATED_JOB, job | {"status": job["status"] | {"round": 8}}, version=2)
+    put_cached(store, FEDERATED_JOB, job | {"status": job["status"] | {"round": 8}}, version=2)
     assert await waiting
     assert source.snapshot().job("research", "digits").jobs[0]["status"]["round"] == 8
 
@@ -234,11 +234,11 @@ def one_institution() -> Store:
     """The caches of an institution's own silo controller, and one Silo that is elsewhere."""
     found, snapshot = Store(), hospital()
     for silo in snapshot.silos:
-        cached(found, SILO_KIND, silo)
+        put_cached(found, SILO_KIND, silo)
     elsewhere: Any = {"metadata": {"namespace": "silo-far", "name": "far"}, "spec": {"remote": {}}}
-    cached(found, SILO_KIND, elsewhere)
+    put_cached(found, SILO_KIND, elsewhere)
     for agent in snapshot.agents:
-        cached(found, SILO_AGENT, agent)
+        put_cached(found, SILO_AGENT, agent)
     return found
 
 
@@ -259,7 +259,9 @@ async def test_a_change_of_an_agent_wakes_the_institutions_page(one_institution:
     waiting = asyncio.ensure_future(source.feed.newer(source.feed.version, 5))
     await asyncio.sleep(0)
     agent: Any = hospital().agents[1]
-    cached(one_institution, SILO_AGENT, agent | {"status": agent["status"] | {"phase": "Failed"}}, version=2)
+    put_cached(
+        one_institution, SILO_AGENT, agent | {"status": agent["status"] | {"phase": "Failed"}}, version=2
+    )
     assert await waiting
     phases = {one["metadata"]["name"]: one["status"]["phase"] for one in source.snapshot().agents}
     assert phases["digits-north-1a2b3c4d"] == "Failed"

@@ -38,7 +38,7 @@ class Candidate:
         finally:
             self.leaders.discard(self.identity)
 
-    async def killed(self) -> None:
+    async def kill_candidate(self) -> None:
         """End the candidate as by SIGKILL: nothing is given back."""
         self.task.cancel()
         await asyncio.wait([self.task])
@@ -61,14 +61,14 @@ def test_there_are_never_two_leaders(seed: int) -> None:
         for number in range(3, 20):
             await asyncio.sleep(draw.choice([0, 1, 10, 60]))
             if draw.random() < 0.5:
-                await draw.choice(candidates).killed()
+                await draw.choice(candidates).kill_candidate()
             candidates.append(Candidate(cluster, f"c{number}", leaders))
         if rate == 0:
             cluster.delay = lambda: 0.0
             await asyncio.sleep(40)
             assert leaders
         for candidate in candidates:
-            await candidate.killed()
+            await candidate.kill_candidate()
         for candidate in candidates:
             if not candidate.task.cancelled():
                 assert isinstance(candidate.task.exception(), LeaseLost)
@@ -84,13 +84,13 @@ def test_a_killed_leader_is_replaced_within_twenty_seconds() -> None:
         second = Candidate(cluster, "second", leaders)
         await asyncio.sleep(100)
         assert leaders == {"first"}
-        await first.killed()
+        await first.kill_candidate()
         before = asyncio.get_running_loop().time()
         while not leaders:
             await asyncio.sleep(0.1)
         assert LEASE_SECONDS - 3 < asyncio.get_running_loop().time() - before < 20
         assert cluster.peek(LEASE, REF)["spec"]["leaseTransitions"] == 2
-        await second.killed()
+        await second.kill_candidate()
 
     virtual.run(run())
 
@@ -102,12 +102,12 @@ def test_a_lease_given_back_is_taken_at_once() -> None:
         await asyncio.sleep(1)
         second = Candidate(cluster, "second", leaders)
         await asyncio.sleep(10)
-        await first.killed()
+        await first.kill_candidate()
         await first.election.release()
         await second.election.release()  # it has nothing to give back
         await asyncio.sleep(3)
         assert leaders == {"second"}
-        await second.killed()
+        await second.kill_candidate()
 
     virtual.run(run())
 
@@ -159,7 +159,7 @@ def test_a_lease_that_somebody_else_wrote_to_is_renewed_as_long_as_it_is_ours() 
         await asyncio.sleep(60)
         assert leaders == {"one"}
         assert asked.count("get") == 1
-        await candidate.killed()
+        await candidate.kill_candidate()
 
     virtual.run(run())
 

@@ -22,7 +22,7 @@ from fedsilo_operator.names import MASTER_KEY
 from fedsilo_operator.objects import SECRET, Kind, Ref
 from tests.operator_fakes.cluster import FakeCluster
 
-CREATED = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+CREATED_TIME = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 NAMES = ["digits-aggregator.federation.svc", "10.96.0.7", "fd00::7"]
 
 masters = st.binary(min_size=32, max_size=32)
@@ -43,13 +43,13 @@ def test_the_same_bytes_every_time(master: bytes, uid: str, created: datetime) -
 @settings(max_examples=30)
 @given(master=masters, uids=st.lists(uids, min_size=2, max_size=2, unique=True))
 def test_another_job_has_other_keys(master: bytes, uids: list[str]) -> None:
-    one, other = (job_keys(master, uid, CREATED, NAMES) for uid in uids)
+    one, other = (job_keys(master, uid, CREATED_TIME, NAMES) for uid in uids)
     for name in vars(one):
         assert getattr(one, name) != getattr(other, name), name
 
 
 def test_every_key_of_a_job_is_another() -> None:
-    keys = job_keys(b"m" * 32, "uid", CREATED, NAMES)
+    keys = job_keys(b"m" * 32, "uid", CREATED_TIME, NAMES)
     authority = x509.load_pem_x509_certificate(keys.ca_certificate.encode())
     server = x509.load_pem_x509_certificate(keys.certificate)
     assert authority.public_key() != server.public_key()
@@ -59,26 +59,28 @@ def test_every_key_of_a_job_is_another() -> None:
 
 def test_known_bytes() -> None:
     """What an older release has derived, a newer one must derive too, or running jobs lose their trust."""
-    keys = job_keys(bytes(range(32)), "0b1c2d3e-0000-4000-8000-000000000001", CREATED, NAMES)
+    keys = job_keys(bytes(range(32)), "0b1c2d3e-0000-4000-8000-000000000001", CREATED_TIME, NAMES)
     assert keys.verify_key == "ed25519:RdhDGACjYJRYL8mUR5V4OrJDhNIeR8TssTQ5MmbYWgA="
     digest = hashlib.sha256(keys.ca_certificate.encode() + keys.certificate + keys.key).hexdigest()
     assert digest == "ab79b29f82b2f8bb33105621878d5fc441b28d0b7e11f704d76cd214a22fea3c"
 
 
 def test_certificates_last_from_the_job_s_creation_for_a_year() -> None:
-    keys = job_keys(b"m" * 32, "uid", CREATED, NAMES)
+    keys = job_keys(b"m" * 32, "uid", CREATED_TIME, NAMES)
     authority = x509.load_pem_x509_certificate(keys.ca_certificate.encode())
     server = x509.load_pem_x509_certificate(keys.certificate)
     for certificate in (authority, server):
-        assert certificate.not_valid_before_utc == CREATED - timedelta(minutes=5)
-        assert certificate.not_valid_after_utc == CREATED + timedelta(days=365)
+        assert certificate.not_valid_before_utc == CREATED_TIME - timedelta(minutes=5)
+        assert certificate.not_valid_after_utc == CREATED_TIME + timedelta(days=365)
     server.verify_directly_issued_by(authority)
     names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert [str(name.value) for name in names] == NAMES
 
 
 def test_python_s_own_client_trusts_the_authority() -> None:
-    context = ssl.create_default_context(cadata=job_keys(b"m" * 32, "uid", CREATED, NAMES).ca_certificate)
+    context = ssl.create_default_context(
+        cadata=job_keys(b"m" * 32, "uid", CREATED_TIME, NAMES).ca_certificate
+    )
     assert len(context.get_ca_certs()) == 1
 
 
@@ -132,6 +134,6 @@ def test_other_errors_are_the_caller_s() -> None:
 
 
 def test_no_secret_stands_in_a_representation() -> None:
-    keys = job_keys(b"m" * 32, "uid", CREATED, NAMES)
+    keys = job_keys(b"m" * 32, "uid", CREATED_TIME, NAMES)
     assert "PRIVATE" not in repr(keys)
     assert base64.b64encode(keys.task_key).decode() not in repr(keys)

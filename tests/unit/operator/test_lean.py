@@ -6,7 +6,7 @@ import copy
 import json
 
 from fedsilo.api.observed import Object
-from fedsilo_operator.cluster.lean import lean
+from fedsilo_operator.cluster.lean import lean_copy
 from fedsilo_operator.diagnosis.diagnose import diagnose
 from fedsilo_operator.diagnosis.pods import running
 from fedsilo_operator.workloads.pod import is_suspended
@@ -40,7 +40,7 @@ POD: Object = {
 
 def test_a_pod_keeps_what_explains_its_failure() -> None:
     before = copy.deepcopy(POD)
-    kept = lean(POD)
+    kept = lean_copy(POD)
     assert before == POD, "a copy"
     assert kept["spec"] == {
         "nodeName": "node",
@@ -49,7 +49,7 @@ def test_a_pod_keeps_what_explains_its_failure() -> None:
     assert kept["status"] == POD["status"]
     assert "managedFields" not in kept["metadata"]
     owner = job("n") | {"metadata": POD["metadata"]}
-    assert diagnose(lean(owner), [kept], ()) == diagnose(owner, [POD], ())
+    assert diagnose(lean_copy(owner), [kept], ()) == diagnose(owner, [POD], ())
     assert running([kept]) == running([POD])
 
 
@@ -59,7 +59,7 @@ def test_a_job_keeps_of_its_template_what_image_runs() -> None:
         "metadata": {"labels": {"x": "y"}},
         "spec": POD["spec"] | {"affinity": {"x": {}}},
     }
-    kept = lean(made)
+    kept = lean_copy(made)
     container = {name: CONTAINER[name] for name in ("name", "image")}
     assert kept["spec"] == {
         "suspend": True,
@@ -74,18 +74,18 @@ def test_what_other_controllers_note_for_themselves_is_not_kept() -> None:
     noted["metadata"]["finalizers"] = ["batch.kubernetes.io/job-tracking"]
     noted["status"] |= {"podIP": "10.0.0.7", "startTime": "2026-03-01T12:00:00Z"}
     noted["status"]["containerStatuses"][0]["imageID"] = "sha256:0"
-    assert lean(noted) == lean(POD)
+    assert lean_copy(noted) == lean_copy(POD)
     made = job("n") | {"status": {"failed": 1, "conditions": []}}
     counting = {"active": 1, "uncountedTerminatedPods": {"succeeded": ["1"]}}
-    assert lean(made | {"status": made["status"] | counting}) == lean(made)
-    assert lean(made)["status"] == made["status"]
+    assert lean_copy(made | {"status": made["status"] | counting}) == lean_copy(made)
+    assert lean_copy(made)["status"] == made["status"]
 
 
 def test_other_kinds_keep_everything() -> None:
     found = config_map("n", data={"template": "x", "args": "y"})
-    assert lean(found) == found
+    assert lean_copy(found) == found
 
 
 def test_strings_are_kept_once() -> None:
-    one, two = (lean(json.loads(json.dumps(POD))) for _ in range(2))
+    one, two = (lean_copy(json.loads(json.dumps(POD))) for _ in range(2))
     assert one["spec"]["containers"][0]["image"] is two["spec"]["containers"][0]["image"]

@@ -17,9 +17,9 @@ from fedsilo_operator.objects import FEDERATED_JOB, Kind, Ref
 from fedsilo_operator.runtime.controller import Reconciler
 from fedsilo_operator.runtime.election import Election
 from fedsilo_operator.runtime.operator import Operator
-from fedsilo_operator.runtime.store import Store, WriteThrough
+from fedsilo_operator.runtime.store import Store, WriteThroughCluster
 from fedsilo_operator.silo.controller import SiloController
-from tests.metrics_page import documented
+from tests.metrics_page import documented_metrics
 from tests.operator_fakes.cluster import FakeCluster
 from tests.operator_fakes.virtual import run
 from tests.scraping import Scrape
@@ -39,7 +39,7 @@ class Operating:
 
     def start(self, name: str = "one") -> Exposition:
         store = Store()
-        cluster = WriteThrough(self.cluster, store)
+        cluster = WriteThroughCluster(self.cluster, store)
         controllers: list[Reconciler] = [
             JobController(cluster, store, SETTINGS),
             SiloController(cluster, store, SETTINGS),
@@ -63,7 +63,7 @@ def begin(cluster: FakeCluster) -> World:
     return World(cluster, Random(1))
 
 
-def seen(asked: Exposition) -> Scrape:
+def scraped_metrics(asked: Exposition) -> Scrape:
     return Scrape(asked.text().decode())
 
 
@@ -73,8 +73,8 @@ def test_a_job_has_series_from_its_beginning_to_its_end() -> None:
         asked = operating.start()
         world = begin(operating.cluster)
         await asyncio.sleep(5)
-        found = seen(asked)
-        assert found.declared == documented()["operator"]
+        found = scraped_metrics(asked)
+        assert found.declared == documented_metrics()["operator"]
         assert found.value("federated_leader") == found.value("federated_lease_transitions_total") == 1
         assert found.values("federated_jobs")["Starting",] == 1
         assert found.values("federated_job_state", **LABELS) == {("Starting",): 1}
@@ -93,17 +93,17 @@ def test_a_job_has_series_from_its_beginning_to_its_end() -> None:
         for _ in range(60):
             world.step()
             await asyncio.sleep(2)
-        found = seen(asked)
+        found = scraped_metrics(asked)
         assert found.values("federated_job_state", **LABELS) == {("Complete",): 1}
         assert found.values("federated_jobs")["Complete",] == 1
         assert found.value("federated_job_round") == 3
 
         operating.cluster.remove(FEDERATED_JOB, JOB_REF)
         await asyncio.sleep(30)
-        found = seen(asked)
+        found = scraped_metrics(asked)
         assert not {label for label, _ in found.labels} & {"job_name", "job_namespace"}
         assert sum(found.values("federated_jobs").values()) == 0
-        assert found.declared == documented()["operator"]
+        assert found.declared == documented_metrics()["operator"]
         await operating.stop()
 
     run(main())
@@ -117,8 +117,8 @@ def test_who_stands_by_says_nothing_of_jobs() -> None:
         await asyncio.sleep(5)
         stands_by = operating.start("two")
         await asyncio.sleep(5)
-        assert seen(leads).value("federated_leader") == 1
-        found = seen(stands_by)
+        assert scraped_metrics(leads).value("federated_leader") == 1
+        found = scraped_metrics(stands_by)
         assert found.value("federated_leader") == 0
         assert found.value("federated_lease_transitions_total") == 1
         assert found.values("federated_jobs") == found.values("federated_job_state") == {}
@@ -141,7 +141,7 @@ def test_failures_are_counted() -> None:
         asked = operating.start()
         begin(operating.cluster)
         await asyncio.sleep(5)
-        found = seen(asked)
+        found = scraped_metrics(asked)
         assert found.value("federated_reconcile_total", controller="job", result="refused") > 0
         assert found.value("federated_reconcile_total", controller="silo", result="retry") > 0
         assert found.value("workqueue_retries_total", name="silo") > 0
@@ -150,19 +150,19 @@ def test_failures_are_counted() -> None:
         operating.cluster.cut_watches()
         operating.cluster.put(silo(NORTH, labels={"a": "b"}))
         await asyncio.sleep(60)
-        assert sum(seen(asked).values("federated_watch_restarts_total").values()) > 0
+        assert sum(scraped_metrics(asked).values("federated_watch_restarts_total").values()) > 0
         await operating.stop()
 
     run(main())
 
 
 def test_what_an_aggregator_reports_is_reported_and_nonsense_left_out() -> None:
-    def told(status: dict[str, object]) -> Scrape:
+    def scraped_job(status: dict[str, object]) -> Scrape:
         job: Object = manifest() | {"status": status}
         job["metadata"] |= {"uid": "u"}
-        return seen(Exposition(jobs.DECLARED, lambda: jobs.read([job])))
+        return scraped_metrics(Exposition(jobs.DECLARED_SERIES, lambda: jobs.read([job])))
 
-    found = told(
+    found = scraped_job(
         {
             "phase": "Running",
             "round": 3,
@@ -181,6 +181,6 @@ def test_what_an_aggregator_reports_is_reported_and_nonsense_left_out() -> None:
     assert found.values("federated_job_training", **LABELS) == {("loss",): 1.5}
     assert found.values("federated_job_silo_phase", **LABELS) == {("Running", "north"): 1}
 
-    found = told({"roundStartTime": "soon", "roundDeadline": None, "metrics": None})
+    found = scraped_job({"roundStartTime": "soon", "roundDeadline": None, "metrics": None})
     assert found.values("federated_job_state", **LABELS) == {("Pending",): 1}
     assert found.values("federated_job_round_start_timestamp_seconds") == {}

@@ -6,7 +6,7 @@ from contextlib import aclosing
 
 import pytest
 
-from fedsilo_operator.cluster.one_namespace import OneNamespace
+from fedsilo_operator.cluster.one_namespace import NamespaceCluster
 from fedsilo_operator.objects import CONFIG_MAP, Ref
 from tests.contract_objects import config_map
 from tests.operator_contract import Contract
@@ -20,13 +20,13 @@ def namespace() -> str:
 
 class TestOneNamespace(Contract):
     @pytest.fixture
-    def cluster(self) -> OneNamespace:
-        return OneNamespace(FakeCluster(), "test")
+    def cluster(self) -> NamespaceCluster:
+        return NamespaceCluster(FakeCluster(), "test")
 
 
 async def test_others_are_neither_listed_nor_watched() -> None:
     server = FakeCluster()
-    seen = OneNamespace(server, "test")
+    seen = NamespaceCluster(server, "test")
     await server.create(config_map("elsewhere"))
     before = await seen.list(CONFIG_MAP)
     assert before.items == ()

@@ -95,7 +95,7 @@ class Machine(RuleBasedStateMachine):
         if outcome == "again":
             self._promise(key, 7)
             self._do(lambda: self.queue.add_after(key, 7))
-        self._do(lambda: self.queue.done(key))
+        self._do(lambda: self.queue.mark_done(key))
         self.working.discard(key)
 
     @invariant()
@@ -106,12 +106,12 @@ class Machine(RuleBasedStateMachine):
     def teardown(self) -> None:
         # Whatever was promised comes: nothing is lost.
         for key in list(self.working):
-            self._do(lambda key=key: self.queue.done(key))  # type: ignore[misc]
+            self._do(lambda key=key: self.queue.mark_done(key))  # type: ignore[misc]
         self.working.clear()
         self.time_passes(1000)
         while self.waiting:
             self.take()
-            self._do(lambda: self.queue.done(self.working.pop()))
+            self._do(lambda: self.queue.mark_done(self.working.pop()))
         self.loop.close()
 
 
@@ -125,7 +125,7 @@ def test_a_key_that_fails_waits_longer_each_time_and_five_minutes_at_most() -> N
         for _ in range(12):
             before = loop.time()
             queue.retry(KEYS[0])
-            queue.done((await queue.get())[0])
+            queue.mark_done((await queue.get())[0])
             found.append(loop.time() - before)
         return found
 
@@ -140,7 +140,7 @@ def test_a_change_need_not_wait_for_the_retry() -> None:
         queue = Queue(lambda: 0.5)
         queue.retry(KEYS[0], at_least=60)
         queue.add(KEYS[0])
-        queue.done((await queue.get())[0])
+        queue.mark_done((await queue.get())[0])
         await asyncio.sleep(1000)
         assert len(queue) == 0, "the appointment went with it"
 
@@ -156,7 +156,7 @@ def test_the_time_that_a_key_waits_for_a_worker_is_reported() -> None:
         assert await queue.get() == (KEYS[0], 2), "neither an appointment nor a second change counts"
         queue.add(KEYS[0])
         await asyncio.sleep(3)
-        queue.done(KEYS[0])
+        queue.mark_done(KEYS[0])
         assert await queue.get() == (KEYS[0], 3), "a worker has it still, and it waits all the same"
 
     virtual.run(body())

@@ -9,18 +9,18 @@ import pytest
 
 from tests.conftest import OPERATOR_SEED, OPERATOR_SEEDS
 from tests.operator_fakes.virtual import run
-from tests.unit.operator.trial import Trial, failure, main, undisturbed
+from tests.unit.operator.trial import Trial, failure, main, undisturbed_outcome
 
 BLOCK = 25
 
 
 @pytest.fixture(scope="module")
-def wanted() -> dict[str, Any]:
-    return undisturbed()
+def expected_outcome() -> dict[str, Any]:
+    return undisturbed_outcome()
 
 
-def test_apply_to_model(wanted: dict[str, Any]) -> None:
-    status = wanted["FederatedJob federation/digits"]["status"]
+def test_apply_to_model(expected_outcome: dict[str, Any]) -> None:
+    status = expected_outcome["FederatedJob federation/digits"]["status"]
     assert status["progress"] == "3/3"
     assert [entry["phase"] for entry in status["silos"]] == ["Finished", "Finished"]
 
@@ -38,21 +38,24 @@ def test_no_condition_goes_back_when_nothing_goes_wrong() -> None:
 
 
 @pytest.mark.parametrize("block", range(OPERATOR_SEEDS // BLOCK))
-def test_whatever_goes_wrong_the_end_is_the_same(wanted: dict[str, Any], block: int) -> None:
+def test_whatever_goes_wrong_the_end_is_the_same(expected_outcome: dict[str, Any], block: int) -> None:
     """Fresh seeds in every run, which its header names."""
     first = int(os.environ[OPERATOR_SEED]) + BLOCK * block
-    assert [found for seed in range(first, first + BLOCK) if (found := failure(seed, wanted))] == []
+    assert [found for seed in range(first, first + BLOCK) if (found := failure(seed, expected_outcome))] == []
 
 
 def test_a_campaign_prints_the_seeds_that_fail(
-    wanted: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    expected_outcome: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The wanted end is another one, as after a change of the operator that ends otherwise than before."""
     assert main(["--first", "7", "--seeds", "2"]) == 0
     assert capsys.readouterr().out == "seeds 7 to 8\n2 of 2 seeds end as they should\n"
-    job = wanted["FederatedJob federation/digits"]
-    other = {**wanted, "FederatedJob federation/digits": {**job, "status": {**job["status"], "round": 9}}}
-    monkeypatch.setattr("tests.unit.operator.trial.undisturbed", lambda: other)
+    job = expected_outcome["FederatedJob federation/digits"]
+    other = {
+        **expected_outcome,
+        "FederatedJob federation/digits": {**job, "status": {**job["status"], "round": 9}},
+    }
+    monkeypatch.setattr("tests.unit.operator.trial.undisturbed_outcome", lambda: other)
     assert main(["--first", "7", "--seeds", "1"]) == 1
     told = capsys.readouterr().out
     assert "seed 7: .FederatedJob federation/digits.status.round: 3 instead of 9; " in told

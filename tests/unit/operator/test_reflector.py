@@ -15,7 +15,7 @@ from fedsilo.api.observed import Object
 from fedsilo_operator.cluster.interface import ClusterError, Conflict, Gone, NotFound, Refused, Unavailable
 from fedsilo_operator.objects import CONFIG_MAP, JOB_UID, POD, SECRET, Kind, Ref, ref_of
 from fedsilo_operator.runtime.reflector import Reflector
-from fedsilo_operator.runtime.store import MAX_REQUESTS, Indexer, Store, WriteThrough
+from fedsilo_operator.runtime.store import MAX_REQUESTS, Indexer, Store, WriteThroughCluster
 from tests.contract_objects import config_map
 from tests.operator_fakes import virtual
 from tests.operator_fakes.cluster import FakeCluster
@@ -28,7 +28,7 @@ class Follower:
         self.objects: dict[Ref, Object] = {}
         self.told = 0
 
-    def changed(self, before: Object | None, after: Object | None) -> None:
+    def record_change(self, before: Object | None, after: Object | None) -> None:
         self.told += 1
         either = after or before
         assert either is not None
@@ -40,7 +40,7 @@ class Follower:
             self.objects[ref] = after
 
 
-def expected(cluster: FakeCluster, label: str = "") -> dict[Ref, Object]:
+def expected_objects(cluster: FakeCluster, label: str = "") -> dict[Ref, Object]:
     found = {}
     for obj in cluster.objects(CONFIG_MAP):
         del obj["metadata"]["managedFields"]
@@ -57,7 +57,7 @@ def following(
     async def run() -> None:
         indexer, follower = Indexer(), Follower()
         reflector = Reflector(cluster, CONFIG_MAP, labels, indexer)
-        reflector.on_change(follower.changed)
+        reflector.on_change(follower.record_change)
         running = asyncio.ensure_future(reflector.run())
         try:
             await body(indexer, follower, reflector)
@@ -90,7 +90,7 @@ def test_faults_never_leave_a_difference(seed: int, rate: float, labels: str) ->
             cluster.put(
                 config_map("n", name, data={"v": str(draw.random())}, labels={"x": draw.choice("12")})
             )
-        elif what < 0.75 and Ref("n", name) in expected(cluster):
+        elif what < 0.75 and Ref("n", name) in expected_objects(cluster):
             cluster.remove(CONFIG_MAP, Ref("n", name))
         elif what < 0.85:
             cluster.compact()
@@ -105,7 +105,7 @@ def test_faults_never_leave_a_difference(seed: int, rate: float, labels: str) ->
             await asyncio.sleep(draw.choice([0, 0, 0.1, 5]))
         cluster.faults = lambda verb, kind: None
         await asyncio.sleep(120)
-        there = expected(cluster, labels[2:])
+        there = expected_objects(cluster, labels[2:])
         assert indexer.objects == there
         assert follower.objects == there
 
@@ -175,11 +175,11 @@ def test_bookmarks_save_a_listing() -> None:
 def test_an_outage_is_met_with_patience() -> None:
     attempts: list[float] = []
 
-    def down(verb: str, kind: Kind) -> ClusterError:
+    def raise_unavailable(verb: str, kind: Kind) -> ClusterError:
         attempts.append(asyncio.get_running_loop().time())
         return Unavailable("down")
 
-    cluster = FakeCluster(faults=down)
+    cluster = FakeCluster(faults=raise_unavailable)
 
     async def body(indexer: Indexer, follower: Follower, reflector: Reflector) -> None:
         await asyncio.sleep(600)
@@ -195,7 +195,7 @@ def test_an_outage_is_met_with_patience() -> None:
 # The store.
 
 
-def labelled(namespace: str, name: str, version: int, **labels: str) -> Object:
+def labelled_config_map(namespace: str, name: str, version: int, **labels: str) -> Object:
     metadata = {"uid": name, "resourceVersion": str(version), "labels": labels, "managedFields": [{}]}
     return config_map(namespace, name, **metadata)
 
@@ -203,9 +203,9 @@ def labelled(namespace: str, name: str, version: int, **labels: str) -> Object:
 def test_a_store_selects_over_all_its_indexers() -> None:
     store = Store()
     one, two = store.indexer(CONFIG_MAP, "x=1"), store.indexer(CONFIG_MAP, "x=2")
-    one.put(labelled("n", "a", 1, **{"x": "1", JOB_UID: "u"}))
-    one.put(labelled("m", "b", 2, **{"x": "1", JOB_UID: "v"}))
-    two.put(labelled("n", "c", 3, **{"x": "2", JOB_UID: "u"}))
+    one.put(labelled_config_map("n", "a", 1, **{"x": "1", JOB_UID: "u"}))
+    one.put(labelled_config_map("m", "b", 2, **{"x": "1", JOB_UID: "v"}))
+    two.put(labelled_config_map("n", "c", 3, **{"x": "2", JOB_UID: "u"}))
 
     def names(**asked: object) -> str:
         return "".join(obj["metadata"]["name"] for obj in store.select(CONFIG_MAP, **asked))  # type: ignore[arg-type]
@@ -235,7 +235,7 @@ def test_indexes_say_what_a_scan_would(writes: list[tuple[str, str, str, bool]])
     indexer = store.indexer(CONFIG_MAP, "")
     for version, (within, name, uid, there) in enumerate(writes):
         if there:
-            indexer.put(labelled(within, name, version, **{JOB_UID: uid}))
+            indexer.put(labelled_config_map(within, name, version, **{JOB_UID: uid}))
         else:
             indexer.remove(Ref(within, name))
     namespaces: list[str | None] = ["n", "m", None]
@@ -250,7 +250,7 @@ def test_indexes_say_what_a_scan_would(writes: list[tuple[str, str, str, bool]])
 
 async def test_what_was_written_is_seen_at_once() -> None:
     server, store = FakeCluster(), Store()
-    cluster = WriteThrough(server, store)
+    cluster = WriteThroughCluster(server, store)
     indexer = store.indexer(CONFIG_MAP, "")
     older = await cluster.apply(config_map("n", data={"x": "1"}), manager="one")
     assert store.get(CONFIG_MAP, Ref("n", "a")) is None, "nothing follows it yet"
@@ -288,7 +288,7 @@ def test_the_api_server_is_asked_for_so_much_at_once_and_no_more() -> None:
     server.put(config_map("n"))
 
     async def seconds(requests: int) -> float:
-        cluster, began = WriteThrough(server, Store(), MAX_REQUESTS), asyncio.get_running_loop().time()
+        cluster, began = WriteThroughCluster(server, Store(), MAX_REQUESTS), asyncio.get_running_loop().time()
         await asyncio.gather(*(cluster.get(CONFIG_MAP, Ref("n", "a")) for _ in range(requests)))
         return asyncio.get_running_loop().time() - began
 
@@ -339,7 +339,7 @@ async def test_what_failed_is_not_learnt(error: type[ClusterError]) -> None:
     store.indexer(CONFIG_MAP, "").put(server.put(config_map("n")))
     server.faults = lambda verb, kind: error("no")
     with pytest.raises(error):
-        await WriteThrough(server, store).apply(config_map("n", data={"x": "1"}), manager="one")
+        await WriteThroughCluster(server, store).apply(config_map("n", data={"x": "1"}), manager="one")
     found = store.get(CONFIG_MAP, Ref("n", "a"))
     assert found is not None
     assert "data" not in found

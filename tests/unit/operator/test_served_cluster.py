@@ -19,14 +19,14 @@ from tests.operator_fakes.served import ServedCluster
 
 
 @pytest.fixture
-async def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ServedCluster]:
+async def served_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ServedCluster]:
     with ServedCluster(tmp_path / "kubeconfig") as cluster:
         monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
         yield cluster
 
 
 @pytest.fixture
-async def cluster(served: ServedCluster) -> AsyncIterator[ApiServer]:
+async def cluster(served_cluster: ServedCluster) -> AsyncIterator[ApiServer]:
     async with api_server() as found:
         yield found
 
@@ -36,18 +36,18 @@ def namespace() -> str:
     return "test"
 
 
-class TestServed(Contract):
+class TestServedCluster(Contract):
     pass
 
 
 async def test_one_that_is_down_is_unavailable_and_forgets_nothing(
-    served: ServedCluster, cluster: ApiServer
+    served_cluster: ServedCluster, cluster: ApiServer
 ) -> None:
     await cluster.create(config_map("test"))
-    served.down = True
+    served_cluster.down = True
     with pytest.raises(Unavailable, match="the server is starting"):
         await cluster.get(CONFIG_MAP, Ref("test", "a"))
-    served.down = False
+    served_cluster.down = False
     assert await cluster.get(CONFIG_MAP, Ref("test", "a"))
 
 
@@ -60,7 +60,7 @@ async def test_a_request_asks_no_thread(cluster: ApiServer, monkeypatch: pytest.
 
 @pytest.mark.parametrize("bypassed", [False, True])
 async def test_the_proxy_of_the_environment_is_used(
-    served: ServedCluster, monkeypatch: pytest.MonkeyPatch, bypassed: bool
+    served_cluster: ServedCluster, monkeypatch: pytest.MonkeyPatch, bypassed: bool
 ) -> None:
     asked: list[tuple[str, str | None]] = []
 
@@ -73,7 +73,7 @@ async def test_the_proxy_of_the_environment_is_used(
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     monkeypatch.setenv("http_proxy", f"http://lab:secret@127.0.0.1:{runner.addresses[0][1]}")
     monkeypatch.setenv("no_proxy", "127.0.0.1" if bypassed else "elsewhere.example.org")
-    server = yaml.safe_load(served.kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+    server = yaml.safe_load(served_cluster.kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
     async with api_server() as cluster:
         if bypassed:
             await cluster.create(config_map("test"))

@@ -45,7 +45,7 @@ from fedsilo_operator.objects import (
 )
 from fedsilo_operator.runtime.controller import Reconciler
 from fedsilo_operator.runtime.operator import Operator
-from fedsilo_operator.runtime.store import Store, WriteThrough
+from fedsilo_operator.runtime.store import Store, WriteThroughCluster
 from fedsilo_operator.silo.controller import SiloController
 from tests.operator_fakes.cluster import FakeCluster
 from tests.operator_fakes.virtual import run
@@ -113,7 +113,7 @@ class Trial:
     async def complete(self) -> None:
         """Run the operator until the job is over and nothing moves any more."""
         store = Store()
-        cluster = WriteThrough(self.cluster, store)
+        cluster = WriteThroughCluster(self.cluster, store)
         controllers: list[Reconciler] = [
             JobController(cluster, store, SETTINGS, self._now),
             SiloController(cluster, store, SETTINGS, self._now),
@@ -235,7 +235,7 @@ def trial(seed: int) -> Trial:
     return Trial(seed, rate=rate, deletions=draw.randrange(4), crashes=draw.randrange(3))
 
 
-def undisturbed() -> dict[str, Any]:
+def undisturbed_outcome() -> dict[str, Any]:
     """What is there in the end when nothing goes wrong."""
     made = Trial(0)
     run(made.complete())
@@ -243,7 +243,7 @@ def undisturbed() -> dict[str, Any]:
     return made.outcome()
 
 
-def wrong(made: Trial, wanted: dict[str, Any]) -> Iterator[str]:
+def outcome_differences(made: Trial, wanted: dict[str, Any]) -> Iterator[str]:
     """Where a complete trial ended otherwise than undisturbed, and which conditions went back."""
     yield from differences(made.outcome(), wanted)
     straight = {"Complete": [["True"]], "Admitted": [["True"], ["False", "True"]], "Accepted": [["True"]]}
@@ -260,7 +260,7 @@ def failure(seed: int, wanted: dict[str, Any]) -> str:
     made = trial(seed)
     try:
         run(made.complete())
-        found = "; ".join(wrong(made, wanted))
+        found = "; ".join(outcome_differences(made, wanted))
     except Exception as error:
         found = f"{type(error).__name__}: {error}"
     finally:
@@ -285,7 +285,7 @@ def main(argv: list[str] | None = None) -> int:
     print(f"seeds {seeds[0]} to {seeds[-1]}", flush=True)
     failed = 0
     with ProcessPoolExecutor() as pool:
-        for found in pool.map(partial(failure, wanted=undisturbed()), seeds, chunksize=10):
+        for found in pool.map(partial(failure, wanted=undisturbed_outcome()), seeds, chunksize=10):
             if found:
                 failed += 1
                 print(found, flush=True)

@@ -50,7 +50,7 @@ class World:
     def step(self) -> None:
         """Everybody does what is due, in any order."""
         self.cluster.collect_garbage()
-        batches, pods = self._shuffled(JOB), self._shuffled(POD)
+        batches, pods = self._shuffled_objects(JOB), self._shuffled_objects(POD)
         for batch in batches:
             self._control(batch, [pod for pod in pods if _owner(pod) == uid_of(batch)])
         for pod in pods:
@@ -60,7 +60,7 @@ class World:
             self._train(job)
         self._removed.clear()
 
-    def _shuffled(self, kind: Kind) -> list[Object]:
+    def _shuffled_objects(self, kind: Kind) -> list[Object]:
         objects = list(self.cluster.glance(kind))
         self._random.shuffle(objects)
         return objects
@@ -74,7 +74,7 @@ class World:
         failed = [pod for pod in ended if _phase(pod) == "Failed"]
         if any(_phase(pod) == "Succeeded" for pod in ended):
             self._end_job(batch, "Complete", "CompletionsReached", len(failed))
-        elif any(_exit_code(pod) in _final(batch) for pod in failed):
+        elif any(_exit_code(pod) in _final_exit_codes(batch) for pod in failed):
             self._end_job(batch, "Failed", "PodFailurePolicy", len(failed))
         elif len(failed) > batch["spec"]["backoffLimit"]:
             self._end_job(batch, "Failed", "BackoffLimitExceeded", len(failed))
@@ -225,6 +225,6 @@ def _exit_code(pod: Object) -> int:
     return int(state.get("terminated", {}).get("exitCode", 0))
 
 
-def _final(batch: Object) -> list[int]:
+def _final_exit_codes(batch: Object) -> list[int]:
     rules = batch["spec"]["podFailurePolicy"]["rules"]
     return [code for rule in rules if "onExitCodes" in rule for code in rule["onExitCodes"]["values"]]

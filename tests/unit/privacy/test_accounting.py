@@ -151,11 +151,11 @@ def test_noise_for_many_steps_is_found_without_a_wide_distribution(
     found: list[float] = []
     spent = PLDAccountant.get_epsilon
 
-    def noted(accountant: PLDAccountant, delta: float) -> float:
+    def record_epsilon(accountant: PLDAccountant, delta: float) -> float:
         found.append(spent(accountant, delta))
         return found[-1]
 
-    monkeypatch.setattr(PLDAccountant, "get_epsilon", noted)
+    monkeypatch.setattr(PLDAccountant, "get_epsilon", record_epsilon)
     noise = noise_multiplier_for(epsilon, DELTA, ((sampling, steps),))
     assert epsilon_of([Mechanism(noise, sampling, steps)], DELTA) <= epsilon
     assert epsilon_of([Mechanism(noise * 0.99, sampling, steps)], DELTA) > epsilon

@@ -13,7 +13,7 @@ from fedsilo.api.job import FederatedJobSpec
 from fedsilo.data.arrays import Arrays
 from fedsilo.data.schema import Schema, TableColumn
 from fedsilo.errors import DataInvalid
-from fedsilo.readiness.announce import findings_of, unreadable
+from fedsilo.readiness.announce import findings_of, unreadable_findings
 from fedsilo.readiness.announced import (
     MAX_MESSAGE,
     SUBJECT,
@@ -21,7 +21,7 @@ from fedsilo.readiness.announced import (
     AnnouncedFinding,
     FindingRules,
     announced_findings,
-    described,
+    describe_finding,
 )
 from fedsilo.readiness.facts import SiloData
 from fedsilo.readiness.finding import CODES, SEVERITY
@@ -30,11 +30,11 @@ from tests.federate import job_spec
 
 DATA = DataSpec(dataset="scans", classes=("cat", "dog", "owl"), input_shape=(3,))
 SCHEMA = Schema(columns=(TableColumn("age", "number"), TableColumn("sex", "category", ("f", "m"))))
-SMALL = AnnouncedFinding("ClassSmall", (0, 2), 2)
+SMALL_CLASS_FINDING = AnnouncedFinding("ClassSmall", (0, 2), 2)
 CONSTANT = AnnouncedFinding("FeatureConstant", (1,), 1)
 COPIES = AnnouncedFinding("Duplicates", count=9)
-ALL = (SMALL, CONSTANT, COPIES, AnnouncedFinding("RangeUnusual"))
-EVERYTHING = FindingRules(classes=True, features=True, minimum=5)
+ALL = (SMALL_CLASS_FINDING, CONSTANT, COPIES, AnnouncedFinding("RangeUnusual"))
+FULL_RULES = FindingRules(classes=True, features=True, minimum=5)
 
 
 def test_every_code_has_a_severity_a_subject_and_a_text() -> None:
@@ -45,7 +45,7 @@ def test_every_code_has_a_severity_a_subject_and_a_text() -> None:
 @pytest.mark.parametrize(
     ("rules", "told"),
     [
-        (EVERYTHING, ALL),
+        (FULL_RULES, ALL),
         # Which classes are small is a count of classes; how many examples are copies is one of examples.
         (
             FindingRules(classes=False, features=True, minimum=5),
@@ -53,11 +53,11 @@ def test_every_code_has_a_severity_a_subject_and_a_text() -> None:
         ),
         (
             FindingRules(classes=True, features=False, minimum=5),
-            (SMALL, AnnouncedFinding("FeatureConstant"), COPIES, ALL[3]),
+            (SMALL_CLASS_FINDING, AnnouncedFinding("FeatureConstant"), COPIES, ALL[3]),
         ),
         (
             FindingRules(classes=True, features=True, minimum=10),
-            (SMALL, CONSTANT, AnnouncedFinding("Duplicates"), ALL[3]),
+            (SMALL_CLASS_FINDING, CONSTANT, AnnouncedFinding("Duplicates"), ALL[3]),
         ),
         (
             FindingRules(classes=False, features=False, minimum=1),
@@ -66,7 +66,7 @@ def test_every_code_has_a_severity_a_subject_and_a_text() -> None:
     ],
 )
 def test_the_policy_decides_what_is_told(rules: FindingRules, told: tuple[AnnouncedFinding, ...]) -> None:
-    assert rules.told(ALL) == told
+    assert rules.permitted_findings(ALL) == told
 
 
 def test_payload_kinds_are_the_permission() -> None:
@@ -75,7 +75,7 @@ def test_payload_kinds_are_the_permission() -> None:
 
 
 def test_what_was_written_is_read_again() -> None:
-    body = readiness_body(SCHEMA, (*ALL, *unreadable(DataInvalid("row 3\nis empty; mend it"))))
+    body = readiness_body(SCHEMA, (*ALL, *unreadable_findings(DataInvalid("row 3\nis empty; mend it"))))
     schema, findings = readiness_of(body, DATA)
     assert (schema, findings[:4]) == (SCHEMA, ALL)
     assert findings[4].message == "row 3 is empty; mend it"
@@ -122,7 +122,7 @@ def test_another_statement_is_refused(body: bytes) -> None:
 @pytest.mark.parametrize(
     ("finding", "place", "value"),
     [
-        (SMALL, "class cat, owl", "fewer examples than the minimum of job and silo, or none"),
+        (SMALL_CLASS_FINDING, "class cat, owl", "fewer examples than the minimum of job and silo, or none"),
         (CONSTANT, "feature sex=f", "one value"),
         (AnnouncedFinding("FeatureConstant", (0, 1), 3), "feature age, sex=f, 1 more", "one value"),
         (AnnouncedFinding("FeatureConstant"), "some features", "one value"),
@@ -133,7 +133,7 @@ def test_another_statement_is_refused(body: bytes) -> None:
     ],
 )
 def test_findings_in_words(finding: AnnouncedFinding, place: str, value: str) -> None:
-    told = described(finding, "a/north", DATA, SCHEMA)
+    told = describe_finding(finding, "a/north", DATA, SCHEMA)
     assert (told.silo, told.place, told.value, told.severity) == (
         "a/north",
         place,
@@ -141,14 +141,16 @@ def test_findings_in_words(finding: AnnouncedFinding, place: str, value: str) ->
         SEVERITY[finding.code],
     )
     if finding.code == "FeatureConstant":
-        nameless = described(finding, "a/north", DATA, None)
+        nameless = describe_finding(finding, "a/north", DATA, None)
         assert "sex" not in nameless.place
 
 
 SPEC = job_spec("fedavg", 2, data={"classes": 3, "inputShape": [3], "check": "report"})
 
 
-def found(spec: FederatedJobSpec, features: np.ndarray, labels: np.ndarray) -> dict[str, AnnouncedFinding]:
+def findings_by_code(
+    spec: FederatedJobSpec, features: np.ndarray, labels: np.ndarray
+) -> dict[str, AnnouncedFinding]:
     cut = max(len(labels) - 5, 0)
     places = np.arange(len(labels))
     data = SiloData("north", Arrays(features, labels), places[:cut], places[cut:], 5, 5, tells_counts=True)
@@ -161,7 +163,7 @@ def test_a_silo_s_data_become_findings_without_a_number_of_a_class() -> None:
     features[:, 2] *= 1e5
     features[1], features[-1] = features[0], features[2]
     labels = np.array([0] * 38 + [1] * 2)
-    told = found(SPEC, features, labels)
+    told = findings_by_code(SPEC, features, labels)
     assert told == {
         # Class 1 has none to train on, and class 2 none at all: nobody learns which is which.
         "ClassSmall": AnnouncedFinding("ClassSmall", (1, 2), 2),
@@ -171,7 +173,7 @@ def test_a_silo_s_data_become_findings_without_a_number_of_a_class() -> None:
         "ValidationLeaks": AnnouncedFinding("ValidationLeaks", count=1),
     }
     assert announced_findings([one.to_dict() for one in told.values()], SPEC.data) == tuple(told.values())
-    few = found(SPEC, features[36:], labels[36:])
+    few = findings_by_code(SPEC, features[36:], labels[36:])
     assert few["NoTrainingExamples"] == AnnouncedFinding("NoTrainingExamples")
     # One value in four examples would be those examples' value.
     assert "FeatureConstant" not in few
@@ -179,5 +181,7 @@ def test_a_silo_s_data_become_findings_without_a_number_of_a_class() -> None:
 
 def test_values_are_in_no_statement() -> None:
     features = np.full((40, 3), 12345.5, np.float32)
-    text = json.dumps([one.to_dict() for one in found(SPEC, features, np.zeros(40, np.int64)).values()])
+    text = json.dumps(
+        [one.to_dict() for one in findings_by_code(SPEC, features, np.zeros(40, np.int64)).values()]
+    )
     assert "12345" not in text

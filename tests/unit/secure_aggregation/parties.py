@@ -72,7 +72,7 @@ class Sum:
 
     def mask(self, silos: Collection[str], vectors: dict[str, np.ndarray], sent: bytes = MODEL) -> None:
         for name in silos:
-            self.silos[name], self.masked[name] = self.silos[name].masked(
+            self.silos[name], self.masked[name] = self.silos[name].mask_vector(
                 self.announced, self.sealed[name], vectors[name], sent
             )
         self.survivors = list(silos)
@@ -100,7 +100,7 @@ class Sum:
         return total
 
 
-def whole(
+def complete_sum(
     count: int,
     stages: Sequence[Collection[str]],
     vectors: dict[str, np.ndarray],

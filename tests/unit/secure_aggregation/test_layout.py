@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsilo.errors import MethodError, Problem
-from fedsilo.secure_aggregation.clipping import clipped
+from fedsilo.secure_aggregation.clipping import clipped_model
 from fedsilo.secure_aggregation.layout import Layout
 from fedsilo.secure_aggregation.parts import INTEGER_BOUND, SAMPLES_BOUND, VALUE_BOUND, Weights
 from fedsilo.wire import Contract, ExpectedBlock
-from fedsilo.wire.combine import Added, Averaged, CountedMean, Quotient
+from fedsilo.wire.combine import BlockMean, BlockSum, CountedMean, Quotient
 
 CONTRACT = Contract(
     (
@@ -109,17 +109,17 @@ def test_silos_without_samples_have_no_weighted_mean() -> None:
         layout.decode(total(layout, [(0, {}, tensors)]), 1)
 
 
-ALIKE = frozenset(["auroc"])
+UNWEIGHTED_METRICS = frozenset(["auroc"])
 """Figures in which silos count alike."""
 
 
-def divided(contract: Contract, over: Quotient) -> Contract:
+def divided_contract(contract: Contract, over: Quotient) -> Contract:
     """The contract whose model is divided, too."""
-    blocks = (replace(b, combine=Averaged(over)) if b.kind == "model" else b for b in contract.blocks)
+    blocks = (replace(b, combine=BlockMean(over)) if b.kind == "model" else b for b in contract.blocks)
     return replace(contract, blocks=tuple(blocks))
 
 
-DIVIDED = Contract(
+DIVIDED_CONTRACT = Contract(
     (ExpectedBlock("model", "weight", (2, 3), "float32"), CONTRACT.blocks[1]), ("loss", "steps")
 )
 
@@ -134,7 +134,7 @@ def test_a_quotient_is_the_sum_of_what_is_divided(
     silos: list[tuple[int, int]], weights: Weights, own: Literal["uniform"] | None, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    layout = Layout(divided(DIVIDED, Quotient("steps", own)), 50, weights)
+    layout = Layout(divided_contract(DIVIDED_CONTRACT, Quotient("steps", own)), 50, weights)
     updates: list[Update] = []
     for samples, steps in silos:
         _, metrics, tensors = update(rng, samples)
@@ -158,7 +158,7 @@ def test_a_quotient_is_the_sum_of_what_is_divided(
 OF_CLASSES = Contract(
     (
         *(
-            ExpectedBlock("class_means", f"count/{label}", (), "int64", label, combine=Added())
+            ExpectedBlock("class_means", f"count/{label}", (), "int64", label, combine=BlockSum())
             for label in (0, 1, 2)
         ),
         *(
@@ -191,9 +191,9 @@ def test_a_class_is_averaged_over_the_silos_that_sent_it() -> None:
 
 
 ROWS = (
-    ExpectedBlock("confusion", "confusion/0", (2,), "int64", 0, combine=Added()),
-    ExpectedBlock("confusion", "confusion/1", (2,), "int64", 1, combine=Added()),
-    ExpectedBlock("confusion", "calibration", (2,), "float64", combine=Added()),
+    ExpectedBlock("confusion", "confusion/0", (2,), "int64", 0, combine=BlockSum()),
+    ExpectedBlock("confusion", "confusion/1", (2,), "int64", 1, combine=BlockSum()),
+    ExpectedBlock("confusion", "calibration", (2,), "float64", combine=BlockSum()),
 )
 SCORES = Contract(ROWS, ("accuracy", "auroc"))
 
@@ -205,7 +205,7 @@ def test_counts_are_added_as_they_are_and_figures_of_silos_have_a_spread() -> No
         (30, {"accuracy": 0.9, "auroc": 0.9}, {"confusion/1": np.array([7, 0]), "calibration": bins}),
         (0, {}, {"calibration": 0 * bins}),
     ]
-    layout = Layout(replace(SCORES, alike=ALIKE), 4, "samples")
+    layout = Layout(replace(SCORES, alike=UNWEIGHTED_METRICS), 4, "samples")
     found = layout.decode(total(layout, updates), 3)
     assert found.tensors["confusion/0"].tolist() == [4, 1 << 30]
     assert found.tensors["confusion/1"].tolist() == [7, 0]
@@ -232,7 +232,7 @@ def test_a_clipped_change_has_the_norm_and_its_direction(norm: float, seed: int)
     sent = {"weight": rng.normal(0, 1, (2, 3)).astype(np.float32), "batches": np.array(7)}
     own = {"weight": sent["weight"] + rng.normal(0, 1, (2, 3)).astype(np.float32), "batches": np.array(9)}
     specs = [block.spec for block in CONTRACT.blocks]
-    found = clipped(own.__getitem__, specs, sent, norm)
+    found = clipped_model(own.__getitem__, specs, sent, norm)
     change, left = own["weight"] - sent["weight"], found("weight") - sent["weight"]
     length = float(np.linalg.norm(change))
     if length <= norm:
@@ -245,11 +245,11 @@ def test_a_clipped_change_has_the_norm_and_its_direction(norm: float, seed: int)
 
 def test_a_model_of_another_shape_is_no_change() -> None:
     with pytest.raises(Problem, match="tensor weight: the silo was sent none of this shape"):
-        clipped(lambda _: np.zeros((2, 3)), [CONTRACT.blocks[0].spec], {"weight": np.zeros(6)}, 1.0)
+        clipped_model(lambda _: np.zeros((2, 3)), [CONTRACT.blocks[0].spec], {"weight": np.zeros(6)}, 1.0)
 
 
 FIGURES = Contract(
-    (*CONTRACT.blocks, ExpectedBlock("confusion", "confusion/0", (2,), "int64", 0, combine=Added())),
+    (*CONTRACT.blocks, ExpectedBlock("confusion", "confusion/0", (2,), "int64", 0, combine=BlockSum())),
     ("accuracy", "auroc", "steps"),
     ranges={"accuracy": (0.0, 1.0), "auroc": (0.0, 1.0)},
 )
@@ -270,7 +270,9 @@ def honest_total(layout: Layout) -> np.ndarray:
 @pytest.mark.parametrize("weights", ["samples", "uniform"])
 def test_a_sum_in_which_masks_are_left_is_refused_wherever_they_are(weights: Weights) -> None:
     """One number of the vector after the other is a random one, or lies just outside of what silos can have."""
-    layout = Layout(replace(divided(FIGURES, Quotient("steps")), alike=ALIKE), 4, weights)
+    layout = Layout(
+        replace(divided_contract(FIGURES, Quotient("steps")), alike=UNWEIGHTED_METRICS), 4, weights
+    )
     honest = honest_total(layout)
     assert layout.decode(honest, 3).metrics["accuracy"] == 1.0
     for place in range(layout.size):
@@ -285,14 +287,14 @@ def test_a_sum_in_which_masks_are_left_is_refused_wherever_they_are(weights: Wei
 
 @given(st.integers(0, 2**32))
 def test_a_vector_of_random_numbers_is_no_update(seed: int) -> None:
-    layout = Layout(replace(FIGURES, alike=ALIKE), 4, "samples")
+    layout = Layout(replace(FIGURES, alike=UNWEIGHTED_METRICS), 4, "samples")
     noise = np.random.default_rng(seed).integers(0, 2**64, layout.size, dtype=np.uint64)
     with pytest.raises((Problem, MethodError)):
         layout.decode(honest_total(layout) + noise, 3)
 
 
 def test_a_mean_outside_of_a_metrics_range_is_refused() -> None:
-    layout = Layout(replace(FIGURES, alike=ALIKE), 4, "samples")
+    layout = Layout(replace(FIGURES, alike=UNWEIGHTED_METRICS), 4, "samples")
     tensors = {"weight": np.zeros((2, 3), np.float32), "batches": np.array(0)}
     with pytest.raises(Problem, match=r"the mean of accuracy is 1\.5; must be from 0 to 1"):
         layout.decode(total(layout, [(5, {"accuracy": 1.5}, tensors)] * 3), 3)

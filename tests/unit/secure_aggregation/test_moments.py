@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsilo.data.statistics import FeatureStatistics, merged
+from fedsilo.data.statistics import FeatureStatistics, merge_statistics
 from fedsilo.errors import Problem
 from fedsilo.secure_aggregation.layout import Layout
-from fedsilo.secure_aggregation.parts import Summed
+from fedsilo.secure_aggregation.parts import SumResult
 from fedsilo.wire import Contract, ExpectedBlock
-from fedsilo.wire.combine import Added, CountedMean, SquaredDeviations
+from fedsilo.wire.combine import BlockSum, CountedMean, SquaredDeviations
 
 NAMES = ("count", "missing", "mean", "m2")
 
@@ -20,8 +20,8 @@ NAMES = ("count", "missing", "mean", "m2")
 def contract(features: int) -> Contract:
     return Contract(
         (
-            ExpectedBlock("feature_statistics", "count", (features,), "int64", combine=Added()),
-            ExpectedBlock("feature_statistics", "missing", (features,), "int64", combine=Added()),
+            ExpectedBlock("feature_statistics", "count", (features,), "int64", combine=BlockSum()),
+            ExpectedBlock("feature_statistics", "missing", (features,), "int64", combine=BlockSum()),
             ExpectedBlock("feature_statistics", "mean", (features,), "float64", combine=CountedMean("count")),
             ExpectedBlock(
                 "feature_statistics", "m2", (features,), "float64", combine=SquaredDeviations("mean")
@@ -30,7 +30,7 @@ def contract(features: int) -> Contract:
     )
 
 
-def summed(parts: list[FeatureStatistics], silos: int) -> Summed:
+def decoded_sum(parts: list[FeatureStatistics], silos: int) -> SumResult:
     layout = Layout(contract(len(parts[0].count)), silos, "samples")
     total = np.zeros(layout.size, np.uint64)
     for part in parts:
@@ -52,7 +52,7 @@ def test_they_are_those_of_all_values(sizes: list[int], silos: int, seed: int) -
     for table in tables:
         table[: len(table) // 2, 2] = np.nan
     parts = [FeatureStatistics.of(table) for table in tables]
-    found, expected = summed(parts, silos).tensors, merged(parts, 5)
+    found, expected = decoded_sum(parts, silos).tensors, merge_statistics(parts, 5)
     np.testing.assert_array_equal(found["count"], expected.count)
     np.testing.assert_array_equal(found["missing"], expected.missing)
     np.testing.assert_allclose(found["mean"], expected.mean, rtol=1e-9, atol=1e-12)
@@ -63,10 +63,10 @@ def test_they_are_those_of_all_values(sizes: list[int], silos: int, seed: int) -
 def test_a_value_beyond_the_bound_is_refused() -> None:
     part = FeatureStatistics.of(np.array([[1e20], [2e20]]))
     with pytest.raises(Problem, match=r"tensor mean: sum 0 is 3e\+20, beyond the bound 1.15292e\+18"):
-        summed([part], 4)
+        decoded_sum([part], 4)
 
 
 def test_a_value_that_is_no_number_is_refused() -> None:
     part = FeatureStatistics(np.array([1]), np.array([0]), np.array([np.nan]), np.array([0.0]))
     with pytest.raises(Problem, match="tensor mean: is nan; nothing is sent"):
-        summed([part], 4)
+        decoded_sum([part], 4)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedsilo.errors import Problem
 from fedsilo.secure_aggregation.fixed_point import FixedPoint
-from fedsilo.secure_aggregation.masks import PIECE, add_mask, agreed, public_of
+from fedsilo.secure_aggregation.masks import PIECE, add_mask, agreed_secret, public_of
 from fedsilo.secure_aggregation.shamir import PRIME, combine, split
 
 SECRETS = st.binary(min_size=32, max_size=32)
@@ -70,16 +70,16 @@ def test_fewer_shares_fit_every_secret(secret: bytes, other: bytes, source: byte
 
 @given(one=SECRETS, other=SECRETS)
 def test_two_silos_agree_on_a_secret_of_their_own(one: bytes, other: bytes) -> None:
-    first = agreed(one, public_of(other), "mask", b"context")
-    assert first == agreed(other, public_of(one), "mask", b"context")
-    assert first != agreed(one, public_of(other), "shares", b"context")
-    assert first != agreed(one, public_of(other), "mask", b"another")
+    first = agreed_secret(one, public_of(other), "mask", b"context")
+    assert first == agreed_secret(other, public_of(one), "mask", b"context")
+    assert first != agreed_secret(one, public_of(other), "shares", b"context")
+    assert first != agreed_secret(one, public_of(other), "mask", b"another")
 
 
 def test_a_public_key_of_small_order_is_refused() -> None:
     private = X25519PrivateKey.generate().private_bytes_raw()
     with pytest.raises(Problem, match="of small order"):
-        agreed(private, bytes(32), "mask", b"")
+        agreed_secret(private, bytes(32), "mask", b"")
 
 
 def test_masks_vanish_in_a_sum_and_look_like_chance() -> None:

@@ -14,7 +14,15 @@ from fedsilo.secure_aggregation.aggregator_side import add_masked, agreed_broadc
 from fedsilo.secure_aggregation.masks import add_mask
 from fedsilo.secure_aggregation.messages import SURVIVORS, KeyAnnouncement, Unmasking, survivors_message
 from fedsilo.secure_aggregation.silo_side import SiloSide, own_mask, pair_mask
-from tests.unit.secure_aggregation.parties import KEYS, MODEL, Sum, context_of, names, vectors_of, whole
+from tests.unit.secure_aggregation.parties import (
+    KEYS,
+    MODEL,
+    Sum,
+    complete_sum,
+    context_of,
+    names,
+    vectors_of,
+)
 
 
 def sum_of(vectors: dict[str, np.ndarray], silos: list[str]) -> list[int]:
@@ -35,7 +43,7 @@ def test_every_drop_out_that_leaves_the_threshold_at_every_stage(count: int) -> 
         for shared in subsets(announced, least):
             for masked in subsets(shared, least):
                 for last in subsets(masked, least):
-                    found = whole(count, [announced, shared, masked, last, last], vectors)
+                    found = complete_sum(count, [announced, shared, masked, last, last], vectors)
                     assert found.total().tolist() == sum_of(vectors, masked)
                     tried += 1
     assert tried == {3: 1, 4: 17, 5: 181}[count]
@@ -67,7 +75,7 @@ def test_sums_of_up_to_fifty_silos_with_drop_outs_and_restarts(data: st.DataObje
 def test_fifty_silos() -> None:
     vectors = vectors_of(50, size=3)
     everyone = names(50)
-    found = whole(50, [everyone, everyone[1:], everyone[3:], everyone[5:], everyone[5:40]], vectors)
+    found = complete_sum(50, [everyone, everyone[1:], everyone[3:], everyone[5:], everyone[5:40]], vectors)
     assert found.total().tolist() == sum_of(vectors, everyone[3:])
 
 
@@ -80,9 +88,9 @@ def test_a_request_that_is_repeated_after_a_crash_gets_the_same_bytes() -> None:
     assert kept.shares(found.announced)[1] == sealed
     found.share(names(4))
     own = found.sealed["silos/s0"]
-    after, masked = kept.masked(found.announced, own, vectors["silos/s0"], MODEL)
+    after, masked = kept.mask_vector(found.announced, own, vectors["silos/s0"], MODEL)
     repeated = SiloSide.from_dict(found.context, "silos/s0", after.to_dict())
-    assert (repeated.masked(found.announced, own, vectors["silos/s0"], MODEL)[1] == masked).all()
+    assert (repeated.mask_vector(found.announced, own, vectors["silos/s0"], MODEL)[1] == masked).all()
 
 
 def test_a_second_answer_under_one_mask_is_refused() -> None:
@@ -94,11 +102,11 @@ def test_a_second_answer_under_one_mask_is_refused() -> None:
     others = {name: one for name, one in found.announced.items() if name != "silos/s3"}
     for answer in (
         lambda: silo.shares(others),
-        lambda: silo.masked(found.announced, found.sealed["silos/s1"], vectors["silos/s2"], MODEL),
-        lambda: silo.masked(
+        lambda: silo.mask_vector(found.announced, found.sealed["silos/s1"], vectors["silos/s2"], MODEL),
+        lambda: silo.mask_vector(
             found.announced, dict(list(found.sealed["silos/s1"].items())[:2]), vectors["silos/s1"], MODEL
         ),
-        lambda: silo.masked(
+        lambda: silo.mask_vector(
             found.announced, found.sealed["silos/s1"], vectors["silos/s1"], b"another model".ljust(32)
         ),
     ):
@@ -164,12 +172,12 @@ def test_shares_that_were_swapped_on_their_way_are_refused() -> None:
         sealed | {"silos/s1": bytes(len(sealed["silos/s1"]))},
     ):
         with pytest.raises(Problem, match="were not sealed for this silo in this sum"):
-            found.silos["silos/s0"].masked(found.announced, wrong, vectors["silos/s0"], MODEL)
+            found.silos["silos/s0"].mask_vector(found.announced, wrong, vectors["silos/s0"], MODEL)
 
 
 def test_shares_that_are_wrong_are_found_out() -> None:
     vectors = vectors_of(4)
-    found = whole(4, [names(4), names(4), names(4)[:3], names(4)[:3], names(4)[:3]], vectors)
+    found = complete_sum(4, [names(4), names(4), names(4)[:3], names(4)[:3], names(4)[:3]], vectors)
     honest = found.unmaskings["silos/s1"]
     for wrong in (
         Unmasking(honest.keys, {**honest.seeds, "silos/s0": bytes(66)}),
@@ -180,7 +188,7 @@ def test_shares_that_are_wrong_are_found_out() -> None:
             found.total()
 
 
-def opened(found: Sum, silo: str, colluding: str, masks: bool = True) -> np.ndarray:
+def unmasked_vector(found: Sum, silo: str, colluding: str, masks: bool = True) -> np.ndarray:
     """What an aggregator with everything it was sent, and with all secrets of a colluding silo, can do about a vector.
 
     It takes off the mask that the two have in common, and all that the shares it was given yield.
@@ -197,9 +205,9 @@ def opened(found: Sum, silo: str, colluding: str, masks: bool = True) -> np.ndar
 def test_an_aggregator_with_one_colluding_silo_does_not_see_a_vector_and_does_without_masks() -> None:
     vectors = vectors_of(4, size=1000)
     everyone = names(4)
-    found = whole(4, [everyone] * 5, vectors)
+    found = complete_sum(4, [everyone] * 5, vectors)
     secret = vectors["silos/s0"]
-    seen = opened(found, "silos/s0", "silos/s3")
+    seen = unmasked_vector(found, "silos/s0", "silos/s3")
     # Each number is as likely to be right as any other: none of a thousand is.
     assert not (seen == secret).any()
     # Even its own mask, whose seed the aggregator has after the last round, leaves the masks with honest silos.
@@ -211,14 +219,14 @@ def test_an_aggregator_with_one_colluding_silo_does_not_see_a_vector_and_does_wi
     assert not (seen - total == secret).any()
     # The same attack on what is sent without masks succeeds, so that it can.
     found.masked = vectors
-    assert (opened(found, "silos/s0", "silos/s3", masks=False) == secret).all()
+    assert (unmasked_vector(found, "silos/s0", "silos/s3", masks=False) == secret).all()
 
 
 def test_a_silo_that_is_said_to_have_dropped_out_keeps_its_own_mask() -> None:
     """The aggregator has the vector of silo 0, and claims that it dropped out to get the key of its masks."""
     vectors = vectors_of(4, size=1000)
     everyone = names(4)
-    found = whole(4, [everyone, everyone, everyone, [], []], vectors)
+    found = complete_sum(4, [everyone, everyone, everyone, [], []], vectors)
     found.survivors = everyone[1:]
     found.confirm(everyone[1:])
     found.reveal(everyone[1:])
@@ -257,7 +265,7 @@ def test_a_silo_that_is_said_to_have_shared_only_afterwards_is_refused() -> None
         with_others.unmasking(found.announced, every, names(4)[:3], confirmed)
 
 
-CRAFTED = b"a model with foreseeable answers".ljust(32)
+CRAFTED_MODEL = b"a model with foreseeable answers".ljust(32)
 
 
 @pytest.mark.parametrize("count", [4, 6, 10])
@@ -269,7 +277,7 @@ def test_masks_of_silos_that_were_sent_different_things_do_not_cancel(count: int
     found.announce(everyone)
     found.share(everyone)
     found.mask(everyone[:1], vectors)
-    found.mask(everyone[1:], vectors, sent=CRAFTED)
+    found.mask(everyone[1:], vectors, sent=CRAFTED_MODEL)
     found.survivors = everyone
     found.confirm(everyone)
     with pytest.raises(
@@ -277,8 +285,8 @@ def test_masks_of_silos_that_were_sent_different_things_do_not_cancel(count: int
     ):
         found.reveal(everyone[:1])
     found.reveal(everyone[1:])
-    assert agreed_broadcast(found.context, everyone, found.confirmed) == CRAFTED
-    for claimed in (MODEL, CRAFTED):
+    assert agreed_broadcast(found.context, everyone, found.confirmed) == CRAFTED_MODEL
+    for claimed in (MODEL, CRAFTED_MODEL):
         total = np.zeros(1000, np.uint64)
         add_masked(total, found.masked.values())
         unmask(total, found.context, found.announced, everyone, everyone, found.unmaskings, claimed)
@@ -296,20 +304,20 @@ def confirming(found: Sum, silo: str, sent: bytes) -> bytes:
 
 def test_a_silo_that_says_it_was_sent_something_else_does_not_end_the_sum() -> None:
     vectors, everyone = vectors_of(4), names(4)
-    found = whole(4, [everyone] * 5, vectors)
+    found = complete_sum(4, [everyone] * 5, vectors)
     honest = found.total()
     for silo in everyone:
         confirmed = dict(found.confirmed)
-        found.confirmed[silo] = confirming(found, silo, CRAFTED)
+        found.confirmed[silo] = confirming(found, silo, CRAFTED_MODEL)
         assert (found.total() == honest).all()
         found.confirmed = confirmed
 
 
 def test_without_a_threshold_of_silos_that_were_sent_the_same_nothing_is_unmasked() -> None:
     everyone = names(4)
-    found = whole(4, [everyone] * 5, vectors_of(4))
+    found = complete_sum(4, [everyone] * 5, vectors_of(4))
     for silo in everyone[:2]:
-        found.confirmed[silo] = confirming(found, silo, CRAFTED)
+        found.confirmed[silo] = confirming(found, silo, CRAFTED_MODEL)
     with pytest.raises(
         QuorumLost, match=r"^secure aggregation: 2 silos state .* and 3 are needed that were sent"
     ):

@@ -7,18 +7,18 @@ from types import SimpleNamespace
 import torch
 from torch import nn
 
+from fedsilo.learning.custom_training import TrainingContext, TrainingData, TrainingOutcome
 from fedsilo.learning.models import Model
-from fedsilo.learning.own_training import TrainingContext, TrainingData, TrainingOutcome
 
 Shape = tuple[int, ...]
 
 
-def normalised(input_shape: Shape, classes: int) -> SimpleNamespace:
+def normalised_network(input_shape: Shape, classes: int) -> SimpleNamespace:
     encoder = nn.Sequential(nn.Linear(input_shape[0], 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 6))
     return SimpleNamespace(encoder=encoder, classifier=nn.Linear(6, classes))
 
 
-def tied(input_shape: Shape, classes: int) -> SimpleNamespace:
+def tied_network(input_shape: Shape, classes: int) -> SimpleNamespace:
     first, second = nn.Linear(input_shape[0], input_shape[0]), nn.Linear(input_shape[0], input_shape[0])
     second.weight = first.weight
     return SimpleNamespace(
@@ -26,7 +26,7 @@ def tied(input_shape: Shape, classes: int) -> SimpleNamespace:
     )
 
 
-def careless(model: Model, data: TrainingData, context: TrainingContext) -> TrainingOutcome:
+def careless_trainer(model: Model, data: TrainingData, context: TrainingContext) -> TrainingOutcome:
     """Own training that changes the first tensor that is frozen."""
     with torch.no_grad():
         next(parameter for parameter in model.parameters() if not parameter.requires_grad).add_(1e-3)

@@ -15,11 +15,11 @@ from fedsilo.errors import MethodError, PolicyRefused, Problem
 from fedsilo.learning.models import build_model, signature
 from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.state import State, Tree
-from fedsilo.transforms.encoding.trainer import PHASE, RESIDUAL, encoded
+from fedsilo.transforms.encoding.trainer import PHASE, RESIDUAL, encoded_reply
 from fedsilo.transforms.learned import learned_names
 from fedsilo.transforms.plan import JobPlan
 from fedsilo.wire import Contract, ExpectedBlock, open_update
-from tests.federate import bound, job_spec, local_silos, model_of, open_engine, runners, skewed
+from tests.federate import bound_method, job_spec, local_silos, model_of, open_engine, runners, skewed_silos
 from tests.unit.wire.examples import write
 
 BASE = {"w": np.zeros(8, np.float32)}
@@ -43,7 +43,7 @@ def reply(*values: float, private: State | None = None) -> Reply:
 TOP = contract(encoding="topk", fraction=0.25)
 
 
-def decoded(found: Reply) -> list[float]:
+def decoded_values(found: Reply) -> list[float]:
     encoding = encoding_in(TOP)
     assert encoding is not None
     tensor: list[float] = encoding.decode([found.tensors["w.indices"], found.tensors["w"]], (8,)).tolist()
@@ -51,41 +51,41 @@ def decoded(found: Reply) -> list[float]:
 
 
 def test_what_was_left_out_is_added_to_what_is_sent_next() -> None:
-    first = encoded(reply(5, 4, 3, 2, 0, 0, 0, 0), task(), State(), TOP, True)
-    assert decoded(first) == [5, 4, 0, 0, 0, 0, 0, 0]
+    first = encoded_reply(reply(5, 4, 3, 2, 0, 0, 0, 0), task(), State(), TOP, True)
+    assert decoded_values(first) == [5, 4, 0, 0, 0, 0, 0, 0]
     assert first.tensors["steps"] == 3
     assert first.private is not None
-    second = encoded(reply(0, 0, 3, 0, 0, 0, 1, 0), task(), first.private, TOP, True)
-    assert decoded(second) == [0, 0, 6, 2, 0, 0, 0, 0]
+    second = encoded_reply(reply(0, 0, 3, 0, 0, 0, 1, 0), task(), first.private, TOP, True)
+    assert decoded_values(second) == [0, 0, 6, 2, 0, 0, 0, 0]
     assert second.private is not None
     assert second.private.tree(RESIDUAL)["w"].tolist() == [0, 0, 0, 0, 0, 0, 1, 0]
 
 
 def test_without_feedback_nothing_is_kept() -> None:
-    found = encoded(reply(5, 4, 3, 2, 0, 0, 0, 0), task(), State(), TOP, False)
+    found = encoded_reply(reply(5, 4, 3, 2, 0, 0, 0, 0), task(), State(), TOP, False)
     assert found.private is None
 
 
 def test_a_method_s_own_state_stays_beside_it() -> None:
     own = State({"control": {"w": np.ones(8, np.float32)}}, {"rounds": 1})
-    first = encoded(reply(5, 4, 3, 2, 0, 0, 0, 0, private=own), task(), State(), TOP, True)
+    first = encoded_reply(reply(5, 4, 3, 2, 0, 0, 0, 0, private=own), task(), State(), TOP, True)
     assert first.private is not None
     assert (first.private.tree("control"), first.private.values["rounds"]) == (own.tree("control"), 1)
     # A step without tensors of the model leaves it as it is, also where the method replaces its own state.
     counts = Contract((ExpectedBlock("class_counts", "count/0", (), "int64", 0),))
-    plan = JobPlan(bound("fedavg", communication={"upload": {"encoding": "topk", "fraction": 0.25}}))
+    plan = JobPlan(bound_method("fedavg", communication={"upload": {"encoding": "topk", "fraction": 0.25}}))
     kept = plan.with_kept(first.private, State({}, {"rounds": 2}))
-    other = encoded(Reply(private=kept), task(), first.private, counts, True)
+    other = encoded_reply(Reply(private=kept), task(), first.private, counts, True)
     assert other.private is not None
     assert other.private.tree(RESIDUAL) == first.private.tree(RESIDUAL)
     assert other.private.values == {"rounds": 2, PHASE: "train"}
 
 
 def test_another_phase_begins_anew() -> None:
-    first = encoded(reply(5, 4, 3, 2, 0, 0, 0, 0), task(), State(), TOP, True)
+    first = encoded_reply(reply(5, 4, 3, 2, 0, 0, 0, 0), task(), State(), TOP, True)
     assert first.private is not None
-    second = encoded(reply(0, 0, 0, 0, 0, 0, 1, 0), task("classify"), first.private, TOP, True)
-    assert decoded(second) == [0, 0, 0, 0, 0, 0, 1, 0]
+    second = encoded_reply(reply(0, 0, 0, 0, 0, 0, 1, 0), task("classify"), first.private, TOP, True)
+    assert decoded_values(second) == [0, 0, 0, 0, 0, 0, 1, 0]
 
 
 def test_a_difference_is_taken_from_the_model_first_and_then_from_other_trees() -> None:
@@ -96,23 +96,23 @@ def test_a_difference_is_taken_from_the_model_first_and_then_from_other_trees() 
         (task(b=ones, a=twos), 3.0),
         (task(a={"w": np.ones(9, np.float32)}), 5.0),
     ):
-        answer = encoded(reply(*[5.0] * 8), given, State(), found, False)
+        answer = encoded_reply(reply(*[5.0] * 8), given, State(), found, False)
         assert answer.tensors["w"].tolist() == [sent] * 8
 
 
 def test_topk_without_anything_to_differ_from_is_refused() -> None:
     with pytest.raises(MethodError, match=r"'topk': the task hands out no tensor 'w'"):
-        encoded(reply(*range(8)), task(a={}), State(), TOP, True)
+        encoded_reply(reply(*range(8)), task(a={}), State(), TOP, True)
 
 
 def test_a_reply_that_is_not_as_declared_is_named() -> None:
     with pytest.raises(MethodError, match=r"the reply's w is float32 of shape \(2,\); the method declares"):
-        encoded(reply(1, 2), task(), State(), TOP, True)
+        encoded_reply(reply(1, 2), task(), State(), TOP, True)
 
 
 def test_what_was_not_acknowledged_is_sent_again_with_the_same_bytes(tmp_path: Path) -> None:
     spec = job_spec("fedavg", ["s0", "s1"], rounds=3, communication={"upload": {"encoding": "int8"}})
-    given = runners(spec, skewed(tmp_path, {"s0": [0, 1], "s1": [2, 3]}), tmp_path)
+    given = runners(spec, skewed_silos(tmp_path, {"s0": [0, 1], "s1": [2, 3]}), tmp_path)
     engine = open_engine(tmp_path / "aggregator", spec)
     silos = local_silos(tmp_path, given)
     while not engine.ended:
@@ -125,7 +125,7 @@ def test_what_was_not_acknowledged_is_sent_again_with_the_same_bytes(tmp_path: P
             silo.send(engine, sealed.id, update)
         engine.settle()
     assert len(model_of(engine)) == 4
-    assert silos[0].private.tree(RESIDUAL).keys() == model_of(engine).keys()
+    assert silos[0].private_state.tree(RESIDUAL).keys() == model_of(engine).keys()
 
 
 def test_errors_that_are_fed_back_do_not_add_up(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_errors_that_are_fed_back_do_not_add_up(tmp_path: Path) -> None:
         change = rng.normal(0.02, 0.1, 64).astype(np.float32)
         change[0] = 100  # so that a step of the scale is larger than the others
         wanted += change
-        answer = encoded(Reply({"w": change}), task(model=zero), silo, low, True)
+        answer = encoded_reply(Reply({"w": change}), task(model=zero), silo, low, True)
         assert answer.private is not None
         silo = answer.private
         sent += encoding.decode([answer.tensors["w.scales"], answer.tensors["w"]], (64,))
@@ -165,9 +165,9 @@ def test_an_update_that_cannot_be_decoded_is_refused_where_it_arrives(tmp_path: 
 
 def test_a_guard_signs_nothing_that_cannot_be_decoded(tmp_path: Path) -> None:
     spec = job_spec("fedavg", ["s0"], communication={"upload": {"encoding": "int8"}})
-    honest = runners(spec, skewed(tmp_path, {"s0": [0, 1]}), tmp_path)["silos/s0"]
+    honest = runners(spec, skewed_silos(tmp_path, {"s0": [0, 1]}), tmp_path)["silos/s0"]
 
-    class Hostile:
+    class HostileRunner:
         def run(self, task: SiloTask, private: State) -> Reply:
             answer = honest.run(task, private)
             for array in answer.tensors.values():
@@ -176,7 +176,7 @@ def test_a_guard_signs_nothing_that_cannot_be_decoded(tmp_path: Path) -> None:
             return answer
 
     engine = open_engine(tmp_path / "aggregator", spec)
-    (silo,) = local_silos(tmp_path, {"silos/s0": Hostile()})
+    (silo,) = local_silos(tmp_path, {"silos/s0": HostileRunner()})
     sealed = engine.task(silo.reference)
     assert sealed is not None
     with pytest.raises(PolicyRefused, match=r"breaks the contract: malformed: block .*: holds -128"):
@@ -194,7 +194,7 @@ def test_a_guard_signs_nothing_that_cannot_be_decoded(tmp_path: Path) -> None:
 def test_statistics_of_batch_norm_and_other_kinds_are_sent_as_they_are(
     upload: dict[str, str], dtypes: set[str]
 ) -> None:
-    method = bound(
+    method = bound_method(
         "creff",
         2,
         data={"inputShape": [1, 8, 8]},

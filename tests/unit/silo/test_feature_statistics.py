@@ -12,7 +12,7 @@ from fedsilo.wire import ExpectedBlock
 from tests.federate import job_spec
 from tests.unit.silo.test_policy import silo
 
-HONEST = {
+HONEST_STATISTICS = {
     "count": np.array([5, 0, 9]),
     "missing": np.array([1, 6, 0]),
     "mean": np.array([0.5, 0.0, -2.0]),
@@ -30,7 +30,7 @@ def require(tensors: dict[str, np.ndarray], minimum: int = 5) -> None:
 
 
 def test_counts_of_zero_and_from_the_minimum_on_may_leave() -> None:
-    require(HONEST)
+    require(HONEST_STATISTICS)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_counts_of_zero_and_from_the_minimum_on_may_leave() -> None:
 )
 def test_what_few_values_say_is_refused(name: str, values: list[float], message: str) -> None:
     with pytest.raises(PolicyRefused, match=message.replace("/", "/")):
-        require(HONEST | {name: np.array(values)})
+        require(HONEST_STATISTICS | {name: np.array(values)})
 
 
 def test_a_mean_without_counts_is_refused() -> None:

@@ -11,7 +11,7 @@ from fedsilo.institution.budgets import BudgetReader
 from fedsilo.institution.directory import SiloDirectory
 from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.silo.audit_chain import AuditBroken
-from fedsilo.silo.ledger_head import AuditedHeads, LedgerHead
+from fedsilo.silo.ledger_head import HeadStore, LedgerHead
 from fedsilo.silo.privacy_account import Budget, Charge
 from fedsilo.silo.privacy_ledger import PrivacyLedger
 from fedsilo_agent.guard.audit import AuditLog
@@ -45,7 +45,7 @@ class Institution:
 
 def test_the_last_departure_that_was_charged_says_how_far_the_ledger_had_come(tmp_path: Path) -> None:
     here = Institution(tmp_path)
-    audited = AuditedHeads(here.directory.ledgers)
+    audited = HeadStore(here.directory.ledgers)
     assert audited.of("scans") == ()
     here.depart(1)
     second = here.depart(2)
@@ -74,7 +74,7 @@ def test_a_log_that_was_changed_is_no_witness(tmp_path: Path) -> None:
     here.depart(1)
     here.log.path.write_text(here.log.path.read_text().replace('"lines": 2', '"lines": 1'))
     with pytest.raises(AuditBroken, match="line 1 does not follow"):
-        AuditedHeads(here.directory.ledgers).of("scans")
+        HeadStore(here.directory.ledgers).of("scans")
 
 
 def test_the_ledger_of_a_run_has_the_log_of_its_own_silo_as_its_witness(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_the_ledger_of_a_run_has_the_log_of_its_own_silo_as_its_witness(tmp_path
         head = LedgerHead("scans", account.lines, account.hash).to_dict()
         log = AuditLog(tmp_path / "silos" / silo / "audit")
         log.write("departure", task="t", digest=silo, round=1, ledger=head)
-        (known,) = AuditedHeads(ledger.path.parent).of("scans")
+        (known,) = HeadStore(ledger.path.parent).of("scans")
         assert known.to_dict() == head
 
 

@@ -21,9 +21,9 @@ from fedsilo.learning.models import build_model, initial_model, to_tree
 from fedsilo.learning.parameters import freeze, parts_of
 from fedsilo.learning.saved import load_model
 from fedsilo.methods import registry
-from fedsilo.methods.building_blocks.local import train_model
+from fedsilo.methods.components.local import train_model
 from fedsilo.methods.fedavg import FedAvg
-from fedsilo.methods.interface import INITIAL, LOCAL, PERSONAL, Reply, SiloContext, SiloStep, SiloTask
+from fedsilo.methods.interface import INITIAL, LOCAL, PERSONAL_TREE, Reply, SiloContext, SiloStep, SiloTask
 from fedsilo.methods.state import State
 from fedsilo.silo.context import open_context
 from fedsilo.silo.personal import PersonalModel
@@ -32,7 +32,7 @@ from fedsilo.wire import open_blob, open_task
 from tests.federate import (
     TASK_KEY,
     LocalSilo,
-    bound,
+    bound_method,
     drive,
     federate,
     job_spec,
@@ -41,31 +41,31 @@ from tests.federate import (
     open_engine,
     references,
     runners,
-    skewed,
+    skewed_silos,
 )
-from tests.unit.verification.chains import replayed
+from tests.unit.verification.chains import replay_directory
 
 CLASSES_OF = {"s0": [0, 1], "s1": [1, 2, 3]}
-NORMALISED = "python:tests.unit.silo.networks:normalised"
+NORMALISED_NETWORK = "python:tests.unit.silo.networks:normalised_network"
 FROZEN_ENCODER = {"shared": ["classifier.*"]}
 LOCAL_NORM = {"local": ["encoder.1.*"]}
 
 
 def spec_of(parameters: Mapping[str, Any], method: str = "fedavg", /, **sections: Any) -> FederatedJobSpec:
     """Two rounds, after each of which the silos score the model."""
-    model = {"name": NORMALISED, "config": {}, "parameters": parameters}
+    model = {"name": NORMALISED_NETWORK, "config": {}, "parameters": parameters}
     data = {"validationFraction": 0.2}
     return job_spec(method, list(CLASSES_OF), rounds=2, model=model, data=data, **sections)
 
 
-def started(tmp_path: Path, spec: FederatedJobSpec) -> tuple[RoundEngine, list[LocalSilo]]:
+def start_job(tmp_path: Path, spec: FederatedJobSpec) -> tuple[RoundEngine, list[LocalSilo]]:
     tmp_path.mkdir(exist_ok=True)
     engine = open_engine(tmp_path / "aggregator", spec)
-    return engine, local_silos(tmp_path, runners(spec, skewed(tmp_path, CLASSES_OF), tmp_path))
+    return engine, local_silos(tmp_path, runners(spec, skewed_silos(tmp_path, CLASSES_OF), tmp_path))
 
 
-def trained(tmp_path: Path, spec: FederatedJobSpec) -> tuple[RoundEngine, list[LocalSilo]]:
-    engine, silos = started(tmp_path, spec)
+def train_job(tmp_path: Path, spec: FederatedJobSpec) -> tuple[RoundEngine, list[LocalSilo]]:
+    engine, silos = start_job(tmp_path, spec)
     drive(engine, silos)
     assert engine.failure is None, engine.failure
     return engine, silos
@@ -77,7 +77,7 @@ def of(tree: Mapping[str, np.ndarray], beginning: str) -> dict[str, bytes]:
 
 def test_only_shared_tensors_travel_and_the_model_is_whole_at_the_end(tmp_path: Path) -> None:
     spec = spec_of(FROZEN_ENCODER, aggregator={"keepUpdates": True})
-    engine, silos = started(tmp_path, spec)
+    engine, silos = start_job(tmp_path, spec)
     handed: set[str] = set()
     while not engine.ended:
         task = engine.task("silos/s0")
@@ -99,12 +99,12 @@ def test_only_shared_tensors_travel_and_the_model_is_whole_at_the_end(tmp_path: 
     assert of(found, "classifier.") != of(start, "classifier.")
     assert (
         load_model(
-            tmp_path / "aggregator" / "model.safetensors", [NORMALISED.removeprefix("python:")]
+            tmp_path / "aggregator" / "model.safetensors", [NORMALISED_NETWORK.removeprefix("python:")]
         ).feature
         == 6
     )
-    replayed(tmp_path / "aggregator")
-    assert all(silo.private == State() for silo in silos)
+    replay_directory(tmp_path / "aggregator")
+    assert all(silo.private_state == State() for silo in silos)
 
 
 def test_frozen_statistics_stay_too_and_normalise_as_they_are(tmp_path: Path) -> None:
@@ -123,22 +123,24 @@ def test_frozen_statistics_stay_too_and_normalise_as_they_are(tmp_path: Path) ->
 
 def test_local_tensors_stay_in_their_silo_and_make_its_own_model(tmp_path: Path) -> None:
     spec = spec_of(LOCAL_NORM)
-    engine, silos = trained(tmp_path, spec)
+    engine, silos = train_job(tmp_path, spec)
     found, start = model_of(engine), initial_model(spec)
     assert of(found, "encoder.1.") == of(start, "encoder.1.")
     method = registry.bind(spec)
     norms = []
     for silo in silos:
-        private = silo.private
+        private = silo.private_state
         assert set(private.tree(LOCAL)) == {name for name in start if name.startswith("encoder.1.")}
-        own = private.tree(PERSONAL)
+        own = private.tree(PERSONAL_TREE)
         assert of(own, "encoder.1.") == of(private.tree(LOCAL), "") != of(start, "encoder.1.")
         for shared in ("encoder.0.", "encoder.3.", "classifier."):
             assert of(own, shared) == of(found, shared)
         norms.append(of(own, "encoder.1."))
         directory = tmp_path / silo.reference
         PersonalModel(directory, method, silo.reference).publish(private)
-        loaded = to_tree(load_model(directory / "personal.safetensors", [NORMALISED.removeprefix("python:")]))
+        loaded = to_tree(
+            load_model(directory / "personal.safetensors", [NORMALISED_NETWORK.removeprefix("python:")])
+        )
         assert of(loaded, "") == of(own, "")
     assert norms[0] != norms[1]
 
@@ -159,8 +161,10 @@ def test_a_silo_begins_with_its_own_tensors_of_its_last_accepted_answer(tmp_path
             return {"train": train}
 
     method = Noting(spec, Noting.Config())
-    only = {"silos/s0": TaskRunner(method, open_context(spec, skewed(tmp_path, CLASSES_OF)[0], tmp_path))}
-    runner = runners(spec, skewed(tmp_path, CLASSES_OF), tmp_path) | only
+    only = {
+        "silos/s0": TaskRunner(method, open_context(spec, skewed_silos(tmp_path, CLASSES_OF)[0], tmp_path))
+    }
+    runner = runners(spec, skewed_silos(tmp_path, CLASSES_OF), tmp_path) | only
     federate(tmp_path, spec, runner, method=Noting)
     first, after_first, second, after_second = seen
     assert first == of(initial_model(spec), "classifier.")
@@ -168,41 +172,41 @@ def test_a_silo_begins_with_its_own_tensors_of_its_last_accepted_answer(tmp_path
     assert after_second != second
 
 
-WITH_PARTS = [name for name in registry.names() if bound(name).models.shared.whole is None]
+WITH_PARTS = [name for name in registry.names() if bound_method(name).models.shared.whole is None]
 
 
 @pytest.mark.parametrize("method", WITH_PARTS)
 def test_every_method_that_says_it_can_have_parts_has_them(tmp_path: Path, method: str) -> None:
     spec = spec_of({"frozen": ["encoder.0.*"], "local": ["classifier.*"]}, method)
-    engine, silos = trained(tmp_path, spec)
+    engine, silos = train_job(tmp_path, spec)
     found, start = model_of(engine), initial_model(spec)
     assert of(found, "encoder.0.") == of(start, "encoder.0.")
     assert of(found, "encoder.3.") != of(start, "encoder.3.")
     assert of(found, "classifier.") == of(start, "classifier.")
-    assert all(of(silo.private.tree(LOCAL), "") != of(start, "classifier.") for silo in silos)
+    assert all(of(silo.private_state.tree(LOCAL), "") != of(start, "classifier.") for silo in silos)
 
 
 def test_the_others_say_why_not() -> None:
     assert {"fedavg", "fedprox", "fedrs", "fedlc", "moon"} <= set(WITH_PARTS)
-    assert all(bound(name).models.shared.whole for name in set(registry.names()) - set(WITH_PARTS))
+    assert all(bound_method(name).models.shared.whole for name in set(registry.names()) - set(WITH_PARTS))
 
 
 def test_a_killed_aggregator_and_silo_go_on_with_the_same_bytes(tmp_path: Path) -> None:
     spec = spec_of(LOCAL_NORM)
-    undisturbed, _ = trained(tmp_path / "one", spec)
-    engine, silos = started(tmp_path / "two", spec)
+    undisturbed, _ = train_job(tmp_path / "one", spec)
+    engine, silos = start_job(tmp_path / "two", spec)
     while not engine.ended:
         for number in range(len(silos)):
             silos[number].answer(engine)
             acknowledged = [silo.acknowledged for silo in silos]
-            engine, silos = started(tmp_path / "two", spec)
+            engine, silos = start_job(tmp_path / "two", spec)
             for silo, task in zip(silos, acknowledged, strict=True):
                 silo.acknowledged = task
         engine.settle()
     assert of(model_of(engine), "") == of(model_of(undisturbed), "")
 
 
-class Careless(FedAvg):
+class CarelessMethod(FedAvg):
     """Its silos train on, whatever is frozen."""
 
     @override
@@ -217,8 +221,8 @@ class Careless(FedAvg):
 
 
 def careless_runners(spec: FederatedJobSpec, tmp_path: Path) -> dict[str, TaskRunner]:
-    method = Careless(spec, Careless.Config())
-    silos = skewed(tmp_path, CLASSES_OF)
+    method = CarelessMethod(spec, CarelessMethod.Config())
+    silos = skewed_silos(tmp_path, CLASSES_OF)
     return {str(silo): TaskRunner(method, open_context(spec, silo, tmp_path)) for silo in silos}
 
 
@@ -227,18 +231,18 @@ def test_a_trainer_that_changes_a_frozen_tensor_by_one_bit_sends_nothing(tmp_pat
     with pytest.raises(
         SiloFailed, match=r"training changed tensor 'encoder.0.weight', which spec.model.parameters"
     ):
-        federate(tmp_path, spec, careless_runners(spec, tmp_path), method=Careless)
+        federate(tmp_path, spec, careless_runners(spec, tmp_path), method=CarelessMethod)
     assert not list(tmp_path.glob("silos.*/guard/outbox/*.update"))
     assert not list(tmp_path.glob("silos.*/drop/*/tensors"))
 
 
 def test_own_training_has_the_same_parts(tmp_path: Path) -> None:
     spec = spec_of(FROZEN_ENCODER, training={"trainer": "python:tests.unit.silo.networks:shifting"})
-    engine, _ = trained(tmp_path / "one", spec)
+    engine, _ = train_job(tmp_path / "one", spec)
     assert of(model_of(engine), "encoder.") == of(initial_model(spec), "encoder.")
     assert of(model_of(engine), "classifier.bias") != of(initial_model(spec), "classifier.bias")
     spec = spec_of(FROZEN_ENCODER, training={"trainer": "python:tests.unit.silo.networks:nudging"})
-    engine, silos = started(tmp_path / "two", spec)
+    engine, silos = start_job(tmp_path / "two", spec)
     drive(engine, silos)
     assert "training changed tensor 'encoder.0.bias', which spec.model.parameters freezes" in str(
         engine.failure
@@ -256,7 +260,7 @@ def test_a_reply_without_all_tensors_is_refused(tmp_path: Path) -> None:
 
             return {"train": train}
 
-    silo = skewed(tmp_path, CLASSES_OF)[0]
+    silo = skewed_silos(tmp_path, CLASSES_OF)[0]
     runner = TaskRunner(Partial(spec, Partial.Config()), open_context(spec, silo, tmp_path))
     start = initial_model(spec)
     trees = {"model": {name: start[name] for name in start if name.startswith("classifier")}, INITIAL: start}
@@ -308,7 +312,7 @@ def test_patterns_that_do_not_fit_the_model(parameters: dict[str, Any], message:
 
 def test_a_tensor_with_two_names_is_of_one_part() -> None:
     model = build_model(
-        spec_of(LOCAL_NORM).model.model_copy(update={"name": "python:tests.unit.silo.networks:tied"}),
+        spec_of(LOCAL_NORM).model.model_copy(update={"name": "python:tests.unit.silo.networks:tied_network"}),
         spec_of(LOCAL_NORM).data,
         seed=0,
     )

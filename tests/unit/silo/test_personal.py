@@ -10,18 +10,18 @@ import pytest
 from fedsilo.files.json_files import write_with_digest
 from fedsilo.learning.models import to_tree
 from fedsilo.learning.saved import load_model
-from fedsilo.methods.interface import PERSONAL, Reply
+from fedsilo.methods.interface import PERSONAL_TREE, Reply
 from fedsilo.methods.state import State, Tree
 from fedsilo.silo.personal import PersonalModel
 from fedsilo.silo.runner import TaskRunner
 from fedsilo.silo.volume import Volume
 from fedsilo_agent.trainer.mailbox import Mailbox
-from tests.federate import job_spec, runners, skewed
+from tests.federate import job_spec, runners, skewed_silos
 
 
 def scene(directory: Path, method: str = "map") -> tuple[Volume, Mailbox, PersonalModel, Tree]:
     spec = job_spec(method, ["a"])
-    (runner,) = runners(spec, skewed(directory, {"a": [0, 1]}), directory).values()
+    (runner,) = runners(spec, skewed_silos(directory, {"a": [0, 1]}), directory).values()
     assert isinstance(runner, TaskRunner)
     volume = Volume(directory / "volume")
     volume.prepare()
@@ -31,7 +31,7 @@ def scene(directory: Path, method: str = "map") -> tuple[Volume, Mailbox, Person
 
 def answer(mailbox: Mailbox, volume: Volume, task: str, tree: Tree, acknowledged: str | None) -> None:
     """A reply with this private model; then the guard names the last acknowledged task."""
-    mailbox.deliver(task, Reply(private=State({PERSONAL: tree})), State())
+    mailbox.deliver(task, Reply(private=State({PERSONAL_TREE: tree})), State())
     write_with_digest(volume.task, {"task": "next", "step": "train", "acknowledged": acknowledged})
 
 
@@ -98,10 +98,10 @@ def test_a_volume_that_cannot_be_written_stops_nothing(
     volume, mailbox, personal, tree = scene(tmp_path)
     answer(mailbox, volume, "r1", tree, "r1")
 
-    def full(*_: object) -> None:
+    def fail_on_full_disk(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("os.link", full)
+    monkeypatch.setattr("os.link", fail_on_full_disk)
     personal.publish(mailbox.acknowledged_state())
     assert "personal.safetensors was not written" in caplog.text
     assert files(volume) == []

@@ -19,7 +19,7 @@ from fedsilo.files import durable
 from fedsilo.privacy.accounting import epsilon_of
 from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.silo.audit_chain import GENESIS, AuditBroken, line_digest
-from fedsilo.silo.ledger_head import AuditedHeads, LedgerHead
+from fedsilo.silo.ledger_head import HeadStore, LedgerHead
 from fedsilo.silo.privacy_account import Budget, Charge
 from fedsilo.silo.privacy_ledger import BudgetExceeded, PrivacyLedger, ledgers_in
 
@@ -44,10 +44,10 @@ def test_what_is_spent_is_the_epsilon_of_all_charges_together(tmp_path: Path) ->
     ledger = ledger_with(tmp_path, charges=3)
     ledger.charge(charge_of(0, "other"), NOW)
     account = ledger.account(NOW)
-    assert account.spent == epsilon_of(ROUND * 4, 1e-4)
+    assert account.spent_epsilon == epsilon_of(ROUND * 4, 1e-4)
     assert account.by_job() == {"digits": epsilon_of(ROUND * 3, 1e-4), "other": epsilon_of(ROUND, 1e-4)}
-    assert account.spent < sum(account.by_job().values())
-    assert account.left == 5.0 - account.spent
+    assert account.spent_epsilon < sum(account.by_job().values())
+    assert account.remaining_epsilon == 5.0 - account.spent_epsilon
 
 
 def test_an_update_is_charged_once_however_often_it_is_sent(tmp_path: Path) -> None:
@@ -82,8 +82,8 @@ def test_the_institution_raises_its_budget_and_that_is_a_line(tmp_path: Path) ->
 
 def test_a_charge_counts_for_the_period(tmp_path: Path) -> None:
     ledger = ledger_with(tmp_path, Budget(5.0, 1e-4, 3600), charges=1)
-    assert ledger.account(NOW + timedelta(minutes=59)).spent > 0
-    assert ledger.account(NOW + timedelta(minutes=61)).spent == 0
+    assert ledger.account(NOW + timedelta(minutes=59)).spent_epsilon > 0
+    assert ledger.account(NOW + timedelta(minutes=61)).spent_epsilon == 0
 
 
 def test_with_a_period_it_is_known_what_will_be_spent_later(tmp_path: Path) -> None:
@@ -91,13 +91,13 @@ def test_with_a_period_it_is_known_what_will_be_spent_later(tmp_path: Path) -> N
     for number in range(10):
         ledger.charge(charge_of(number), NOW + timedelta(minutes=number))
     account = ledger.account(NOW + timedelta(minutes=10))
-    later = account.later(4)
+    later = account.spending_forecast(4)
     assert [moment - NOW for moment, _ in later] == [timedelta(minutes=60 + end - 1) for end in (3, 5, 8, 10)]
     for moment, spent in later:
-        assert spent == ledger.account(moment).spent
-        assert spent <= ledger.account(moment - timedelta(seconds=1)).spent
+        assert spent == ledger.account(moment).spent_epsilon
+        assert spent <= ledger.account(moment - timedelta(seconds=1)).spent_epsilon
     assert later[-1][1] == 0
-    assert ledger_with(tmp_path / "always", charges=1).account(NOW).later(4) == []
+    assert ledger_with(tmp_path / "always", charges=1).account(NOW).spending_forecast(4) == []
 
 
 def _charge_all(directory: Path, job: str) -> None:
@@ -125,7 +125,7 @@ def test_several_processes_charge_one_ledger(tmp_path: Path) -> None:
 def test_without_a_budget_nothing_is_refused(tmp_path: Path) -> None:
     ledger = PrivacyLedger(tmp_path, "scans")
     assert ledger.charge(charge_of(1), NOW)
-    assert (ledger.account(NOW).spent, ledger.account(NOW).left) == (0.0, float("inf"))
+    assert (ledger.account(NOW).spent_epsilon, ledger.account(NOW).remaining_epsilon) == (0.0, float("inf"))
 
 
 @pytest.mark.parametrize("change", ["dropped", "changed", "swapped"])
@@ -153,7 +153,7 @@ def test_a_torn_last_line_is_of_an_update_that_has_not_left(
     last = whole.rindex(b"\n", 0, -1) + 1
     ledger.path.write_bytes(whole[: max(len(whole) - cut, last)])
     assert ledger.charge(charge_of(1), NOW)
-    assert ledger.account(NOW).spent == epsilon_of(ROUND * 2, 1e-4)
+    assert ledger.account(NOW).spent_epsilon == epsilon_of(ROUND * 2, 1e-4)
 
 
 def test_a_disk_that_is_full_leaves_the_ledger_as_it_was(
@@ -162,13 +162,13 @@ def test_a_disk_that_is_full_leaves_the_ledger_as_it_was(
     ledger = ledger_with(tmp_path, charges=1)
     before = ledger.path.read_bytes()
 
-    def full(path: Path, line: str) -> None:
+    def fail_on_full_disk(path: Path, line: str) -> None:
         with path.open("a") as file:
             file.write(line[:10])
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("fedsilo.silo.privacy_ledger.append_durably", full)
+        patch.setattr("fedsilo.silo.privacy_ledger.append_durably", fail_on_full_disk)
         with pytest.raises(OSError, match="No space left"):
             ledger.charge(charge_of(1), NOW)
     assert durable.read_file(ledger.path) != before
@@ -182,10 +182,10 @@ def test_the_ledger_says_of_what_the_budget_is(tmp_path: Path) -> None:
     budget = ledger.account(NOW).budget
     assert budget is not None
     assert budget.unit == "person"
-    assert ledger_with(tmp_path).account(NOW).spent == epsilon_of(ROUND, 1e-4)  # charges count on
+    assert ledger_with(tmp_path).account(NOW).spent_epsilon == epsilon_of(ROUND, 1e-4)  # charges count on
 
 
-def chained(lines: list[dict[str, Any]]) -> bytes:
+def chained_lines(lines: list[dict[str, Any]]) -> bytes:
     """Lines of a ledger with a chain that holds, as somebody makes it who may write the file."""
     content, previous = b"", GENESIS
     for number, line in enumerate(lines):
@@ -229,7 +229,7 @@ def test_a_line_that_no_guard_writes_breaks_the_ledger(tmp_path: Path, event: st
     figures = ODD_BUDGETS if event == "budget" else ODD_CHARGES
     for name, value in ((name, value) for name, values in figures.items() for value in values):
         odd = [line | ({name: value} if number == place else {}) for number, line in enumerate(lines)]
-        ledger.path.write_bytes(chained(odd))
+        ledger.path.write_bytes(chained_lines(odd))
         with pytest.raises(AuditBroken, match=rf"scans\.jsonl: line {place + 1} is not as a guard writes it"):
             ledger.account(NOW)
         with pytest.raises(AuditBroken):
@@ -237,7 +237,7 @@ def test_a_line_that_no_guard_writes_breaks_the_ledger(tmp_path: Path, event: st
     for missing in lines[place].keys() - {"seq", "previous", "event"}:
         odd = [dict(line) for line in lines]
         del odd[place][missing]
-        ledger.path.write_bytes(chained(odd))
+        ledger.path.write_bytes(chained_lines(odd))
         with pytest.raises(AuditBroken, match="is not as a guard writes it"):
             ledger.account(NOW)
 
@@ -335,7 +335,7 @@ def test_a_file_that_no_dataset_is_called_after_is_no_ledger(tmp_path: Path) -> 
     ledger_with(tmp_path)
     (tmp_path / "scans (copy).jsonl").touch()
     with pytest.raises(AuditBroken, match=r"scans \(copy\)\.jsonl: is no ledger"):
-        list(ledgers_in(tmp_path, AuditedHeads(tmp_path)))
+        list(ledgers_in(tmp_path, HeadStore(tmp_path)))
 
 
 def test_a_ledger_that_lost_its_end_is_refused_by_whoever_knows_how_far_it_had_come(tmp_path: Path) -> None:
@@ -412,5 +412,5 @@ def test_what_could_not_be_read_again_is_not_charged(tmp_path: Path, noise: floa
 def test_a_period_of_more_than_a_century_is_for_ever(tmp_path: Path) -> None:
     ledger = ledger_with(tmp_path, Budget(5.0, 1e-4, 10**15), charges=1)
     account = ledger.account(NOW)
-    assert account.spent > 0
-    assert account.later(4) == []
+    assert account.spent_epsilon > 0
+    assert account.spending_forecast(4) == []

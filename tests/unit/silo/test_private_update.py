@@ -9,7 +9,7 @@ from fedsilo.errors import PolicyRefused
 from fedsilo.methods.state import Tree
 from fedsilo.privacy import clipping
 from fedsilo.privacy.clipping import clip_factor
-from fedsilo.transforms.update_noise.clipped import private_pieces, purpose, require_change
+from fedsilo.transforms.update_noise.clipped import noise_seed_domain, privatized_pieces, require_change
 from fedsilo.transforms.update_noise.privacy import UpdatePrivacy
 
 BASE: Tree = {
@@ -17,17 +17,17 @@ BASE: Tree = {
     "b": np.full(3, 1e3, np.float32),
     "none": np.zeros((0, 4), np.float32),
 }
-SILENT = UpdatePrivacy(1e-12, 2.0, 4, 1)
+NOISELESS_PRIVACY = UpdatePrivacy(1e-12, 2.0, 4, 1)
 """With next to no noise, so that clipping can be seen."""
 
 
-def moved(by: float) -> Tree:
+def shifted_model(by: float) -> Tree:
     return {name: array + np.float32(by) for name, array in BASE.items()}
 
 
-def released(model: Tree, privacy: UpdatePrivacy, seed: int = 0) -> Tree:
+def released_model(model: Tree, privacy: UpdatePrivacy, seed: int = 0) -> Tree:
     found: dict[str, list[np.ndarray]] = {name: [] for name in BASE}
-    for name, piece in private_pieces(list(BASE), model, BASE, privacy, np.random.default_rng(seed)):
+    for name, piece in privatized_pieces(list(BASE), model, BASE, privacy, np.random.default_rng(seed)):
         found[name].append(piece)
     empty = np.empty(0, np.float32)
     return {name: np.concatenate([empty, *found[name]]).reshape(BASE[name].shape) for name in BASE}
@@ -39,15 +39,15 @@ def change(tree: Tree) -> np.ndarray:
 
 @pytest.mark.parametrize("by", [1.0, 1e6, -1e20])
 def test_a_huge_change_is_clipped_over_all_tensors_together(by: float) -> None:
-    found = change(released(moved(by), SILENT))
+    found = change(released_model(shifted_model(by), NOISELESS_PRIVACY))
     assert np.linalg.norm(found) == pytest.approx(2.0, rel=1e-4)
     np.testing.assert_allclose(found, np.sign(by) * 2.0 / np.sqrt(603), rtol=1e-3)
 
 
 def test_a_small_change_stays_as_it_is() -> None:
-    model = moved(0.01)
+    model = shifted_model(0.01)
     assert clip_factor([(model[name], BASE[name]) for name in BASE], 2.0) == 1
-    for name, array in released(model, SILENT).items():
+    for name, array in released_model(model, NOISELESS_PRIVACY).items():
         np.testing.assert_array_equal(array, model[name])
         assert (array.dtype, array.shape) == (BASE[name].dtype, BASE[name].shape)
 
@@ -56,7 +56,7 @@ def test_noise_has_the_deviation_of_its_part() -> None:
     """sigma C / sqrt(quorum), in every coordinate, around the clipped change."""
     privacy = UpdatePrivacy(3.0, 0.5, 9, 1)
     assert privacy.deviation == pytest.approx(0.5)
-    runs = np.stack([change(released(moved(10.0), privacy, seed)) for seed in range(60)])
+    runs = np.stack([change(released_model(shifted_model(10.0), privacy, seed)) for seed in range(60)])
     noise = runs - 0.5 / np.sqrt(603)
     assert noise.std() == pytest.approx(privacy.deviation, rel=0.02)
     assert abs(noise.mean()) < 4 * privacy.deviation / np.sqrt(noise.size)
@@ -66,32 +66,34 @@ def test_noise_has_the_deviation_of_its_part() -> None:
 
 def test_the_parts_of_a_quorum_make_up_the_noise_of_the_sum() -> None:
     privacy = UpdatePrivacy(2.0, 1.0, 16, 1)
-    parts = [[change(released(BASE, privacy, 100 * run + silo)) for silo in range(16)] for run in range(20)]
+    parts = [
+        [change(released_model(BASE, privacy, 100 * run + silo)) for silo in range(16)] for run in range(20)
+    ]
     assert np.sum(parts, axis=1).std() == pytest.approx(2.0, rel=0.02)
 
 
 def test_pieces_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     privacy = UpdatePrivacy(1.0, 1.0, 1, 1)
-    whole = released(moved(0.001), privacy)
+    whole = released_model(shifted_model(0.001), privacy)
     monkeypatch.setattr(clipping, "PIECE_ITEMS", 7)
-    for name, array in released(moved(0.001), privacy).items():
+    for name, array in released_model(shifted_model(0.001), privacy).items():
         np.testing.assert_array_equal(array, whole[name])
 
 
 def test_noise_is_for_one_reply_in_one_exchange() -> None:
-    model = moved(0.5)
-    found = purpose("train", 1, model, BASE)
-    assert purpose("train", 1, dict(reversed(model.items())), BASE) == found
-    others = [("train", 2, model, BASE), ("tune", 1, model, BASE), ("train", 1, moved(0.25), BASE)]
-    others.append(("train", 1, model, moved(0.1)))
-    assert len({found, *(purpose(*other) for other in others)}) == 5
+    model = shifted_model(0.5)
+    found = noise_seed_domain("train", 1, model, BASE)
+    assert noise_seed_domain("train", 1, dict(reversed(model.items())), BASE) == found
+    others = [("train", 2, model, BASE), ("tune", 1, model, BASE), ("train", 1, shifted_model(0.25), BASE)]
+    others.append(("train", 1, model, shifted_model(0.1)))
+    assert len({found, *(noise_seed_domain(*other) for other in others)}) == 5
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_a_change_that_is_not_finite_is_refused(value: float) -> None:
     model = {**BASE, "b": np.array([0, value, 0], np.float32)}
     with pytest.raises(PolicyRefused, match="change of the model is not finite"):
-        released(model, SILENT)
+        released_model(model, NOISELESS_PRIVACY)
 
 
 @pytest.mark.parametrize(

@@ -15,39 +15,39 @@ from fedsilo.cli.main import main
 from fedsilo.errors import ManifestInvalid
 from fedsilo.silo import audit_chain
 from fedsilo.silo.audit_chain import FILE, AuditBroken, line_digest
-from fedsilo.silo.receipts import GrowingReceipts, receipts_of, stated, volumes
+from fedsilo.silo.receipts import GrowingReceipts, receipts_document, receipts_of, volumes
 from fedsilo_agent.guard.audit import AuditLog
 
 MODEL = {"model": {"blocks": 2, "bytes": 168}}
 BOTH = MODEL | {"class_counts": {"blocks": 3, "bytes": 24}}
 
 
-def departed(log: AuditLog, task: str, digit: str, kinds: dict[str, Any], **more: Any) -> None:
+def write_departure(log: AuditLog, task: str, digit: str, kinds: dict[str, Any], **more: Any) -> None:
     facts = {"task": task, "taskDigest": "a" * 64, "round": 1, "phase": "train", "step": "train"}
     log.write(
         "departure", **(facts | more), digest=digit * 64, bytes=1000, samples=10, metrics={}, kinds=kinds
     )
 
 
-def filled(volume: Path) -> AuditLog:
+def filled_log(volume: Path) -> AuditLog:
     """The log of a silo that answered twice, was too late once, and is sending."""
     log = AuditLog(volume / "audit")
     log.write("signature", tensors=2, digest="5" * 64, isolation="none")
-    departed(log, "r1", "1", MODEL)
-    departed(log, "r1", "1", MODEL)
+    write_departure(log, "r1", "1", MODEL)
+    write_departure(log, "r1", "1", MODEL)
     log.write("acknowledged", task="r1", digest="1" * 64)
-    departed(log, "e1", "2", {}, phase="evaluate", step="evaluate")
+    write_departure(log, "e1", "2", {}, phase="evaluate", step="evaluate")
     log.write("acknowledged", task="e1", digest="2" * 64)
-    departed(log, "r2", "3", BOTH, round=2)
+    write_departure(log, "r2", "3", BOTH, round=2)
     log.write("not-accepted", task="r2", code="round-closed")
     log.write("refused", task="r3", round=3, detail="no")
-    departed(log, "r4", "4", MODEL, round=4)
+    write_departure(log, "r4", "4", MODEL, round=4)
     return log
 
 
 @pytest.fixture
 def volume(tmp_path: Path) -> Path:
-    filled(tmp_path / "north")
+    filled_log(tmp_path / "north")
     return tmp_path / "north"
 
 
@@ -102,7 +102,7 @@ def test_a_chain_that_is_broken_gives_no_receipts(number: int, volume: Path) -> 
 def test_a_forged_line_in_a_chain_that_holds_is_an_error_or_harmless(
     change: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    departed(AuditLog(tmp_path / "audit"), "r1", "1", MODEL)
+    write_departure(AuditLog(tmp_path / "audit"), "r1", "1", MODEL)
     path = tmp_path / "audit" / "log.jsonl"
     line = json.loads(path.read_text()) | change
     del line["hash"]
@@ -117,7 +117,7 @@ def test_a_directory_without_a_log_is_named(tmp_path: Path) -> None:
 
 
 def test_a_table_for_each_silo_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    filled(tmp_path / "silos" / "north")
+    filled_log(tmp_path / "silos" / "north")
     AuditLog(tmp_path / "silos" / "south" / "audit").write("finished", succeeded=True)
     (tmp_path / "silos" / "west").mkdir()
     assert main(["silo", "receipts", str(tmp_path)]) == 0
@@ -174,7 +174,7 @@ def test_a_silo_without_kubernetes_has_a_table_for_each_job(
     assert main(["silo", "receipts", str(tmp_path)]) == 0
     assert capsys.readouterr().out == "nothing has left: there is no audit log yet\n"
     for uid in ("u1", "u2"):
-        filled(tmp_path / "agents" / uid / "volume")
+        filled_log(tmp_path / "agents" / uid / "volume")
     spec = {"silo": {"name": "north"}, "job": {"namespace": "research", "name": "digits"}}
     (tmp_path / "agents" / "u1" / "record.json").write_text(json.dumps({"spec": spec}))
     assert main(["silo", "receipts", str(tmp_path)]) == 0
@@ -190,20 +190,20 @@ def test_a_log_that_grows_is_read_once_however_often_it_is_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     volume, checked = tmp_path / "north", [0]
-    log = filled(volume)
+    log = filled_log(volume)
     growing = GrowingReceipts(volume)
 
-    def counted(line: Mapping[str, Any]) -> str:
+    def count_digest(line: Mapping[str, Any]) -> str:
         checked[0] += 1
         return line_digest(line)
 
     with monkeypatch.context() as patch:
-        patch.setattr(audit_chain, "line_digest", counted)
+        patch.setattr(audit_chain, "line_digest", count_digest)
         for number in range(50):
-            departed(log, f"s{number}", f"{number % 10}", MODEL, round=5 + number)
+            write_departure(log, f"s{number}", f"{number % 10}", MODEL, round=5 + number)
             growing.read()
     assert checked == [60], "each line once"
-    assert stated(growing.read()) == stated(receipts_of(volume))
+    assert receipts_document(growing.read()) == receipts_document(receipts_of(volume))
     path = volume / "audit" / "log.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole + b'{"torn')
@@ -216,12 +216,12 @@ def test_a_log_that_grows_is_read_once_however_often_it_is_looked_at(
     assert growing.read().lines == 60
     path.unlink()
     assert growing.read().lines == 0
-    filled(volume)
+    filled_log(volume)
     assert growing.read().lines == 10
 
 
 def test_a_link_in_place_of_the_log_is_not_read(tmp_path: Path) -> None:
-    filled(tmp_path / "north")
+    filled_log(tmp_path / "north")
     growing = GrowingReceipts(tmp_path / "north")
     assert growing.read().lines == 10
     path = tmp_path / "north" / "audit" / "log.jsonl"

@@ -19,13 +19,13 @@ from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.silo.drop import write_drop
 from fedsilo.silo.policy import ReplyLimits
-from fedsilo.silo.release import Leaving, Release, ReleaseRules, release
+from fedsilo.silo.release import EgressSummary, Release, ReleaseRules, release
 from fedsilo.silo.reply import reply_document
 from fedsilo.silo.secret import Secret
 from fedsilo.simulation.in_memory import ReplyInMemory, new_copy
-from fedsilo.transforms.guard import Answered, GuardedReply, GuardSide
-from fedsilo.transforms.training_noise.guard import PlannedNoise
-from fedsilo.transforms.update_noise.guard import ClippedAndNoised
+from fedsilo.transforms.guard import AnsweredTask, GuardedReply, GuardSide
+from fedsilo.transforms.training_noise.guard import TrainingNoiseGuardSide
+from fedsilo.transforms.update_noise.guard import UpdateNoiseGuardSide
 from fedsilo.transforms.update_noise.privacy import UpdatePrivacy
 from fedsilo.wire import BlobLink, Contract, ExpectedBlock, SigningKey, Task, Tree, open_update, write_blob
 from fedsilo_agent.guard.dropped_reply import DroppedReply
@@ -66,22 +66,22 @@ TARGETS = Contract(
     )
 )
 CONFUSION = Contract(blocks("confusion", {"confusion/0": np.zeros(4, np.int64)}, label=0))
-PLAIN = Contract(blocks("model", {"w": np.zeros(8, np.float32)}))
-TOP = with_encoding(PLAIN, UploadSpec(encoding="topk", fraction=0.25), frozenset({"w"}))
-ANSWERED = Answered("r1", "train", "train", 1)
+PLAIN_CONTRACT = Contract(blocks("model", {"w": np.zeros(8, np.float32)}))
+TOP = with_encoding(PLAIN_CONTRACT, UploadSpec(encoding="topk", fraction=0.25), frozenset({"w"}))
+ANSWERED_TASK = AnsweredTask("r1", "train", "train", 1)
 LIMITS = ReplyLimits(5, min_values_per_feature=5, min_samples_per_feature=5)
 PRIVACY = UpdatePrivacy(2.0, 1.0, 4, 3)
-PLANNED = (Mechanism(2.0, 0.25, 8),)
+PLANNED_MECHANISMS = (Mechanism(2.0, 0.25, 8),)
 
 
-class Planned(PlannedNoise):
+class PlannedNoiseFake(TrainingNoiseGuardSide):
     """A guard's side of a job with this plan, for which no method is needed."""
 
     def __init__(self, plan: tuple[Mechanism, ...], compares: bool) -> None:
         self._mechanisms, self._compares = plan, compares
 
     @override
-    def planned(self, step: str, samples: int) -> tuple[Mechanism, ...]:
+    def required_mechanisms(self, step: str, samples: int) -> tuple[Mechanism, ...]:
         return self._mechanisms
 
     @override
@@ -110,9 +110,9 @@ class Case:
     def rules(self, secret: Path) -> ReleaseRules:
         sides: list[GuardSide] = []
         if self.planned or self.compares:
-            sides.append(Planned(self.planned, self.compares))
+            sides.append(PlannedNoiseFake(self.planned, self.compares))
         if self.privacy is not None:
-            sides.append(ClippedAndNoised(self.privacy, Secret(secret).generator))
+            sides.append(UpdateNoiseGuardSide(self.privacy, Secret(secret).generator))
         return ReleaseRules(self.limits, sides)
 
 
@@ -120,7 +120,7 @@ def model(samples: int = 9, metrics: Mapping[str, float] | None = None, **change
     return Reply({**MODEL, **changed}, samples, metrics or {})
 
 
-def without(name: str, tree: Tree = MODEL) -> Tree:
+def tree_without(name: str, tree: Tree = MODEL) -> Tree:
     return {other: array for other, array in tree.items() if other != name}
 
 
@@ -143,7 +143,7 @@ def noisy(reply: Reply, problem: str | None = None, given: Tree | None = FLOATS)
     return Case(reply, problem, contract, limits, privacy=PRIVACY, given=given)
 
 
-MOVED = {name: array + array.dtype.type(0.25) for name, array in FLOATS.items()}
+MOVED_FLOATS = {name: array + array.dtype.type(0.25) for name, array in FLOATS.items()}
 SCORES = {"loss": 0.5, "accuracy": 0.75, "personal_accuracy": 0.9}
 CASES = {
     "a model": Case(model(metrics=SCORES)),
@@ -162,7 +162,7 @@ CASES = {
     "an unexpected block": Case(model(more=np.ones(1)), "unexpected-block: block 'more'"),
     "another shape": Case(model(w=np.ones(3, np.float32)), "wrong-shape: block w"),
     "another dtype": Case(model(steps=np.array(3, np.int32)), "wrong-dtype: block steps"),
-    "a missing block": Case(Reply(without("w"), 9), "missing-block: block w"),
+    "a missing block": Case(Reply(tree_without("w"), 9), "missing-block: block w"),
     "NaN": Case(model(half=np.full(5, np.nan, np.float16)), "not-finite: block half"),
     "two tensors of NaN": Case(
         model(half=np.full(5, np.nan, np.float16), w=np.full(200_001, np.inf, np.float32)),
@@ -186,23 +186,23 @@ CASES = {
     ),
     "an encoded tensor": Case(top([1, 7], [0.5, -1]), contract=TOP),
     "one that cannot be decoded": Case(top([1, 9], [0.5, -1]), "w.indices", TOP),
-    "the plan": Case(replace(model(), mechanisms=PLANNED), planned=PLANNED),
-    "no plan": Case(replace(model(), mechanisms=PLANNED), "job's plan for this step", planned=()),
-    "not the plan": Case(model(), "mechanisms are none", planned=PLANNED),
+    "the plan": Case(replace(model(), mechanisms=PLANNED_MECHANISMS), planned=PLANNED_MECHANISMS),
+    "no plan": Case(replace(model(), mechanisms=PLANNED_MECHANISMS), "job's plan for this step", planned=()),
+    "not the plan": Case(model(), "mechanisms are none", planned=PLANNED_MECHANISMS),
     "integers as handed out": Case(model(w=MODEL["w"] * 2), compares=True),
     "integers of its own": Case(model(steps=np.array(4)), "block steps: is not as the task", compares=True),
     "integers without a model": Case(model(), "hands out no model", compares=True, given=None),
-    "noise": noisy(Reply(MOVED, 9, {"loss": 0.5})),
+    "noise": noisy(Reply(MOVED_FLOATS, 9, {"loss": 0.5})),
     "noise of a change that is not finite": noisy(
-        Reply({**MOVED, "half": np.full(5, np.nan, np.float16)}), "change of the model is not finite"
+        Reply({**MOVED_FLOATS, "half": np.full(5, np.nan, np.float16)}), "change of the model is not finite"
     ),
-    "noise of a part of the model": noisy(Reply(without("w", MOVED)), "missing-block: block w"),
+    "noise of a part of the model": noisy(Reply(tree_without("w", MOVED_FLOATS)), "missing-block: block w"),
     "noise of more than the model": noisy(
-        Reply(MOVED), "block half: is not in the task's model", given=without("half", FLOATS)
+        Reply(MOVED_FLOATS), "block half: is not in the task's model", given=tree_without("half", FLOATS)
     ),
-    "noise without a model": noisy(Reply(MOVED), "hands out no model", given=None),
+    "noise without a model": noisy(Reply(MOVED_FLOATS), "hands out no model", given=None),
     # Of several faults both name the same one.
-    "plan before blocks": Case(Reply({}, 9), "job's plan", planned=PLANNED),
+    "plan before blocks": Case(Reply({}, 9), "job's plan", planned=PLANNED_MECHANISMS),
     "figures before content": Case(
         model(metrics={"auc": 1}, w=np.full(200_001, np.nan, np.float32)), "unexpected-metric"
     ),
@@ -213,16 +213,16 @@ CASES = {
 
 
 @dataclass(frozen=True)
-class Left:
+class ReleaseRecord:
     """What has left, as nobody can tell files from memory by."""
 
-    leaving: Leaving
+    leaving: EgressSummary
     mechanisms: tuple[Mechanism, ...]
     records: int | None
     content: dict[str, list[tuple[str, str, tuple[int, ...], bytes]]]
 
     @classmethod
-    def of(cls, found: Release[Any], kinds: Mapping[str, Tree]) -> Left:
+    def of(cls, found: Release[Any], kinds: Mapping[str, Tree]) -> ReleaseRecord:
         content = {
             kind: [(name, array.dtype.name, array.shape, array.tobytes()) for name, array in tree.items()]
             for kind, tree in kinds.items()
@@ -230,7 +230,7 @@ class Left:
         return cls(found.leaving, found.mechanisms, found.records, content)
 
 
-def in_files(case: Case, root: Path, secret: Path) -> Left:
+def in_files(case: Case, root: Path, secret: Path) -> ReleaseRecord:
     """By the guard's way."""
     for name in ("drop", "blobs", "outbox"):
         (root / name).mkdir()
@@ -265,15 +265,17 @@ def in_files(case: Case, root: Path, secret: Path) -> Left:
             found.leaving.metrics,
         )
         kinds = case.contract.kinds()
-        return Left.of(found, {kind: {n: update.tensor(n) for n in update.names(kind)} for kind in kinds})
+        return ReleaseRecord.of(
+            found, {kind: {n: update.tensor(n) for n in update.names(kind)} for kind in kinds}
+        )
 
 
-def in_memory(case: Case, secret: Path) -> Left:
+def in_memory(case: Case, secret: Path) -> ReleaseRecord:
     """By the simulation's way."""
     task = SiloTask("train", "train", 1, 1, 1, {} if case.given is None else {"model": case.given}, {})
     reply, copied = ReplyInMemory(case.reply, task), partial(new_copy, case.contract)
-    found = release(ANSWERED, case.contract, reply, case.rules(secret), copied)
-    return Left.of(found, found.update)
+    found = release(ANSWERED_TASK, case.contract, reply, case.rules(secret), copied)
+    return ReleaseRecord.of(found, found.update)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -293,7 +295,7 @@ def test_files_and_memory_let_go_of_the_same(case: Case, tmp_path: Path) -> None
 def test_what_leaves_of_memory_is_no_copy_of_it() -> None:
     case = CASES["a model"]
     found = release(
-        ANSWERED,
+        ANSWERED_TASK,
         CONTRACT,
         ReplyInMemory(case.reply, SiloTask("train", "train", 1, 1, 1, {}, {})),
         ReleaseRules(LIMITS),

@@ -13,15 +13,15 @@ from fedsilo.silo import secret
 from fedsilo.silo.secret import Secret
 
 
-def drawn(secret: Secret, *purpose: str | int) -> list[float]:
+def drawn_numbers(secret: Secret, *purpose: str | int) -> list[float]:
     return [float(number) for number in secret.generator(*purpose).random(4)]
 
 
 def test_a_restart_draws_the_same_numbers(tmp_path: Path) -> None:
     path = tmp_path / "secret.json"
-    first = drawn(Secret(path), "noise")
+    first = drawn_numbers(Secret(path), "noise")
     written = path.read_bytes()
-    assert drawn(Secret(path), "noise") == first
+    assert drawn_numbers(Secret(path), "noise") == first
     assert path.read_bytes() == written
     assert path.stat().st_mode & 0o777 == 0o600
 
@@ -41,16 +41,21 @@ def test_the_secret_is_on_the_disk_before_a_number_is_drawn(
 
 def test_each_silo_each_run_and_each_purpose_draw_others(tmp_path: Path) -> None:
     one, other, memory = Secret(tmp_path / "a.json"), Secret(tmp_path / "b.json"), Secret()
-    found = [drawn(one, "noise"), drawn(one, "noise", 1), drawn(other, "noise"), drawn(memory, "noise")]
+    found = [
+        drawn_numbers(one, "noise"),
+        drawn_numbers(one, "noise", 1),
+        drawn_numbers(other, "noise"),
+        drawn_numbers(memory, "noise"),
+    ]
     assert len({tuple(numbers) for numbers in found}) == len(found)
-    assert drawn(memory, "noise") == found[-1]
+    assert drawn_numbers(memory, "noise") == found[-1]
 
 
 def test_the_numbers_follow_from_all_of_the_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for place in (0, 31):
         monkeypatch.setattr(secret, "draw", lambda place=place: np.eye(32, dtype=np.uint8)[place].tobytes())
-        found.append(drawn(Secret(), "noise"))
+        found.append(drawn_numbers(Secret(), "noise"))
     assert found[0] != found[1]
 
 

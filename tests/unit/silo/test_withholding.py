@@ -19,7 +19,7 @@ from fedsilo.silo.withholding import SENTENCES, vouched_schema
 from fedsilo_agent.guard.exchanges import ExchangeRefused
 from tests.paths import ROOT
 
-LISTED: dict[str, Any] = {
+LISTED_COLUMNS: dict[str, Any] = {
     "path": "a.csv",
     "target": "default",
     "columns": ["age", "colour"],
@@ -49,7 +49,7 @@ def test_columns_that_the_manifest_lists_are_compared_with_those_of_others() -> 
     schema = Schema(
         columns=COLUMNS, target=TableColumn("default", "number"), channels=3, value_range="0 to 1"
     )
-    vouched = vouched_schema(schema, job(), silo(LISTED))
+    vouched = vouched_schema(schema, job(), silo(LISTED_COLUMNS))
     assert vouched == replace(schema, value_range=None), "a range follows from values"
 
 
@@ -58,26 +58,26 @@ def test_columns_that_the_manifest_lists_are_compared_with_those_of_others() -> 
     [COLUMNS[::-1], (TableColumn("age", "text"), COLUMNS[1]), (*COLUMNS, TableColumn("Jane Doe", "number"))],
 )
 def test_other_columns_than_it_lists_stay(columns: tuple[TableColumn, ...]) -> None:
-    assert vouched_schema(Schema(columns=columns), job(), silo(LISTED)) == Schema()
+    assert vouched_schema(Schema(columns=columns), job(), silo(LISTED_COLUMNS)) == Schema()
 
 
 def test_columns_that_nobody_lists_stay() -> None:
-    open_config = {name: value for name, value in LISTED.items() if name in ("path", "target")}
+    open_config = {name: value for name, value in LISTED_COLUMNS.items() if name in ("path", "target")}
     assert vouched_schema(Schema(columns=COLUMNS), job(), silo(open_config)) == Schema()
     assert vouched_schema(Schema(columns=COLUMNS), job(), silo({"path": "a.npz"}, "npz")) == Schema()
 
 
 def test_a_manifest_that_cannot_be_used_is_said_to_be_so() -> None:
-    wrong = LISTED | {"columns": ["age"]}
+    wrong = LISTED_COLUMNS | {"columns": ["age"]}
     with pytest.raises(ManifestInvalid, match=r"dataset 'loans'.*categories\.colour.*is not among columns"):
         vouched_schema(Schema(columns=COLUMNS), job(), silo(wrong))
 
 
 def test_classes_are_those_of_the_job_or_nothing_is_told() -> None:
     named = job(["cat", "dog", "owl"])
-    assert vouched_schema(Schema(classes=("cat", "dog", "owl")), named, silo(LISTED)) is not None
-    assert vouched_schema(Schema(classes=("cat", "Jane Doe")), named, silo(LISTED)) is None
-    assert vouched_schema(Schema(classes=("cat", "dog", "owl")), job(), silo(LISTED)) == Schema()
+    assert vouched_schema(Schema(classes=("cat", "dog", "owl")), named, silo(LISTED_COLUMNS)) is not None
+    assert vouched_schema(Schema(classes=("cat", "Jane Doe")), named, silo(LISTED_COLUMNS)) is None
+    assert vouched_schema(Schema(classes=("cat", "dog", "owl")), job(), silo(LISTED_COLUMNS)) == Schema()
 
 
 def test_every_reason_of_a_silo_has_a_sentence() -> None:

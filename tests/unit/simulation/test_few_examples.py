@@ -69,7 +69,7 @@ def test_every_method_ends_with_finite_figures_or_names_what_to_change(
 
 
 def test_an_example_that_batch_norm_cannot_learn_from_names_the_silo_and_the_remedy(tmp_path: Path) -> None:
-    network = {"name": f"python:{__name__}:normalised", "config": {}}
+    network = {"name": f"python:{__name__}:normalised_network", "config": {}}
     job = manifest(tmp_path, "fedavg", [[0, 1, 2, 3] * 3, [3, 3]], model=network)
     with pytest.raises(
         SiloFailed, match=r"silo silos/s1: .*examples: 1 .*: give this silo 2 training examples"
@@ -77,7 +77,7 @@ def test_an_example_that_batch_norm_cannot_learn_from_names_the_silo_and_the_rem
         simulate(job, tmp_path, tmp_path / "run")
 
 
-def normalised(input_shape: tuple[int, ...], classes: int) -> Any:
+def normalised_network(input_shape: tuple[int, ...], classes: int) -> Any:
     """A network with BatchNorm."""
     from torch import nn
 

@@ -15,11 +15,11 @@ from fedsilo.api.job import LearningTaskSpec, ModelSpec
 from fedsilo.learning.models import Model, build_model, build_module
 from fedsilo.learning.networks import BUILDERS
 from fedsilo.simulation import networks
-from fedsilo.simulation.networks import Networks, copier
+from fedsilo.simulation.networks import NetworkStore, copier
 from tests.unit.learning.specs import data_spec, model_spec
 
 
-class Tied(nn.Module):
+class TiedNetwork(nn.Module):
     """Two layers of one weight, a buffer outside the state, and a function made on the spot."""
 
     def __init__(self) -> None:
@@ -67,11 +67,11 @@ def test_a_copy_of_every_network_computes_the_same_and_shares_nothing(name: str)
 
 
 def test_what_was_one_tensor_is_one_tensor_in_the_copy() -> None:
-    tied = Tied()
+    tied = TiedNetwork()
     nn.init.eye_(tied.first.weight)  # with weights that are drawn, all outputs may be 0
     network = Model(tied, nn.Linear(4, 3))
     made = copier(network)()
-    assert isinstance(made.encoder, Tied)
+    assert isinstance(made.encoder, TiedNetwork)
     assert made.encoder.first.weight is made.encoder.second.weight
     assert not made.encoder.first.weight.requires_grad
     assert made.classifier.weight.requires_grad
@@ -110,12 +110,12 @@ def test_what_cannot_be_pickled_is_copied_too(layer: nn.Module) -> None:
 def test_a_network_is_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
     built = []
 
-    def counted(model: ModelSpec, data: DataSpec, seed: int, task: LearningTaskSpec | None) -> nn.Module:
+    def count_build(model: ModelSpec, data: DataSpec, seed: int, task: LearningTaskSpec | None) -> nn.Module:
         built.append(model.name)
         return build_module(model, data, seed, task)
 
-    monkeypatch.setattr(networks, "build_module", counted)
-    made = Networks(data_spec(4))
-    one, other = (made.new(model_spec("mlp")) for _ in range(2))
+    monkeypatch.setattr(networks, "build_module", count_build)
+    made = NetworkStore(data_spec(4))
+    one, other = (made.new_network(model_spec("mlp")) for _ in range(2))
     assert built == ["mlp"]
     assert one is not other

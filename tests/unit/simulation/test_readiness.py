@@ -13,14 +13,14 @@ from fedsilo.api.loading import load
 from fedsilo.errors import SiloFailed
 from fedsilo.local.display import display_for
 from fedsilo.local.in_process import run_in_process
-from fedsilo.local.workdir import Workdir
+from fedsilo.local.workdir import RunDirectory
 from fedsilo.simulation.execution import SEQUENTIAL
 from fedsilo.simulation.simulate import simulate
-from tests.unit.local.test_check import manifest, ready, write
+from tests.unit.local.test_check import manifest, write, write_datasets
 
 
 def test_one_message_names_every_fault_of_every_silo(tmp_path: Path) -> None:
-    ready(tmp_path)
+    write_datasets(tmp_path)
     write(tmp_path, "south", ["plane", "bird", "cat"])
     write(tmp_path, "east", features=np.full((30, 3), np.inf))
     path = manifest(tmp_path, check="refuse")
@@ -35,13 +35,13 @@ def test_one_message_names_every_fault_of_every_silo(tmp_path: Path) -> None:
 
 
 def test_report_changes_nothing_of_the_model_and_shows_the_table(tmp_path: Path) -> None:
-    ready(tmp_path)
+    write_datasets(tmp_path)
     features = np.random.default_rng(1).normal(size=(30, 3)) * [1, 1e5, 1]
     features[20:] = features[10]
     write(tmp_path, "west", features=features)
     plain = simulate(load(manifest(tmp_path)), tmp_path, tmp_path / "plain").result
     federation, said = load(manifest(tmp_path, check="report")), io.StringIO()
-    workdir = Workdir(tmp_path / "run")
+    workdir = RunDirectory(tmp_path / "run")
     outcome = run_in_process(federation, workdir, tmp_path, display_for(said), SEQUENTIAL)
     document = outcome.document
     assert plain is not None

@@ -27,14 +27,14 @@ def known_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(secret, "draw", lambda: bytes(secret.SIZE))
 
 
-def small(count: int, **spec: Any) -> JobManifest:
+def small_manifest(count: int, **spec: Any) -> JobManifest:
     """A job of so many silos, each with a fourth of an even share of the digits."""
     return manifest_of(sharing(4 * count)[:count], **({"training": {"rounds": ROUNDS}} | spec))
 
 
 def both(tmp_path: Path, count: int, **spec: Any) -> Simulation:
     """Run a job both ways and compare models, histories, and what the silos keep."""
-    manifest = small(count, **spec)
+    manifest = small_manifest(count, **spec)
     job = manifest.job.spec
     evaluation = GlobalEvaluation(job, tmp_path) if job.evaluation.test_dataset else None
     engine = open_engine(tmp_path / "signed" / "aggregator", job, evaluation=evaluation, root=tmp_path)
@@ -49,9 +49,9 @@ def both(tmp_path: Path, count: int, **spec: Any) -> Simulation:
         assert one.keys() == other.keys()
         assert {k: one[k] for k in one.keys() - differing} == {k: other[k] for k in other.keys() - differing}
         assert one["bytes"].keys() == other["bytes"].keys()
-    assert {silo.reference: content(silo.private) for silo in silos if silo.private != State()} == {
-        silo: content(private) for silo, private in simulation.private.items()
-    }
+    assert {
+        silo.reference: content(silo.private_state) for silo in silos if silo.private_state != State()
+    } == {silo: content(private) for silo, private in simulation.private.items()}
     return simulation
 
 
@@ -87,7 +87,7 @@ def test_every_form_gives_the_bytes_of_signed_updates_and_with_another_seed_othe
     if name == "fedrep":  # nobody but a silo can score a model with its own head
         given |= {"evaluation": {"testDataset": None}, "data": {"validationFraction": 0.2}}
     found = both(tmp_path, 3, **given)
-    reseeded = small(3, training={"rounds": ROUNDS, "seed": 8}, **given)
+    reseeded = small_manifest(3, training={"rounds": ROUNDS, "seed": 8}, **given)
     others = simulate(reseeded, tmp_path, tmp_path / "reseeded")
     assert (outcome(found) == outcome(others)) is (form in COUNTING)
 

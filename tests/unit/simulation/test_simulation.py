@@ -21,7 +21,7 @@ from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.state import State
 from fedsilo.silo.examples import load_examples
 from fedsilo.simulation.data import SharedData
-from fedsilo.simulation.execution import SEQUENTIAL, Execution
+from fedsilo.simulation.execution import SEQUENTIAL, ExecutionPlan
 from fedsilo.simulation.silos import SimulatedFailure, SimulatedSilo, SimulatedTask
 from fedsilo.simulation.simulate import open_simulation, simulate
 from fedsilo.wire import Contract, ExpectedBlock
@@ -35,7 +35,7 @@ CONTRACT = Contract(
     ),
     ("loss",),
 )
-GOOD = Reply({"w": np.ones(2, np.float32)}, samples=3, metrics={"loss": 0.5})
+GOOD_REPLY = Reply({"w": np.ones(2, np.float32)}, samples=3, metrics={"loss": 0.5})
 
 
 class Replying:
@@ -50,7 +50,7 @@ class Replying:
         return self.reply
 
 
-def checked(tmp_path: Path, reply: Any, **policy: Any) -> Any:
+def checked_answer(tmp_path: Path, reply: Any, **policy: Any) -> Any:
     """What a silo with this policy makes of a reply."""
     manifest = manifest_of(sharing(1, "iid", **policy))
     opened: Any = open_simulation(manifest, tmp_path, tmp_path)
@@ -61,8 +61,10 @@ def checked(tmp_path: Path, reply: Any, **policy: Any) -> Any:
 
 
 def test_an_answer_holds_what_the_contract_allows_by_kind(tmp_path: Path) -> None:
-    reply = replace(GOOD, tensors={"count/1": np.array(7), **GOOD.tensors}, support={"count/1": 7})
-    given = checked(tmp_path, reply)
+    reply = replace(
+        GOOD_REPLY, tensors={"count/1": np.array(7), **GOOD_REPLY.tensors}, support={"count/1": 7}
+    )
+    given = checked_answer(tmp_path, reply)
     assert [list(tree) for tree in given.blocks.values()] == [["w"], ["count/1"]]
     assert (given.samples, given.metrics, given.size) == (3, {"loss": 0.5}, 16)
     with pytest.raises(ValueError, match="read-only"):
@@ -75,10 +77,10 @@ def test_an_answer_holds_what_the_contract_allows_by_kind(tmp_path: Path) -> Non
         ({"tensors": {}}, "missing-block: block w"),
         ({"tensors": {"w": np.ones(3, np.float32)}}, "wrong-shape: block w"),
         ({"tensors": {"w": np.ones(2)}}, "wrong-dtype: block w"),
-        ({"tensors": {**GOOD.tensors, "v": np.ones(2)}}, "unexpected-block: block 'v'"),
+        ({"tensors": {**GOOD_REPLY.tensors, "v": np.ones(2)}}, "unexpected-block: block 'v'"),
         ({"tensors": {"w": np.array([1, np.nan], np.float32)}}, "not-finite: block w"),
         (
-            {"tensors": {**GOOD.tensors, "count/1": np.array(1)}, "support": {"count/1": 1}},
+            {"tensors": {**GOOD_REPLY.tensors, "count/1": np.array(1)}, "support": {"count/1": 1}},
             "stands on 1 samples",
         ),
         ({"metrics": {"secret": 1.0}}, "unexpected-metric: metric secret"),
@@ -88,24 +90,24 @@ def test_an_answer_holds_what_the_contract_allows_by_kind(tmp_path: Path) -> Non
     ],
 )
 def test_what_a_guard_refuses_is_refused_here(tmp_path: Path, change: dict[str, Any], said: str) -> None:
-    failure = checked(tmp_path, replace(GOOD, **change), minSamplesPerClass=5)
+    failure = checked_answer(tmp_path, replace(GOOD_REPLY, **change), minSamplesPerClass=5)
     assert isinstance(failure, SimulatedFailure)
     assert failure.reason == "PolicyRefused"
     assert said in failure.message
 
 
 def test_what_a_method_raises_is_a_failure_of_the_silo(tmp_path: Path) -> None:
-    assert checked(tmp_path, KeyError("w")) == SimulatedFailure("TrainerError", "KeyError: 'w'")
+    assert checked_answer(tmp_path, KeyError("w")) == SimulatedFailure("TrainerError", "KeyError: 'w'")
 
 
 def test_a_method_that_ends_the_process_is_a_failure_of_the_silo(tmp_path: Path) -> None:
-    assert checked(tmp_path, SystemExit(0)) == SimulatedFailure("TrainerError", "SystemExit: 0")
+    assert checked_answer(tmp_path, SystemExit(0)) == SimulatedFailure("TrainerError", "SystemExit: 0")
 
 
 @pytest.mark.parametrize("limit", [{"maxAnsweredRounds": 1}, {"maxBytesPerJob": "7k"}])
-@pytest.mark.parametrize("execution", [SEQUENTIAL, Execution(workers=2)], ids=["one process", "workers"])
+@pytest.mark.parametrize("execution", [SEQUENTIAL, ExecutionPlan(workers=2)], ids=["one process", "workers"])
 def test_what_a_silo_has_sent_counts_over_the_rounds(
-    tmp_path: Path, limit: dict[str, Any], execution: Execution
+    tmp_path: Path, limit: dict[str, Any], execution: ExecutionPlan
 ) -> None:
     silos = sharing(2, "iid")
     silos[1]["spec"]["policy"] |= limit

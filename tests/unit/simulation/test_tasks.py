@@ -18,7 +18,7 @@ from tests.paths import ROOT
 
 EXAMPLES = sorted(path.stem for path in (ROOT / "examples" / "tasks").glob("*.yaml"))
 
-LEARNED = {
+LEARNED_METRICS = {
     "regression": ("mae", 0.0, 0.55),
     "multilabel": ("accuracy", 0.85, 1.0),
     "segmentation": ("accuracy", 0.9, 1.0),
@@ -39,7 +39,7 @@ def test_an_example_learns_and_its_result_opens(name: str, tmp_path: Path) -> No
     job = manifest(name)
     result = simulate(job, tmp_path, tmp_path / "run").result
     assert result is not None
-    metric, least, most = LEARNED[name]
+    metric, least, most = LEARNED_METRICS[name]
     assert list(result.metrics) == [metric, "loss"]
     assert least <= result.metrics[metric] <= most
     assert not load_model(result.path).training

@@ -19,7 +19,7 @@ SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpeningResult:
     """What came of it.
 
     :param code: exit code; None where the command did not end in time.
@@ -34,7 +34,7 @@ class Opened:
     peak: int
 
 
-def opened(command: Sequence[str], at: Path, outside: Path) -> Opened:
+def run_opening(command: Sequence[str], at: Path, outside: Path) -> OpeningResult:
     """Run a command in a directory.
 
     :param outside: a folder of which nothing may be read.
@@ -46,8 +46,8 @@ def opened(command: Sequence[str], at: Path, outside: Path) -> Opened:
     if process.is_alive():
         process.kill()
         process.join()
-        return Opened(None, [], [], 0)
-    return Opened(**json.loads(answer.read_bytes()))
+        return OpeningResult(None, [], [], 0)
+    return OpeningResult(**json.loads(answer.read_bytes()))
 
 
 def _open(command: Sequence[str], at: Path, outside: Path, answer: Path) -> None:
@@ -56,13 +56,13 @@ def _open(command: Sequence[str], at: Path, outside: Path, answer: Path) -> None
     os.chdir(at)
     read: set[str] = set()
 
-    def heard(event: str, arguments: tuple[object, ...]) -> None:
+    def record_open(event: str, arguments: tuple[object, ...]) -> None:
         if event == "open" and isinstance(arguments[0], str | bytes):
             read.add(os.path.realpath(os.fsdecode(arguments[0])))
 
     said = StringIO()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    sys.addaudithook(heard)
+    sys.addaudithook(record_open)
     with redirect_stdout(said), redirect_stderr(said):
         try:
             code = main(list(command))

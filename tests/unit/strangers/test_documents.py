@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from tests.federate import federate, job_spec, runners, silo_holding
-from tests.unit.strangers.opening import opened
+from tests.unit.strangers.opening import run_opening
 
 MODEL, DESCRIPTION, PROVENANCE, MANIFEST = "model.safetensors", "model.json", "provenance.json", "job.yaml"
 UPDATE = "kept/r00001-train/r00001-train-s0.update"
@@ -72,7 +72,7 @@ def holding(content: str | bytes) -> Change:
     return lambda path: path.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
-def described(**changes: Any) -> Change:
+def change_description(**changes: Any) -> Change:
     """A model.json with other fields."""
 
     def apply(root: Path) -> None:
@@ -88,7 +88,7 @@ def header(text: bytes, length: int | None = None) -> Change:
     def apply(root: Path) -> None:
         content = (len(text) if length is None else length).to_bytes(8, "little") + text
         (root / MODEL).write_bytes(content)
-        described(sha256=hashlib.sha256(content).hexdigest())(root)
+        change_description(sha256=hashlib.sha256(content).hexdigest())(root)
 
     return apply
 
@@ -102,7 +102,7 @@ def before_the_model(text: str) -> Change:
 
 
 BASE = {"name": "mlp", "config": {"hidden": [60_000, 60_000]}}
-WIDE = {"inputShape": [60_000], "classes": 4}
+WIDE_DATA = {"inputShape": [60_000], "classes": 4}
 BOMB = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
     f"{name}: &{name} [{', '.join(['*' + before] * 9)}]\n"
     for before, name in zip("abcdefgh", "bcdefghi", strict=True)
@@ -184,15 +184,19 @@ DOCUMENTS: dict[str, tuple[tuple[str, ...], Change, str]] = {
     "a header of 2^63 bytes": (EVALUATE, header(b"{}", 1 << 63), "header of 9223372036854775808"),
     "a header that is nested without end": (EVALUATE, header(b"[" * 100_000), "its header is not JSON"),
     # What is described.
-    "layers of 60,000 x 60,000": (EVALUATE, described(model=BASE, data=WIDE), "give (5, 60000)"),
+    "layers of 60,000 x 60,000": (
+        EVALUATE,
+        change_description(model=BASE, data=WIDE_DATA),
+        "give (5, 60000)",
+    ),
     "encoders without number": (
         EVALUATE,
-        described(model={"name": "concatenated", "config": {"encoders": 10**9, "base": BASE}}),
+        change_description(model={"name": "concatenated", "config": {"encoders": 10**9, "base": BASE}}),
         "encoders: Input should be less than or equal to 1000",
     ),
     "a model made of models": (
         EXPORT,
-        described(
+        change_description(
             model={"name": "gated", "config": {"base": {"name": "gated", "config": {}}, "mixes": "logits"}}
         ),
         "is made of other models itself",
@@ -210,7 +214,7 @@ DOCUMENTS: dict[str, tuple[tuple[str, ...], Change, str]] = {
 
 
 @pytest.fixture(scope="module")
-def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def honest_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What an aggregator leaves, its manifest, and the data of the silos."""
     root = tmp_path_factory.mktemp("honest")
     spec = job_spec("fedavg", 2, rounds=1, aggregator={"keepUpdates": True}, participation={"minSilos": 2})
@@ -238,22 +242,22 @@ def _document(kind: str, namespace: str, name: str, spec: dict[str, Any]) -> dic
 
 
 @pytest.fixture
-def stranger(honest: Path, tmp_path: Path) -> Path:
+def stranger(honest_directory: Path, tmp_path: Path) -> Path:
     """A copy of it, and a folder beside it of which nothing may be read."""
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside/secret").write_text("of nobody's business")
-    return Path(shutil.copytree(honest, tmp_path / "stranger"))
+    return Path(shutil.copytree(honest_directory, tmp_path / "stranger"))
 
 
 @pytest.fixture(scope="module")
-def peaks(honest: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
+def peaks(honest_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     """Memory of the honest cases, which must succeed."""
     import fedsilo.local.evaluation  # noqa: F401 (what the processes would import each)
 
     found = {}
     for command in (VALIDATE, VERIFY, EVALUATE, EXPORT):
-        at = Path(shutil.copytree(honest, tmp_path_factory.mktemp("copy") / "honest"))
-        done = opened(command, at, at.parent / "outside")
+        at = Path(shutil.copytree(honest_directory, tmp_path_factory.mktemp("copy") / "honest"))
+        done = run_opening(command, at, at.parent / "outside")
         assert done.code == 0, done.lines
         found[command[0]] = done.peak
     return found
@@ -263,7 +267,7 @@ def peaks(honest: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, i
 def test_it_is_refused_in_one_line(document: str, stranger: Path, peaks: dict[str, int]) -> None:
     command, change, words = DOCUMENTS[document]
     change(stranger)
-    done = opened(command, stranger, stranger.parent / "outside")
+    done = run_opening(command, stranger, stranger.parent / "outside")
     assert done.code is not None, "it does not end"
     assert done.code in (2, 5, 6, 7, 8, 9), done.lines
     refusals = [line for line in done.lines if words in line]

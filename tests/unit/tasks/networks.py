@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 
-class Plain(nn.Module):
+class PlainNetwork(nn.Module):
     """A network without encoder and classifier: (n, features) -> (n, outputs)."""
 
     def __init__(self, input_shape: tuple[int, ...], outputs: int) -> None:
@@ -21,9 +21,9 @@ class Plain(nn.Module):
         return out
 
 
-def plain(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
-    return Plain(input_shape, outputs)
+def plain_network(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
+    return PlainNetwork(input_shape, outputs)
 
 
 def too_wide(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
-    return Plain(input_shape, outputs + 1)
+    return PlainNetwork(input_shape, outputs + 1)

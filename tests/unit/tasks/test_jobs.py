@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsilo.data.arrays import checked
+from fedsilo.data.arrays import checked_arrays
 from fedsilo.engine.context import JobContext
 from fedsilo.errors import DataInvalid, MethodError
 from fedsilo.learning.models import build_module
@@ -20,7 +20,7 @@ from tests.unit.simulation.digits import manifest_of, sharing
 from tests.unit.tasks.specs import data_of, task_of
 
 NETWORKS = "python:tests.unit.tasks.networks"
-BALANCED = {"name": "classification", "config": {"classWeights": "balanced"}}
+BALANCED_TASK = {"name": "classification", "config": {"classWeights": "balanced"}}
 
 
 def faults(scheme: str = "iid", **spec: Any) -> list[str]:
@@ -35,7 +35,7 @@ def faults(scheme: str = "iid", **spec: Any) -> list[str]:
             "spec.data.classes: 10: has no meaning for regression; remove it; ",
         ),
         (
-            {"task": BALANCED, "method": {"name": "fedrs"}},
+            {"task": BALANCED_TASK, "method": {"name": "fedrs"}},
             'spec.task.config.classWeights: "balanced": has no meaning for method fedrs, which has a loss of its own; ',
         ),
         (
@@ -90,8 +90,8 @@ def test_a_partition_by_class_needs_one_class_of_each_example() -> None:
 def test_any_module_is_trained_and_opens_again(tmp_path: Path) -> None:
     manifest = manifest_of(
         sharing(2),
-        model={"name": f"{NETWORKS}:plain", "config": {}},
-        task=BALANCED,
+        model={"name": f"{NETWORKS}:plain_network", "config": {}},
+        task=BALANCED_TASK,
         training={"rounds": 3},
     )
     result = simulate(manifest, tmp_path, tmp_path / "run").result
@@ -103,7 +103,7 @@ def test_any_module_is_trained_and_opens_again(tmp_path: Path) -> None:
 
 def test_a_method_on_features_refuses_a_module_without() -> None:
     job = manifest_of(
-        sharing(1), model={"name": f"{NETWORKS}:plain", "config": {}}, method={"name": "moon"}
+        sharing(1), model={"name": f"{NETWORKS}:plain_network", "config": {}}, method={"name": "moon"}
     ).job
     with pytest.raises(
         MethodError, match=r"has no \.encoder and \.classifier, on whose feature method moon works; "
@@ -119,7 +119,7 @@ def test_a_module_with_other_outputs_is_refused() -> None:
 
 def test_tokens() -> None:
     task = task_of("language", data_of(3), vocabulary=9)
-    found = checked(np.array([[1, 2, 3, 4]]), np.zeros(1), task)
+    found = checked_arrays(np.array([[1, 2, 3, 4]]), np.zeros(1), task)
     assert np.asarray(found.features).tolist() == [[1, 2, 3]]
     assert found.labels.tolist() == [[2, 3, 4]]
     for tokens, said in (
@@ -131,7 +131,7 @@ def test_tokens() -> None:
         (np.array([[0.5, 1, 2]]), "tokens have dtype float64; give integers"),
     ):
         with pytest.raises(DataInvalid, match=said):
-            checked(tokens, tokens, task)
+            checked_arrays(tokens, tokens, task)
 
 
 def test_a_target_that_is_not_a_number() -> None:
@@ -139,4 +139,4 @@ def test_a_target_that_is_not_a_number() -> None:
     with pytest.raises(
         DataInvalid, match=r"item 1: target nan of output 0 is not a finite number; remove or mend"
     ):
-        checked(np.zeros((2, 2), np.float32), np.array([1.0, np.nan]), task)
+        checked_arrays(np.zeros((2, 2), np.float32), np.array([1.0, np.nan]), task)

@@ -7,11 +7,11 @@ import torch
 from sklearn.utils.class_weight import compute_class_weight
 
 from fedsilo.tasks.interface import LearningTask
-from fedsilo.tasks.regression import Regression, RegressionConfig
+from fedsilo.tasks.regression import RegressionConfig, RegressionTask
 from tests.unit.tasks.specs import data_of, task_of
 
 GENERATOR = torch.Generator().manual_seed(0)
-BALANCED = {"classWeights": "balanced"}
+BALANCED_WEIGHTS = {"classWeights": "balanced"}
 
 
 def mean_of_scores(task: LearningTask, outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
@@ -22,7 +22,7 @@ def mean_of_scores(task: LearningTask, outputs: torch.Tensor, targets: torch.Ten
 
 
 def test_balanced_weights_are_those_of_scikit_learn() -> None:
-    task = task_of("classification", data_of(4, classes=4), **BALANCED)
+    task = task_of("classification", data_of(4, classes=4), **BALANCED_WEIGHTS)
     labels = torch.tensor([0, 0, 0, 1, 3, 3])
     weights = task.class_weights(labels)
     assert weights is not None
@@ -33,7 +33,7 @@ def test_balanced_weights_are_those_of_scikit_learn() -> None:
 
 
 def test_classes_weigh_alike_in_sum() -> None:
-    task = task_of("segmentation", data_of(1, 1, 6, classes=3), ignore=9, **BALANCED)
+    task = task_of("segmentation", data_of(1, 1, 6, classes=3), ignore=9, **BALANCED_WEIGHTS)
     masks = torch.tensor([[[0, 0, 0, 0, 1, -100]]])
     weights = task.class_weights(masks)
     assert weights is not None
@@ -41,7 +41,7 @@ def test_classes_weigh_alike_in_sum() -> None:
 
 
 def test_labels_weigh_by_absent_over_present() -> None:
-    task = task_of("multilabel", data_of(4, classes=3), **BALANCED)
+    task = task_of("multilabel", data_of(4, classes=3), **BALANCED_WEIGHTS)
     weights = task.class_weights(torch.tensor([[1.0, 0, 1], [0, 0, 1], [0, 0, 1], [0, 0, 1]]))
     assert weights is not None
     assert weights.tolist() == [3, 1, 1], "of a label that all have or none there is nothing to weigh"
@@ -59,7 +59,7 @@ def test_multilabel() -> None:
 
 
 def test_regression() -> None:
-    task = Regression(data_of(4, classes=2), RegressionConfig(outputs=2))
+    task = RegressionTask(data_of(4, classes=2), RegressionConfig(outputs=2))
     outputs, targets = torch.tensor([[1.0, 2.0], [0, 0]]), torch.tensor([[1.0, 4.0], [3, 0]])
     assert mean_of_scores(task, outputs, targets) == {"mae": 5 / 4, "loss": 13 / 4}
     assert task.loss(outputs, targets) == 13 / 4

@@ -9,15 +9,15 @@ import pytest
 
 from fedsilo.api.faults import Finding
 from fedsilo.errors import FedsiloError
-from fedsilo.tasks.interface import EVERY_TASK, OWN, LearningTask
+from fedsilo.tasks.interface import EVERY_TASK, OWN_TASK_NAME, LearningTask
 from fedsilo.tasks.registry import TASKS, bind, check_task, kind_of, metrics_of
 from tests.unit.tasks.specs import data_of, task_spec
 
 
 def test_names() -> None:
-    assert {*TASKS, OWN} == EVERY_TASK
+    assert {*TASKS, OWN_TASK_NAME} == EVERY_TASK
     assert kind_of(None) == "classification"
-    assert kind_of(task_spec("python:a.b:C")) == OWN
+    assert kind_of(task_spec("python:a.b:C")) == OWN_TASK_NAME
 
 
 def test_what_a_silo_may_say() -> None:
@@ -78,7 +78,7 @@ def test_fault(name: str, config: dict[str, object], shape: tuple[int, ...], fin
         bind(task_spec(name, **config), data_of(*shape, classes=3))
 
 
-class Unfinished(LearningTask):
+class UnfinishedTask(LearningTask):
     """An own task that forgot its loss."""
 
 
@@ -91,12 +91,12 @@ class Unfinished(LearningTask):
         ),
         ("python:own_tasks_that_are_nowhere:Task", "cannot be imported: No module named"),
         ("python:own_tasks:number", "is no fedsilo.tasks.interface.LearningTask; derive it from that"),
-        ("python:own_tasks:Unfinished", "does not define loss, outputs, scores, targets; define them"),
+        ("python:own_tasks:UnfinishedTask", "does not define loss, outputs, scores, targets; define them"),
     ],
 )
 def test_own_task_that_is_none(name: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("own_tasks")
-    module.number, module.Unfinished = 7, Unfinished  # type: ignore[attr-defined]
+    module.number, module.UnfinishedTask = 7, UnfinishedTask  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "own_tasks", module)
     assert check_task(task_spec(name), data_of(4, classes=3)) == []
     with pytest.raises(FedsiloError) as caught:

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from typing_extensions import override
 
 from fedsilo.transforms.third_party import registry
-from fedsilo.transforms.third_party.interface import Beside, TransformConfig, UpdateTransform
+from fedsilo.transforms.third_party.interface import CompatibleField, TransformConfig, UpdateTransform
 from fedsilo.wire import TensorSpec
 
 Tree = dict[str, np.ndarray]
@@ -38,7 +38,7 @@ class Halves(UpdateTransform):
         return {name: base[name] + sent[name] for name in base}
 
 
-class Damped(Halves):
+class DampedTransform(Halves):
     """Sends a model that has changed by half as much, as a model."""
 
     name = "damped"
@@ -60,7 +60,7 @@ class MadeForMore(Halves):
     """Says that it goes with all that a transform can go with."""
 
     name = "for-more"
-    goes_with: ClassVar[frozenset[Beside]] = frozenset(
+    goes_with: ClassVar[frozenset[CompatibleField]] = frozenset(
         {"spec.aggregation.rule", "spec.privacy.differentialPrivacy"}
     )
 
@@ -77,7 +77,7 @@ class Keeping(Halves):
         return sent, {name: wanted[name] - sent[name] for name in sent}
 
 
-class Misnamed(Halves):
+class MisnamedTransform(Halves):
     """Has another name than its entry point."""
 
     name = "other"
@@ -115,20 +115,20 @@ class Misshapen(Halves):
         return [TensorSpec(spec.name, spec.shape, "float8") for spec in model]
 
 
-class Unfinished(UpdateTransform):
+class UnfinishedTransform(UpdateTransform):
     """A transform that defines nothing."""
 
 
-OFFERED = {
+OFFERED_TRANSFORMS = {
     "halves": "Halves",
-    "damped": "Damped",
+    "damped": "DampedTransform",
     "for-more": "MadeForMore",
     "keeping": "Keeping",
-    "misnamed": "Misnamed",
+    "misnamed": "MisnamedTransform",
     "with-settings": "WithSettings",
     "lenient": "Lenient",
     "misshapen": "Misshapen",
-    "unfinished": "Unfinished",
+    "unfinished": "UnfinishedTransform",
     "no-transform": "Tree",
     "absent": "Absent",
 }
@@ -136,7 +136,9 @@ OFFERED = {
 
 def offer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have them found, as if their packages were installed, and one whose name no manifest can have."""
-    points = [EntryPoint(name, f"{__name__}:{value}", registry.GROUP) for name, value in OFFERED.items()]
+    points = [
+        EntryPoint(name, f"{__name__}:{value}", registry.GROUP) for name, value in OFFERED_TRANSFORMS.items()
+    ]
     points.append(EntryPoint("a b", "nonsense", registry.GROUP))
     monkeypatch.setattr(registry, "entry_points", lambda group: points)
     monkeypatch.setattr(registry, "_entry_points", registry._entry_points.__wrapped__)

@@ -16,19 +16,19 @@ import pytest
 
 from fedsilo.api.faults import Fault
 from fedsilo.errors import ManifestInvalid
-from fedsilo.local.workdir import Workdir
+from fedsilo.local.workdir import RunDirectory
 from fedsilo.methods.state import State
 from fedsilo.silo import secret
 from fedsilo.simulation.simulate import simulate
 from fedsilo.transforms.order import ORDER
 from fedsilo.transforms.plan import JobPlan
-from fedsilo.transforms.third_party.declaration import ThirdPartyTransforms
+from fedsilo.transforms.third_party.declaration import ThirdPartyTransform
 from fedsilo.validation import validate
 from tests.feature_pairs import (
-    PERMITTED,
-    REFUSED,
+    PERMITTED_PAIRS,
+    REFUSED_PAIRS,
     VARIANTS,
-    Chosen,
+    ChosenVariants,
     document_with,
     documents_in,
     faults_of,
@@ -36,10 +36,10 @@ from tests.feature_pairs import (
     manifest_in,
     name_of,
 )
-from tests.guarded import UID, check_of, guarded
+from tests.guarded import UID, check_of, run_guarded
 from tests.unit.operator.job.harness import JobHarness
 from tests.unit.operator.job.objects import JOB_REF
-from tests.unit.verification.chains import replayed
+from tests.unit.verification.chains import replay_directory
 
 
 @pytest.fixture(autouse=True)
@@ -55,31 +55,31 @@ def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_transform_has_a_variant_and_every_variant_goes_with_another() -> None:
     found = {type(each) for variant in VARIANTS for each in JobPlan.of(job_with({variant}).spec).transforms}
-    assert found | {ThirdPartyTransforms} == set(ORDER)  # of which a package must be installed
-    assert set().union(*PERMITTED) == VARIANTS.keys()
+    assert found | {ThirdPartyTransform} == set(ORDER)  # of which a package must be installed
+    assert set().union(*PERMITTED_PAIRS) == VARIANTS.keys()
 
 
-@pytest.mark.parametrize("pair", PERMITTED, ids=name_of)
+@pytest.mark.parametrize("pair", PERMITTED_PAIRS, ids=name_of)
 def test_a_permitted_pair_gives_the_same_bytes_with_guards_simulated_and_replayed(
-    tmp_path: Path, pair: Chosen
+    tmp_path: Path, pair: ChosenVariants
 ) -> None:
     manifest = manifest_in(tmp_path, pair)
-    done = guarded(tmp_path / "guarded", manifest, tmp_path)
+    done = run_guarded(tmp_path / "guarded", manifest, tmp_path)
     simulation = simulate(manifest, tmp_path, tmp_path / "simulated")
     assert done.engine.result is not None and simulation.result is not None
     assert simulation.result.sha256 == done.engine.result.sha256
-    assert recorded(simulation) == recorded(done.engine)
-    assert kept(simulation.private) == kept(done.private)
-    replayed(done.directory)
+    assert recorded_history(simulation) == recorded_history(done.engine)
+    assert kept_state(simulation.private) == kept_state(done.private)
+    replay_directory(done.directory)
 
 
-def recorded(of: Any) -> list[dict[str, Any]]:
+def recorded_history(of: Any) -> list[dict[str, Any]]:
     """The history without what a simulation has not: digests and headers of signed updates, messages between guards."""
     differing = {"updates", "bytes"}
     return [{key: line[key] for key in line.keys() - differing} for line in of.history()]
 
 
-def kept(private: Mapping[str, State]) -> dict[str, Any]:
+def kept_state(private: Mapping[str, State]) -> dict[str, Any]:
     """Every bit that silos keep."""
     return {
         silo: (
@@ -93,9 +93,9 @@ def kept(private: Mapping[str, State]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("pair", REFUSED, ids=name_of)
+@pytest.mark.parametrize("pair", REFUSED_PAIRS, ids=name_of)
 def test_a_refused_pair_is_refused_by_validation_operator_guard_and_simulation_in_the_same_words(
-    tmp_path: Path, pair: Chosen
+    tmp_path: Path, pair: ChosenVariants
 ) -> None:
     manifest = manifest_in(tmp_path, pair)
     found = [words(fault) for fault in validate(documents_in(manifest))]
@@ -109,7 +109,7 @@ def test_a_refused_pair_is_refused_by_validation_operator_guard_and_simulation_i
     assert (failed["status"], failed["reason"]) == ("True", "ManifestInvalid")
     assert failed["message"] == "\n".join(f"FederatedJob {JOB_REF.name}: {text}" for text in found)
 
-    place = Workdir(tmp_path / "run")
+    place = RunDirectory(tmp_path / "run")
     place.write_inputs(manifest, UID, port=1)
     for silo in manifest.silos:
         with pytest.raises(ManifestInvalid) as refused:

@@ -24,15 +24,15 @@ ALLOW = ["--allow-import", "signs"]
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder into which the package was installed."""
     return install(EXAMPLE, tmp_path_factory.mktemp("packages"))
 
 
 @pytest.fixture
-def known(installed: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def registered_package(installed_package: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Lets this process find the package, for the length of a test."""
-    monkeypatch.syspath_prepend(installed)
+    monkeypatch.syspath_prepend(installed_package)
     registry._entry_points.cache_clear()
     yield
     registry._entry_points.cache_clear()
@@ -42,10 +42,10 @@ def known(installed: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The example's, with fewer rounds."""
-    return written(tmp_path_factory.mktemp("manifest"))
+    return write_job(tmp_path_factory.mktemp("manifest"))
 
 
-def written(folder: Path, **changes: Any) -> Path:
+def write_job(folder: Path, **changes: Any) -> Path:
     silos, job = yaml.safe_load_all((EXAMPLE / "digits.yaml").read_text())
     job["spec"]["training"]["rounds"] = 2
     job["spec"] |= changes
@@ -53,7 +53,7 @@ def written(folder: Path, **changes: Any) -> Path:
     return folder / "digits.yaml"
 
 
-def typed(installed: Path | None, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def run_fedsilo(installed: Path | None, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """A command as a user types it, in processes that find the package for themselves."""
     where = {} if installed is None else {"PYTHONPATH": f"{installed}:{os.environ.get('PYTHONPATH', '')}"}
     return subprocess.run(
@@ -76,30 +76,34 @@ def test_it_is_eighty_lines_at_most_and_no_file_of_fedsilo_knows_it() -> None:
 
 
 @pytest.fixture(scope="module")
-def processes(installed: Path, manifest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def processes(installed_package: Path, manifest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a run with real processes."""
     folder = tmp_path_factory.mktemp("processes") / "run"
-    ran = typed(installed, "run", "-f", manifest, "--json", "--workdir", folder)
+    ran = run_fedsilo(installed_package, "run", "-f", manifest, "--json", "--workdir", folder)
     assert ran.returncode == 0, ran.stderr
     return folder
 
 
 def test_simulation_processes_and_replay_give_the_same_bytes(
-    installed: Path, manifest: Path, processes: Path, tmp_path: Path
+    installed_package: Path, manifest: Path, processes: Path, tmp_path: Path
 ) -> None:
-    ran = typed(installed, "run", "-f", manifest, "--in-process", "--workdir", tmp_path / "simulated")
+    ran = run_fedsilo(
+        installed_package, "run", "-f", manifest, "--in-process", "--workdir", tmp_path / "simulated"
+    )
     assert ran.returncode == 0, ran.stderr
     model = (processes / "model.safetensors").read_bytes()
     assert (tmp_path / "simulated" / "model.safetensors").read_bytes() == model
-    replayed = typed(installed, "verify", processes, "--replay", *ALLOW)
+    replayed = run_fedsilo(installed_package, "verify", processes, "--replay", *ALLOW)
     assert replayed.returncode == 0, replayed.stderr
     assert "replayed: the kept updates fold to every state of the chain and to this model" in replayed.stdout
-    plain = written(tmp_path, transforms=None)
-    assert typed(None, "run", "-f", plain, "--in-process", "--workdir", tmp_path / "plain").returncode == 0
+    plain = write_job(tmp_path, transforms=None)
+    assert (
+        run_fedsilo(None, "run", "-f", plain, "--in-process", "--workdir", tmp_path / "plain").returncode == 0
+    )
     assert (tmp_path / "plain" / "model.safetensors").read_bytes() != model
 
 
-@pytest.mark.usefixtures("known")
+@pytest.mark.usefixtures("registered_package")
 def test_what_leaves_is_known_to_the_byte_before_a_round(
     manifest: Path, processes: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -121,7 +125,7 @@ def test_where_it_is_not_installed_nothing_runs_and_nothing_is_verified(
         assert said in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("known")
+@pytest.mark.usefixtures("registered_package")
 def test_its_manifest_is_valid_and_says_what_is_sent(
     manifest: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -129,7 +133,7 @@ def test_its_manifest_is_valid_and_says_what_is_sent(
     assert "\n  sends   what signs makes of models\n" in capsys.readouterr().out
 
 
-@pytest.mark.usefixtures("known")
+@pytest.mark.usefixtures("registered_package")
 def test_a_manifest_alone_does_not_import_it(manifest: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sys.modules.pop("signs", None)
     assert main(["validate", "-f", str(manifest)]) == 2
@@ -138,21 +142,23 @@ def test_a_manifest_alone_does_not_import_it(manifest: Path, capsys: pytest.Capt
     assert "signs" not in sys.modules
 
 
-@pytest.mark.usefixtures("known")
+@pytest.mark.usefixtures("registered_package")
 def test_its_settings_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wrong = written(tmp_path, transforms=[{"name": "signs", "config": {"feedbak": False}}])
+    wrong = write_job(tmp_path, transforms=[{"name": "signs", "config": {"feedbak": False}}])
     assert main(["validate", "-f", str(wrong), *ALLOW]) == 2
     said = capsys.readouterr().err
     assert "spec.transforms[0].config.feedbak: false: is not a known field; did you mean feedback?" in said
 
 
-def test_a_silo_that_has_not_named_it_lets_nothing_leave(installed: Path, tmp_path: Path) -> None:
-    silos, job = yaml.safe_load_all(written(tmp_path).read_text())
+def test_a_silo_that_has_not_named_it_lets_nothing_leave(installed_package: Path, tmp_path: Path) -> None:
+    silos, job = yaml.safe_load_all(write_job(tmp_path).read_text())
     del silos["spec"]["policy"]
     (tmp_path / "digits.yaml").write_text(yaml.safe_dump_all([silos, job]))
     for options in (["--in-process"], []):
         folder = tmp_path / f"run{len(options)}"
-        ran = typed(installed, "run", "-f", tmp_path / "digits.yaml", "--workdir", folder, *options)
+        ran = run_fedsilo(
+            installed_package, "run", "-f", tmp_path / "digits.yaml", "--workdir", folder, *options
+        )
         assert ran.returncode != 0
         assert (
             "policy.transforms allows none, not signs; ask the institution to allow it"

@@ -24,7 +24,7 @@ from fedsilo.transforms.plan import JobPlan
 from fedsilo.transforms.third_party import registry
 from fedsilo.wire import Contract, ModelSignature, TensorSpec
 from tests.federate import job_spec
-from tests.unit.transforms.offered import OFFERED, Halves, offer
+from tests.unit.transforms.offered import OFFERED_TRANSFORMS, Halves, offer
 
 Tree = dict[str, np.ndarray]
 
@@ -41,7 +41,7 @@ SIGNATURE = ModelSignature(
 
 
 @pytest.fixture(autouse=True)
-def offered(monkeypatch: pytest.MonkeyPatch) -> None:
+def offered_transforms(monkeypatch: pytest.MonkeyPatch) -> None:
     offer(monkeypatch)
 
 
@@ -57,7 +57,7 @@ def contract_of(*names: str) -> Contract:
     return JobPlan.of(asking(*names)).contract("train", SIGNATURE, {})
 
 
-def decodable(contract: Contract, blocks: Tree) -> None:
+def check_decodable(contract: Contract, blocks: Tree) -> None:
     require_decodable(
         contract,
         lambda name, first, count: blocks[name].reshape(-1)[first : first + count],
@@ -127,7 +127,7 @@ def test_what_an_author_must_mend_names_the_entry_point(name: str, said: str) ->
 
 
 def test_names_that_no_manifest_can_have_are_none() -> None:
-    assert registry.names() == sorted(OFFERED)
+    assert registry.names() == sorted(OFFERED_TRANSFORMS)
 
 
 # --- What it is not made for.
@@ -139,7 +139,7 @@ TEST_SET = {
 
 SILO = {"unit": "silo", "epsilon": 3, "delta": 0.01, "maxUpdateNorm": 1}
 
-BESIDE: dict[str, tuple[dict[str, Any], str]] = {
+CONFLICTING_SECTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "secure sums": ({"aggregation": {"secure": True}}, "secure aggregation adds models up as they are"),
     "encoded uploads": (
         {"communication": {"upload": {"encoding": "int8"}}},
@@ -159,16 +159,16 @@ BESIDE: dict[str, tuple[dict[str, Any], str]] = {
     ),
 }
 
-DECLARED = {"noise of training", "a robust rule"}
+DECLARED_CONFLICTS = {"noise of training", "a robust rule"}
 
 
 @pytest.mark.parametrize("name", ["halves", "for-more"])
-@pytest.mark.parametrize("beside", BESIDE)
+@pytest.mark.parametrize("beside", CONFLICTING_SECTIONS)
 def test_what_it_is_not_made_for_is_refused(name: str, beside: str) -> None:
-    sections, said = BESIDE[beside]
+    sections, said = CONFLICTING_SECTIONS[beside]
     method = methods.bind(asking(name, **sections))
     found = [finding for finding in check_job(method) if finding[0] == "spec.transforms[0]"]
-    if name == "for-more" and beside in DECLARED:
+    if name == "for-more" and beside in DECLARED_CONFLICTS:
         assert found == []
         return
     ((_, value, problem, remedy),) = found
@@ -195,33 +195,38 @@ def silo(**rules: Any) -> Silo:
     return Silo.model_validate({"metadata": {"name": "north", "namespace": "silos"}, "spec": content})
 
 
-def objected(spec: FederatedJobSpec, **rules: Any) -> list[str]:
+def policy_objections(spec: FederatedJobSpec, **rules: Any) -> list[str]:
     job = FrozenJob(namespace="federation", name="job", uid="1", spec_digest=spec_digest(spec), spec=spec)
     return policy.objections(
-        silo(minSamplesPerUpdate=1, **rules), job, policy.declared(spec), datetime(2026, 3, 1, tzinfo=UTC)
+        silo(minSamplesPerUpdate=1, **rules),
+        job,
+        policy.declared_egress(spec),
+        datetime(2026, 3, 1, tzinfo=UTC),
     )
 
 
 def test_an_institution_names_the_transforms_that_run_and_by_default_none() -> None:
     spec = asking("halves", "damped")
-    assert objected(asking()) == []
-    assert objected(spec) == [
+    assert policy_objections(asking()) == []
+    assert policy_objections(spec) == [
         "policy.transforms allows none, not halves, damped; ask the institution to allow it"
     ]
-    assert objected(spec, transforms=["halves"]) == [
+    assert policy_objections(spec, transforms=["halves"]) == [
         "policy.transforms allows halves, not damped; use one of these in spec.transforms, or ask the institution to "
         "allow it"
     ]
-    assert objected(spec, transforms=["damped", "halves"]) == []
-    assert objected(spec, methods=["fedavg"]) != []
+    assert policy_objections(spec, transforms=["damped", "halves"]) == []
+    assert policy_objections(spec, methods=["fedavg"]) != []
 
 
 def test_what_leaves_is_unknown_where_a_transform_is_not_installed() -> None:
     spec = asking("nobodys")
-    assert policy.declared(spec) is None
-    assert policy.unknown(spec) == "transform nobodys"
-    assert policy.unknown(asking("halves")) is None
-    assert objected(spec) == ["policy.transforms allows none, not nobodys; ask the institution to allow it"]
+    assert policy.declared_egress(spec) is None
+    assert policy.unknown_component(spec) == "transform nobodys"
+    assert policy.unknown_component(asking("halves")) is None
+    assert policy_objections(spec) == [
+        "policy.transforms allows none, not nobodys; ask the institution to allow it"
+    ]
 
 
 # --- What is sent.
@@ -243,7 +248,7 @@ def test_only_tensors_that_may_lose_precision_are_replaced_and_in_their_place() 
 def test_transforms_that_follow_one_another_are_undone_in_reverse() -> None:
     contract = contract_of("damped", "halves")
     assert {block.dtype for block in contract.blocks if block.name.endswith("weight")} == {"float16"}
-    decodable(contract, as_sent(contract))
+    check_decodable(contract, as_sent(contract))
     with pytest.raises(
         MethodError, match=r"^spec\.transforms: damped: is after halves, which leaves no tensor"
     ):
@@ -253,9 +258,9 @@ def test_transforms_that_follow_one_another_are_undone_in_reverse() -> None:
 @pytest.mark.parametrize(("value", "code"), [(np.nan, "not-finite"), (np.inf, "not-finite")])
 def test_what_gives_no_finite_model_is_refused_before_it_counts(value: float, code: str) -> None:
     contract = contract_of("halves")
-    decodable(contract, as_sent(contract))
+    check_decodable(contract, as_sent(contract))
     with pytest.raises(Problem, match="transform halves makes NaN or infinity of what was sent") as refused:
-        decodable(contract, as_sent(contract) | {"encoder.weight": np.full((5, 6), value, np.float16)})
+        check_decodable(contract, as_sent(contract) | {"encoder.weight": np.full((5, 6), value, np.float16)})
     assert refused.value.code == code
 
 
@@ -267,7 +272,7 @@ def test_code_of_a_package_that_fails_is_named(name: str, monkeypatch: pytest.Mo
     contract = contract_of("halves")
     monkeypatch.setattr(Halves, name, failing)
     with pytest.raises(FedsiloError, match=f"transform halves: {name} failed: KeyError: 'x'"):
-        decodable(contract, as_sent(contract)) if name == "decode" else contract_of("halves")
+        check_decodable(contract, as_sent(contract)) if name == "decode" else contract_of("halves")
 
 
 def test_what_cannot_be_sent_is_the_transforms_error_and_no_peers() -> None:

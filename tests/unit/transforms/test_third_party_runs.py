@@ -21,7 +21,7 @@ CONVOLUTIONS = {"name": "resnet8", "config": {"width": 2}}
 
 
 @pytest.fixture(autouse=True)
-def offered(monkeypatch: pytest.MonkeyPatch) -> None:
+def offered_transforms(monkeypatch: pytest.MonkeyPatch) -> None:
     offer(monkeypatch)
     permitted = lambda count: sharing(count, transforms=["halves", "damped", "keeping", "for-more"])  # noqa: E731
     monkeypatch.setattr(test_same_bytes, "sharing", permitted)
@@ -67,23 +67,23 @@ JOBS: dict[str, dict[str, Any]] = {
 }
 
 
-def small(job: Mapping[str, Any]) -> dict[str, Any]:
+def small_job(job: Mapping[str, Any]) -> dict[str, Any]:
     return {**job, "transforms": [{"name": name} for name in job["transforms"]], "training": {"rounds": 2}}
 
 
 @pytest.mark.parametrize("name", JOBS)
 def test_a_job_gives_the_same_bytes_both_ways(name: str, tmp_path: Path) -> None:
-    both(tmp_path, 4, **small(JOBS[name]))
+    both(tmp_path, 4, **small_job(JOBS[name]))
 
 
 def test_a_model_that_comes_of_them_differs_by_rounding_alone(tmp_path: Path) -> None:
-    def trained(name: str, **spec: Any) -> Mapping[str, np.ndarray]:
+    def trained_model(name: str, **spec: Any) -> Mapping[str, np.ndarray]:
         permitted = sharing(3, transforms=["halves"])
         found = simulate(manifest_of(permitted, training={"rounds": 2}, **spec), tmp_path, tmp_path / name)
         assert found.result is not None
         return open_blob(found.result.path).tree()
 
-    plain, halves = trained("plain"), trained("halves", transforms=[{"name": "halves"}])
+    plain, halves = trained_model("plain"), trained_model("halves", transforms=[{"name": "halves"}])
     assert plain.keys() == halves.keys()
     assert any((plain[name] != halves[name]).any() for name in plain)
     assert all(np.abs(plain[name] - halves[name]).max() < 1e-3 for name in plain)

@@ -18,11 +18,11 @@ from fedsilo.wire import ChainEnd, SigningKey, VerifyKey, seal_chain
 Lines = list[dict[str, Any]]
 
 
-def verified(directory: Path, **pins: VerifyKey) -> VerifiedChain:
+def verify_directory(directory: Path, **pins: VerifyKey) -> VerifiedChain:
     return verify(find(directory), pins)
 
 
-def replayed(directory: Path) -> None:
+def replay_directory(directory: Path) -> None:
     place = find(directory)
     replay(place, verify(place, {}))
 
@@ -64,7 +64,7 @@ def edit_and_link(directory: Path, change: Callable[[Lines], object], key: Signi
     write(directory, lines, seal)
 
 
-def flipped(text: str, place: int) -> str:
+def flip_bit(text: str, place: int) -> str:
     """Base64 of the same bytes with one bit flipped."""
     data = bytearray(base64.b64decode(text))
     data[place] ^= 1

@@ -20,7 +20,7 @@ def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished_job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Directory of an aggregator; silo s2 failed in round 2."""
     root = tmp_path_factory.mktemp("finished")
     federate(root, SPEC, synthetic_runners(SPEC, {"silos/s2": [2]}))
@@ -28,6 +28,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def directory(finished: Path, tmp_path: Path) -> Path:
+def directory(finished_job: Path, tmp_path: Path) -> Path:
     """A copy of it, to be changed."""
-    return Path(shutil.copytree(finished, tmp_path / "aggregator"))
+    return Path(shutil.copytree(finished_job, tmp_path / "aggregator"))

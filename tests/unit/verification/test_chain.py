@@ -28,20 +28,20 @@ from tests.unit.verification.chains import (
     Lines,
     edit,
     edit_and_link,
-    flipped,
+    flip_bit,
     lines_of,
-    verified,
+    verify_directory,
     write,
 )
 
 TRAIN_1, TRAIN_2, EVALUATE, MODEL = 1, 2, 3, 4
 S0, S1, S2 = "silos/s0", "silos/s1", "silos/s2"
-KEPT = "kept/r00002-train/r00002-train-s1.update"
+KEPT_UPDATE = "kept/r00002-train/r00002-train-s1.update"
 ROUND_1, ROUND_2 = "round 1 (r00001-train): ", "round 2 (r00002-train): "
 
 
-def test_an_untouched_directory_holds(finished: Path) -> None:
-    chain = verified(finished)
+def test_an_untouched_directory_holds(finished_job: Path) -> None:
+    chain = verify_directory(finished_job)
     assert [exchange.line.exchange for exchange in chain.exchanges] == [
         "r00001-train",
         "r00002-train",
@@ -50,7 +50,7 @@ def test_an_untouched_directory_holds(finished: Path) -> None:
     answered = [sorted(exchange.line.updates) for exchange in chain.exchanges]
     assert answered == [[S0, S1, S2], [S0, S1], [S0, S1]]
     assert (chain.tasks, chain.updates, chain.kept) == (9, 7, 7)
-    assert chain.model == json.loads((finished / "model.json").read_text())["sha256"]
+    assert chain.model == json.loads((finished_job / "model.json").read_text())["sha256"]
     assert chain.job.pinned == set()
 
 
@@ -72,7 +72,7 @@ def test_two_owners_of_one_key_are_one(
 ) -> None:
     edit_and_link(directory, lambda lines: change(lines[0]["silos"]), TASK_KEY)
     with pytest.raises(ProvenanceInvalid, match=re.escape(message)):
-        verified(directory)
+        verify_directory(directory)
 
 
 def without_rounds(lines: Lines) -> None:
@@ -99,7 +99,7 @@ def test_a_job_that_nobody_could_run_has_no_chain(
 ) -> None:
     edit_and_link(directory, change, TASK_KEY)
     with pytest.raises(ProvenanceInvalid, match=re.escape(message)):
-        verified(directory)
+        verify_directory(directory)
 
 
 def test_a_declaration_that_fails_is_named(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +110,7 @@ def test_a_declaration_that_fails_is_named(directory: Path, monkeypatch: pytest.
     with pytest.raises(
         MethodError, match=r"job: the declaration of method fedavg failed: IndexError: of some"
     ):
-        verified(directory)
+        verify_directory(directory)
 
 
 @pytest.mark.parametrize("name", ["silos/S0", "silos/s0.", "../s0", "s0"])
@@ -121,10 +121,10 @@ def test_a_silo_has_a_name_that_a_silo_can_have(directory: Path, name: str) -> N
 
     edit_and_link(directory, change, TASK_KEY)
     with pytest.raises(ProvenanceInvalid, match=f"silo {re.escape(name)}: is no namespace/name of a Silo"):
-        verified(directory)
+        verify_directory(directory)
 
 
-def replaced(name: str, put: Callable[[Path], object]) -> Callable[[Path], None]:
+def replace_file(name: str, put: Callable[[Path], object]) -> Callable[[Path], None]:
     def apply(root: Path) -> None:
         (root / name).unlink()
         put(root / name)
@@ -137,7 +137,7 @@ def terabyte(path: Path) -> None:
     os.truncate(path, 1 << 40)
 
 
-def elsewhere(path: Path) -> None:
+def link_elsewhere(path: Path) -> None:
     other = path.parent.parent.parent / "elsewhere"
     other.write_bytes(b"of nobody's business")
     path.symlink_to(other)
@@ -167,18 +167,25 @@ def zeros(root: Path) -> None:
     os.truncate(path, 1 << 40)
 
 
-FILES = ("provenance.json", "model.safetensors", "model.json", KEPT)
-HOSTILE = {
-    **{f"{name} that is a pipe": (replaced(name, os.mkfifo), FileDamaged, "is a pipe") for name in FILES},
-    **{f"{name} that is a link": (replaced(name, elsewhere), FileDamaged, "is a link") for name in FILES},
-    "a provenance of a terabyte": (replaced(FILES[0], terabyte), ProvenanceInvalid, "does not begin with"),
-    "a model of a terabyte": (replaced(FILES[1], terabyte), ProvenanceInvalid, "malformed: tensor file"),
+FILES = ("provenance.json", "model.safetensors", "model.json", KEPT_UPDATE)
+HOSTILE_FILES = {
+    **{f"{name} that is a pipe": (replace_file(name, os.mkfifo), FileDamaged, "is a pipe") for name in FILES},
+    **{
+        f"{name} that is a link": (replace_file(name, link_elsewhere), FileDamaged, "is a link")
+        for name in FILES
+    },
+    "a provenance of a terabyte": (
+        replace_file(FILES[0], terabyte),
+        ProvenanceInvalid,
+        "does not begin with",
+    ),
+    "a model of a terabyte": (replace_file(FILES[1], terabyte), ProvenanceInvalid, "malformed: tensor file"),
     "a description of a terabyte": (
-        replaced(FILES[2], terabyte),
+        replace_file(FILES[2], terabyte),
         ProvenanceInvalid,
         "model.json: has more than",
     ),
-    "an update of a terabyte": (replaced(KEPT, terabyte), ProvenanceInvalid, "malformed: "),
+    "an update of a terabyte": (replace_file(KEPT_UPDATE, terabyte), ProvenanceInvalid, "malformed: "),
     "a chain of zeros": (zeros, ProvenanceInvalid, "is no text of JSON as fedsilo writes it"),
     "a line without end": (long_line, ProvenanceInvalid, "has a line of more than"),
     "more values than a document has": (many_values, ProvenanceInvalid, "job: holds more than 250000 values"),
@@ -186,39 +193,39 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("case", HOSTILE)
+@pytest.mark.parametrize("case", HOSTILE_FILES)
 def test_what_is_no_plain_file_of_bounded_size_is_named_and_takes_no_memory(
     directory: Path, case: str
 ) -> None:
-    change, error, message = HOSTILE[case]
+    change, error, message = HOSTILE_FILES[case]
     change(directory)
     tracemalloc.start()
     try:
         with pytest.raises(error, match=re.escape(message)) as caught:
-            verified(directory)
+            verify_directory(directory)
         assert "\n" not in str(caught.value)
         assert tracemalloc.get_traced_memory()[1] < 64 << 20
     finally:
         tracemalloc.stop()
 
 
-def test_the_silos_that_scored_the_released_model_were_sent_it(finished: Path) -> None:
-    chain = verified(finished)
+def test_the_silos_that_scored_the_released_model_were_sent_it(finished_job: Path) -> None:
+    chain = verify_directory(finished_job)
     blobs = {link.digest for task in chain.exchanges[-1].tasks.values() for link in task.blobs}
     assert blobs == {chain.model}
 
 
 def test_a_description_is_as_long_as_the_chain_has_updates(
-    finished: Path, monkeypatch: pytest.MonkeyPatch
+    finished_job: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A model of 20 silos and 1,000 rounds names 200,000 updates, which is more than a document may hold."""
-    description = json.loads((finished / "model.json").read_bytes())
+    description = json.loads((finished_job / "model.json").read_bytes())
     description["updates"] = []
     beside = json.dumps(description)
     separators = sum(map(beside.count, ",[{"))
     monkeypatch.setattr("fedsilo.verification.chain.MAX_DOCUMENT_BYTES", len(beside))
     monkeypatch.setattr("fedsilo.verification.chain.MAX_DOCUMENT_VALUES", separators)
-    assert verified(finished).updates == 7
+    assert verify_directory(finished_job).updates == 7
 
 
 def test_a_description_of_too_many_values_is_told_as_that(directory: Path) -> None:
@@ -227,7 +234,7 @@ def test_a_description_of_too_many_values_is_told_as_that(directory: Path) -> No
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     edit_and_link(directory, set_field(MODEL, "description", to=digest), TASK_KEY)
     with pytest.raises(ProvenanceInvalid, match=r"model\.json: holds more than \d+ values$"):
-        verified(directory)
+        verify_directory(directory)
 
 
 def set_task(line: int, silo: str, change: Callable[[Lines], str]) -> Callable[[Lines], None]:
@@ -254,7 +261,7 @@ def set_field(line: int, *path: str, to: object) -> Callable[[Lines], None]:
     return apply
 
 
-OTHER = "0" * 63 + "1"
+OTHER_DIGEST = "0" * 63 + "1"
 OTHER_KEY = silo_key("a stranger").verify_key.to_text()
 
 
@@ -264,14 +271,14 @@ OTHER_KEY = silo_key("a stranger").verify_key.to_text()
         (set_field(0, "name", to="other"), "line 2: names "),
         (set_field(0, "spec", "training", "rounds", to=3), "line 2: names "),
         (set_field(0, "spec", "method", "name", to="nothing-installed"), "line 2: names "),
-        (set_field(0, "previous", to=OTHER), "job: names a line before it, and is the first"),
+        (set_field(0, "previous", to=OTHER_DIGEST), "job: names a line before it, and is the first"),
         (set_field(0, "format", to="fedsilo/provenance/v2"), "job: format: Input should be"),
         (set_field(0, "note", to="hello"), "job: note: Extra inputs are not permitted"),
         (
-            set_field(TRAIN_1, "state", "trees", "model", to=OTHER),
+            set_field(TRAIN_1, "state", "trees", "model", to=OTHER_DIGEST),
             f"{ROUND_2}task of silos/s0: blob model is ",
         ),
-        (set_field(TRAIN_1, "state", "values", to=OTHER), f"{ROUND_2}names "),
+        (set_field(TRAIN_1, "state", "values", to=OTHER_DIGEST), f"{ROUND_2}names "),
         (set_field(TRAIN_1, "state", "values", to="0"), f"{ROUND_1}state.values: String should match"),
         (set_field(TRAIN_2, "exchange", to="r00001-train"), f"{ROUND_2}is r00001-train"),
         (lambda lines: lines.pop(TRAIN_2), f"{ROUND_2}is r00002-evaluate"),
@@ -287,16 +294,16 @@ OTHER_KEY = silo_key("a stranger").verify_key.to_text()
             f"{ROUND_2}task of {S1}: task is r00001-train-s1; must be r00002-train-s1",
         ),
         (
-            set_task(TRAIN_2, S1, lambda lines: flipped(lines[2]["tasks"][S1], 60)),
+            set_task(TRAIN_2, S1, lambda lines: flip_bit(lines[2]["tasks"][S1], 60)),
             f"{ROUND_2}task of {S1}: signature-invalid: ",
         ),
         (set_task(TRAIN_2, S1, lambda _: "?"), f"{ROUND_2}task of {S1}: is not base64"),
         (
-            set_update(TRAIN_2, S1, lambda lines: flipped(lines[2]["updates"][S1]["signed"], -1)),
+            set_update(TRAIN_2, S1, lambda lines: flip_bit(lines[2]["updates"][S1]["signed"], -1)),
             f"{ROUND_2}update of {S1}: signature-invalid: ",
         ),
         (
-            set_update(TRAIN_2, S1, lambda lines: flipped(lines[2]["updates"][S1]["signed"], 100)),
+            set_update(TRAIN_2, S1, lambda lines: flip_bit(lines[2]["updates"][S1]["signed"], 100)),
             f"{ROUND_2}update of {S1}: signature-invalid: ",
         ),
         (
@@ -324,15 +331,15 @@ OTHER_KEY = silo_key("a stranger").verify_key.to_text()
             f"{ROUND_1}exchange: String should match pattern",
         ),
         (lambda lines: lines[2]["updates"].pop(S1), f"{ROUND_2}has 1 updates; the job needs 2"),
-        (set_field(MODEL, "model", to=OTHER), "model.safetensors: its SHA-256 is "),
-        (set_field(MODEL, "description", to=OTHER), "model.json: its SHA-256 is "),
-        (set_field(MODEL, "previous", to=OTHER), "model: names 000000000000 as the line before it"),
+        (set_field(MODEL, "model", to=OTHER_DIGEST), "model.safetensors: its SHA-256 is "),
+        (set_field(MODEL, "description", to=OTHER_DIGEST), "model.json: its SHA-256 is "),
+        (set_field(MODEL, "previous", to=OTHER_DIGEST), "model: names 000000000000 as the line before it"),
     ],
 )
 def test_a_changed_line_is_named(directory: Path, change: Callable[[Lines], object], message: str) -> None:
     edit(directory, change)
     with pytest.raises(ProvenanceInvalid, match=re.escape(message)):
-        verified(directory)
+        verify_directory(directory)
 
 
 @pytest.mark.parametrize(
@@ -352,7 +359,7 @@ def test_a_changed_line_is_named(directory: Path, change: Callable[[Lines], obje
             lambda lines: lines[0]["silos"].reverse(),
             "job: its silos are silos/s2, silos/s1, silos/s0, not those",
         ),
-        (set_field(EVALUATE, "state", "trees", "model", to=OTHER), "seal: chain is "),
+        (set_field(EVALUATE, "state", "trees", "model", to=OTHER_DIGEST), "seal: chain is "),
         (lambda lines: lines[TRAIN_1]["updates"].pop(S1), "model.json: names another model or other updates"),
     ],
 )
@@ -361,15 +368,15 @@ def test_lines_that_were_linked_again_lack_the_jobs_seal(
 ) -> None:
     edit_and_link(directory, change)
     with pytest.raises(ProvenanceInvalid, match=re.escape(message)):
-        verified(directory)
+        verify_directory(directory)
 
 
 def test_the_seal_must_be_by_the_jobs_key(directory: Path) -> None:
     edit_and_link(directory, lambda _: None, silo_key(S0))
     with pytest.raises(ProvenanceInvalid, match="seal: signature-invalid"):
-        verified(directory)
+        verify_directory(directory)
     edit_and_link(directory, lambda _: None, TASK_KEY)
-    verified(directory)
+    verify_directory(directory)
 
 
 @pytest.mark.parametrize(
@@ -385,32 +392,32 @@ def test_a_seal_of_another_chain_does_not_hold(directory: Path, change: dict[str
     seal = base64.b64encode(seal_chain(ChainEnd(**end), TASK_KEY)).decode()
     write(directory, lines_of(directory), seal)
     with pytest.raises(ProvenanceInvalid, match=f"seal: {message}"):
-        verified(directory)
+        verify_directory(directory)
 
 
-def test_a_pinned_key_is_the_one_that_counts(finished: Path) -> None:
+def test_a_pinned_key_is_the_one_that_counts(finished_job: Path) -> None:
     mine = silo_key(S1).verify_key
-    assert verified(finished, **{S1: mine}).job.pinned == {S1}
+    assert verify_directory(finished_job, **{S1: mine}).job.pinned == {S1}
     with pytest.raises(
         ProvenanceInvalid, match=re.escape(f"the key of {S1} is {mine.to_text()}, but --key says")
     ):
-        verified(finished, **{S1: SigningKey.generate().verify_key})
+        verify_directory(finished_job, **{S1: SigningKey.generate().verify_key})
     with pytest.raises(
         ManifestInvalid, match="--key north: no such key; the job has job, silos/s0, silos/s1, silos/s2"
     ):
-        verified(finished, north=mine)
+        verify_directory(finished_job, north=mine)
 
 
 def swap(directory: Path) -> None:
-    shutil.copyfile(directory / "kept/r00002-train/r00002-train-s0.update", directory / KEPT)
+    shutil.copyfile(directory / "kept/r00002-train/r00002-train-s0.update", directory / KEPT_UPDATE)
 
 
 def cut(directory: Path) -> None:
-    (directory / KEPT).write_bytes((directory / KEPT).read_bytes()[:-1])
+    (directory / KEPT_UPDATE).write_bytes((directory / KEPT_UPDATE).read_bytes()[:-1])
 
 
 def extend(directory: Path) -> None:
-    (directory / KEPT).write_bytes((directory / KEPT).read_bytes() + b"\xc0")
+    (directory / KEPT_UPDATE).write_bytes((directory / KEPT_UPDATE).read_bytes() + b"\xc0")
 
 
 @pytest.mark.parametrize(
@@ -419,10 +426,10 @@ def extend(directory: Path) -> None:
         (lambda root: (root / "model.safetensors").unlink(), "model.safetensors: is missing"),
         (lambda root: (root / "model.json").unlink(), "model.json: is missing"),
         (lambda root: (root / "model.json").write_text("{}"), "model.json: its SHA-256 is "),
-        (lambda root: (root / KEPT).unlink(), f"{KEPT}: round 2, silo {S1}: is missing"),
-        (swap, f"{KEPT}: round 2, silo {S1}: its SHA-256 is "),
-        (cut, f"{KEPT}: round 2, silo {S1}: truncated: "),
-        (extend, f"{KEPT}: round 2, silo {S1}: too-long: "),
+        (lambda root: (root / KEPT_UPDATE).unlink(), f"{KEPT_UPDATE}: round 2, silo {S1}: is missing"),
+        (swap, f"{KEPT_UPDATE}: round 2, silo {S1}: its SHA-256 is "),
+        (cut, f"{KEPT_UPDATE}: round 2, silo {S1}: truncated: "),
+        (extend, f"{KEPT_UPDATE}: round 2, silo {S1}: too-long: "),
         (lambda root: (root / "provenance.json").write_bytes(b""), "provenance.json: does not begin with"),
         (lambda root: (root / "provenance.json").write_bytes(b'{"chain":[\n{}'), "does not end with a seal"),
     ],
@@ -430,25 +437,27 @@ def extend(directory: Path) -> None:
 def test_a_changed_file_is_named(directory: Path, damage: Callable[[Path], object], message: str) -> None:
     damage(directory)
     with pytest.raises(ProvenanceInvalid, match=re.escape(message)):
-        verified(directory)
+        verify_directory(directory)
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "model.json", KEPT])
+@pytest.mark.parametrize("name", ["model.safetensors", "model.json", KEPT_UPDATE])
 def test_what_cannot_be_read_is_named(directory: Path, name: str) -> None:
     (directory / name).unlink()
     (directory / name).mkdir()
     with pytest.raises(FileDamaged, match=re.escape(f"{directory / name}: cannot be read (Is a directory)")):
-        verified(directory)
+        verify_directory(directory)
 
 
 def test_without_kept_updates_all_but_their_tensors_is_verified(directory: Path) -> None:
     shutil.rmtree(directory / "kept")
-    assert verified(directory).kept is None
+    assert verify_directory(directory).kept is None
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    name=st.sampled_from(["provenance.json", "provenance.json", KEPT, "model.safetensors", "model.json"]),
+    name=st.sampled_from(
+        ["provenance.json", "provenance.json", KEPT_UPDATE, "model.safetensors", "model.json"]
+    ),
     place=st.floats(0, 1, exclude_max=True),
     bits=st.integers(1, 255),
 )
@@ -460,7 +469,7 @@ def test_any_single_changed_byte_is_found(directory: Path, name: str, place: flo
     path.write_bytes(changed)
     try:
         with pytest.raises(ProvenanceInvalid):
-            verified(directory)
+            verify_directory(directory)
     finally:
         path.write_bytes(content)
 
@@ -470,7 +479,7 @@ def test_a_cut_file_is_found(directory: Path, length: int) -> None:
     path = directory / "provenance.json"
     path.write_bytes(path.read_bytes()[:length])
     with pytest.raises(ProvenanceInvalid):
-        verified(directory)
+        verify_directory(directory)
 
 
 def test_a_run_is_verified_against_what_it_says_of_itself(directory: Path, tmp_path: Path) -> None:
@@ -479,12 +488,16 @@ def test_a_run_is_verified_against_what_it_says_of_itself(directory: Path, tmp_p
     for name in ("provenance.json", "model.safetensors", "model.json"):
         shutil.copyfile(directory / name, run / name)
     directory.rename(run / "aggregator")
-    identity = {"job": "federation/job", "uid": "job-uid", "specDigest": verified(run).job.spec_digest}
+    identity = {
+        "job": "federation/job",
+        "uid": "job-uid",
+        "specDigest": verify_directory(run).job.spec_digest,
+    }
     write_with_digest(run / "run.json", identity | {"inProcess": False})
-    assert verified(run).kept == 7
+    assert verify_directory(run).kept == 7
     write_with_digest(run / "run.json", identity | {"uid": "another", "inProcess": False})
     with pytest.raises(ProvenanceInvalid, match=r"job: is job-uid with .*, but run.json says another with "):
-        verified(run)
+        verify_directory(run)
 
 
 @pytest.mark.parametrize(
@@ -500,23 +513,23 @@ def test_what_a_run_says_of_itself_is_short(directory: Path, text: str, message:
     tracemalloc.start()
     try:
         with pytest.raises(FileDamaged, match=re.escape(message)):
-            verified(directory)
+            verify_directory(directory)
         assert tracemalloc.get_traced_memory()[1] < 8 << 20
     finally:
         tracemalloc.stop()
 
 
 def test_why_there_is_nothing_to_verify_is_said(directory: Path, tmp_path: Path) -> None:
-    def refused(path: Path) -> str:
+    def refusal_text(path: Path) -> str:
         with pytest.raises(ManifestInvalid) as refusal:
-            verified(path)
+            verify_directory(path)
         return str(refusal.value)
 
-    assert "there is no such directory" in refused(tmp_path / "nowhere")
-    assert "name the directory of a run" in refused(directory / "open")
+    assert "there is no such directory" in refusal_text(tmp_path / "nowhere")
+    assert "name the directory of a run" in refusal_text(directory / "open")
     (directory / "provenance.json").unlink()
-    assert "its job has no model yet" in refused(directory)
+    assert "its job has no model yet" in refusal_text(directory)
     (directory / "state.json").unlink()
-    assert "in which nothing is signed, or was fetched without --with-provenance" in refused(directory)
+    assert "in which nothing is signed, or was fetched without --with-provenance" in refusal_text(directory)
     write_with_digest(directory / "run.json", {"job": "j", "uid": "u", "specDigest": "d", "inProcess": True})
-    assert "holds a run in one process, in which nothing is signed" in refused(directory)
+    assert "holds a run in one process, in which nothing is signed" in refusal_text(directory)

@@ -21,21 +21,21 @@ from fedsilo.errors import FileDamaged, ImportNotAllowed, JobFailed, ManifestInv
 from fedsilo.methods import registry
 from fedsilo.methods.interface import Assignment, Exchange, Snapshot
 from fedsilo.methods.state import State, Tree
-from fedsilo.transforms.transform import Broadcast, Received
+from fedsilo.transforms.transform import Broadcast, ReceivedExchange
 from fedsilo.verification.chain import verify
 from fedsilo.verification.place import find
 from fedsilo.verification.replay import public_dataset, replay
-from tests.federate import federate, job_spec, runners, skewed
-from tests.public_examples import balanced
+from tests.federate import federate, job_spec, runners, skewed_silos
+from tests.public_examples import balanced_dataset
 from tests.unit.engine.synthetic import synthetic_runners
-from tests.unit.verification.chains import replayed, verified
+from tests.unit.verification.chains import replay_directory, verify_directory
 from tests.unit.verification.conftest import SPEC
 
-KEPT = "kept/r00002-train/r00002-train-s1.update"
+KEPT_UPDATE = "kept/r00002-train/r00002-train-s1.update"
 
 
-def test_an_untouched_directory_folds_to_the_same_bytes(finished: Path) -> None:
-    replayed(finished)
+def test_an_untouched_directory_folds_to_the_same_bytes(finished_job: Path) -> None:
+    replay_directory(finished_job)
 
 
 @pytest.mark.parametrize(
@@ -58,41 +58,41 @@ def test_the_folds_of_every_kind_of_method_are_repeated(
         method={"name": method, "config": config},
         aggregator={"keepUpdates": True},
     )
-    silos = skewed(tmp_path, classes_of)
+    silos = skewed_silos(tmp_path, classes_of)
     federate(tmp_path, spec, runners(spec, silos, tmp_path))
-    replayed(tmp_path / "aggregator")
+    replay_directory(tmp_path / "aggregator")
 
 
-def lying(monkeypatch: pytest.MonkeyPatch, root: Path, function: str, lie: Any) -> Path:
+def lying_directory(monkeypatch: pytest.MonkeyPatch, root: Path, function: str, lie: Any) -> Path:
     """Directory of an aggregator with a function of its own, which signs what that makes of the job."""
     with monkeypatch.context() as patch:
         patch.setattr(Workflow, function, lie)
         federate(root, SPEC, synthetic_runners(SPEC))
-    verified(root / "aggregator")  # every signature holds
+    verify_directory(root / "aggregator")  # every signature holds
     return root / "aggregator"
 
 
-def changed(tree: Tree) -> Tree:
+def changed_tree(tree: Tree) -> Tree:
     return {name: np.nextafter(array, np.float32(1)) for name, array in tree.items()}
 
 
 def test_a_fold_that_was_not_the_methods_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = Workflow._aggregated
+    honest = Workflow._aggregate_received
 
-    def lie(self: Workflow, received: Received) -> State:
+    def lie(self: Workflow, received: ReceivedExchange) -> State:
         after, round = honest(self, received), received.exchange.round
-        return after.with_trees(model=changed(after.tree("model"))) if round == 2 else after
+        return after.with_trees(model=changed_tree(after.tree("model"))) if round == 2 else after
 
-    directory = lying(monkeypatch, tmp_path, "_aggregated", lie)
+    directory = lying_directory(monkeypatch, tmp_path, "_aggregated", lie)
     with pytest.raises(
         ProvenanceInvalid,
         match=r"provenance.json: round 2 \(r00002-train\): state: tree model is .*, but folding gives .*; the same",
     ):
-        replayed(directory)
+        replay_directory(directory)
 
 
 def test_updates_that_a_job_would_have_ended_with_are_named(
-    finished: Path, monkeypatch: pytest.MonkeyPatch
+    finished_job: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(*_: Any) -> Any:
         raise JobFailed("a sum that no silos can have")
@@ -101,18 +101,18 @@ def test_updates_that_a_job_would_have_ended_with_are_named(
     with pytest.raises(
         ProvenanceInvalid, match=r"round 1 \(r00001-train\): its updates fold to nothing: a sum that no silos"
     ):
-        replayed(finished)
+        replay_directory(finished_job)
 
 
 def test_values_that_are_not_the_methods_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = Workflow._aggregated
+    honest = Workflow._aggregate_received
 
-    def lie(self: Workflow, received: Received) -> State:
+    def lie(self: Workflow, received: ReceivedExchange) -> State:
         return honest(self, received).with_values(note=received.exchange.round)
 
-    directory = lying(monkeypatch, tmp_path, "_aggregated", lie)
+    directory = lying_directory(monkeypatch, tmp_path, "_aggregated", lie)
     with pytest.raises(ProvenanceInvalid, match=r"round 1 \(r00001-train\): state: its values are not those"):
-        replayed(directory)
+        replay_directory(directory)
 
 
 def test_another_beginning_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,11 +120,11 @@ def test_another_beginning_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     def lie(self: Workflow) -> State:
         start = honest(self)
-        return start.with_trees(model=changed(start.tree("model")))
+        return start.with_trees(model=changed_tree(start.tree("model")))
 
-    directory = lying(monkeypatch, tmp_path, "start", lie)
+    directory = lying_directory(monkeypatch, tmp_path, "start", lie)
     with pytest.raises(ProvenanceInvalid, match=r"provenance.json: job: state: tree model is "):
-        replayed(directory)
+        replay_directory(directory)
 
 
 def test_another_task_than_the_methods_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,12 +138,12 @@ def test_another_task_than_the_methods_is_named(tmp_path: Path, monkeypatch: pyt
         }
         return replace(broadcast, assignments=given)
 
-    directory = lying(monkeypatch, tmp_path, "assign", lie)
+    directory = lying_directory(monkeypatch, tmp_path, "assign", lie)
     with pytest.raises(
         ProvenanceInvalid,
         match=r"round 1 \(r00001-train\): task of silos/s1: has settings {'curious': True}, but the method gives {}",
     ):
-        replayed(directory)
+        replay_directory(directory)
 
 
 def test_a_model_that_is_not_the_last_states_is_named(
@@ -153,28 +153,28 @@ def test_a_model_that_is_not_the_last_states_is_named(
 
     def lie(self: BoundHalf, state: State) -> Snapshot:
         snapshot = honest(self, state)
-        return Snapshot(changed(dict(snapshot.tree)), snapshot.settings)
+        return Snapshot(changed_tree(dict(snapshot.tree)), snapshot.settings)
 
     with monkeypatch.context() as patch:
         patch.setattr(BoundHalf, "model", lie)
         spec = job_spec("fedavg", 2, aggregator={"keepUpdates": True})
         federate(tmp_path, spec, synthetic_runners(spec))
     directory = tmp_path / "aggregator"
-    verified(directory)
+    verify_directory(directory)
     with pytest.raises(ProvenanceInvalid, match=r"round 1 \(r00001-evaluate\): task of silos/s0: sends "):
-        replayed(directory)
+        replay_directory(directory)
 
 
 def test_an_update_that_was_changed_below_its_header_is_named(directory: Path) -> None:
     """Nobody can have other tensors under a silo's header, and the replay does not rely on who looked before it."""
-    path, place = directory / KEPT, find(directory)
+    path, place = directory / KEPT_UPDATE, find(directory)
     chain = verify(place, {})
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
     refusal = re.escape(f"{path}: round 2, silo silos/s1: digest-mismatch: ")
     with pytest.raises(ProvenanceInvalid, match=refusal):
-        verified(directory)
+        verify_directory(directory)
     with pytest.raises(ProvenanceInvalid, match=refusal):
         replay(place, chain)
 
@@ -185,7 +185,7 @@ def test_a_missing_update_is_named(directory: Path) -> None:
         ProvenanceInvalid,
         match=re.escape("r00001-train-s0.update: round 1, silo silos/s0: is missing; updates are kept where"),
     ):
-        replayed(directory)
+        replay_directory(directory)
 
 
 def test_a_model_of_ones_own_is_imported_where_a_person_has_allowed_it(tmp_path: Path) -> None:
@@ -193,28 +193,28 @@ def test_a_model_of_ones_own_is_imported_where_a_person_has_allowed_it(tmp_path:
         "fedavg",
         2,
         aggregator={"keepUpdates": True},
-        model={"name": "python:tests.unit.silo.networks:tied", "config": {}},
+        model={"name": "python:tests.unit.silo.networks:tied_network", "config": {}},
     )
     federate(tmp_path, spec, synthetic_runners(spec))
     with (
         looking_at("provenance.json"),
         pytest.raises(ImportNotAllowed, match=r"^provenance.json: spec.model.name: "),
     ):
-        replayed(tmp_path / "aggregator")
-    with looking_at("provenance.json", ["tests.unit.silo.networks:tied"]):
-        replayed(tmp_path / "aggregator")
+        replay_directory(tmp_path / "aggregator")
+    with looking_at("provenance.json", ["tests.unit.silo.networks:tied_network"]):
+        replay_directory(tmp_path / "aggregator")
 
 
 @pytest.fixture(scope="module")
 def with_public_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A job whose public examples lie in a file, as its aggregator has left it."""
     root = tmp_path_factory.mktemp("public")
-    images, labels = balanced((6,), 4)
+    images, labels = balanced_dataset((6,), 4)
     np.savez(root / "public.npz", images=images, labels=labels)
     held = {"name": "held", "loader": "npz", "config": {"path": str(root / "public.npz")}}
     aggregator = {"keepUpdates": True, "datasets": [held]}
     spec = job_spec("feddf", ["s0", "s1"], aggregator=aggregator, aggregation={"publicDataset": "held"})
-    silos = skewed(root, {"s0": [0, 1], "s1": [2, 3]})
+    silos = skewed_silos(root, {"s0": [0, 1], "s1": [2, 3]})
     federate(root, spec, runners(spec, silos, root))
     return root
 
@@ -237,9 +237,9 @@ def test_public_examples_are_read_where_a_person_says_that_they_lie(
     ("public", "said"), [("elsewhere", "elsewhere"), (None, "null")], ids=["of no dataset", "absent"]
 )
 def test_a_public_dataset_that_the_aggregator_does_not_hold_is_named(
-    finished: Path, public: str | None, said: str
+    finished_job: Path, public: str | None, said: str
 ) -> None:
-    place = find(finished)
+    place = find(finished_job)
     spec = job_spec("feddf", 2)
     aggregation = spec.aggregation.model_copy(update={"public_dataset": public})
     spec = spec.model_copy(update={"aggregation": aggregation})
@@ -248,7 +248,7 @@ def test_a_public_dataset_that_the_aggregator_does_not_hold_is_named(
         ManifestInvalid,
         match=rf"spec\.aggregation\.publicDataset: {said}: is not among spec\.aggregator\.datasets",
     ):
-        public_dataset(place, job, finished)
+        public_dataset(place, job, finished_job)
 
 
 @pytest.mark.parametrize("put", [Path.touch, lambda path: path.symlink_to("nowhere")], ids=["file", "link"])
@@ -268,20 +268,20 @@ def test_what_lies_in_the_place_of_the_kept_updates_is_named(
 
 
 def test_initial_weights_are_not_read_through_a_link_out_of_the_directory(
-    finished: Path, tmp_path: Path
+    finished_job: Path, tmp_path: Path
 ) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     content = b"of nobody's business"
     digest = hashlib.sha256(content).hexdigest()
     (outside / digest).write_bytes(content)
-    chain = verify(find(finished), {})
+    chain = verify(find(finished_job), {})
     weights = {"run": "before", "sha256": digest}
     spec = job_spec("fedavg", 3, model={"name": "mlp", "config": {"hidden": [5]}, "initialWeights": weights})
     root = tmp_path / "stranger"
     root.mkdir()
     (root / "blobs").symlink_to(outside)
-    place = dataclasses.replace(find(finished), root=root, kept=root / "kept")
+    place = dataclasses.replace(find(finished_job), root=root, kept=root / "kept")
     job = dataclasses.replace(chain.job, spec=spec, method=registry.bind(spec))
     with pytest.raises(ProvenanceInvalid, match="lies in blobs, which is a link"):
         replay(place, dataclasses.replace(chain, job=job))
@@ -298,10 +298,10 @@ def test_initial_weights_are_not_read_through_a_link_out_of_the_directory(
     ],
 )
 def test_a_specification_reads_nothing_outside_of_that_place(
-    finished: Path, tmp_path: Path, loader: str, config: dict[str, Any], message: str
+    finished_job: Path, tmp_path: Path, loader: str, config: dict[str, Any], message: str
 ) -> None:
     (tmp_path / "link.npz").symlink_to("/etc/passwd")
-    place = find(finished)
+    place = find(finished_job)
     held = {"name": "held", "loader": loader, "config": config}
     spec = job_spec("feddf", 2, aggregator={"datasets": [held]}, aggregation={"publicDataset": "held"})
     job = dataclasses.replace(verify(place, {}).job, spec=spec, method=registry.bind(spec))

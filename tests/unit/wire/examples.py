@@ -13,8 +13,8 @@ from fedsilo.errors import Problem
 from fedsilo.wire import (
     AcceptedUpdate,
     Contract,
-    Expected,
     ExpectedBlock,
+    ExpectedUpdate,
     SigningKey,
     UpdateChecker,
     UpdateHeader,
@@ -34,7 +34,7 @@ BLOCKS = (
     ExpectedBlock("class_means", "means/1", (7,), "float16", 1),
 )
 CONTRACT = Contract(BLOCKS, ("loss", "accuracy"), {"accuracy": (0.0, 1.0)})
-EXPECTED = Expected("job-uid", "task-3", 3, "silo-north/north", CONTRACT, bytes(range(32)))
+EXPECTED_UPDATE = ExpectedUpdate("job-uid", "task-3", 3, "silo-north/north", CONTRACT, bytes(range(32)))
 
 
 def payloads() -> list[tuple[ExpectedBlock, np.ndarray]]:
@@ -51,12 +51,12 @@ def payloads() -> list[tuple[ExpectedBlock, np.ndarray]]:
 def write(path: Path, **changes: Any) -> bytes:
     """Write the example with some arguments changed, and return the file's bytes."""
     arguments: dict[str, Any] = {
-        "job": EXPECTED.job,
-        "task": EXPECTED.task,
-        "round": EXPECTED.round,
-        "sender": EXPECTED.sender,
+        "job": EXPECTED_UPDATE.job,
+        "task": EXPECTED_UPDATE.task,
+        "round": EXPECTED_UPDATE.round,
+        "sender": EXPECTED_UPDATE.sender,
         "contract": CONTRACT,
-        "task_digest": EXPECTED.task_digest,
+        "task_digest": EXPECTED_UPDATE.task_digest,
         "samples": 41,
         "metrics": {"loss": 0.5, "accuracy": 0.25},
         "blocks": payloads(),
@@ -66,7 +66,7 @@ def write(path: Path, **changes: Any) -> bytes:
     return path.read_bytes()
 
 
-def check(data: bytes, *sizes: int, expected: Expected = EXPECTED) -> AcceptedUpdate:
+def check(data: bytes, *sizes: int, expected: ExpectedUpdate = EXPECTED_UPDATE) -> AcceptedUpdate:
     """Feed the bytes in pieces of the given sizes, the rest in one, and finish."""
     checker = UpdateChecker(expected, KEY.verify_key)
     for size in sizes:
@@ -106,5 +106,5 @@ def refusal(code: str) -> Any:
     return pytest.raises(Problem, match=f"^{code}: ")
 
 
-def changed(header: UpdateHeader, **changes: Any) -> UpdateHeader:
+def changed_header(header: UpdateHeader, **changes: Any) -> UpdateHeader:
     return dataclasses.replace(header, **changes)

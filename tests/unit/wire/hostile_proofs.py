@@ -36,7 +36,7 @@ FIELDS = {
 }
 
 
-def filled(begin: bytes, piece: bytes) -> bytes:
+def filled_header(begin: bytes, piece: bytes) -> bytes:
     """A header that begins so and repeats the piece as often as there is room."""
     return begin + piece * ((ROOM - len(begin)) // len(piece))
 
@@ -55,20 +55,20 @@ def maps_of_maps() -> bytes:
 
 
 HEADERS = {
-    "lists of 65,535 in one another": filled(b"\x81\xa1a", b"\xdc\xff\xff"),
-    "lists of 4,000 in one another": filled(b"\x81\xa1a", b"\xdc\x0f\xa0"),
-    "lists of 15 in one another": filled(b"\x81\xa1a", b"\x9f"),
+    "lists of 65,535 in one another": filled_header(b"\x81\xa1a", b"\xdc\xff\xff"),
+    "lists of 4,000 in one another": filled_header(b"\x81\xa1a", b"\xdc\x0f\xa0"),
+    "lists of 15 in one another": filled_header(b"\x81\xa1a", b"\x9f"),
     "lists of one in one another": b"\x81\xa1a" + b"\x91" * 500 + b"\x90",
-    "empty lists side by side": filled(b"\x81\xa1a\xdc\x0f\x00", b"\x90"),
-    "empty maps side by side": filled(b"\x81\xa1a\xdc\x0f\x00", b"\x80"),
+    "empty lists side by side": filled_header(b"\x81\xa1a\xdc\x0f\x00", b"\x90"),
+    "empty maps side by side": filled_header(b"\x81\xa1a\xdc\x0f\x00", b"\x80"),
     "maps in one another": b"\x81\xa1a" * 500 + b"\x80",
     "maps of maps": maps_of_maps(),
-    "maps as keys": filled(b"", b"\x81"),
+    "maps as keys": filled_header(b"", b"\x81"),
     "many keys": many_keys(),
     "one long text": b"\x81\xa1a\xda" + (ROOM - 6).to_bytes(2, "big") + b"x" * (ROOM - 6),
-    "extension types": filled(b"\x81\xa1a\xdc\x01\x00", b"\xd4\x05\x00"),
-    "timestamps": filled(b"\x81\xa1a\xdc\x01\x00", b"\xd6\xff\x00\x00\x00\x00"),
-    "numbers": filled(b"\x81\xa1a\xdc\x0f\x00", b"\x01"),
+    "extension types": filled_header(b"\x81\xa1a\xdc\x01\x00", b"\xd4\x05\x00"),
+    "timestamps": filled_header(b"\x81\xa1a\xdc\x01\x00", b"\xd6\xff\x00\x00\x00\x00"),
+    "numbers": filled_header(b"\x81\xa1a\xdc\x0f\x00", b"\x01"),
     "right in all but the signature": pack(FIELDS),
 }
 

@@ -17,7 +17,7 @@ from tests.unit.wire.hostile_proofs import HEADERS, KEYS, REQUEST, proof
 MEMORY = 256 * MAX_PROOF_BYTES
 """As much as empty maps side by side need, of a byte each; lists in one another could claim 256 times as much."""
 
-MEASURED = """
+MEMORY_SCRIPT = """
 import json
 from tests.unit.wire.hostile_proofs import HEADERS, most_memory
 print(json.dumps({name: most_memory(header) for name, header in HEADERS.items()}))
@@ -28,7 +28,7 @@ print(json.dumps({name: most_memory(header) for name, header in HEADERS.items()}
 def memory() -> dict[str, int]:
     """By header, of a process of its own: in this one, what ran before would be measured too."""
     found = subprocess.run(
-        [sys.executable, "-c", MEASURED], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
+        [sys.executable, "-c", MEMORY_SCRIPT], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
     )
     measured: dict[str, int] = json.loads(found.stdout)
     return measured

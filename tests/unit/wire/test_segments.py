@@ -30,7 +30,7 @@ from fedsilo.wire.fields import pack, unpack_map
 from fedsilo.wire.header import SEGMENT_BYTES, decode_header, encode_header, offsets, segment_lengths
 from fedsilo.wire.tensors import DTYPES, MAX_TENSOR_BYTES
 from tests.segments import segments_of
-from tests.unit.wire.examples import EXPECTED, KEY, check, contents_of, forge_signed, refusal, write
+from tests.unit.wire.examples import EXPECTED_UPDATE, KEY, check, contents_of, forge_signed, refusal, write
 from tests.updates import digest_of
 
 LIMIT = 64
@@ -42,7 +42,7 @@ trees = st.lists(st.tuples(shapes, dtypes), min_size=1, max_size=5)
 limits = st.sampled_from([64, 128, 192])
 
 
-def made(tree: list[tuple[tuple[int, ...], str]]) -> list[tuple[ExpectedBlock, np.ndarray]]:
+def distinct_blocks(tree: list[tuple[tuple[int, ...], str]]) -> list[tuple[ExpectedBlock, np.ndarray]]:
     """Blocks of these forms, with numbers that all differ."""
     return [
         (
@@ -54,21 +54,21 @@ def made(tree: list[tuple[tuple[int, ...], str]]) -> list[tuple[ExpectedBlock, n
 
 
 def expecting(blocks: list[tuple[ExpectedBlock, np.ndarray]]) -> Any:
-    return dataclasses.replace(EXPECTED, contract=Contract(tuple(block for block, _ in blocks)))
+    return dataclasses.replace(EXPECTED_UPDATE, contract=Contract(tuple(block for block, _ in blocks)))
 
 
-def written(path: Path, blocks: list[tuple[ExpectedBlock, np.ndarray]]) -> bytes:
+def write_blocks(path: Path, blocks: list[tuple[ExpectedBlock, np.ndarray]]) -> bytes:
     return write(path, contract=expecting(blocks).contract, blocks=blocks, metrics={})
 
 
-EXAMPLE = made([((5, 7), "float32"), ((), "int64"), ((8, 8), "float16"), ((0, 3), "float32")])
+EXAMPLE = distinct_blocks([((5, 7), "float32"), ((), "int64"), ((8, 8), "float16"), ((0, 3), "float32")])
 """Of three segments, one, two and an empty one."""
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     with segments_of(LIMIT):
-        return written(tmp_path_factory.mktemp("update") / "update", EXAMPLE)
+        return write_blocks(tmp_path_factory.mktemp("update") / "update", EXAMPLE)
 
 
 def outcome(data: bytes, *sizes: int) -> str:
@@ -85,10 +85,10 @@ def outcome(data: bytes, *sizes: int) -> str:
 def test_any_tensors_cut_at_any_limit_arrive_as_they_were(
     tree: list[tuple[tuple[int, ...], str]], limit: int, pieces: list[int], draw: st.DataObject
 ) -> None:
-    blocks = made(tree)
+    blocks = distinct_blocks(tree)
     with tempfile.TemporaryDirectory() as folder, segments_of(limit):
         path = Path(folder) / "update"
-        data = written(path, blocks)
+        data = write_blocks(path, blocks)
         accepted = check(data, *pieces, expected=expecting(blocks))
         assert accepted.digest == stored_digest(path) == digest_of(data)
         lengths = Counter[str]()

@@ -41,7 +41,7 @@ def in_common(silo: str, other: str, sent: bytes) -> bytes:
     return HKDF(SHA256(), 32, None, info).derive(own.exchange(X25519PublicKey.from_public_bytes(theirs)))
 
 
-def masked(silo: str, sent: bytes) -> np.ndarray:
+def masked_vector(silo: str, sent: bytes) -> np.ndarray:
     """A silo's vector under all of its masks."""
     seed = bytes.fromhex(SUM["secrets"][silo]["seed"])
     vector = numbers(SUM["vectors"][silo])
@@ -73,13 +73,14 @@ def test_the_digest_of_a_broadcast_leaves_out_messages_of_the_sum_and_settings_o
 @pytest.mark.parametrize("silo", SURVIVORS)
 def test_a_masked_vector_follows_from_the_secrets_and_what_was_sent(silo: str) -> None:
     sent = bytes.fromhex(SUM["broadcast"]["digest"])
-    assert masked(silo, sent).tolist() == numbers(SUM["masked"][silo]).tolist()
+    assert masked_vector(silo, sent).tolist() == numbers(SUM["masked"][silo]).tolist()
 
 
 def test_a_silo_that_was_sent_something_else_has_other_masks() -> None:
     apart = SUM["maskedForAnotherBroadcast"]
     assert (
-        masked(SURVIVORS[0], bytes.fromhex(apart["digest"])).tolist() == numbers(apart[SURVIVORS[0]]).tolist()
+        masked_vector(SURVIVORS[0], bytes.fromhex(apart["digest"])).tolist()
+        == numbers(apart[SURVIVORS[0]]).tolist()
     )
     assert apart[SURVIVORS[0]] != SUM["masked"][SURVIVORS[0]]
 

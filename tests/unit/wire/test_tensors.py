@@ -55,7 +55,7 @@ def trees(draw: st.DrawFn) -> Tree:
     return found
 
 
-def same(found: Tree, wanted: Tree) -> None:
+def require_same_tree(found: Tree, wanted: Tree) -> None:
     assert list(found) == list(wanted)
     for name, array in wanted.items():
         assert (found[name].shape, found[name].dtype) == (array.shape, array.dtype)
@@ -74,10 +74,10 @@ def test_a_blob_is_read_back_by_us_and_by_safetensors(
     assert hashlib.sha256(path.read_bytes()).hexdigest() == ref.digest
     assert path.stat().st_size == ref.length
     with open_blob(path) as blob:
-        same(blob.tree(), tree)
+        require_same_tree(blob.tree(), tree)
         assert tuple(blob.specs.values()) == specs_of(tree)
     theirs = safetensors.numpy.load_file(path)
-    same({name: theirs[name] for name in tree}, tree)
+    require_same_tree({name: theirs[name] for name in tree}, tree)
 
 
 @settings(max_examples=30)
@@ -86,7 +86,7 @@ def test_we_read_what_safetensors_writes(tree: Tree, tmp_path_factory: pytest.Te
     path = tmp_path_factory.mktemp("blobs") / "theirs"
     safetensors.numpy.save_file(tree, path, metadata={"format": "np"})
     with open_blob(path) as blob:
-        same({name: blob[name] for name in tree}, tree)
+        require_same_tree({name: blob[name] for name in tree}, tree)
 
 
 def test_views_are_aligned_read_only_and_outlive_the_file(tmp_path: Path) -> None:

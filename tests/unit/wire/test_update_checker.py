@@ -21,9 +21,9 @@ from fedsilo.wire.header import encode_header
 from fedsilo.wire.keys import UPDATE
 from tests.unit.wire.examples import (
     CONTRACT,
-    EXPECTED,
+    EXPECTED_UPDATE,
     KEY,
-    changed,
+    changed_header,
     check,
     contents_of,
     forge,
@@ -44,7 +44,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def test_an_update_without_blocks_ends_after_the_signature(tmp_path: Path) -> None:
     contract = Contract((), ("loss",))
     data = write(tmp_path / "update", contract=contract, blocks=[], metrics={})
-    expected = dataclasses.replace(EXPECTED, contract=contract)
+    expected = dataclasses.replace(EXPECTED_UPDATE, contract=contract)
     assert check(data, expected=expected).header.length == 0
     with refusal("too-long"):
         check(data + b"\xc0", expected=expected)
@@ -68,7 +68,7 @@ def test_the_same_holds_with_blake3(
     tmp_path_factory: pytest.TempPathFactory, cuts: list[int], position: int
 ) -> None:
     expected = dataclasses.replace(
-        EXPECTED, contract=dataclasses.replace(EXPECTED.contract, algorithm="blake3")
+        EXPECTED_UPDATE, contract=dataclasses.replace(EXPECTED_UPDATE.contract, algorithm="blake3")
     )
     path = tmp_path_factory.mktemp("update") / "update"
     data = write(path, contract=expected.contract)
@@ -84,16 +84,16 @@ def test_the_same_holds_with_blake3(
 
 
 def test_digests_of_one_hash_under_the_name_of_another_are_refused(data: bytes) -> None:
-    contract = dataclasses.replace(EXPECTED.contract, algorithm="blake3")
-    header = changed(check(data).header, algorithm="blake3", contract=bytes.fromhex(contract.digest()))
+    contract = dataclasses.replace(EXPECTED_UPDATE.contract, algorithm="blake3")
+    header = changed_header(check(data).header, algorithm="blake3", contract=bytes.fromhex(contract.digest()))
     with refusal("digest-mismatch"):
-        expected = dataclasses.replace(EXPECTED, contract=contract)
+        expected = dataclasses.replace(EXPECTED_UPDATE, contract=contract)
         check(forge(header, contents_of(data, header)), expected=expected)
 
 
 def test_an_update_with_another_hash_than_the_contracts_is_not_written(tmp_path: Path, data: bytes) -> None:
-    header = changed(check(data).header, algorithm="blake3")
-    with refusal("contract-mismatch"), new_update(tmp_path / "update", header, EXPECTED.contract, KEY):
+    header = changed_header(check(data).header, algorithm="blake3")
+    with refusal("contract-mismatch"), new_update(tmp_path / "update", header, EXPECTED_UPDATE.contract, KEY):
         pass
     assert list(tmp_path.iterdir()) == []
 
@@ -129,7 +129,7 @@ def test_signed_noise_raises_nothing_but_problems(noise: bytes) -> None:
 
 
 def test_a_refusal_is_final(data: bytes) -> None:
-    checker = UpdateChecker(EXPECTED, SigningKey.generate().verify_key)
+    checker = UpdateChecker(EXPECTED_UPDATE, SigningKey.generate().verify_key)
     with refusal("signature-invalid"):
         checker.feed(data)
     with refusal("signature-invalid"):
@@ -141,8 +141,8 @@ def test_a_refusal_is_final(data: bytes) -> None:
 
 def test_the_header_is_judged_before_any_block_arrives(data: bytes) -> None:
     header = check(data).header
-    forged = forge(changed(header, round=4), contents_of(data, header))
-    checker = UpdateChecker(EXPECTED, KEY.verify_key)
+    forged = forge(changed_header(header, round=4), contents_of(data, header))
+    checker = UpdateChecker(EXPECTED_UPDATE, KEY.verify_key)
     with refusal("wrong-round"):
         checker.feed(forged[: len(forged) - header.length])
 
@@ -166,7 +166,7 @@ def test_the_header_is_judged_before_any_block_arrives(data: bytes) -> None:
 )
 def test_each_claim_of_the_header_has_its_own_code(data: bytes, code: str, changes: dict[str, Any]) -> None:
     header = check(data).header
-    assert outcome(forge(changed(header, **changes), contents_of(data, header))) == code
+    assert outcome(forge(changed_header(header, **changes), contents_of(data, header))) == code
 
 
 @pytest.mark.parametrize(
@@ -183,11 +183,11 @@ def test_a_contract_may_say_more_of_figures_than_its_digest(
 ) -> None:
     contract = dataclasses.replace(CONTRACT, **rules)
     assert contract.digest() == CONTRACT.digest()
-    header, expected = check(data).header, dataclasses.replace(EXPECTED, contract=contract)
-    good = forge(changed(header, samples=40), contents_of(data, header))
+    header, expected = check(data).header, dataclasses.replace(EXPECTED_UPDATE, contract=contract)
+    good = forge(changed_header(header, samples=40), contents_of(data, header))
     assert check(good, expected=expected).header.samples == 40
     with refusal(code):
-        check(forge(changed(header, **changes), contents_of(data, header)), expected=expected)
+        check(forge(changed_header(header, **changes), contents_of(data, header)), expected=expected)
 
 
 def test_a_metric_that_is_required_is_declared() -> None:
@@ -273,7 +273,7 @@ def test_values_that_are_not_finite_are_refused_on_both_sides(
         dataclasses.replace(entry, digest=hashlib.sha256(content).digest())
         for entry, content in zip(header.blocks, contents, strict=True)
     )
-    forged = forge(changed(header, blocks=entries), contents)
+    forged = forge(changed_header(header, blocks=entries), contents)
     assert outcome(forged) == outcome(forged, *[3] * (len(forged) // 3)) == "not-finite"
 
 

@@ -26,7 +26,7 @@ from fedsilo.wire import (
 from fedsilo.wire.header import ALIGNMENT, decode_header, encode_header
 from tests.unit.wire.examples import (
     CONTRACT,
-    EXPECTED,
+    EXPECTED_UPDATE,
     KEY,
     check,
     contents_of,
@@ -117,7 +117,7 @@ def test_an_empty_tensor_travels(tmp_path: Path) -> None:
     contract = Contract((block,))
     blocks = [(block, np.empty((0, 4), np.float32))]
     data = write(tmp_path / "update", contract=contract, blocks=blocks, metrics={})
-    check(data, len(data) - 1, expected=dataclasses.replace(EXPECTED, contract=contract))
+    check(data, len(data) - 1, expected=dataclasses.replace(EXPECTED_UPDATE, contract=contract))
     with open_update(tmp_path / "update") as update:
         assert update.tensor("empty").shape == (0, 4)
 

@@ -16,12 +16,12 @@ from blake3 import blake3
 
 from fedsilo.api.communication import UploadSpec
 from fedsilo.encodings import encoding_of
-from fedsilo.encodings.encoding import held
+from fedsilo.encodings.encoding import in_memory_parts
 from fedsilo.wire import (
     DTYPES,
     Contract,
-    Expected,
     ExpectedBlock,
+    ExpectedUpdate,
     Task,
     TensorSpec,
     UpdateChecker,
@@ -54,22 +54,22 @@ def contract_of(document: dict[str, Any]) -> Contract:
 CONTRACT = contract_of(DOCUMENT["contract"])
 SEGMENTS = DOCUMENT["segments"]
 BLAKE3 = DOCUMENT["blake3"]
-EXPECTED = Expected(
+EXPECTED_UPDATE = ExpectedUpdate(
     TASK.job, TASK.task, TASK.round, TASK.silo, CONTRACT, bytes.fromhex(DOCUMENT["task"]["digest"])
 )
 
 
-def check(data: bytes, expected: Expected = EXPECTED) -> str:
+def check(data: bytes, expected: ExpectedUpdate = EXPECTED_UPDATE) -> str:
     checker = UpdateChecker(expected, KEYS["silo"])
     checker.feed(data)
     return checker.finish().digest
 
 
 @pytest.fixture
-def in_segments() -> Iterator[Expected]:
+def in_segments() -> Iterator[ExpectedUpdate]:
     """What the receiver of the updates in segments expects, while these are as small as there."""
     with segments_of(SEGMENTS["segmentBytes"]):
-        yield dataclasses.replace(EXPECTED, contract=contract_of(SEGMENTS["contract"]))
+        yield dataclasses.replace(EXPECTED_UPDATE, contract=contract_of(SEGMENTS["contract"]))
 
 
 def meaning_of(task: Task) -> Any:
@@ -98,7 +98,7 @@ def test_updates_are_accepted_and_mean_what_they_should(vector: dict[str, Any]) 
             assert update.tensor(name).tobytes().hex() == content
 
 
-def test_tensors_in_segments_are_accepted_and_mean_what_they_should(in_segments: Expected) -> None:
+def test_tensors_in_segments_are_accepted_and_mean_what_they_should(in_segments: ExpectedUpdate) -> None:
     vector = SEGMENTS["update"]
     path = VECTORS / vector["file"]
     assert in_segments.contract.digest() == SEGMENTS["contract"]["digest"]
@@ -109,15 +109,15 @@ def test_tensors_in_segments_are_accepted_and_mean_what_they_should(in_segments:
 
 
 @pytest.fixture
-def with_blake3() -> Expected:
+def with_blake3() -> ExpectedUpdate:
     """What the receiver expects where the job's digests are BLAKE3."""
     contract = dataclasses.replace(CONTRACT, algorithm="blake3")
     return dataclasses.replace(
-        EXPECTED, contract=contract, task_digest=bytes.fromhex(BLAKE3["task"]["digest"])
+        EXPECTED_UPDATE, contract=contract, task_digest=bytes.fromhex(BLAKE3["task"]["digest"])
     )
 
 
-def test_a_task_and_an_update_with_blake3_mean_what_they_should(with_blake3: Expected) -> None:
+def test_a_task_and_an_update_with_blake3_mean_what_they_should(with_blake3: ExpectedUpdate) -> None:
     data = (VECTORS / BLAKE3["task"]["file"]).read_bytes()
     assert task_digest(data) == with_blake3.task_digest
     assert meaning_of(open_task(data, KEYS["aggregator"])) == BLAKE3["task"]["means"]
@@ -137,14 +137,16 @@ def test_a_task_and_an_update_with_blake3_mean_what_they_should(with_blake3: Exp
 
 @pytest.mark.parametrize("vector", BLAKE3["refused"], ids=lambda vector: vector["file"])
 def test_updates_with_other_digests_than_blake3_are_refused(
-    vector: dict[str, Any], with_blake3: Expected
+    vector: dict[str, Any], with_blake3: ExpectedUpdate
 ) -> None:
     with refusal(vector["code"]):
         check((VECTORS / vector["file"]).read_bytes(), with_blake3)
 
 
 @pytest.mark.parametrize("vector", SEGMENTS["refused"], ids=lambda vector: vector["file"])
-def test_segments_that_must_be_refused_are_refused(vector: dict[str, Any], in_segments: Expected) -> None:
+def test_segments_that_must_be_refused_are_refused(
+    vector: dict[str, Any], in_segments: ExpectedUpdate
+) -> None:
     with refusal(vector["code"]):
         check((VECTORS / vector["file"]).read_bytes(), in_segments)
 
@@ -228,7 +230,7 @@ def test_an_encoded_tensor_is_taken_and_decodes_to_what_it_should(sent: dict[str
         np.frombuffer(bytes.fromhex(part["bytes"]), DTYPES[part["dtype"]]).reshape(part["shape"])
         for part in sent["parts"]
     ]
-    encoding.check(TensorSpec("w", shape, "float32"), held(parts))
+    encoding.check(TensorSpec("w", shape, "float32"), in_memory_parts(parts))
     assert encoding.decode(parts, shape).tobytes().hex() == sent["decoded"]
     if sent["encoding"] == "float32":
         assert sent["decoded"] == DOCUMENT["encodings"]["values"]

@@ -39,5 +39,5 @@ class Many(TopTwo):
         return [1.0, 2.0]
 
 
-def nothing() -> None:
+def nothing_metric() -> None:
     """A factory that forgets to return."""

@@ -25,10 +25,10 @@ from tests.unit.tasks.specs import data_of, task_of
 CLASSES = 4
 BUILT_IN = tuple(name for name in metrics_for("class") if METRICS[name].source != "always")
 TASK = task_of("classification", data_of(6, classes=CLASSES))
-OWN = "python:tests.unit.learning.metrics.own"
+OWN_METRICS = "python:tests.unit.learning.metrics.own"
 
 
-def chosen(*names: str) -> ChosenMetrics:
+def chosen_metrics(*names: str) -> ChosenMetrics:
     return ChosenMetrics.of(names)
 
 
@@ -48,11 +48,11 @@ def test_every_metric_is_that_of_the_pooled_predictions(
 ) -> None:
     logits, labels = found
     owner = torch.tensor(owners[: len(labels)])
-    silos = [Scores(chosen(*BUILT_IN), TASK) for _ in range(3)]
+    silos = [Scores(chosen_metrics(*BUILT_IN), TASK) for _ in range(3)]
     for silo, own in enumerate(silos):
         for part in torch.split(torch.arange(len(labels))[owner == silo], 7):
             own.update(logits[part], labels[part])
-    figures = Scores.pooled(silos).figures()
+    figures = Scores.pooled_scores(silos).figures()
 
     answers, probabilities = logits.argmax(dim=1), logits.softmax(dim=1)
     expected = {
@@ -96,7 +96,7 @@ def test_a_mean_over_all_classes_is_torchmetrics_own() -> None:
     generator = torch.Generator().manual_seed(3)
     logits = torch.randn(400, CLASSES, generator=generator)
     labels = torch.randint(CLASSES, (400,), generator=generator)
-    scores = Scores(chosen("auroc", "average_precision"), TASK)
+    scores = Scores(chosen_metrics("auroc", "average_precision"), TASK)
     scores.update(logits, labels)
     probabilities = logits.softmax(dim=1)
     assert scores.figures().metrics == pytest.approx(
@@ -123,7 +123,7 @@ def test_without_a_single_count_there_is_no_figure() -> None:
 
 
 def test_an_own_metric_is_reported_by_its_name() -> None:
-    scores = Scores(chosen(f"{OWN}:TopTwo"), TASK)
+    scores = Scores(chosen_metrics(f"{OWN_METRICS}:TopTwo"), TASK)
     scores.update(torch.tensor([[3.0, 2, 1, 0], [3, 2, 1, 0]]), torch.tensor([1, 3]))
     assert scores.figures().metrics == {"TopTwo": 0.5}
 
@@ -134,11 +134,11 @@ def test_an_own_metric_is_reported_by_its_name() -> None:
         ("Failing", r"failed with ValueError: no idea at .*/own\.py:\d+; it is made"),
         ("Leaving", r"failed with SystemExit: 0 at .*/own\.py:\d+; it is made"),
         ("Many", "compute.. gave a list that is not one number"),
-        ("nothing", "gave a NoneType without update"),
+        ("nothing_metric", "gave a NoneType without update"),
     ],
 )
 def test_an_own_metric_that_fails_is_named(name: str, said: str) -> None:
-    scores = Scores(chosen(f"{OWN}:{name}"), TASK)
+    scores = Scores(chosen_metrics(f"{OWN_METRICS}:{name}"), TASK)
     scores.update(torch.zeros(2, CLASSES), torch.tensor([1, 3]))
     with pytest.raises(MethodError, match=f"{name}.*{said}"):
         scores.figures()
@@ -146,8 +146,8 @@ def test_an_own_metric_that_fails_is_named(name: str, said: str) -> None:
 
 def test_what_is_not_installed_is_named_before_anything_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ManifestInvalid, match=r"Absent.*cannot be imported"):
-        Scores(chosen(f"{OWN}:Absent"), TASK)
+        Scores(chosen_metrics(f"{OWN_METRICS}:Absent"), TASK)
     monkeypatch.setattr(module, "_is_installed", lambda package: False)
     with pytest.raises(ManifestInvalid, match=r"install fedsilo\[metrics\]"):
-        Scores(chosen("auroc"), TASK)
-    Scores(chosen("recall"), TASK)
+        Scores(chosen_metrics("auroc"), TASK)
+    Scores(chosen_metrics("recall"), TASK)

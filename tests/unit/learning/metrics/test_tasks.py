@@ -17,10 +17,10 @@ from torchmetrics.functional.text import perplexity
 
 from fedsilo.learning.metrics.catalogue import METRICS, metrics_for
 from fedsilo.learning.metrics.chosen import ChosenMetrics
-from fedsilo.learning.metrics.confusion import Figures
+from fedsilo.learning.metrics.confusion import EvaluationMetrics
 from fedsilo.learning.metrics.scores import Scores
 from fedsilo.tasks.interface import LearningTask
-from fedsilo.tasks.places import UNSCORED
+from fedsilo.tasks.places import UNSCORED_TARGET
 from tests.unit.tasks.specs import data_of, task_of
 
 LABELS = task_of("multilabel", data_of(6, classes=3))
@@ -29,7 +29,7 @@ PIXELS = task_of("segmentation", data_of(1, 2, 3, classes=3), ignore=255)
 TOKENS = task_of("language", data_of(4), vocabulary=5)
 
 
-def scored(task: LearningTask, outputs: Tensor, targets: Tensor, owners: Tensor) -> Figures:
+def score_figures(task: LearningTask, outputs: Tensor, targets: Tensor, owners: Tensor) -> EvaluationMetrics:
     """Every built-in metric of the task, of examples that three silos hold."""
     chosen = ChosenMetrics.of(
         [name for name in metrics_for(task.answers) if METRICS[name].source != "always"], task.answers
@@ -38,7 +38,7 @@ def scored(task: LearningTask, outputs: Tensor, targets: Tensor, owners: Tensor)
     for owner, silo in enumerate(silos):
         for part in torch.split(torch.nonzero(owners == owner).flatten(), 4):
             silo.update(outputs[part], targets[part])
-    return Scores.pooled(silos).figures()
+    return Scores.pooled_scores(silos).figures()
 
 
 @st.composite
@@ -59,7 +59,7 @@ def of_task(draw: st.DrawFn, task: LearningTask, low: int, high: int, targets: t
 @settings(max_examples=20, deadline=None)
 def test_labels(found: tuple[Tensor, Tensor, Tensor]) -> None:
     outputs, targets, owners = found
-    figures = scored(LABELS, outputs, targets.float(), owners)
+    figures = score_figures(LABELS, outputs, targets.float(), owners)
     expected = {
         "recall": classification.multilabel_recall(outputs, targets, 3).item(),
         "precision": classification.multilabel_precision(outputs, targets, 3).item(),
@@ -86,7 +86,7 @@ def test_labels(found: tuple[Tensor, Tensor, Tensor]) -> None:
 @settings(max_examples=20, deadline=None)
 def test_numbers(found: tuple[Tensor, Tensor, Tensor]) -> None:
     outputs, targets, owners = found
-    figures = scored(NUMBERS, outputs, targets.float() + 1000, owners).metrics
+    figures = score_figures(NUMBERS, outputs, targets.float() + 1000, owners).metrics
     shifted, wanted = outputs.double(), targets.double() + 1000
     expected = {"rmse": mean_squared_error(shifted, wanted, squared=False).item()}
     if all(len(set(column.tolist())) > 1 for column in targets.T):
@@ -99,9 +99,9 @@ def test_numbers(found: tuple[Tensor, Tensor, Tensor]) -> None:
 @settings(max_examples=20, deadline=None)
 def test_pixels(found: tuple[Tensor, Tensor, Tensor]) -> None:
     outputs, targets, owners = found
-    targets = torch.where(targets < 0, UNSCORED, targets)
-    figures = scored(PIXELS, outputs, targets, owners)
-    there = targets != UNSCORED
+    targets = torch.where(targets < 0, UNSCORED_TARGET, targets)
+    figures = score_figures(PIXELS, outputs, targets, owners)
+    there = targets != UNSCORED_TARGET
     if not there.any():
         assert figures.metrics == {}
         return
@@ -126,10 +126,10 @@ def test_pixels(found: tuple[Tensor, Tensor, Tensor]) -> None:
 @settings(max_examples=20, deadline=None)
 def test_tokens(found: tuple[Tensor, Tensor, Tensor]) -> None:
     outputs, targets, owners = found
-    targets = torch.where(targets < 0, UNSCORED, targets)
-    figures = scored(TOKENS, outputs, targets, owners).metrics
-    if not (targets != UNSCORED).any():
+    targets = torch.where(targets < 0, UNSCORED_TARGET, targets)
+    figures = score_figures(TOKENS, outputs, targets, owners).metrics
+    if not (targets != UNSCORED_TARGET).any():
         assert figures == {}
         return
-    expected = perplexity(outputs.double(), targets, ignore_index=UNSCORED).item()
+    expected = perplexity(outputs.double(), targets, ignore_index=UNSCORED_TARGET).item()
     assert figures == pytest.approx({"perplexity": expected}, rel=1e-5)

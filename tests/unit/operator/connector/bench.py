@@ -14,12 +14,12 @@ from fedsilo.api.observed import Object, condition
 from fedsilo.hub.client import HubAgent, HubRequests
 from fedsilo.wire import SigningKey, VerifyKey
 from fedsilo_operator.cluster.interface import NotFound
-from fedsilo_operator.cluster.one_namespace import OneNamespace
+from fedsilo_operator.cluster.one_namespace import NamespaceCluster
 from fedsilo_operator.connector.connector import Connector, Subscription
 from fedsilo_operator.objects import SILO_AGENT, SILO_KIND
 from fedsilo_operator.runtime.controller import Reconciler
 from fedsilo_operator.runtime.operator import Operator
-from fedsilo_operator.runtime.store import Store, WriteThrough
+from fedsilo_operator.runtime.store import Store, WriteThroughCluster
 from fedsilo_operator.silo.controller import SiloController
 from tests.hub_fakes.hub import FakeHub
 from tests.operator_fakes.cluster import FakeCluster
@@ -44,7 +44,7 @@ class Institution:
     def start(self, token: str | None = TOKEN) -> None:
         """Start silo controller and connector as a pod of the Deployment does."""
         store = Store()
-        cluster = WriteThrough(OneNamespace(self.cluster, SILO_REF.namespace), store)
+        cluster = WriteThroughCluster(NamespaceCluster(self.cluster, SILO_REF.namespace), store)
         connector = Connector(
             cluster, store, Subscription(SILO_REF, HUB_ID, HUB_URL, token), self._open, self.cluster.now
         )
@@ -105,9 +105,9 @@ class Institution:
         """Install the connector, enrol the silo, and wait until the hub has accepted it."""
         self.install()
         self.start()
-        await self.until(lambda: self.hub.registered)
+        await self.wait_until(lambda: self.hub.registered)
         self.accept()
-        await self.until(lambda: self.reached()[0] == "True")
+        await self.wait_until(lambda: self.hub_condition()[0] == "True")
 
     def propose(self, uid: str = "hub-1", *, suspend: bool = True, **trust: Any) -> HubAgent:
         """A job's agent at the hub, with the key that the silo has."""
@@ -143,15 +143,15 @@ class Institution:
             return False
         return True
 
-    def reached(self) -> tuple[str, str]:
+    def hub_condition(self) -> tuple[str, str]:
         """Status and reason of the condition about the hub."""
         found = condition(self.silo(), "HubReached") or {}
         return found.get("status", ""), found.get("reason", "")
 
-    def reported(self) -> Any:
+    def reported_status(self) -> Any:
         return self.hub.statuses.get(NAME, {})
 
-    async def until(self, what: Callable[[], Any], seconds: float = 300.0) -> None:
+    async def wait_until(self, what: Callable[[], Any], seconds: float = 300.0) -> None:
         """Wait until something is true; no time passes in the world outside."""
         for _ in range(int(seconds * 10)):
             assert self._work is None or not self._work.done(), self._work.exception()
@@ -172,14 +172,14 @@ class Institution:
 def virtually(test: Callable[[Institution], Coroutine[Any, Any, None]]) -> Callable[[], None]:
     """A test in virtual time."""
 
-    async def within() -> None:
+    async def run_test() -> None:
         institution = Institution()
         try:
             await test(institution)
         finally:
             await institution.kill()
 
-    def called() -> None:
-        run(within())
+    def synchronous_test() -> None:
+        run(run_test())
 
-    return called
+    return synchronous_test

@@ -12,7 +12,7 @@ from fedsilo.api.timestamps import parse_timestamp
 from fedsilo.errors import Problem
 from fedsilo.hub.client import HubAgent
 from fedsilo.hub.failures import Unreachable
-from fedsilo.hub.following import token_digest
+from fedsilo.hub.poller import token_digest
 from fedsilo.silo.decision import read_decision
 from fedsilo.silo.offer import read_offer
 from fedsilo_operator.cluster.interface import Refused, Unavailable
@@ -21,23 +21,25 @@ from tests.unit.operator.connector.bench import HUB_ID, TOKEN, Institution, virt
 from tests.unit.operator.silo.harness import AGENT_REF, NAME, SILO_REF, agent
 
 ANOTHER = "ed25519:" + "C" * 43 + "="
-GONE = Unreachable("hub.example:443: no connection (timed out); let the firewall permit TCP to it")
+UNREACHABLE_ERROR = Unreachable(
+    "hub.example:443: no connection (timed out); let the firewall permit TCP to it"
+)
 
 
 @virtually
 async def test_the_key_is_made_here_and_its_fingerprint_shown_until_it_is_accepted(here: Institution) -> None:
     here.install()
     here.start()
-    await here.until(lambda: here.reached() == ("False", "EnrolmentPending"))
+    await here.wait_until(lambda: here.hub_condition() == ("False", "EnrolmentPending"))
     assert here.hub.registered is not None
     key = here.hub.registered[0]
     assert key.to_text() == here.silo()["status"]["publicKey"]
     assert key.fingerprint in (condition(here.silo(), "HubReached") or {})["message"]
     here.accept()
-    await here.until(lambda: here.reached() == ("True", "HubReached"))
+    await here.wait_until(lambda: here.hub_condition() == ("True", "HubReached"))
     assert here.hub.requests.count("enrol") == 1
     offer = here.silo()["status"]["offer"]
-    await here.until(lambda: here.hub.offer == offer)
+    await here.wait_until(lambda: here.hub.offer == offer)
     read_offer(here.hub.offer, str(SILO_REF), key.to_text())
     assert {"publicKey", "offer", "conditions"} <= here.silo()["status"].keys()
     assert {found["type"] for found in here.silo()["status"]["conditions"]} == {"Ready", "HubReached"}
@@ -47,8 +49,8 @@ async def test_the_key_is_made_here_and_its_fingerprint_shown_until_it_is_accept
 async def test_a_job_of_the_hub_is_decided_here_and_the_decision_is_reported(here: Institution) -> None:
     await here.join()
     proposed = here.propose()
-    await here.until(lambda: here.reported().get("phase") == "Admitted")
-    status = here.reported()
+    await here.wait_until(lambda: here.reported_status().get("phase") == "Admitted")
+    status = here.reported_status()
     assert here.agent()["spec"] == proposed.spec
     key = here.public_key()
     decision = read_decision(status["decision"], key)
@@ -57,11 +59,11 @@ async def test_a_job_of_the_hub_is_decided_here_and_the_decision_is_reported(her
     assert status.keys() <= {"phase", "message", "conditions", "proposal", "decision", "receipts"}
 
     here.propose(suspend=False)
-    await here.until(lambda: here.cluster.peek(JOB, Ref(SILO_REF.namespace, f"{NAME}-guard")))
-    await here.until(lambda: here.reported()["phase"] == "Starting")
+    await here.wait_until(lambda: here.cluster.peek(JOB, Ref(SILO_REF.namespace, f"{NAME}-guard")))
+    await here.wait_until(lambda: here.reported_status()["phase"] == "Starting")
     before = uid_of(here.agent())
     here.propose(suspend=True)
-    await here.until(lambda: here.agent()["spec"]["suspend"])
+    await here.wait_until(lambda: here.agent()["spec"]["suspend"])
     assert uid_of(here.agent()) == before
 
 
@@ -72,12 +74,12 @@ async def test_the_keys_of_all_silos_come_here_unchanged_and_are_decided_on(here
         {"silo": f"silo-{name}/{name}", "publicKey": ANOTHER} for name in ("zoe", "amy")
     ]
     here.propose(members=members)
-    await here.until(lambda: here.reported().get("decision"))
+    await here.wait_until(lambda: here.reported_status().get("decision"))
     assert here.agent()["spec"]["trust"]["members"] == members
     told = members_digest(Member.model_validate(member) for member in members)
-    assert here.reported()["proposal"]["members"] == told
+    assert here.reported_status()["proposal"]["members"] == told
     here.propose(suspend=False, members=members[::-1])
-    await here.until(lambda: not here.agent()["spec"].get("suspend"))
+    await here.wait_until(lambda: not here.agent()["spec"].get("suspend"))
     assert here.agent()["spec"]["trust"]["members"] == members
 
 
@@ -86,8 +88,8 @@ async def test_what_the_policy_refuses_is_refused_whatever_the_hub_wants(here: I
     await here.join()
     here.install(methods=["scaffold"])
     here.propose(suspend=False)
-    await here.until(lambda: here.reported().get("phase") == "Refused")
-    assert here.reported()["decision"]["decision"] == "Refused"
+    await here.wait_until(lambda: here.reported_status().get("phase") == "Refused")
+    assert here.reported_status()["decision"]["decision"] == "Refused"
     assert not here.cluster.objects(JOB)
 
 
@@ -95,9 +97,9 @@ async def test_what_the_policy_refuses_is_refused_whatever_the_hub_wants(here: I
 async def test_an_agent_that_is_gone_at_the_hub_ends_and_its_volume_stays(here: Institution) -> None:
     await here.join()
     here.propose(suspend=False)
-    await here.until(lambda: here.cluster.objects(CLAIM))
+    await here.wait_until(lambda: here.cluster.objects(CLAIM))
     here.hub.remove(NAME)
-    await here.until(lambda: not here.is_there())
+    await here.wait_until(lambda: not here.is_there())
     assert here.cluster.objects(CLAIM)
     assert here.cluster.objects(SECRET)
 
@@ -106,23 +108,23 @@ async def test_an_agent_that_is_gone_at_the_hub_ends_and_its_volume_stays(here: 
 async def test_an_agent_that_was_made_again_at_the_hub_is_another_and_decided_anew(here: Institution) -> None:
     await here.join()
     here.propose()
-    await here.until(lambda: here.reported().get("decision"))
+    await here.wait_until(lambda: here.reported_status().get("decision"))
     first = uid_of(here.agent())
     here.propose("hub-2", taskKey=ANOTHER)
-    await here.until(lambda: here.is_there() and uid_of(here.agent()) != first)
-    await here.until(lambda: here.reported().get("decision"))
-    assert here.reported()["proposal"]["taskKey"] == ANOTHER
+    await here.wait_until(lambda: here.is_there() and uid_of(here.agent()) != first)
+    await here.wait_until(lambda: here.reported_status().get("decision"))
+    assert here.reported_status()["proposal"]["taskKey"] == ANOTHER
 
 
 @virtually
 async def test_what_the_hub_changes_under_the_same_uid_has_no_effect(here: Institution) -> None:
     await here.join()
     here.propose()
-    await here.until(lambda: here.reported().get("decision"))
+    await here.wait_until(lambda: here.reported_status().get("decision"))
     before = here.agent()["spec"]
     here.propose(url="https://elsewhere.example")
     here.propose(suspend=False, url="https://elsewhere.example")
-    await here.until(lambda: not here.agent()["spec"].get("suspend"))
+    await here.wait_until(lambda: not here.agent()["spec"].get("suspend"))
     assert here.agent()["spec"] == before | {"suspend": False}
 
 
@@ -132,28 +134,28 @@ async def test_while_the_hub_is_gone_everything_here_goes_on_and_is_reported_aft
 ) -> None:
     await here.join()
     here.propose(suspend=False)
-    await here.until(lambda: here.reported().get("phase") == "Starting")
-    here.hub.away, since = GONE, here.now()
+    await here.wait_until(lambda: here.reported_status().get("phase") == "Starting")
+    here.hub.away, since = UNREACHABLE_ERROR, here.now()
     here.hub.news()
-    await here.until(lambda: here.reached() == ("False", "HubUnreachable"))
+    await here.wait_until(lambda: here.hub_condition() == ("False", "HubUnreachable"))
     found = condition(here.silo(), "HubReached") or {}
     assert "let the firewall permit" in found["message"]
     assert parse_timestamp(found["lastTransitionTime"]) - since < timedelta(minutes=2)
 
     here.cluster.remove(JOB, Ref(SILO_REF.namespace, f"{NAME}-guard"))
-    await here.until(lambda: here.cluster.peek(JOB, Ref(SILO_REF.namespace, f"{NAME}-guard")))
+    await here.wait_until(lambda: here.cluster.peek(JOB, Ref(SILO_REF.namespace, f"{NAME}-guard")))
     here.install(methods=["scaffold"])
-    await here.until(lambda: here.agent()["status"]["phase"] == "Refused")
+    await here.wait_until(lambda: here.agent()["status"]["phase"] == "Refused")
     writes, asked = len(here.cluster.writes), len(here.hub.requests)
     await asyncio.sleep(3600)
     assert here.cluster.writes[writes:] == [], "an hour without a hub costs no writes"
     said = condition(here.silo(), "HubReached") or {}
     assert said == {**found, "observedGeneration": 2}, "since when, and why, whatever else became of the Silo"
     assert len(here.hub.requests) - asked < 200
-    assert here.reported()["phase"] == "Starting"
+    assert here.reported_status()["phase"] == "Starting"
     here.hub.away = None
-    await here.until(lambda: here.reported()["phase"] == "Refused")
-    await here.until(lambda: here.reached() == ("True", "HubReached"))
+    await here.wait_until(lambda: here.reported_status()["phase"] == "Refused")
+    await here.wait_until(lambda: here.hub_condition() == ("True", "HubReached"))
 
 
 @virtually
@@ -166,19 +168,19 @@ async def test_a_connector_that_dies_at_any_moment_goes_on(here: Institution) ->
         if here.hub.registered is not None:
             here.accept()
     here.start()
-    await here.until(lambda: here.hub.registered)
+    await here.wait_until(lambda: here.hub.registered)
     here.accept()
-    await here.until(lambda: here.reached()[0] == "True")
+    await here.wait_until(lambda: here.hub_condition()[0] == "True")
     assert len(here.cluster.objects(SECRET)) == 1
     assert here.hub.registered is not None
     assert here.hub.registered[0].to_text() == here.public_key()
     here.propose()
-    await here.until(lambda: here.reported().get("decision"))
-    here.hub.away = GONE
+    await here.wait_until(lambda: here.reported_status().get("decision"))
+    here.hub.away = UNREACHABLE_ERROR
     await here.kill()
     here.start(token=None)
     before = uid_of(here.agent())
-    await here.until(lambda: here.reached()[1] == "HubUnreachable")
+    await here.wait_until(lambda: here.hub_condition()[1] == "HubUnreachable")
     assert uid_of(here.agent()) == before, "as long as the hub says nothing, what is here stays"
 
 
@@ -186,10 +188,10 @@ async def test_a_connector_that_dies_at_any_moment_goes_on(here: Institution) ->
 async def test_what_the_hub_has_said_before_is_not_followed_after_a_restart(here: Institution) -> None:
     await here.join()
     proposed = here.propose()
-    await here.until(here.is_there)
+    await here.wait_until(here.is_there)
     old = here.hub.version
     here.hub.remove(NAME)
-    await here.until(lambda: not here.is_there())
+    await here.wait_until(lambda: not here.is_there())
     assert here.silo()["status"]["followed"] == {
         "hub": HUB_ID,
         "version": here.hub.version,
@@ -198,7 +200,7 @@ async def test_what_the_hub_has_said_before_is_not_followed_after_a_restart(here
     await here.kill()
     here.hub.agents[NAME], here.hub.version = proposed, old
     here.start()
-    await here.until(lambda: here.reached() == ("False", "HubRefused"))
+    await here.wait_until(lambda: here.hub_condition() == ("False", "HubRefused"))
     await asyncio.sleep(600)
     assert not here.is_there()
 
@@ -208,17 +210,17 @@ async def test_who_makes_it_enrol_again_with_the_same_token_brings_nothing_back(
     """Whoever ends TLS between can say that the key is unknown; the token was used all the same."""
     await here.join()
     proposed = here.propose()
-    await here.until(here.is_there)
+    await here.wait_until(here.is_there)
     old = here.hub.version
     here.hub.remove(NAME)
-    await here.until(lambda: not here.is_there())
+    await here.wait_until(lambda: not here.is_there())
     newest = here.silo()["status"]["followed"]["version"]
     await here.kill()
     here.hub.agents[NAME], here.hub.version, here.hub.registered = proposed, old - 3, None
     here.start()
-    await here.until(lambda: here.hub.requests.count("enrol") == 2)
+    await here.wait_until(lambda: here.hub.requests.count("enrol") == 2)
     here.accept()
-    await here.until(lambda: here.reached() == ("False", "HubRefused"))
+    await here.wait_until(lambda: here.hub_condition() == ("False", "HubRefused"))
     await asyncio.sleep(600)
     assert not here.is_there()
     assert here.silo()["status"]["followed"]["version"] == newest
@@ -237,15 +239,17 @@ async def test_an_agent_that_cannot_be_made_is_reported_and_holds_up_no_other(he
     other = {**spec, "job": {**spec["job"], "uid": "0b1c2d3e-0000-4000-8000-000000000002"}}
     here.hub.put(HubAgent("a-wrong-name", "hub-2", other))
     here.propose()
-    await here.until(lambda: here.reported().get("message", "").startswith("ApiRefused: the institution's"))
-    assert here.reported()["phase"] == "Pending"
+    await here.wait_until(
+        lambda: here.reported_status().get("message", "").startswith("ApiRefused: the institution's")
+    )
+    assert here.reported_status()["phase"] == "Pending"
     wrong = here.hub.statuses["a-wrong-name"]["message"]
     assert wrong.startswith("Its name is a-wrong-name, and digits-north-")
     asked = here.hub.requests.count("report")
     await asyncio.sleep(600)
     assert here.hub.requests.count("report") == asked, "what stays as it is is not reported again"
     here.cluster.refuses = lambda _: None
-    await here.until(lambda: here.reported().get("decision"))
+    await here.wait_until(lambda: here.reported_status().get("decision"))
 
 
 @virtually
@@ -256,7 +260,9 @@ async def test_an_agent_that_people_have_made_here_is_left_alone(here: Instituti
     here.cluster.put({**own, "metadata": metadata}, "kubectl")
     before = uid_of(here.agent())
     here.propose()
-    await here.until(lambda: here.reported().get("conditions", [{}])[0].get("reason") == "NameTaken")
+    await here.wait_until(
+        lambda: here.reported_status().get("conditions", [{}])[0].get("reason") == "NameTaken"
+    )
     here.hub.remove(NAME)
     await asyncio.sleep(120)
     assert uid_of(here.agent()) == before
@@ -272,7 +278,7 @@ async def test_an_api_server_that_is_away_for_a_while_costs_only_time(here: Inst
     await asyncio.sleep(120)
     assert not here.is_there()
     here.cluster.faults = lambda _verb, _kind: None
-    await here.until(lambda: here.reported().get("decision"))
+    await here.wait_until(lambda: here.reported_status().get("decision"))
 
 
 @virtually
@@ -283,23 +289,23 @@ async def test_a_silo_with_another_key_asks_with_that(here: Institution) -> None
     here.cluster.remove(SECRET, Ref(SILO_REF.namespace, "fedsilo-signing-key"))
     await asyncio.sleep(1)
     here.install()
-    await here.until(lambda: here.reached()[0] == "False")
+    await here.wait_until(lambda: here.hub_condition()[0] == "False")
     assert here.registered_key() not in (None, here.public_key())
-    assert here.reached()[1] == "InvitationRefused"
+    assert here.hub_condition()[1] == "InvitationRefused"
     here.hub.registered = None
-    await here.until(lambda: here.registered_key() == here.public_key())
+    await here.wait_until(lambda: here.registered_key() == here.public_key())
 
 
 @virtually
 async def test_it_is_told_by_an_event_when_it_stands_otherwise_with_the_hub(here: Institution) -> None:
     here.install()
     here.start()
-    await here.until(lambda: here.reached()[1] == "EnrolmentPending")
+    await here.wait_until(lambda: here.hub_condition()[1] == "EnrolmentPending")
     here.accept()
-    await here.until(lambda: here.reached()[0] == "True")
+    await here.wait_until(lambda: here.hub_condition()[0] == "True")
     here.hub.away = Problem("unreachable", "the API server does not answer")
     here.hub.news()
-    await here.until(lambda: here.reached()[1] == "HubUnreachable")
+    await here.wait_until(lambda: here.hub_condition()[1] == "HubUnreachable")
     reasons = [event["reason"] for event in here.cluster.objects(EVENT)]
     assert sorted(reason for reason in reasons if reason.startswith(("Hub", "Enrolment"))) == [
         "EnrolmentPending",
@@ -314,23 +320,23 @@ async def test_an_institution_leaves_when_one_of_its_people_says_so_and_may_come
 ) -> None:
     await here.join()
     here.propose(suspend=False)
-    await here.until(lambda: here.cluster.objects(CLAIM))
-    here.hub.away = GONE
+    await here.wait_until(lambda: here.cluster.objects(CLAIM))
+    here.hub.away = UNREACHABLE_ERROR
     here.leave()
-    await here.until(lambda: here.reached()[1] == "HubUnreachable")
+    await here.wait_until(lambda: here.hub_condition()[1] == "HubUnreachable")
     await asyncio.sleep(300)
     assert here.is_there(), "as long as the hub does not know, the silo has not left"
     here.hub.away = None
-    await here.until(lambda: here.hub.left)
-    await here.until(lambda: not here.is_there())
-    assert here.reached() == ("False", "Left")
+    await here.wait_until(lambda: here.hub.left)
+    await here.wait_until(lambda: not here.is_there())
+    assert here.hub_condition() == ("False", "Left")
     assert here.cluster.objects(CLAIM)
     assert here.cluster.objects(SECRET)
     await here.kill()
     asked = here.hub.requests.count("agents")
     here.start()
     await asyncio.sleep(600)
-    assert here.reached() == ("False", "Left")
+    assert here.hub_condition() == ("False", "Left")
     assert here.hub.requests.count("agents") == asked
     assert not here.is_there()
 
@@ -338,5 +344,5 @@ async def test_an_institution_leaves_when_one_of_its_people_says_so_and_may_come
     here.leave(False)
     here.hub.token = "the next token"
     here.start("the next token")
-    await here.until(lambda: not here.hub.left)
-    await here.until(lambda: here.reached()[0] == "True")
+    await here.wait_until(lambda: not here.hub.left)
+    await here.wait_until(lambda: here.hub_condition()[0] == "True")

@@ -48,7 +48,7 @@ class Trial:
                 self.check(here)
             self.faulty, here.hub.away = 0.0, None
             here.hub.news()
-            await here.until(lambda: self.agrees(here))
+            await here.wait_until(lambda: self.agrees(here))
             assert len(here.cluster.objects(SECRET)) == 1
             assert here.hub.requests.count("enrol") == 1
         finally:

@@ -75,7 +75,7 @@ def pod(component: str = "trainer", *, uid: str = POD_UID, made: str = "12:00:00
     }
 
 
-def unscheduled(message: str) -> dict[str, Any]:
+def unscheduled_status(message: str) -> dict[str, Any]:
     found = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
     return {"phase": "Pending", "conditions": [found]}
 
@@ -89,7 +89,7 @@ def waiting(reason: str, message: str = "") -> dict[str, Any]:
     }
 
 
-def ended(code: int, message: str = "", **terminated: Any) -> dict[str, Any]:
+def ended_status(code: int, message: str = "", **terminated: Any) -> dict[str, Any]:
     state = {"terminated": {"exitCode": code, "reason": "Error", "message": message} | terminated}
     return {"phase": "Failed", "containerStatuses": [{"ready": False, "state": state}]}
 
@@ -105,12 +105,12 @@ def looking(state: dict[str, Any], phase: str = "Pending") -> dict[str, Any]:
     }
 
 
-def looked(code: int, message: str = "", **terminated: Any) -> dict[str, Any]:
+def looked_status(code: int, message: str = "", **terminated: Any) -> dict[str, Any]:
     end = {"exitCode": code, "reason": "Error", "message": message} | terminated
     return looking({"terminated": end}, "Failed")
 
 
-def disrupted(why: str, said: str, phase: str = "Failed", **more: Any) -> dict[str, Any]:
+def disrupted_status(why: str, said: str, phase: str = "Failed", **more: Any) -> dict[str, Any]:
     target = {"type": "DisruptionTarget", "status": "True", "reason": why, "message": said}
     return {"phase": phase, "conditions": [target], **more}
 
@@ -151,5 +151,5 @@ class Case:
     job: Object = field(default_factory=job)
 
 
-def failed(reason: str, message: str = "no reason") -> dict[str, Any]:
+def failed_condition(reason: str, message: str = "no reason") -> dict[str, Any]:
     return {"type": "Failed", "status": "True", "reason": reason, "message": message}

@@ -12,15 +12,15 @@ from tests.unit.operator.diagnosis.observed import (
     JOB_UID,
     Case,
     being_deleted,
-    disrupted,
-    ended,
+    disrupted_status,
+    ended_status,
     event,
     job,
-    looked,
+    looked_status,
     looking,
     pod,
     runs,
-    unscheduled,
+    unscheduled_status,
     waiting,
     words,
 )
@@ -34,7 +34,7 @@ DIAGNOSES = {
         "Unschedulable",
         [
             pod(
-                **unscheduled(
+                **unscheduled_status(
                     "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient nvidia.com/gpu. no "
                     "new claims to deallocate, preemption: 0/3 nodes are available: 3 Preemption is not helpful for "
                     "scheduling."
@@ -44,11 +44,17 @@ DIAGNOSES = {
     ),
     "claim does not exist": Case(
         "VolumeMissing",
-        [pod(**unscheduled('0/1 nodes are available: persistentvolumeclaim "scans" not found.'))],
+        [pod(**unscheduled_status('0/1 nodes are available: persistentvolumeclaim "scans" not found.'))],
     ),
     "claim is not bound": Case(
         "VolumeMissing",
-        [pod(**unscheduled("0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims."))],
+        [
+            pod(
+                **unscheduled_status(
+                    "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims."
+                )
+            )
+        ],
     ),
     "image not found": Case(
         "ImageNotFound",
@@ -118,7 +124,7 @@ DIAGNOSES = {
         ],
     ),
     "look at the network crashed": Case(
-        "Restarting", [pod(**looked(1, words("InternalError", "KeyError: 'x'")))], job=job(failed=1)
+        "Restarting", [pod(**looked_status(1, words("InternalError", "KeyError: 'x'")))], job=job(failed=1)
     ),
     "configuration is gone": Case(
         "ConfigMissing",
@@ -202,35 +208,41 @@ DIAGNOSES = {
         ],
         job("guard"),
     ),
-    "out of memory": Case("OutOfMemory", [pod(**ended(137, reason="OOMKilled"))], job=job(failed=1)),
+    "out of memory": Case("OutOfMemory", [pod(**ended_status(137, reason="OOMKilled"))], job=job(failed=1)),
     "aggregator out of memory": Case(
         "OutOfMemory",
-        [pod("aggregator", **ended(137, reason="OOMKilled"))],
+        [pod("aggregator", **ended_status(137, reason="OOMKilled"))],
         job=job("aggregator", failed=1),
     ),
-    "crashed, and starts again": Case("Restarting", [pod(**ended(139))], job=job(failed=1)),
-    "will not be tried again": Case("DataInvalid", [pod(**ended(3))]),
-    "crashed once too often": Case("BackoffLimitExceeded", [pod(**ended(139))], job=job(failed=7)),
+    "crashed, and starts again": Case("Restarting", [pod(**ended_status(139))], job=job(failed=1)),
+    "will not be tried again": Case("DataInvalid", [pod(**ended_status(3))]),
+    "crashed once too often": Case("BackoffLimitExceeded", [pod(**ended_status(139))], job=job(failed=7)),
     "crashed with last words": Case(
         "Restarting",
-        [pod(**ended(1, words("InternalError", "RuntimeError: CUDA error: device-side assert triggered")))],
+        [
+            pod(
+                **ended_status(
+                    1, words("InternalError", "RuntimeError: CUDA error: device-side assert triggered")
+                )
+            )
+        ],
         job=job(failed=3),
     ),
     "aggregator crashed with last words": Case(
         "Restarting",
-        [pod("aggregator", **ended(1, words("InternalError", "OSError: disk is gone")))],
+        [pod("aggregator", **ended_status(1, words("InternalError", "OSError: disk is gone")))],
         job=job("aggregator", failed=1),
     ),
     "crashed, and the next pod is on its way": Case(
         "Restarting",
-        [pod(uid="first", made="11:59:00", **ended(1, "Segmentation fault")), pod(**CREATING)],
+        [pod(uid="first", made="11:59:00", **ended_status(1, "Segmentation fault")), pod(**CREATING)],
         job=job(failed=1),
     ),
     "evicted by its node": Case(
         "Evicted",
         [
             pod(
-                **disrupted(
+                **disrupted_status(
                     "TerminationByKubelet",
                     "The node was low on resource: ephemeral-storage.",
                     reason="Evicted",
@@ -243,7 +255,7 @@ DIAGNOSES = {
         "Evicted",
         [
             pod(
-                **disrupted(
+                **disrupted_status(
                     "TerminationByKubelet",
                     "",
                     reason="Evicted",
@@ -257,7 +269,7 @@ DIAGNOSES = {
         "Evicted",
         [
             pod(
-                **ended(137),
+                **ended_status(137),
                 reason="Evicted",
                 message='Usage of EmptyDir volume "tmp" exceeds the limit "1Gi". ',
             )
@@ -273,7 +285,7 @@ DIAGNOSES = {
         [
             being_deleted(
                 pod(
-                    **disrupted(
+                    **disrupted_status(
                         "PreemptionByScheduler",
                         "default-scheduler: preempting to accommodate a higher priority pod",
                         "Running",
@@ -282,13 +294,15 @@ DIAGNOSES = {
             )
         ],
     ),
-    "node drained": Case("Evicted", [pod(**disrupted("EvictionByEvictionAPI", "Eviction API: evicting"))]),
+    "node drained": Case(
+        "Evicted", [pod(**disrupted_status("EvictionByEvictionAPI", "Eviction API: evicting"))]
+    ),
     "node lost, and the pod is given up": Case(
         "NodeLost",
         [
             being_deleted(
                 pod(
-                    **disrupted(
+                    **disrupted_status(
                         "DeletionByTaintManager",
                         "Taint manager: deleting due to NoExecute taint",
                         "Running",
@@ -309,7 +323,7 @@ FINE: dict[str, Case] = {
     "has looked at its network": Case("", [pod(**looking({"terminated": {"exitCode": 0}}))]),
     "runs": Case("", [pod(**runs())]),
     "runs after a crash": Case(
-        "", [pod(uid="first", made="11:00:00", **ended(1)), pod(**runs())], job=job(failed=1)
+        "", [pod(uid="first", made="11:00:00", **ended_status(1)), pod(**runs())], job=job(failed=1)
     ),
     "kubelet's cache is a moment behind": Case(
         "",

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from fedsilo_operator.diagnosis.outcome import outcome
 from tests.unit.operator.diagnosis.observed import (
     Case,
-    ended,
-    failed,
+    ended_status,
+    failed_condition,
     job,
-    looked,
+    looked_status,
     pod,
     runs,
     words,
@@ -29,75 +29,83 @@ OUTCOMES = {
         "DataInvalid",
         [
             pod(
-                **ended(
+                **ended_status(
                     3, words("DataInvalid", "scans/train.npz: label 11 is not below 10 classes; correct it")
                 )
             )
         ],
-        job=job(end=failed("PodFailurePolicy", POLICY)),
+        job=job(end=failed_condition("PodFailurePolicy", POLICY)),
     ),
     "audit log is broken": Case(
         "AuditBroken",
-        [pod("guard", **ended(5, words("AuditBroken", "audit/log.jsonl: line 7 has another hash")))],
-        job=job("guard", end=failed("PodFailurePolicy", POLICY)),
+        [pod("guard", **ended_status(5, words("AuditBroken", "audit/log.jsonl: line 7 has another hash")))],
+        job=job("guard", end=failed_condition("PodFailurePolicy", POLICY)),
     ),
     "network is open": Case(
         "PolicyRefused",
-        [pod(**looked(5, words("PolicyRefused", "isolation: 10.96.0.1:443 (TCP) can be reached")))],
-        job=job(end=failed("PodFailurePolicy", POLICY)),
+        [pod(**looked_status(5, words("PolicyRefused", "isolation: 10.96.0.1:443 (TCP) can be reached")))],
+        job=job(end=failed_condition("PodFailurePolicy", POLICY)),
     ),
     "an old guard image has no look at the network": Case(
         "BackoffLimitExceeded",
-        [pod(**looked(128, 'exec: "fedsilo-isolation": executable file not found', reason="StartError"))],
-        job=job(failed=7, end=failed("BackoffLimitExceeded", BACKOFF)),
+        [
+            pod(
+                **looked_status(
+                    128, 'exec: "fedsilo-isolation": executable file not found', reason="StartError"
+                )
+            )
+        ],
+        job=job(failed=7, end=failed_condition("BackoffLimitExceeded", BACKOFF)),
     ),
     "a reason that nobody knows": Case(
         "InternalError",
-        [pod("guard", **ended(1, words("A" * 2000, "secrets")))],
-        job=job("guard", end=failed("PodFailurePolicy", "no code")),
+        [pod("guard", **ended_status(1, words("A" * 2000, "secrets")))],
+        job=job("guard", end=failed_condition("PodFailurePolicy", "no code")),
     ),
     "a guard's defect": Case(
         "InternalError",
-        [pod("guard", **ended(1, words("InternalError", "KeyError: 'what a trainer wrote'")))],
-        job=job("guard", failed=7, end=failed("BackoffLimitExceeded", BACKOFF)),
+        [pod("guard", **ended_status(1, words("InternalError", "KeyError: 'what a trainer wrote'")))],
+        job=job("guard", failed=7, end=failed_condition("BackoffLimitExceeded", BACKOFF)),
     ),
     "program that is not in the image": Case(
         "BackoffLimitExceeded",
-        [pod(**ended(128, 'exec: "fedsilo-trainer": executable file not found', reason="StartError"))],
-        job=job(failed=7, end=failed("BackoffLimitExceeded", BACKOFF)),
+        [pod(**ended_status(128, 'exec: "fedsilo-trainer": executable file not found', reason="StartError"))],
+        job=job(failed=7, end=failed_condition("BackoffLimitExceeded", BACKOFF)),
     ),
     "no last words, only a code": Case(
-        "DataInvalid", [pod(**ended(3))], job=job(end=failed("PodFailurePolicy", POLICY))
+        "DataInvalid", [pod(**ended_status(3))], job=job(end=failed_condition("PodFailurePolicy", POLICY))
     ),
     "crashed once too often": Case(
         "BackoffLimitExceeded",
-        [pod(uid="a", made="11:00:00", **ended(1)), pod(**ended(139))],
-        job=job(failed=7, end=failed("BackoffLimitExceeded", BACKOFF)),
+        [pod(uid="a", made="11:00:00", **ended_status(1)), pod(**ended_status(139))],
+        job=job(failed=7, end=failed_condition("BackoffLimitExceeded", BACKOFF)),
     ),
     "out of memory once too often": Case(
         "OutOfMemory",
-        [pod(**ended(137, reason="OOMKilled"))],
-        job=job(failed=7, end=failed("BackoffLimitExceeded", BACKOFF)),
+        [pod(**ended_status(137, reason="OOMKilled"))],
+        job=job(failed=7, end=failed_condition("BackoffLimitExceeded", BACKOFF)),
     ),
     "a peer that never answers": Case(
         "ProtocolProblem",
         [
             pod(
                 "guard",
-                **ended(8, words("ProtocolProblem", "signature-invalid: the signature is not by key 12ab")),
+                **ended_status(
+                    8, words("ProtocolProblem", "signature-invalid: the signature is not by key 12ab")
+                ),
             )
         ],
-        job=job("guard", failed=7, end=failed("BackoffLimitExceeded", BACKOFF)),
+        job=job("guard", failed=7, end=failed_condition("BackoffLimitExceeded", BACKOFF)),
     ),
     "pods are gone, only a code": Case(
-        "PolicyRefused", job=job("guard", end=failed("PodFailurePolicy", GUARD_POLICY))
+        "PolicyRefused", job=job("guard", end=failed_condition("PodFailurePolicy", GUARD_POLICY))
     ),
     "pods are gone": Case(
-        "BackoffLimitExceeded", job=job(failed=7, end=failed("BackoffLimitExceeded", BACKOFF))
+        "BackoffLimitExceeded", job=job(failed=7, end=failed_condition("BackoffLimitExceeded", BACKOFF))
     ),
     "an administrator's deadline": Case(
         "DeadlineExceeded",
-        job=job(end=failed("DeadlineExceeded", "Job was active longer than specified deadline")),
+        job=job(end=failed_condition("DeadlineExceeded", "Job was active longer than specified deadline")),
     ),
 }
 
@@ -117,7 +125,7 @@ def test_the_golden_file_has_just_the_cases() -> None:
 
 def test_the_termination_message_of_a_pod_is_waited_for() -> None:
     """Caches of Jobs and pods may be of different age."""
-    over = job(end=failed("PodFailurePolicy", POLICY))
+    over = job(end=failed_condition("PodFailurePolicy", POLICY))
     assert outcome(over, [pod(**runs())]) is None
     assert outcome(over, []) is not None
 
@@ -127,7 +135,7 @@ def test_a_job_that_is_not_over_has_no_outcome() -> None:
     assert outcome(job(), [pod(**runs())]) is None
 
 
-LEFT = (
+TERMINATION_MESSAGES = (
     st.text(max_size=5000)
     | st.builds(words, st.text(), st.text(max_size=5000))
     | st.from_regex(r'\{"reason": .*')
@@ -135,38 +143,42 @@ LEFT = (
 CODES = st.integers(0, 255)
 
 
-@given(LEFT, CODES)
+@given(TERMINATION_MESSAGES, CODES)
 def test_of_what_a_trainer_leaves_only_a_known_reason_is_reported(left: str, code: int) -> None:
     """The words would pass the guard and its audit log."""
     silent = words("DataInvalid", "")
-    job_failed = job(end=failed("PodFailurePolicy"))
-    found = outcome(job_failed, [pod(**ended(code, left))])
-    known = outcome(job_failed, [pod(**ended(code, silent))])
-    none = outcome(job_failed, [pod(**ended(code))])
+    job_failed = job(end=failed_condition("PodFailurePolicy"))
+    found = outcome(job_failed, [pod(**ended_status(code, left))])
+    known = outcome(job_failed, [pod(**ended_status(code, silent))])
+    none = outcome(job_failed, [pod(**ended_status(code))])
     assert known is not None
     assert found in (none, known)
 
 
-@given(st.sampled_from(("guard", "aggregator")), LEFT, CODES)
+@given(st.sampled_from(("guard", "aggregator")), TERMINATION_MESSAGES, CODES)
 def test_whatever_a_process_leaves_is_reported_in_one_short_line_under_a_known_reason(
     component: str, left: str, code: int
 ) -> None:
-    found = outcome(job(component, end=failed("PodFailurePolicy")), [pod(component, **ended(code, left))])
+    found = outcome(
+        job(component, end=failed_condition("PodFailurePolicy")), [pod(component, **ended_status(code, left))]
+    )
     assert found is not None
     assert found.diagnosis.message == " ".join(found.diagnosis.message.split())
     assert len(found.diagnosis.message) < 1200
-    assert found.diagnosis.reason in KNOWN
+    assert found.diagnosis.reason in KNOWN_REASONS
 
 
 def test_errors_of_every_class_keep_their_reason() -> None:
-    for reason in KNOWN:
-        found = outcome(job(end=failed("PodFailurePolicy")), [pod(**ended(9, words(reason, "secrets")))])
+    for reason in KNOWN_REASONS:
+        found = outcome(
+            job(end=failed_condition("PodFailurePolicy")), [pod(**ended_status(9, words(reason, "secrets")))]
+        )
         assert found is not None
         assert found.diagnosis.reason == reason
         assert "secrets" not in found.diagnosis.message
 
 
-KNOWN = {
+KNOWN_REASONS = {
     "AuditBroken",
     "DataInvalid",
     "DeadlineExceeded",

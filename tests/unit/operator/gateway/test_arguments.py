@@ -12,11 +12,11 @@ from fedsilo_operator.gateway.__main__ import _arguments, main
 from fedsilo_operator.gateway.limits import Limits
 from tests.paths import ROOT
 
-NEEDED = ["--url=https://hub.example", "--key=key.pem"]
+REQUIRED_ARGUMENTS = ["--url=https://hub.example", "--key=key.pem"]
 
 
 def test_limits_are_those_that_the_page_names() -> None:
-    args = _arguments(NEEDED)
+    args = _arguments(REQUIRED_ARGUMENTS)
     assert (args.max_open_requests, args.max_requests_per_second) == (32, 20)
     assert args.max_body_bytes == Limits().body_bytes == 64 << 30
 
@@ -26,8 +26,11 @@ def test_limits_are_those_that_the_page_names() -> None:
     [
         (["--url=http://hub.example", "--key=k"], "is no address"),
         (["--url=https://hub.example/", "--key=k"], "without a slash"),
-        ([*NEEDED, "--max-open-requests=0"], "--max-open-requests: is not above zero"),
-        ([*NEEDED, "--max-requests-per-second=-1"], "--max-requests-per-second: is not above zero"),
+        ([*REQUIRED_ARGUMENTS, "--max-open-requests=0"], "--max-open-requests: is not above zero"),
+        (
+            [*REQUIRED_ARGUMENTS, "--max-requests-per-second=-1"],
+            "--max-requests-per-second: is not above zero",
+        ),
         (["--url=https://hub.example"], "--key"),
     ],
 )
@@ -39,7 +42,7 @@ def test_what_cannot_be_is_named(given: list[str], fault: str) -> None:
 def test_an_authority_that_is_no_text_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     authority = tmp_path / "ca.crt"
     authority.write_bytes(b"\x30\x82\xff")
-    assert main([*NEEDED, f"--ca={authority}"]) == ManifestInvalid.exit_code
+    assert main([*REQUIRED_ARGUMENTS, f"--ca={authority}"]) == ManifestInvalid.exit_code
     assert f"{authority}: is no text" in caplog.text
 
 

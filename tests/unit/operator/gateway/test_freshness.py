@@ -13,7 +13,7 @@ from fedsilo_operator.cluster.interface import Change
 from fedsilo_operator.gateway.hub import Hub, HubIdentity
 from fedsilo_operator.objects import SILO_AGENT, Ref
 from fedsilo_operator.runtime.reflector import Reflector
-from fedsilo_operator.runtime.store import Store, WriteThrough
+from fedsilo_operator.runtime.store import Store, WriteThroughCluster
 from tests.operator_fakes.cluster import FakeCluster
 from tests.unit.operator.silo.harness import SILO_REF
 from tests.unit.operator.silo.harness import agent as an_agent
@@ -27,7 +27,7 @@ class Replica:
 
     def __init__(self, cluster: FakeCluster) -> None:
         store = Store()
-        self.cluster = WriteThrough(cluster, store)
+        self.cluster = WriteThroughCluster(cluster, store)
         self.reflector = Reflector(self.cluster, SILO_AGENT, "", store.indexer(SILO_AGENT, ""))
         self.hub = Hub(self.cluster, store, IDENTITY, lambda: self.reflector.version)
 
@@ -37,7 +37,7 @@ class Replica:
     def see(self, obj: Object) -> None:
         self.reflector._note(Change("ADDED", obj))
 
-    def told(self, after: str = "") -> dict[str, Any] | None:
+    def agents_document(self, after: str = "") -> dict[str, Any] | None:
         told = self.hub.agents(SILO_REF, after)
         if told is None:
             return None
@@ -46,7 +46,7 @@ class Replica:
         return document
 
 
-def proposed(cluster: FakeCluster, name: str, namespace: str = SILO_REF.namespace) -> Object:
+def put_proposal(cluster: FakeCluster, name: str, namespace: str = SILO_REF.namespace) -> Object:
     made = an_agent()
     made["metadata"] = {"name": name, "namespace": namespace, "labels": made["metadata"]["labels"]}
     made["spec"]["silo"] = {"namespace": namespace, "name": SILO_REF.name}
@@ -61,15 +61,15 @@ def names(document: dict[str, Any] | None) -> list[str]:
 async def test_the_version_grows_through_changes_deletions_and_restarts() -> None:
     cluster = FakeCluster()
     first = Replica(cluster)
-    made = proposed(cluster, "one")
+    made = put_proposal(cluster, "one")
     await first.catch_up()
-    before = first.told()
+    before = first.agents_document()
     assert before is not None
     assert before["version"] == int(made["metadata"]["resourceVersion"])
     cluster.remove(SILO_AGENT, Ref(SILO_REF.namespace, "one"))
     restarted = Replica(cluster)
     await restarted.catch_up()
-    after = restarted.told(before["revision"])
+    after = restarted.agents_document(before["revision"])
     assert after is not None
     assert (names(before), names(after)) == (["one"], [])
     assert after["version"] > before["version"]
@@ -78,38 +78,38 @@ async def test_the_version_grows_through_changes_deletions_and_restarts() -> Non
 async def test_a_gateway_that_lags_behind_tells_nothing_until_it_has_caught_up() -> None:
     cluster = FakeCluster()
     slow, quick = Replica(cluster), Replica(cluster)
-    proposed(cluster, "one")
+    put_proposal(cluster, "one")
     await slow.catch_up()
-    two = proposed(cluster, "two")
+    two = put_proposal(cluster, "two")
     await quick.catch_up()
-    newest = quick.told()
+    newest = quick.agents_document()
     assert newest is not None
-    assert slow.told(newest["revision"]) is None, "it knows less than the silo"
-    older = slow.told()
+    assert slow.agents_document(newest["revision"]) is None, "it knows less than the silo"
+    older = slow.agents_document()
     assert older is not None
     assert older["version"] < newest["version"]
     slow.see(two)
-    assert slow.told(newest["revision"]) is None, "it knows the same"
-    assert slow.told(older["revision"]) == newest
+    assert slow.agents_document(newest["revision"]) is None, "it knows the same"
+    assert slow.agents_document(older["revision"]) == newest
 
 
 async def test_what_concerns_other_silos_is_no_news_and_does_not_set_the_order_back() -> None:
     cluster = FakeCluster()
     replica = Replica(cluster)
-    proposed(cluster, "one")
+    put_proposal(cluster, "one")
     await replica.catch_up()
-    before = replica.told()
+    before = replica.agents_document()
     assert before is not None
-    replica.see(proposed(cluster, "one", "another-silo"))
-    assert replica.told(before["revision"]) is None
-    later = replica.told()
+    replica.see(put_proposal(cluster, "one", "another-silo"))
+    assert replica.agents_document(before["revision"]) is None
+    later = replica.agents_document()
     assert later is not None
     assert (later["agents"], later["version"] > before["version"]) == (before["agents"], True)
 
 
 async def test_the_keys_of_all_silos_are_told_as_the_operator_wrote_them() -> None:
     cluster = FakeCluster()
-    made = proposed(cluster, "one")
+    made = put_proposal(cluster, "one")
     made["spec"]["trust"]["members"] = [
         {"silo": str(SILO_REF), "publicKey": KEY.verify_key.to_text()},
         {"silo": "silo-a/a", "publicKey": SigningKey.generate().verify_key.to_text()},
@@ -117,7 +117,7 @@ async def test_the_keys_of_all_silos_are_told_as_the_operator_wrote_them() -> No
     cluster.put(made)
     replica = Replica(cluster)
     await replica.catch_up()
-    document = replica.told()
+    document = replica.agents_document()
     assert document is not None
     (told,) = document["agents"]
     assert told["spec"]["trust"] == made["spec"]["trust"]
@@ -127,18 +127,18 @@ async def test_what_a_gateway_wrote_itself_does_not_count_as_seen() -> None:
     """Between its write and what it has watched may lie changes of others, which it has not seen."""
     cluster = FakeCluster()
     replica = Replica(cluster)
-    one, two = proposed(cluster, "one"), proposed(cluster, "two")
+    one, two = put_proposal(cluster, "one"), put_proposal(cluster, "two")
     await replica.catch_up()
     cluster.remove(SILO_AGENT, Ref(SILO_REF.namespace, "one"))
     metadata = {"name": "two", "namespace": SILO_REF.namespace}
     status = {**{field: two[field] for field in ("apiVersion", "kind")}, "metadata": metadata}
     await replica.cluster.apply({**status, "status": {"phase": "Running"}}, manager="m", status=True)
-    lagging = replica.told()
+    lagging = replica.agents_document()
     assert lagging is not None
     assert names(lagging) == ["one", "two"]
     other = Replica(cluster)
     await other.catch_up()
-    newest = other.told()
+    newest = other.agents_document()
     assert newest is not None
     assert names(newest) == ["two"]
     assert (
@@ -155,9 +155,9 @@ async def test_what_a_gateway_wrote_itself_does_not_count_as_seen() -> None:
 async def test_a_revision_of_nobody_is_answered_like_none(after: str) -> None:
     cluster = FakeCluster()
     replica = Replica(cluster)
-    proposed(cluster, "one")
+    put_proposal(cluster, "one")
     await replica.catch_up()
-    assert replica.told(after) == replica.told() is not None
+    assert replica.agents_document(after) == replica.agents_document() is not None
 
 
 @pytest.mark.parametrize(

@@ -61,22 +61,22 @@ class Sink:
     def write(self, data: bytes) -> None:
         self.content += data
 
-    async def drained(self) -> None:
+    async def wait_until_drained(self) -> None:
         while self.full:
             self.drain.clear()
             await self.drain.wait()
 
 
-async def begun(length: int) -> tuple[Source, Sink, asyncio.Task[None]]:
+async def begin_relay(length: int) -> tuple[Source, Sink, asyncio.Task[None]]:
     source, sink = Source(), Sink()
     relay = Relay(source, length, sink.write, lambda: sink.full)
-    work = asyncio.ensure_future(relay.run(sink.drained, silence=3600))
+    work = asyncio.ensure_future(relay.run(sink.wait_until_drained, silence=3600))
     await asyncio.sleep(0)
     return source, sink, work
 
 
 async def test_the_connection_is_given_back_with_the_last_byte() -> None:
-    source, sink, work = await begun(2 * BUFFER_BYTES + 3)
+    source, sink, work = await begin_relay(2 * BUFFER_BYTES + 3)
     source.send(b"a" * BUFFER_BYTES)
     assert not work.done()
     source.send(b"b" * (BUFFER_BYTES + 3))
@@ -87,7 +87,7 @@ async def test_the_connection_is_given_back_with_the_last_byte() -> None:
 
 
 async def test_a_connection_that_brings_more_than_the_body_is_used_no_more() -> None:
-    source, sink, work = await begun(6)
+    source, sink, work = await begin_relay(6)
     source.send(b"abcdef, and no part of it")
     await work
     assert bytes(sink.content) == b"abcdef"
@@ -96,7 +96,7 @@ async def test_a_connection_that_brings_more_than_the_body_is_used_no_more() -> 
 
 async def test_a_silo_that_catches_up_at_once_is_not_waited_for() -> None:
     """Full, and not full any more before the relay's own task has its turn."""
-    source, sink, work = await begun(6)
+    source, sink, work = await begin_relay(6)
     sink.full = True
     source.send(b"abc")
     assert not source.reading
@@ -109,7 +109,7 @@ async def test_a_silo_that_catches_up_at_once_is_not_waited_for() -> None:
 
 
 async def test_nothing_is_read_while_the_silo_takes_nothing() -> None:
-    source, sink, work = await begun(6)
+    source, sink, work = await begin_relay(6)
     sink.full = True
     source.send(b"abc")
     for _ in range(5):
@@ -125,7 +125,7 @@ async def test_nothing_is_read_while_the_silo_takes_nothing() -> None:
 
 @pytest.mark.parametrize("way", ["eof", "lost", "cancelled"])
 async def test_a_connection_within_a_body_is_used_no_more(way: str) -> None:
-    source, _, work = await begun(6)
+    source, _, work = await begin_relay(6)
     source.send(b"abc")
     relay = source.protocol
     assert isinstance(relay, Relay)
@@ -146,7 +146,7 @@ async def test_bytes_that_arrive_put_off_the_end_of_patience() -> None:
     loop = asyncio.get_running_loop()
     now = loop.time()
     with pytest.MonkeyPatch.context() as patch:
-        work = asyncio.ensure_future(relay.run(sink.drained, silence=10))
+        work = asyncio.ensure_future(relay.run(sink.wait_until_drained, silence=10))
         await asyncio.sleep(0)
         patch.setattr(loop, "time", lambda: now + 9)
         source.send(b"abc")

@@ -85,7 +85,7 @@ class JobHarness:
 
     # The operator.
 
-    def seen(self) -> JobObservation | None:
+    def current_observation(self) -> JobObservation | None:
         found = observe(View(self.cluster), JOB_REF)
         if found is None:
             return None
@@ -98,13 +98,13 @@ class JobHarness:
 
     def plan(self) -> Plan:
         """What would be done now."""
-        seen = self.seen()
+        seen = self.current_observation()
         return Plan() if seen is None else reconcile(seen, self.now, self.settings)
 
     def step(self) -> Plan:
         """One reconcile, a second after the last."""
         self.now += timedelta(seconds=1)
-        seen = self.seen()
+        seen = self.current_observation()
         if seen is None:
             return Plan()
         decided = [Plan()]
@@ -142,7 +142,7 @@ class JobHarness:
     def uid(self) -> str:
         return uid_of(self.job)
 
-    def everything(self) -> dict[Kind, tuple[Object, ...]]:
+    def all_objects(self) -> dict[Kind, tuple[Object, ...]]:
         """All objects by kind."""
         return {kind: tuple(self.cluster.objects(kind)) for kind in KINDS.values()}
 
@@ -275,7 +275,7 @@ class JobHarness:
             "kubelet",
         )
 
-    def started(self) -> JobHarness:
+    def start_job(self) -> JobHarness:
         """Up to the resumption of the agents."""
         self.settle()
         self.admit(*(Ref(f"silo-{name}", name) for name in self.agents()))
@@ -284,7 +284,7 @@ class JobHarness:
 
     def running(self) -> JobHarness:
         """Up to a running aggregator."""
-        self.started()
+        self.start_job()
         self.run(*(Ref(f"silo-{name}", name) for name in self.agents()))
         self.settle()
         self.pod("Running", running={})
@@ -314,7 +314,7 @@ class JobHarness:
 
 def state_of(harness: JobHarness) -> JobState:
     """What the operator makes of the cluster as it is."""
-    seen = harness.seen()
+    seen = harness.current_observation()
     assert seen is not None
     return assess(seen, harness.settings)
 

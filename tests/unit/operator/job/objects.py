@@ -31,7 +31,7 @@ KEYS = {
     ref: SigningKey.from_seed(bytes([number]) * 32)
     for number, ref in enumerate((NORTH, SOUTH, EAST, WEST), 1)
 }
-SECURE: dict[str, Any] = {
+SECURE_SECTIONS: dict[str, Any] = {
     "aggregation": {"secure": True},
     "evaluation": {"testDataset": "test"},
     "aggregator": {"datasets": [{"name": "test", "loader": "sklearn:digits"}]},
@@ -73,10 +73,10 @@ def silo(ref: Ref, *, key: bool = True, labels: Mapping[str, str] | None = None)
         "metadata": {"name": ref.name, "namespace": ref.namespace, "labels": dict(labels or {})},
         "spec": {"datasets": [scans]},
     }
-    return content | ({"status": published(content)} if key else {})
+    return content | ({"status": published_offer(content)} if key else {})
 
 
-def published(content: Object, key_of: Ref | None = None) -> dict[str, Any]:
+def published_offer(content: Object, key_of: Ref | None = None) -> dict[str, Any]:
     """What a silo publishes: its key and its signed offer.
 
     :param key_of: the silo whose key it is, where that is another's.

@@ -35,11 +35,11 @@ def readers(seen: JobObservation, harness: JobHarness) -> list[str]:
     """The files whose functions are given the observation, in order; its own properties are no interpretation."""
     files: list[str] = []
 
-    def called(frame: FrameType, event: str, _: Any) -> None:
+    def record_call(frame: FrameType, event: str, _: Any) -> None:
         if event == "call" and any(value is seen for value in frame.f_locals.values()):
             files.append(Path(frame.f_code.co_filename).name)
 
-    sys.setprofile(called)
+    sys.setprofile(record_call)
     try:
         reconcile(seen, harness.now, harness.settings)
     finally:
@@ -48,11 +48,11 @@ def readers(seen: JobObservation, harness: JobHarness) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "make", [admitting, lambda: JobHarness().started(), lambda: JobHarness().running(), complete]
+    "make", [admitting, lambda: JobHarness().start_job(), lambda: JobHarness().running(), complete]
 )
 def test_an_observation_is_read_by_few_files_and_each_is_left_once(make: Callable[[], JobHarness]) -> None:
     harness = make()
-    seen = harness.seen()
+    seen = harness.current_observation()
     assert seen is not None
     first, *rest = readers(seen, harness)
     assert first == "reconcile.py"

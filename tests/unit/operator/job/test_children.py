@@ -48,7 +48,7 @@ AGGREGATOR = {
 
 @pytest.fixture(scope="module")
 def harness() -> JobHarness:
-    harness = JobHarness(manifest(aggregator=AGGREGATOR, backoffLimit=3)).started()
+    harness = JobHarness(manifest(aggregator=AGGREGATOR, backoffLimit=3)).start_job()
     harness.run(NORTH, SOUTH)
     harness.settle()
     return harness
@@ -59,7 +59,7 @@ def the(harness: JobHarness, kind: Any) -> Object:
     return found
 
 
-def reviewed(obj: Object) -> Object:
+def reviewed_object(obj: Object) -> Object:
     """What the operator wrote: without what an API server adds, and without keys."""
     content: Object = json.loads(json.dumps(obj))
     for name in ("managedFields", "resourceVersion", "creationTimestamp", "generation"):
@@ -78,8 +78,10 @@ def reviewed(obj: Object) -> Object:
 def test_golden(harness: JobHarness) -> None:
     kinds = ["ServiceAccount", "Role", "RoleBinding", "Service", "NetworkPolicy", "ConfigMap", "Secret"]
     kinds += ["PersistentVolumeClaim", "Job"]
-    by_name = {kind.name: objects for kind, objects in harness.everything().items()}
-    found = yaml.safe_dump_all([reviewed(by_name[kind][0]) for kind in kinds], sort_keys=True, width=100)
+    by_name = {kind.name: objects for kind, objects in harness.all_objects().items()}
+    found = yaml.safe_dump_all(
+        [reviewed_object(by_name[kind][0]) for kind in kinds], sort_keys=True, width=100
+    )
     assert found == (GOLDEN / "aggregator.yaml").read_text()
 
 
@@ -127,7 +129,7 @@ def test_an_aggregator_reaches_the_mlflow_server_that_the_job_names(
 
 
 def test_an_aggregator_gets_the_entries_for_mlflow_and_no_others(harness: JobHarness) -> None:
-    seen = harness.seen()
+    seen = harness.current_observation()
     assert seen is not None
 
     def variables(**output: Any) -> list[Object]:
@@ -146,7 +148,7 @@ def test_an_aggregator_gets_the_entries_for_mlflow_and_no_others(harness: JobHar
 
 
 def test_initial_weights_on_a_claim_are_mounted_where_their_paths_begin(harness: JobHarness) -> None:
-    seen = harness.seen()
+    seen = harness.current_observation()
     assert seen is not None
     given = {"sha256": "0" * 64, "run": "initial_weights", "persistentVolumeClaim": "first"}
     job = {**seen.job, "spec": seen.job["spec"] | {"model": {"name": "lenet", "initialWeights": given}}}
@@ -162,7 +164,7 @@ def test_initial_weights_on_a_claim_are_mounted_where_their_paths_begin(harness:
 
 
 def test_an_aggregator_serves_metrics_only_where_they_are_wanted(harness: JobHarness) -> None:
-    seen = harness.seen()
+    seen = harness.current_observation()
     assert seen is not None
     job, parsed = seen.job, FederatedJob.model_validate(seen.job)
     for wanted in ({"team": "watch"}, None):
@@ -204,7 +206,7 @@ def test_the_keys_are_those_that_the_agents_know(harness: JobHarness) -> None:
 
 
 def test_a_certificate_is_for_the_host_of_the_job_s_own_address_too() -> None:
-    harness = JobHarness(manifest(aggregator={"url": "https://federation.example:8443"})).started()
+    harness = JobHarness(manifest(aggregator={"url": "https://federation.example:8443"})).start_job()
     harness.run(NORTH, SOUTH)
     harness.settle()
     text = base64.b64decode(the(harness, SECRET)["data"]["tls.crt"])

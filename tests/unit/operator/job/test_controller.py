@@ -23,7 +23,7 @@ def controller(harness: JobHarness) -> JobController:
     return JobController(harness.cluster, View(harness.cluster), SETTINGS, lambda: harness.now)
 
 
-def woken(harness: JobHarness, kind: Kind, obj: Object) -> list[Key]:
+def woken_keys(harness: JobHarness, kind: Kind, obj: Object) -> list[Key]:
     (watch,) = [watch for watch in controller(harness).watches() if watch.kind == kind]
     return list(watch.keys(obj))
 
@@ -34,11 +34,11 @@ def reconcile(harness: JobHarness, key: Key = KEY) -> float | None:
 
 def test_a_job_wakes_itself_and_its_children_wake_it() -> None:
     harness = JobHarness().running()
-    assert woken(harness, FEDERATED_JOB, harness.job) == [KEY]
-    assert woken(harness, JOB, harness.batch()) == [KEY]
-    assert woken(harness, SERVICE, harness.cluster.objects(SERVICE)[0]) == [KEY]
-    assert woken(harness, SILO_AGENT, harness.agent(NORTH)) == [KEY]
-    assert woken(harness, SILO_AGENT, {"metadata": {"name": "x", "namespace": "y"}}) == []
+    assert woken_keys(harness, FEDERATED_JOB, harness.job) == [KEY]
+    assert woken_keys(harness, JOB, harness.batch()) == [KEY]
+    assert woken_keys(harness, SERVICE, harness.cluster.objects(SERVICE)[0]) == [KEY]
+    assert woken_keys(harness, SILO_AGENT, harness.agent(NORTH)) == [KEY]
+    assert woken_keys(harness, SILO_AGENT, {"metadata": {"name": "x", "namespace": "y"}}) == []
 
 
 def test_the_step_of_an_agent_waits_for_the_last_one_to_make_it() -> None:
@@ -79,15 +79,17 @@ def test_a_step_towards_success_waits_for_the_last_one() -> None:
 
 def test_silos_wake_the_jobs_that_could_mean_them_until_they_are_over() -> None:
     harness = JobHarness()
-    assert woken(harness, SILO_KIND, silo(NORTH)) == [KEY]
-    assert woken(harness, SILO_KIND, silo(Ref("clinic", "north"))) == [KEY], "for the remedy that names it"
-    assert woken(harness, SILO_KIND, silo(EAST)) == []
+    assert woken_keys(harness, SILO_KIND, silo(NORTH)) == [KEY]
+    assert woken_keys(harness, SILO_KIND, silo(Ref("clinic", "north"))) == [KEY], (
+        "for the remedy that names it"
+    )
+    assert woken_keys(harness, SILO_KIND, silo(EAST)) == []
     harness.running().fail(NORTH)
-    assert woken(harness, SILO_KIND, silo(NORTH)) == [KEY]
+    assert woken_keys(harness, SILO_KIND, silo(NORTH)) == [KEY]
     harness.settle()
-    assert woken(harness, SILO_KIND, silo(NORTH)) == []
+    assert woken_keys(harness, SILO_KIND, silo(NORTH)) == []
     selecting = JobHarness(manifest(silos={"selector": {"matchLabels": {"a": "b"}}}))
-    assert woken(selecting, SILO_KIND, silo(EAST)) == [KEY]
+    assert woken_keys(selecting, SILO_KIND, silo(EAST)) == [KEY]
 
 
 def test_every_watch_of_a_child_is_narrow() -> None:

@@ -20,7 +20,7 @@ from fedsilo_operator.objects import CONFIG_MAP, SILO_KIND, Ref, ref_of
 from tests.unit.operator.job.harness import JobHarness
 from tests.unit.operator.job.objects import EAST, KEYS, NORTH, SOUTH, manifest, silo, word
 
-ADMITTED = {
+ADMITTED_CONDITION = {
     "type": "Admitted",
     "status": "True",
     "reason": "Admitted",
@@ -28,7 +28,7 @@ ADMITTED = {
 }
 
 
-def asked() -> JobHarness:
+def asked_harness() -> JobHarness:
     """South has admitted the job, and north is asked."""
     harness = JobHarness()
     harness.settle()
@@ -39,7 +39,7 @@ def asked() -> JobHarness:
 
 def claim(harness: JobHarness, **status: Any) -> None:
     """Somebody writes that north admits the job."""
-    content = {"phase": "Admitted", "message": "admits", "conditions": [ADMITTED]}
+    content = {"phase": "Admitted", "message": "admits", "conditions": [ADMITTED_CONDITION]}
     harness.cluster.put(harness.agent(NORTH) | {"status": content | status}, "somebody")
     harness.settle()
 
@@ -53,14 +53,14 @@ def objection(harness: JobHarness) -> tuple[str, str]:
     return reason, message
 
 
-def resigned(document: Object, **changes: Any) -> Object:
+def resigned_decision(document: Object, **changes: Any) -> Object:
     """A decision with other content, by the silo's true key."""
     fields = {name: value for name, value in document.items() if name not in ("keyId", "signature")}
     return sign_statement(DECISION, fields | changes, KEYS[NORTH])
 
 
 def test_an_admission_without_a_signature_is_waited_for() -> None:
-    harness = asked()
+    harness = asked_harness()
     claim(harness)
     assert objection(harness) == ("Admitting", "Silo north: admits the job, and its signature is awaited.")
     (entry,) = (entry for entry in harness.job["status"]["silos"] if entry["name"] == "north")
@@ -71,7 +71,7 @@ def test_an_admission_without_a_signature_is_waited_for() -> None:
 
 
 def test_what_prevents_the_signature_is_named() -> None:
-    harness = asked()
+    harness = asked_harness()
     gone = {
         "type": "Ready",
         "status": "False",
@@ -106,7 +106,7 @@ def test_every_field_of_a_decision_is_changed_below() -> None:
 @settings(max_examples=40)
 @given(st.sets(st.sampled_from(sorted(CHANGES)), min_size=1), st.booleans())
 def test_a_decision_of_which_anything_was_changed_does_not_count(names: set[str], removed: bool) -> None:
-    harness = asked()
+    harness = asked_harness()
     told = word(harness.agent(NORTH), decidedBy="dr.meyer", decidedAt="2026-03-01T12:00:00Z")
     for name in names:
         if removed:
@@ -131,16 +131,16 @@ def test_a_decision_of_which_anything_was_changed_does_not_count(names: set[str]
     ],
 )
 def test_the_silo_s_word_about_something_else_does_not_count(changes: dict[str, str], said: str) -> None:
-    harness = asked()
+    harness = asked_harness()
     told = word(harness.agent(NORTH))
-    claim(harness, **told | {"decision": resigned(told["decision"], **changes)})
+    claim(harness, **told | {"decision": resigned_decision(told["decision"], **changes)})
     reason, message = objection(harness)
     assert reason == "TrustBroken"
     assert said in message
 
 
 def test_the_word_of_another_silo_does_not_count() -> None:
-    harness = asked()
+    harness = asked_harness()
     claim(harness, **word(harness.agent(SOUTH)))
     reason, message = objection(harness)
     assert reason == "TrustBroken"
@@ -148,7 +148,7 @@ def test_the_word_of_another_silo_does_not_count() -> None:
 
 
 def test_the_word_about_an_earlier_job_of_the_name_does_not_count() -> None:
-    harness = asked()
+    harness = asked_harness()
     earlier = copy.deepcopy(harness.agent(NORTH))
     earlier["spec"]["job"]["uid"] = "another"
     claim(harness, **word(earlier))
@@ -173,7 +173,7 @@ def test_the_word_about_an_earlier_job_of_the_name_does_not_count() -> None:
 def test_what_a_silo_honestly_decided_about_a_changed_agent_does_not_count(
     place: str, name: str, value: str, field: str
 ) -> None:
-    harness = asked()
+    harness = asked_harness()
     changed = harness.agent(NORTH)
     changed["spec"][place][name] = value
     harness.cluster.put(changed | {"status": None}, "somebody")
@@ -187,7 +187,7 @@ def test_what_a_silo_honestly_decided_about_a_changed_agent_does_not_count(
 
 @pytest.mark.parametrize("name", ["url", "address", "trainerImage"])
 def test_a_proposal_that_was_changed_under_its_decision_is_found(name: str) -> None:
-    harness = asked()
+    harness = asked_harness()
     told = word(harness.agent(NORTH))
     told["proposal"][name] += "0"
     claim(harness, **told)
@@ -195,18 +195,18 @@ def test_a_proposal_that_was_changed_under_its_decision_is_found(name: str) -> N
 
 
 def test_images_are_the_silo_s_own_choice() -> None:
-    harness = asked()
+    harness = asked_harness()
     told = word(harness.agent(NORTH))
     told["proposal"]["guardImage"] = "registry.north.example/guard:2"
     digest = proposal_digest(Proposal.model_validate(told["proposal"]))
-    claim(harness, **told | {"decision": resigned(told["decision"], proposal=digest)})
+    claim(harness, **told | {"decision": resigned_decision(told["decision"], proposal=digest)})
     assert harness.phase() == "Starting"
 
 
 def test_what_a_later_version_has_signed_is_named_as_such() -> None:
-    harness = asked()
+    harness = asked_harness()
     told = word(harness.agent(NORTH))
-    claim(harness, **told | {"decision": resigned(told["decision"], decision="Deferred")})
+    claim(harness, **told | {"decision": resigned_decision(told["decision"], decision="Deferred")})
     reason, message = objection(harness)
     assert reason == "Unreadable"
     assert message.endswith("run a newer version of the operator.")
@@ -240,7 +240,7 @@ def test_a_job_that_an_earlier_version_has_started_goes_on() -> None:
 
 def test_a_signature_is_verified_once() -> None:
     decisions._read.cache_clear()
-    harness = asked()
+    harness = asked_harness()
     with patch("fedsilo_operator.job.decisions.read_decision", wraps=read_decision) as verified:
         harness.admit(NORTH)
         for _ in range(5):

@@ -20,7 +20,7 @@ from fedsilo_operator.objects import (
     Ref,
     ref_of,
 )
-from fedsilo_operator.plan import Create
+from fedsilo_operator.plan import CreateAction
 from tests.unit.operator.job.harness import JobHarness, complete
 from tests.unit.operator.job.objects import JOB_REF, NORTH, SOUTH, manifest
 
@@ -32,7 +32,7 @@ def termination_log(reason: str, message: str) -> dict[str, object]:
     return {"exitCode": 4, "message": json.dumps({"reason": reason, "message": message})}
 
 
-def suspended(harness: JobHarness) -> list[bool]:
+def suspended_agents(harness: JobHarness) -> list[bool]:
     return [agent["spec"]["suspend"] for agent in harness.cluster.objects(SILO_AGENT)]
 
 
@@ -48,11 +48,13 @@ def test_a_complete_job_says_where_the_model_is_and_frees_the_gpus() -> None:
     assert harness.condition("Running") == ("False", "Finished", "The job is over.")
     assert harness.events()[-1] == ("Normal", "Complete")
     assert harness.batch()["spec"].get("suspend", False) is False
-    assert suspended(harness) == [False, False], "they end by themselves, for the aggregator has told them"
+    assert suspended_agents(harness) == [False, False], (
+        "they end by themselves, for the aggregator has told them"
+    )
     assert 0 < (harness.plan().requeue_after or 0) <= AGENTS_END_SECONDS
     harness.now += timedelta(seconds=AGENTS_END_SECONDS)
     harness.settle()
-    assert suspended(harness) == [True, True]
+    assert suspended_agents(harness) == [True, True]
     assert harness.plan().requeue_after is None
 
 
@@ -61,7 +63,7 @@ def test_agents_of_a_complete_job_that_are_finished_are_left_alone() -> None:
     harness.finish(NORTH)
     harness.now += timedelta(seconds=AGENTS_END_SECONDS)
     harness.settle()
-    assert suspended(harness) == [False, True]
+    assert suspended_agents(harness) == [False, True]
     assert harness.plan().settled
     assert harness.plan().requeue_after is None
 
@@ -83,7 +85,7 @@ def test_a_failed_job_has_the_aggregator_s_own_message() -> None:
     assert (status, reason) == ("True", "DeadlineExceeded")
     assert "1 of 2 silos answered; still awaited: b/south" in message
     assert harness.events()[-1] == ("Warning", "DeadlineExceeded")
-    assert suspended(harness) == [True, True], "nobody tells them that a job has failed"
+    assert suspended_agents(harness) == [True, True], "nobody tells them that a job has failed"
 
 
 def test_tries_that_are_used_up_are_reported_with_the_last_failure() -> None:
@@ -127,7 +129,7 @@ def test_a_job_goes_on_without_a_silo_that_the_quorum_does_not_need() -> None:
 
 
 def test_an_agent_that_fails_before_the_aggregator_starts_is_not_waited_for() -> None:
-    harness = JobHarness(manifest(participation={"minSilos": 1})).started()
+    harness = JobHarness(manifest(participation={"minSilos": 1})).start_job()
     harness.fail(SOUTH)
     harness.run(NORTH)
     harness.settle()
@@ -135,7 +137,7 @@ def test_an_agent_that_fails_before_the_aggregator_starts_is_not_waited_for() ->
 
 
 def test_an_image_name_that_is_none_fails_the_job() -> None:
-    harness = JobHarness().started()
+    harness = JobHarness().start_job()
     harness.run(NORTH, SOUTH)
     harness.settle()
     harness.pod("Pending", waiting={"reason": "InvalidImageName"})
@@ -146,7 +148,7 @@ def test_an_image_name_that_is_none_fails_the_job() -> None:
 
 
 def test_what_hinders_the_aggregator_is_reported_and_checked_again() -> None:
-    harness = JobHarness().started()
+    harness = JobHarness().start_job()
     harness.run(NORTH, SOUTH)
     harness.settle()
     harness.pod("Pending", waiting={"reason": "ImagePullBackOff", "message": "manifest unknown"})
@@ -159,7 +161,7 @@ def test_what_hinders_the_aggregator_is_reported_and_checked_again() -> None:
 
 
 def test_a_secret_that_the_pod_misses_is_made_again() -> None:
-    harness = JobHarness().started()
+    harness = JobHarness().start_job()
     harness.run(NORTH, SOUTH)
     harness.settle()
     secret = harness.cluster.objects(SECRET)[0]
@@ -170,7 +172,7 @@ def test_a_secret_that_the_pod_misses_is_made_again() -> None:
     text = f'MountVolume.SetUp failed for volume "keys" : secret "{ref_of(secret).name}" not found'
     harness.warn(pod, "FailedMount", text)
     plan = harness.step()
-    assert [type(action) for action in plan.actions] == [Create]
+    assert [type(action) for action in plan.actions] == [CreateAction]
     assert harness.cluster.objects(SECRET)[0]["data"] == secret["data"]
 
 
@@ -180,7 +182,7 @@ def test_suspension_stops_the_pods_and_resuming_waits_for_the_agents_again() -> 
     harness.settle()
     assert harness.phase() == "Suspended"
     assert harness.batch()["spec"]["suspend"] is True
-    assert suspended(harness) == [True, True]
+    assert suspended_agents(harness) == [True, True]
     harness.cluster.remove(POD, ref_of(harness.cluster.objects(POD)[0]))
     harness.change(suspend=False)
     for ref in (NORTH, SOUTH):
@@ -188,7 +190,7 @@ def test_suspension_stops_the_pods_and_resuming_waits_for_the_agents_again() -> 
             ref, "Suspended", Admitted=("True", "Admitted", ""), Ready=("False", "Suspended", "No pods.")
         )
     harness.settle()
-    assert suspended(harness) == [False, False]
+    assert suspended_agents(harness) == [False, False]
     assert harness.batch()["spec"]["suspend"] is True
     harness.run(NORTH, SOUTH)
     harness.settle()

@@ -13,12 +13,12 @@ from fedsilo_operator.runtime.executor import carry_out
 from fedsilo_operator.silo import remote
 from tests.unit.operator.job.harness import JobHarness, View, at_once
 from tests.unit.operator.job.objects import EAST, KEYS, NORTH, SOUTH, silo
-from tests.unit.operator.job.test_remote import remote as remote_silo
+from tests.unit.operator.job.test_remote import remote_silo as remote_silo
 
 HOUR = 60
 """In minutes."""
 
-MISSED = 5
+MISSED_MINUTES = 5
 """In minutes, without a word of it."""
 
 
@@ -36,7 +36,7 @@ class HubOfAJob:
 
     def hear(self) -> None:
         """South asks the gateway, and its Silo says so."""
-        at_once(self.gateway.saw(SOUTH))
+        at_once(self.gateway.record_contact(SOUTH))
         self.look()
 
     def look(self) -> None:
@@ -49,7 +49,7 @@ class HubOfAJob:
         return self.job.cluster.peek(SILO_KIND, SOUTH)
 
     @property
-    def connected(self) -> Object:
+    def connected_condition(self) -> Object:
         found = condition(self.silo, "Connected")
         assert found is not None
         return dict(found)
@@ -68,25 +68,25 @@ def test_every_minute_of_an_hour_silo_and_job_say_that_it_is_gone_and_since_when
         before = len(hub.job.cluster.writes)
         hub.pass_a_minute()
         writes += len(hub.job.cluster.writes) - before
-        gone = minute >= MISSED
-        assert hub.connected["status"] == ("False" if gone else "True")
+        gone = minute >= MISSED_MINUTES
+        assert hub.connected_condition["status"] == ("False" if gone else "True")
         status, reason, message = hub.job.condition("SilosReady") or ("", "", "")
         assert hub.job.phase() == "Running"
         if gone:
-            assert f"Nothing was heard of the institution since {since}" in hub.connected["message"]
+            assert f"Nothing was heard of the institution since {since}" in hub.connected_condition["message"]
             assert (status, reason) == ("False", "NotSeen")
             assert message.startswith(f"Silo {SOUTH}: Nothing was heard of the institution since {since}")
         else:
             assert status == "True"
     assert writes < 10, "an hour in which nothing changes costs no writes"
-    missed = parse_timestamp(hub.connected["lastTransitionTime"]) - parse_timestamp(since)
+    missed = parse_timestamp(hub.connected_condition["lastTransitionTime"]) - parse_timestamp(since)
     assert missed < remote.NOT_SEEN + timedelta(minutes=1)
 
     back = timestamp(hub.job.now)
     hub.hear()
     hub.job.settle()
     assert hub.silo["status"]["lastSeen"] == back
-    assert (hub.connected["status"], hub.connected["reason"]) == ("True", "Seen")
+    assert (hub.connected_condition["status"], hub.connected_condition["reason"]) == ("True", "Seen")
     assert (hub.job.condition("SilosReady") or ("",))[0] == "True"
     assert hub.job.phase() == "Running"
     assert ("Warning", "NotSeen") in hub.job.events()

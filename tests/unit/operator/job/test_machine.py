@@ -22,7 +22,7 @@ from fedsilo_operator.objects import (
     Kind,
     ref_of,
 )
-from fedsilo_operator.plan import Delete
+from fedsilo_operator.plan import DeleteAction
 from tests.unit.operator.job.harness import JobHarness
 from tests.unit.operator.job.objects import EAST, NORTH, SOUTH, manifest, silo
 
@@ -138,7 +138,9 @@ class Job(RuleBasedStateMachine):
         """Planned twice over the same facts, the same is said; the time alone changes nothing."""
         one, other = self.harness.plan(), self.harness.plan()
         assert one == other
-        assert not any(isinstance(action, Delete) and action.kind == FEDERATED_JOB for action in one.actions)
+        assert not any(
+            isinstance(action, DeleteAction) and action.kind == FEDERATED_JOB for action in one.actions
+        )
 
 
 Job.TestCase.settings = settings(max_examples=120, stateful_step_count=30)

@@ -23,7 +23,7 @@ from tests.unit.operator.job.objects import (
     JOB_REF,
     KEYS,
     NORTH,
-    SECURE,
+    SECURE_SECTIONS,
     SOUTH,
     START,
     manifest,
@@ -37,9 +37,9 @@ NEXT_KEY = SigningKey.from_seed(b"n" * 32)
 NEXT = NEXT_KEY.verify_key.to_text()
 
 
-def secure(silos: tuple[Object, ...] | None = None) -> JobHarness:
+def secure_harness(silos: tuple[Object, ...] | None = None) -> JobHarness:
     """A job whose silos know each other's keys."""
-    made = JobHarness(manifest(SILOS, **SECURE), silos or tuple(silo(ref) for ref in SILOS))
+    made = JobHarness(manifest(SILOS, **SECURE_SECTIONS), silos or tuple(silo(ref) for ref in SILOS))
     made.settle()
     return made
 
@@ -50,7 +50,7 @@ def members(*replaced: tuple[Ref, str]) -> list[dict[str, str]]:
     return [{"silo": str(ref), "publicKey": keys[ref]} for ref in SILOS]
 
 
-def stated(harness: JobHarness) -> list[Any]:
+def stated_members(harness: JobHarness) -> list[Any]:
     """What each agent states."""
     return [harness.agent(ref)["spec"]["trust"].get("members") for ref in SILOS]
 
@@ -76,8 +76,8 @@ def forge(harness: JobHarness, found: Any) -> Object:
 
 
 def test_every_agent_states_all_silos_in_the_order_of_the_references() -> None:
-    harness = secure()
-    assert stated(harness) == [members()] * 3
+    harness = secure_harness()
+    assert stated_members(harness) == [members()] * 3
     harness.admit(*SILOS)
     proposals = [harness.agent(ref)["status"]["proposal"]["members"] for ref in SILOS]
     assert set(proposals) == {
@@ -85,22 +85,22 @@ def test_every_agent_states_all_silos_in_the_order_of_the_references() -> None:
     }
     harness.settle()
     assert harness.phase() == "Starting"
-    assert stated(harness) == [members()] * 3
+    assert stated_members(harness) == [members()] * 3
     assert list(public_keys_in(harness.cluster.peek(CONFIG_MAP, AGGREGATOR))) == list(SILOS)
 
 
 def test_without_secure_aggregation_an_agent_states_no_silos() -> None:
     plain = JobHarness(manifest(SILOS), [silo(ref) for ref in SILOS])
     plain.settle()
-    assert stated(plain) == [None] * 3
-    told = secure().agent(NORTH)["spec"]["trust"]
+    assert stated_members(plain) == [None] * 3
+    told = secure_harness().agent(NORTH)["spec"]["trust"]
     assert plain.agent(NORTH)["spec"]["trust"].keys() == told.keys() - {"members"}
     plain.admit(*SILOS)
     assert "members" not in plain.agent(NORTH)["status"]["proposal"]
 
 
 def test_no_agent_is_made_before_all_keys_are_known() -> None:
-    harness = secure((silo(SOUTH), silo(NORTH, key=False)))
+    harness = secure_harness((silo(SOUTH), silo(NORTH, key=False)))
     assert harness.agents() == []
     assert (harness.condition("Accepted") or ("", ""))[1] == "SiloNotFound"
     harness.cluster.put(silo(EAST))
@@ -109,11 +109,11 @@ def test_no_agent_is_made_before_all_keys_are_known() -> None:
     assert (harness.condition("Accepted") or ("", ""))[1] == "KeyPending"
     harness.cluster.put(silo(NORTH))
     harness.settle()
-    assert stated(harness) == [members()] * 3
+    assert stated_members(harness) == [members()] * 3
 
 
 def test_a_silo_that_is_gone_for_a_while_before_the_start_changes_no_other_agent() -> None:
-    harness = secure()
+    harness = secure_harness()
     harness.admit(SOUTH, NORTH)
     before, east = [harness.agent(ref) for ref in (SOUTH, NORTH)], harness.cluster.peek(SILO_KIND, EAST)
     harness.cluster.remove(SILO_KIND, EAST)
@@ -124,14 +124,14 @@ def test_a_silo_that_is_gone_for_a_while_before_the_start_changes_no_other_agent
     harness.cluster.put(east)
     harness.settle()
     assert [harness.agent(ref) for ref in (SOUTH, NORTH)] == before
-    assert stated(harness) == [members()] * 3
+    assert stated_members(harness) == [members()] * 3
     harness.admit(EAST)
     harness.settle()
     assert harness.phase() == "Starting"
 
 
 def test_a_key_that_is_renewed_before_the_start_makes_all_agents_again() -> None:
-    harness = secure()
+    harness = secure_harness()
     harness.admit(*SILOS)
     before = uids(harness)
     south = ref_of(harness.agent(SOUTH))
@@ -142,7 +142,7 @@ def test_a_key_that_is_renewed_before_the_start_makes_all_agents_again() -> None
     assert f"SiloAgent {south} is made again for the new key of silo-north/north." in message
     assert not harness.cluster.objects(CONFIG_MAP), "nothing starts with what was decided about other keys"
     harness.settle()
-    assert stated(harness) == [members((NORTH, NEXT))] * 3
+    assert stated_members(harness) == [members((NORTH, NEXT))] * 3
     assert harness.agent(NORTH)["spec"]["trust"]["publicKey"] == NEXT
     assert not uids(harness) & before
     assert harness.phase() == "Admitting"
@@ -150,7 +150,7 @@ def test_a_key_that_is_renewed_before_the_start_makes_all_agents_again() -> None
 
 @pytest.mark.parametrize("record_lost", [False, True])
 def test_a_job_that_has_started_keeps_the_keys_that_it_began_with(record_lost: bool) -> None:
-    harness = secure().running()
+    harness = secure_harness().running()
     before = [harness.agent(ref) for ref in SILOS]
     config = harness.cluster.peek(CONFIG_MAP, AGGREGATOR)["data"]
     renew(harness, NORTH)
@@ -158,7 +158,7 @@ def test_a_job_that_has_started_keeps_the_keys_that_it_began_with(record_lost: b
     if record_lost:
         harness.cluster.remove(CONFIG_MAP, AGGREGATOR)
     harness.settle()
-    assert stated(harness) == [members()] * 3
+    assert stated_members(harness) == [members()] * 3
     assert harness.agent(NORTH)["spec"] == before[1]["spec"]
     assert [harness.agent(ref) for ref in (SOUTH, EAST)] == [before[0], before[2]]
     assert harness.cluster.peek(CONFIG_MAP, AGGREGATOR)["data"] == config
@@ -179,7 +179,7 @@ FORGERIES: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("found", "said"), FORGERIES)
 def test_an_agent_with_other_silos_is_made_again_before_the_start(found: Any, said: str) -> None:
-    harness = secure()
+    harness = secure_harness()
     forge(harness, found)
     harness.admit(*SILOS)
     harness.step()
@@ -188,12 +188,12 @@ def test_an_agent_with_other_silos_is_made_again_before_the_start(found: Any, sa
     assert f"has in spec.trust.members {said}, which is what the operator tells the silos" in message
     assert not harness.cluster.objects(CONFIG_MAP), "nothing starts on such news"
     harness.settle()
-    assert stated(harness) == [members()] * 3
+    assert stated_members(harness) == [members()] * 3
 
 
 @pytest.mark.parametrize(("found", "said"), FORGERIES)
 def test_an_agent_with_other_silos_is_stopped_and_named_after_the_start(found: Any, said: str) -> None:
-    harness = secure().running()
+    harness = secure_harness().running()
     forged = forge(harness, found)
     renew(harness, EAST)
     harness.settle()
@@ -203,17 +203,17 @@ def test_an_agent_with_other_silos_is_stopped_and_named_after_the_start(found: A
     assert [harness.agent(ref)["spec"]["suspend"] for ref in SILOS] == [False, True, False]
     harness.cluster.remove(SILO_AGENT, ref_of(forged))
     harness.settle()
-    assert stated(harness) == [members()] * 3
+    assert stated_members(harness) == [members()] * 3
     assert harness.agent(NORTH)["spec"]["suspend"] is False
 
 
 def test_a_key_that_nobody_announced_is_told_to_all_as_what_somebody_changed() -> None:
-    harness = secure()
+    harness = secure_harness()
     renew(harness, EAST, announced=False)
     harness.step()
     assert (harness.condition("Admitted") or ("", ""))[1] == "TrustBroken"
     harness.settle()
-    assert stated(harness) == [members((EAST, NEXT))] * 3
+    assert stated_members(harness) == [members((EAST, NEXT))] * 3
 
 
 @pytest.mark.parametrize("found", [[], members()])
@@ -224,11 +224,11 @@ def test_an_agent_that_states_silos_where_none_should_is_no_agent_of_the_operato
     harness.step()
     assert (harness.condition("Admitted") or ("", ""))[1] == "TrustBroken"
     harness.settle()
-    assert stated(harness) == [None] * 3
+    assert stated_members(harness) == [None] * 3
 
 
 def test_a_decision_about_other_silos_does_not_count() -> None:
-    harness = secure()
+    harness = secure_harness()
     harness.admit(SOUTH, EAST)
     agent = harness.agent(NORTH)
     asked = copy.deepcopy(agent)
@@ -238,7 +238,7 @@ def test_a_decision_about_other_silos_does_not_count() -> None:
     told = harness.agent(NORTH)["status"]
     harness.cluster.put(agent | {"status": told}, "somebody")
     harness.settle()
-    assert stated(harness) == [members()] * 3
+    assert stated_members(harness) == [members()] * 3
     status, reason, message = harness.condition("Admitted") or ("", "", "")
     assert (status, reason) == ("False", "TrustBroken")
     assert "is about another members than the operator wrote into the agent" in message

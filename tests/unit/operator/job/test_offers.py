@@ -10,7 +10,7 @@ from fedsilo.api.observed import Object
 from fedsilo.wire import OFFER, sign_statement
 from fedsilo_operator.objects import CONFIG_MAP, SILO_KIND
 from tests.unit.operator.job.harness import JobHarness
-from tests.unit.operator.job.objects import EAST, KEYS, NORTH, SOUTH, published, silo
+from tests.unit.operator.job.objects import EAST, KEYS, NORTH, SOUTH, published_offer, silo
 
 
 def publish(harness: JobHarness, **status: Any) -> None:
@@ -19,7 +19,7 @@ def publish(harness: JobHarness, **status: Any) -> None:
     harness.cluster.put(content | {"status": content["status"] | status}, "somebody")
 
 
-def asked() -> JobHarness:
+def admitted_harness() -> JobHarness:
     """Both silos admit the job, which is suspended, so that it has not started."""
     harness = JobHarness()
     harness.change(suspend=True)
@@ -34,7 +34,7 @@ def offer_of(harness: JobHarness) -> Object:
     return found
 
 
-def accepted(harness: JobHarness) -> tuple[str, str]:
+def accepted_condition(harness: JobHarness) -> tuple[str, str]:
     """Reason and message of the job's condition, which goes on as soon as nothing is wrong."""
     harness.change(suspend=False)
     harness.settle()
@@ -44,7 +44,7 @@ def accepted(harness: JobHarness) -> tuple[str, str]:
 
 
 def test_a_job_starts_with_signed_offers() -> None:
-    assert accepted(asked()) == ("Accepted", "The specification can be run.")
+    assert accepted_condition(admitted_harness()) == ("Accepted", "The specification can be run.")
 
 
 @pytest.mark.parametrize(
@@ -62,9 +62,9 @@ def test_a_job_starts_with_signed_offers() -> None:
     ids=lambda changes: next(iter(changes)),
 )
 def test_an_offer_that_was_changed_does_not_count(changes: dict[str, Any]) -> None:
-    harness = asked()
+    harness = admitted_harness()
     publish(harness, offer=offer_of(harness) | changes)
-    reason, message = accepted(harness)
+    reason, message = accepted_condition(harness)
     assert reason == "TrustBroken"
     assert message.startswith("Silo silo-north/north: the signed offer in status.offer does not count: ")
     assert message.endswith("find out who wrote it.")
@@ -77,19 +77,19 @@ def test_an_offer_of_another_silo_or_key_does_not_count_although_the_key_signed_
     changes: dict[str, str],
 ) -> None:
     """Silos of one namespace share a key."""
-    harness = asked()
+    harness = admitted_harness()
     fields = {name: value for name, value in offer_of(harness).items() if name not in ("keyId", "signature")}
     publish(harness, offer=sign_statement(OFFER, fields | changes, KEYS[NORTH]))
-    reason, message = accepted(harness)
+    reason, message = accepted_condition(harness)
     assert reason == "TrustBroken"
     ((name, said),) = changes.items()
     assert f"{name} is {said}; must be " in message
 
 
 def test_an_offer_by_another_key_does_not_count() -> None:
-    harness = asked()
-    publish(harness, offer=published(silo(NORTH, key=False), EAST)["offer"])
-    assert accepted(harness)[0] == "TrustBroken"
+    harness = admitted_harness()
+    publish(harness, offer=published_offer(silo(NORTH, key=False), EAST)["offer"])
+    assert accepted_condition(harness)[0] == "TrustBroken"
 
 
 @pytest.mark.parametrize(
@@ -98,17 +98,17 @@ def test_an_offer_by_another_key_does_not_count() -> None:
 def test_an_offer_of_a_later_version_counts_as_far_as_it_can_be_read(
     changes: dict[str, str], reason: str
 ) -> None:
-    harness = asked()
+    harness = admitted_harness()
     fields = {name: value for name, value in offer_of(harness).items() if name not in ("keyId", "signature")}
     publish(harness, offer=sign_statement(OFFER, fields | changes, KEYS[NORTH]))
-    assert accepted(harness)[0] == reason
+    assert accepted_condition(harness)[0] == reason
 
 
 def test_a_silo_of_an_earlier_version_is_waited_for() -> None:
-    harness = asked()
+    harness = admitted_harness()
     publish(harness, offer=None)
     text = "Silo silo-north/north has not signed its offer yet; its silo controller is about to do it."
-    assert accepted(harness) == ("KeyPending", text)
+    assert accepted_condition(harness) == ("KeyPending", text)
     gone = {
         "type": "Ready",
         "status": "False",
@@ -116,11 +116,11 @@ def test_a_silo_of_an_earlier_version_is_waited_for() -> None:
         "message": "Secret x is gone. Restore it.",
     }
     publish(harness, offer=None, conditions=[gone])
-    reason, message = accepted(harness)
+    reason, message = accepted_condition(harness)
     assert reason == "SiloNotReady"
     assert message.endswith("and the job waits until it has. Secret x is gone. Restore it.")
-    publish(harness, **published(silo(NORTH, key=False)), conditions=[])
-    assert accepted(harness)[0] == "Accepted"
+    publish(harness, **published_offer(silo(NORTH, key=False)), conditions=[])
+    assert accepted_condition(harness)[0] == "Accepted"
 
 
 def test_a_job_that_has_started_needs_no_offer() -> None:

@@ -71,7 +71,7 @@ def test_nothing_starts_without_what_the_job_itself_needs(kind: object) -> None:
     assert "startTime" not in harness.job["status"]
     assert all(agent["spec"]["suspend"] for agent in harness.cluster.objects(SILO_AGENT))
     harness.refuse_writes(QUOTA, kind)  # type: ignore[arg-type]
-    harness.started()
+    harness.start_job()
     assert harness.condition("Accepted") == ("True", "Accepted", "The specification can be run.")
 
 
@@ -112,7 +112,7 @@ def test_what_another_made_under_the_job_s_names_is_left_alone_and_named() -> No
 
 def test_a_label_makes_nothing_the_job_s() -> None:
     """Whoever may make a Job in the job's namespace must not end the job with it."""
-    harness = JobHarness().started()
+    harness = JobHarness().start_job()
     labels = harness.cluster.peek(SERVICE, AGGREGATOR)["metadata"]["labels"]
     forged = {
         "apiVersion": "batch/v1",

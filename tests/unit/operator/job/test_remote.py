@@ -17,13 +17,13 @@ from tests.unit.operator.job.objects import (
     EAST,
     KEYS,
     NORTH,
-    SECURE,
+    SECURE_SECTIONS,
     SOUTH,
     START,
     WEST,
     manifest,
     public_key,
-    published,
+    published_offer,
     silo,
 )
 
@@ -32,7 +32,7 @@ GATEWAY = {"url": "https://hub.example", "caCertificate": CA}
 HUB_KEY = public_key(EAST)
 
 
-def remote(**hub: Any) -> Object:
+def remote_silo(**hub: Any) -> Object:
     """South, whose institution is elsewhere, has been accepted."""
     content = silo(SOUTH)
     told: dict[str, Any] = {**GATEWAY, "key": HUB_KEY} | hub
@@ -45,7 +45,7 @@ def remote(**hub: Any) -> Object:
 
 
 def harness(south: Object | None = None, job: Object | None = None) -> JobHarness:
-    return JobHarness(job, [silo(NORTH), south or remote()])
+    return JobHarness(job, [silo(NORTH), south or remote_silo()])
 
 
 def put_silo(world: JobHarness, **status: Any) -> None:
@@ -54,7 +54,7 @@ def put_silo(world: JobHarness, **status: Any) -> None:
     world.cluster.put(content | {"status": content["status"] | status}, "somebody")
 
 
-def ready(reason: str, message: str) -> Object:
+def unready_condition(reason: str, message: str) -> Object:
     return {"type": "Ready", "status": "False", "reason": reason, "message": message}
 
 
@@ -83,21 +83,21 @@ def test_a_remote_silo_is_told_the_gateway_and_the_gateway_the_aggregator() -> N
 
 
 def test_a_remote_silo_is_told_the_keys_of_all_silos_of_a_job_with_secure_aggregation() -> None:
-    world = harness(job=manifest((SOUTH, NORTH, WEST), **SECURE))
+    world = harness(job=manifest((SOUTH, NORTH, WEST), **SECURE_SECTIONS))
     world.cluster.put(silo(WEST))
     world.settle()
     expected = [{"silo": str(ref), "publicKey": public_key(ref)} for ref in (SOUTH, NORTH, WEST)]
     assert [world.agent(ref)["spec"]["trust"]["members"] for ref in (NORTH, SOUTH)] == [expected, expected]
     world.admit(NORTH)
     put_silo(world, publicKey=public_key(EAST), offer=_offer_with_new_key())
-    rotated(world)
+    announce_rotation(world)
     world.settle()
     renewed = [expected[0] | {"publicKey": public_key(EAST)}, *expected[1:]]
     assert [world.agent(ref)["spec"]["trust"]["members"] for ref in (NORTH, SOUTH)] == [renewed, renewed]
 
 
 def test_a_gateway_with_an_ordinary_certificate_needs_no_authority_of_its_own() -> None:
-    world = harness(remote(caCertificate=None))
+    world = harness(remote_silo(caCertificate=None))
     world.settle()
     assert "caCertificate" not in world.agent(SOUTH)["spec"]["trust"]
     world.admit(NORTH, SOUTH)
@@ -132,7 +132,7 @@ def test_what_a_remote_silo_decides_on_is_the_gateway() -> None:
 
 
 def test_a_job_waits_for_a_gateway_with_a_clear_message() -> None:
-    south = remote()
+    south = remote_silo()
     del south["status"]["hub"]
     world = harness(south)
     world.settle()
@@ -190,7 +190,7 @@ def test_the_gateway_s_way_is_recorded_at_the_start_and_its_own_address_may_chan
     assert world.agent(SOUTH)["spec"]["trust"]["url"] == "https://new.example"
 
 
-def rotated(world: JobHarness) -> None:
+def announce_rotation(world: JobHarness) -> None:
     """South announces the key of east as its own, and the hub publishes it."""
     rotation = sign_rotation(str(SOUTH), KEYS[SOUTH], KEYS[EAST], START)
     put_silo(world, rotations=[rotation], publicKey=public_key(EAST))
@@ -201,7 +201,7 @@ def test_an_agent_is_made_again_for_a_new_key_before_the_start() -> None:
     world.settle()
     world.admit(NORTH)
     first = world.agent(SOUTH)["metadata"]["uid"]
-    rotated(world)
+    announce_rotation(world)
     world.settle()
     status, reason, message = world.condition("Accepted") or ("", "", "")
     assert (status, reason) == ("False", "KeyPending")
@@ -221,7 +221,7 @@ def _offer_with_new_key() -> Object:
 def test_a_job_that_has_started_ends_with_the_key_that_it_began_with() -> None:
     world = harness().running()
     began = world.agent(SOUTH)
-    rotated(world)
+    announce_rotation(world)
     put_silo(world, offer=_offer_with_new_key())
     world.settle()
     assert world.agent(SOUTH) == began
@@ -232,7 +232,7 @@ def test_a_job_that_has_started_ends_with_the_key_that_it_began_with() -> None:
 def test_an_offer_of_an_earlier_key_that_nobody_announced_is_no_word_of_the_silo() -> None:
     world = harness()
     world.settle()
-    put_silo(world, publicKey=public_key(EAST), offer=published(silo(SOUTH))["offer"])
+    put_silo(world, publicKey=public_key(EAST), offer=published_offer(silo(SOUTH))["offer"])
     world.settle()
     assert (world.condition("Accepted") or ("", ""))[1] == "TrustBroken"
 
@@ -245,7 +245,8 @@ def test_a_silo_that_takes_part_no_more_is_named_and_counts_as_failed(reason: st
     status = world.cluster.peek(SILO_KIND, SOUTH)["status"]
     del status["publicKey"]
     world.cluster.put(
-        world.cluster.peek(SILO_KIND, SOUTH) | {"status": status | {"conditions": [ready(reason, said)]}}
+        world.cluster.peek(SILO_KIND, SOUTH)
+        | {"status": status | {"conditions": [unready_condition(reason, said)]}}
     )
     world.settle()
     assert world.condition("SilosReady") == ("False", "SiloFailed", f"Silo silo-south/south failed: {said}")
@@ -255,7 +256,7 @@ def test_a_silo_that_takes_part_no_more_is_named_and_counts_as_failed(reason: st
 
 def test_a_job_that_needs_a_silo_that_has_left_says_so_and_ends() -> None:
     world = harness().running()
-    put_silo(world, conditions=[ready("Left", "The institution has left.")])
+    put_silo(world, conditions=[unready_condition("Left", "The institution has left.")])
     world.settle()
     status, reason, message = world.condition("Failed") or ("", "", "")
     assert (status, reason) == ("True", "QuorumLost")
@@ -270,7 +271,7 @@ def test_a_silo_that_left_after_its_part_was_over_is_no_failure() -> None:
         Admitted=("True", "Admitted", ""),
         Finished=("True", "Finished", "The job is over for this silo."),
     )
-    put_silo(world, conditions=[ready("Left", "The institution has left."), not_seen()])
+    put_silo(world, conditions=[unready_condition("Left", "The institution has left."), not_seen()])
     world.settle()
     assert world.phase() == "Running"
     assert (world.condition("SilosReady") or ("",))[0] == "True"

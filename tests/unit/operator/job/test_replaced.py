@@ -127,7 +127,7 @@ def test_what_an_earlier_job_of_the_name_left_is_removed_and_not_taken_over() ->
     )
     harness.settle()
     assert not harness.cluster.objects(CONFIG_MAP)
-    harness.started()
+    harness.start_job()
     assert harness.cluster.peek(CONFIG_MAP, AGGREGATOR)["metadata"]["labels"][JOB_UID] == harness.uid
 
 

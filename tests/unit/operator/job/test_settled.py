@@ -21,14 +21,14 @@ def admitting() -> JobHarness:
     return harness
 
 
-def refused() -> JobHarness:
+def refused_harness() -> JobHarness:
     harness = admitting()
     harness.refuse(NORTH)
     return harness
 
 
 def starting() -> JobHarness:
-    return JobHarness().started()
+    return JobHarness().start_job()
 
 
 def left_out() -> JobHarness:
@@ -40,15 +40,15 @@ def left_out() -> JobHarness:
     return harness
 
 
-def pending() -> JobHarness:
-    harness = JobHarness().started()
+def pending_harness() -> JobHarness:
+    harness = JobHarness().start_job()
     harness.run(NORTH, SOUTH)
     harness.settle()
     harness.pod("Pending", waiting={"reason": "ErrImagePull", "message": "manifest unknown"})
     return harness
 
 
-def suspended() -> JobHarness:
+def suspended_harness() -> JobHarness:
     harness = JobHarness().running()
     harness.change(suspend=True)
     return harness
@@ -61,7 +61,7 @@ def complete() -> JobHarness:
     return harness
 
 
-def failed() -> JobHarness:
+def failed_harness() -> JobHarness:
     harness = JobHarness().running()
     harness.fail(NORTH)
     return harness
@@ -79,14 +79,14 @@ def terminating() -> JobHarness:
 PHASES: list[tuple[Callable[[], JobHarness], str]] = [
     (lambda: JobHarness(silos=[silo(NORTH)]), "Pending"),
     (admitting, "Admitting"),
-    (refused, "Admitting"),
+    (refused_harness, "Admitting"),
     (starting, "Starting"),
     (left_out, "Starting"),
-    (pending, "Starting"),
+    (pending_harness, "Starting"),
     (lambda: JobHarness().running(), "Running"),
-    (suspended, "Suspended"),
+    (suspended_harness, "Suspended"),
     (complete, "Complete"),
-    (failed, "Failed"),
+    (failed_harness, "Failed"),
     (lambda: JobHarness(manifest(training={"rounds": 0})), "Failed"),
     (terminating, "Terminating"),
 ]

@@ -14,9 +14,9 @@ from fedsilo_operator.job.observe import JobObservation
 from fedsilo_operator.job.reconcile import reconcile
 from fedsilo_operator.names import aggregator_name
 from fedsilo_operator.objects import SERVICE, SILO_AGENT, Ref, silo_of
-from fedsilo_operator.plan import Apply, Plan
+from fedsilo_operator.plan import ApplyAction, Plan
 from fedsilo_operator.workloads.aggregator import service
-from tests.unit.operator.job.objects import JOB_REF, NORTH, SETTINGS, START, manifest, published, silo
+from tests.unit.operator.job.objects import JOB_REF, NORTH, SETTINGS, START, manifest, published_offer, silo
 
 SILOS = [Ref(f"silo-{number}", f"silo-{number}") for number in range(1000)]
 
@@ -25,7 +25,7 @@ def observation() -> JobObservation:
     job = manifest(SILOS)
     job["metadata"] |= {"uid": "0b1c2d3e-0000", "creationTimestamp": "2026-03-01T12:00:00Z", "generation": 1}
     offers = (silo(ref, key=False) for ref in SILOS)
-    silos = tuple(offer | {"status": published(offer, NORTH)} for offer in offers)
+    silos = tuple(offer | {"status": published_offer(offer, NORTH)} for offer in offers)
     made = service(job, "10.96.0.5")
     made["metadata"]["uid"] = "service"
     assert made["metadata"]["name"] == aggregator_name(JOB_REF)
@@ -33,7 +33,7 @@ def observation() -> JobObservation:
 
 
 def made_agents(decided: Plan, conditions: list[dict[str, Any]]) -> dict[Ref, Object]:
-    found = [action.object for action in decided.actions if isinstance(action, Apply)]
+    found = [action.object for action in decided.actions if isinstance(action, ApplyAction)]
     status = {"phase": "Failed", "message": "z" * 32768, "conditions": conditions}
     agents = [obj | {"status": status} for obj in found if obj["kind"] == SILO_AGENT.name]
     return {silo_of(agent): agent for agent in agents}

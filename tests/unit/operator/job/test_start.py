@@ -32,7 +32,7 @@ from tests.unit.operator.job.objects import (
     START,
     manifest,
     public_key,
-    published,
+    published_offer,
     silo,
 )
 
@@ -110,7 +110,7 @@ def test_agents_are_resumed_together_and_the_aggregator_follows_when_all_run() -
 
 
 def test_the_configuration_holds_the_silos_in_the_order_of_the_references() -> None:
-    harness = JobHarness(manifest((SOUTH, NORTH))).started()
+    harness = JobHarness(manifest((SOUTH, NORTH))).start_job()
     config = harness.cluster.peek(CONFIG_MAP, AGGREGATOR)
     assert list(public_keys_in(config)) == [SOUTH, NORTH]
     assert config["immutable"] is True
@@ -202,7 +202,7 @@ def test_an_agent_is_made_again_with_a_key_that_its_silo_has_announced_before_th
         harness.admit(NORTH, SOUTH)
         harness.settle()
     rotation = sign_rotation(str(NORTH), KEYS[NORTH], KEYS[EAST], START)
-    renewed = silo(NORTH) | {"status": {**published(silo(NORTH), EAST), "rotations": [rotation]}}
+    renewed = silo(NORTH) | {"status": {**published_offer(silo(NORTH), EAST), "rotations": [rotation]}}
     harness.cluster.put(renewed)
     harness.settle()
     expected = public_key(NORTH if started else EAST)
@@ -211,7 +211,7 @@ def test_an_agent_is_made_again_with_a_key_that_its_silo_has_announced_before_th
 
 
 def test_an_unknown_method_is_for_the_aggregator_to_judge() -> None:
-    harness = JobHarness(manifest(method={"name": "fedavgg"})).started()
+    harness = JobHarness(manifest(method={"name": "fedavgg"})).start_job()
     status, reason, message = harness.condition("Accepted") or ("", "", "")
     assert (status, reason) == ("Unknown", "Unverified")
     assert message.startswith("Method fedavgg is not installed in this operator, which knows ccvr, ")
@@ -219,7 +219,7 @@ def test_an_unknown_method_is_for_the_aggregator_to_judge() -> None:
 
 
 def test_a_transform_that_the_operator_lacks_is_for_the_images_of_the_job_to_judge() -> None:
-    harness = JobHarness(manifest(transforms=[{"name": "signs"}])).started()
+    harness = JobHarness(manifest(transforms=[{"name": "signs"}])).start_job()
     status, reason, message = harness.condition("Accepted") or ("", "", "")
     assert (status, reason) == ("Unknown", "Unverified")
     assert message.startswith("Of spec.transforms, signs is not installed in this operator. ")
@@ -322,7 +322,7 @@ def test_two_silos_of_one_key_are_one_silo() -> None:
     lab = Ref("silo-north", "lab")
     other = silo(lab, key=False)
     refs = [{"namespace": ref.namespace, "name": ref.name} for ref in (NORTH, lab)]
-    silos = [silo(NORTH), other | {"status": published(other, NORTH)}]
+    silos = [silo(NORTH), other | {"status": published_offer(other, NORTH)}]
     harness = JobHarness(manifest(silos={"refs": refs}), silos)
     harness.settle()
     assert harness.condition("Accepted") == (
@@ -382,7 +382,7 @@ def test_a_suspended_job_is_admitted_and_does_not_start() -> None:
 
 
 def test_a_failing_agent_is_reported_in_the_job_with_the_silo_s_name() -> None:
-    harness = JobHarness().started()
+    harness = JobHarness().start_job()
     text = "No node can take the trainer, which asks for 1 nvidia.com/gpu: 0/3 nodes are available."
     harness.say(
         SOUTH, "Starting", Admitted=("True", "Admitted", "admitted"), Ready=("False", "Unschedulable", text)

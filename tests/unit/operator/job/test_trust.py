@@ -76,8 +76,8 @@ def test_a_lost_record_is_made_again_from_what_is_known() -> None:
     assert harness.cluster.peek(CONFIG_MAP, AGGREGATOR)["data"] == before
 
 
-def under(harness: JobHarness, settings: Any) -> Plan:
-    seen = harness.seen()
+def plan_under(harness: JobHarness, settings: Any) -> Plan:
+    seen = harness.current_observation()
     assert isinstance(seen, JobObservation)
     return reconcile(seen, harness.now, settings)
 
@@ -89,29 +89,29 @@ def running_condition(decided: Plan) -> dict[str, Any]:
 
 
 def test_a_replaced_master_key_is_noticed_and_makes_no_keys_that_nobody_trusts() -> None:
-    harness = JobHarness().started()
+    harness = JobHarness().start_job()
     harness.run(NORTH, SOUTH)
-    decided = under(harness, OTHER_MASTER)
+    decided = plan_under(harness, OTHER_MASTER)
     found = running_condition(decided)
     assert (found["status"], found["reason"]) == ("False", "TrustBroken")
     assert "it was replaced. Restore Secret fedsilo-system/fedsilo-operator-key" in found["message"]
     assert not any(action.kind == SECRET for action in decided.actions)
-    assert any(action.kind == SECRET for action in under(harness, SETTINGS).actions)
+    assert any(action.kind == SECRET for action in plan_under(harness, SETTINGS).actions)
 
 
 def test_a_job_that_runs_goes_on_under_a_replaced_master_key_and_reports_it() -> None:
     harness = JobHarness().running()
-    decided = under(harness, OTHER_MASTER)
+    decided = plan_under(harness, OTHER_MASTER)
     assert not decided.actions
     found = running_condition(decided)
     assert (found["status"], found["reason"]) == ("True", "TrustBroken")
     harness.cluster.remove(SECRET, ref_of(harness.cluster.objects(SECRET)[0]))
-    assert not under(harness, OTHER_MASTER).actions
+    assert not plan_under(harness, OTHER_MASTER).actions
     assert [event.reason for event in decided.events] == ["TrustBroken"]
     assert decided.events[0].type == "Warning"
 
 
-def unreadable(harness: JobHarness) -> None:
+def put_unreadable_job(harness: JobHarness) -> None:
     """Write a job as a version would that knows more fields."""
     job = harness.job
     job["spec"]["telepathy"] = {"level": 3}
@@ -123,7 +123,7 @@ def test_a_job_that_another_version_has_started_goes_on_and_reports_it() -> None
     before = {
         kind: harness.cluster.objects(kind) for kind in (JOB, SILO_AGENT, SILO_KIND, SERVICE, CONFIG_MAP)
     }
-    unreadable(harness)
+    put_unreadable_job(harness)
     harness.settle()
     status, reason, message = harness.condition("Accepted") or ("", "", "")
     assert (status, reason) == ("Unknown", "Unreadable")
@@ -138,7 +138,7 @@ def test_a_job_that_another_version_has_started_goes_on_and_reports_it() -> None
 
 def test_a_job_that_can_be_read_again_is_accepted_again() -> None:
     harness = JobHarness().running()
-    unreadable(harness)
+    put_unreadable_job(harness)
     harness.settle()
     harness.change(suspend=True)
     harness.settle()

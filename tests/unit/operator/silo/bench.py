@@ -15,7 +15,7 @@ from fedsilo_operator.names import SIGNING_KEY
 from fedsilo_operator.objects import JOB, SILO_AGENT, SILO_KIND, Kind, Ref
 from fedsilo_operator.runtime.controller import Reconciler
 from fedsilo_operator.runtime.operator import Operator
-from fedsilo_operator.runtime.store import Store, WriteThrough
+from fedsilo_operator.runtime.store import Store, WriteThroughCluster
 from fedsilo_operator.silo.controller import SiloController
 from tests.operator_fakes.cluster import FakeCluster
 from tests.operator_fakes.virtual import run
@@ -24,7 +24,7 @@ from tests.unit.operator.silo.harness import AGENT_REF, NAME, SETTINGS, SILO_REF
 KEY_REF = Ref(SILO_REF.namespace, SIGNING_KEY)
 
 
-def fresh(obj: Object) -> Object:
+def fresh_object(obj: Object) -> Object:
     """An object as a person or the job controller would apply it."""
     metadata = {
         key: value for key, value in obj["metadata"].items() if key in ("name", "namespace", "labels")
@@ -44,7 +44,7 @@ class Bench:
     def silo(self) -> Object:
         return self.cluster.peek(SILO_KIND, SILO_REF)
 
-    def ready(self, obj: Object) -> tuple[str, str]:
+    def ready_condition(self, obj: Object) -> tuple[str, str]:
         found = condition(obj, "Ready") or {}
         return found.get("status", ""), found.get("reason", "")
 
@@ -56,20 +56,22 @@ class Bench:
 
     def apply_agent(self) -> None:
         """The agent as the job controller makes it, once the silo has published its key."""
-        self.cluster.put(fresh(agent(publicKey=self.silo()["status"]["publicKey"])), "fedsilo-operator")
+        self.cluster.put(
+            fresh_object(agent(publicKey=self.silo()["status"]["publicKey"])), "fedsilo-operator"
+        )
 
     def pod(self, component: str, **status: Any) -> Object:
         return self.cluster.put(pod_of(self.job(component), f"{NAME}-{component}-x", **status), "kubelet")
 
     def writes(self, seconds: float) -> Coroutine[Any, Any, list[Any]]:
-        async def watched() -> list[Any]:
+        async def watch_writes() -> list[Any]:
             before = len(self.cluster.writes)
             await asyncio.sleep(seconds)
             return self.cluster.writes[before:]
 
-        return watched()
+        return watch_writes()
 
-    async def until(self, what: Callable[[], Any], seconds: float = 60.0) -> None:
+    async def wait_until(self, what: Callable[[], Any], seconds: float = 60.0) -> None:
         for _ in range(int(seconds * 10)):
             with suppress(NotFound, KeyError):
                 if what():
@@ -84,7 +86,7 @@ async def operator() -> AsyncIterator[Bench]:
     loop = asyncio.get_running_loop()
     cluster = FakeCluster(now=lambda: START + timedelta(seconds=loop.time()))
     store = Store()
-    through = WriteThrough(cluster, store)
+    through = WriteThroughCluster(cluster, store)
     controller: Reconciler = SiloController(through, store, SETTINGS, cluster.now)
     task = asyncio.create_task(Operator(through, store, [controller]).run())
     try:
@@ -98,11 +100,11 @@ async def operator() -> AsyncIterator[Bench]:
 def virtually(test: Callable[[Bench], Coroutine[Any, Any, None]]) -> Callable[[], None]:
     """A test in virtual time, beside a silo controller."""
 
-    async def within() -> None:
+    async def run_test() -> None:
         async with operator() as bench:
             await test(bench)
 
-    def called() -> None:
-        run(within())
+    def synchronous_test() -> None:
+        run(run_test())
 
-    return called
+    return synchronous_test

@@ -29,7 +29,7 @@ from fedsilo_operator.objects import (
     labels_of,
     ref_of,
 )
-from fedsilo_operator.plan import Apply, Create, Plan
+from fedsilo_operator.plan import ApplyAction, CreateAction, Plan
 from fedsilo_operator.settings import Settings
 from fedsilo_operator.silo.observe import observe
 from fedsilo_operator.silo.reconcile import reconcile
@@ -188,10 +188,10 @@ class World:
     def remove(self, kind: Kind, ref: Ref) -> None:
         """Delete an object, and a Job's pods with it."""
         gone = self.objects[kind].pop(ref)
-        for pod in self.owned(gone):
+        for pod in self.pods_of(gone):
             del self.objects[POD][ref_of(pod)]
 
-    def owned(self, owner: Object) -> list[Object]:
+    def pods_of(self, owner: Object) -> list[Object]:
         """Pods of a Job."""
         return [
             pod
@@ -216,17 +216,17 @@ class World:
         """Plan and carry out."""
         found = self.plan(settings)
         for action in found.actions:
-            assert isinstance(action, Apply | Create)
+            assert isinstance(action, ApplyAction | CreateAction)
             self.apply(action)
         self.events += found.events
         if found.status is not None:
             self.agent["status"] = copy.deepcopy(found.status)
         return found
 
-    def apply(self, action: Apply | Create) -> None:
+    def apply(self, action: ApplyAction | CreateAction) -> None:
         kind, ref = kind_of(action.object), ref_of(action.object)
         known = self.get(kind, ref)
-        if isinstance(action, Apply) and action.manager == SUSPEND_MANAGER:
+        if isinstance(action, ApplyAction) and action.manager == SUSPEND_MANAGER:
             assert known is not None
             assert uid_of(known) == action.object["metadata"]["uid"]
             known["spec"]["suspend"] = action.object["spec"]["suspend"]
@@ -276,7 +276,7 @@ class World:
             job = self.job(component)
             if job is None or job["spec"].get("suspend") or holds(job, "Complete") or holds(job, "Failed"):
                 continue
-            for pod in self.owned(job):
+            for pod in self.pods_of(job):
                 del self.objects[POD][ref_of(pod)]
             self.pod(
                 component,
@@ -291,9 +291,9 @@ class World:
         job.setdefault("status", {})["conditions"] = [
             {"type": condition, "status": "True", **since, **content}
         ]
-        for pod in self.owned(job):
+        for pod in self.pods_of(job):
             if pod["status"]["phase"] not in ("Succeeded", "Failed"):
-                pod["status"] = ended(0 if condition == "Complete" else 1)
+                pod["status"] = ended_status(0 if condition == "Complete" else 1)
 
     def pass_time(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
@@ -325,7 +325,7 @@ def pod_of(job: Object, name: str, **status: Any) -> Object:
     }
 
 
-def ended(code: int, message: str = "", **more: Any) -> dict[str, Any]:
+def ended_status(code: int, message: str = "", **more: Any) -> dict[str, Any]:
     """Status of a pod whose process has ended."""
     terminated = {
         "exitCode": code,
@@ -343,7 +343,7 @@ def world(policy: Mapping[str, Any] | None = None, *, suspend: bool = False, **c
     return World(agent(job_spec(**changes), suspend=suspend), silo(policy))
 
 
-def started() -> World:
+def started_world() -> World:
     """An agent whose pods run."""
     scene = world()
     scene.reconcile()
@@ -352,13 +352,13 @@ def started() -> World:
     return scene
 
 
-def applied(plan: Plan) -> list[tuple[Kind, str]]:
+def applied_objects(plan: Plan) -> list[tuple[Kind, str]]:
     """Kind and name of what the plan applies."""
-    actions = [action for action in plan.actions if isinstance(action, Apply | Create)]
+    actions = [action for action in plan.actions if isinstance(action, ApplyAction | CreateAction)]
     return [(kind_of(action.object), action.object["metadata"]["name"]) for action in actions]
 
 
-def recorded(scene: World) -> list[tuple[str, str]]:
+def recorded_events(scene: World) -> list[tuple[str, str]]:
     """Type and reason of the events so far."""
     return [(event.type, event.reason) for event in scene.events]
 
@@ -370,7 +370,7 @@ def suspended(scene: World, component: str) -> bool:
     return bool(job["spec"].get("suspend"))
 
 
-def stated(name: str, status: str, reason: str, message: str) -> dict[str, Any]:
+def stated_condition(name: str, status: str, reason: str, message: str) -> dict[str, Any]:
     """A condition in a status."""
     return {
         "type": name,

@@ -19,17 +19,17 @@ from tests.unit.operator.silo.harness import (
     SILO_REF,
     World,
     agent,
-    applied,
-    recorded,
+    applied_objects,
+    recorded_events,
     silo,
-    started,
-    stated,
+    started_world,
+    stated_condition,
     suspended,
 )
 
 
 def test_a_silo_that_changes_its_mind_stops_the_pods_and_may_change_it_back() -> None:
-    scene = started()
+    scene = started_world()
     policy = scene.objects[SILO_KIND][SILO_REF]["spec"]["policy"]
     policy["methods"] = ["creff"]
     scene.reconcile()
@@ -37,7 +37,7 @@ def test_a_silo_that_changes_its_mind_stops_the_pods_and_may_change_it_back() ->
     assert scene.conditions == {"Admitted": ("False", "PolicyRefused"), "Ready": ("False", "Admitting")}
     assert suspended(scene, TRAINER)
     assert suspended(scene, GUARD)
-    assert recorded(scene)[-1] == ("Warning", "PolicyRefused")
+    assert recorded_events(scene)[-1] == ("Warning", "PolicyRefused")
     del policy["methods"]
     scene.reconcile()
     assert not suspended(scene, TRAINER)
@@ -55,7 +55,9 @@ def test_an_agent_without_its_silo() -> None:
 
 def test_an_agent_whose_silo_has_no_key_yet() -> None:
     content = silo()
-    content["status"] = {"conditions": [stated("Ready", "False", "KeyInvalid", "Secret a/b is not a key.")]}
+    content["status"] = {
+        "conditions": [stated_condition("Ready", "False", "KeyInvalid", "Secret a/b is not a key.")]
+    }
     scene = World(agent(), content)
     scene.reconcile()
     assert (scene.phase, scene.conditions["Admitted"]) == ("Pending", ("Unknown", "SiloNotReady"))
@@ -66,7 +68,7 @@ def test_an_agent_that_waits_for_a_person() -> None:
     scene = World(agent(suspend=True), silo({"manualApproval": True}))
     scene.reconcile()
     assert (scene.phase, scene.conditions["Admitted"]) == ("ApprovalPending", ("False", "ApprovalPending"))
-    assert recorded(scene) == [("Warning", "ApprovalPending")]
+    assert recorded_events(scene) == [("Warning", "ApprovalPending")]
 
 
 def test_an_agent_or_silo_of_another_version_is_not_admitted() -> None:
@@ -87,14 +89,14 @@ def test_an_agent_or_silo_of_another_version_is_not_admitted() -> None:
 
 @pytest.mark.parametrize("whose", ["agent", "silo"])
 def test_pods_of_another_version_go_on(whose: str) -> None:
-    scene = started()
+    scene = started_world()
     theirs = scene.agent if whose == "agent" else scene.objects[SILO_KIND][SILO_REF]
     theirs["spec"]["telepathy"] = True
     assert scene.reconcile().actions == ()
     assert (scene.phase, scene.conditions["Ready"]) == ("Running", ("True", "Running"))
     assert scene.conditions["Admitted"] == ("Unknown", "Unreadable")
     assert "Pods that run go on as they are." in scene.message
-    assert recorded(scene)[-1] == ("Warning", "Unreadable")
+    assert recorded_events(scene)[-1] == ("Warning", "Unreadable")
     scene.suspend(True)
     assert len(scene.reconcile().actions) == 2, "the job may stop them"
     scene.suspend(False)
@@ -120,7 +122,7 @@ def test_the_image_that_runs_is_the_one_that_the_policy_is_asked_about() -> None
     assert scene.job(TRAINER) is None
 
 
-def present(scene: World) -> dict[str, Any]:
+def current_policy(scene: World) -> dict[str, Any]:
     """The policy as the guard reads it."""
     found: dict[str, Any] = json.loads(scene.objects[CONFIG_MAP][POLICY_REF]["data"]["silo.json"])
     assert found["metadata"] == {"name": "north", "namespace": "silo-north"}
@@ -128,36 +130,36 @@ def present(scene: World) -> dict[str, Any]:
 
 
 def test_a_guard_that_runs_is_told_the_policy_as_it_is_now() -> None:
-    scene = started()
+    scene = started_world()
     rules = scene.objects[SILO_KIND][SILO_REF]["spec"]["policy"]
     frozen = copy.deepcopy(scene.objects[CONFIG_MAP][AGENT_REF])
     rules["maxBytesPerRound"] = "10Mi"
-    assert applied(scene.reconcile()) == [(CONFIG_MAP, POLICY_REF.name)]
-    assert present(scene)["maxBytesPerRound"] == "10Mi"
+    assert applied_objects(scene.reconcile()) == [(CONFIG_MAP, POLICY_REF.name)]
+    assert current_policy(scene)["maxBytesPerRound"] == "10Mi"
     assert scene.plan().settled
     assert scene.phase == "Running"
     assert scene.objects[CONFIG_MAP][AGENT_REF] == frozen
 
 
 def test_it_is_told_too_while_its_silo_does_not_admit_the_job() -> None:
-    scene = started()
+    scene = started_world()
     scene.objects[SILO_KIND][SILO_REF]["spec"]["policy"]["methods"] = ["creff"]
     scene.reconcile()
     assert scene.phase == "Refused"
-    assert present(scene)["methods"] == ["creff"]
+    assert current_policy(scene)["methods"] == ["creff"]
     assert scene.plan().settled
 
 
 def test_a_present_policy_that_somebody_else_changed_is_put_right() -> None:
-    scene = started()
+    scene = started_world()
     scene.objects[CONFIG_MAP][POLICY_REF]["data"]["silo.json"] = "{}"
     scene.reconcile()
-    assert present(scene)["minSamplesPerClass"] == 5
+    assert current_policy(scene)["minSamplesPerClass"] == 5
     assert scene.phase == "Running"
 
 
 def test_decisions_about_jobs_are_not_told() -> None:
-    scene = started()
+    scene = started_world()
     entry = {"job": "other", "specDigest": "a" * 64, "decision": "Refused", "note": "patient 7"}
     scene.objects[SILO_KIND][SILO_REF]["spec"]["policy"]["approvals"] = [entry]
     assert scene.reconcile().settled
@@ -181,12 +183,12 @@ def test_a_job_waits_for_its_first_day_and_ends_with_its_last() -> None:
     assert suspended(scene, TRAINER)
 
 
-def edited(scene: World) -> None:
+def edit_policy(scene: World) -> None:
     scene.objects[SILO_KIND][SILO_REF]["spec"]["policy"] = {"maxRounds": 1000}
 
 
 def test_a_lost_configuration_is_made_again_as_it_was() -> None:
-    scene = started()
+    scene = started_world()
     before = scene.objects[CONFIG_MAP][AGENT_REF]["data"]
     del scene.objects[CONFIG_MAP][AGENT_REF]
     scene.reconcile()
@@ -195,8 +197,8 @@ def test_a_lost_configuration_is_made_again_as_it_was() -> None:
 
 
 def test_an_edited_silo_changes_nothing_by_the_loss_of_the_configuration() -> None:
-    scene = started()
-    edited(scene)
+    scene = started_world()
+    edit_policy(scene)
     scene.reconcile()
     assert scene.phase == "Running", "what the guard checks is frozen"
     del scene.objects[CONFIG_MAP][AGENT_REF]
@@ -212,7 +214,7 @@ def test_an_edited_silo_changes_nothing_by_the_loss_of_the_configuration() -> No
 
 
 def test_a_configuration_that_somebody_changed_stops_the_silo() -> None:
-    scene = started()
+    scene = started_world()
     scene.objects[CONFIG_MAP][AGENT_REF]["data"]["silo.json"] = "{}"
     scene.reconcile()
     assert scene.conditions["Admitted"] == ("False", "TrustBroken")

@@ -15,14 +15,14 @@ from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.observed import Object
 from fedsilo.api.silo import Silo
 from fedsilo.api.timestamps import timestamp
-from fedsilo_operator.connector.mirrored import disclosed
+from fedsilo_operator.connector.mirrored import disclosed_status
 from fedsilo_operator.names import agent_labels, agent_name
 from fedsilo_operator.objects import CLAIM, POD, SILO_AGENT, SILO_KIND, Ref, ref_of
 from fedsilo_operator.silo import signing_key
 from fedsilo_operator.silo.budgets import budgets, observe_budgets
 from fedsilo_operator.workloads import agent as children
 from fedsilo_operator.workloads.agent import GUARD, TRAINER, ParsedAgent
-from tests.unit.operator.silo.bench import Bench, fresh, virtually
+from tests.unit.operator.silo.bench import Bench, fresh_object, virtually
 from tests.unit.operator.silo.harness import (
     AGENT_REF,
     CHILDREN,
@@ -34,11 +34,11 @@ from tests.unit.operator.silo.harness import (
     UID,
     World,
     agent,
-    applied,
-    ended,
+    applied_objects,
+    ended_status,
     job_spec,
     silo,
-    stated,
+    stated_condition,
 )
 
 POLICY = {"privacyBudget": [{"dataset": "scans", "epsilon": 4.0, "delta": 1e-4}]}
@@ -46,17 +46,17 @@ LEDGERS = (CLAIM, "fedsilo-ledgers-north")
 OTHER_UID = "0b1c2d3e-0000-4000-8000-000000000002"
 
 
-def private(epsilon: float) -> dict[str, Any]:
+def privacy_spec(epsilon: float) -> dict[str, Any]:
     return {"differentialPrivacy": {"unit": "example", "epsilon": epsilon, "delta": 1e-4}}
 
 
 def scene(epsilon: float = 1.0, **options: Any) -> World:
-    return World(agent(job_spec(privacy=private(epsilon)), **options), silo(POLICY))
+    return World(agent(job_spec(privacy=privacy_spec(epsilon)), **options), silo(POLICY))
 
 
-def other(epsilon: float, status: Mapping[str, Any] | None = None) -> Object:
+def other_agent(epsilon: float, status: Mapping[str, Any] | None = None) -> Object:
     """The agent of another job, which the silo has admitted."""
-    made = copy.deepcopy(agent(job_spec(privacy=private(epsilon)), suspend=True))
+    made = copy.deepcopy(agent(job_spec(privacy=privacy_spec(epsilon)), suspend=True))
     name = agent_name(Ref("federation", "other"), OTHER_UID, SILO_REF)
     made["spec"]["job"] |= {"name": "other", "uid": OTHER_UID}
     made["metadata"] |= {
@@ -66,7 +66,7 @@ def other(epsilon: float, status: Mapping[str, Any] | None = None) -> Object:
     }
     job = FederatedJobSpec.model_validate(made["spec"]["job"]["spec"])
     made["spec"]["job"]["specDigest"] = spec_digest(job)
-    conditions = [stated("Admitted", "True", "Admitted", "")]
+    conditions = [stated_condition("Admitted", "True", "Admitted", "")]
     made["status"] = {"conditions": conditions, **(status or {})}
     return made
 
@@ -103,7 +103,7 @@ def write_figures(world: World) -> None:
 
 def test_the_claim_of_the_ledgers_is_the_silos_and_outlives_every_job() -> None:
     world = scene()
-    assert applied(world.reconcile()) == [LEDGERS, *CHILDREN]
+    assert applied_objects(world.reconcile()) == [LEDGERS, *CHILDREN]
     claim = world.objects[CLAIM][Ref(SILO_REF.namespace, LEDGERS[1])]
     assert "ownerReferences" not in claim["metadata"]
     assert claim["metadata"]["labels"] == {
@@ -112,39 +112,39 @@ def test_the_claim_of_the_ledgers_is_the_silos_and_outlives_every_job() -> None:
         "fedsilo.io/silo": "north",
     }
     assert claim["spec"]["accessModes"] == ["ReadWriteOnce"]
-    assert applied(world.reconcile()) == []
+    assert applied_objects(world.reconcile()) == []
 
     later = scene()
     later.objects[CLAIM] = {ref_of(claim): claim}
-    assert applied(later.reconcile()) == CHILDREN, "the next job uses it"
+    assert applied_objects(later.reconcile()) == CHILDREN, "the next job uses it"
 
 
 def test_a_silo_without_a_budget_for_the_dataset_has_no_claim_for_ledgers() -> None:
     world = World(agent(), silo())
-    assert applied(world.reconcile()) == CHILDREN
+    assert applied_objects(world.reconcile()) == CHILDREN
     guard = world.job(GUARD) or {}
     assert "ledgers" not in json.dumps(guard)
 
 
-def parsed() -> ParsedAgent:
-    owner = agent(job_spec(privacy=private(1.0)))
+def parsed_agent() -> ParsedAgent:
+    owner = agent(job_spec(privacy=privacy_spec(1.0)))
     return ParsedAgent(SiloAgent.model_validate(owner), Silo.model_validate(silo(POLICY)), owner)
 
 
 def test_the_guard_alone_sees_the_ledgers() -> None:
-    guard = children.guard_job(parsed(), SETTINGS)["spec"]["template"]["spec"]
+    guard = children.guard_job(parsed_agent(), SETTINGS)["spec"]["template"]["spec"]
     (container,) = guard["containers"]
     mounted = {"name": "ledgers", "mountPath": "/var/lib/fedsilo-ledgers", "readOnly": False}
     assert mounted in container["volumeMounts"]
     assert "--ledgers /var/lib/fedsilo-ledgers" in " ".join(container["args"])
 
-    trainer = children.trainer_job(parsed(), SETTINGS)["spec"]["template"]["spec"]
+    trainer = children.trainer_job(parsed_agent(), SETTINGS)["spec"]["template"]["spec"]
     for each in (*trainer["containers"], *trainer["initContainers"]):
         assert "ledgers" not in json.dumps(each)
 
 
 def test_the_trainer_is_placed_where_the_ledgers_are_and_beside_those_that_use_them() -> None:
-    template = children.trainer_job(parsed(), SETTINGS)["spec"]["template"]
+    template = children.trainer_job(parsed_agent(), SETTINGS)["spec"]["template"]
     source = {"persistentVolumeClaim": {"claimName": LEDGERS[1]}}
     assert {"name": "ledgers", **source} in template["spec"]["volumes"]
     (term,) = template["spec"]["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
@@ -164,7 +164,7 @@ def test_a_job_with_room_in_the_budget_is_admitted() -> None:
 
 def test_what_is_spent_and_reserved_leaves_no_room_and_that_is_said_with_figures() -> None:
     world = scene(1.5, suspend=True)
-    world.put(other(3.0, {"ledger": ledger(9, 2.1, 0.5)}))
+    world.put(other_agent(3.0, {"ledger": ledger(9, 2.1, 0.5)}))
     world.reconcile()
     assert world.conditions["Admitted"] == ("False", "PolicyRefused")
     assert (
@@ -176,18 +176,21 @@ def test_what_is_spent_and_reserved_leaves_no_room_and_that_is_said_with_figures
 def test_a_job_that_has_begun_is_not_asked_again() -> None:
     world = scene(3.0)
     world.reconcile()
-    world.put(other(3.0, {"ledger": ledger(9, 3.9, 0.9)}))
+    world.put(other_agent(3.0, {"ledger": ledger(9, 3.9, 0.9)}))
     world.reconcile()
     assert world.conditions["Admitted"] == ("True", "Admitted"), "its ledger says what may leave"
 
 
 def test_a_job_that_was_refused_or_has_ended_reserves_nothing() -> None:
     world = scene(3.0, suspend=True)
-    conditions = [stated("Admitted", "True", "Admitted", ""), stated("Finished", "True", "Finished", "")]
-    world.put(other(3.0, {"conditions": conditions, "ledger": ledger(9, 0.9, 0.9)}))
+    conditions = [
+        stated_condition("Admitted", "True", "Admitted", ""),
+        stated_condition("Finished", "True", "Finished", ""),
+    ]
+    world.put(other_agent(3.0, {"conditions": conditions, "ledger": ledger(9, 0.9, 0.9)}))
     world.reconcile()
     assert world.phase == "Admitted"
-    world.put(other(3.0, {"conditions": [stated("Admitted", "False", "PolicyRefused", "")]}))
+    world.put(other_agent(3.0, {"conditions": [stated_condition("Admitted", "False", "PolicyRefused", "")]}))
     world.reconcile()
     assert world.phase == "Admitted"
 
@@ -205,8 +208,8 @@ def test_without_a_stated_epsilon_no_job_is_admitted() -> None:
 def end_guard(world: World, **said: Any) -> None:
     job = world.job(GUARD)
     assert job is not None
-    (pod,) = world.owned(job)
-    pod["status"] = ended(137, json.dumps(said))
+    (pod,) = world.pods_of(job)
+    pod["status"] = ended_status(137, json.dumps(said))
 
 
 def running() -> World:
@@ -254,7 +257,7 @@ def test_the_figures_outlive_the_agent_and_wait_for_its_guard() -> None:
 
 def test_the_longest_ledger_counts() -> None:
     world = running()
-    world.put(other(1.0, {"ledger": ledger(9, 2.5, 0.5)}))
+    world.put(other_agent(1.0, {"ledger": ledger(9, 2.5, 0.5)}))
     end_guard(world, ledger=ledger(5, 1.9, 1.2))
     assert figures(world).spent == 2.5
     write_figures(world)
@@ -302,7 +305,7 @@ def test_the_hub_of_an_institution_is_not_told() -> None:
     world = running()
     end_guard(world, ledger=ledger(5, 1.9, 1.2))
     world.reconcile()
-    assert "ledger" not in disclosed(AGENT_REF, world.agent["status"])
+    assert "ledger" not in disclosed_status(AGENT_REF, world.agent["status"])
 
 
 # --- In the Silo's status.
@@ -312,22 +315,22 @@ def test_the_silo_says_what_is_spent_as_long_as_it_has_budgets() -> None:
     world = running()
     found = world.objects[SILO_KIND][SILO_REF]
 
-    def planned() -> Any:
+    def planned_status() -> Any:
         seen = signing_key.KeyObservation(found, None, budgets=observe_budgets(world, found, SILO_REF))
         return signing_key.reconcile(seen, world.now, lambda: SIGNING).status
 
-    status = planned()
+    status = planned_status()
     assert status["privacyBudget"][0]["reserved"] == 3
     found["status"] = status
-    assert planned() is None
+    assert planned_status() is None
     found["spec"]["policy"] = {}
-    assert planned()["privacyBudget"] == []
+    assert planned_status()["privacyBudget"] == []
     found["status"]["privacyBudget"] = []
-    assert planned() is None
+    assert planned_status() is None
 
 
 def test_a_silo_with_two_names_for_the_data_of_a_budget_says_so_until_it_has_one() -> None:
-    found = fresh(silo(POLICY))
+    found = fresh_object(silo(POLICY))
     scans = found["spec"]["datasets"][0] | {
         "loader": "npz",
         "config": {"path": "scans/x.npz"},
@@ -358,7 +361,7 @@ def stating(number: int, public_key: str) -> Object:
     """One of several jobs' agents, which states an epsilon of 1.5."""
     uid = f"0b1c2d3e-0000-4000-8000-00000000001{number}"
     private = {"differentialPrivacy": {"unit": "example", "epsilon": 1.5, "delta": 1e-4}}
-    made = fresh(agent(job_spec(privacy=private), suspend=True, publicKey=public_key))
+    made = fresh_object(agent(job_spec(privacy=private), suspend=True, publicKey=public_key))
     job = Ref("federation", f"job-{number}")
     made["spec"]["job"] |= {"name": job.name, "uid": uid}
     made["metadata"] |= {
@@ -371,25 +374,25 @@ def stating(number: int, public_key: str) -> Object:
 @virtually
 async def test_jobs_that_come_together_share_the_budget_and_the_next_one_follows(bench: Bench) -> None:
     budget = [{"dataset": "scans", "epsilon": 4.0, "delta": 1e-4}]
-    bench.cluster.put(fresh(silo({"privacyBudget": budget})))
-    await bench.until(lambda: bench.silo()["status"]["publicKey"])
+    bench.cluster.put(fresh_object(silo({"privacyBudget": budget})))
+    await bench.wait_until(lambda: bench.silo()["status"]["publicKey"])
     for number in range(5):
         bench.cluster.put(stating(number, bench.silo()["status"]["publicKey"]), "fedsilo-operator")
 
     def phases() -> list[str]:
         return sorted(each["status"]["phase"] for each in bench.cluster.objects(SILO_AGENT))
 
-    def spent() -> Object:
+    def spent_budget() -> Object:
         found: Object = bench.silo()["status"]["privacyBudget"][0]
         return found
 
-    await bench.until(lambda: phases() == ["Admitted"] * 2 + ["Refused"] * 3)
-    await bench.until(lambda: spent()["reserved"] == 3)
-    assert (spent()["left"], len(spent()["jobs"])) == (1, 2)
+    await bench.wait_until(lambda: phases() == ["Admitted"] * 2 + ["Refused"] * 3)
+    await bench.wait_until(lambda: spent_budget()["reserved"] == 3)
+    assert (spent_budget()["left"], len(spent_budget()["jobs"])) == (1, 2)
     assert await bench.writes(2000) == []
     admitted = next(
         each for each in bench.cluster.objects(SILO_AGENT) if each["status"]["phase"] == "Admitted"
     )
     bench.cluster.remove(SILO_AGENT, ref_of(admitted))
-    await bench.until(lambda: phases() == ["Admitted"] * 2 + ["Refused"] * 2)
+    await bench.wait_until(lambda: phases() == ["Admitted"] * 2 + ["Refused"] * 2)
     assert await bench.writes(2000) == []

@@ -18,10 +18,10 @@ from fedsilo.api.observed import Object
 from fedsilo.api.silo import Silo
 from fedsilo_agent import network as isolation_program
 from fedsilo_agent.guard import __main__ as guard_program
-from fedsilo_agent.guard.present_policy import PresentPolicy
+from fedsilo_agent.guard.current_policy import PresentPolicy
 from fedsilo_agent.trainer import __main__ as trainer_program
-from fedsilo_operator.plan import Apply, Create
-from fedsilo_operator.settings import Outside
+from fedsilo_operator.plan import ApplyAction, CreateAction
+from fedsilo_operator.settings import OutsideSettings
 from fedsilo_operator.workloads import agent as children
 from fedsilo_operator.workloads.agent import GUARD, PERMANENT_EXIT_CODES, TRAINER, ParsedAgent
 from tests.unit.operator.silo.harness import SETTINGS, World, agent, job_spec, silo
@@ -38,11 +38,11 @@ TEMPLATE: dict[str, Any] = {
 }
 
 
-class _Readable(yaml.SafeDumper):
+class _ReadableDumper(yaml.SafeDumper):
     """Text of several lines as such."""
 
 
-_Readable.add_representer(
+_ReadableDumper.add_representer(
     str,
     lambda dumper, text: dumper.represent_scalar(
         "tag:yaml.org,2002:str", text, "|" if "\n" in text else None
@@ -50,18 +50,20 @@ _Readable.add_representer(
 )
 
 
-def made(world: World) -> list[Object]:
-    return [action.object for action in world.plan().actions if isinstance(action, Apply | Create)]
+def applied_objects(world: World) -> list[Object]:
+    return [
+        action.object for action in world.plan().actions if isinstance(action, ApplyAction | CreateAction)
+    ]
 
 
-def full() -> World:
+def full_world() -> World:
     return World(agent(job_spec(agents={"image": "registry.example/trainer:2"})), silo(template=TEMPLATE))
 
 
 def pod(component: str, world: World | None = None) -> dict[str, Any]:
     jobs = {
         obj["metadata"]["name"].rpartition("-")[2]: obj
-        for obj in made(world or full())
+        for obj in applied_objects(world or full_world())
         if obj["kind"] == "Job"
     }
     spec: dict[str, Any] = jobs[component]["spec"]["template"]["spec"]
@@ -88,7 +90,10 @@ def mounts(component: str) -> dict[str, tuple[str | None, bool]]:
 
 
 def test_children_are_those_of_the_golden_file() -> None:
-    assert yaml.dump_all(made(full()), Dumper=_Readable, sort_keys=False) == GOLDEN.read_text()
+    assert (
+        yaml.dump_all(applied_objects(full_world()), Dumper=_ReadableDumper, sort_keys=False)
+        == GOLDEN.read_text()
+    )
 
 
 def test_a_trainer_writes_as_much_data_as_its_limit_of_storage_has_room_for() -> None:
@@ -122,8 +127,8 @@ def test_a_trainer_on_several_gpus_has_shared_memory_in_which_they_exchange(limi
 
 
 def test_guard_and_trainer_read_what_the_config_map_holds(tmp_path: Path) -> None:
-    world = full()
-    config, present = (obj for obj in made(world) if obj["kind"] == "ConfigMap")
+    world = full_world()
+    config, present = (obj for obj in applied_objects(world) if obj["kind"] == "ConfigMap")
     (tmp_path / "present.json").write_text(present["data"]["silo.json"])
     for name, content in config["data"].items():
         (tmp_path / name).write_text(content)
@@ -141,11 +146,11 @@ def test_guard_and_trainer_read_what_the_config_map_holds(tmp_path: Path) -> Non
 
 
 def test_the_config_map_is_the_same_whatever_was_written_into_the_objects_since() -> None:
-    world = full()
-    before = made(world)
+    world = full_world()
+    before = applied_objects(world)
     world.agent["metadata"] |= {"resourceVersion": "77", "managedFields": []}
     world.agent["status"] = {"phase": "Starting"}
-    assert made(world) == before
+    assert applied_objects(world) == before
 
 
 def test_a_guard_serves_metrics_only_where_they_are_wanted() -> None:
@@ -254,7 +259,7 @@ def test_the_guard_of_an_outside_aggregator_may_reach_its_port_and_names(url: st
     world = World(agent(url=url, address=None), silo())
     policies = {
         obj["metadata"]["name"].rpartition("-")[2]: obj
-        for obj in made(world)
+        for obj in applied_objects(world)
         if obj["kind"] == "NetworkPolicy"
     }
     assert policies[GUARD]["spec"]["egress"] == [
@@ -266,13 +271,13 @@ def test_the_guard_of_an_outside_aggregator_may_reach_its_port_and_names(url: st
 
 
 def test_policies_select_the_pods_of_this_agent() -> None:
-    for obj in made(full()):
+    for obj in applied_objects(full_world()):
         if obj["kind"] != "NetworkPolicy":
             continue
         component = obj["metadata"]["name"].rpartition("-")[2]
         labels = next(
             job["spec"]["template"]["metadata"]["labels"]
-            for job in made(full())
+            for job in applied_objects(full_world())
             if job["kind"] == "Job" and job["metadata"]["name"] == obj["metadata"]["name"]
         )
         selected = obj["spec"]["podSelector"]["matchLabels"]
@@ -286,7 +291,7 @@ def test_policies_select_the_pods_of_this_agent() -> None:
 def test_jobs_end_at_once_with_codes_that_no_retry_mends(component: str) -> None:
     (job,) = (
         obj
-        for obj in made(full())
+        for obj in applied_objects(full_world())
         if obj["metadata"]["name"].endswith(f"-{component}") and obj["kind"] == "Job"
     )
     assert job["spec"]["backoffLimit"] == 2
@@ -295,7 +300,7 @@ def test_jobs_end_at_once_with_codes_that_no_retry_mends(component: str) -> None
 
 
 # The checks of the restricted level, written down from its definition (Kubernetes, Pod Security Standards).
-RESTRICTED: dict[str, Callable[[Any, Any], bool]] = {
+RESTRICTED_SETTINGS: dict[str, Callable[[Any, Any], bool]] = {
     "host namespaces": lambda spec, _: (
         not any(spec.get(field) for field in ("hostNetwork", "hostPID", "hostIPC"))
     ),
@@ -322,10 +327,10 @@ RESTRICTED: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-@pytest.mark.parametrize("check", RESTRICTED)
+@pytest.mark.parametrize("check", RESTRICTED_SETTINGS)
 @pytest.mark.parametrize("component", [TRAINER, GUARD])
 def test_pods_are_restricted(component: str, check: str) -> None:
-    assert RESTRICTED[check](pod(component), container(component))
+    assert RESTRICTED_SETTINGS[check](pod(component), container(component))
 
 
 def test_the_trainer_has_no_key_and_the_guard_no_data() -> None:
@@ -345,15 +350,17 @@ def test_a_guard_gets_out_where_its_institution_says_and_by_its_proxy() -> None:
     owner = agent(url="https://hub.example:9443", address=None)
     parsed = ParsedAgent(SiloAgent.model_validate(owner), Silo.model_validate(silo()), owner)
 
-    def made(outside: Outside) -> tuple[Any, Any]:
+    def guard_egress(outside: OutsideSettings) -> tuple[Any, Any]:
         settings = replace(SETTINGS, outside=outside)
         (container,) = children.guard_job(parsed, settings)["spec"]["template"]["spec"]["containers"]
         return children.guard_policy(parsed, settings)["spec"]["egress"][0], container
 
-    rule, container = made(Outside())
+    rule, container = guard_egress(OutsideSettings())
     assert rule == {"ports": [{"protocol": "TCP", "port": 9443}]}
     assert not {"env", "envFrom"} & container.keys()
-    rule, container = made(Outside(("192.0.2.7/32",), "fedsilo-proxy", 3128, "fedsilo-authorities"))
+    rule, container = guard_egress(
+        OutsideSettings(("192.0.2.7/32",), "fedsilo-proxy", 3128, "fedsilo-authorities")
+    )
     assert rule == {
         "ports": [{"protocol": "TCP", "port": 3128}],
         "to": [{"ipBlock": {"cidr": "192.0.2.7/32"}}],
@@ -362,5 +369,5 @@ def test_a_guard_gets_out_where_its_institution_says_and_by_its_proxy() -> None:
     (variable,) = container["env"]
     (mount,) = (mount for mount in container["volumeMounts"] if mount["name"] == "authorities")
     assert variable == {"name": "SSL_CERT_FILE", "value": f"{mount['mountPath']}/ca.crt"}
-    trainer = children.trainer_job(parsed, replace(SETTINGS, outside=Outside(proxy_secret="login")))
+    trainer = children.trainer_job(parsed, replace(SETTINGS, outside=OutsideSettings(proxy_secret="login")))
     assert "login" not in str(trainer), "the trainer has no network, and no password"

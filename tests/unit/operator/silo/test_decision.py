@@ -31,12 +31,12 @@ from tests.unit.operator.silo.harness import (
     World,
     agent,
     silo,
-    started,
+    started_world,
     world,
 )
 
 
-def said(scene: World) -> Decision:
+def signed_decision(scene: World) -> Decision:
     """The decision in the status, whose signature holds."""
     return read_decision(scene.agent["status"]["decision"], KEY)
 
@@ -46,22 +46,22 @@ def policy_of(scene: World) -> dict[str, Any]:
     return found
 
 
-def proposed(scene: World) -> str:
+def digest_of_proposal(scene: World) -> str:
     return proposal_digest(Proposal.model_validate(scene.agent["status"]["proposal"]))
 
 
 def approve(scene: World, decision: str = "Approved", **more: Any) -> None:
     digest = scene.agent["spec"]["job"]["specDigest"]
-    entry = {"job": UID, "specDigest": digest, "proposal": proposed(scene), "decision": decision}
+    entry = {"job": UID, "specDigest": digest, "proposal": digest_of_proposal(scene), "decision": decision}
     policy_of(scene)["approvals"] = [entry | more]
 
 
 def test_an_admission_is_signed_with_everything_it_is_about() -> None:
     scene = world(suspend=True)
     scene.reconcile()
-    found = said(scene)
+    found = signed_decision(scene)
     assert (found.silo, found.decision, found.objections) == ("silo-north/north", "Admitted", ())
-    assert found.proposal == proposed(scene)
+    assert found.proposal == digest_of_proposal(scene)
     assert found.time == "2026-03-01T12:00:00Z"
     assert found.key_id == SIGNING.verify_key.key_id
     assert (found.decided_by, found.decided_at) == (None, None)
@@ -70,17 +70,17 @@ def test_an_admission_is_signed_with_everything_it_is_about() -> None:
 def test_a_refusal_states_all_objections() -> None:
     scene = World(agent(), silo({"methods": ["creff"], "maxRounds": 1, "manualApproval": True}))
     scene.reconcile()
-    assert said(scene).decision == "Refused"
-    assert [one.reason for one in said(scene).objections] == [
+    assert signed_decision(scene).decision == "Refused"
+    assert [one.reason for one in signed_decision(scene).objections] == [
         "PolicyRefused",
         "PolicyRefused",
         "ApprovalPending",
     ]
-    assert " ".join(one.message for one in said(scene).objections) == scene.message
+    assert " ".join(one.message for one in signed_decision(scene).objections) == scene.message
 
 
 def test_time_makes_no_new_decision_and_reads_no_key() -> None:
-    scene = started()
+    scene = started_world()
     before, signatures = scene.agent["status"]["decision"], scene.signatures
     assert signatures == 1
     for component in (TRAINER, GUARD):
@@ -93,14 +93,17 @@ def test_time_makes_no_new_decision_and_reads_no_key() -> None:
 
 
 def test_an_edit_of_the_policy_gives_a_new_decision() -> None:
-    scene = started()
+    scene = started_world()
     scene.pass_time(60)
     policy_of(scene)["methods"] = ["creff"]
     scene.reconcile()
-    assert (said(scene).decision, said(scene).time) == ("Refused", "2026-03-01T12:01:00Z")
+    assert (signed_decision(scene).decision, signed_decision(scene).time) == (
+        "Refused",
+        "2026-03-01T12:01:00Z",
+    )
     policy_of(scene)["methods"] = ["fedavg"]
     scene.reconcile()
-    assert said(scene).decision == "Admitted"
+    assert signed_decision(scene).decision == "Admitted"
     policy_of(scene)["payloadKinds"] = ["model", "class_counts"]
     plan = scene.plan()
     assert plan.status is None and not plan.awaits_signature, (
@@ -111,27 +114,30 @@ def test_an_edit_of_the_policy_gives_a_new_decision() -> None:
 def test_another_proposal_is_another_decision() -> None:
     scene = world(suspend=True)
     scene.reconcile()
-    before = said(scene).proposal
+    before = signed_decision(scene).proposal
     scene.agent["spec"]["trust"]["taskKey"] = "ed25519:" + "C" * 43 + "="
     scene.reconcile()
-    assert said(scene).proposal == proposed(scene) != before
+    assert signed_decision(scene).proposal == digest_of_proposal(scene) != before
 
 
 def test_who_approved_and_when_is_signed() -> None:
     scene = World(agent(suspend=True), silo({"manualApproval": True}))
     scene.reconcile()
-    assert said(scene).decision == "Refused"
+    assert signed_decision(scene).decision == "Refused"
     approve(scene, by="dr.meyer@north.example", time="2026-03-01T12:00:30Z")
     scene.reconcile()
-    assert said(scene).decision == "Admitted"
-    assert (said(scene).decided_by, said(scene).decided_at) == (
+    assert signed_decision(scene).decision == "Admitted"
+    assert (signed_decision(scene).decided_by, signed_decision(scene).decided_at) == (
         "dr.meyer@north.example",
         "2026-03-01T12:00:30Z",
     )
     approve(scene, "Refused", by="dr.maier@north.example", note="not this year")
     scene.reconcile()
-    assert (said(scene).decision, said(scene).decided_by) == ("Refused", "dr.maier@north.example")
-    assert "not this year" in said(scene).objections[0].message
+    assert (signed_decision(scene).decision, signed_decision(scene).decided_by) == (
+        "Refused",
+        "dr.maier@north.example",
+    )
+    assert "not this year" in signed_decision(scene).objections[0].message
 
 
 @pytest.mark.parametrize("key", [None, SigningKey.from_seed(b"o" * 32)])
@@ -144,11 +150,11 @@ def test_without_the_published_key_nothing_is_signed_until_it_is_back(key: Signi
     assert found.requeue_after == UNSIGNED_POLL_SECONDS
     scene.signing_key = SIGNING
     scene.reconcile()
-    assert said(scene).decision == "Admitted"
+    assert signed_decision(scene).decision == "Admitted"
 
 
 def test_where_nothing_can_be_decided_the_last_word_stays() -> None:
-    scene = started()
+    scene = started_world()
     before = scene.agent["status"]["decision"]
     scene.agent["spec"]["telepathy"] = True
     scene.reconcile()

@@ -16,12 +16,12 @@ from fedsilo.silo.rotation import keys_since, sign_rotation
 from fedsilo.wire import SigningKey, VerifyKey
 from fedsilo_operator.cluster.interface import Refused
 from fedsilo_operator.objects import EVENT, SECRET, SILO_AGENT, SILO_KIND, Ref
-from fedsilo_operator.plan import Merge, Plan
+from fedsilo_operator.plan import MergeAction, Plan
 from fedsilo_operator.silo import key_secret
 from fedsilo_operator.silo.key_secret import secret
 from fedsilo_operator.silo.signing_key import KeyObservation, reconcile
 from tests.operator_fakes.virtual import run
-from tests.unit.operator.silo.bench import KEY_REF, Bench, fresh, operator
+from tests.unit.operator.silo.bench import KEY_REF, Bench, fresh_object, operator
 from tests.unit.operator.silo.harness import AGENT_REF, START, agent, silo
 
 FIRST, SECOND, THIRD = (SigningKey.from_seed(letter * 32) for letter in (b"1", b"2", b"3"))
@@ -36,7 +36,7 @@ def entry(key: SigningKey) -> str:
     return base64.b64encode(key.to_pem()).decode()
 
 
-def stored(newest: SigningKey, *before: SigningKey, own: bool = True) -> Object:
+def stored_secret(newest: SigningKey, *before: SigningKey, own: bool = True) -> Object:
     found = secret("silo-north", newest)
     found["metadata"] |= {"uid": "s-1", "resourceVersion": "7"} | ({} if own else {"labels": {}})
     found["data"] |= {f"{key.verify_key.key_id}.pem": entry(key) for key in before}
@@ -56,11 +56,11 @@ def a_silo(
     return content
 
 
-def decided(content: Object, found: Object, **more: Any) -> Plan:
+def rotation_plan(content: Object, found: Object, **more: Any) -> Plan:
     return reconcile(KeyObservation(content, found, **more), START, lambda: THIRD)
 
 
-def ready(plan: Plan) -> tuple[str, str, str]:
+def ready_condition(plan: Plan) -> tuple[str, str, str]:
     assert plan.status is not None
     (only,) = plan.status["conditions"]
     return only["status"], only["reason"], only["message"]
@@ -68,12 +68,12 @@ def ready(plan: Plan) -> tuple[str, str, str]:
 
 def change(plan: Plan) -> Object:
     (action,) = plan.actions
-    assert isinstance(action, Merge)
+    assert isinstance(action, MergeAction)
     return action.object
 
 
 def test_the_next_key_and_the_one_before_are_written_at_once() -> None:
-    plan = decided(a_silo(FIRST, FIRST), stored(FIRST))
+    plan = rotation_plan(a_silo(FIRST, FIRST), stored_secret(FIRST))
     assert plan.status is None, "read again before anything is said about it"
     assert change(plan)["metadata"] == {
         "name": "fedsilo-signing-key",
@@ -85,11 +85,11 @@ def test_the_next_key_and_the_one_before_are_written_at_once() -> None:
 
 
 def test_what_is_asked_of_an_earlier_key_is_done() -> None:
-    assert not decided(a_silo(SECOND, FIRST), stored(SECOND)).actions
+    assert not rotation_plan(a_silo(SECOND, FIRST), stored_secret(SECOND)).actions
 
 
 def test_the_announcement_is_signed_by_both_and_published_with_key_and_offer() -> None:
-    plan = decided(a_silo(FIRST, FIRST), stored(SECOND, FIRST))
+    plan = rotation_plan(a_silo(FIRST, FIRST), stored_secret(SECOND, FIRST))
     assert not plan.actions
     assert plan.status is not None
     assert plan.status["publicKey"] == text(SECOND)
@@ -99,17 +99,17 @@ def test_the_announcement_is_signed_by_both_and_published_with_key_and_offer() -
 
 
 def test_a_key_waits_for_the_hub_and_its_announcement_is_not_signed_again() -> None:
-    waiting = decided(a_silo(FIRST), stored(SECOND, FIRST), follows_hub=True)
+    waiting = rotation_plan(a_silo(FIRST), stored_secret(SECOND, FIRST), follows_hub=True)
     assert waiting.status is not None
     assert waiting.status["publicKey"] == text(FIRST)
-    assert ready(waiting)[:2] == ("True", "KeyAnnounced")
+    assert ready_condition(waiting)[:2] == ("True", "KeyAnnounced")
     read_offer(waiting.status["offer"], OF, text(FIRST))
     content = a_silo(FIRST) | {"status": waiting.status}
-    assert decided(content, stored(SECOND, FIRST), follows_hub=True).settled
+    assert rotation_plan(content, stored_secret(SECOND, FIRST), follows_hub=True).settled
     other = {**waiting.status, "followed": {"hub": "0" * 16, "version": 1, "publicKey": text(FIRST)}}
-    assert decided(content | {"status": other}, stored(SECOND, FIRST), follows_hub=True).settled
+    assert rotation_plan(content | {"status": other}, stored_secret(SECOND, FIRST), follows_hub=True).settled
     taken = {**waiting.status, "followed": {"hub": "0" * 16, "version": 1, "publicKey": text(SECOND)}}
-    done = decided(content | {"status": taken}, stored(SECOND, FIRST), follows_hub=True)
+    done = rotation_plan(content | {"status": taken}, stored_secret(SECOND, FIRST), follows_hub=True)
     assert done.status is not None
     assert done.status["publicKey"] == text(SECOND)
     assert done.status["rotations"] == waiting.status["rotations"]
@@ -117,43 +117,43 @@ def test_a_key_waits_for_the_hub_and_its_announcement_is_not_signed_again() -> N
 
 def test_an_announcement_of_a_key_that_is_gone_is_replaced() -> None:
     lost = sign_rotation(OF, FIRST, THIRD, START)
-    plan = decided(a_silo(FIRST, None, lost), stored(SECOND, FIRST), follows_hub=True)
+    plan = rotation_plan(a_silo(FIRST, None, lost), stored_secret(SECOND, FIRST), follows_hub=True)
     assert plan.status is not None
     assert keys_since(OF, text(FIRST), plan.status["rotations"]) == (text(FIRST), text(SECOND))
 
 
 def test_a_secret_of_the_institution_is_rotated_there() -> None:
-    plan = decided(a_silo(FIRST, FIRST), stored(FIRST, own=False))
+    plan = rotation_plan(a_silo(FIRST, FIRST), stored_secret(FIRST, own=False))
     assert not plan.actions
-    status, reason, message = ready(plan)
+    status, reason, message = ready_condition(plan)
     assert (status, reason) == ("True", "KeyKept")
     assert "put the new key there into key.pem, and this one into another entry" in message
     assert [event.type for event in plan.events] == ["Warning"]
-    theirs = stored(SECOND, own=False)
+    theirs = stored_secret(SECOND, own=False)
     theirs["data"]["before.pem"] = entry(FIRST)
-    done = decided(a_silo(FIRST, FIRST), theirs)
+    done = rotation_plan(a_silo(FIRST, FIRST), theirs)
     assert done.status is not None
     assert done.status["publicKey"] == text(SECOND)
     late = a_silo(SECOND, None, *done.status["rotations"])
     late["status"]["rotations"][0]["succession"]["time"] = "2020-01-01T00:00:00Z"
-    assert not decided(late, theirs).actions, "it removes there what it wants to"
+    assert not rotation_plan(late, theirs).actions, "it removes there what it wants to"
 
 
 def test_a_key_that_was_replaced_does_not_come_back() -> None:
     rotation = sign_rotation(OF, FIRST, SECOND, START)
-    plan = decided(a_silo(SECOND, None, rotation), stored(FIRST, SECOND))
+    plan = rotation_plan(a_silo(SECOND, None, rotation), stored_secret(FIRST, SECOND))
     assert plan.status is not None
     assert plan.status["publicKey"] == text(SECOND)
     assert plan.status["rotations"] == [rotation]
-    assert ready(plan)[:2] == ("False", "KeyInvalid")
-    assert "replaced before" in ready(plan)[2]
+    assert ready_condition(plan)[:2] == ("False", "KeyInvalid")
+    assert "replaced before" in ready_condition(plan)[2]
 
 
 def test_a_key_goes_an_hour_after_it_was_replaced_when_nobody_needs_it() -> None:
     rotation = sign_rotation(OF, FIRST, SECOND, START)
-    content, found = a_silo(SECOND, None, rotation), stored(SECOND, FIRST)
+    content, found = a_silo(SECOND, None, rotation), stored_secret(SECOND, FIRST)
     found["data"]["note.pem"] = entry(THIRD)
-    assert not decided(content, found).actions
+    assert not rotation_plan(content, found).actions
     later = START.replace(hour=14)
 
     def at_last(**more: Any) -> Plan:
@@ -176,18 +176,18 @@ def rotate(bench: Bench) -> str:
 def test_a_refused_write_leaves_the_silo_ready_and_says_why() -> None:
     async def scenario() -> None:
         async with operator() as bench:
-            bench.cluster.put(fresh(silo()))
-            await bench.until(lambda: bench.ready(bench.silo()) == ("True", "KeyReady"))
+            bench.cluster.put(fresh_object(silo()))
+            await bench.wait_until(lambda: bench.ready_condition(bench.silo()) == ("True", "KeyReady"))
             bench.cluster.refuses = lambda obj: (
                 Refused("patch is forbidden") if obj["kind"] == "Secret" else None
             )
             old = rotate(bench)
-            await bench.until(lambda: bench.ready(bench.silo()) == ("True", "ApiRefused"))
+            await bench.wait_until(lambda: bench.ready_condition(bench.silo()) == ("True", "ApiRefused"))
             assert bench.silo()["status"]["publicKey"] == old
             assert "patch is forbidden" in str(bench.silo()["status"]["conditions"])
             bench.cluster.refuses = lambda _obj: None
-            await bench.until(lambda: bench.silo()["status"]["publicKey"] != old, 900)
-            assert bench.ready(bench.silo()) == ("True", "KeyReady")
+            await bench.wait_until(lambda: bench.silo()["status"]["publicKey"] != old, 900)
+            assert bench.ready_condition(bench.silo()) == ("True", "KeyReady")
 
     run(scenario())
 
@@ -195,26 +195,28 @@ def test_a_refused_write_leaves_the_silo_ready_and_says_why() -> None:
 def test_all_silos_of_a_namespace_follow_and_an_agent_that_has_begun_ends_with_its_key() -> None:
     async def scenario() -> None:
         async with operator() as bench:
-            bench.cluster.put(fresh(silo()))
-            second = fresh(silo())
+            bench.cluster.put(fresh_object(silo()))
+            second = fresh_object(silo())
             second["metadata"] |= {"name": "south"}
             bench.cluster.put(second)
             south = Ref("silo-north", "south")
-            await bench.until(lambda: bench.ready(bench.silo())[0] == "True")
-            await bench.until(lambda: bench.cluster.peek(SILO_KIND, south)["status"]["publicKey"])
+            await bench.wait_until(lambda: bench.ready_condition(bench.silo())[0] == "True")
+            await bench.wait_until(lambda: bench.cluster.peek(SILO_KIND, south)["status"]["publicKey"])
             bench.apply_agent()
-            await bench.until(lambda: bench.agent()["status"]["configuration"])
+            await bench.wait_until(lambda: bench.agent()["status"]["configuration"])
             old = rotate(bench)
-            await bench.until(lambda: bench.silo()["status"]["publicKey"] != old)
+            await bench.wait_until(lambda: bench.silo()["status"]["publicKey"] != old)
             new = bench.silo()["status"]["publicKey"]
-            await bench.until(lambda: bench.cluster.peek(SILO_KIND, south)["status"]["publicKey"] == new, 900)
+            await bench.wait_until(
+                lambda: bench.cluster.peek(SILO_KIND, south)["status"]["publicKey"] == new, 900
+            )
             chain = bench.cluster.peek(SILO_KIND, south)["status"]["rotations"]
             assert keys_since(str(south), old, chain) == (old, new)
             await asyncio.sleep(7200)
             assert read_decision(bench.agent()["status"]["decision"], old).decision == "Admitted"
             assert key_secret.key_of(bench.cluster.peek(SECRET, KEY_REF), old) is not None
             bench.cluster.remove(SILO_AGENT, AGENT_REF)
-            await bench.until(lambda: len(bench.cluster.peek(SECRET, KEY_REF)["data"]) == 1, 900)
+            await bench.wait_until(lambda: len(bench.cluster.peek(SECRET, KEY_REF)["data"]) == 1, 900)
             assert not [event for event in bench.cluster.objects(EVENT) if event["reason"] == "KeyInvalid"]
 
     run(scenario())
@@ -224,17 +226,17 @@ def test_all_silos_of_a_namespace_follow_and_an_agent_that_has_begun_ends_with_i
 def test_an_agent_that_has_not_begun_with_an_earlier_key_is_not_admitted(began: bool) -> None:
     async def scenario() -> None:
         async with operator() as bench:
-            bench.cluster.put(fresh(silo()))
-            await bench.until(lambda: bench.ready(bench.silo())[0] == "True")
-            made = fresh(bench_agent(bench))
+            bench.cluster.put(fresh_object(silo()))
+            await bench.wait_until(lambda: bench.ready_condition(bench.silo())[0] == "True")
+            made = fresh_object(bench_agent(bench))
             if began:
                 bench.cluster.put(made)
-                await bench.until(lambda: bench.agent()["status"]["decision"])
+                await bench.wait_until(lambda: bench.agent()["status"]["decision"])
             old = rotate(bench)
-            await bench.until(lambda: bench.silo()["status"]["publicKey"] != old)
+            await bench.wait_until(lambda: bench.silo()["status"]["publicKey"] != old)
             if not began:
                 bench.cluster.put(made)
-            await bench.until(lambda: bench.agent()["status"]["decision"])
+            await bench.wait_until(lambda: bench.agent()["status"]["decision"])
             await asyncio.sleep(60)
             (admitted,) = (one for one in bench.agent()["status"]["conditions"] if one["type"] == "Admitted")
             assert admitted["status"] == ("True" if began else "False"), admitted

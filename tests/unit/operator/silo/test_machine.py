@@ -13,7 +13,7 @@ from fedsilo.api.observed import Object, holds
 from fedsilo_operator.diagnosis.pods import running
 from fedsilo_operator.objects import CLAIM, CONFIG_MAP, JOB, NETWORK_POLICY, POD, SILO_KIND, ref_of
 from fedsilo_operator.workloads.agent import GUARD, TRAINER
-from tests.unit.operator.silo.harness import RUNNING, SILO_REF, World, agent, ended, silo
+from tests.unit.operator.silo.harness import RUNNING, SILO_REF, World, agent, ended_status, silo
 
 COMPONENTS = st.sampled_from((TRAINER, GUARD))
 NOT_RUNNING: list[dict[str, Any]] = [
@@ -71,10 +71,12 @@ class Agent(RuleBasedStateMachine):
 
     @rule(component=COMPONENTS)
     def make_pod(self, component: str) -> None:
-        job = self._active(component)
+        job = self._active_job(component)
         assume(
             not [
-                pod for pod in self.world.owned(job) if pod["status"]["phase"] not in ("Succeeded", "Failed")
+                pod
+                for pod in self.world.pods_of(job)
+                if pod["status"]["phase"] not in ("Succeeded", "Failed")
             ]
         )
         self.world.pod(component, phase="Pending")
@@ -85,7 +87,7 @@ class Agent(RuleBasedStateMachine):
 
     @rule(component=COMPONENTS, code=st.sampled_from((0, 1, 3, 137)))
     def pod_ends(self, component: str, code: int) -> None:
-        self._pod(component)["status"] = ended(
+        self._pod(component)["status"] = ended_status(
             code, '{"reason": "DataInvalid", "message": "bad"}' if code == 3 else ""
         )
         if code in (0, 3):
@@ -95,7 +97,7 @@ class Agent(RuleBasedStateMachine):
     def pods_of_suspended_jobs_go(self) -> None:
         for component in (TRAINER, GUARD):
             job = self.world.job(component)
-            for pod in self.world.owned(job) if job is not None and job["spec"].get("suspend") else ():
+            for pod in self.world.pods_of(job) if job is not None and job["spec"].get("suspend") else ():
                 del self.world.objects[POD][ref_of(pod)]
 
     @rule(seconds=st.sampled_from((1, 20, 400)))
@@ -168,9 +170,9 @@ class Agent(RuleBasedStateMachine):
             for component in (TRAINER, GUARD):
                 job = self.world.job(component)
                 assert job is not None
-                assert running(self.world.owned(job)) or holds(job, "Complete")
+                assert running(self.world.pods_of(job)) or holds(job, "Complete")
 
-    def _active(self, component: str) -> Object:
+    def _active_job(self, component: str) -> Object:
         job = self.world.job(component)
         assume(job is not None and not job["spec"].get("suspend"))
         assert job is not None
@@ -178,8 +180,10 @@ class Agent(RuleBasedStateMachine):
         return job
 
     def _pod(self, component: str) -> Object:
-        job = self._active(component)
-        pods = [pod for pod in self.world.owned(job) if pod["status"]["phase"] not in ("Succeeded", "Failed")]
+        job = self._active_job(component)
+        pods = [
+            pod for pod in self.world.pods_of(job) if pod["status"]["phase"] not in ("Succeeded", "Failed")
+        ]
         assume(pods)
         return pods[0]
 

@@ -29,7 +29,7 @@ from tests.unit.operator.silo.harness import (
 )
 
 DIGEST = "sha256:" + "1" * 64
-OTHER = "sha256:" + "2" * 64
+OTHER_DIGEST = "sha256:" + "2" * 64
 
 Edit = Callable[[Object, Object], None]
 
@@ -54,7 +54,7 @@ def spec(**changes: Any) -> Edit:
     return lambda one, _: one["spec"].update(changes)
 
 
-def frozen(**changes: Any) -> Edit:
+def change_job(**changes: Any) -> Edit:
     return lambda one, _: one["spec"]["job"].update(changes)
 
 
@@ -62,11 +62,11 @@ def metadata(**changes: Any) -> Edit:
     return lambda one, _: one["metadata"].update(changes)
 
 
-def published(key: str) -> Edit:
+def publish_key(key: str) -> Edit:
     return lambda _, offer: offer["status"].update(publicKey=key)
 
 
-def decided(decision: str, note: str = "", **changes: Any) -> Edit:
+def decide_job(decision: str, note: str = "", **changes: Any) -> Edit:
     def edit(one: Object, offer: Object) -> None:
         entry = {
             "job": UID,
@@ -106,7 +106,7 @@ CASES: dict[str, tuple[Edit, ...]] = {
     "job namespace": (policy(jobNamespaces=["oncology", "cardiology"]),),
     "image by tag": (policy(trainerImages=[f"registry.example/trainer@{DIGEST}"]),),
     "image by another digest": (
-        job(agents={"image": f"registry.example/trainer@{OTHER}"}),
+        job(agents={"image": f"registry.example/trainer@{OTHER_DIGEST}"}),
         policy(trainerImages=[f"registry.example/trainer@{DIGEST}"]),
     ),
     "no image at all": (policy(trainerImages=[]),),
@@ -128,17 +128,17 @@ CASES: dict[str, tuple[Edit, ...]] = {
     "approval": (policy(manualApproval=True),),
     "approval of another specification": (
         policy(manualApproval=True),
-        decided("Approved", specDigest="f" * 64),
+        decide_job("Approved", specDigest="f" * 64),
     ),
     "approval of another proposal": (
         policy(manualApproval=True),
-        decided("Approved", proposal="f" * 64),
+        decide_job("Approved", proposal="f" * 64),
     ),
-    "approval that names no proposal": (policy(manualApproval=True), decided("Approved", proposal=None)),
-    "refusal": (policy(manualApproval=True), decided("Refused", "No imaging studies before May.")),
-    "refusal without a note, where no approval is asked for": (decided("Refused"),),
-    "specification that was changed": (frozen(specDigest="e" * 64),),
-    "key that was replaced": (published(OTHER_KEY),),
+    "approval that names no proposal": (policy(manualApproval=True), decide_job("Approved", proposal=None)),
+    "refusal": (policy(manualApproval=True), decide_job("Refused", "No imaging studies before May.")),
+    "refusal without a note, where no approval is asked for": (decide_job("Refused"),),
+    "specification that was changed": (change_job(specDigest="e" * 64),),
+    "key that was replaced": (publish_key(OTHER_KEY),),
     "agent in another namespace": (metadata(namespace="silo-east"),),
     "agent for another silo": (spec(silo={"namespace": "silo-north", "name": "east"}),),
     "agent of another name": (metadata(name="digits-north-2"),),
@@ -152,7 +152,7 @@ CASES: dict[str, tuple[Edit, ...]] = {
             manualApproval=True,
         ),
         dataset(name="letters"),
-        published(OTHER_KEY),
+        publish_key(OTHER_KEY),
     ),
 }
 
@@ -172,7 +172,7 @@ FINE: dict[str, tuple[Edit, ...]] = {
         job(agents={"image": f"mirror.example/copy/trainer:2@{DIGEST}"}),
         policy(trainerImages=[f"registry.example/trainer@{DIGEST}"]),
     ),
-    "approved": (policy(manualApproval=True), decided("Approved")),
+    "approved": (policy(manualApproval=True), decide_job("Approved")),
     "dataset as it is stated": (dataset(classes=10, inputShape=[1, 8, 8]),),
     "more classes than the dataset has": (dataset(classes=9),),
     "method of a third party": (job(method={"name": "mystery"}),),
@@ -180,22 +180,22 @@ FINE: dict[str, tuple[Edit, ...]] = {
 }
 
 
-def parsed(edits: tuple[Edit, ...]) -> tuple[SiloAgent, Silo]:
+def parsed_documents(edits: tuple[Edit, ...]) -> tuple[SiloAgent, Silo]:
     one, offer = agent(), copy.deepcopy(silo())
     for edit in edits:
         edit(one, offer)
     return SiloAgent.model_validate(one), Silo.model_validate(offer)
 
 
-def found(edits: tuple[Edit, ...], *, has_begun: bool = False) -> list[Objection]:
-    one, offer = parsed(edits)
+def found_objections(edits: tuple[Edit, ...], *, has_begun: bool = False) -> list[Objection]:
+    one, offer = parsed_documents(edits)
     return objections(one, offer, proposal_of(one), START, has_begun)
 
 
 def text(edits: tuple[Edit, ...]) -> str:
     return "\n".join(
         line
-        for objection in found(edits)
+        for objection in found_objections(edits)
         for line in (
             f"{objection.reason}: {objection.message}",
             *(f"in the institution: {fault}" for fault in objection.faults),
@@ -214,21 +214,21 @@ def test_the_golden_file_has_just_the_cases() -> None:
 
 @pytest.mark.parametrize("case", FINE)
 def test_what_the_silo_permits_is_admitted(case: str) -> None:
-    assert found(FINE[case]) == []
+    assert found_objections(FINE[case]) == []
 
 
 def test_a_dataset_that_no_loader_takes_is_quoted_in_the_institution_alone() -> None:
     """A path that stands in the wrong place in YAML is a value as well, or a field's name."""
     secret = "export-patients"
     for wrong in ({"config": {f"path:{secret}": None}}, {"config": {"path": [secret]}}, {"loader": secret}):
-        (objection,) = found((dataset(**wrong),))
+        (objection,) = found_objections((dataset(**wrong),))
         assert secret not in objection.message
         assert any(secret in fault for fault in objection.faults)
 
 
 def test_each_objection_names_the_silo_and_a_remedy() -> None:
     for edits in CASES.values():
-        for objection in found(edits):
+        for objection in found_objections(edits):
             assert objection.message.startswith("Silo north: ")
             assert "; " in objection.message
             assert objection.message.endswith(".")
@@ -237,8 +237,8 @@ def test_each_objection_names_the_silo_and_a_remedy() -> None:
 @given(st.sets(st.sampled_from(sorted(CASES))))
 def test_objections_are_the_same_each_time_and_none_hides_another(chosen: set[str]) -> None:
     edits = tuple(edit for case in sorted(chosen) for edit in CASES[case])
-    objections_found = found(edits)
-    assert objections_found == found(edits)
+    objections_found = found_objections(edits)
+    assert objections_found == found_objections(edits)
     assert bool(objections_found) >= bool({"rounds", "method", "job namespace"} & chosen)
     reasons = [objection.reason for objection in objections_found]
     order = ["TrustBroken", "ManifestInvalid", "PolicyRefused", "DatasetMissing", "DataInvalid"]
@@ -247,11 +247,11 @@ def test_objections_are_the_same_each_time_and_none_hides_another(chosen: set[st
 
 
 def test_an_approval_of_an_earlier_version_lets_only_an_agent_go_on_that_has_begun() -> None:
-    edits = (policy(manualApproval=True), decided("Approved", proposal=None))
-    assert found(edits, has_begun=True) == []
-    assert [each.reason for each in found(edits)] == ["ApprovalPending"]
-    other = (policy(manualApproval=True), decided("Approved", proposal="f" * 64))
-    assert [each.reason for each in found(other, has_begun=True)] == ["ApprovalPending"]
+    edits = (policy(manualApproval=True), decide_job("Approved", proposal=None))
+    assert found_objections(edits, has_begun=True) == []
+    assert [each.reason for each in found_objections(edits)] == ["ApprovalPending"]
+    other = (policy(manualApproval=True), decide_job("Approved", proposal="f" * 64))
+    assert [each.reason for each in found_objections(other, has_begun=True)] == ["ApprovalPending"]
 
 
 @pytest.mark.parametrize(
@@ -267,9 +267,9 @@ def test_an_approval_of_an_earlier_version_lets_only_an_agent_go_on_that_has_beg
     ids=lambda change: next(iter(change)),
 )  # fmt: skip
 def test_an_approval_is_of_one_aggregator(change: dict[str, str]) -> None:
-    approve = (policy(manualApproval=True), decided("Approved"))
+    approve = (policy(manualApproval=True), decide_job("Approved"))
     changed = (*approve, lambda one, _: one["spec"]["trust"].update(change))
-    assert [each.reason for each in found(changed)] == ["ApprovalPending"]
+    assert [each.reason for each in found_objections(changed)] == ["ApprovalPending"]
 
 
 @given(st.sampled_from(sorted(Proposal.model_fields)))
@@ -305,4 +305,4 @@ def test_every_field_of_a_proposal_is_in_its_digest(name: str) -> None:
     ],
 )
 def test_an_admission_states_what_holds(edits: tuple[Edit, ...], words: str) -> None:
-    assert words in admission_note(*parsed(edits))
+    assert words in admission_note(*parsed_documents(edits))

@@ -9,7 +9,7 @@ import pytest
 
 from fedsilo.api.agent import SiloAgentStatus
 from fedsilo_operator.workloads.agent import GUARD
-from tests.unit.operator.silo.harness import World, ended, started, suspended
+from tests.unit.operator.silo.harness import World, ended_status, started_world, suspended
 
 LATEST = {
     "round": 3,
@@ -35,11 +35,11 @@ def end_pod(scene: World, code: int, message: str) -> None:
     """The guard's pod ends, before its Job knows."""
     job = scene.job(GUARD)
     assert job is not None
-    (pod,) = scene.owned(job)
-    pod["status"] = ended(code, message)
+    (pod,) = scene.pods_of(job)
+    pod["status"] = ended_status(code, message)
 
 
-def said(scene: World) -> Any:
+def stated_receipts(scene: World) -> Any:
     return scene.agent["status"].get("receipts")
 
 
@@ -47,17 +47,17 @@ def said(scene: World) -> Any:
     ("code", "more"), [(0, {}), (137, {}), (1, {"reason": "StorageFailed", "message": "x"})]
 )
 def test_what_the_guard_left_stands_in_the_status(code: int, more: dict[str, str]) -> None:
-    scene = started()
-    assert said(scene) is None
+    scene = started_world()
+    assert stated_receipts(scene) is None
     end_pod(scene, code, json.dumps(more | {"receipts": summary(9)}))
     scene.reconcile()
-    assert said(scene) == summary(9)
+    assert stated_receipts(scene) == summary(9)
     SiloAgentStatus.model_validate(scene.agent["status"])
     assert scene.plan().status is None, "it is written once"
 
 
 def test_a_guard_that_runs_anew_takes_nothing_back() -> None:
-    scene = started()
+    scene = started_world()
     end_pod(scene, 137, json.dumps({"receipts": summary(9)}))
     scene.reconcile()
     scene.suspend(True)
@@ -67,20 +67,20 @@ def test_a_guard_that_runs_anew_takes_nothing_back() -> None:
     scene.reconcile()
     scene.run_all()
     scene.reconcile()
-    assert said(scene) == summary(9)
+    assert stated_receipts(scene) == summary(9)
     end_pod(scene, 0, json.dumps({"receipts": summary(4)}))
     scene.reconcile()
-    assert said(scene) == summary(9)
+    assert stated_receipts(scene) == summary(9)
 
 
 def test_the_last_word_comes_after_the_agents_end_too() -> None:
-    scene = started()
+    scene = started_world()
     scene.end("trainer", "Failed", reason="PodFailurePolicy", message="exit code 3 matched")
     scene.reconcile()
-    assert (scene.phase, said(scene)) == ("Failed", None)
+    assert (scene.phase, stated_receipts(scene)) == ("Failed", None)
     end_pod(scene, 0, json.dumps({"receipts": summary(9)}))
     scene.reconcile()
-    assert (scene.phase, said(scene)) == ("Failed", summary(9))
+    assert (scene.phase, stated_receipts(scene)) == ("Failed", summary(9))
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_the_last_word_comes_after_the_agents_end_too() -> None:
     ],
 )
 def test_anything_else_is_no_receipt(message: str) -> None:
-    scene = started()
+    scene = started_world()
     end_pod(scene, 0, message)
     scene.reconcile()
-    assert said(scene) is None
+    assert stated_receipts(scene) is None

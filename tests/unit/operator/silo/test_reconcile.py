@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from fedsilo_operator.objects import KINDS, POD
-from fedsilo_operator.plan import Apply, Create, Plan
+from fedsilo_operator.plan import ApplyAction, CreateAction, Plan
 from fedsilo_operator.workloads.agent import GUARD, TRAINER
 from tests.unit.operator.silo.harness import (
     CHILDREN,
     RUNNING,
     World,
     agent,
-    applied,
-    recorded,
+    applied_objects,
+    recorded_events,
     silo,
-    started,
-    stated,
+    started_world,
+    stated_condition,
     suspended,
     world,
 )
@@ -25,11 +25,11 @@ def test_an_admitted_agent_that_is_suspended_has_no_children() -> None:
     assert scene.reconcile().actions == ()
     assert scene.phase == "Admitted"
     assert scene.conditions == {"Admitted": ("True", "Admitted"), "Ready": ("False", "Suspended")}
-    assert recorded(scene) == [("Normal", "Admitted")]
+    assert recorded_events(scene) == [("Normal", "Admitted")]
 
 
 def test_network_policies_come_before_pods() -> None:
-    assert applied(world().reconcile()) == CHILDREN
+    assert applied_objects(world().reconcile()) == CHILDREN
 
 
 def test_a_job_runs_from_admission_to_its_end() -> None:
@@ -48,7 +48,7 @@ def test_a_job_runs_from_admission_to_its_end() -> None:
     scene.reconcile()
     assert scene.phase == "Finished"
     assert scene.conditions["Finished"] == ("True", "Finished")
-    assert recorded(scene) == [
+    assert recorded_events(scene) == [
         ("Normal", "Admitted"),
         ("Normal", "Running"),
         ("Normal", "Finished"),
@@ -56,7 +56,7 @@ def test_a_job_runs_from_admission_to_its_end() -> None:
 
 
 def test_suspending_stops_the_pods_and_resuming_starts_them() -> None:
-    scene = started()
+    scene = started_world()
     scene.suspend(True)
     scene.reconcile()
     assert suspended(scene, TRAINER)
@@ -73,7 +73,7 @@ def test_suspending_stops_the_pods_and_resuming_starts_them() -> None:
 
 
 def test_an_agent_that_is_being_deleted_is_left_alone() -> None:
-    scene = started()
+    scene = started_world()
     scene.agent["metadata"]["deletionTimestamp"] = "2026-03-01T12:00:00Z"
     assert scene.plan() == Plan()
 
@@ -82,15 +82,19 @@ def test_what_keeps_a_pod_from_running_is_in_the_status() -> None:
     scene = world()
     scene.reconcile()
     scene.pod(
-        TRAINER, phase="Pending", conditions=[stated("PodScheduled", "False", "Unschedulable", "no GPU")]
+        TRAINER,
+        phase="Pending",
+        conditions=[stated_condition("PodScheduled", "False", "Unschedulable", "no GPU")],
     )
     scene.pod(
-        GUARD, phase="Pending", conditions=[stated("PodScheduled", "False", "Unschedulable", "affinity")]
+        GUARD,
+        phase="Pending",
+        conditions=[stated_condition("PodScheduled", "False", "Unschedulable", "affinity")],
     )
     scene.reconcile()
     assert (scene.phase, scene.conditions["Ready"]) == ("Starting", ("False", "Unschedulable"))
     assert "no GPU" in scene.message
-    assert recorded(scene)[-1] == ("Warning", "Unschedulable")
+    assert recorded_events(scene)[-1] == ("Warning", "Unschedulable")
 
 
 def test_a_guard_may_wait_briefly_for_the_node_of_its_trainer() -> None:
@@ -98,7 +102,9 @@ def test_a_guard_may_wait_briefly_for_the_node_of_its_trainer() -> None:
     scene.reconcile()
     scene.pod(TRAINER, **RUNNING)
     scene.pod(
-        GUARD, phase="Pending", conditions=[stated("PodScheduled", "False", "Unschedulable", "affinity")]
+        GUARD,
+        phase="Pending",
+        conditions=[stated_condition("PodScheduled", "False", "Unschedulable", "affinity")],
     )
     scene.pass_time(5)
     scene.reconcile()
@@ -130,10 +136,10 @@ def test_every_phase_settles() -> None:
         "ApprovalPending": World(agent(), silo({"manualApproval": True})),
         "Admitted": world(suspend=True),
         "Starting": world(),
-        "Running": started(),
-        "Suspended": started(),
-        "Finished": started(),
-        "Failed": started(),
+        "Running": started_world(),
+        "Suspended": started_world(),
+        "Finished": started_world(),
+        "Failed": started_world(),
     }
     scenes["Suspended"].suspend(True)
     for component in (TRAINER, GUARD):
@@ -148,5 +154,5 @@ def test_every_phase_settles() -> None:
 
 def test_every_kind_that_is_applied_is_one_the_operator_knows() -> None:
     for action in world().plan().actions:
-        assert isinstance(action, Apply | Create)
+        assert isinstance(action, ApplyAction | CreateAction)
         assert (action.object["apiVersion"], action.object["kind"]) in KINDS

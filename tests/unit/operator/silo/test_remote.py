@@ -28,7 +28,7 @@ INVITATION = {"tokenDigest": "ab" * 32, "expires": "2026-01-08T00:00:00Z"}
 NEXT_INVITATION = {"tokenDigest": "cd" * 32, "expires": "2026-02-08T00:00:00Z"}
 
 
-def remote(enrolled: str | None = None, **spec: Any) -> Object:
+def remote_silo(enrolled: str | None = None, **spec: Any) -> Object:
     content = silo()
     content["spec"] = {"remote": {"invitation": INVITATION, **spec}}
     content["status"] = (
@@ -45,14 +45,14 @@ def remote(enrolled: str | None = None, **spec: Any) -> Object:
     return content
 
 
-def rotated(*rotations: Object, **spec: Any) -> Object:
-    content = remote(KEY, **spec)
+def rotated_silo(*rotations: Object, **spec: Any) -> Object:
+    content = remote_silo(KEY, **spec)
     content["status"]["rotations"] = list(rotations)
     return content
 
 
-def left(statement: Object, **spec: Any) -> Object:
-    content = remote(KEY, **spec)
+def leaving_silo(statement: Object, **spec: Any) -> Object:
+    content = remote_silo(KEY, **spec)
     content["status"]["leaving"] = statement
     return content
 
@@ -60,41 +60,58 @@ def left(statement: Object, **spec: Any) -> Object:
 @pytest.mark.parametrize(
     ("found", "key", "reason", "text"),
     [
-        (remote(), None, "Invited", "ends at 2026-01-08T00:00:00Z"),
-        (remote(invitation=None), None, "Invited", "kubectl fedsilo invite north -n silo-north"),
-        (remote(KEY), None, "EnrolmentPending", "1a2b"),
-        (remote(KEY, publicKey=KEY), KEY, "KeyReady", KEY),
-        (remote(OTHER, publicKey=KEY), None, "EnrolmentPending", "registered " + OTHER),
-        (remote(publicKey=KEY), None, "Invited", "not used"),
-        (remote(KEY, publicKey=KEY, revoked=True), None, "Revoked", "invite"),
-        (remote(KEY, invitation=NEXT_INVITATION), None, "Invited", "1a2b is of an earlier one"),
-        (remote(KEY, invitation=NEXT_INVITATION), None, "Invited", "not used its invitation yet"),
-        (remote(KEY, invitation=None), None, "Invited", "Nobody is invited"),
-        (remote(KEY, invitation=NEXT_INVITATION, publicKey=KEY), KEY, "KeyReady", KEY),
-        (remote(OTHER, invitation=NEXT_INVITATION, publicKey=KEY), None, "Invited", "1a2b is of an earlier"),
-        (rotated(ROTATION, invitation=NEXT_INVITATION), None, "Invited", "of an earlier one"),
-        (rotated(ROTATION, invitation=NEXT_INVITATION, publicKey=KEY), OTHER, "KeyReady", f"since {KEY}"),
-        (left(LEAVING, invitation=NEXT_INVITATION), None, "Invited", "not used its invitation yet"),
-        (left(LEAVING, invitation=NEXT_INVITATION, publicKey=KEY), None, "Left", "invites it again"),
-        (rotated(ROTATION, publicKey=KEY), OTHER, "KeyReady", f"since {KEY}"),
-        (rotated(ROTATION, publicKey=OTHER), OTHER, "KeyReady", f"signs with {OTHER}."),
+        (remote_silo(), None, "Invited", "ends at 2026-01-08T00:00:00Z"),
+        (remote_silo(invitation=None), None, "Invited", "kubectl fedsilo invite north -n silo-north"),
+        (remote_silo(KEY), None, "EnrolmentPending", "1a2b"),
+        (remote_silo(KEY, publicKey=KEY), KEY, "KeyReady", KEY),
+        (remote_silo(OTHER, publicKey=KEY), None, "EnrolmentPending", "registered " + OTHER),
+        (remote_silo(publicKey=KEY), None, "Invited", "not used"),
+        (remote_silo(KEY, publicKey=KEY, revoked=True), None, "Revoked", "invite"),
+        (remote_silo(KEY, invitation=NEXT_INVITATION), None, "Invited", "1a2b is of an earlier one"),
+        (remote_silo(KEY, invitation=NEXT_INVITATION), None, "Invited", "not used its invitation yet"),
+        (remote_silo(KEY, invitation=None), None, "Invited", "Nobody is invited"),
+        (remote_silo(KEY, invitation=NEXT_INVITATION, publicKey=KEY), KEY, "KeyReady", KEY),
         (
-            rotated(ROTATION),
+            remote_silo(OTHER, invitation=NEXT_INVITATION, publicKey=KEY),
+            None,
+            "Invited",
+            "1a2b is of an earlier",
+        ),
+        (rotated_silo(ROTATION, invitation=NEXT_INVITATION), None, "Invited", "of an earlier one"),
+        (
+            rotated_silo(ROTATION, invitation=NEXT_INVITATION, publicKey=KEY),
+            OTHER,
+            "KeyReady",
+            f"since {KEY}",
+        ),
+        (leaving_silo(LEAVING, invitation=NEXT_INVITATION), None, "Invited", "not used its invitation yet"),
+        (leaving_silo(LEAVING, invitation=NEXT_INVITATION, publicKey=KEY), None, "Left", "invites it again"),
+        (rotated_silo(ROTATION, publicKey=KEY), OTHER, "KeyReady", f"since {KEY}"),
+        (rotated_silo(ROTATION, publicKey=OTHER), OTHER, "KeyReady", f"signs with {OTHER}."),
+        (
+            rotated_silo(ROTATION),
             None,
             "EnrolmentPending",
             OTHER_SIGNING_KEY.verify_key.fingerprint,
         ),
-        (rotated({**ROTATION, "signature": "x"}, publicKey=KEY), None, "TrustBroken", "status.rotations"),
         (
-            rotated(sign_rotation("silo-north/north", OTHER_SIGNING_KEY, SIGNING_KEY, START), publicKey=KEY),
+            rotated_silo({**ROTATION, "signature": "x"}, publicKey=KEY),
+            None,
+            "TrustBroken",
+            "status.rotations",
+        ),
+        (
+            rotated_silo(
+                sign_rotation("silo-north/north", OTHER_SIGNING_KEY, SIGNING_KEY, START), publicKey=KEY
+            ),
             KEY,
             "KeyReady",
             KEY,
         ),
-        (left(LEAVING, publicKey=KEY), None, "Left", "2026-"),
-        (left({**LEAVING, "silo": "silo-south/south"}, publicKey=KEY), KEY, "KeyReady", KEY),
+        (leaving_silo(LEAVING, publicKey=KEY), None, "Left", "2026-"),
+        (leaving_silo({**LEAVING, "silo": "silo-south/south"}, publicKey=KEY), KEY, "KeyReady", KEY),
         (
-            left(sign_leaving("silo-north/north", "x", START, OTHER_SIGNING_KEY), publicKey=KEY),
+            leaving_silo(sign_leaving("silo-north/north", "x", START, OTHER_SIGNING_KEY), publicKey=KEY),
             KEY,
             "KeyReady",
             KEY,
@@ -119,45 +136,45 @@ def test_a_key_counts_once_it_is_registered_and_accepted(
 
 
 def test_a_key_that_is_revoked_is_withdrawn() -> None:
-    found = remote(KEY, publicKey=KEY, revoked=True)
+    found = remote_silo(KEY, publicKey=KEY, revoked=True)
     found["status"] |= {"publicKey": KEY}
     status = reconcile(found, (), START).status
     assert status is not None
     assert "publicKey" not in status
 
 
-SEEN = "2026-03-01T11:56:00Z"
+LAST_SEEN = "2026-03-01T11:56:00Z"
 
 
-def seen(**spec: Any) -> Object:
+def seen_silo(**spec: Any) -> Object:
     """A Silo outside of the cluster that was heard of four minutes before the test begins."""
-    content = remote(KEY, publicKey=KEY, **spec)
-    content["status"]["lastSeen"] = SEEN
+    content = remote_silo(KEY, publicKey=KEY, **spec)
+    content["status"]["lastSeen"] = LAST_SEEN
     return content
 
 
-def connected(obj: Object) -> tuple[str, str, str]:
+def connected_condition(obj: Object) -> tuple[str, str, str]:
     found = condition(obj, "Connected")
     assert found is not None
     return found["status"], found["reason"], found["message"]
 
 
 def test_a_silo_that_is_not_heard_of_is_missed_after_five_minutes_and_found_again() -> None:
-    found = seen()
+    found = seen_silo()
     plan = reconcile(found, (), START)
     assert plan.status is not None
     assert plan.requeue_after == 60
     found["status"] |= plan.status
-    assert connected(found)[:2] == ("True", "Seen")
+    assert connected_condition(found)[:2] == ("True", "Seen")
 
     missed = reconcile(found, (), START + timedelta(minutes=1))
     assert missed.status is not None
     assert missed.requeue_after is None
     assert [(event.type, event.reason) for event in missed.events] == [("Warning", "NotSeen")]
     found["status"] |= missed.status
-    status, reason, message = connected(found)
+    status, reason, message = connected_condition(found)
     assert (status, reason) == ("False", "NotSeen")
-    assert f"since {SEEN}" in message
+    assert f"since {LAST_SEEN}" in message
     assert condition(found, "Ready") == plan.status["conditions"][0], "its key is as good as before"
     assert reconcile(found, (), START + timedelta(hours=1)).status is None
 
@@ -167,13 +184,13 @@ def test_a_silo_that_is_not_heard_of_is_missed_after_five_minutes_and_found_agai
 
 
 def test_its_agents_say_so_too_until_their_part_is_over() -> None:
-    found, part = seen(), agent()
-    assert reconcile_agent(part, remote(KEY, publicKey=KEY), START).status is None
+    found, part = seen_silo(), agent()
+    assert reconcile_agent(part, remote_silo(KEY, publicKey=KEY), START).status is None
     for minutes, status in ((0, "True"), (1, "False")):
         plan = reconcile_agent(part, found, START + timedelta(minutes=minutes))
         assert plan.status is not None
         part["status"] = plan.status
-        assert connected(part)[0] == status
+        assert connected_condition(part)[0] == status
     assert reconcile_agent(part, found, START + timedelta(minutes=2)).status is None
     finished = {"type": "Finished", "status": "True", "reason": "Finished", "message": ""}
     part["status"] = {"conditions": [*part["status"]["conditions"], finished]}
@@ -182,7 +199,7 @@ def test_its_agents_say_so_too_until_their_part_is_over() -> None:
 
 async def test_the_hub_writes_beside_what_the_institution_reports() -> None:
     cluster, store = FakeCluster(), Store()
-    for obj, kind in ((seen(), SILO_KIND), (agent(), SILO_AGENT)):
+    for obj, kind in ((seen_silo(), SILO_KIND), (agent(), SILO_AGENT)):
         name = obj["metadata"]["name"]
         made = cluster.put({**obj, "metadata": {"name": name, "namespace": SILO_REF.namespace}})
         store.indexer(kind, "").update(made)
@@ -191,7 +208,7 @@ async def test_the_hub_writes_beside_what_the_institution_reports() -> None:
         "status": "True",
         "reason": "Running",
         "message": "",
-        "lastTransitionTime": SEEN,
+        "lastTransitionTime": LAST_SEEN,
     }
     reported = {"phase": "Running", "conditions": [ready]}
     written = cluster.peek(SILO_AGENT, AGENT_REF)
@@ -206,7 +223,7 @@ async def test_the_hub_writes_beside_what_the_institution_reports() -> None:
         "Connected": "False",
     }
     await write_status(cluster, SILO_AGENT, written, reported | {"phase": "Failed"}, "fedsilo-gateway")
-    assert connected(cluster.peek(SILO_AGENT, AGENT_REF))[0] == "False"
+    assert connected_condition(cluster.peek(SILO_AGENT, AGENT_REF))[0] == "False"
 
     finished = ready | {"type": "Finished", "reason": "Finished"}
     over = {"phase": "Finished", "conditions": [ready, finished]}
@@ -220,7 +237,7 @@ async def test_the_hub_writes_beside_what_the_institution_reports() -> None:
 
 async def test_the_hub_makes_neither_key_nor_children_for_it() -> None:
     cluster, store = FakeCluster(), Store()
-    content = remote(KEY, publicKey=KEY)
+    content = remote_silo(KEY, publicKey=KEY)
     for obj in (content, agent()):
         made = cluster.put(
             {**obj, "metadata": {"name": obj["metadata"]["name"], "namespace": SILO_REF.namespace}}

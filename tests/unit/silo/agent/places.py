@@ -11,9 +11,9 @@ from typing import Any, Protocol
 from fedsilo.api.agent import SiloAgentStatus
 from fedsilo.api.observed import Object, status_of
 from fedsilo.api.silo import Silo
-from fedsilo.hub.reports import reported
+from fedsilo.hub.reports import reported_status
 from fedsilo.institution.assess import PartState, assess
-from fedsilo.institution.processes import ended as ended_process
+from fedsilo.institution.processes import ended_state as ended_process
 from fedsilo.institution.processes import running
 from fedsilo.silo.agent.component import GUARD, TRAINER, ComponentState
 from fedsilo.silo.configuration import configuration
@@ -28,11 +28,11 @@ from tests.unit.operator.silo.harness import (
     START,
     World,
     agent,
-    ended,
+    ended_status,
     silo,
 )
 
-CHANGED = {"agent.json": "{}", "silo.json": "{}"}
+CHANGED_CONFIGURATION = {"agent.json": "{}", "silo.json": "{}"}
 """A configuration with which nobody began."""
 
 
@@ -87,7 +87,7 @@ class Cluster:
         raise AssertionError("it does not settle")
 
     def status(self) -> Object:
-        return told(status_of(self.world.agent))
+        return common_status(status_of(self.world.agent))
 
     def runs(self) -> set[str]:
         jobs = {name: self.world.job(name) for name in (TRAINER, GUARD)}
@@ -107,7 +107,7 @@ class Cluster:
         write_another_version(self.world.agent, value)
 
     def change_files(self) -> None:
-        self.world.objects[CONFIG_MAP][AGENT_REF]["data"] = dict(CHANGED)
+        self.world.objects[CONFIG_MAP][AGENT_REF]["data"] = dict(CHANGED_CONFIGURATION)
 
     def begin(self) -> None:
         self.world.run_all()
@@ -115,12 +115,12 @@ class Cluster:
     def stop(self) -> None:
         for name in (TRAINER, GUARD):
             job = self.world.job(name)
-            for pod in self.world.owned(job) if job is not None and is_suspended(job) else ():
+            for pod in self.world.pods_of(job) if job is not None and is_suspended(job) else ():
                 del self.world.objects[POD][ref_of(pod)]
 
     def end(self, name: str, code: int) -> None:
-        for pod in self.world.owned(self.world.job(name) or {}):
-            pod["status"] = ended(code)
+        for pod in self.world.pods_of(self.world.job(name) or {}):
+            pod["status"] = ended_status(code)
         if code == 0:
             self.world.end(name, "Complete")
         else:
@@ -158,7 +158,7 @@ class Machine:
         return assess(self.record, typed, self.processes, self.files, SIGNING, self.now)
 
     def status(self) -> Object:
-        return told(status_of(self.record))
+        return common_status(status_of(self.record))
 
     def runs(self) -> set[str]:
         return set(self.wanted)
@@ -173,7 +173,7 @@ class Machine:
         write_another_version(self.record, value)
 
     def change_files(self) -> None:
-        self.files = dict(CHANGED)
+        self.files = dict(CHANGED_CONFIGURATION)
 
     def begin(self) -> None:
         for name in self.wanted:
@@ -206,10 +206,10 @@ def write_another_version(found: Object, understood: bool) -> None:
         found["spec"]["telepathy"] = True
 
 
-def told(status: Mapping[str, Any]) -> Object:
+def common_status(status: Mapping[str, Any]) -> Object:
     """What of a status is of no place, but for the one word with which messages call what runs there."""
     SiloAgentStatus.model_validate(status)
-    found = {**reported(status), "configuration": status.get("configuration")}
+    found = {**reported_status(status), "configuration": status.get("configuration")}
     for stated in (found, *found["conditions"]):
         stated["message"] = str(stated["message"]).replace("pods", "processes")
     return copy.deepcopy(found)
@@ -221,10 +221,10 @@ def without_words(status: Object) -> Object:
     stated = [
         {name: value for name, value in one.items() if name != "message"} for one in status["conditions"]
     ]
-    return {**found, "conditions": stated, "decision": _unsigned(status.get("decision"))}
+    return {**found, "conditions": stated, "decision": _unsigned_decision(status.get("decision"))}
 
 
-def _unsigned(decision: Object | None) -> Object | None:
+def _unsigned_decision(decision: Object | None) -> Object | None:
     if decision is None:
         return None
     found = {name: value for name, value in decision.items() if name not in ("signature", "objections")}

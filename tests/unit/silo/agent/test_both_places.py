@@ -17,9 +17,9 @@ Step = tuple[Any, ...]
 """Name of something that happens, and with what."""
 
 RESUME, SUSPEND, BEGIN, STOP = ("suspend", False), ("suspend", True), ("begin",), ("stop",)
-STARTED: tuple[tuple[Step, ...], ...] = ((), (RESUME,), (BEGIN,))
+STARTED_MOMENTS: tuple[tuple[Step, ...], ...] = ((), (RESUME,), (BEGIN,))
 BOTH = {GUARD, TRAINER}
-DATED = "2026-03-01T12:10:00Z"
+DATED_TIME = "2026-03-01T12:10:00Z"
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class Case:
     own_words: bool = False
 
 
-def after(*moments: tuple[Step, ...]) -> tuple[tuple[Step, ...], ...]:
+def moments_after(*moments: tuple[Step, ...]) -> tuple[tuple[Step, ...], ...]:
     """What happens to a part that runs."""
-    return (*STARTED, *moments)
+    return (*STARTED_MOMENTS, *moments)
 
 
 TRUE = "True Admitted"
@@ -66,38 +66,41 @@ CASES = {
         "False Admitting",
     ),
     "before its first day": Case(
-        ((("policy", {"notBefore": DATED}),),), "Refused", "False PolicyRefused", "False Admitting"
+        ((("policy", {"notBefore": DATED_TIME}),),), "Refused", "False PolicyRefused", "False Admitting"
     ),
     "on its first day": Case(
-        ((("policy", {"notBefore": DATED}),), (("wait", 600),)), "Admitted", TRUE, "False Suspended"
+        ((("policy", {"notBefore": DATED_TIME}),), (("wait", 600),)), "Admitted", TRUE, "False Suspended"
     ),
     "of another version": Case(
         ((("understand", False),),), "Pending", "Unknown Unreadable", "False Admitting", own_words=True
     ),
     "starts": Case(((), (RESUME,)), "Starting", TRUE, "False Starting", runs=BOTH),
     "starts at once": Case(((RESUME,),), "Starting", TRUE, "False Starting", runs=BOTH),
-    "runs": Case(STARTED, "Running", TRUE, "True Running", runs=BOTH),
-    "runs for a day": Case(after((("wait", 86400),)), "Running", TRUE, "True Running", runs=BOTH),
-    "is being suspended": Case(after((SUSPEND,)), "Suspended", TRUE, "False Suspended"),
-    "is suspended": Case(after((SUSPEND,), (STOP,)), "Suspended", TRUE, "False Suspended"),
+    "runs": Case(STARTED_MOMENTS, "Running", TRUE, "True Running", runs=BOTH),
+    "runs for a day": Case(moments_after((("wait", 86400),)), "Running", TRUE, "True Running", runs=BOTH),
+    "is being suspended": Case(moments_after((SUSPEND,)), "Suspended", TRUE, "False Suspended"),
+    "is suspended": Case(moments_after((SUSPEND,), (STOP,)), "Suspended", TRUE, "False Suspended"),
     "goes on": Case(
-        after((SUSPEND,), (STOP,), (RESUME,), (BEGIN,)), "Running", TRUE, "True Running", runs=BOTH
+        moments_after((SUSPEND,), (STOP,), (RESUME,), (BEGIN,)), "Running", TRUE, "True Running", runs=BOTH
     ),
     "another policy": Case(
-        after((("policy", {"methods": ["creff"]}),)), "Refused", "False PolicyRefused", "False Admitting"
+        moments_after((("policy", {"methods": ["creff"]}),)),
+        "Refused",
+        "False PolicyRefused",
+        "False Admitting",
     ),
     "the policy as before": Case(
-        after((("policy", {"methods": ["creff"]}),), (STOP,), (("policy", {}),)),
+        moments_after((("policy", {"methods": ["creff"]}),), (STOP,), (("policy", {}),)),
         "Starting",
         TRUE,
         "False Starting",
         runs=BOTH,
     ),
     "another configuration": Case(
-        after((("change_files",),)), "Refused", "False TrustBroken", "False Admitting", own_words=True
+        moments_after((("change_files",),)), "Refused", "False TrustBroken", "False Admitting", own_words=True
     ),
     "runs and is of another version": Case(
-        after((("understand", False),)),
+        moments_after((("understand", False),)),
         "Running",
         "Unknown Unreadable",
         "True Running",
@@ -105,47 +108,56 @@ CASES = {
         own_words=True,
     ),
     "of another version and suspended": Case(
-        after((("understand", False),), (SUSPEND,), (STOP,)),
+        moments_after((("understand", False),), (SUSPEND,), (STOP,)),
         "Suspended",
         "Unknown Unreadable",
         "False Suspended",
         own_words=True,
     ),
     "the guard is done and the trainer writes": Case(
-        after((("end", GUARD, 0),)), "Running", TRUE, "True Running", runs={TRAINER}
+        moments_after((("end", GUARD, 0),)), "Running", TRUE, "True Running", runs={TRAINER}
     ),
     "the trainer writes while the job is over": Case(
-        after((("end", GUARD, 0), SUSPEND)), "Suspended", TRUE, "False Suspended", runs={TRAINER}
+        moments_after((("end", GUARD, 0), SUSPEND)), "Suspended", TRUE, "False Suspended", runs={TRAINER}
     ),
     "the trainer writes although the policy forbids the job": Case(
-        after((("end", GUARD, 0), ("policy", {"methods": ["creff"]}))),
+        moments_after((("end", GUARD, 0), ("policy", {"methods": ["creff"]}))),
         "Refused",
         "False PolicyRefused",
         "False Admitting",
         runs={TRAINER},
     ),
     "the trainer has written": Case(
-        after((("end", GUARD, 0),), (("end", TRAINER, 0),)), "Finished", TRUE, "False Finished", "Finished"
+        moments_after((("end", GUARD, 0),), (("end", TRAINER, 0),)),
+        "Finished",
+        TRUE,
+        "False Finished",
+        "Finished",
     ),
     "the trainer does not end": Case(
-        after((("end", GUARD, 0),), (("wait", TRAINER_EXIT_SECONDS),)), "Running", TRUE, "True Running"
+        moments_after((("end", GUARD, 0),), (("wait", TRAINER_EXIT_SECONDS),)),
+        "Running",
+        TRUE,
+        "True Running",
     ),
     "the trainer was ended": Case(
-        after((("end", GUARD, 0),), (("wait", TRAINER_EXIT_SECONDS),), (STOP,)),
+        moments_after((("end", GUARD, 0),), (("wait", TRAINER_EXIT_SECONDS),), (STOP,)),
         "Finished",
         TRUE,
         "False Finished",
         "Finished",
     ),
     "finished on the day after the last": Case(
-        after((("policy", {"notAfter": DATED}), ("end", GUARD, 0), ("end", TRAINER, 0), ("wait", 86400))),
+        moments_after(
+            (("policy", {"notAfter": DATED_TIME}), ("end", GUARD, 0), ("end", TRAINER, 0), ("wait", 86400))
+        ),
         "Finished",
         "False PolicyRefused",
         "False Finished",
         "Finished",
     ),
     "finished for good": Case(
-        after(
+        moments_after(
             (("end", GUARD, 0), ("end", TRAINER, 0)),
             (SUSPEND, ("policy", {"methods": ["creff"]}), ("wait", 600)),
         ),
@@ -155,7 +167,7 @@ CASES = {
         "Finished",
     ),
     "the trainer ends before the job is over": Case(
-        after((("wait", 600),), (("end", TRAINER, 0), ("wait", GUARD_END_SECONDS))),
+        moments_after((("wait", 600),), (("end", TRAINER, 0), ("wait", GUARD_END_SECONDS))),
         "Failed",
         TRUE,
         "False TrainerLost",
@@ -163,7 +175,7 @@ CASES = {
         runs={GUARD},
     ),
     "the data are wrong": Case(
-        after((("end", TRAINER, 3),)),
+        moments_after((("end", TRAINER, 3),)),
         "Failed",
         TRUE,
         "False DataInvalid",
@@ -172,7 +184,7 @@ CASES = {
         own_words=True,
     ),
     "the trainer crashes too often": Case(
-        after((("end", TRAINER, 1),)),
+        moments_after((("end", TRAINER, 1),)),
         "Failed",
         TRUE,
         "False BackoffLimitExceeded",
@@ -181,7 +193,7 @@ CASES = {
         own_words=True,
     ),
     "the guard fails": Case(
-        after((("end", GUARD, 5),)),
+        moments_after((("end", GUARD, 5),)),
         "Failed",
         TRUE,
         "False PolicyRefused",
@@ -189,7 +201,7 @@ CASES = {
         own_words=True,
     ),
     "both fail": Case(
-        after((("end", GUARD, 5), ("end", TRAINER, 3))),
+        moments_after((("end", GUARD, 5), ("end", TRAINER, 3))),
         "Failed",
         TRUE,
         "False DataInvalid",
@@ -197,7 +209,7 @@ CASES = {
         own_words=True,
     ),
     "failed, and the job is over": Case(
-        after((("end", TRAINER, 3),), (SUSPEND,), (STOP,)),
+        moments_after((("end", TRAINER, 3),), (SUSPEND,), (STOP,)),
         "Failed",
         TRUE,
         "False DataInvalid",
@@ -205,7 +217,7 @@ CASES = {
         own_words=True,
     ),
     "failed, and of another version since": Case(
-        after((("end", TRAINER, 3),), (("understand", False),)),
+        moments_after((("end", TRAINER, 3),), (("understand", False),)),
         "Failed",
         TRUE,
         "False DataInvalid",
@@ -227,7 +239,7 @@ def go_through(place: Place, case: Case) -> list[tuple[Object, set[str]]]:
     return found
 
 
-def stated(status: Object) -> dict[str, str]:
+def stated_conditions(status: Object) -> dict[str, str]:
     return {one["type"]: f"{one['status']} {one['reason']}" for one in status["conditions"]}
 
 
@@ -240,7 +252,7 @@ def test_what_follows_in_any_place(name: str, make: Callable[[], Place]) -> None
     if case.end:
         end, _, reason = case.end.partition(" ")
         expected[end] = f"True {reason or end}"
-    assert (status["phase"], stated(status)) == (case.phase, expected)
+    assert (status["phase"], stated_conditions(status)) == (case.phase, expected)
     assert runs == case.runs
 
 
