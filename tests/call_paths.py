@@ -7,9 +7,10 @@ of `TaskRunner.run` to its return: of the last round of training, in the first s
 
 The path is a reader's, who opens the definition of whatever the value goes to, in the order of first calls, and each
 once: the functions of the product that are called with the value, as an argument, as a variable that a function within
-another has of it, or as `self`. An object that has the value as an attribute is the value as well (`ReceivedExchange`, `Work`,
-what a server half reads), and so is what a transform makes of it, which is of the same type. Not counted are lambdas
-and comprehensions, which stand where they are read already, methods that a dataclass has by itself, and other packages.
+another has of it, or as `self`. An object that has the value as an attribute is the value as well (`ReceivedExchange`,
+`Work`, what a server half reads), and so is what a transform makes of it, which is of the same type. Not counted are
+lambdas and comprehensions, which stand where they are read already, methods that a dataclass has by itself, and other
+packages.
 
 Of the path's files two figures follow: how many there are, and how often a function is in a file that the reader has
 left before, and has to come back to.

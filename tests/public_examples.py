@@ -30,7 +30,7 @@ def balanced_dataset(
 def dataset(shape: Sequence[int], classes: int, **more: Any) -> dict[str, Any]:
     """The dataset as a manifest has it."""
     config = {"shape": list(shape), "classes": classes} | more
-    return {"name": NAME, "loader": f"python:{__name__}:balanced", "config": config}
+    return {"name": NAME, "loader": f"python:{__name__}:balanced_dataset", "config": config}
 
 
 def with_public_data(spec: dict[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from tests.unit.verification.chains import Lines, edit_and_link
 
 ONCE = True
 
-OWN_MODEL = "python:tests.unit.silo.networks:tied"
+OWN_MODEL = "python:tests.unit.silo.networks:tied_network"
 
 FORGED_CHANGES: tuple[dict[str, Any], ...] = (
     {"model": {"name": "python:beside:network"}},
@@ -38,7 +38,7 @@ def attack(target: HandedOver) -> None:
         job_spec("fedavg", 2, aggregator=KEEP_UPDATES, model={"name": OWN_MODEL, "config": {}})
     )
     target.expect_opened("verify", ".", at=at)
-    target.expect_refused("would run tests.unit.silo.networks:tied", *REPLAY, at=at)
+    target.expect_refused("would run tests.unit.silo.networks:tied_network", *REPLAY, at=at)
     for change in FORGED_CHANGES:
         at = target.copy()
         (at / "beside.py").write_text(target.planted_code)

@@ -55,7 +55,7 @@ class TauNormConfig(AfterConfig):
 class TauNormServer(Generic[Read]):
     """Server half of the method before, whose model is normalised whenever it is looked at; nothing else is kept."""
 
-    before: ServerHalf[Read]
+    base: ServerHalf[Read]
     tau: float
 
     def start(self, job: ServerContext) -> State:

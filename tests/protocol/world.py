@@ -23,7 +23,7 @@ from typing_extensions import override
 from fedsilo.engine import round_engine
 from fedsilo.files import durable
 from fedsilo.files.durable import DiskStep
-from fedsilo.silo import volume
+from fedsilo.silo import file_watch, volume
 from fedsilo.updates.round_updates import StoredUpdates
 from fedsilo.wire import open_update
 from fedsilo_agent.guard import client as client_module

@@ -39,7 +39,7 @@ class CCVRServer(Generic[Read]):
     """
 
     config: CCVRConfig
-    before: ServerHalf[Read]
+    base: ServerHalf[Read]
     last: Phase | None
     sent: Callable[..., Iterable[tuple[str, Tree]]]
 

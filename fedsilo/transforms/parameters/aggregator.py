@@ -38,4 +38,4 @@ class ParametersAggregatorSide(AggregatorSide):
         parts = self._context.parts
         if parts is None:
             return snapshot
-        return replace(snapshot, tree=parts.whole(state.tree(INITIAL), snapshot.tree))
+        return replace(snapshot, tree=parts.full_tree(state.tree(INITIAL), snapshot.tree))

@@ -44,7 +44,7 @@ class ParametersTrainerSide(TrainerSide):
             return reply
         new: dict[str, Tree | StoredTree] = {}
         if self._makes_personal(work):
-            new[PERSONAL_TREE] = dict(work.context.whole(work.task.trees["model"]))
+            new[PERSONAL_TREE] = dict(work.context.full_tree(work.task.trees["model"]))
         if not parts.shared.isdisjoint(reply.tensors):
             require_unchanged(parts, work.context.initial or {}, reply.tensors)
             if parts.local:

@@ -1,7 +1,7 @@
 """The guard fetches a task, lets the trainer answer it, has the answer signed, and sends it until it is durable.
 
-What a task is answered with, and what goes on record with it, is the matter of `AnswerRunner`; what the trainer says and
-drops, of `TrainerAnnouncement` and `DropDirectory`.
+What a task is answered with, and what goes on record with it, is the matter of `AnswerRunner`; what the trainer says
+and drops, of `TrainerAnnouncement` and `DropDirectory`.
 """
 
 from __future__ import annotations

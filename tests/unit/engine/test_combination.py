@@ -100,7 +100,7 @@ def moments(values: np.ndarray) -> Tree:
         ("class_means", "mean of class_means: payload count is of classes; read combine('class_means')"),
         (
             "feature_statistics",
-            "mean of feature_statistics: payload n is combined as Added; read combine('feature_statistics')",
+            "mean of feature_statistics: payload n is combined as BlockSum; read combine('feature_statistics')",
         ),
         (
             "class_counts",
