@@ -5,6 +5,14 @@
 
 `__all__` is all that programs and notebooks may use; docs/python.md describes it. Importing the package itself imports
 neither torch nor anything else that is heavy: each name is imported when it is used.
+
+`api` has the manifests, `wire` the signed bytes, `methods` and `transforms` what a job does, `learning`, `data`,
+`tasks`, `encodings`, `privacy` and `secure_aggregation` what that is made of, `engine` the aggregator's rounds, `silo`
+what runs in a silo, `simulation` both in one process, `local` a federation on one machine, `institution` and `hub` a
+silo elsewhere, `verification` what is checked afterwards, `explanation`, `dashboard` and `cli` what people see. Single
+modules beside them are shared by all: `errors` is the tree of error classes, `payload_kinds` what a silo can be asked
+to send, `canonical` the one JSON encoding for digests and signatures, `validation` finds the faults of a manifest that
+only the registries know.
 """
 
 from __future__ import annotations
