@@ -38,12 +38,12 @@ class Reasons:
 
     def table(self) -> Iterator[str]:
         """A row for each, and whether an API server knows it."""
-        yield from _head("", "field", "is refused because it", "at `kubectl apply`")
+        yield from table_head("", "field", "is refused because it", "at `kubectl apply`")
         for (path, problem), number in self._numbers.items():
             known = any(
                 path == f"spec{rule.field}" and rule.text.startswith(f"{problem}; ") for rule in pair_rules()
             )
-            yield _row(str(number), f"`{path.removeprefix('spec.')}`", problem, "yes" if known else "")
+            yield table_row(str(number), f"`{path.removeprefix('spec.')}`", problem, "yes" if known else "")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -59,7 +59,7 @@ def tables() -> str:
     reasons = Reasons()
     sections = {
         "Features": list(_features()),
-        "Features with each other": list(_pairs(reasons)),
+        "Features with each other": list(pairs(reasons)),
         "Features with methods": list(_methods(reasons)),
         "Reasons": list(reasons.table()),
     }
@@ -67,27 +67,28 @@ def tables() -> str:
 
 
 def _features() -> Iterator[str]:
-    yield from _head("", "feature", "what a job writes")
+    yield from table_head("", "feature", "what a job writes")
     for feature, letter in zip(FEATURES, LETTERS, strict=True):
-        yield _row(letter, feature.name, f"`{feature.place}`")
+        yield table_row(letter, feature.name, f"`{feature.place}`")
 
 
-def _pairs(reasons: Reasons) -> Iterator[str]:
-    yield from _head("", *LETTERS)
+def pairs(reasons: Reasons) -> Iterator[str]:
+    """The table of features with each other, which numbers the reasons."""
+    yield from table_head("", *LETTERS)
     for row, letter in zip(FEATURES, LETTERS, strict=True):
         cells = []
         for column in FEATURES:
             apart = row is column or are_one_field(row, column)
             cells.append("–" if apart else reasons.cell(refusals(*sorted((row, column), key=FEATURES.index))))
-        yield _row(f"**{letter}** {row.name}", *cells)
+        yield table_row(f"**{letter}** {row.name}", *cells)
 
 
 def _methods(reasons: Reasons) -> Iterator[str]:
-    yield from _head("", *LETTERS)
+    yield from table_head("", *LETTERS)
     for name in registry.names():
         if registry.package_of(name) is None:
             cells = [reasons.cell(refusals(feature, method=name), name) for feature in FEATURES]
-            yield _row(f"`{name}`", *cells)
+            yield table_row(f"`{name}`", *cells)
 
 
 def _without_name(problem: str, method: str) -> str:
@@ -96,12 +97,14 @@ def _without_name(problem: str, method: str) -> str:
     return re.sub(rf"(?<![\w-])(method )?{re.escape(method)}(?![\w-])", "the method", problem)
 
 
-def _head(*cells: str) -> Iterator[str]:
-    yield _row(*cells)
+def table_head(*cells: str) -> Iterator[str]:
+    """The first two lines of a table."""
+    yield table_row(*cells)
     yield "|" + "---|" * len(cells)
 
 
-def _row(*cells: str) -> str:
+def table_row(*cells: str) -> str:
+    """One line of a table."""
     return f"| {' | '.join(cells)} |"
 
 
