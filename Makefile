@@ -66,7 +66,7 @@ metrics: setup  ## write the table of docs/metrics.md anew
 	@$(BIN)/python -m tests.metrics_page
 
 docs: setup  ## the documentation as a site that is read offline, in build/docs
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev,docs]'
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[docs]'
 	@$(BIN)/python -m hack.site
 
 cluster-up: setup  ## start a one-node Kubernetes on this machine, as root (docs/cluster.md)

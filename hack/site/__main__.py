@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 
 from sphinx.cmd.build import build_main
@@ -23,7 +24,9 @@ def main() -> int:
     folder = ROOT / "build" / "docs" / VERSION
     cache = ROOT / "build" / "docs" / ".cache"
     options = ["--fail-on-warning", "--keep-going", "--fresh-env", "--quiet"]
-    code = build_main([*options, "-d", str(cache), "-c", str(ROOT / "hack/site"), str(ROOT), str(folder)])
+    shutil.rmtree(folder, ignore_errors=True)
+    places = ["-d", str(cache), "-c", str(ROOT / "hack" / "site"), str(ROOT), str(folder)]
+    code = int(build_main([*options, *places]))
     if code == 0:
         (folder / "index.html").write_text(FIRST)
         print(folder / "index.html")
