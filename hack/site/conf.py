@@ -1,4 +1,4 @@
-"""Configuration of Sphinx: the pages as they are, in the order of docs/README.md, readable from a disk."""
+"""The configuration of Sphinx: the pages as they are, in the order of docs/README.md, readable from a disk."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
 
-from hack.site import VERSION, literal_pages, navigation
+from hack.site import VERSION, literal_pages, navigation, search_texts
 
 project = "fedsilo"
 html_title = f"{project} {VERSION}"
@@ -26,11 +26,10 @@ suppress_warnings = ["myst.header"]  # a page may go from its title to headings 
 
 html_theme = "furo"
 pygments_dark_style = "github-dark"
-html_static_path = ["style.css"]
+html_static_path = ["style.css", "search_texts.js"]
 html_css_files = ["style.css"]
 html_copy_source = False
 html_show_copyright = False
-html_show_search_summary = False  # a script may not read the found pages from a disk
 
 
 def read_notebook(app: Sphinx, docname: str, source: list[str]) -> None:
@@ -74,3 +73,5 @@ def setup(app: Sphinx) -> None:
     app.connect("doctree-read", add_navigation, priority=100)
     app.connect("doctree-read", literal_pages.lead_links_there, priority=100)
     app.connect("build-finished", literal_pages.write)
+    app.connect("html-page-context", search_texts.load)
+    app.connect("build-finished", search_texts.write)
