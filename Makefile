@@ -6,7 +6,7 @@ DATA ?= data
 GPU_PYTHON ?= 3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-cluster lint format lock vectors reference crds charts metrics gpu-bundle cluster-up cluster-down cluster-status images clean
+.PHONY: help setup demo test test-cluster lint format lock vectors reference crds charts metrics docs gpu-bundle cluster-up cluster-down cluster-status images clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 16
@@ -44,7 +44,7 @@ format: setup  ## put the code into the project's style
 
 lock: setup  ## resolve the dependencies anew into constraints.txt
 	@echo '# Versions that the tests ran with; `make lock` writes this file.' > constraints.new
-	@$(BIN)/uv pip compile --quiet pyproject.toml --extra dev --universal --python-version 3.11 --no-annotate --no-header >> constraints.new
+	@$(BIN)/uv pip compile --quiet pyproject.toml --extra dev --extra docs --universal --python-version 3.11 --no-annotate --no-header >> constraints.new
 	@mv constraints.new constraints.txt
 
 vectors: setup  ## write the wire format's test vectors anew
@@ -65,6 +65,10 @@ charts: setup  ## write anew what the charts share with manifests/ and models, a
 
 metrics: setup  ## write the table of docs/metrics.md anew
 	@$(BIN)/python -m tests.metrics_page
+
+docs: setup  ## the documentation as a site that is read offline, in build/docs
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[docs]'
+	@$(BIN)/python -m hack.site
 
 cluster-up: setup  ## start a one-node Kubernetes on this machine, as root (docs/cluster.md)
 	@$(BIN)/python -m hack.cluster up
