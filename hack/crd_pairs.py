@@ -171,7 +171,9 @@ def forms(feature: Feature) -> Iterator[Form]:
     """
     if feature.name not in CEL_CONDITIONS:
         problem = "is refused beside another feature, and nothing says how an API server sees it"
-        raise LookupError(f"{feature.name}: {problem}; add it to SEEN, or to UNSEEN with a reason")
+        raise LookupError(
+            f"{feature.name}: {problem}; add it to CEL_CONDITIONS, or to FEATURES_WITHOUT_CEL with a reason"
+        )
     seen = CEL_CONDITIONS[feature.name]
     for value, written in seen.written.items():
         whole = merge_sections(feature.written, written), merge_sections(feature.beside, seen.beside)

@@ -180,7 +180,12 @@ def test_nothing_is_seen_that_is_never_refused() -> None:
 
 def test_a_feature_of_which_nothing_is_said_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        crd_pairs, "SEEN", {name: seen for name, seen in CEL_CONDITIONS.items() if name != "bfloat16"}
+        crd_pairs,
+        "CEL_CONDITIONS",
+        {name: seen for name, seen in CEL_CONDITIONS.items() if name != "bfloat16"},
     )
-    with pytest.raises(LookupError, match=r"^bfloat16: .*; add it to SEEN, or to UNSEEN with a reason$"):
+    with pytest.raises(
+        LookupError,
+        match=r"^bfloat16: .*; add it to CEL_CONDITIONS, or to FEATURES_WITHOUT_CEL with a reason$",
+    ):
         pair_rules.__wrapped__()
