@@ -6,7 +6,7 @@ DATA ?= data
 GPU_PYTHON ?= 3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-cluster lint format lock vectors reference crds charts metrics docs gpu-bundle cluster-up cluster-down cluster-status images clean
+.PHONY: help setup demo test test-thorough test-all test-cluster lint format lock vectors reference crds charts metrics docs gpu-bundle cluster-up cluster-down cluster-status images clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 16
@@ -26,8 +26,15 @@ demo: setup  ## four silos train one model on real data, with four methods, on t
 		-f quickstart.yaml -f fedavg.yaml -f ccvr.yaml -f creff.yaml
 
 # With compiled modules also where the environment forbids them: the tests start some hundred processes.
-test: setup  ## run the tests that need no cluster
-	@OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 20
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 20
+
+test: setup  ## run the tests, about five minutes
+	@$(PYTEST) -m 'not thorough'
+
+test-thorough: setup  ## run what `make test` leaves out, as it needs no cluster
+	@$(PYTEST) -m thorough
+
+test-all: test test-thorough  ## run every test that needs no cluster
 
 test-cluster: cluster-up images  ## run the tests on a real Kubernetes, which this brings up, as root
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/cluster --numprocesses 3 --no-loadscope-reorder --durations 20

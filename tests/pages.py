@@ -89,6 +89,9 @@ COMMANDS_ELSEWHERE: Mapping[str, Mapping[str, Instead]] = {
             "make lint",
         ),
         "make test": Instead(_ITSELF, "make test"),
+        "make test-all": Instead(
+            "`make test` and what it leaves out, one after the other", "make test-thorough"
+        ),
         "make test-cluster": Instead(_ITSELF, "make test-cluster"),
         "make lint": Instead("mypy alone takes a minute", "make lint"),
     },
