@@ -65,6 +65,7 @@ class Ditto(FedAvg):
 
     name = "ditto"
     title = "Federated averaging, and models of silos' own near the common one"
+    use_when = "each silo shall have a model of its own that stays near the common one"
     citation = (
         "T. Li, S. Hu, A. Beirami, V. Smith. Ditto: Fair and Robust Federated Learning Through Personalization. "
         "ICML 2021."

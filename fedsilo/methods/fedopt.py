@@ -101,6 +101,7 @@ class FedOpt(FedAvg):
 
     name = "fedopt"
     title = "Adaptive federated optimisation"
+    use_when = "the aggregator shall step with momentum or Adam, at a rate that is tuned"
     citation = (
         "S. J. Reddi, Z. Charles, M. Zaheer, Z. Garrett, K. Rush, J. Konečný, S. Kumar, H. B. McMahan. Adaptive "
         "Federated Optimization. ICLR 2021."

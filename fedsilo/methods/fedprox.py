@@ -78,6 +78,7 @@ class FedProx(FedAvg):
 
     name = "fedprox"
     title = "Federated averaging with a proximal term"
+    use_when = "silos drift apart, or some of them do only a part of a round's work"
     citation = (
         "T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith. Federated Optimization in Heterogeneous "
         "Networks. MLSys 2020."

@@ -47,6 +47,7 @@ class FedRep(FedAvg):
 
     name = "fedrep"
     title = "A shared representation with a head for each silo"
+    use_when = "the classifier shall stay in the silo, and the encoder be common"
     citation = (
         "L. Collins, H. Hassani, A. Mokhtari, S. Shakkottai. Exploiting Shared Representations for Personalized "
         "Federated Learning. ICML 2021."

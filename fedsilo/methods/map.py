@@ -37,6 +37,7 @@ class MAP(OneModel):
 
     name = "map"
     title = "Aggregation by restricted softmax, personalisation by inherited private models"
+    use_when = "silos lack classes and want a model of their own beside the common one"
     citation = CITATION
     keeps = StateTraits(silo="its private model and how many rounds it took part in")
     Config = TwoStageConfig

@@ -61,6 +61,7 @@ class Scaffold(OneModel):
 
     name = "scaffold"
     title = "Stochastic controlled averaging"
+    use_when = "silos drift apart in many local steps, at a rate that is tuned for it"
     citation = (
         "S. P. Karimireddy, S. Kale, M. Mohri, S. J. Reddi, S. U. Stich, A. T. Suresh. SCAFFOLD: Stochastic Controlled "
         "Averaging for Federated Learning. ICML 2020."

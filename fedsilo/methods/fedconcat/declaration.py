@@ -119,6 +119,7 @@ class FedConcat(ConcatenationMethod):
 
     name = "fedconcat"
     title = "Concatenated encoders of silos clustered by label distribution"
+    use_when = "silos have few classes each, and may tell how many examples of each"
     Config = FedConcatConfig
     config: FedConcatConfig
 
