@@ -57,9 +57,9 @@ lock: setup  ## resolve the dependencies anew into constraints.txt
 vectors: setup  ## write the wire format's test vectors anew
 	@$(BIN)/python -m tests.vectors.make
 
-reference: setup  ## write the generated parts of docs/manifests.md, methods.md, combinations.md, privacy.md and images anew
+reference: setup  ## write the generated parts of docs/manifests.md, combinations.md, privacy.md, methods/ and images anew
 	@$(BIN)/python -m hack.reference docs/manifests.md
-	@$(BIN)/python -m hack.method_pages docs/methods.md
+	@$(BIN)/python -m hack.method_pages docs/methods
 	@$(BIN)/python -m hack.combination_pages docs/combinations.md
 	@$(BIN)/python -m hack.privacy_page docs/privacy.md
 	@$(BIN)/python -m hack.connections docs/images/connections.svg

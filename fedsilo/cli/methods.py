@@ -35,6 +35,10 @@ ROUNDS = 10
 
 WIDTH = 100
 
+SUPPORTED = "supported methods"
+REFERENCE = "reference methods, as their papers have them, to compare with"
+OTHER = "methods of other packages"
+
 MECHANISMS = {
     "DP-SGD": "clipped gradients of sampled examples, with noise in every local step",
     "Gaussian": "noise on sums over the silo's examples",
@@ -86,26 +90,44 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list() -> str:
-    rows = [("method", "title", "a silo sends", "the aggregator reads"), *map(_summary, registry.names())]
-    return columns(rows)
+    """A table for each tier, the supported methods first."""
+    tables: dict[str, list[tuple[str, str, str, str]]] = {
+        SUPPORTED: [("method", "when to use it", "a silo sends", "the aggregator reads")],
+        REFERENCE: [("method", "title", "a silo sends", "the aggregator reads")],
+        OTHER: [("method", "title", "a silo sends", "the aggregator reads")],
+    }
+    for name in registry.names():
+        tier, row = _summary(name)
+        tables[tier].append(row)
+    return "\n\n".join(f"{tier}\n\n{columns(rows)}" for tier, rows in tables.items() if len(rows) > 1)
 
 
-def _summary(name: str) -> tuple[str, str, str, str]:
+def _summary(name: str) -> tuple[str, tuple[str, str, str, str]]:
+    """Tier and row of a method."""
+    package = registry.package_of(name)
     try:
         method = registry.get(name)
     except ImportNotAllowed:
-        return (
-            name,
-            f"of {registry.package_of(name)}; `fedsilo methods {name}` imports and describes it",
-            "",
-            "",
-        )
+        return OTHER, (name, f"of {package}; `fedsilo methods {name}` imports and describes it", "", "")
     except FedsiloError as error:
-        return name, f"cannot be used: {error}", "", ""
+        return OTHER if package else REFERENCE, (name, f"cannot be used: {error}", "", "")
     bound = _by_default(method)
     steps = _steps(bound)
     kinds = dict.fromkeys(payload.kind for step in steps.values() for payload in step.payloads)
-    return name, method.title, ", ".join(kinds), _read(bound)
+    facts = ", ".join(kinds), _read(bound)
+    if package is not None:
+        return OTHER, (name, method.title, *facts)
+    if method.use_when is None:
+        return REFERENCE, (name, method.title, *facts)
+    return SUPPORTED, (name, method.use_when, *facts)
+
+
+def _tier(method: type[Method]) -> Iterator[str]:
+    """What the declaration says of when to use the method; nothing of one of another package that does not say."""
+    if method.use_when is not None:
+        yield textwrap.fill(f"supported: use it when {method.use_when}", WIDTH)
+    elif method.__module__.startswith(registry.BUILT_IN):
+        yield "reference: as its paper has it, to compare with"
 
 
 def _read(method: Method | None) -> str:
@@ -123,7 +145,7 @@ def describe(method: type[Method]) -> str:
     bound = _by_default(method)
     steps = _steps(bound)
     sections = (
-        [f"{method.name}: {method.title}", "", textwrap.fill(method.citation, WIDTH)],
+        [f"{method.name}: {method.title}", *_tier(method), "", textwrap.fill(method.citation, WIDTH)],
         ["phases", *_phases(bound)],
         ["what a silo sends, by step", *_sends(steps)],
         ["bytes of an update, without header and signature", *_bytes(steps)],

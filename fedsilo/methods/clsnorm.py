@@ -2,6 +2,9 @@
 
 Luo et al., "No Fear of Heterogeneity: Classifier Calibration for Federated Learning with Non-IID Data", NeurIPS
 2021, Section 3: silos train on logits phi_c^T z / ||phi_c||, so that no class wins by the size of its weights.
+
+The job's final model has class weights of norm one too. tau-norm with `tau: 1` makes the same of a trained model,
+without the bias.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Luo et al., "No Fear of Heterogeneity: Classifier Calibration for Federated Learning with Non-IID Data", NeurIPS
 2021, Section 3: one of the regularised classifiers that the paper compares its calibration with.
+
+The loss has `mu` / 2 times the squared distance of the classifier to the given one.
 """
 
 from __future__ import annotations

@@ -2,6 +2,10 @@
 
 Li, Hu, Beirami, Smith, "Ditto: Fair and Robust Federated Learning Through Personalization", ICML 2021, Algorithm 1:
 v_k <- v_k - eta (grad F_k(v_k) + lambda (v_k - w^t)), where w^t is the model that the silo was given.
+
+A silo's own model begins with the initial weights, and trains on the same batches as the sent one, in an optimiser
+of its own; lambda is `pullWeight`. In `variant: released` each step is of both, and so is `gradientClip`. The
+reported training loss is the sent model's. The aggregator takes a uniform mean.
 """
 
 from __future__ import annotations
@@ -65,6 +69,7 @@ class Ditto(FedAvg):
 
     name = "ditto"
     title = "Federated averaging, and models of silos' own near the common one"
+    use_when = "each silo shall have a model of its own that stays near the common one"
     citation = (
         "T. Li, S. Hu, A. Beirami, V. Smith. Ditto: Fair and Robust Federated Learning Through Personalization. "
         "ICML 2021."

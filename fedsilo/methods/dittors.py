@@ -2,6 +2,9 @@
 
 Li et al., "MAP: Model Aggregation and Personalization in Federated Learning with Incomplete Classes", where it is one
 of the combinations that MAP is compared with. The silo's own model is trained with the plain softmax.
+
+A silo's own model begins with the initial weights, and trains on the same batches as the sent one, in an optimiser
+of its own. The reported training loss is the sent model's. The aggregator takes a uniform mean.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Sarkar, Narang, Rai, "Fed-Focal Loss for Imbalanced Data Classification in Federated Learning", 2020: the
 cross-entropy of an example is weighed down by how well it is predicted already. The paper also prefers silos that do
 badly when it draws those of a round; here a job's participation alone decides that.
+
+The cross-entropy is multiplied by (1 - p_y)^`gamma`.
 """
 
 from __future__ import annotations

@@ -96,6 +96,7 @@ class FedAvg(OneModel):
 
     name = "fedavg"
     title = "Federated averaging"
+    use_when = "a job is the first about its data, with which all others are compared"
     citation = (
         "B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Agüera y Arcas. Communication-Efficient Learning of "
         "Deep Networks from Decentralized Data. AISTATS 2017."

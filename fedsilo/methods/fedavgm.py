@@ -2,6 +2,8 @@
 
 Hsu, Qi, Brown, "Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification", 2019:
 v <- beta v + Delta, w <- w + v with Delta = sum over k of n_k / n (w_k - w).
+
+BatchNorm's statistics are averaged, without momentum, since a step could make a variance negative.
 """
 
 from __future__ import annotations

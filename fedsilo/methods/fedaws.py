@@ -2,6 +2,9 @@
 
 Yu, Rawat, Menon, Kumar, "Federated Learning with Only Positive Labels", ICML 2020: after each average the server
 minimises the penalty of classes whose weights lie too near to each other. Made for silos of one class each.
+
+The penalty is the mean of (1 - cos) / 2 over all pairs, as in MAP's code, with momentum 0.9. The paper's is a sum
+in a single step, which is another rate at `steps: 1`, for silos of one class; here they train as in fedavg.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Shi, Liang, Zhang, Tan, Bai, "Towards Understanding and Mitigating Dimensional Collapse in Heterogeneous Federated
 Learning", ICLR 2023: features of silos with few classes collapse into few dimensions; a penalty on their
 correlation matrix counters that.
+
+The penalty is `beta` times the mean square of the features' correlation matrix.
 """
 
 from __future__ import annotations

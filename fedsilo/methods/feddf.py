@@ -2,6 +2,9 @@
 
 Lin, Kong, Stich, Jaggi, "Ensemble Distillation for Robust Model Fusion in Federated Learning", NeurIPS 2020, Algorithm
 1 with equation 2: x <- x - eta dKL(softmax(mean of f(x_k)) || softmax(f(x))) / dx on unlabelled public examples.
+
+The student is in evaluation mode and keeps the averaged BatchNorm statistics; one teacher at a time is in memory
+beside it.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Zhang et al., "Federated Learning with Label Distribution Skew via Logits Calibration", ICML 2022, Section 4. The
 printed loss leaves the label out of the denominator and has no lower bound; what is minimised here is the
 cross-entropy of z_c - tau n_c^(-1/4) over all classes, as in the codes in circulation.
+
+Classes that the silo lacks take no part in the softmax.
 """
 
 from __future__ import annotations

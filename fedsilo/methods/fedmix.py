@@ -3,6 +3,9 @@
 Yoon, Shin, Hwang, Yang, "FedMix: Approximation of Mixup under Mean Augmented Federated Learning", ICLR 2021.
 The paper's silos exchange means of raw inputs. Here such means are made and used inside one silo, of its own examples,
 and nothing but the model leaves it: what is left of the paper is its loss.
+
+Examples are mixed, to first order, with means of `averaged` examples each, drawn anew from the job's seed and
+never stored; every example is in one of them.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Yao, Huang, Sun, "Two-Stream Federated Learning: Reduce the Communication Costs", VCIP 2018: beside the model
 in training stands the given one, fixed, and the distance of their features is the squared maximum mean discrepancy with
 several Gaussian kernels.
+
+The distance counts `discrepancyWeight` times in the loss.
 """
 
 from __future__ import annotations

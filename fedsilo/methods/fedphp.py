@@ -2,6 +2,10 @@
 
 Li, Zhan, Shao, Li, Song, "FedPHP: Federated Personalization with Inherited Private Models", ECML-PKDD 2021. The silo's
 private model teaches the downloaded one while that is trained; after that it takes over part of it.
+
+The loss is (1 - `transferWeight`) CE + `transferWeight` L_kt. In its first round a silo has no teacher, and the
+trained model becomes its private model. Q T is the fraction of the silos that a round draws, in whole silos (1/3
+at `fraction: 0.1` of three silos), times the rounds of the phase; the task contains it.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020, Algorithm 2: a silo minimises
 F_k(w_k) + (mu / 2) ||w_k - w||^2, where w is the model that it was given. It need not do all of the round's work: of
 the silos of a round a part, the stragglers, does a random number of epochs, and all are averaged alike.
+
+A straggler does fewer epochs whatever `minSteps` is.
 """
 
 from __future__ import annotations
@@ -78,6 +80,7 @@ class FedProx(FedAvg):
 
     name = "fedprox"
     title = "Federated averaging with a proximal term"
+    use_when = "silos drift apart, or some of them do only a part of a round's work"
     citation = (
         "T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith. Federated Optimization in Heterogeneous "
         "Networks. MLSys 2020."

@@ -3,6 +3,11 @@
 Collins, Hassani, Mokhtari, Shakkottai, "Exploiting Shared Representations for Personalized Federated Learning", ICML
 2021, Algorithm 1. The classifier is local, as `spec.model.parameters` has it: it stays in the silo's private state, and
 the silo's own model is the common encoder with it.
+
+The classifier is trained first, and in the last epoch the encoder; at `localEpochs: 1` both share the steps
+equally. The job's `spec.model.parameters` is `local: [classifier.*]` unless it names more (docs/parameters.md), so
+silos score the common encoder with their own classifiers, and `testDataset` is refused. The job's model has the
+initial classifier.
 """
 
 from __future__ import annotations
@@ -47,6 +52,7 @@ class FedRep(FedAvg):
 
     name = "fedrep"
     title = "A shared representation with a head for each silo"
+    use_when = "the classifier shall stay in the silo, and the encoder be common"
     citation = (
         "L. Collins, H. Hassani, A. Mokhtari, S. Shakkottai. Exploiting Shared Representations for Personalized "
         "Federated Learning. ICML 2021."

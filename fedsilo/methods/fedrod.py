@@ -3,6 +3,9 @@
 Chen, Chao, "On Bridging Generic and Personalized Federated Learning for Image Classification", ICLR 2022, Section 4.
 The classifier is linear, and so is the private head: the silo's own predictor, their sum, is the common architecture
 with the weights of both added.
+
+The private head begins as the classifier that the silo is first given. A class that the silo lacks takes no part
+in its balanced softmax. PFLlib's code is the printed form.
 """
 
 from __future__ import annotations

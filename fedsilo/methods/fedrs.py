@@ -3,6 +3,8 @@
 Li, Zhan, "FedRS: Federated Learning with Restricted Softmax for Label Distribution Non-IID Data", KDD 2021; as
 equation 8 of Li et al., "MAP: Model Aggregation and Personalization in Federated Learning with Incomplete Classes".
 The scales are a silo's own: they follow from its classes and never leave it. Predictions use the logits unscaled.
+
+A logit of a missing class is multiplied by `alpha`, and a bias of the classifier is scaled with its logit.
 """
 
 from __future__ import annotations

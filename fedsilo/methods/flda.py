@@ -2,6 +2,10 @@
 
 Peterson, Kanani, Marathe, "Private Federated Learning with Domain Adaptation", 2019. The silo's own predictor is the
 mixture. The paper's gate reads the example, here, as in MAP's code, it reads the common model's feature of it.
+
+The silo's own model has the architecture `gated`, which `personal.json` names: two models of the job's
+architecture, and a linear gate on the common one's feature. At first the private model is the given one, and both
+count equally. The silo keeps the common model as it was after its own training.
 """
 
 from __future__ import annotations

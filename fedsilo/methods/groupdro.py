@@ -3,6 +3,10 @@
 Sagawa, Koh, Hashimoto, Liang, "Distributionally Robust Neural Networks for Group Shifts", ICLR 2020, Algorithm 1, with
 silos as groups: a group's weight grows by e^(eta loss) before each step, here by the loss of a silo's first local step,
 and the silos' models are averaged by these weights, as in FedBR's released code. That always mixes examples too.
+
+A silo that reports large losses counts more, but reports at most 103.3, -ln of float32's smallest number: in a
+round no weight grows by more than e^(103.3 `eta`) times that of another. `aggregation.weights: samples` is
+refused.
 """
 
 from __future__ import annotations

@@ -5,6 +5,9 @@ A federation is to be better than that.
 As in Smith, Chiang, Sanjabi, Talwalkar, "Federated Multi-Task Learning", NeurIPS 2017, Section 5, and many others.
 Nothing is common but the initial weights, the schedule and the rounds. Silos send no tensor: their samples, training
 losses and the accuracies of their models are what is known of them.
+
+`model.safetensors` has nothing; silos always score their own models (docs/methods.md#personal-models), and a
+`testDataset` scores nothing.
 """
 
 from __future__ import annotations

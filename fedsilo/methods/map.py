@@ -2,6 +2,10 @@
 
 Li et al., "MAP: Model Aggregation and Personalization in Federated Learning with Incomplete Classes", Algorithm 1.
 The algorithm returns the private model to the server too; here it stays in the silo, since nothing there needs it.
+
+Half of the local steps are with restricted softmax, for the model that is sent; the other half are on a copy,
+taught by the private model, for the silo's own. In `variant: released` the personal steps are a tenth as many at a
+fifth of the rate, with means by samples; otherwise the mean is uniform.
 """
 
 from __future__ import annotations
@@ -37,6 +41,7 @@ class MAP(OneModel):
 
     name = "map"
     title = "Aggregation by restricted softmax, personalisation by inherited private models"
+    use_when = "silos lack classes and want a model of their own beside the common one"
     citation = CITATION
     keeps = StateTraits(silo="its private model and how many rounds it took part in")
     Config = TwoStageConfig

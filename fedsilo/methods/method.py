@@ -37,6 +37,8 @@ class Method(ABC):
     :cvar keeps: what the halves keep between rounds.
     :cvar Config: what `spec.method.config` may hold, a `MethodConfig`; annotate `config` with the same class.
     :cvar tasks: learning tasks that the method has a meaning for.
+    :cvar use_when: when to use the method, a clause of one line, which makes it a supported one; a reference method has
+        None: it is there to be compared with, as its paper has it. It is not inherited.
     :ivar spec: the job's specification, with the `parameters` of the method's models where it names none.
     :ivar config: the job's configuration of the method.
     """
@@ -47,15 +49,17 @@ class Method(ABC):
     keeps: ClassVar[StateTraits]
     Config: ClassVar[type[MethodConfig]]
     tasks: ClassVar[TaskTraits] = TaskTraits()
+    use_when: ClassVar[str | None] = None
 
     spec: FederatedJobSpec
     config: MethodConfig
 
     @override
     def __init_subclass__(cls) -> None:
-        """A subclass states its own tasks, or has the default: with another loss it means something else."""
+        """A subclass states its own tasks and use, or has the default: with another loss it means something else."""
         super().__init_subclass__()
         cls.tasks = cls.__dict__.get("tasks", Method.tasks)
+        cls.use_when = cls.__dict__.get("use_when", Method.use_when)
 
     def __init__(self, spec: FederatedJobSpec, config: MethodConfig) -> None:
         self.spec, self.config, self._written = spec, config, spec

@@ -2,6 +2,8 @@
 
 Zhang, Cisse, Dauphin, Lopez-Paz, "mixup: Beyond Empirical Risk Minimization", ICLR 2018. Examples are mixed inside a
 silo, batch by batch, and nothing but the model leaves it.
+
+A batch is mixed with itself in another order, by a part from Beta(`alpha`, `alpha`).
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@ Li, He, Song, "Model-Contrastive Federated Learning", CVPR 2021, Algorithm 1: be
 representation of each example towards that of the model that it was given, and away from that of its own last model.
 The representation is the classifier's input; the paper's has a projection head below it, which is
 `spec.model.config.projection`.
+
+The contrastive loss counts `mu` times, and keeps away from the last `previousModels` models. In a silo's first
+round there is no previous model, and the term is zero.
 """
 
 from __future__ import annotations

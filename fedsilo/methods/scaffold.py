@@ -2,6 +2,17 @@
 
 Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", ICML 2020, Algorithm 1 with
 option II.
+
+A silo's gradients are corrected by c - c_k, and the model is stepped by `serverLearningRate`. Corrected steps have
+no momentum (except in `variant: niid-bench`), since only then is c_k the mean gradient. Momentum rho would carry a
+step up to 1 / (1 - rho) times as far, ten times at 0.9, so at the same rate SCAFFOLD learns more slowly. A higher
+rate compensates while training remains stable: where silos have few classes each, five times was too much for some
+(docs/results/claims.md), and with `gradientClip: 10` ten times was not, with three seeds (docs/results/causes.md).
+
+Weight decay applies, except in `variant: released`. Means are uniform over the silos. The aggregator computes the
+change of c_k from the model and the number of steps, so only the model is sent. In `variant: feddyn` silos report
+their sizes in an additional first round. BatchNorm's statistics are averaged, without control variate, since a
+step could make a variance negative.
 """
 
 from __future__ import annotations
@@ -61,6 +72,7 @@ class Scaffold(OneModel):
 
     name = "scaffold"
     title = "Stochastic controlled averaging"
+    use_when = "silos drift apart in many local steps, at a rate that is tuned for it"
     citation = (
         "S. P. Karimireddy, S. Kale, M. Mohri, S. J. Reddi, S. U. Stich, A. T. Suresh. SCAFFOLD: Stochastic Controlled "
         "Averaging for Federated Learning. ICML 2020."

@@ -2,6 +2,10 @@
 
 Li et al., "MAP: Model Aggregation and Personalization in Federated Learning with Incomplete Classes".
 Control variates follow from the first stage only, whose result is sent.
+
+Corrected steps have no momentum, as in scaffold (docs/methods/scaffold.md), so that they are shorter at the same
+rate; the second stage uses the job's momentum and the same rate. The private model stays in the silo. In `variant:
+released` the personal steps are a fifth as many at half the rate, with means by samples.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 Li et al., "MAP: Model Aggregation and Personalization in Federated Learning with Incomplete Classes", where it is one
 of the combinations that MAP is compared with.
+
+A logit of a missing class is multiplied by `alpha`. Corrected steps have no momentum, as in scaffold
+(docs/methods/scaffold.md), so that they are shorter at the same rate.
 """
 
 from __future__ import annotations

@@ -2,6 +2,11 @@
 
 Kang et al., "Decoupling Representation and Classifier for Long-Tailed Recognition", ICLR 2020, Section 4.1, eq. 4:
 frequent classes come out of training with larger weights, which the division takes back. Silos take no part in it.
+
+Each class's weights are divided by their norm to the power `tau`, the bias is zero, and nothing is trained. With
+`training.rounds: 0` and `model.initialWeights` (docs/parameters.md#initial-weights) it treats an existing model in
+one round; the result is byte for byte that of a job which trained the model itself. Every evaluated model is
+normalised, and a job may end early by its score.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ class CCVR(PostTraining):
 
     name = "ccvr"
     title = "Classifier calibration with virtual representations"
+    use_when = "labels are skewed or long-tailed, and silos may tell statistics of their classes"
     citation = (
         "M. Luo, F. Chen, D. Hu, Y. Zhang, J. Liang, J. Feng. No Fear of Heterogeneity: Classifier Calibration for "
         "Federated Learning with Non-IID Data. NeurIPS 2021."

@@ -20,6 +20,7 @@ class CReFF(Method):
 
     name = "creff"
     title = "Classifier re-training with federated features"
+    use_when = "labels are long-tailed, rounds are many, and covariances may not leave a silo"
     citation = (
         "X. Shang, Y. Lu, G. Huang, H. Wang. Federated Learning on Heterogeneous and Long-Tailed Data via Classifier "
         "Re-Training with Federated Features. IJCAI 2022."

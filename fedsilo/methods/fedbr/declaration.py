@@ -23,6 +23,7 @@ class FedBR(OneModel):
 
     name = "fedbr"
     title = "Federated learning with local learning bias reduction"
+    use_when = "inputs differ from silo to silo, beside a job of fedavg that it must beat"
     citation = (
         "Y. Guo, X. Tang, T. Lin. FedBR: Improving Federated Learning on Heterogeneous Data via Local Learning Bias "
         "Reduction. ICML 2023."

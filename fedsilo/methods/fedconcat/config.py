@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from fedsilo.api.common import invalid_value
 from fedsilo.methods.interface import MethodConfig
-
-NOISY = "distribution"
-"""Block of a label distribution with noise."""
 
 
 class StagesConfig(MethodConfig):
@@ -52,12 +51,17 @@ class StagesConfig(MethodConfig):
 
 
 class FedConcatConfig(StagesConfig):
-    """Settings of FedConcat's stages, and what is done to label distributions before they leave their silos."""
+    """Settings of FedConcat's stages; noise on class counts is the job's, since only that is counted."""
 
-    epsilon: float | None = Field(
-        default=None,
-        gt=0,
-        description="Laplace noise of scale 1 / epsilon on the label distribution; none when null. It is drawn in the "
-        "silo and from no seed, so another run gives another model; its privacy is not accounted [paper, privacy "
-        "variant; released code].",
-    )
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_epsilon(cls, given: Any) -> Any:
+        """Refuse the paper's noise on label distributions: no epsilon holds for a job whose models have no noise."""
+        if isinstance(given, Mapping) and "epsilon" in given:
+            problem = "would bound the class counts alone, while models that tell of the same examples have no noise"
+            remedy = (
+                "use spec.privacy.differentialPrivacy, whose noise covers counts and models and which budgets "
+                "count, or the method fedconcat-id, which sends no counts"
+            )
+            raise invalid_value(problem, remedy, "epsilon", value=given["epsilon"])
+        return given

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 
 from typing_extensions import override
 
 from fedsilo.api.job import ModelSpec
 from fedsilo.learning.local_steps import LocalSteps
 from fedsilo.methods.components.local import PlainTraining
-from fedsilo.methods.fedconcat.config import NOISY, FedConcatConfig, StagesConfig
+from fedsilo.methods.fedconcat.config import FedConcatConfig, StagesConfig
 from fedsilo.methods.interface import Phase, ServerHalf, SiloStep
 from fedsilo.methods.method import Method
 from fedsilo.methods.models import JobModels, SharedModel
@@ -120,23 +119,21 @@ class FedConcat(ConcatenationMethod):
 
     name = "fedconcat"
     title = "Concatenated encoders of silos clustered by label distribution"
+    use_when = "silos have few classes each, and may tell how many examples of each"
     Config = FedConcatConfig
     config: FedConcatConfig
 
     @override
     def steps(self) -> Mapping[str, Step]:
-        """Counts once, or the distribution itself where it has noise; then the stages."""
+        """Counts once, then the stages."""
         counts = Payload("class_counts", "count", (), "int64", per_class=True)
-        noisy = Payload("class_counts", NOISY, ("classes",), "float64")
-        return {"distribution": Step((counts if self.config.epsilon is None else noisy,)), **super().steps()}
+        return {"distribution": Step((counts,)), **super().steps()}
 
     @property
     @override
     def training(self) -> TrainingTraits:
-        """The stages, and noise on the counts; the paper's on the distribution is not accounted."""
+        """The stages, and noise on the counts."""
         traits = super().training
-        if self.config.epsilon is not None:
-            return traits
         return replace(traits, mechanisms={**traits.mechanisms, "class_counts": "Gaussian"})
 
     @override
@@ -157,9 +154,7 @@ class FedConcat(ConcatenationMethod):
 
     @override
     def silo(self) -> Mapping[str, SiloStep]:
-        """Counts, or the distribution with noise; then the stages."""
-        from fedsilo.methods.fedconcat.distributions import class_distribution, disclose_noisy
+        """Counts, then the stages."""
+        from fedsilo.methods.fedconcat.distributions import class_distribution
 
-        epsilon = self.config.epsilon
-        step = class_distribution if epsilon is None else partial(disclose_noisy, epsilon=epsilon)
-        return {"distribution": step, **super().silo()}
+        return {"distribution": class_distribution, **super().silo()}

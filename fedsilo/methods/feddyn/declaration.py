@@ -25,6 +25,7 @@ class FedDyn(OneModel):
 
     name = "feddyn"
     title = "Dynamic regularisation"
+    use_when = "labels are skewed, rounds are few, and each silo may keep a memory"
     citation = (
         "D. A. E. Acar, Y. Zhao, R. Matas Navarro, M. Mattina, P. N. Whatmough, V. Saligrama. Federated Learning Based "
         "on Dynamic Regularization. ICLR 2021."

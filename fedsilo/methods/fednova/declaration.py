@@ -25,6 +25,7 @@ class FedNova(OneModel):
 
     name = "fednova"
     title = "Normalised averaging"
+    use_when = "silos take different numbers of local steps in a round"
     citation = (
         "J. Wang, Q. Liu, H. Liang, G. Joshi, H. V. Poor. Tackling the Objective Inconsistency Problem in "
         "Heterogeneous Federated Optimization. NeurIPS 2020."

@@ -29,6 +29,7 @@ class Statistics(Method):
 
     name = "statistics"
     title = "Statistics of features"
+    use_when = "no model is wanted, but counts, means and histograms of all silos' data"
     citation = (
         "T. F. Chan, G. H. Golub, R. J. LeVeque. Updating Formulae and a Pairwise Algorithm for Computing Sample "
         "Variances. 1979."

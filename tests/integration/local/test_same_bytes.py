@@ -26,9 +26,6 @@ from tests.unit.methods.forms import FORMS, ROUNDS
 pytestmark = pytest.mark.timeout(900)  # the first test waits for all jobs in one process
 
 CLASSES = {"north": [0, 1, 2], "south": [2, 3]}
-OF_A_SECRET = ("fedconcat-noise",)
-"""Forms in which silos draw what does not follow from the job's seed: no two runs give the same bytes."""
-
 OWN_TASKS = ("fedbr-mixture",)
 """Forms that silos answer as another, and whose tasks hold something else."""
 
@@ -62,7 +59,7 @@ def differing_in_what_they_declare() -> dict[str, tuple[str, Mapping[str, Any]]]
         method = registry.bind(spec_of(name, config))
         sent = method.steps(), method.phases()
         found.setdefault(repr((name, *sent, method.models.personal is not None)), form)
-    return {form: FORMS[form] for form in (*found.values(), *OWN_TASKS) if form not in OF_A_SECRET}
+    return {form: FORMS[form] for form in (*found.values(), *OWN_TASKS)}
 
 
 JOBS = differing_in_what_they_declare()

@@ -13,7 +13,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from fedsilo.cli.main import main
-from fedsilo.cli.methods import describe
+from fedsilo.cli.methods import OTHER, REFERENCE, SUPPORTED, describe
 from fedsilo.errors import MethodError
 from fedsilo.methods import registry
 from fedsilo.methods.fedavg import FedAvg
@@ -67,11 +67,54 @@ def words(text: str) -> str:
     return re.sub(r" +", " ", text)
 
 
-def test_the_list_names_every_method_and_what_it_sends(capsys: pytest.CaptureFixture[str]) -> None:
+def listed(text: str) -> dict[str, list[str]]:
+    """Heading of each table of the list -> its lines, the first of which is the head."""
+    parts = text.rstrip("\n").split("\n\n")
+    return {heading: table.splitlines() for heading, table in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def test_the_list_names_every_method_once_in_its_tier_and_what_it_sends(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["methods"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == ["method", *registry.names()]
-    assert any(words(line) == "fedavg Federated averaging model a mean over silos" for line in lines)
+    tables = listed(capsys.readouterr().out)
+    assert list(tables) == [SUPPORTED, REFERENCE], "no package offers another"
+    found = {tier: [line.split()[0] for line in lines[1:]] for tier, lines in tables.items()}
+    supported = [name for name in registry.names() if registry.get(name).use_when is not None]
+    assert found == {SUPPORTED: supported, REFERENCE: [n for n in registry.names() if n not in supported]}
+    assert f"fedavg {FedAvg.use_when} model a mean over silos" in map(words, tables[SUPPORTED])
+    assert "fedavgm Federated averaging with server momentum model a mean over silos" in map(
+        words, tables[REFERENCE]
+    )
+
+
+def test_a_description_names_the_tier() -> None:
+    assert f"\nsupported: use it when {FedAvg.use_when}\n\n" in describe(FedAvg)
+    assert "\nreference: as its paper has it, to compare with\n\n" in describe(registry.get("fedavgm"))
+    for tier in ("supported", "reference"):
+        assert f"\n{tier}: " not in describe(Statistics), "another package's, which does not say"
+
+
+@pytest.mark.parametrize("says", [None, "a hospital has few beds"])
+def test_a_method_of_another_package_is_in_neither_tier(
+    says: str | None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Own(FedAvg):
+        """A method that does not inherit when FedAvg is of use."""
+
+        name = title = "own"
+        if says:
+            use_when = says
+
+    assert Own.use_when == says
+    monkeypatch.setattr(registry, "names", lambda: ["fedavg", "own"])
+    monkeypatch.setattr(registry, "get", {"fedavg": FedAvg, "own": Own}.__getitem__)
+    monkeypatch.setattr(registry, "package_of", {"fedavg": None, "own": "hospital.own"}.__getitem__)
+    assert main(["methods"]) == 0
+    tables = listed(capsys.readouterr().out)
+    assert list(tables) == [SUPPORTED, OTHER]
+    assert words(tables[OTHER][1]) == "own own model a mean over silos"
+    assert (f"\nsupported: use it when {says}\n\n" in describe(Own)) == (says is not None)
 
 
 def test_a_method_that_does_not_load_is_listed_with_the_reason(

@@ -26,7 +26,6 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "fedconcat": ("fedconcat", CLUSTER_CONFIG),
     "fedconcat-released": ("fedconcat", CLUSTER_CONFIG | {"variant": "released", "warmStart": True}),
     "fedconcat-elbow-capped": ("fedconcat", CLUSTER_CONFIG | {"choice": "elbow", "sizeCapped": True}),
-    "fedconcat-noise": ("fedconcat", CLUSTER_CONFIG | {"epsilon": 1.0}),
     "fedconcat-id": ("fedconcat-id", CLUSTER_CONFIG | {"probes": 200}),
     "fedconcat-id-released": (
         "fedconcat-id",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from fedsilo.methods.registry import names
 from fedsilo.methods.state import State
 from fedsilo.privacy.accounting import epsilon_of
 from fedsilo.privacy.mechanism import Mechanism
+from fedsilo.silo.privacy_account import Budget, Charge
+from fedsilo.silo.privacy_ledger import BudgetExceeded, PrivacyLedger
 from fedsilo.silo.runner import TaskRunner
 from fedsilo.transforms.conflicts import check_job
 from fedsilo.transforms.plan import JobPlan
@@ -162,7 +165,6 @@ REFUSED_JOBS: list[tuple[str, Mapping[str, Any], str]] = [
         {"task": {"name": "classification", "config": {"classWeights": "balanced"}}},
         "spec.task.name",
     ),
-    ("fedconcat", {"config": {"clusters": 2, "epsilon": 1.0}}, "has no mechanism for class_counts"),
 ]
 
 
@@ -210,10 +212,12 @@ class Noting:
         return self.replies[-1]
 
 
-def run(directory: Path, method: str, config: Mapping[str, Any]) -> tuple[RoundEngine, dict[str, Noting]]:
+def run(
+    directory: Path, method: str, config: Mapping[str, Any], **noise: float
+) -> tuple[RoundEngine, dict[str, Noting]]:
     directory.mkdir()
     silos = skewed_silos(directory, {"a": [0, 1], "b": [2, 3]})
-    private = {"unit": "example", "noiseMultiplier": 1.5, "delta": 1e-3}
+    private = {"unit": "example", "delta": 1e-3} | (noise or {"noiseMultiplier": 1.5})
     spec = job_spec(
         method,
         ["a", "b"],
@@ -241,6 +245,25 @@ def test_all_that_leaves_is_covered(tmp_path: Path, method: str, config: Mapping
         planned = job_mechanisms(noting.runner.method, len(noting.runner.context.train), 1.5)
         assert epsilon_of(spent, 1e-3) == pytest.approx(epsilon_of(planned, 1e-3), rel=1e-9)
         assert all(reply.mechanisms for reply in trained)
+
+
+def test_the_class_counts_of_fedconcat_are_charged_to_the_institutions_budget(tmp_path: Path) -> None:
+    """A whole job comes to the epsilon that it states, the counts among it; of another job not even they may leave."""
+    engine, silos = run(tmp_path / "first", "fedconcat", CONCAT, epsilon=3.0)
+    assert engine.failure is None
+    now = datetime(2026, 7, 1, tzinfo=UTC)
+    replies = [reply for reply in silos["silos/a"].replies if reply.tensors]
+    assert all(name.startswith("count/") for name in replies[0].tensors)
+    ledger = PrivacyLedger(tmp_path / "ledgers", "scans")
+    ledger.set_budget(Budget(3.0, 1e-3), now)
+    spent = []
+    for number, reply in enumerate(replies):
+        ledger.charge(Charge("tests/first", "first", f"sha256:{number}", reply.mechanisms), now)
+        spent.append(ledger.account(now).spent_epsilon)
+    assert 0 < spent[0] < spent[1] < spent[2] <= 3.0
+    assert spent[2] == pytest.approx(3.0, rel=0.005)
+    with pytest.raises(BudgetExceeded, match=r"job tests/second would bring epsilon to"):
+        ledger.charge(Charge("tests/second", "second", "sha256:counts", replies[0].mechanisms), now)
 
 
 def test_nobody_else_can_draw_the_noise_again(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from fedsilo.api.faults import ManifestFaults
 from fedsilo.engine.context import JobContext
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.learning.models import Model, build_model, load_tree
@@ -21,7 +21,6 @@ from fedsilo.methods.fedconcat.cluster_models import tree_of, trees
 from fedsilo.methods.fedconcat_id.server import inferred_distributions
 from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.state import State, Tree
-from fedsilo.silo.secret import Secret
 from tests.federate import (
     Runner,
     bound_method,
@@ -35,7 +34,6 @@ from tests.federate import (
     skewed_silos,
 )
 from tests.unit.engine.synthetic import Failing
-from tests.unit.methods.forms import holding
 from tests.unit.methods.harness import answers
 
 
@@ -226,57 +224,17 @@ def test_fedconcat_id_begins_the_clusters_anew_or_keeps_the_first_round(
         assert all(np.array_equal(tree[name], initial[name]) for name in initial) == begins_anew
 
 
-def first_answers(tmp_path: Path, **sections: Any) -> dict[str, Tree]:
-    """What silos with a secret on disk send in stage 1: `a` has nine samples of class 0 and three of class 1, `b` the
-    other two classes."""
-    labels = {"a": [0] * 9 + [1] * 3, "b": [2] * 6 + [3] * 6}
-    config = {"clusters": 2, "encoderRounds": 1, "classifierRounds": 1, "epsilon": 2.0}
-    spec = job_spec("fedconcat", list(labels), 2, method={"config": config}, **sections)
-    task = SiloTask("distribution", "distribution", 1, 1, 1, {}, {})
-    answering = holding(tmp_path, spec, {name: np.array(given) for name, given in labels.items()})
-    for silo, runner in answering.items():
-        file = tmp_path / f"{silo.replace('/', '-')}.json"
-        runner.context = replace(runner.context, secret=Secret(file))
-    return {silo: runner.run(task, State()).tensors for silo, runner in answering.items()}
-
-
-def noise_of(tmp_path: Path, silo: str) -> np.ndarray:
-    return Secret(tmp_path / f"silos-{silo}.json").generator("label distribution").laplace(0, 0.5, 4)
-
-
-def test_a_label_distribution_with_noise_is_the_papers(tmp_path: Path) -> None:
-    """P_k + Laplace(0, 1 / epsilon), drawn from the silo's secret; no count of a class leaves the silo."""
-    sent = first_answers(tmp_path)
-    for silo, row in (("a", [0.75, 0.25, 0, 0]), ("b", [0, 0, 0.5, 0.5])):
-        assert set(sent[f"silos/{silo}"]) == {"distribution"}
-        np.testing.assert_allclose(sent[f"silos/{silo}"]["distribution"], row + noise_of(tmp_path, silo))
-    assert not np.array_equal(sent["silos/a"]["distribution"], sent["silos/b"]["distribution"])
-
-
-def test_the_minimum_holds_before_the_noise(tmp_path: Path) -> None:
-    sent = first_answers(tmp_path, privacy={"minSamplesPerClass": 5})
-    np.testing.assert_allclose(sent["silos/a"]["distribution"], np.eye(4)[0] + noise_of(tmp_path, "a"))
-
-
-def test_a_row_with_noise_is_sent_again_after_a_crash_and_drawn_anew_in_another_run(tmp_path: Path) -> None:
-    """A crash before any acknowledgement leaves no private state: the aggregator must not see a second row."""
-    (tmp_path / "again").mkdir()
-    first, after_crash = first_answers(tmp_path), first_answers(tmp_path)
-    other = first_answers(tmp_path / "again")
-    for silo, tensors in first.items():
-        assert np.array_equal(after_crash[silo]["distribution"], tensors["distribution"])
-        assert not np.isclose(other[silo]["distribution"], tensors["distribution"]).any()
-
-
-def test_noisy_rows_are_clustered_as_they_are(tmp_path: Path) -> None:
-    """With little noise as without any; with much of it the job still ends, whatever the minimum."""
-    classes = {"a": [0, 1], "b": [2, 3], "c": [0, 1], "d": [2, 3]}
-    for name in ("little", "much"):
-        (tmp_path / name).mkdir()
-    member = concatenated_job(tmp_path / "little", classes, epsilon=1e6).state.values["member"]
-    assert member == {"silos/a": 0, "silos/b": 1, "silos/c": 0, "silos/d": 1}
-    engine = concatenated_job(tmp_path / "much", classes, epsilon=1e-3, minimum=100)
-    assert all(np.isfinite(array).all() for array in model_of(engine).values())
+@pytest.mark.parametrize("epsilon", [2.0, None])
+def test_noise_on_label_distributions_alone_is_refused_with_what_covers_the_models_too(
+    epsilon: float | None,
+) -> None:
+    with pytest.raises(ManifestFaults) as refused:
+        bound_method("fedconcat", config={"clusters": 2, "epsilon": epsilon})
+    (fault,) = refused.value.faults
+    assert (fault.path, fault.value) == ("spec.method.config.epsilon", epsilon)
+    assert "models" in fault.problem
+    assert "use spec.privacy.differentialPrivacy" in fault.remedy
+    assert "fedconcat-id" in fault.remedy
 
 
 def test_the_number_of_random_inputs_is_the_jobs(tmp_path: Path) -> None:
