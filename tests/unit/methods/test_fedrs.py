@@ -102,7 +102,7 @@ def test_a_scale_of_one_is_fedavg_and_zero_keeps_the_weights_of_missing_classes(
 def test_a_class_that_no_silo_has_is_left_alone_only_where_its_logit_takes_no_part(
     tmp_path: Path, method: str, config: dict[str, Any], weight_decay: float, stays: bool
 ) -> None:
-    """What docs/methods.md says of missing data; its row of the classifier is as it was before training, or it is not."""
+    """What the method's page says of missing data: its row of the classifier is as before training, or it is not."""
     optimizer = {"learningRate": 0.1, "weightDecay": weight_decay}
     training = {"rounds": 1, "device": "cpu", "minSteps": 4, "optimizer": optimizer}
     spec = job_spec(method, ["a"], 1, method={"config": config}, training=training)
