@@ -25,7 +25,7 @@ HONEST_SECONDS = 5.0
 """Time for which honest silos are measured."""
 
 MOST_CHARACTERS = 200
-"""Of a fault."""
+"""Most characters of a fault that are printed."""
 
 MOST_MEMORY = 100 * MB
 """Memory of the attacked process above its peak with honest silos."""

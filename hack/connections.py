@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape
 from fedsilo_operator.workloads.pod import METRICS_PORT, PORT
 
 HUB, CLUSTER, MACHINE, OUTSIDE = "hub", "cluster", "machine", "outside"
-"""Where something stands: the hub's cluster, an institution's own, a machine without Kubernetes, none of them."""
+"""Places where something stands: the hub's cluster, an institution's own, a machine without Kubernetes, none of them."""
 
 
 @dataclass(frozen=True)
@@ -150,8 +150,8 @@ CONNECTIONS: Sequence[Connection] = (
         (1195, 260),
     ),
 )
-"""All of them; the names of hosts are looked up besides (port 53), and monitors may scrape port 8080 where a network
-policy of the owner admits them."""
+"""All connections of a federation; the names of hosts are looked up besides (port 53), and monitors may scrape port
+8080 where a network policy of the owner admits them."""
 
 FILES = (("guard-a", "trainer-a"), ("guard-b", "trainer-b"), ("guard-c", "trainer-c"))
 """Between which no connection exists, but a directory."""

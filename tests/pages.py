@@ -23,7 +23,8 @@ WRITTEN_FOLDERS = ("build", "runs")
 """Folders of the checkout that commands write, of which no page is the project's."""
 
 runs = pytest.mark.runs
-"""`runs(page, *commands)`: the test runs these commands of the page; without any, all that nobody else is named for."""
+"""The mark `runs(page, *commands)` says that the test runs these commands of the page; without any, all that nobody
+else is named for."""
 
 
 def pages() -> list[Path]:

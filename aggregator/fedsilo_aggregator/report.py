@@ -34,7 +34,7 @@ MAX_FIGURES = 100
 """Entries of each map in the status, as its schema allows."""
 
 MAX_CURVES = 20
-"""Scores, and training figures, of each point of the status's curve, likewise."""
+"""Scores, and training figures, of each point of the status's curve, as the status's schema allows."""
 
 NOT_APPLIED: dict[str, Any] = {
     "phase": True,

@@ -16,7 +16,7 @@ from fedsilo.wire import seal_task
 ONCE = True
 SECONDS = 6.0
 MOST_REQUESTS = 60
-"""Of tasks and of their blobs."""
+"""Most requests that the guard sends for tasks and their blobs."""
 
 
 def attack(target: LiveGuard) -> None:

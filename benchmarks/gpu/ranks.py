@@ -34,7 +34,7 @@ GLOO, NCCL = "gloo", "nccl"
 BATCH = 64
 SHARED_MEMORY = Path("/dev/shm")
 POD, CONTAINER = 1 << 30, 64 << 20
-"""Bytes of `/dev/shm`: as the operator gives it to a trainer with several GPUs, and as a container has it by itself."""
+"""Bytes of `/dev/shm` as the operator gives it to a trainer with several GPUs, and as a container has it by itself."""
 
 CLONE_NEWNS, MS_PRIVATE, MS_REC = 0x20000, 1 << 18, 1 << 14
 

@@ -14,7 +14,7 @@ from benchmarks.tables.results import Run
 
 FoundRuns = Mapping[Cell, Run]
 Place = tuple[str, str]
-"""Row and column."""
+"""Row and column of a table's cell."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from benchmarks.tables.rendering import Place, figures
 from benchmarks.tables.results import Run
 
 BASELINE = "FedAvg"
-"""Always named: what the others are compared with."""
+"""The method that is always named, with which the others are compared."""
 
 WORST_POINTS = 2
 """Points at the lower end that are named."""

@@ -19,7 +19,7 @@ from fedsilo.api.text import comma_separated, join_names
 from fedsilo.data.schema import Schema, TableColumn
 
 MismatchRule = Literal["refuse", "map"]
-"""`spec.data.onSchemaMismatch`."""
+"""What `spec.data.onSchemaMismatch` may say."""
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from fedsilo.errors import Problem
 from fedsilo.wire.tensors import TensorSpec
 
 _INDICES = 1 << 32
-"""As many numbers have an index."""
+"""Largest number of elements that an index of 32 bits can tell apart."""
 
 
 @dataclass(frozen=True)

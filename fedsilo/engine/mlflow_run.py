@@ -44,10 +44,10 @@ MAX_VALUE = 6000
 """Characters of a parameter or a tag, as the server allows them."""
 
 MAX_NAME = 250
-"""Characters of a metric's or a parameter's name, likewise."""
+"""Characters of a metric's or a parameter's name, as the server allows them."""
 
 MAX_PARAMETERS, MAX_METRICS = 100, 1000
-"""Entries of one request, likewise."""
+"""Parameters and metrics of one request, as the server allows them."""
 
 _UNFIT_CHARACTERS = re.compile(r"[^\w\-./: ]", re.ASCII)
 """What the name of a metric or parameter must not have."""

@@ -23,10 +23,10 @@ VALUE_BOUND = 2.0**13
 """Largest magnitude of a tensor's element that is no integer."""
 
 INTEGER_BOUND = 2.0**24
-"""Likewise of an integer, such as BatchNorm's counter of batches."""
+"""Largest magnitude of a tensor's element that is an integer, such as BatchNorm's counter of batches."""
 
 TOTAL_BOUND = 2.0**40
-"""Likewise of an element of a tensor that is added as it is, such as a number of examples or pixels."""
+"""Largest magnitude of an element of a tensor that is added as it is, such as a number of examples or pixels."""
 
 PIECE = 1 << 17
 """Numbers that are encoded at a time."""

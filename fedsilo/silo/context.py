@@ -54,7 +54,8 @@ OWN_METRICS = ("loss",)
 """Scalars of an own training: those that every method which takes one declares for its step."""
 
 PART_OF_DEADLINE = 0.9
-"""Of the round's deadline, in which an own training must return: what is late is reported before the round is over."""
+"""Part of the round's deadline in which an own training must return: what is late is reported before the round
+is over."""
 
 
 def seconds_of_trainer(spec: FederatedJobSpec) -> float:

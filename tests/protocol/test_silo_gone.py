@@ -17,7 +17,7 @@ from tests.protocol.world import World, place
 HOUR = 3600.0
 
 DEADLINE = 2400
-"""Of a round, seconds: the first ends within the hour, the second after it."""
+"""Deadline of a round, in seconds: the first ends within the hour, the second after it."""
 
 METHOD = "averaging"
 

@@ -15,7 +15,7 @@ WIDTH, HEADS, LAYERS = 256, 4, 7
 MLP_WIDTH = 2 * WIDTH
 ATTENTION_DROPOUT = 0.1
 STOCHASTIC_DEPTH = 0.1
-"""Of the last layer; the others' grow to it linearly from 0."""
+"""Stochastic depth of the last layer; the others' grow to it linearly from 0."""
 
 
 def cct(shape: Shape, classes: int, config: ArchitectureConfig) -> Parts:

@@ -15,7 +15,7 @@ SIZES = "sizes"
 PHASE = Phase(SIZES, 1, SIZES, everyone=True)
 
 LARGEST = 2**53
-"""Of the sizes that a silo may state: from there on a float64 does not tell one from the next."""
+"""Largest size that a silo may state: from there on a float64 does not tell one number from the next."""
 
 STEP = Step(samples=(1, LARGEST))
 """What a silo may state: a silo without examples has no share."""

@@ -85,7 +85,7 @@ def rotate(images: Tensor, draws: Sequence[float]) -> Tensor:
 
 
 CHANGES: tuple[Callable[[Tensor, Sequence[float]], Tensor], ...] = (color, crop, cutout, flip, scale, rotate)
-"""Of which each draw gets one, with three numbers from 0 to 1 that say how much."""
+"""Changes of which each draw gets one, with three numbers from 0 to 1 that say how much."""
 
 
 def _warped_images(images: Tensor, matrix: list[list[float]]) -> Tensor:

@@ -18,7 +18,7 @@ from fedsilo.methods.interface import Reply, SiloContext, SiloTask
 from fedsilo.methods.state import State
 
 DRAWS, DRAWN = 10, 32
-"""Released code: the gradient of a class is the mean over 10 draws of at most 32 of its samples."""
+"""The gradient of a class is the mean over 10 draws of at most 32 of its samples, as in the released code."""
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ from __future__ import annotations
 import numpy as np
 
 CLEAR = 0.8
-"""Released code: a change is clear where no other is larger than this part of it."""
+"""A change is clear where no other is larger than this part of it, as in the released code."""
 
 LARGEST = 5000.0
-"""Released code: of a ratio."""
+"""Largest ratio of a class, as in the released code."""
 
 RATIO_WITHOUT_CHANGE = 10.0
-"""Released code: the ratio of a class whose change is clear nowhere."""
+"""Ratio of a class whose change is clear nowhere, as in the released code."""
 
 
 class Monitor:

@@ -14,7 +14,7 @@ from fedsilo.updates.round_updates import RoundUpdates
 from fedsilo.updates.summation import FlatTensor
 
 PIECE_BYTES = 8 << 20
-"""Of the numbers of all silos together, in double precision."""
+"""Bytes of a piece of the numbers of all silos together, in double precision."""
 
 LARGEST = 1e140
 """Magnitude beyond which a number counts as this one: sums of squares of as many as a model has stay finite."""

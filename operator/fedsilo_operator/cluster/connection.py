@@ -34,7 +34,7 @@ from fedsilo_operator.cluster.interface import (
 )
 
 CALL_TIMEOUT = aiohttp.ClientTimeout(total=30, connect=10)
-"""Of one call; the API server itself ends a request after 60 seconds."""
+"""Time limits of one call; the API server itself ends a request after 60 seconds."""
 
 WATCH_SILENCE_SECONDS = 150.0
 """Time without a line after which a watch counts as broken: bookmarks come about once a minute."""

@@ -43,7 +43,7 @@ class Answer:
 
 
 ExchangeKey = tuple[int, str]
-"""Round and phase: what tells the exchanges of a job apart."""
+"""An exchange's round and phase, which tell it from the job's others."""
 
 
 @dataclass(frozen=True)

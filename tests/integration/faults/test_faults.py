@@ -15,7 +15,7 @@ from tests.faults.outcome import NAMED, SAME, Violation
 DEFECTIVE = "tests.integration.faults.defective"
 
 SEED = 20
-"""Of the sample, which is the same each time."""
+"""Seed of the sample, which is the same each time."""
 
 CERTAIN_SEED = 1
 """A power cut of this seed leaves nothing that was not synced."""

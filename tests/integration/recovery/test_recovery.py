@@ -18,7 +18,7 @@ from tests.recovery.moment import KILLS
 from tests.recovery.rotation import public_key_of
 
 SEED = 1
-"""Of the sample, which is the same each time."""
+"""Seed of the sample, which is the same each time."""
 
 OUTAGE_SECONDS = 5.0
 """Some tries of everybody."""

@@ -25,7 +25,7 @@ SCORED_SECTIONS: dict[str, Any] = {
     "evaluation": {"testDataset": "test"},
     "aggregator": {"datasets": [{"name": "test", "loader": "sklearn:digits"}]},
 }
-"""By the aggregator: no score of a silo's has noise."""
+"""Sections of a job that the aggregator scores: no score of a silo's has noise."""
 
 PROTECTED_SECTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "secure sums": (

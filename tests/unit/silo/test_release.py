@@ -40,7 +40,7 @@ MODEL: Tree = {
     "active": np.array([True, False]),
 }
 FLOATS: Tree = {name: array for name, array in MODEL.items() if array.dtype.kind == "f"}
-"""Of which noise can be added to all."""
+"""The tensors to which noise can be added."""
 
 
 def blocks(kind: str, tree: Tree, **more: Any) -> tuple[ExpectedBlock, ...]:

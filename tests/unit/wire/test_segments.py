@@ -62,7 +62,7 @@ def write_blocks(path: Path, blocks: list[tuple[ExpectedBlock, np.ndarray]]) -> 
 
 
 EXAMPLE = distinct_blocks([((5, 7), "float32"), ((), "int64"), ((8, 8), "float16"), ((0, 3), "float32")])
-"""Of three segments, one, two and an empty one."""
+"""Distinct blocks of three segments, one, two and an empty one."""
 
 
 @pytest.fixture(scope="module")
