@@ -40,7 +40,7 @@ LOGS = STATE / "logs"
 PODS_LOGS = STATE / "pod-logs"
 VOLUMES = STATE / "volumes"
 RECORD = STATE / "before.json"
-COMPLETE = STATE / "up.json"
+COMPLETION_FILE = STATE / "up.json"
 
 NODE = "fedsilo-node"
 BRIDGE = "fedsilo0"

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from fedsilo.methods.interface import MethodConfig
 
-NOISY = "distribution"
+NOISY_KIND = "distribution"
 """Block of a label distribution with noise."""
 
 

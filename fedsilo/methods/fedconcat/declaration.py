@@ -11,7 +11,7 @@ from typing_extensions import override
 from fedsilo.api.job import ModelSpec
 from fedsilo.learning.local_steps import LocalSteps
 from fedsilo.methods.components.local import PlainTraining
-from fedsilo.methods.fedconcat.config import NOISY, FedConcatConfig, StagesConfig
+from fedsilo.methods.fedconcat.config import NOISY_KIND, FedConcatConfig, StagesConfig
 from fedsilo.methods.interface import Phase, ServerHalf, SiloStep
 from fedsilo.methods.method import Method
 from fedsilo.methods.models import JobModels, SharedModel
@@ -127,7 +127,7 @@ class FedConcat(ConcatenationMethod):
     def steps(self) -> Mapping[str, Step]:
         """Counts once, or the distribution itself where it has noise; then the stages."""
         counts = Payload("class_counts", "count", (), "int64", per_class=True)
-        noisy = Payload("class_counts", NOISY, ("classes",), "float64")
+        noisy = Payload("class_counts", NOISY_KIND, ("classes",), "float64")
         return {"distribution": Step((counts if self.config.epsilon is None else noisy,)), **super().steps()}
 
     @property

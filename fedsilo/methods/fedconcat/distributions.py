@@ -7,7 +7,7 @@ import logging
 import numpy as np
 
 from fedsilo.methods.components.class_moments import reply_of_moments
-from fedsilo.methods.fedconcat.config import NOISY
+from fedsilo.methods.fedconcat.config import NOISY_KIND
 from fedsilo.methods.interface import Reply, ServerContext, SiloContext, SiloTask
 from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State
@@ -30,7 +30,7 @@ def disclose_noisy(silo: SiloContext, task: SiloTask, private: State, *, epsilon
     del task, private
     row = label_distribution(_counts(silo))
     noise = silo.secret_generator("label distribution").laplace(0, 1 / epsilon, len(row))
-    return Reply({NOISY: row + noise}, samples=len(silo.train))
+    return Reply({NOISY_KIND: row + noise}, samples=len(silo.train))
 
 
 def _counts(silo: SiloContext) -> np.ndarray:
@@ -53,8 +53,8 @@ def distributions_of(job: ServerContext, updates: Updates) -> dict[str, np.ndarr
     rows = {}
     for silo in updates.silos:
         given, counts = updates.tensors(silo, "class_counts"), np.zeros(classes)
-        if NOISY in given:
-            rows[silo] = given[NOISY]
+        if NOISY_KIND in given:
+            rows[silo] = given[NOISY_KIND]
             continue
         for name, count in given.items():
             # One below the minimum, which no honest silo sends, counts as not disclosed.
