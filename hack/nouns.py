@@ -32,7 +32,7 @@ class FoundClass:
     @property
     def noun(self) -> str:
         """The last word of the name."""
-        return WORD.findall(self.name)[-1]
+        return str(WORD.findall(self.name)[-1])
 
 
 def classes(programs: Sequence[str] = PROGRAMS) -> Iterator[FoundClass]:

@@ -101,7 +101,7 @@ def constants(module: ast.Module) -> Iterator[tuple[int, str, ast.expr | None]]:
             case ast.Assign(targets=targets, value=value):
                 for target in targets:
                     if isinstance(target, ast.Tuple):
-                        values = value.elts if isinstance(value, ast.Tuple) else ()
+                        values: list[ast.expr] = value.elts if isinstance(value, ast.Tuple) else []
                         for one, of in zip_longest(target.elts, values):
                             yield statement.lineno, ast.unparse(one), of
                     else:
