@@ -165,14 +165,14 @@ FAULTS = (
     PlantedFault(
         "a round that can have no quorum any more is lost at once",
         "fedsilo/engine/round.py",
-        "if len(self.answered) + len(self.awaited) < self.quorum:",
-        "if len(self.awaited) < self.quorum:",
+        "if len(self.answered) + len(self.awaited_silos) < self.quorum:",
+        "if len(self.awaited_silos) < self.quorum:",
         "tests/unit/engine/test_round.py",
     ),
     PlantedFault(
         "a job starts with silos that admit it by their own signed word",
         "operator/fedsilo_operator/job/participants.py",
-        "    return doubt(question, agent, silo, public_key)",
+        "    return verify_decision(question, agent, silo, public_key)",
         "    return None",
         "tests/unit/operator/job",
     ),
