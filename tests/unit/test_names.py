@@ -112,11 +112,9 @@ def constants(module: ast.Module) -> Iterator[tuple[int, str, ast.expr | None]]:
 
 def holds_its_name(name: str, value: ast.expr | None) -> bool:
     """Whether a constant is a word of a file or of the wire, and is named after it: `LOCAL = "local"`."""
-    words = (
-        re.findall(r"\w+", value.value)
-        if isinstance(value, ast.Constant) and isinstance(value.value, str)
-        else ()
-    )
+    if not isinstance(value, ast.Constant) or not isinstance(value.value, str):
+        return False
+    words = re.findall(r"\w+", value.value)
     return bool(words) and words[-1].lower() == name.strip("_").lower()
 
 
