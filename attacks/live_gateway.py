@@ -22,7 +22,7 @@ from tests.integration.gateway.process import GatewayProcess, accepted_silo, sil
 from tests.integration.service.client import Answer
 
 JOB = "attacked"
-ATTACKER, HONEST = "silo-north/north", "silo-south/south"
+ATTACKER, HONEST_SILO = "silo-north/north", "silo-south/south"
 BODY_BYTES = 2 << 20
 
 PAUSE_SECONDS = 0.1
@@ -80,19 +80,19 @@ class LiveGateway(LiveService):
 
     def __init__(self, folder: Path) -> None:
         self.aggregator = Aggregator(folder / "aggregator")
-        self.keys = {silo: SigningKey.generate() for silo in (ATTACKER, HONEST)}
+        self.keys = {silo: SigningKey.generate() for silo in (ATTACKER, HONEST_SILO)}
         objects = [accepted_silo(silo, key) for silo, key in self.keys.items()]
         for silo, key in self.keys.items():
             objects.append(silo_agent(silo, key, JOB, self.aggregator.url, self.aggregator.ca))
         self.process = GatewayProcess(folder / "gateway", objects, {})
         self._tls = ssl.create_default_context(cadata=self.process.ca)
-        path = f"{self.silo_path(HONEST)}/agents?after=&wait=0"
+        path = f"{self.silo_path(HONEST_SILO)}/agents?after=&wait=0"
         asked = PollTarget(
             self.process.port,
             self.process.ca,
             self.process.hub,
-            HONEST,
-            self.keys[HONEST],
+            HONEST_SILO,
+            self.keys[HONEST_SILO],
             path,
             PAUSE_SECONDS,
         )

@@ -19,7 +19,7 @@ from fedsilo.wire import SigningKey, Task, seal_task
 from tests.integration.service.scripted import ScriptedAggregator
 from tests.integration.service.site import wait_until
 
-Instead = Callable[[BaseHTTPRequestHandler], bool]
+Replacement = Callable[[BaseHTTPRequestHandler], bool]
 
 
 PIECE = b"x" * 65536
@@ -87,7 +87,7 @@ class LiveGuard:
         return time.monotonic() - began
 
     @contextmanager
-    def answering(self, instead: Instead) -> Iterator[None]:
+    def answering(self, instead: Replacement) -> Iterator[None]:
         """Requests are answered so."""
         self.aggregator.instead = instead
         try:

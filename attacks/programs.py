@@ -3,7 +3,7 @@
 A program is a module of `attacks.aggregator`, `attacks.gateway`, `attacks.guard` or `attacks.documents`. Its docstring
 says what it does, and in two more paragraphs who does it (`By: ...`) and what must happen (`Must: ...`). Its function
 `attack` does it, once: against a live process it is called again and again for some seconds, unless the module says
-`ONCE = True`.
+`RUNS_ONCE = True`.
 """
 
 from __future__ import annotations
@@ -85,6 +85,6 @@ def _program(attacked: str, module_name: str) -> Program:
         what=what.rstrip("."),
         by=by.removeprefix("By: ").rstrip("."),
         must=must.removeprefix("Must: ").rstrip("."),
-        once=getattr(module, "ONCE", False),
+        once=getattr(module, "RUNS_ONCE", False),
         attack=module.attack,
     )

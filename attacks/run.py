@@ -25,7 +25,7 @@ HONEST_SECONDS = 5.0
 """Time for which honest silos are measured."""
 
 MOST_CHARACTERS = 200
-"""Of a fault."""
+"""Most characters of a fault that are printed."""
 
 MOST_MEMORY = 100 * MB
 """Memory of the attacked process above its peak with honest silos."""
@@ -36,7 +36,7 @@ MOST_MEMORY_OF_A_DOCUMENT = 64 * MB
 POLLED_SERVICES = ("aggregator", "gateway")
 """What an honest silo polls while it is attacked."""
 
-SLOWEST_POLL = 0.25
+SLOWEST_POLL_SECONDS = 0.25
 """p99 of the seconds that a poll of the honest silo takes."""
 
 
@@ -75,9 +75,9 @@ class Row:
         most = MOST_MEMORY_OF_A_DOCUMENT if self.program.attacked == "documents" else MOST_MEMORY
         if self.memory > most:
             return f"{self.memory / MB:.0f} MB above the honest case"
-        if self.program.attacked in POLLED_SERVICES and p99(self.waits) > SLOWEST_POLL:
+        if self.program.attacked in POLLED_SERVICES and p99(self.waits) > SLOWEST_POLL_SECONDS:
             return f"p99 of an honest poll {1000 * p99(self.waits):.0f} ms"
-        if self.health and p99(self.health) > SLOWEST_POLL:
+        if self.health and p99(self.health) > SLOWEST_POLL_SECONDS:
             return f"p99 of /healthz {1000 * p99(self.health):.0f} ms"
         return ""
 

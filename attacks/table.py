@@ -11,7 +11,14 @@ from pathlib import Path
 
 from attacks.cost import MB
 from attacks.programs import FOLDER
-from attacks.run import MOST_MEMORY, MOST_MEMORY_OF_A_DOCUMENT, POLLED_SERVICES, SLOWEST_POLL, Row, p99
+from attacks.run import (
+    MOST_MEMORY,
+    MOST_MEMORY_OF_A_DOCUMENT,
+    POLLED_SERVICES,
+    SLOWEST_POLL_SECONDS,
+    Row,
+    p99,
+)
 
 TABLE = FOLDER.parent / "docs" / "results" / "attacks.md"
 MOST_ANSWERS = 4
@@ -83,7 +90,9 @@ def machine() -> str:
 
 def page(seconds: float, rows: Mapping[str, Sequence[Row]]) -> str:
     """The whole page on all attacks, in Markdown."""
-    text = HEAD.format(seconds=seconds, memory=MOST_MEMORY / MB, wait=1000 * SLOWEST_POLL, machine=machine())
+    text = HEAD.format(
+        seconds=seconds, memory=MOST_MEMORY / MB, wait=1000 * SLOWEST_POLL_SECONDS, machine=machine()
+    )
     return text + "".join(section(attacked, rows[attacked]) for attacked in SECTIONS)
 
 

@@ -27,7 +27,7 @@ def report(lines: Sequence[Line], encodings: Sequence[str], picture: Path) -> st
             "",
             "| encoding | kB up | kB down | accuracy, % | seeds |",
             "|---|---|---|---|---|",
-            *(row(encoding, chosen) for encoding in encodings if (chosen := _of(own, encoding))),
+            *(row(encoding, chosen) for encoding in encodings if (chosen := _lines_of(own, encoding))),
             "",
         ]
     draw(lines, encodings, picture)
@@ -64,7 +64,7 @@ def accuracies_of(lines: Sequence[Line]) -> list[float]:
     return [100 * line["accuracy"] for line in lines if line["accuracy"] is not None]
 
 
-def _of(lines: Sequence[Line], encoding: str) -> list[Line]:
+def _lines_of(lines: Sequence[Line], encoding: str) -> list[Line]:
     return [line for line in lines if line["encoding"] == encoding]
 
 
@@ -89,7 +89,7 @@ def draw(lines: Sequence[Line], encodings: Sequence[str], path: Path) -> bool:
         panel.grid(alpha=0.3)
         own = [line for line in lines if (line["dataset"], line["method"]) == (dataset, method)]
         for number, encoding in enumerate(encodings):
-            chosen = _of(own, encoding)
+            chosen = _lines_of(own, encoding)
             if accuracies := accuracies_of(chosen):
                 deviation = statistics.stdev(accuracies) if len(accuracies) > 1 else 0
                 size = (bytes_of(chosen, "up") + bytes_of(chosen, "down")) / 1000

@@ -47,7 +47,7 @@ class Clients:
         """Seed of the order of a client's batches in one round."""
         return derive_seed(self.training.seed, name, "batches", "train", round)
 
-    def initial(self) -> nn.Module:
+    def initial_network(self) -> nn.Module:
         """The network with the job's initial weights."""
         torch.manual_seed(self.initial_seed)
         return perceptron(self.shape, 10) if len(self.shape) == 1 else lenet5(self.shape, 10)
@@ -77,7 +77,7 @@ def hand_written(clients: Clients, output: Path, workers: int) -> list[float]:
     :param workers: processes that share the clients' work; 0: this one does all of it.
     """
     torch.set_num_threads(1)
-    model, times = clients.initial(), []
+    model, times = clients.initial_network(), []
     weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     pool = multiprocessing.get_context("fork").Pool(workers, _begin, (clients, model)) if workers else None
     for number, drawn in enumerate(clients.rounds, start=1):

@@ -37,10 +37,10 @@ from fedsilo.silo.examples import load_examples
 
 CLASSES = 4
 SIDE = 224
-BATCH = 32
+BATCH_EXAMPLES = 32
 THREADS = 2
 PASSES = 5
-LARGE = 20_000_000_000
+LARGE_BYTES = 20_000_000_000
 
 
 def network() -> Model:
@@ -63,7 +63,7 @@ def documents(loader: str, config: dict[str, object]) -> tuple[FederatedJobSpec,
             },
             "training": {
                 "rounds": 1,
-                "batchSize": BATCH,
+                "batchSize": BATCH_EXAMPLES,
                 "optimizer": {"learningRate": 0.01},
                 "device": "cpu",
             },
@@ -92,7 +92,9 @@ def write_images(folder: Path, count: int) -> None:
 def plain_loader_pass(folder: Path, workers: int) -> Callable[[], None]:
     """A pass of the loop that everybody writes."""
     dataset = torchvision.datasets.ImageFolder(str(folder), torchvision.transforms.ToTensor())
-    loader = torch.utils.data.DataLoader(dataset, batch_size=BATCH, shuffle=True, num_workers=workers)
+    loader = torch.utils.data.DataLoader(
+        dataset, batch_size=BATCH_EXAMPLES, shuffle=True, num_workers=workers
+    )
 
     def run() -> None:
         model = network()
@@ -114,7 +116,7 @@ def training_pass(folder: Path) -> Callable[[], None]:
 
 
 def _fit(train: object) -> None:
-    fit(network(), train, LocalTraining(lr=0.01, batch_size=BATCH))  # type: ignore[arg-type]
+    fit(network(), train, LocalTraining(lr=0.01, batch_size=BATCH_EXAMPLES))  # type: ignore[arg-type]
 
 
 def speed(count: int) -> None:
@@ -158,7 +160,7 @@ def memory(size: int) -> None:
         train, validation = load_examples(job, silo, folder)
         loaded = time.perf_counter() - began
         model = network()
-        fit(model, train, LocalTraining(lr=0.01, batch_size=BATCH))
+        fit(model, train, LocalTraining(lr=0.01, batch_size=BATCH_EXAMPLES))
         evaluate(model, validation)
         seconds = time.perf_counter() - began
     print("| data, GB | examples | load, s | pass, s | peak before, MB | peak, MB |")
@@ -175,7 +177,7 @@ def main() -> None:
     """Measure speed and memory, the memory in a process of its own."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--images", type=int, default=1000)
-    parser.add_argument("--bytes", type=int, default=LARGE)
+    parser.add_argument("--bytes", type=int, default=LARGE_BYTES)
     parser.add_argument("--only", choices=["speed", "memory"])
     args = parser.parse_args()
     prepare_torch(THREADS)

@@ -39,7 +39,7 @@ sys.exit(program.main())
 """The operator, which also says how late its event loop gets to what is due."""
 
 _RECONCILED_LINE = re.compile(r"DEBUG (\w+): .*: reconciled in ([\d.]+) s, waited ([\d.]+) s")
-_LATE = re.compile(r"DEBUG event loop: ([\d.]+) s late")
+_DELAY_LINE = re.compile(r"DEBUG event loop: ([\d.]+) s late")
 _REQUEST = re.compile(r"DEBUG (GET|POST|PUT|PATCH|DELETE) (\S+): \d+")
 
 
@@ -114,7 +114,7 @@ class Process:
             time.monotonic() - then,
             [float(took) for _, took, _ in found],
             [float(waited) for _, _, waited in found],
-            [float(seconds) for seconds in _LATE.findall(text)],
+            [float(seconds) for seconds in _DELAY_LINE.findall(text)],
             _REQUEST.findall(text),
             cpu,
         )

@@ -27,7 +27,7 @@ from fedsilo.secure_aggregation.messages import SENT_DIGEST_BYTES, SumContext
 from fedsilo.secure_aggregation.silo_side import SiloSide
 from fedsilo.wire.keys import SigningKey
 
-INTO = Path("docs/results/secure-aggregation.jsonl")
+RESULTS_FILE = Path("docs/results/secure-aggregation.jsonl")
 SILOS, MEGABYTES = (4, 16, 50), (1, 100)
 
 
@@ -161,7 +161,9 @@ def main() -> int:
     )
     parser.add_argument("--silos", type=int, nargs="+", default=list(SILOS), metavar="N")
     parser.add_argument("--megabytes", type=int, nargs="+", default=list(MEGABYTES), metavar="M")
-    parser.add_argument("--into", type=Path, default=INTO, metavar="FILE", help=f"{INTO} by default")
+    parser.add_argument(
+        "--into", type=Path, default=RESULTS_FILE, metavar="FILE", help=f"{RESULTS_FILE} by default"
+    )
     args = parser.parse_args()
     for count, megabytes in sizes(args):
         line = measure(count, megabytes)

@@ -9,7 +9,7 @@ import ctypes
 from typing import Any
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-MAX_MMAP_THRESHOLD = 32 << 20
+MAX_MMAP_BYTES = 32 << 20
 """glibc takes no larger one on machines of 64 bits."""
 
 KEPT_BYTES = 1 << 30
@@ -33,7 +33,7 @@ def keep_freed_memory() -> None:
     step of a small network then costs hundreds of page faults, about a sixth of the time of training it.
     """
     if (mallopt := _glibc("mallopt")) is not None:
-        mallopt(M_MMAP_THRESHOLD, MAX_MMAP_THRESHOLD)
+        mallopt(M_MMAP_THRESHOLD, MAX_MMAP_BYTES)
         mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
 
 

@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape
 from fedsilo_operator.workloads.pod import METRICS_PORT, PORT
 
 HUB, CLUSTER, MACHINE, OUTSIDE = "hub", "cluster", "machine", "outside"
-"""Where something stands: the hub's cluster, an institution's own, a machine without Kubernetes, none of them."""
+"""Places where something stands: the hub's cluster, an institution's, a machine without Kubernetes, none of them."""
 
 
 @dataclass(frozen=True)
@@ -150,15 +150,15 @@ CONNECTIONS: Sequence[Connection] = (
         (1195, 260),
     ),
 )
-"""All of them; the names of hosts are looked up besides (port 53), and monitors may scrape port 8080 where a network
-policy of the owner admits them."""
+"""All connections of a federation; the names of hosts are looked up besides (port 53), and monitors may scrape port
+8080 where a network policy of the owner admits them."""
 
 FILES = (("guard-a", "trainer-a"), ("guard-b", "trainer-b"), ("guard-c", "trainer-c"))
 """Between which no connection exists, but a directory."""
 
 PROXY = (652, 70, 20, 475)
 WIDTH = 1360
-LEGEND_TOP, LINE = 590, 23
+LEGEND_TOP, LINE_PIXELS = 590, 23
 
 _STYLE = """
  text { font: 14px system-ui, "Segoe UI", Roboto, "Noto Sans", "DejaVu Sans", sans-serif; fill: #1c2024 }
@@ -173,7 +173,7 @@ _STYLE = """
 
 def picture() -> str:
     """The picture as SVG."""
-    height = LEGEND_TOP + LINE * (len(CONNECTIONS) + 3)
+    height = LEGEND_TOP + LINE_PIXELS * (len(CONNECTIONS) + 3)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-labelledby="title">',
         '<title id="title">Every connection between hub and institutions</title>',
@@ -243,13 +243,13 @@ def _legend() -> Iterator[str]:
     for x, title in zip(columns, ("", "who connects to whom", "port", "credential"), strict=True):
         yield _text(x, LEGEND_TOP, title, "head")
     for row, one in enumerate(CONNECTIONS, 1):
-        y = LEGEND_TOP + LINE * row
+        y = LEGEND_TOP + LINE_PIXELS * row
         yield from _number(one.number, (32, y - 5))
         source, target = PARTS[one.source], PARTS[one.target]
         yield _text(columns[1], y, f"{source.title} {_place_label(source)}→ {target.title}")
         yield _text(columns[2], y, one.port)
         yield _text(columns[3], y, one.credential)
-    y = LEGEND_TOP + LINE * (len(CONNECTIONS) + 1)
+    y = LEGEND_TOP + LINE_PIXELS * (len(CONNECTIONS) + 1)
     yield _text(
         columns[1],
         y,

@@ -43,7 +43,7 @@ from fedsilo.silo.secret import Secret
 from fedsilo.silo.volume import Volume
 from fedsilo.transforms.guard import GuardPlace
 from fedsilo.transforms.plan import JobPlan
-from fedsilo.wire import KINDS, Contract, SigningKey, Task, UpdateChecker, open_blob, open_task, task_digest
+from fedsilo.wire import KINDS, Contract, SigningKey, Task, UpdateCheck, open_blob, open_task, task_digest
 from fedsilo_agent.guard.dropped_reply import DroppedReply
 from fedsilo_agent.guard.signing import sign_reply
 from fedsilo_agent.guard.task_source import VerifiedTask
@@ -202,7 +202,7 @@ class LocalSilo:
 
         :raises Problem: when it is refused.
         """
-        checker = UpdateChecker(engine.expected_update(task, self.reference), self.key.verify_key)
+        checker = UpdateCheck(engine.expected_update(task, self.reference), self.key.verify_key)
         checker.feed(update.read_bytes())
         accepted = checker.finish()
         engine.accept(self.reference, update, accepted)

@@ -31,7 +31,7 @@ from fedsilo.silo.personal import PersonalModel
 from fedsilo.silo.runner import TaskRunner
 from fedsilo.silo.secret import Secret
 from fedsilo.transforms.plan import JobPlan
-from fedsilo.wire import FINISH, BlobLink, SigningKey, UpdateChecker
+from fedsilo.wire import FINISH, BlobLink, SigningKey, UpdateCheck
 from fedsilo_agent.guard.guarded_job import GuardedJob
 from fedsilo_agent.guard.loop import Guard
 from fedsilo_agent.guard.task_check import TaskCheck
@@ -47,7 +47,7 @@ UID = "00000000-0000-0000-0000-000000000000"
 LOOK_SECONDS = 0.001
 """Between two looks at what another one may have done; all of them share a thread."""
 
-PATIENCE = 120.0
+PATIENCE_SECONDS = 120.0
 """Seconds after which a job that has not ended hangs."""
 
 
@@ -85,7 +85,7 @@ def run_guarded(directory: Path, manifest: JobManifest, data_root: Path) -> Fini
 
 
 async def _run(engine: RoundEngine, guards: Sequence[Guard], trainers: Sequence[SiloTrainer]) -> None:
-    async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as parties:
+    async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as parties:
         parties.create_task(_rounds(engine))
         for guard, trainer in zip(guards, trainers, strict=True):
             parties.create_task(guard.run())
@@ -176,7 +176,7 @@ class EngineClient:
 
     async def upload(self, task: str, path: Path, digest: str, *, new: bool) -> None:
         """A signed update, checked as the service does."""
-        checker = UpdateChecker(self._engine.expected_update(task, self._silo), self._key.verify_key)
+        checker = UpdateCheck(self._engine.expected_update(task, self._silo), self._key.verify_key)
         checker.feed(path.read_bytes())
         arrived = self._engine.partial_path(task)
         shutil.copyfile(path, arrived)

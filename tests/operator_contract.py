@@ -13,6 +13,7 @@ import pytest
 
 from fedsilo.api.observed import Object, uid_of
 from fedsilo_operator.cluster.interface import (
+    CallRefused,
     Change,
     Cluster,
     ClusterError,
@@ -20,7 +21,6 @@ from fedsilo_operator.cluster.interface import (
     Event,
     FieldConflict,
     NotFound,
-    Refused,
 )
 from fedsilo_operator.objects import CONFIG_MAP, EVENT, JOB, SERVICE, SILO_KIND, Kind, Ref, labels_of, ref_of
 from tests.contract_objects import condition, config_map, job, service, silo
@@ -82,7 +82,7 @@ class Contract:
         assert await names("x!=1") == "bc"
         assert await names("x in (1, 2),x notin (1)") == "b"
         assert await names(fields="metadata.name=b") == "b"
-        with pytest.raises(Refused):
+        with pytest.raises(CallRefused):
             await names("((")
 
     async def test_a_listing_of_all_namespaces_has_ours(self, cluster: Cluster, namespace: str) -> None:
@@ -142,12 +142,12 @@ class Contract:
 
     async def test_an_immutable_config_map_is_immutable(self, cluster: Cluster, namespace: str) -> None:
         await cluster.apply(config_map(namespace, data={"x": "1"}) | {"immutable": True}, manager="one")
-        with pytest.raises(Refused, match="immutable"):
+        with pytest.raises(CallRefused, match="immutable"):
             await cluster.apply(config_map(namespace, data={"x": "2"}) | {"immutable": True}, manager="one")
 
     async def test_the_template_of_a_job_is_immutable(self, cluster: Cluster, namespace: str) -> None:
         await cluster.apply(job(namespace), manager="one")
-        with pytest.raises(Refused, match="immutable"):
+        with pytest.raises(CallRefused, match="immutable"):
             await cluster.apply(job(namespace, image="other"), manager="one")
 
     async def test_a_field_of_a_job_can_have_its_own_manager(self, cluster: Cluster, namespace: str) -> None:
@@ -283,7 +283,7 @@ class Contract:
         await cluster.delete(CONFIG_MAP, ref_of(held))
         await cluster.delete(CONFIG_MAP, ref_of(held))
         assert (await cluster.get(CONFIG_MAP, ref_of(held)))["metadata"]["deletionTimestamp"]
-        with pytest.raises(Refused):
+        with pytest.raises(CallRefused):
             await cluster.apply(config_map(namespace, finalizers=["fedsilo.io/y"]), manager="two")
         await cluster.apply(config_map(namespace, uid=uid_of(held)), manager="one")
         with pytest.raises(NotFound):

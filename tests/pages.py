@@ -23,7 +23,8 @@ WRITTEN_FOLDERS = ("build", "runs")
 """Folders of the checkout that commands write, of which no page is the project's."""
 
 runs = pytest.mark.runs
-"""`runs(page, *commands)`: the test runs these commands of the page; without any, all that nobody else is named for."""
+"""The mark `runs(page, *commands)` says that the test runs these commands of the page; without any, all that nobody
+else is named for."""
 
 
 def pages() -> list[Path]:
@@ -69,7 +70,7 @@ def claimed_commands(page: str, *lines: str) -> Sequence[str]:
 
 
 @dataclass(frozen=True)
-class Instead:
+class Replacement:
     """What runs in place of a command that a test cannot type.
 
     :param by: the line of `.ci/run` that does.
@@ -79,24 +80,24 @@ class Instead:
     by: str
 
 
-_ITSELF = "tests that run the tests would not end"
+_ENDLESS_TESTS = "tests that run the tests would not end"
 
-COMMANDS_ELSEWHERE: Mapping[str, Mapping[str, Instead]] = {
-    "README.md": {"make test": Instead(_ITSELF, "make test")},
+COMMANDS_ELSEWHERE: Mapping[str, Mapping[str, Replacement]] = {
+    "README.md": {"make test": Replacement(_ENDLESS_TESTS, "make test")},
     "CONTRIBUTING.md": {
-        "make setup": Instead(
+        "make setup": Replacement(
             "it installs what runs the tests; on a clean clone `make lint` begins with it",
             "make lint",
         ),
-        "make test": Instead(_ITSELF, "make test"),
-        "make test-all": Instead(
+        "make test": Replacement(_ENDLESS_TESTS, "make test"),
+        "make test-all": Replacement(
             "`make test` and what it leaves out, one after the other", "make test-thorough"
         ),
-        "make test-cluster": Instead(_ITSELF, "make test-cluster"),
-        "make lint": Instead("mypy alone takes a minute", "make lint"),
+        "make test-cluster": Replacement(_ENDLESS_TESTS, "make test-cluster"),
+        "make lint": Replacement("mypy alone takes a minute", "make lint"),
     },
     "docs/cluster.md": {
-        "make cluster-down": Instead(
+        "make cluster-down": Replacement(
             "other tests need the cluster; this comes after them", "trap 'make cluster-down' EXIT"
         ),
     },

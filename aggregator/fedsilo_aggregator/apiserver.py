@@ -13,7 +13,7 @@ from kubernetes.aio import client, config
 
 from fedsilo.api.common import Metadata
 from fedsilo.errors import ManifestInvalid
-from fedsilo_aggregator.report import JobGone, Report
+from fedsilo_aggregator.report import JobGoneError, Report
 
 MANAGER = "fedsilo-aggregator"
 """Field manager of the aggregator's fields; it never takes one from another."""
@@ -40,7 +40,7 @@ class KubernetesJob:
         """
         seen = await self._patch({}, dry_run="All")
         if seen["uid"] != self._job.uid:
-            raise JobGone(f"{self._name} has another uid by now, {seen['uid']}")
+            raise JobGoneError(f"{self._name} has another uid by now, {seen['uid']}")
         await self._patch(status, resourceVersion=seen["resourceVersion"])
 
     @property
@@ -68,7 +68,7 @@ class KubernetesJob:
             async with response:
                 document = _document(await response.read())
         if response.status == 404 and is_about(document, job.name):
-            raise JobGone(f"{self._name} does not exist any more")
+            raise JobGoneError(f"{self._name} does not exist any more")
         if response.status >= 300:
             raise OSError(f"{response.status} {document.get('message') or response.reason}")
         found: Mapping[str, Any] = document["metadata"]

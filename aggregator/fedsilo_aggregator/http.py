@@ -56,7 +56,7 @@ HEARD_SECONDS = 60.0
 """Longest silence of a silo that counts as being there."""
 
 NO_BODY = {"Content-Length": "0"}
-"""Of an answer to HEAD: a connection is not used again after one that does not say how long it is."""
+"""An answer to HEAD needs it: a connection is not used again after an answer that does not say how long it is."""
 
 SILO: web.RequestKey[str] = web.RequestKey("silo", str)
 BODY: web.RequestKey[bytes] = web.RequestKey("body", bytes)

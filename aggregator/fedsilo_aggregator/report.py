@@ -34,7 +34,7 @@ MAX_FIGURES = 100
 """Entries of each map in the status, as its schema allows."""
 
 MAX_CURVES = 20
-"""Scores, and training figures, of each point of the status's curve, likewise."""
+"""Scores, and training figures, of each point of the status's curve, as the status's schema allows."""
 
 NOT_APPLIED: dict[str, Any] = {
     "phase": True,
@@ -45,7 +45,7 @@ NOT_APPLIED: dict[str, Any] = {
 """Fields of a status that belong to the operator, or to the aggregator's own directory only."""
 
 
-class JobGone(Exception):
+class JobGoneError(Exception):
     """The job that this aggregator works for does not exist any more."""
 
 
@@ -188,7 +188,7 @@ class Report:
         self._written = None
         try:
             await self._job.apply(status)
-        except JobGone as gone:
+        except JobGoneError as gone:
             log.warning("%s; its status is not written any more", gone)
             self._gone = True
             return True

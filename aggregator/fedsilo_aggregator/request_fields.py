@@ -17,7 +17,7 @@ from fedsilo.wire.problems import one_line
 from fedsilo_aggregator.uploads import UploadRange
 
 MAX_FAILURE_BYTES = 16 << 10
-"""Largest failure report."""
+"""Largest failure report that a guard may send."""
 
 HEADERS_USED = (
     "Authorization",

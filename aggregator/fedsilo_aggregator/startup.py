@@ -42,7 +42,7 @@ PATIENCE_SECONDS = 120.0
 period, and than an NFS server keeps the locks of a machine that died (90 s)."""
 
 RETRY_SECONDS = 0.25
-"""Pause between tries."""
+"""Pause between two tries to hold the directory."""
 
 
 @contextmanager

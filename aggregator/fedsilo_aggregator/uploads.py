@@ -26,7 +26,7 @@ from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.errors import Problem
 from fedsilo.files.durable import AppendedFile, sync, unlink
 from fedsilo.http.threads import shielded_call, take_in_thread
-from fedsilo.wire import AcceptedUpdate, ExpectedUpdate, UpdateChecker, VerifyKey
+from fedsilo.wire import AcceptedUpdate, ExpectedUpdate, UpdateCheck, VerifyKey
 from fedsilo_aggregator.storage import storage_problem
 
 log = logging.getLogger("fedsilo.aggregator")
@@ -69,10 +69,10 @@ class _Partial:
     loading: asyncio.Lock = field(default_factory=asyncio.Lock)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     hang_up: Callable[[], None] = field(default=_no_connection)
-    checker: UpdateChecker = field(init=False)
+    checker: UpdateCheck = field(init=False)
 
     def __post_init__(self) -> None:
-        self.checker = UpdateChecker(self.expected, self.key)
+        self.checker = UpdateCheck(self.expected, self.key)
 
     @property
     def task(self) -> str:
@@ -281,7 +281,7 @@ def _restore(partial: _Partial) -> None:
         return
     except (Problem, OSError) as error:
         log.warning("%s does not hold (%s); dropped, the upload starts again from 0", partial.path, error)
-        partial.checker, partial.size = UpdateChecker(partial.expected, partial.key), 0
+        partial.checker, partial.size = UpdateCheck(partial.expected, partial.key), 0
         unlink(partial.path, missing_ok=True)
 
 

@@ -14,7 +14,7 @@ from attacks.programs import NotRefusedError
 from fedsilo.wire.request import CLOCK_SKEW_SECONDS
 
 LIFETIME_SECONDS = 60
-"""What `sign_request` grants."""
+"""Lifetime that `sign_request` grants to a proof."""
 
 
 def attack(target: LiveAggregator) -> None:

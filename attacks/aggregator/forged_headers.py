@@ -14,7 +14,7 @@ from typing import Any
 from attacks.live_aggregator import LiveAggregator
 from tests.integration.service.client import contents_of, forge, header_of
 
-ONCE = True
+RUNS_ONCE = True
 
 
 def attack(target: LiveAggregator) -> None:

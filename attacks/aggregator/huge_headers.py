@@ -17,7 +17,7 @@ from fedsilo.wire.header import encode_header
 from fedsilo.wire.keys import UPDATE
 from tests.integration.service.client import header_of
 
-SIZE = (4 << 20) - 16
+HEADER_BYTES = (4 << 20) - 16
 
 
 def attack(target: LiveAggregator) -> None:
@@ -27,7 +27,7 @@ def attack(target: LiveAggregator) -> None:
         dataclasses.replace(block, name=f"b{number}", offset=64 * number) for number in range(20_000)
     )
     many = encode_header(dataclasses.replace(honest, blocks=blocks))
-    for header in (bytes(SIZE), b"\x81\xa1a" + b"\xdc\xff\xff" * (SIZE // 3 - 1), many):
+    for header in (bytes(HEADER_BYTES), b"\x81\xa1a" + b"\xdc\xff\xff" * (HEADER_BYTES // 3 - 1), many):
         update = pack(header) + SIGNATURE_HEAD + key.sign(UPDATE, header)
         answer = target.silo.patch(target.task, update)
         if answer.code not in ("malformed", "too-long", "unexpected-block"):

@@ -21,16 +21,16 @@ from fedsilo.validation import registry_faults
 from tests.integration.service.client import FetchedTask, SiloClient
 from tests.integration.service.site import Site, federation, wait_until
 
-ONCE = True
+RUNS_ONCE = True
 
-HONEST, HOSTILE = ("north", "east", "south"), ("west", "centre")
+HONEST_SILOS, HOSTILE_SILOS = ("north", "east", "south"), ("west", "centre")
 AGGREGATION = {"weights": "uniform", "rule": {"name": "geometric-median"}}
-FARTHEST = 2 * len(HONEST) / (len(HONEST) - len(HOSTILE))
+FARTHEST_DISTANCE = 2 * len(HONEST_SILOS) / (len(HONEST_SILOS) - len(HOSTILE_SILOS))
 """How far the model may be from the honest silos' mean, over the largest distance of one of theirs to it."""
 
 
 def attack(target: LiveAggregator) -> None:
-    names = HONEST + HOSTILE
+    names = HONEST_SILOS + HOSTILE_SILOS
     job = federation(rounds=3, quorum=len(names), names=names, aggregation=AGGREGATION)
     if faults := registry_faults(job):
         raise NotRefusedError(f"the job itself is refused: {faults[0]}")
@@ -39,7 +39,7 @@ def attack(target: LiveAggregator) -> None:
     try:
         clients = [SiloClient(site, silo) for silo in site.silos]
         given = clients[0].fetch_task()
-        models = [_trained_model(given, number) for number, _ in enumerate(HONEST)]
+        models = [_trained_model(given, number) for number, _ in enumerate(HONEST_SILOS)]
         huge = {name: np.full(array.shape, 3e38, array.dtype) for name, array in given.tree.items()}
         for client, model in zip(clients, [*models, huge, huge], strict=True):
             _send(client, model, samples=10 if model is not huge else 2**53)
@@ -74,7 +74,7 @@ def _expect_near(honest: Sequence[Mapping[str, np.ndarray]], next_model: Mapping
     """
     models = np.stack([_flat_vector(model) for model in honest])
     mean = models.mean(axis=0)
-    limit = FARTHEST * float(np.linalg.norm(models - mean, axis=1).max())
+    limit = FARTHEST_DISTANCE * float(np.linalg.norm(models - mean, axis=1).max())
     distance = float(np.linalg.norm(_flat_vector(next_model) - mean))
     if not distance <= limit:
         raise NotRefusedError(f"the model is {distance:g} away from the honest ones, more than {limit:g}")
@@ -87,7 +87,7 @@ def _expect_told(site: Site) -> None:
     """
     kept = wait_until(lambda: _kept_shares(site), "the status of the first round")
     json.dumps(site.status(), allow_nan=False)
-    if max(kept[name] for name in HOSTILE) > 1e-6 or min(kept[name] for name in HONEST) < 0.1:
+    if max(kept[name] for name in HOSTILE_SILOS) > 1e-6 or min(kept[name] for name in HONEST_SILOS) < 0.1:
         raise NotRefusedError(f"the status says that this counted of the models: {kept}")
 
 

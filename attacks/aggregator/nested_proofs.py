@@ -16,7 +16,7 @@ from tests.unit.wire.hostile_proofs import HEADERS, proof
 
 PROOFS = {name: proof(header) for name, header in HEADERS.items()}
 CODES = frozenset({"malformed", "too-long", "signature-invalid", "unknown-sender"})
-"""What refuses them: their form, their length, the signature that they do not have."""
+"""Codes of the refusals: for a proof's form, its length, and the signature that it does not have."""
 
 
 def attack(target: LiveAggregator) -> None:

@@ -13,7 +13,7 @@ from attacks.live_aggregator import LiveAggregator
 from attacks.programs import NotRefusedError
 from tests.integration.service.client import contents_of, forge, header_of
 
-ONCE = True
+RUNS_ONCE = True
 
 
 def attack(target: LiveAggregator) -> None:

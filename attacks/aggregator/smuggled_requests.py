@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from attacks.live_aggregator import LiveAggregator
 
-INNER = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
+INNER_REQUEST = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
 HEADS = (
     b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nContent-Length: 37\r\n\r\n",
     b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 37\r\nTransfer-Encoding: chunked\r\n\r\n",
@@ -28,5 +28,5 @@ HEADS = (
 def attack(target: LiveAggregator) -> None:
     for head in HEADS:
         with target.connect() as connection:
-            connection.sendall(head + INNER)
+            connection.sendall(head + INNER_REQUEST)
             target.expect_refused(connection, "malformed")

@@ -12,7 +12,7 @@ import time
 
 from attacks.live_aggregator import LiveAggregator
 
-ONCE = True
+RUNS_ONCE = True
 REQUESTS = 50
 SECONDS = 4.0
 

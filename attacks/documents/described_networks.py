@@ -12,7 +12,7 @@ from typing import Any
 
 from attacks.handed_over import LOAD_MODEL, MODEL, HandedOver
 
-ONCE = True
+RUNS_ONCE = True
 
 WIDE_NETWORK = {"name": "mlp", "config": {"hidden": [60_000] * 16}}
 DATA = {"inputShape": [60_000], "classes": 4}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from attacks.handed_over import LOAD_MODEL, MODEL, HandedOver
 
-ONCE = True
+RUNS_ONCE = True
 
 VALUES = ("[" * 100_000, "9" * 100_000, f"[{'[],' * 10**6}[]]", '{"a":' * 100_000)
 BOMB = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(

@@ -17,7 +17,7 @@ import yaml
 
 from attacks.handed_over import MODEL, HandedOver
 
-ONCE = True
+RUNS_ONCE = True
 
 TORCHSCRIPT = ("export", "--model", MODEL, "-f", "job.yaml", "--torchscript", "model.pt")
 EVALUATE = ("evaluate", "--model", MODEL, "-f", "job.yaml")

@@ -14,7 +14,7 @@ from typing import Any
 
 from attacks.handed_over import LOAD_MODEL, MODEL, HandedOver
 
-ONCE = True
+RUNS_ONCE = True
 
 CODE = (
     "python:os:system",

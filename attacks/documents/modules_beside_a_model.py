@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from attacks.handed_over import OPENING_COMMANDS, HandedOver
 
-ONCE = True
+RUNS_ONCE = True
 
 MODULES = (
     *("builtins", "colorsys", "encodings", "json", "sitecustomize", "usercustomize", "conftest", "setup"),

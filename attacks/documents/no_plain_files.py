@@ -14,7 +14,7 @@ from pathlib import Path
 
 from attacks.handed_over import LOAD_MODEL, MODEL, HandedOver
 
-ONCE = True
+RUNS_ONCE = True
 
 TERABYTE = 1 << 40
 EVALUATE = ("evaluate", "--model", MODEL, "-f", "job.yaml")

@@ -11,7 +11,7 @@ from attacks.handed_over import HandedOver
 from tests.federate import TASK_KEY
 from tests.unit.verification.chains import Lines, edit_and_link
 
-ONCE = True
+RUNS_ONCE = True
 
 
 def attack(target: HandedOver) -> None:

@@ -18,7 +18,7 @@ from tests.federate import TASK_KEY, job_spec
 from tests.public_examples import balanced_dataset
 from tests.unit.verification.chains import Lines, edit_and_link
 
-ONCE = True
+RUNS_ONCE = True
 
 OWN_MODEL = "python:tests.unit.silo.networks:tied_network"
 

@@ -12,7 +12,7 @@ from attacks.programs import NotRefusedError
 from fedsilo_operator.gateway.limits import Limits
 from tests.integration.service.client import answer_on
 
-ONCE = True
+RUNS_ONCE = True
 REQUESTS = 4 * Limits().burst
 
 

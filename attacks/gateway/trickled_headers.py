@@ -11,7 +11,7 @@ from attacks.live_gateway import LiveGateway
 from attacks.live_service import trickle
 from fedsilo.http.listener import UNPROVEN_SECONDS
 
-ONCE = True
+RUNS_ONCE = True
 NUMBER = 200
 
 

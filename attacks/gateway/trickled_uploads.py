@@ -13,7 +13,7 @@ from attacks.live_gateway import LiveGateway
 from attacks.live_service import trickle
 from fedsilo_operator.gateway.limits import Limits
 
-ONCE = True
+RUNS_ONCE = True
 NUMBER = 60
 
 

@@ -12,7 +12,7 @@ import time
 from attacks.live_gateway import LiveGateway
 from fedsilo_operator.gateway.limits import Limits
 
-ONCE = True
+RUNS_ONCE = True
 NUMBER = 60
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import time
 
-from attacks.live_gateway import ATTACKER, HONEST, LiveGateway
+from attacks.live_gateway import ATTACKER, HONEST_SILO, LiveGateway
 from fedsilo.wire import SigningKey
 
 
 def attack(target: LiveGateway) -> None:
     path = f"{target.silo_path()}/agents?after=&wait=0"
-    theirs = f"{target.silo_path(HONEST)}/agents?after=&wait=0"
+    theirs = f"{target.silo_path(HONEST_SILO)}/agents?after=&wait=0"
     proof = target.proof("GET", path)
     wrong = {
         "malformed": ["", "Bearer abc"],
@@ -31,7 +31,7 @@ def attack(target: LiveGateway) -> None:
     for code, proofs in wrong.items():
         for given in proofs:
             target.expect(code, target.ask("GET", path, proof=given))
-    target.expect("signature-invalid", target.ask("GET", theirs, sender=HONEST))
+    target.expect("signature-invalid", target.ask("GET", theirs, sender=HONEST_SILO))
     target.expect("unknown-sender", target.ask("GET", theirs, sender=ATTACKER))
     target.expect("signature-invalid", target.ask("GET", target.blob, key=SigningKey.generate()))
     time.sleep(0.5)  # its proven requests are few, and stay within its rate

@@ -16,7 +16,7 @@ from fedsilo.wire import write_tensors
 from tests.integration.service.scripted import DISK_FULL_ANSWER, TREE
 from tests.integration.service.site import wait_until
 
-ONCE = True
+RUNS_ONCE = True
 
 
 def attack(target: LiveGuard) -> None:

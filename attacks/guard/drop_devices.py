@@ -15,7 +15,7 @@ from pathlib import Path
 
 from attacks.live_guard import LiveGuard
 
-ONCE = True
+RUNS_ONCE = True
 
 
 def bind_socket(path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from attacks.live_guard import LiveGuard
 
-ONCE = True
+RUNS_ONCE = True
 
 
 def attack(target: LiveGuard) -> None:

@@ -14,10 +14,10 @@ from attacks.live_guard import LiveGuard, answer, endless
 from attacks.programs import NotRefusedError
 from fedsilo.wire import BlobLink
 
-ONCE = True
+RUNS_ONCE = True
 SECONDS = 3.0
 MOST_REQUESTS = 30
-LENGTH = 1 << 20
+BLOB_BYTES = 1 << 20
 
 
 def attack(target: LiveGuard) -> None:
@@ -26,13 +26,13 @@ def attack(target: LiveGuard) -> None:
 
     for number, how in enumerate((endless, short)):
         before = target.requests
-        link = BlobLink("model", f"{number + 7:064x}", LENGTH)
+        link = BlobLink("model", f"{number + 7:064x}", BLOB_BYTES)
         with target.answering(lambda request, how=how: "/blobs/" in request.path and how(request)):  # type: ignore[misc]
             target.aggregator.offer(target.aggregator.task(target.name(), blobs=(link,)))
             time.sleep(SECONDS)
             kept = sum(path.stat().st_size for path in target.aggregator.volume.blobs.iterdir())
-        if kept > LENGTH + (1 << 20):
-            raise NotRefusedError(f"the guard kept {kept} bytes of a blob of {LENGTH}")
+        if kept > BLOB_BYTES + (1 << 20):
+            raise NotRefusedError(f"the guard kept {kept} bytes of a blob of {BLOB_BYTES}")
         asked = target.requests - before
         if asked > MOST_REQUESTS:
             raise NotRefusedError(f"the guard asked {asked} times in {SECONDS:g} s")

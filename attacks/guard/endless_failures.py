@@ -16,7 +16,7 @@ from attacks.programs import NotRefusedError
 from fedsilo_agent.guard.disclosure import REPORTS_PER_EXCHANGE
 from tests.integration.service.site import wait_until
 
-ONCE = True
+RUNS_ONCE = True
 TASKS = 200
 
 

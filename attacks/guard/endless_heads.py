@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler
 
 from attacks.live_guard import LiveGuard
 
-ONCE = True
+RUNS_ONCE = True
 HEADS = (
     (b"HTTP/1.1 200 OK\r\n", b"X: a\r\n" * 10_000),
     (b"HTTP/1.1 200 OK\r\nX: ", b"a" * 65536),

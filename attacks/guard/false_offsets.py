@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler
 from attacks.live_guard import LiveGuard, answer
 from attacks.programs import NotRefusedError
 
-ONCE = True
+RUNS_ONCE = True
 SECONDS = 1.5
 MOST_REQUESTS = 40
 

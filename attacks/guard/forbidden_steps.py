@@ -10,7 +10,7 @@ from __future__ import annotations
 from attacks.live_guard import LiveGuard
 from fedsilo.wire import Contract
 
-ONCE = True
+RUNS_ONCE = True
 
 
 def attack(target: LiveGuard) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from attacks.live_guard import LiveGuard
 from fedsilo.wire import SigningKey, seal_task
 
-ONCE = True
+RUNS_ONCE = True
 
 
 def attack(target: LiveGuard) -> None:

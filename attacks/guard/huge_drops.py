@@ -11,7 +11,7 @@ import os
 
 from attacks.live_guard import LiveGuard
 
-ONCE = True
+RUNS_ONCE = True
 
 
 def attack(target: LiveGuard) -> None:

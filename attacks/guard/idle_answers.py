@@ -12,7 +12,7 @@ import time
 from attacks.live_guard import LiveGuard, answer
 from attacks.programs import NotRefusedError
 
-ONCE = True
+RUNS_ONCE = True
 SECONDS = 6.0
 MOST_REQUESTS = 20
 

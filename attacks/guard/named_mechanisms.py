@@ -23,7 +23,7 @@ from attacks.run import MOST_MEMORY
 from fedsilo.methods import registry
 from fedsilo.methods.differential_privacy import planned_mechanisms
 
-ONCE = True
+RUNS_ONCE = True
 SAMPLES = 100
 JOB = {
     "privacy": {"differentialPrivacy": {"unit": "example", "epsilon": 3.0, "delta": 1e-3}},

@@ -12,7 +12,7 @@ from fedsilo.wire.envelope import SIGNATURE_HEAD
 from fedsilo.wire.fields import pack
 from fedsilo.wire.keys import TASK
 
-ONCE = True
+RUNS_ONCE = True
 ROOM = (1 << 20) - 5 - 66
 
 

@@ -14,8 +14,8 @@ from attacks.live_guard import LiveGuard
 from attacks.programs import NotRefusedError
 from tests.integration.service.site import wait_until
 
-ONCE = True
-LONGEST = 4100
+RUNS_ONCE = True
+MOST_BYTES = 4100
 
 
 def attack(target: LiveGuard) -> None:
@@ -37,7 +37,7 @@ def attack(target: LiveGuard) -> None:
     (directory / "failed.json").write_text(json.dumps({"reason": "Slow", "message": message}))
     target.aggregator.offer(target.aggregator.task(task))
     report = wait_until(lambda: target.aggregator.failures.get(task), "the report")
-    if len(report["message"].encode()) > LONGEST:
+    if len(report["message"].encode()) > MOST_BYTES:
         raise NotRefusedError(f"a message of {len(report['message'])} characters has left")
     if any(line.startswith("2026-01-01") for line in target.log.splitlines()):
         raise NotRefusedError("a forged line is in the guard's log")

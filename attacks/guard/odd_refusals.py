@@ -25,7 +25,7 @@ BODIES = (
     ).encode(),
     json.dumps({"type": [CODE], "detail": {"a": 1}}).encode(),
 )
-LONGEST_LINE = 6000
+LONGEST_LINE_BYTES = 6000
 
 
 def attack(target: LiveGuard) -> None:
@@ -42,5 +42,5 @@ def attack(target: LiveGuard) -> None:
     lines = target.log.splitlines()
     if any(line.endswith("WARNING forged") and line.startswith("2026-01-01") for line in lines):
         raise NotRefusedError("a forged line is in the guard's log")
-    if max(map(len, lines)) > LONGEST_LINE:
+    if max(map(len, lines)) > LONGEST_LINE_BYTES:
         raise NotRefusedError("a line of the guard's log is longer than it may be")

@@ -13,7 +13,7 @@ from typing import Any
 
 from attacks.live_guard import LiveGuard
 
-ONCE = True
+RUNS_ONCE = True
 TEXTS = (
     ("{", "not JSON"),
     ("[" * 100_000, "not JSON"),

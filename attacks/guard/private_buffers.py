@@ -20,7 +20,7 @@ from attacks.programs import NotRefusedError
 from fedsilo.wire import Tree, open_update
 from tests.integration.service.scripted import TREE
 
-ONCE = True
+RUNS_ONCE = True
 
 PATIENTS = np.frombuffer(b"Ada Lovelace, 36, positive".ljust(32), np.int64)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from attacks.live_guard import LiveGuard
 
-ONCE = True
+RUNS_ONCE = True
 
 
 def attack(target: LiveGuard) -> None:

@@ -13,10 +13,10 @@ from attacks.live_guard import LiveGuard, answer
 from attacks.programs import NotRefusedError
 from fedsilo.wire import seal_task
 
-ONCE = True
+RUNS_ONCE = True
 SECONDS = 6.0
 MOST_REQUESTS = 60
-"""Of tasks and of their blobs."""
+"""Most requests that the guard sends for tasks and their blobs."""
 
 
 def attack(target: LiveGuard) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from attacks.live_guard import LiveGuard
 from tests.integration.service.scripted import TREE
 
-ONCE = True
+RUNS_ONCE = True
 
 
 def attack(target: LiveGuard) -> None:

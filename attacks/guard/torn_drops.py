@@ -16,7 +16,7 @@ from attacks.programs import NotRefusedError
 from tests.integration.service.client import contents_of, header_of
 from tests.integration.service.site import wait_until
 
-ONCE = True
+RUNS_ONCE = True
 NUMBER = 5
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from attacks.live_guard import LiveGuard
 from attacks.programs import NotRefusedError
 
-ONCE = True
+RUNS_ONCE = True
 NUMBER = 1000
 
 

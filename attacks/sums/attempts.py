@@ -21,7 +21,7 @@ from fedsilo.methods.interface import EVALUATE
 from fedsilo.secure_aggregation.parts import tensor_point
 from fedsilo.wire import Tree
 
-MODEL, CRAFTED = model_of(1), model_of(2)
+MODEL, CRAFTED_MODEL = model_of(1), model_of(2)
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Finding:
 Attempt = Callable[[Guards], Coroutine[Any, Any, "Finding"]]
 
 
-def nearly(model: Tree) -> Tree:
+def changed_slightly(model: Tree) -> Tree:
     """The model with its first number changed in the last digit, which is another model by its digest."""
     first = next(iter(model))
     changed = {name: array.copy() for name, array in model.items()}
@@ -53,10 +53,10 @@ def nearly(model: Tree) -> Tree:
 async def another_model(guards: Guards) -> Finding:
     """The first silo has the model, all others one whose answers the aggregator knows."""
     first, *others = guards.silos
-    sent = {first: MODEL, **dict.fromkeys(others, CRAFTED)}
+    sent = {first: MODEL, **dict.fromkeys(others, CRAFTED_MODEL)}
     seen = await run_sum(guards, Plan(1, sent.__getitem__))
     return compare_candidates(
-        guards, first, [total - known_sum(guards, others, CRAFTED) for total in seen.sums()]
+        guards, first, [total - known_sum(guards, others, CRAFTED_MODEL) for total in seen.sums()]
     )
 
 
@@ -97,7 +97,7 @@ async def left_out(guards: Guards) -> Finding:
 
 async def nearly_left_out(guards: Guards) -> Finding:
     """A model that differs from the one before in one last digit is handed out to all but the first silo."""
-    return await _sum_twice(guards, nearly(MODEL), "train")
+    return await _sum_twice(guards, changed_slightly(MODEL), "train")
 
 
 async def scored_twice(guards: Guards) -> Finding:
@@ -107,7 +107,7 @@ async def scored_twice(guards: Guards) -> Finding:
 
 async def nearly_scored_twice(guards: Guards) -> Finding:
     """Scores of the same model but for a last digit, of all but the first silo."""
-    return await _sum_twice(guards, nearly(MODEL), EVALUATE)
+    return await _sum_twice(guards, changed_slightly(MODEL), EVALUATE)
 
 
 async def under_another_name(guards: Guards) -> Finding:

@@ -28,7 +28,7 @@ from benchmarks.gpu.records import begin_record, device_facts, read_all
 from benchmarks.gpu.running import ROOT, Run
 from benchmarks.tables.results import REVISION, processor, revision
 
-INTO = ROOT / "docs" / "results" / "gpu"
+RESULTS_DIRECTORY = ROOT / "docs" / "results" / "gpu"
 PAGE = ROOT / "docs" / "results" / "gpu.md"
 
 
@@ -37,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
     began = time.time()
     parser, args = _arguments(argv)
     if args.render:
-        page.write(read_all(args.into or INTO), PAGE)
+        page.write(read_all(args.into or RESULTS_DIRECTORY), PAGE)
         print(PAGE.relative_to(ROOT))
         return 0
     # A stop by `kill` is one by Ctrl-C: the part's process ends, the record is written.
@@ -51,9 +51,9 @@ def main(argv: list[str] | None = None) -> int:
     if device.kind == devices.CPU and args.into is None:
         with tempfile.TemporaryDirectory(prefix="fedsilo-gpu-") as folder:
             return _run(args, device, environment, Path(folder), began)
-    into = args.into or INTO
+    into = args.into or RESULTS_DIRECTORY
     code = _run(args, device, environment, into, began)
-    if into == INTO:
+    if into == RESULTS_DIRECTORY:
         page.write(read_all(into), PAGE)
         print(PAGE.relative_to(ROOT))
     return code

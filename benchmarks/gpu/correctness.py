@@ -27,7 +27,7 @@ from fedsilo.wire import open_blob
 MARK = "mark.gpu"
 OPTIONS = ("-W", "default", "-p", "no:cacheprovider", "-p", "pytest_asyncio.plugin", "-p", "pytest_timeout")
 """Plugins are those that the project's settings need; a warning of another version of something is no failure."""
-BATCH = 32
+BATCH_EXAMPLES = 32
 
 
 def cases(setting: Setting) -> Iterator[Case]:
@@ -83,9 +83,9 @@ def on_cpu(network: str, steps: int) -> Tree:
 
 def change(network: str, device: str, precision: str, steps: int) -> Tree:
     """What so many steps of a silo's training change of the weights."""
-    spec = job_of(network, device, precision, BATCH)
+    spec = job_of(network, device, precision, BATCH_EXAMPLES)
     tree = initial_model(spec)
-    context = open_context(spec, silo_of(network, steps * BATCH), Path.cwd())
+    context = open_context(spec, silo_of(network, steps * BATCH_EXAMPLES), Path.cwd())
     weights = fedsilo(context, tree, lambda: 0.0).weights
     learned = [name for name in tree if tree[name].dtype.kind == "f"]  # and no counter of batches
     return {name: weights[name].astype(np.float64) - tree[name] for name in learned}

@@ -22,7 +22,7 @@ from fedsilo.learning.training import LocalTraining, fit
 from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.silo.context import LocalContext, open_context
 
-BATCH = 64
+BATCH_EXAMPLES = 64
 NOISE = 1.0
 NORM = 1.0
 TRAININGS = 2
@@ -37,7 +37,7 @@ def cases(setting: Setting) -> Iterator[Case]:
 
 def step_time_figures(setting: Setting, network: str) -> Figures:
     """Milliseconds of a step without privacy, and with it in both ways."""
-    steps, batch = int(setting.of(10, 5, 2)), int(setting.of(BATCH, BATCH, 4))
+    steps, batch = int(setting.of(10, 5, 2)), int(setting.of(BATCH_EXAMPLES, BATCH_EXAMPLES, 4))
     spec = job_of(network, setting.device, "float32", batch)
     context = open_context(spec, silo_of(network, steps * batch), Path.cwd())
     open_ = training_seconds(context, setting, lambda model, plan: fit(model, context.train, plan, loss=loss))

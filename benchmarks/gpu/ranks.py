@@ -31,10 +31,10 @@ from fedsilo.learning.training import LocalTraining, fit
 from fedsilo.methods.state import Tree
 
 GLOO, NCCL = "gloo", "nccl"
-BATCH = 64
+BATCH_EXAMPLES = 64
 SHARED_MEMORY = Path("/dev/shm")
 POD, CONTAINER = 1 << 30, 64 << 20
-"""Bytes of `/dev/shm`: as the operator gives it to a trainer with several GPUs, and as a container has it by itself."""
+"""Bytes of `/dev/shm` as the operator gives it to a trainer with several GPUs, and as a container has it by itself."""
 
 CLONE_NEWNS, MS_PRIVATE, MS_REC = 0x20000, 1 << 18, 1 << 14
 
@@ -119,15 +119,17 @@ def as_rank(rank: int, device: str, through: str, port: int, steps: int) -> tupl
 
 def train_lenet(device: str, group: ProcessGroup, steps: int) -> tuple[Tree, float]:
     """Weights of a LeNet after so many steps, and the seconds that these took after three that warm up."""
-    spec = job_of("lenet", device, "float32", BATCH)
+    spec = job_of("lenet", device, "float32", BATCH_EXAMPLES)
     tree = initial_model(spec)
-    features, labels = examples(steps * BATCH, "images")
-    plan = LocalTraining(lr=0.001, batch_size=BATCH, momentum=0.9, group=group)
+    features, labels = examples(steps * BATCH_EXAMPLES, "images")
+    plan = LocalTraining(lr=0.001, batch_size=BATCH_EXAMPLES, momentum=0.9, group=group)
     for some in (min(steps, 3), steps):
         model = build_module(spec.model, spec.data, 0, spec.task)
         load_tree(model, tree)
         model.to(device)
-        data = Examples.from_arrays(features[: some * BATCH], labels[: some * BATCH], device)
+        data = Examples.from_arrays(
+            features[: some * BATCH_EXAMPLES], labels[: some * BATCH_EXAMPLES], device
+        )
         began = now(device)
         fit(model, data, plan, loss=lambda network, x, y: cross_entropy(network(x), y))
         seconds = now(device) - began

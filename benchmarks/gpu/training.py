@@ -9,7 +9,7 @@ from functools import partial
 from benchmarks.gpu.cases import Case, Figures, Setting
 from benchmarks.training import compare
 
-BATCH = 64
+BATCH_EXAMPLES = 64
 NETWORKS = ("lenet", "resnet20", "transformer")
 PRECISIONS = ("float32", "bfloat16", "float16")
 
@@ -29,7 +29,7 @@ def cases(setting: Setting) -> Iterator[Case]:
 def speed_figures(setting: Setting, network: str, precision: str, stored: bool) -> Figures:
     """Steps of both, and the ratio of their speeds."""
     pairs, seconds, steps = int(setting.of(3, 1, 1)), setting.of(0.3, 0.2, 0), int(setting.of(0, 0, 2))
-    batch = int(setting.of(BATCH, BATCH, 4))
+    batch = int(setting.of(BATCH_EXAMPLES, BATCH_EXAMPLES, 4))
     found = compare(network, setting.device, precision, batch, pairs, seconds, steps, stored)
     loop, ours = (statistics.median(pair[side].seconds for pair in found.pairs) for side in (0, 1))
     return {

@@ -25,7 +25,7 @@ from benchmarks.literal.runs import Comparison, Loop, compare, loop_of, run
 from benchmarks.tables.results import machine
 from fedsilo.errors import FedsiloError
 
-INTO = Path("docs/results")
+RESULTS_DIRECTORY = Path("docs/results")
 
 
 def main() -> None:
@@ -89,7 +89,11 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--data", type=Path, default=Path("data"), metavar="FOLDER", help="of the datasets")
     parser.add_argument(
-        "--into", type=Path, default=INTO, metavar="FOLDER", help=f"results; {INTO} by default"
+        "--into",
+        type=Path,
+        default=RESULTS_DIRECTORY,
+        metavar="FOLDER",
+        help=f"results; {RESULTS_DIRECTORY} by default",
     )
     parser.add_argument(
         "--render", action="store_true", help="print the table and draw the picture of what is on file"

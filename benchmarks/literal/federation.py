@@ -60,8 +60,8 @@ class Federation:
                 f"spec.model.name: {spec.model.name!r} has buffers; use a network without BatchNorm"
             )
         data = SharedData(spec, Path.cwd())
-        silos = {str(silo): _all(data.examples(silo)[0], dtype) for silo in manifest.silos}
-        test = _all(test_set_of(manifest), dtype)
+        silos = {str(silo): _whole_batch(data.examples(silo)[0], dtype) for silo in manifest.silos}
+        test = _whole_batch(test_set_of(manifest), dtype)
         initial = vector(
             {name: array.astype(np.float64) for name, array in initial_model(spec).items()}, network
         )
@@ -162,6 +162,6 @@ def _subtree(prefix: str, tree: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): part for name, part in tree.items() if name.startswith(prefix)}
 
 
-def _all(examples: Examples, dtype: torch.dtype) -> Batch:
+def _whole_batch(examples: Examples, dtype: torch.dtype) -> Batch:
     features, labels = examples.batch(torch.arange(len(examples)))
     return features.to(dtype), labels

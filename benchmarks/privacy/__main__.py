@@ -26,7 +26,7 @@ from benchmarks.privacy.campaign import read
 from benchmarks.privacy.federation import SHAPES
 from fedsilo.errors import FedsiloError
 
-INTO = Path("docs/results")
+RESULTS_DIRECTORY = Path("docs/results")
 
 
 def main() -> int:
@@ -82,7 +82,13 @@ def _arguments() -> argparse.Namespace:
         "--runs", type=int, default=32, metavar="N", help="of each attacked job; 32 by default"
     )
     parser.add_argument("--data", type=Path, default=Path("data"), metavar="FOLDER", help="of the datasets")
-    parser.add_argument("--into", type=Path, default=INTO, metavar="FOLDER", help=f"{INTO} by default")
+    parser.add_argument(
+        "--into",
+        type=Path,
+        default=RESULTS_DIRECTORY,
+        metavar="FOLDER",
+        help=f"{RESULTS_DIRECTORY} by default",
+    )
     parser.add_argument("--render", action="store_true", help="run nothing")
     args = parser.parse_args()
     if args.runs < 3:

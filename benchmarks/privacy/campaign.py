@@ -46,7 +46,7 @@ JOBS: dict[str, dict[str, Any]] = {
 """Methods whose updates are asked who is in them."""
 
 ONE_STEP = {"rounds": 1, "localSteps": 1, "optimizer": {"learningRate": 0.1, "momentum": 0, "weightDecay": 0}}
-FEW = {"fedavg": 20, "ccvr": 100, "creff": 100}
+FEW_ROUNDS = {"fedavg": 20, "ccvr": 100, "creff": 100}
 """Candidates where images are sought: the victim's half is the batch of its one step, or some five of each class."""
 
 LEARNED_TRAINING = {
@@ -152,7 +152,7 @@ def _scores(attacked: AttackedJob, seen: Any, view: str, folder: Path) -> np.nda
 def _inversions(cell: Cell, folder: Path) -> list[dict[str, Any]]:
     method = cell.method.removesuffix(" inversion")
     step = ONE_STEP if method == "fedavg" else LEARNED_TRAINING
-    few = FEW[method]
+    few = FEW_ROUNDS[method]
     batch = few // 2 if method == "fedavg" else 10
     attacked = AttackedJob(cell.dataset, method, {"training": step | {"batchSize": batch}}, few, cell.epsilon)
     own, strange = dict[str, list[np.ndarray]](), dict[str, list[np.ndarray]]()
@@ -167,8 +167,8 @@ def _inversions(cell: Cell, folder: Path) -> list[dict[str, Any]]:
         {
             "attack": "inversion",
             "view": view,
-            "psnr": _best(own[view]),
-            "others": _best(strange[view]),
+            "psnr": _best_figure(own[view]),
+            "others": _best_figure(strange[view]),
             "recognised": float(np.mean(np.concatenate(own[view]) >= inversion.RECOGNITION_DECIBELS))
             * few
             / 2,
@@ -206,7 +206,7 @@ def _part(attacked: AttackedJob, part: str, folder: Path) -> Images:
     return load(attacked.dataset, str(folder), part, 0, attacked.candidates)
 
 
-def _best(runs: list[np.ndarray]) -> float | None:
+def _best_figure(runs: list[np.ndarray]) -> float | None:
     """Median over the runs of the best-recovered original's dB; None where nothing was made of any."""
     best = [float(values.max()) for values in runs if np.isfinite(values).any()]
     return float(np.median(best)) if best else None

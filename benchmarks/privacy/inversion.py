@@ -22,7 +22,7 @@ RECOGNITION_DECIBELS = 20.0
 """dB from which a person recognises the image."""
 
 STEPS, RATE = 500, 0.05
-"""Of the descent towards given features, by Adam."""
+"""Steps and rate of the descent towards given features, by Adam."""
 
 
 def of_update(before: Mapping[str, np.ndarray], after: Tree, shape: tuple[int, ...]) -> np.ndarray:

@@ -10,7 +10,7 @@ from benchmarks.privacy.campaign import EPSILONS, JOBS, VIEWS
 
 Line = Mapping[str, Any]
 
-WHAT = {
+PAYLOADS_IN_WORDS = {
     "fedavg": "FedAvg, models",
     "ccvr": "CCVR, class means",
     "creff": "CReFF, averaged gradients",
@@ -36,11 +36,11 @@ def _memberships(lines: Sequence[Line]) -> Iterable[str]:
     for method in JOBS:
         for epsilon in EPSILONS:
             for view, name in VIEWS.items():
-                own = {line["attack"]: line for line in _of(lines, method, epsilon, view)}
+                own = {line["attack"]: line for line in _lines_of(lines, method, epsilon, view)}
                 if own:
                     simple, ratio = own["threshold"], own["likelihood ratio"]
                     yield (
-                        f"| {WHAT[method]} | {PROTECTION[epsilon]} | {simple['accuracy']:.1%} | {name} "
+                        f"| {PAYLOADS_IN_WORDS[method]} | {PROTECTION[epsilon]} | {simple['accuracy']:.1%} | {name} "
                         f"| {simple['auc']:.3f} ± {simple['deviation']:.3f} "
                         f"| {ratio['auc']:.3f} ± {ratio['deviation']:.3f} | {ratio['true_positives']:.1%} |"
                     )
@@ -52,17 +52,17 @@ def _inversions(lines: Sequence[Line]) -> Iterable[str]:
     for method in JOBS:
         for epsilon in EPSILONS:
             for view, name in VIEWS.items():
-                for line in _of(lines, f"{method} inversion", epsilon, view):
+                for line in _lines_of(lines, f"{method} inversion", epsilon, view):
                     best, others = (
                         "–" if line[key] is None else f"{line[key]:.1f}" for key in ("psnr", "others")
                     )
                     yield (
-                        f"| {WHAT[method]} | {PROTECTION[epsilon]} | {name} | {best} | {others} "
+                        f"| {PAYLOADS_IN_WORDS[method]} | {PROTECTION[epsilon]} | {name} | {best} | {others} "
                         f"| {line['recognised']:.1f} of {line['images']} |"
                     )
 
 
-def _of(lines: Sequence[Line], method: str, epsilon: float | None, view: str) -> list[Line]:
+def _lines_of(lines: Sequence[Line], method: str, epsilon: float | None, view: str) -> list[Line]:
     wanted = (method, epsilon, view)
     return [line for line in lines if (line["method"], line["epsilon"], line["view"]) == wanted]
 
@@ -87,7 +87,7 @@ def draw(lines: Sequence[Line], path: Path) -> None:
                 points = [
                     line
                     for epsilon in EPSILONS
-                    for line in _of(lines, method, epsilon, view)
+                    for line in _lines_of(lines, method, epsilon, view)
                     if line["dataset"] == dataset and line["attack"] == "likelihood ratio"
                 ]
                 if points:
@@ -95,7 +95,7 @@ def draw(lines: Sequence[Line], path: Path) -> None:
                         [line["auc"] for line in points],
                         [100 * line["accuracy"] for line in points],
                     )
-                    label = f"{WHAT[method]}, {VIEWS[view]}"
+                    label = f"{PAYLOADS_IN_WORDS[method]}, {VIEWS[view]}"
                     panel.plot(x, y, marker=marker, color=f"C{color}", linewidth=0.8, label=label)
                     for line, *at in zip(points, x, y, strict=True):
                         if view == "update":

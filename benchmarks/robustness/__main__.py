@@ -24,7 +24,7 @@ from benchmarks.robustness.federation import ATTACKS, RULES, Cell, run
 from benchmarks.tables.results import machine
 from fedsilo.errors import FedsiloError
 
-INTO = Path("docs/results")
+RESULTS_DIRECTORY = Path("docs/results")
 SEEDS = (1, 2, 3)
 BETAS = (100.0, 0.5)
 """Silos whose classes are alike, and silos that lack some."""
@@ -98,10 +98,10 @@ def _table(lines: Sequence[Line], beta: float, figure: str) -> Iterator[str]:
     yield f"| rule | {' | '.join(ATTACKS)} |"
     yield f"|---|{'---|' * len(ATTACKS)}"
     for rule in RULES:
-        yield f"| {rule} | {' | '.join(_text(_of(lines, beta, rule, attack, figure)) for attack in ATTACKS)} |"
+        yield f"| {rule} | {' | '.join(_text(_figures_of(lines, beta, rule, attack, figure)) for attack in ATTACKS)} |"
 
 
-def _of(lines: Sequence[Line], beta: float, rule: str, attack: str, figure: str) -> list[float]:
+def _figures_of(lines: Sequence[Line], beta: float, rule: str, attack: str, figure: str) -> list[float]:
     wanted = (beta, rule, attack)
     found = [line[figure] for line in lines if (line["beta"], line["rule"], line["attack"]) == wanted]
     return [100 * value for value in found if value is not None]
@@ -128,7 +128,7 @@ def draw(lines: Sequence[Line], path: Path) -> None:
         panel.set_ylabel("test accuracy in percent")
         panel.grid(alpha=0.3, axis="y")
         for number, attack in enumerate(ATTACKS):
-            values = [_of(lines, beta, rule, attack, "accuracy") for rule in RULES]
+            values = [_figures_of(lines, beta, rule, attack, "accuracy") for rule in RULES]
             heights = [float(np.mean(found)) if found else 0.0 for found in values]
             at = np.arange(len(RULES)) + number * width
             panel.bar(at, heights, width, label=attack)
@@ -144,7 +144,13 @@ def _arguments() -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--into", type=Path, default=INTO, metavar="FOLDER", help=f"{INTO} by default")
+    parser.add_argument(
+        "--into",
+        type=Path,
+        default=RESULTS_DIRECTORY,
+        metavar="FOLDER",
+        help=f"{RESULTS_DIRECTORY} by default",
+    )
     parser.add_argument("--render", action="store_true", help="run nothing")
     return parser.parse_args()
 

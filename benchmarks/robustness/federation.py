@@ -30,11 +30,11 @@ from fedsilo.simulation.job import Simulation
 from fedsilo.simulation.silos import SimulatedTask, SimulatedUpdate
 from fedsilo.simulation.simulate import open_simulation
 
-SILOS, HOSTILE = 10, 2
+SILOS, HOSTILE_SILOS = 10, 2
 TRAINING = 1437
 """Images of the 1,797 that silos have; the others are the test set."""
 
-FACTORS = {"sign-flip": -SILOS / HOSTILE, "scaled": 10.0, "backdoor": SILOS / HOSTILE}
+FACTORS = {"sign-flip": -SILOS / HOSTILE_SILOS, "scaled": 10.0, "backdoor": SILOS / HOSTILE_SILOS}
 """Attack -> what a hostile silo multiplies its change of the model by."""
 
 ATTACKS = ("none", "sign-flip", "scaled", "label-flip", "backdoor")
@@ -43,9 +43,9 @@ RULES: dict[str, dict[str, Any] | None] = {
     "mean": None,
     "norm-clipping": {"name": "norm-clipping", "norm": 1.0},
     "median": {"name": "median"},
-    "trimmed-mean": {"name": "trimmed-mean", "byzantine": HOSTILE},
-    "krum": {"name": "krum", "byzantine": HOSTILE},
-    "multi-krum": {"name": "multi-krum", "byzantine": HOSTILE},
+    "trimmed-mean": {"name": "trimmed-mean", "byzantine": HOSTILE_SILOS},
+    "krum": {"name": "krum", "byzantine": HOSTILE_SILOS},
+    "multi-krum": {"name": "multi-krum", "byzantine": HOSTILE_SILOS},
     "geometric-median": {"name": "geometric-median"},
 }
 
@@ -88,7 +88,7 @@ def load(part: str, attack: str, beta: float, seed: int) -> Images:
     silo = int(part)
     own = _silo_places(labels[:TRAINING], beta, seed)[silo]
     images, labels = images[own], labels[own]
-    if silo >= HOSTILE or attack not in ("label-flip", "backdoor"):
+    if silo >= HOSTILE_SILOS or attack not in ("label-flip", "backdoor"):
         return images, labels
     if attack == "label-flip":
         return images, 9 - labels
@@ -169,7 +169,7 @@ class HostileBackend:
     def run(self, tasks: Sequence[SimulatedTask]) -> Iterator[Outcome]:
         """The outcome of each task."""
         sent = {task.silo: task.task.trees["model"] for task in tasks}
-        hostile = {f"silos/s{place}" for place in range(HOSTILE)}
+        hostile = {f"silos/s{place}" for place in range(HOSTILE_SILOS)}
         for silo, found in self._backend.run(tasks):
             if isinstance(found, SimulatedUpdate) and silo in hostile:
                 found = replace(
@@ -219,4 +219,4 @@ def run(cell: Cell, rounds: int) -> RunFinding:
 
 
 def _is_hostile(silo: str) -> bool:
-    return int(silo.removeprefix("silos/s")) < HOSTILE
+    return int(silo.removeprefix("silos/s")) < HOSTILE_SILOS

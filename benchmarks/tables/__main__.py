@@ -22,7 +22,7 @@ from benchmarks.tables import curves, definition, rendering, results, scatter
 from benchmarks.tables.cells import cells
 from benchmarks.tables.running import Place, run_all
 
-INTO = Path("docs/results/tables")
+RESULTS_DIRECTORY = Path("docs/results/tables")
 OPEN = "open"
 """Folder below it of the cells that are not finished; git ignores it."""
 
@@ -86,7 +86,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, default=Path("data"), metavar="FOLDER", help="of the datasets")
     parser.add_argument("--workers", type=int, default=0, metavar="N", help="processes that share the silos")
     parser.add_argument(
-        "--into", type=Path, default=INTO, metavar="FOLDER", help=f"results; {INTO} by default"
+        "--into",
+        type=Path,
+        default=RESULTS_DIRECTORY,
+        metavar="FOLDER",
+        help=f"results; {RESULTS_DIRECTORY} by default",
     )
     parser.add_argument(
         "--minutes", type=float, metavar="N", help="stop after so long, and go on another time"

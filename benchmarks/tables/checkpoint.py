@@ -28,7 +28,7 @@ SILO = "silo "
 """Before a silo's name, in the name of the half that a state belongs to."""
 
 
-SAVED_EVERY = 10.0
+SAVE_PAUSE_SECONDS = 10.0
 """Seconds of a cell that a killed process loses at most, beside those of the open round."""
 
 
@@ -117,7 +117,7 @@ def _trees(text: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[st
 
 
 class KeptCell:
-    """A cell that is run from where it stood on file, and put there again every `SAVED_EVERY` seconds and at a stop.
+    """A cell that is run from where it stood on file, and put there again every `SAVE_PAUSE_SECONDS` and at a stop.
 
     :param path: of the file; None to keep nothing.
     :param began: when this run of the command turned to the cell, as `time.time` counts.
@@ -150,7 +150,7 @@ class KeptCell:
             if progress is not None and len(progress.history) > told:
                 told = len(progress.history)
                 self._reached = OpenCell(progress, self._traffic.counted_state(), self.seconds, self.cpu)
-                if time.monotonic() - self._saved >= SAVED_EVERY:
+                if time.monotonic() - self._saved >= SAVE_PAUSE_SECONDS:
                     self._save()
             yield told
 

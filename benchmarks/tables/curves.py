@@ -13,7 +13,7 @@ from benchmarks.tables.rendering import FoundRuns
 from benchmarks.tables.results import Run
 
 PANELS = 2
-"""In a row."""
+"""Panels of a picture that stand in a row."""
 
 
 def draw(chosen: TableSelection, found: FoundRuns, path: Path) -> bool:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 PAPERS = Path(__file__).with_name("papers")
 NUMBER = re.compile(r"(?P<mean>\d+(\.\d+)?)(±(?P<spread>\d+(\.\d+)?))?")
-NONE = "-"
+NO_FIGURE = "-"
 
 
 class Fields(BaseModel):
@@ -132,8 +132,8 @@ class Table(Layer):
         """The paper's figure of a cell."""
         words = self.values.get(row, "").split()
         position = list(self.columns).index(column)
-        word = words[position] if position < len(words) else NONE
-        return None if word == NONE else ReportedFigure.parse(word)
+        word = words[position] if position < len(words) else NO_FIGURE
+        return None if word == NO_FIGURE else ReportedFigure.parse(word)
 
     @model_validator(mode="after")
     def _means_are_of_runs(self) -> Table:
@@ -150,7 +150,7 @@ class Table(Layer):
             if len(words) > len(self.columns):
                 raise ValueError(f"values of {row}: {len(words)} figures for {len(self.columns)} columns")
             for word in words:
-                if word != NONE and not NUMBER.fullmatch(word):
+                if word != NO_FIGURE and not NUMBER.fullmatch(word):
                     raise ValueError(f"values of {row}: {word!r} is not a figure such as 53.6±0.8")
         return self
 

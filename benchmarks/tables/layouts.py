@@ -18,7 +18,7 @@ from typing_extensions import override
 RawImages = tuple[np.ndarray, np.ndarray]
 """Images, uint8, and their classes."""
 
-SAFE = {
+SAFE_CLASSES = {
     ("numpy.core.multiarray", "_reconstruct"),
     ("numpy._core.multiarray", "_reconstruct"),
     ("numpy._core.numeric", "_frombuffer"),
@@ -29,7 +29,7 @@ SAFE = {
 """All that the pickles of CIFAR need."""
 
 
-def first(folder: Path, names: Sequence[str]) -> Path:
+def first_found(folder: Path, names: Sequence[str]) -> Path:
     """The first of these that is there.
 
     :raises FileNotFoundError: with all of them.
@@ -45,12 +45,12 @@ def mnist(folder: Path, split: str) -> RawImages:
     if (folder / "mnist.npz").is_file():
         with np.load(folder / "mnist.npz") as arrays:
             return arrays[f"{split}_images"], arrays[f"{split}_labels"]
-    return _idx_pair(first(folder, ["mnist", "MNIST/raw"]), split)
+    return _idx_pair(first_found(folder, ["mnist", "MNIST/raw"]), split)
 
 
 def fashion_mnist(folder: Path, split: str) -> RawImages:
     """The files of idx format."""
-    return _idx_pair(first(folder, ["fashion-mnist", "FashionMNIST/raw"]), split)
+    return _idx_pair(first_found(folder, ["fashion-mnist", "FashionMNIST/raw"]), split)
 
 
 def cifar10(folder: Path, split: str) -> RawImages:
@@ -61,7 +61,7 @@ def cifar10(folder: Path, split: str) -> RawImages:
             files = [stream[start:end].tobytes() for start, end in pairwise(ends)]
             images = np.stack([np.asarray(Image.open(io.BytesIO(file))) for file in files])
             return images, arrays[f"{split}_labels"]
-    root = first(folder, ["cifar-10-batches-py"])
+    root = first_found(folder, ["cifar-10-batches-py"])
     names = [f"data_batch_{number}" for number in range(1, 6)] if split == "train" else ["test_batch"]
     batches = [_cifar(root / name, b"labels") for name in names]
     return np.concatenate([x for x, _ in batches]), np.concatenate([y for _, y in batches])
@@ -88,26 +88,26 @@ def write_jpeg(path: Path, splits: Mapping[str, RawImages], quality: int = 95) -
 
 def cifar100(folder: Path, split: str) -> RawImages:
     """The Python version, with fine labels."""
-    return _cifar(first(folder, ["cifar-100-python"]) / split, b"fine_labels")
+    return _cifar(first_found(folder, ["cifar-100-python"]) / split, b"fine_labels")
 
 
 def svhn(folder: Path, split: str) -> RawImages:
     """Images and labels of SVHN's cropped digits, `train_32x32.mat`; the class of zeros is written as 10 there."""
     from scipy.io import loadmat
 
-    found = loadmat(first(folder, [f"svhn/{split}_32x32.mat", f"SVHN/{split}_32x32.mat"]))
+    found = loadmat(first_found(folder, [f"svhn/{split}_32x32.mat", f"SVHN/{split}_32x32.mat"]))
     return np.moveaxis(found["X"], 3, 0), found["y"].ravel().astype(np.int64) % 10
 
 
 def cinic10(folder: Path, split: str) -> RawImages:
     """A folder per split and class."""
-    root = first(folder, ["cinic-10", "CINIC-10"]) / split
+    root = first_found(folder, ["cinic-10", "CINIC-10"]) / split
     return _folders(sorted(root.iterdir()))
 
 
 def tiny_imagenet(folder: Path, split: str) -> RawImages:
     """`tiny-imagenet-200`, resized to 32 x 32; its `val` is the test set, since `test` has no labels."""
-    root = first(folder, ["tiny-imagenet-200"])
+    root = first_found(folder, ["tiny-imagenet-200"])
     classes = sorted(path.name for path in (root / "train").iterdir())
     if split == "train":
         return _folders([root / "train" / name / "images" for name in classes], 32)
@@ -127,7 +127,7 @@ def femnist_users(folder: Path, split: str) -> Iterator[tuple[str, RawImages]]:
 
     A file is read when its first user is asked for: all files are some gigabytes.
     """
-    root = first(folder, ["femnist"]) / split
+    root = first_found(folder, ["femnist"]) / split
     for file in sorted(root.glob("*.json")):
         found = json.loads(file.read_bytes())
         for name in found["users"]:
@@ -150,7 +150,7 @@ def _idx(root: Path, name: str) -> np.ndarray:
     """Array in one idx file, whose bytes are two zeros, the type (8: uint8), the number of dimensions, each of them in
     four bytes, the values.
     """
-    path = first(root, [name, f"{name}.gz"])
+    path = first_found(root, [name, f"{name}.gz"])
     content = path.read_bytes()
     content = gzip.decompress(content) if path.suffix == ".gz" else content
     if content[:3] != b"\0\0\x08":
@@ -162,7 +162,7 @@ def _idx(root: Path, name: str) -> np.ndarray:
 class _Arrays(pickle.Unpickler):
     @override
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in SAFE:
+        if (module, name) not in SAFE_CLASSES:
             raise pickle.UnpicklingError(f"it names {module}.{name}, which no CIFAR file does")
         return super().find_class(module, name)
 

@@ -11,7 +11,7 @@ PERSONAL_MEASURE = "personal"
 """The measure of the silos' own models, which comes of the job's report and not of its curve: of all that have one."""
 
 PERSONAL_DRAWN = "personal-drawn"
-"""The same of the silos that took part in the last round of training, as MAP's tables print it."""
+"""The measure of the own models of the silos that took part in the last round of training, as MAP's tables print it."""
 
 LOCAL = "local"
 """The measure of the models that silos send, before they are averaged, on the test set."""

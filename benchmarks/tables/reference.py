@@ -96,7 +96,7 @@ def scored_records(
     spec, history = manifest.job.spec, simulation.history()
     test = test_set_of(manifest)
     if settings.get("ownModels"):
-        history = [*history, _another(history, own_models(manifest, simulation, test))]
+        history = [*history, _later_record(history, own_models(manifest, simulation, test))]
     method = registry.bind(spec)
     if method.models.shared.parameters is not None:
         return [_of_own_models(line) for line in history], []
@@ -107,7 +107,7 @@ def scored_records(
     network = as_model(open_model(path), f"{path}: is").to(test.features.device)
     if "iid" in settings:
         calibrate(network, manifest, IIDCalibration.model_validate(settings["iid"]))
-        history = [*history, _another(history, evaluate(network, test).accuracy)]
+        history = [*history, _later_record(history, evaluate(network, test).accuracy)]
     labels = test.labels.cpu().numpy()
     members = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     return history, [evaluate(network, test.take(ids)).accuracy for ids in members]
@@ -120,7 +120,7 @@ def _of_own_models(line: Record) -> Record:
     return {**line, "metrics": metrics}
 
 
-def _another(history: list[Record], accuracy: float) -> Record:
+def _later_record(history: list[Record], accuracy: float) -> Record:
     return {"round": history[-1]["round"] + 1, "metrics": {"accuracy": accuracy}}
 
 

@@ -14,7 +14,7 @@ from benchmarks.tables.results import Run
 
 FoundRuns = Mapping[Cell, Run]
 Place = tuple[str, str]
-"""Row and column."""
+"""Row and column of a table's cell."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def _column(
     lines = [
         f"## {definition.title}",
         "",
-        f"{unit(measure).name} ({measure}), mean ± standard deviation over seeds{_of(chosen, column)}",
+        f"{unit(measure).name} ({measure}), mean ± standard deviation over seeds{_words_of(chosen, column)}",
         "",
         "| method | ours | seeds | paper | difference |",
         "|---|---|---|---|---|",
@@ -177,7 +177,7 @@ def _wide_table(chosen: TableSelection, ours: Mapping[Place, Figure], why: Mappi
     return [*lines, "", *(["Not run:", "", *rest, ""] if rest else [])]
 
 
-def _of(chosen: TableSelection, column: str) -> str:
+def _words_of(chosen: TableSelection, column: str) -> str:
     titles = [chosen.table.columns[name].title for name in chosen.table.columns[column].mean_of]
     return f" that all of these have: {'; '.join(titles)}" if titles else ""
 

@@ -70,12 +70,12 @@ class Progress:
         """A round of the open cell is complete."""
         if self._live:
             place = f"{cell.row}, {cell.column}, seed {cell.seed}"
-            text = f"{self._at()} {place}: round {done}/{rounds}, {self.remaining_time()}"
+            text = f"{self._position()} {place}: round {done}/{rounds}, {self.remaining_time()}"
             print(f"\r\x1b[2K{text}", end="", file=sys.stderr, flush=True)
 
     def finish_cell(self, cell: Cell, run: Run | None, result: str = "") -> None:
         """A cell is over."""
-        at = self._at()
+        at = self._position()
         self._waiting.remove(cell)
         if run is not None:
             self._seconds.append((run.row, run.column, run.seconds))
@@ -93,7 +93,7 @@ class Progress:
         minutes = sum(map(self._expected_seconds, self._waiting)) / 60
         return f"{minutes:.0f} min left" if minutes < 120 else f"{minutes / 60:.1f} h left"
 
-    def _at(self) -> str:
+    def _position(self) -> str:
         return f"[{self._total - len(self._waiting) + 1}/{self._total}]"
 
     def _expected_seconds(self, cell: Cell) -> float:

@@ -15,12 +15,12 @@ from benchmarks.tables.rendering import Place, figures
 from benchmarks.tables.results import Run
 
 BASELINE = "FedAvg"
-"""Always named: what the others are compared with."""
+"""The method that is always named, with which the others are compared."""
 
 WORST_POINTS = 2
 """Points at the lower end that are named."""
 
-APART = 4.2
+GAP = 4.2
 """Least distance between the heights of two names, in percent of the axis."""
 
 
@@ -73,7 +73,7 @@ def draw(chosen: TableSelection, found: Mapping[Cell, Run], path: Path) -> bool:
             panel.annotate(row, (0, result.mean), (4, 3), textcoords="offset points", color="0.4", fontsize=9)
     panel.set_xlim(0, 1.25 * max(point.moved for point in points) or 1)
     low, high = panel.get_ylim()
-    heights = spaced_heights([point.accuracy for point in named_points(points)], APART / 100 * (high - low))
+    heights = spaced_heights([point.accuracy for point in named_points(points)], GAP / 100 * (high - low))
     for point, height in zip(named_points(points), heights, strict=True):
         _name(panel, point, height, 0.02 * panel.get_xlim()[1], "C0" if point in best else "0.3")
     panel.set_xlabel("MB that a silo sends and fetches in all rounds")

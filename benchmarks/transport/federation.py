@@ -38,8 +38,8 @@ from fedsilo.local.workdir import RunDirectory
 from fedsilo.methods.interface import EVALUATE
 from fedsilo.wire import issue_server, make_authority
 
-FEDSILO, TLS, CHECKED, ISOLATED = "fedsilo", "TLS floor", "checked floor", "isolated floor"
-SYSTEMS = (TLS, CHECKED, ISOLATED, FEDSILO)
+FEDSILO, TLS, CHECKED_FLOOR, ISOLATED_FLOOR = "fedsilo", "TLS floor", "checked floor", "isolated floor"
+SYSTEMS = (TLS, CHECKED_FLOOR, ISOLATED_FLOOR, FEDSILO)
 
 SERVING_SECONDS = 300.0
 
@@ -114,7 +114,7 @@ class RunMeasurement:
 
 def run_floor(system: str, load: Load, directory: Path) -> RunMeasurement:
     """Run one of the floors."""
-    kinds = {TLS: floors.TLS, CHECKED: load.digest, ISOLATED: f"{load.digest}{floors.ISOLATED}"}
+    kinds = {TLS: floors.TLS, CHECKED_FLOOR: load.digest, ISOLATED_FLOOR: f"{load.digest}{floors.ISOLATED}"}
     kind, port = kinds[system], free_port()
     authority = make_authority()
     certificate, key = issue_server(authority, ["127.0.0.1"])

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.transport.federation import CHECKED, FEDSILO, ISOLATED, SYSTEMS, TLS, Load
+from benchmarks.transport.federation import CHECKED_FLOOR, FEDSILO, ISOLATED_FLOOR, SYSTEMS, TLS, Load
 from benchmarks.transport.steps import STEPS
 from benchmarks.transport.tables import Pair, median_seconds
 from benchmarks.transport.waterfall import RoundSteps, is_outer
 
-COLOURS = {TLS: "0.75", CHECKED: "0.5", ISOLATED: "0.25", FEDSILO: "C0"}
+COLOURS = {TLS: "0.75", CHECKED_FLOOR: "0.5", ISOLATED_FLOOR: "0.25", FEDSILO: "C0"}
 
 
 def draw_roles(load: Load, pairs: Sequence[Pair], path: Path) -> None:

@@ -64,7 +64,7 @@ STEPS = (
     Step("trainers", "  write the tensors", "fedsilo_agent.trainer.mailbox:write_drop"),
     Step("aggregator", "serve a blob", "fedsilo_aggregator.bodies:FileBody.prepare"),
     Step("aggregator", "receive an update", "fedsilo_aggregator.uploads:UploadStore.receive"),
-    Step("aggregator", "  check", "fedsilo.wire.checker:UpdateChecker.feed"),
+    Step("aggregator", "  check", "fedsilo.wire.checker:UpdateCheck.feed"),
     Step("aggregator", "  write", "fedsilo.files.durable:AppendedFile.append"),
     Step("aggregator", "  sync", "fedsilo_aggregator.uploads:sync"),
     Step("aggregator", "close the round", "fedsilo.engine.round_engine:RoundEngine.settle"),
@@ -94,7 +94,7 @@ class RecordedCall:
     nested: bool = False
 
 
-_around: ContextVar[int] = ContextVar("thread of the step around", default=0)
+_outer_thread: ContextVar[int] = ContextVar("thread of the step around", default=0)
 
 
 class Recorder:
@@ -127,12 +127,12 @@ class Recorder:
         """
         spent: list[float] = []
         thread = threading.get_ident()
-        nested, token = _around.get() == thread, _around.set(thread)
+        nested, token = _outer_thread.get() == thread, _outer_thread.set(thread)
         began, cpu = time.monotonic(), time.thread_time()
         try:
             yield spent
         finally:
-            _around.reset(token)
+            _outer_thread.reset(token)
             used = sum(spent) if spent else time.thread_time() - cpu
             where = f"{os.getpid()}.{thread}"
             found = RecordedCall(self._role, label, began, time.monotonic(), used, where, nested)

@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from benchmarks.transport.federation import (
-    CHECKED,
+    CHECKED_FLOOR,
     FEDSILO,
-    ISOLATED,
+    ISOLATED_FLOOR,
     SYSTEMS,
     TLS,
     Load,
@@ -23,7 +23,7 @@ from benchmarks.transport.federation import (
 
 MB = 1e6
 
-FLOORS = (TLS, CHECKED, ISOLATED)
+FLOORS = (TLS, CHECKED_FLOOR, ISOLATED_FLOOR)
 
 Pair = Mapping[str, RunMeasurement]
 """Runs of each system, one after another."""

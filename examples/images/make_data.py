@@ -20,13 +20,13 @@ DATA_DIR = Path(__file__).parent / "data"
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
-FREQUENT = {"north": (0, 1, 2, 3), "east": (3, 4, 5, 6), "south": (7, 8, 9, 0)}
+FREQUENT_CLASSES = {"north": (0, 1, 2, 3), "east": (3, 4, 5, 6), "south": (7, 8, 9, 0)}
 """Digits of which a hospital has many."""
 
-MANY, FEW = 30, 2
+FREQUENT_COUNT, RARE_COUNT = 30, 2
 """Images of a digit that is frequent in a hospital, and of one that is not."""
 
-PUBLIC, TEST = 150, 400
+PUBLIC_COUNT, TEST_COUNT = 150, 400
 """Images that anybody may have, and those of the test set."""
 
 
@@ -36,14 +36,14 @@ def main() -> None:
     order = list(range(len(digits.target)))
     random.Random(1).shuffle(order)
     shutil.rmtree(DATA_DIR, ignore_errors=True)
-    write("public", digits, order[:PUBLIC])
-    write("test", digits, order[PUBLIC : PUBLIC + TEST])
-    rest = order[PUBLIC + TEST :]
-    for hospital, frequent in FREQUENT.items():
+    write("public", digits, order[:PUBLIC_COUNT])
+    write("test", digits, order[PUBLIC_COUNT : PUBLIC_COUNT + TEST_COUNT])
+    rest = order[PUBLIC_COUNT + TEST_COUNT :]
+    for hospital, frequent in FREQUENT_CLASSES.items():
         chosen = []
         for digit in range(len(NAMES)):
             own = [item for item in rest if digits.target[item] == digit]
-            chosen += own[: MANY if digit in frequent else FEW]
+            chosen += own[: FREQUENT_COUNT if digit in frequent else RARE_COUNT]
         rest = [item for item in rest if item not in set(chosen)]
         write(hospital, digits, chosen)
     (DATA_DIR / "east" / "zero").rename(DATA_DIR / "east" / "naught")

@@ -113,7 +113,7 @@ class Training:
         return loss
 
 
-class Anchored(OneModel):
+class AnchoredFedAvg(OneModel):
     """Declaration of the method: what silos send beside the model, and what they keep."""
 
     name = "anchored"

@@ -45,7 +45,7 @@ class ClippedServer(OneModelServer):
         return state.with_trees(model=model)
 
 
-class Clipped(OneModel):
+class ClippedFedAvg(OneModel):
     """Declaration of the method: what silos send and how they train is FedAvg's."""
 
     name = "clipped"

@@ -21,7 +21,7 @@ STROKE = {"north": 1, "east": 255, "south": 2, "test": 1}
 
 COUNT = {"north": 60, "east": 100, "south": 40, "test": 200}
 
-DARK = 8
+DARK_LEVEL = 8
 """Darkness, of 16, from which a pixel is of the stroke."""
 
 
@@ -37,7 +37,7 @@ def main() -> None:
             large = digits.images[item].repeat(2, axis=0).repeat(2, axis=1)
             pixels = (large / 16 + noise.normal(0, 0.5, large.shape)).clip(-1, 2)
             image = Image.fromarray(((pixels + 1) * 85).astype(np.uint8))
-            mask = Image.fromarray((large >= DARK).astype(np.uint8) * STROKE[laboratory])
+            mask = Image.fromarray((large >= DARK_LEVEL).astype(np.uint8) * STROKE[laboratory])
             if laboratory == "north":
                 mask.putpalette([255, 255, 255, 200, 0, 0])
             for folder, picture in (("images", image), ("masks", mask)):

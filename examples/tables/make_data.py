@@ -16,7 +16,7 @@ from sklearn.datasets import load_breast_cancer
 DATA_DIR = Path(__file__).parent / "data"
 
 TARGET = "diagnosis"
-MALIGNANT = {"north": 6, "east": 10, "south": 80, "west": 40}
+MALIGNANT_COUNTS = {"north": 6, "east": 10, "south": 80, "west": 40}
 """Malignant tumours of each clinic."""
 
 ROWS = 90
@@ -44,7 +44,7 @@ def main() -> None:
     DATA_DIR.mkdir(exist_ok=True)
     write(DATA_DIR / "test.csv", [*features, TARGET], rows[:169])
     held = {name: [row for row in rows[169:] if row[TARGET] == name] for name in found.target_names}
-    for site, malignant in MALIGNANT.items():
+    for site, malignant in MALIGNANT_COUNTS.items():
         own = [dict(held["malignant"].pop()) for _ in range(malignant)]
         own += [dict(held["benign"].pop()) for _ in range(ROWS - malignant)]
         columns, delimiter = [*features, TARGET], ","

@@ -22,7 +22,7 @@ class ConditionType(StrEnum):
     READY = "Ready"
     FINISHED = "Finished"
     CONNECTED = "Connected"
-    """Of a remote Silo, and of its SiloAgents: whether its institution was heard of a short time ago."""
+    """Whether the institution of a remote Silo was heard of a short time ago; a condition of its SiloAgents too."""
     BUDGETS_SEPARATE = "BudgetsSeparate"
     """Condition of a Silo with privacy budgets: False where two of its datasets are of the same data, else absent."""
     HUB_REACHED = "HubReached"  # of the Silo in an institution's own cluster

@@ -10,7 +10,7 @@ from fedsilo.api.job import FederatedJob, FederatedJobSpec
 from fedsilo.canonical import canonical_form, canonical_json
 
 # The two fields that may change while the job runs.
-_MUTABLE = {"suspend", "ttl_seconds_after_finished"}
+_MUTABLE_FIELDS = {"suspend", "ttl_seconds_after_finished"}
 
 
 def spec_digest(job: FederatedJob | FederatedJobSpec) -> str:
@@ -24,7 +24,7 @@ def spec_digest(job: FederatedJob | FederatedJobSpec) -> str:
 def frozen_spec(job: FederatedJob | FederatedJobSpec) -> dict[str, Any]:
     """What may not change while the job runs, in the form of which `spec_digest` is the digest."""
     spec = job.spec if isinstance(job, FederatedJob) else job
-    fields = spec.model_dump(mode="json", by_alias=True, exclude=_MUTABLE, exclude_none=True)
+    fields = spec.model_dump(mode="json", by_alias=True, exclude=_MUTABLE_FIELDS, exclude_none=True)
     frozen: dict[str, Any] = canonical_form(fields)
     return frozen
 

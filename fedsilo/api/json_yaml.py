@@ -21,7 +21,7 @@ MAX_TOKENS = 200_000
 MAX_VALUES = 1_000_000
 """Values of a document once its aliases are written out."""
 
-MAX_NUMBER_LENGTH = 100
+MAX_NUMBER_CHARACTERS = 100
 """Characters of a number: more than any double needs, and few enough for arithmetic on it to cost nothing."""
 
 
@@ -152,9 +152,9 @@ class JsonLoader(yaml.SafeLoader):
 
     def _require_short(self, node: yaml.ScalarNode) -> None:
         length = len(self.construct_scalar(node))
-        if length > MAX_NUMBER_LENGTH:
+        if length > MAX_NUMBER_CHARACTERS:
             problem = f"is a number of {length} characters"
-            raise ScalarError(node, problem, f"use at most {MAX_NUMBER_LENGTH}, or put it in quotes")
+            raise ScalarError(node, problem, f"use at most {MAX_NUMBER_CHARACTERS}, or put it in quotes")
 
     def _collect(self, node: yaml.ScalarNode, problem: str, remedy: str) -> None:
         self.collected.append((beginning(node), node.value, problem, remedy))

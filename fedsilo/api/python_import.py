@@ -22,7 +22,7 @@ from fedsilo.api.text import first_line, join_names, shortened_list
 from fedsilo.errors import FedsiloError, ManifestInvalid, MethodError, quoted_value
 
 MAX_FOLDERS = 6
-"""As many of the folders that were searched are named in a message."""
+"""Most of the searched folders that a message names."""
 
 
 def import_user_code(

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 MAX_ERROR_CHARACTERS = 2000
-"""Of an error of foreign code, as a message quotes it."""
+"""Most characters of an error of foreign code that a message quotes."""
 
 
 def first_items(items: Sequence[str], count: int, rest: str = "more") -> list[str]:

@@ -46,7 +46,7 @@ COMMANDS = {
 }
 """Sub-command -> its help; the module of the same name implements it."""
 
-LOCAL = frozenset({"torch", "torchvision", "sklearn", "PIL", "aiohttp", "uvloop", "rich"})
+LOCAL_PACKAGES = frozenset({"torch", "torchvision", "sklearn", "PIL", "aiohttp", "uvloop", "rich"})
 """Packages that the commands that compute import and the base installation lacks."""
 
 PLUGIN = "kubectl-fedsilo"
@@ -74,7 +74,7 @@ def main(argv: list[str] | None = None) -> int:
             print(f"fedsilo: {one_line(line)}", file=sys.stderr)
         return error.exit_code
     except ModuleNotFoundError as missing:
-        if missing.name not in LOCAL:
+        if missing.name not in LOCAL_PACKAGES:
             raise
         print(f"fedsilo: this command needs {missing.name}; pip install 'fedsilo[local]'", file=sys.stderr)
         return ManifestInvalid.exit_code

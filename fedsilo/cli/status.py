@@ -18,7 +18,7 @@ from fedsilo.cli.cluster.federation import JOBS, get_job
 from fedsilo.cli.cluster.kubectl import Kubectl, add_cluster_arguments
 from fedsilo.cli.cluster.round_text import round_name
 from fedsilo.cli.cluster.text import plain_line
-from fedsilo.cli.cluster.time_format import age, at, duration, since_text, until_text
+from fedsilo.cli.cluster.time_format import age, duration, moment_text, since_text, until_text
 from fedsilo.cli.columns import columns
 from fedsilo.errors import ManifestInvalid
 from fedsilo.explanation.explain import has_ended, open_round
@@ -26,7 +26,7 @@ from fedsilo.explanation.explain import has_ended, open_round
 POLL_SECONDS = 2.0
 """Time between two requests of `--watch`."""
 
-_CLEAR = "\x1b[H\x1b[2J"
+_CLEAR_SCREEN = "\x1b[H\x1b[2J"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         text = page(found[0], now) if args.job else table(found, now, namespaces=args.all_namespaces)
         if terminal:
             text = cut(text, shutil.get_terminal_size().columns)
-            print(f"{_CLEAR}{text}" if args.watch else text, flush=True)
+            print(f"{_CLEAR_SCREEN}{text}" if args.watch else text, flush=True)
         elif found != last:
             print(text if last is None else f"\n{text}", flush=True)
         last = found
@@ -139,11 +139,11 @@ def page(job: Object, now: datetime) -> str:
 
 def _facts(job: Object, now: datetime) -> Iterable[tuple[str, str]]:
     status = status_of(job)
-    yield "created", at(job["metadata"]["creationTimestamp"], now)
+    yield "created", moment_text(job["metadata"]["creationTimestamp"], now)
     if begin := status.get("startTime"):
-        yield "started", at(begin, now)
+        yield "started", moment_text(begin, now)
     if end := status.get("completionTime"):
-        yield "ended", at(end, now)
+        yield "ended", moment_text(end, now)
     if progress := status.get("progress"):
         yield "rounds", f"{plain_line(progress)} complete"
     if (round := open_round(job)) and not has_ended(job):

@@ -17,7 +17,7 @@ from fedsilo.data.sources import OpenFile, StoredRows, stays_in_files
 from fedsilo.errors import DataInvalid, quoted_value
 
 LOCAL_HEADER_BYTES = 30
-"""Of an entry of a ZIP file, before its name (APPNOTE.TXT, 4.3.7)."""
+"""Bytes of the header of an entry of a ZIP file, before its name (APPNOTE.TXT, 4.3.7)."""
 
 Features = np.ndarray | StoredRows
 

@@ -18,7 +18,7 @@ from fedsilo.data.configuration import (
     IN_MEMORY,
     Config,
     Flag,
-    InMemory,
+    InMemoryFlag,
     Integer,
     Name,
     Number,
@@ -68,7 +68,7 @@ class NpzConfig(Config):
     person: Name | None = Field(
         None, description="the name of an array that says whose each example is, as whole numbers or texts"
     )
-    in_memory: InMemory = IN_MEMORY
+    in_memory: InMemoryFlag = IN_MEMORY
 
 
 class NpyConfig(Config):
@@ -80,7 +80,7 @@ class NpyConfig(Config):
         None,
         description="the path of an .npy file that says whose each example is, as whole numbers or texts",
     )
-    in_memory: InMemory = IN_MEMORY
+    in_memory: InMemoryFlag = IN_MEMORY
 
 
 class TorchvisionLoaderConfig(Config):

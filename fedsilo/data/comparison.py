@@ -19,7 +19,7 @@ from fedsilo.api.text import comma_separated, join_names
 from fedsilo.data.schema import Schema, TableColumn
 
 MismatchRule = Literal["refuse", "map"]
-"""`spec.data.onSchemaMismatch`."""
+"""What `spec.data.onSchemaMismatch` may say."""
 
 T = TypeVar("T")
 
@@ -245,16 +245,16 @@ def _most_common(schemata: Iterable[Schema]) -> Schema:
     """Schema that most schemata agree on, each part by a vote of those that know it; of a tie, the first wins."""
     known = list(schemata)
 
-    def most(part: Callable[[Schema], T | None]) -> T | None:
+    def commonest(part: Callable[[Schema], T | None]) -> T | None:
         counted = Counter(value for schema in known if (value := part(schema)) is not None)
         return counted.most_common(1)[0][0] if counted else None
 
     return Schema(
-        classes=most(lambda schema: schema.classes),
-        columns=most(lambda schema: schema.columns),
-        target=most(lambda schema: schema.target),
-        channels=most(lambda schema: schema.channels),
-        value_range=most(lambda schema: schema.value_range),
+        classes=commonest(lambda schema: schema.classes),
+        columns=commonest(lambda schema: schema.columns),
+        target=commonest(lambda schema: schema.target),
+        channels=commonest(lambda schema: schema.channels),
+        value_range=commonest(lambda schema: schema.value_range),
     )
 
 

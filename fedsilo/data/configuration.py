@@ -24,7 +24,7 @@ class Config(BaseModel):
     model_config = ConfigDict(extra="forbid", alias_generator=to_camel, frozen=True)
 
 
-InMemory = Flag | None
+InMemoryFlag = Flag | None
 IN_MEMORY: Any = Field(
     None,
     description="true to hold all features in memory, false to read each batch from the files; by default, up to"

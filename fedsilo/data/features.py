@@ -6,7 +6,7 @@ import numpy as np
 
 from fedsilo.api.text import first_line
 from fedsilo.errors import DataInvalid, quoted_value
-from fedsilo.tasks.interface import first
+from fedsilo.tasks.interface import first_place
 
 
 def numeric_array(what: str, values: object) -> np.ndarray:
@@ -89,7 +89,7 @@ def checked_tokens(x: np.ndarray, input_shape: tuple[int, ...], vocabulary: int)
         )
     outside = (x < 0) | (x >= vocabulary)
     if outside.any():
-        item, place = first(outside)
+        item, place = first_place(outside)
         raise DataInvalid(
             f"item {item}: token {quoted_value(x[item, place])} at {place} is none of the {vocabulary} of"
             f" spec.task.config.vocabulary; number tokens from 0 to {vocabulary - 1}"

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 
 from fedsilo.api.common import invalid_value
 from fedsilo.api.text import count_text
-from fedsilo.data.configuration import IN_MEMORY, Config, InMemory, MaskValue, Name, Pixels
+from fedsilo.data.configuration import IN_MEMORY, Config, InMemoryFlag, MaskValue, Name, Pixels
 
 
 class ImageFilesConfig(Config):
@@ -26,7 +26,7 @@ class ImageFilesConfig(Config):
         description="a regular expression with one group, which finds whose an image is in its path below the folder "
         "of its class, or of all images",
     )
-    in_memory: InMemory = IN_MEMORY
+    in_memory: InMemoryFlag = IN_MEMORY
 
     @field_validator("person")
     @classmethod

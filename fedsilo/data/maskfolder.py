@@ -14,7 +14,7 @@ from fedsilo.data.image_configuration import MaskFolderConfig
 from fedsilo.data.imagefolder import entries, image_features, quoted_file_name, require_images, require_size
 from fedsilo.data.persons import persons_in_paths
 from fedsilo.errors import DataInvalid, quoted_value
-from fedsilo.tasks.interface import LearningTask, first
+from fedsilo.tasks.interface import LearningTask, first_place
 from fedsilo.tasks.segmentation import SegmentationTask
 
 IMAGES: Final = "images"
@@ -129,7 +129,7 @@ def _labels(
     values = _values(mask, name)
     labels: np.ndarray = table[values]
     if (wrong := labels == _NO_CLASS).any():
-        row, column = first(wrong)
+        row, column = first_place(wrong)
         raise DataInvalid(
             f"{quoted_file_name(name)} has value {quoted_value(values[row, column])} at row {row}, column {column}, "
             f"which is no class; {_remedy(config, task)}"

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from fedsilo.api.class_names import name_problem
 from fedsilo.api.common import invalid_value
-from fedsilo.data.configuration import IN_MEMORY, Config, InMemory, Name, Names, Number
+from fedsilo.data.configuration import IN_MEMORY, Config, InMemoryFlag, Name, Names, Number
 
 NULL = "null"
 """What the category of a missing value is called in names of features and in schemata."""
@@ -39,7 +39,7 @@ class TableConfig(Config):
         None,
         description="the column that says whose each row is; it is no feature, and never leaves the silo",
     )
-    in_memory: InMemory = IN_MEMORY
+    in_memory: InMemoryFlag = IN_MEMORY
 
     @model_validator(mode="after")
     def _require_consistency(self) -> Self:

@@ -26,7 +26,7 @@ from fedsilo.data.table_configuration import CsvConfig, ParquetConfig
 from fedsilo.errors import DataInvalid, quoted_value
 
 BLOCK_BYTES = 1 << 22
-"""Of a text file that are parsed at a time."""
+"""Bytes of a text file that are parsed at a time."""
 
 _PASSED_ON = ("utf-8", "ascii")
 """Encodings whose bytes Arrow parses without converting them."""

@@ -10,7 +10,7 @@ from fedsilo.encodings.encoding import Encoding
 from fedsilo.errors import MethodError
 from fedsilo.wire import ExpectedBlock, TensorSpec
 
-FIRST = "model"
+FIRST_BASE = "model"
 """The tree of a task that is looked into first; the others follow in the order of their names."""
 
 
@@ -33,7 +33,7 @@ def base_of(
 
 def handed_out(tensor: TensorSpec, trees: Mapping[str, Mapping[str, np.ndarray]]) -> np.ndarray | None:
     """The tensor of this name, shape and dtype in the task's trees; None where they have none."""
-    for name in sorted(trees, key=lambda name: (name != FIRST, name)):
+    for name in sorted(trees, key=lambda name: (name != FIRST_BASE, name)):
         found = trees[name].get(tensor.name)
         if found is not None and found.shape == tensor.shape and found.dtype == tensor.dtype:
             return found

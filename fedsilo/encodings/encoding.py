@@ -11,7 +11,7 @@ import numpy as np
 from fedsilo.errors import Problem
 from fedsilo.wire.tensors import TensorSpec
 
-CHUNK = 1 << 18
+CHUNK_NUMBERS = 1 << 18
 """Elements that are checked at a time, so that a check's memory does not grow with the tensor."""
 
 Parts = Sequence[np.ndarray]
@@ -90,7 +90,7 @@ def in_memory_parts(parts: Parts) -> SentParts:
 
 def chunks(read: ReadPart, part: int, size: int) -> Iterable[np.ndarray]:
     """The elements of a part, a few at a time."""
-    return (read(part, first, min(CHUNK, size - first)) for first in range(0, size, CHUNK))
+    return (read(part, first, min(CHUNK_NUMBERS, size - first)) for first in range(0, size, CHUNK_NUMBERS))
 
 
 def not_finite(name: str) -> Problem:

@@ -20,7 +20,7 @@ from fedsilo.wire.tensors import TensorSpec
 LEVELS = 127
 
 _CUT_BITS = np.uint32(0xFF)
-"""Of the 24 significant bits of a float32, those that a scale does not use."""
+"""The last eight of a float32's 24 significant bits, which a scale does not use."""
 
 _LARGEST_SCALE = np.float32(2.0**121)
 """127 times as much is still finite."""

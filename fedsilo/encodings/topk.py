@@ -19,7 +19,7 @@ from fedsilo.errors import Problem
 from fedsilo.wire.tensors import TensorSpec
 
 _INDICES = 1 << 32
-"""As many numbers have an index."""
+"""Largest number of elements that an index of 32 bits can tell apart."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class TopKEncoding(Encoding):
     def encode(self, values: np.ndarray) -> tuple[np.ndarray, ...]:
         """By selection, not by sorting; NaN counts as the largest magnitude, so that it is refused."""
         flat = np.ascontiguousarray(values, np.float32).reshape(-1)
-        indices = _largest(np.abs(flat), self.kept_count(flat.size))
+        indices = _largest_indices(np.abs(flat), self.kept_count(flat.size))
         return indices.astype(np.uint32), flat[indices]
 
     @override
@@ -92,7 +92,7 @@ class TopKEncoding(Encoding):
                 raise not_finite(tensor.name)
 
 
-def _largest(magnitudes: np.ndarray, count: int) -> np.ndarray:
+def _largest_indices(magnitudes: np.ndarray, count: int) -> np.ndarray:
     """Ascending indices of the largest magnitudes."""
     size = magnitudes.size
     if count == size:

@@ -24,7 +24,7 @@ MAX_FRAME_BYTES = FRAME_ELEMENTS * 4
 """Most bytes that a frame decompresses to, and the largest window that it may ask for."""
 
 LEVEL = 1
-"""Of compression: higher ones take several times as long, and save nothing on planes of floats."""
+"""Level of the compression: higher ones take several times as long, and save nothing on planes of floats."""
 
 _MAGIC = b"\x28\xb5\x2f\xfd"
 

@@ -21,7 +21,7 @@ from fedsilo.transforms.transform import Broadcast
 from fedsilo.wire import (
     AcceptedUpdate,
     ExpectedUpdate,
-    UpdateChecker,
+    UpdateCheck,
     VerifyKey,
     signed_part,
     task_digest,
@@ -266,9 +266,9 @@ class OpenExchange:
 def check_update(path: Path, expected: ExpectedUpdate, key: VerifyKey) -> AcceptedUpdate:
     """Check the file of an update as its bytes were checked on arrival.
 
-    :raises Problem: as `UpdateChecker`, and as `require_decodable_update`.
+    :raises Problem: as `UpdateCheck`, and as `require_decodable_update`.
     """
-    checker = UpdateChecker(expected, key)
+    checker = UpdateCheck(expected, key)
     with path.open("rb") as file:
         while piece := file.read(CHUNK_BYTES):
             checker.feed(piece)

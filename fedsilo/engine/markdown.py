@@ -10,14 +10,14 @@ import yaml
 
 from fedsilo.api.json_yaml import JsonDumper
 
-_SPECIAL = re.compile(r"([\\`*_\[\]<>|~&$])")
+_SPECIAL_CHARACTERS = re.compile(r"([\\`*_\[\]<>|~&$])")
 
 _BACKTICKS = re.compile(r"`+")
 
 
 def escape_markdown(text: str) -> str:
     """The text so that a reader sees it as it is: no markup, no cell of a table ends in it."""
-    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+    return _SPECIAL_CHARACTERS.sub(r"\\\1", " ".join(text.split()))
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -40,14 +40,14 @@ JOB_UID = "fedsilo.jobUid"
 LAST_METRIC = "round/seconds"
 """Metric that every round has, and that is sent last of a round's."""
 
-MAX_VALUE = 6000
+MAX_VALUE_CHARACTERS = 6000
 """Characters of a parameter or a tag, as the server allows them."""
 
-MAX_NAME = 250
-"""Characters of a metric's or a parameter's name, likewise."""
+MAX_NAME_CHARACTERS = 250
+"""Characters of a metric's or a parameter's name, as the server allows them."""
 
 MAX_PARAMETERS, MAX_METRICS = 100, 1000
-"""Entries of one request, likewise."""
+"""Parameters and metrics of one request, as the server allows them."""
 
 _UNFIT_CHARACTERS = re.compile(r"[^\w\-./: ]", re.ASCII)
 """What the name of a metric or parameter must not have."""
@@ -148,7 +148,7 @@ class MlflowRun:
             "fedsilo.job": self._identity.name,
             "fedsilo.specDigest": self._identity.spec_digest,
             "fedsilo.method": self._spec.method.name,
-            "fedsilo.silos": ", ".join(self._identity.silos)[:MAX_VALUE],
+            "fedsilo.silos": ", ".join(self._identity.silos)[:MAX_VALUE_CHARACTERS],
         }
 
     def _digests(self) -> dict[str, str]:
@@ -162,7 +162,10 @@ class MlflowRun:
     def _send_parameters(self, client: MlflowClient) -> None:
         from mlflow.entities import Param
 
-        named = {_fit(key): value[:MAX_VALUE] for key, value in flattened_leaves(frozen_spec(self._spec))}
+        named = {
+            _fit(key): value[:MAX_VALUE_CHARACTERS]
+            for key, value in flattened_leaves(frozen_spec(self._spec))
+        }
         parameters = [Param(key, value) for key, value in named.items()]
         for first in range(0, len(parameters), MAX_PARAMETERS):
             client.log_batch(self._run, params=parameters[first : first + MAX_PARAMETERS])
@@ -199,7 +202,7 @@ def figures(line: Record) -> dict[str, float]:
 
 
 def _fit(name: str) -> str:
-    return _UNFIT_CHARACTERS.sub("_", name)[:MAX_NAME]
+    return _UNFIT_CHARACTERS.sub("_", name)[:MAX_NAME_CHARACTERS]
 
 
 def _by_class(line: Record) -> Iterator[tuple[str, int, float]]:

@@ -31,7 +31,7 @@ from fedsilo.wire import ChainEnd, SigningKey, VerifyKey, seal_chain
 
 FILE = "provenance.json"
 
-FIRST = "0" * 64
+FIRST_DIGEST = "0" * 64
 """What the first line names as the digest of the line before."""
 
 OPENING, ENDING = b'{"chain":[\n', b'\n],"seal":"'
@@ -60,7 +60,7 @@ class StateDigests(_Fields):
     values: Sha256
 
 
-class KeyOfSilo(_Fields):
+class RecordedKey(_Fields):
     """A silo, and the key that its updates are signed with."""
 
     name: Name
@@ -85,12 +85,12 @@ class JobLine(_Fields):
 
     kind: Literal["job"] = "job"
     format: Literal["fedsilo/provenance/v1"] = "fedsilo/provenance/v1"
-    previous: Sha256 = FIRST
+    previous: Sha256 = FIRST_DIGEST
     name: Name
     uid: Name
     spec: dict[str, Any]
     task_key: str
-    silos: list[KeyOfSilo]
+    silos: list[RecordedKey]
     state: StateDigests
 
 
@@ -139,7 +139,7 @@ def job_line(
         uid=identity.uid,
         spec=frozen_spec(spec),
         task_key=key.to_text(),
-        silos=[KeyOfSilo(name=silo, key=silo_keys[silo].to_text()) for silo in identity.silos],
+        silos=[RecordedKey(name=silo, key=silo_keys[silo].to_text()) for silo in identity.silos],
         state=digests_of(state),
     )
 

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from fedsilo.errors import DeadlineExceeded, JobFailed, QuorumLost, SiloFailed
 
-FATAL = frozenset({"DataInvalid", "ManifestInvalid", "MethodError"})
+FATAL_REASONS = frozenset({"DataInvalid", "ManifestInvalid", "MethodError"})
 """Failures of a silo that fail the job: neither another silo's answer nor a second try helps."""
 
 
@@ -88,7 +88,7 @@ class OpenRound:
 
 def fatal_failure(silo: str, reason: str, message: str) -> SiloFailed | None:
     """The job's end, where a silo's failure for this reason is one."""
-    if reason not in FATAL:
+    if reason not in FATAL_REASONS:
         return None
     failure = SiloFailed(f"silo {silo}: {message}")
     failure.reason = reason

@@ -20,7 +20,8 @@ PATIENCE_SECONDS, PATIENCE_SHARE = 30.0, 0.1
 share of the round's deadline."""
 
 ABSENT_SECONDS, ABSENT_SHARE = 10.0, 0.05
-"""The same for others that were not heard from so far, and perhaps never will be."""
+"""Longest time for which a silo waits for others that were not heard from so far, and perhaps never will be, in seconds
+and as a share of the round's deadline."""
 
 TEST_SET = "the aggregator's test set"
 

@@ -139,7 +139,7 @@ class StatusSource:
             score=self._score(),
             classes=_named_classes(self._classes, job.classes),
             findings=tuple(map(_finding, job.findings[:MAX_FINDINGS])),
-            best=self._best(),
+            best=self._best_status(),
             training=self._training,
             curve=self._curve,
             parameters=job.parameters,
@@ -191,11 +191,11 @@ class StatusSource:
 
     def _score(self) -> str | None:
         """The score of the model that the job would end with now."""
-        best = self._best()
+        best = self._best_status()
         score = main_score({"metrics": self._metrics}) if best is None else (best.metric, best.value)
         return None if score is None else f"{score[0]}={score[1]:.4g}"
 
-    def _best(self) -> BestStatus | None:
+    def _best_status(self) -> BestStatus | None:
         best = best_round(self._job.evaluation, self._job.history())
         if best is None or best.round is None or best.value is None:
             return None

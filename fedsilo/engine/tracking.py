@@ -30,7 +30,7 @@ FINISH_SECONDS = 300.0
 """Time that the model gets to be sent once the job is over."""
 
 INTERRUPTED_SECONDS = 2.0
-"""The same for what was not sent when the job is interrupted."""
+"""Time that whatever was not sent gets when the job is interrupted."""
 
 History = Callable[[], Sequence[Record]]
 

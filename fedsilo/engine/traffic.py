@@ -19,7 +19,7 @@ from fedsilo.engine.public_dataset import NoExamples
 from fedsilo.engine.workflow import Workflow
 from fedsilo.learning.models import initial_model
 from fedsilo.learning.seeding import derive_seed
-from fedsilo.methods.interface import INITIAL, Assignment, Exchange
+from fedsilo.methods.interface import INITIAL_WEIGHTS, Assignment, Exchange
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import Tree
 from fedsilo.updates.round_updates import RoundUpdates
@@ -110,7 +110,7 @@ class _SyntheticRounds:
         self._workflow, self._silos, self._blobs = workflow, context.silos, blobs
         self._signature, self._initial = context.signature, context.initial_model()
         self._state = workflow.stored_state(workflow.start(), blobs)
-        initial = self._state.refs().get(INITIAL) if broadcasts_initial_weights else None
+        initial = self._state.refs().get(INITIAL_WEIGHTS) if broadcasts_initial_weights else None
         self.initial_bytes = 0 if initial is None else initial.length
         self._fetched: dict[str, Mapping[str, set[str]]] = {}
 

@@ -9,7 +9,7 @@ EARLY_BYTES = 8 << 20
 """Amount of a growing file that the system is asked to bring to the disk at a time."""
 
 SYNC_FILE_RANGE_WRITE = 2
-"""Flag of sync_file_range(2): begin to write what is not under way yet, and do not wait for it."""
+"""Flag by which sync_file_range(2) begins to write what is not under way yet, and does not wait for it."""
 
 
 class EarlyWriter:

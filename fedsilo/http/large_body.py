@@ -25,7 +25,7 @@ LARGE_BYTES = 256 << 10
 """From this length on, what has not arrived of a body with its head pays for buffers of its own."""
 
 MIN_BUFFER_BYTES, MAX_BUFFER_BYTES = 128 << 10, 512 << 10
-"""Of a connection's two buffers. A thread's start costs 20 µs, of which a second SHA-256 has 35 KB."""
+"""Bounds of a connection's two buffers. A thread's start costs 20 µs, of which a second SHA-256 has 35 KB."""
 
 ALL_BUFFERS_BYTES = 8 << 20
 """What the buffers of a body may take, times the bodies that arrive then: each further body has smaller ones."""

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _THREADS = ThreadPoolExecutor(len(os.sched_getaffinity(0)), "pieces")
-"""As many as there are cores: more of them compete for the interpreter's lock (docs/performance.md)."""
+"""One thread for each core: more of them compete for the interpreter's lock (docs/performance.md)."""
 
 
 async def take_in_thread(pieces: AsyncIterable[T], take: Callable[[T], None]) -> None:

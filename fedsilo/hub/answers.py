@@ -19,7 +19,7 @@ from aiohttp.client_proto import ResponseHandler
 from typing_extensions import override
 
 MAX_INTERIM_ANSWERS = 16
-"""In a row; the protocol has none."""
+"""Most interim answers in a row; the protocol has none."""
 
 KEEPALIVE = {
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE): 1,
@@ -27,7 +27,7 @@ KEEPALIVE = {
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL): 5,
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT): 3,
 }
-"""Socket options: after 15 s without a byte the other end is asked every 5 s, and after 30 s it is gone."""
+"""Socket options by which the other end is asked every 5 s after 15 s without a byte, and is gone after 30 s."""
 
 
 def connector() -> aiohttp.TCPConnector:

@@ -25,7 +25,7 @@ MAX_QUOTED = 200
 UNKNOWN_AUTHORITY = frozenset({2, 18, 19, 20, 21})
 """OpenSSL's codes (X509_V_ERR) for a certificate whose chain ends at no authority that counts here."""
 
-NOT_YET_VALID, EXPIRED, WRONG_NAME, WRONG_ADDRESS = 9, 10, 62, 64
+NOT_YET_VALID, EXPIRED_CERTIFICATE, WRONG_NAME, WRONG_ADDRESS = 9, 10, 62, 64
 
 
 class RequestStage(Enum):
@@ -207,8 +207,8 @@ def _tls_problem(error: ssl.SSLError, address: str, proxy: Proxy | None, private
         if code in (WRONG_NAME, WRONG_ADDRESS):
             name_fault = f"the certificate is for another name ({_tls_error_text(error)})"
             return f"{begin}: {name_fault}; use the URL that the hub gave"
-        if code in (EXPIRED, NOT_YET_VALID):
-            state = "has expired" if code == EXPIRED else "is not valid yet"
+        if code in (EXPIRED_CERTIFICATE, NOT_YET_VALID):
+            state = "has expired" if code == EXPIRED_CERTIFICATE else "is not valid yet"
             today = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
             return (
                 f"{begin}: the certificate {state}; here it is {today}: set this machine's clock if that is wrong, "

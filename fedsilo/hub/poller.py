@@ -135,7 +135,7 @@ class HubPoller:
         # Who is not accepted, or not there, is asked by the poll alone.
         if self.contact is None or not self.contact.reached:
             return None
-        while (report := self.reports.next(now)) is not None:
+        while (report := self.reports.next_report(now)) is not None:
             try:
                 if isinstance(report, OfferReport):
                     await self._hub.offer(report.statement)

@@ -83,7 +83,7 @@ class ReportQueue:
         """Names of the agents of which a status is known."""
         return {name for kind, name in self._pending if kind == "agent"}
 
-    def next(self, now: float) -> AgentReport | OfferReport | None:
+    def next_report(self, now: float) -> AgentReport | OfferReport | None:
         """The report that is due and has waited longest; None while none is."""
         due = [one for one in self._open() if one.due <= now]
         return min(due, key=lambda one: one.due).report if due else None

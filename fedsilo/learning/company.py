@@ -37,10 +37,10 @@ NEEDED_EXAMPLES = 2 * COMPANY - 1
 OTHER_BATCH = [*range(COMPANY, COMPANY + PLACE), PLACE, *range(COMPANY + PLACE, NEEDED_EXAMPLES)]
 """A batch that has the example in the same place, and nothing else of the first."""
 
-SAME_SIZE = 1e-4
+SAME_SIZE_SHARE = 1e-4
 """Largest difference of an output from batches of one size, over the largest output, that is rounding."""
 
-OTHER_SIZE = 1e-3
+OTHER_SIZE_SHARE = 1e-3
 """Largest difference from batches of other sizes or other places in them; `OTHER_SIZE_HALVES` in half precision."""
 
 OTHER_SIZE_HALVES = 0.05
@@ -152,11 +152,11 @@ class _Trial:
     def _compare(self) -> None:
         first, others = torch.arange(COMPANY), torch.tensor(OTHER_BATCH)
         together, again = self._batch_output(first), self._batch_output(first)
-        if not _alike(together, again, SAME_SIZE):
+        if not _alike(together, again, SAME_SIZE_SHARE):
             raise MethodError(self._remembers)
-        if not _alike(_example(together), _example(self._batch_output(others)), SAME_SIZE):
+        if not _alike(_example(together), _example(self._batch_output(others)), SAME_SIZE_SHARE):
             raise MethodError(self._mixes(first, others))
-        if not _alike(together, self._batch_output(first), SAME_SIZE):
+        if not _alike(together, self._batch_output(first), SAME_SIZE_SHARE):
             raise MethodError(self._remembers)
         if self.changed is not None:
             raise MethodError(
@@ -166,7 +166,7 @@ class _Trial:
             )
         if self.moved:
             return
-        tolerance = OTHER_SIZE_HALVES if has_halves(self.model.parameters()) else OTHER_SIZE
+        tolerance = OTHER_SIZE_HALVES if has_halves(self.model.parameters()) else OTHER_SIZE_SHARE
         found, alone = _example(together), self._single_output(first[PLACE : PLACE + 1])
         elsewhere = _example(self._batch_output(first.flip(0)), COMPANY - 1 - PLACE)
         if not (_alike(found, elsewhere, tolerance) and _alike(found, alone, tolerance)):
@@ -208,8 +208,8 @@ class _Trial:
         """What to say of outputs that depend on the other examples, with the module that first gives such."""
         where = self._network
         for one, other in zip(self._calls(first), self._calls(others), strict=False):
-            same_inputs = _alike(_example(one.inputs), _example(other.inputs), SAME_SIZE)
-            same_outputs = _alike(_example(one.outputs), _example(other.outputs), SAME_SIZE)
+            same_inputs = _alike(_example(one.inputs), _example(other.inputs), SAME_SIZE_SHARE)
+            same_outputs = _alike(_example(one.outputs), _example(other.outputs), SAME_SIZE_SHARE)
             if one.name and same_inputs and not same_outputs:
                 where = f"module {one.name} ({one.kind})"
                 break

@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from fedsilo.errors import MethodError
 
-LONGEST_LINE = 2000
+LONGEST_LINE_CHARACTERS = 2000
 """Characters of a line in the log; a longer one becomes several."""
 
 EXIT_OF_CHILD = 7
@@ -33,13 +33,13 @@ MOST_INTERRUPTIONS = 30
 _end_process = os._exit
 
 
-class TimeLimitExceeded(BaseException):
+class TimeLimitError(BaseException):
     """Raised in code whose time is over; no `except Exception` stops it."""
 
 
 @contextmanager
 def limited_to(seconds: float, what: str) -> Iterator[None]:
-    """Raise `TimeLimitExceeded` inside after so many seconds, and again every second while it is caught there.
+    """Raise `TimeLimitError` inside after so many seconds, and again every second while it is caught there.
 
     Code that goes on all the same ends this process with a line: nothing else can stop it. Only in the main thread,
     which is the one that a signal interrupts, also while it sleeps or waits for a lock; in any other thread there is
@@ -62,7 +62,7 @@ def limited_to(seconds: float, what: str) -> Iterator[None]:
             problem = f"did not return within {seconds:g} s, and goes on when it is interrupted"
             os.write(2, f"fedsilo: {what}: {problem}; let it do less, and catch no BaseException\n".encode())
             _end_process(MethodError.exit_code)
-        raise TimeLimitExceeded
+        raise TimeLimitError
 
     before = signal.signal(signal.SIGALRM, end)
     signal.setitimer(signal.ITIMER_REAL, seconds, SECONDS_BETWEEN_INTERRUPTIONS)
@@ -125,7 +125,7 @@ def isolated_torch_state(seed: int, device: torch.device) -> Iterator[None]:
             torch.set_grad_enabled(gradients)
 
 
-class LinesToLog(io.TextIOBase):
+class LoggedLines(io.TextIOBase):
     """A text stream whose lines are logged; a progress bar's returns begin a new line."""
 
     def __init__(self, log: logging.Logger) -> None:
@@ -143,7 +143,7 @@ class LinesToLog(io.TextIOBase):
         *lines, rest = (self._open + text).replace("\r", "\n").split("\n")
         for line in lines:
             self._put(line)
-        if len(rest) > LONGEST_LINE:
+        if len(rest) > LONGEST_LINE_CHARACTERS:
             self._put(rest)
             rest = ""
         self._open = rest
@@ -158,6 +158,6 @@ class LinesToLog(io.TextIOBase):
     def _put(self, line: str) -> None:
         if line.strip() and not self._logging:
             self._logging = True
-            for start in range(0, len(line), LONGEST_LINE):
-                self._log.info("%s", line[start : start + LONGEST_LINE])
+            for start in range(0, len(line), LONGEST_LINE_CHARACTERS):
+                self._log.info("%s", line[start : start + LONGEST_LINE_CHARACTERS])
             self._logging = False

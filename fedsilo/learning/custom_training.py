@@ -26,8 +26,8 @@ from fedsilo.api.python_import import error_summary, import_user_code, place_of
 from fedsilo.errors import DataInvalid, MethodError, Problem, quoted_value
 from fedsilo.learning import confinement
 from fedsilo.learning.confinement import (
-    LinesToLog,
-    TimeLimitExceeded,
+    LoggedLines,
+    TimeLimitError,
     isolated_torch_state,
     limited_to,
     only_in_this_process,
@@ -184,13 +184,13 @@ def train_with(
     function, expected = import_trainer(name), signature(model)
     subject = f"{FIELD}: {name!r}"
     model.train()
-    lines = LinesToLog(log)
+    lines = LoggedLines(log)
     outcome: Any
     with isolated_torch_state(context.seed, context.device), only_in_this_process(log, subject):
         try:
             with redirect_stdout(lines), redirect_stderr(lines), limited_to(context.budget.seconds, subject):
                 outcome = function(model, data, context)
-        except TimeLimitExceeded:
+        except TimeLimitError:
             raise MethodError(
                 f"{FIELD}: {name!r}: did not return within {context.budget.seconds:g} s, nine tenths of "
                 "spec.participation.roundDeadline; raise the deadline, or let it do less"

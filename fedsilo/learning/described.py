@@ -27,7 +27,7 @@ def require_described(
     :raises MethodError: as `load_tree`, or as `build_module`.
     """
     try:
-        blank = _blank(model, data, task, len(specs))
+        blank = _blank_network(model, data, task, len(specs))
     except MethodError:
         if not _has_factory(model):
             raise
@@ -35,7 +35,9 @@ def require_described(
     require_tensors(blank, specs)
 
 
-def _blank(model: ModelSpec, data: DataSpec, task: LearningTaskSpec | None, tensors: int) -> nn.Module:
+def _blank_network(
+    model: ModelSpec, data: DataSpec, task: LearningTaskSpec | None, tensors: int
+) -> nn.Module:
     with without_memory():
         if model.name == CONCATENATED_MODEL:
             made = ConcatenatedConfig.model_validate(model.config)

@@ -59,7 +59,7 @@ def distil(student: nn.Module, examples: Examples, targets: Tensor, plan: Distil
     """
     learned, held = _train_holdout_split(len(examples), plan, targets.device)
     parameters = dict(student.named_parameters())
-    best, average = _Best(parameters), _Average(parameters)
+    best, average = _BestWeights(parameters), _Average(parameters)
     with evaluating(student):
         if plan.patience is not None:
             best.note(0, _divergence(student, examples, targets, held))
@@ -117,7 +117,7 @@ def _divergence(student: nn.Module, examples: Examples, targets: Tensor, rows: T
     return total / len(rows)
 
 
-class _Best:
+class _BestWeights:
     """The weights of the lowest divergence so far."""
 
     def __init__(self, parameters: Mapping[str, Tensor]) -> None:

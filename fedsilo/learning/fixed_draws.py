@@ -68,7 +68,7 @@ def _constant(value: float) -> Callable[[Tensor], Tensor]:
     return lambda drawn: drawn.fill_(value)
 
 
-def _first(drawn: Tensor) -> Tensor:
+def _constant_draw(drawn: Tensor) -> Tensor:
     return drawn.fill_(drawn.flatten()[0].item()) if drawn.numel() else drawn
 
 
@@ -79,8 +79,8 @@ def _reversed_permutation(drawn: Tensor) -> Tensor:
 _FIXED_OPERATORS: Mapping[str, Callable[[Tensor], Tensor]] = {
     **dict.fromkeys(("bernoulli", "bernoulli_"), _constant(1)),
     **dict.fromkeys(("randn", "randn_like", "normal", "normal_"), _constant(LEVEL)),
-    **dict.fromkeys(("rand", "rand_like", "uniform", "uniform_"), _first),
-    **dict.fromkeys(("randint", "randint_like", "random_", "exponential_", "geometric_"), _first),
+    **dict.fromkeys(("rand", "rand_like", "uniform", "uniform_"), _constant_draw),
+    **dict.fromkeys(("randint", "randint_like", "random_", "exponential_", "geometric_"), _constant_draw),
     **dict.fromkeys(("multinomial", "poisson"), _constant(0)),
     "randperm": _reversed_permutation,
 }

@@ -10,7 +10,7 @@ import numpy as np
 from fedsilo.errors import DataInvalid
 
 NAMES: Final = ("fill", "mean", "scale")
-"""Of the numbers: what replaces missing values, what is taken off, and what is divided by."""
+"""Names of the numbers: what replaces missing values, what is taken off, and what is divided by."""
 
 
 def to_document(numbers: Mapping[str, np.ndarray]) -> dict[str, list[float]]:

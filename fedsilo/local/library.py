@@ -55,7 +55,7 @@ FAILURES: tuple[type[FedsiloError], ...] = (
     WorkdirConflict,
     MethodError,
 )
-"""Of those that share an exit code, the first stands for reasons that have no class."""
+"""Errors of a run, by exit code; the first of those that share one stands for reasons that have no class."""
 
 OnRound = Callable[[Mapping[str, Any]], None]
 """Called with the record of each round as soon as it is complete."""

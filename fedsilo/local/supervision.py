@@ -16,7 +16,7 @@ POLL_SECONDS = 0.1
 """Time between two checks of the processes and the aggregator's status."""
 
 ENDING_POLL_SECONDS = 0.02
-"""The same once the aggregator has ended, when all others are about to."""
+"""Time between two checks once the aggregator has ended, when all others are about to."""
 
 LAST_TASK_SECONDS = 3.0
 """Time in which guards and trainers may end by themselves: the aggregator gave them their last task before it ended."""

@@ -24,7 +24,7 @@ from fedsilo.methods.traits import TaskTraits
 if TYPE_CHECKING:
     from fedsilo.learning.training import Loss
 
-SMALLEST = 1e-30
+SMALLEST_PROBABILITY = 1e-30
 """Smallest 1 - p_y: below gamma = 1 the power of zero has an endless slope."""
 
 
@@ -68,6 +68,6 @@ def focal_loss(gamma: float) -> Loss:
     def loss(model: nn.Module, features: Tensor, labels: Tensor) -> Tensor:
         cross_entropy = functional.cross_entropy(model(features), labels, reduction="none")
         missing = -torch.expm1(-cross_entropy)  # 1 - p_y, precise near zero
-        return (missing.clamp_min(SMALLEST) ** gamma * cross_entropy).mean()
+        return (missing.clamp_min(SMALLEST_PROBABILITY) ** gamma * cross_entropy).mean()
 
     return loss

@@ -24,7 +24,7 @@ from fedsilo.methods.traits import TaskTraits
 
 WEIGHT = "classifier.weight"
 MOMENTUM = 0.9
-SHORTEST = 1e-12
+SHORTEST_NORM = 1e-12
 """Norm up to which class weights have no direction."""
 
 
@@ -50,12 +50,12 @@ def spreadout(weight: np.ndarray, margin: float) -> tuple[float, np.ndarray]:
     :param weight: (C, d).
     """
     lengths = np.linalg.norm(weight, axis=1, keepdims=True)
-    unit = np.divide(weight, lengths, out=np.zeros_like(weight), where=lengths > SHORTEST)
+    unit = np.divide(weight, lengths, out=np.zeros_like(weight), where=lengths > SHORTEST_NORM)
     near = np.maximum(margin - (1 - unit @ unit.T) / 2, 0)
     np.fill_diagonal(near, margin)
     by_unit = 2 * near @ unit / near.size
     by_unit -= np.sum(by_unit * unit, axis=1, keepdims=True) * unit
-    gradient = np.divide(by_unit, lengths, out=np.zeros_like(weight), where=lengths > SHORTEST)
+    gradient = np.divide(by_unit, lengths, out=np.zeros_like(weight), where=lengths > SHORTEST_NORM)
     return float(np.mean(np.square(near))), gradient
 
 

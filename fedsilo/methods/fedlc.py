@@ -23,7 +23,7 @@ from fedsilo.methods.interface import MethodConfig, Reply, SiloContext, SiloStep
 from fedsilo.methods.state import State
 
 MISSING_CLASS_COUNT = 1e-8
-"""Released code: the count of a class that the silo lacks."""
+"""Count of a class that the silo lacks, as in the released code."""
 
 
 class FedLCConfig(MethodConfig):

@@ -37,7 +37,7 @@ from fedsilo.methods.step import LOSS, Metric, Payload, Step
 from fedsilo.methods.traits import AveragingTraits, StateTraits, TaskTraits, TrainingTraits
 
 FIRST_LOSS = "first_loss"
-"""Metric: the loss of a silo's first local step, before the model moved."""
+"""The metric of the loss of a silo's first local step, before the model moved."""
 
 LARGEST_LOSS = 149 * math.log(2)
 """Most that a silo reports, 103.3: -ln of float32's smallest number. A class that a model holds for less likely than

@@ -46,7 +46,7 @@ PREPROCESSING = "preprocessing"
 PERSONAL_TREE = "personal"
 """The tree of private state that is the silo's own model, in methods that make one; it never leaves the silo."""
 
-INITIAL = "initialWeights"
+INITIAL_WEIGHTS = "initialWeights"
 """The tree of all initial weights, which silos are handed where they need it; methods do not see it."""
 
 LOCAL = "local"

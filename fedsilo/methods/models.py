@@ -78,6 +78,6 @@ class JobModels:
         return self.personal is not None or bool(parameters and parameters.local)
 
     def hand_out_initial(self, spec: FederatedJobSpec) -> bool:
-        """Whether tasks carry the initial weights, `INITIAL`: a silo that needs them may not be able to draw them."""
+        """Whether tasks carry the initial weights, `INITIAL_WEIGHTS`: a silo may not be able to draw them."""
         model = spec.model
         return model.parameters is not None or (model.initial_weights is not None and self.silos_need_initial)

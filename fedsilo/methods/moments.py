@@ -26,7 +26,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class MomentsOfClass:
+class OneClassMoments:
     """Count, mean and spread of one class of a silo's examples.
 
     :param count: of its examples.
@@ -48,6 +48,6 @@ class ClassMoments:
     :param mechanisms: that all of it went through.
     """
 
-    of: Mapping[int, MomentsOfClass]
+    of: Mapping[int, OneClassMoments]
     records: int
     mechanisms: tuple[Mechanism, ...] = ()

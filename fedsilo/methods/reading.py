@@ -97,7 +97,7 @@ class Mean:
         return self._averaged(kind, self._shares())
 
     def _require_averaged(self, kind: str) -> None:
-        for payload in self._of(kind):
+        for payload in self._payloads_of(kind):
             if not payload.averaged_by_rule:
                 why = (
                     "is of classes"
@@ -106,7 +106,7 @@ class Mean:
                 )
                 raise MethodError(f"mean of {kind}: payload {payload.name} {why}; read combine({kind!r})")
 
-    def _of(self, kind: str) -> list[Payload]:
+    def _payloads_of(self, kind: str) -> list[Payload]:
         """What silos send of a kind.
 
         :raises MethodError: nothing of that kind.
@@ -132,7 +132,7 @@ class Sums(Mean):
         `fedsilo.wire.combine` for others. A block that no silo sent is missing; where only a sum is seen, one that is
         added is zeros.
         """
-        return self._updates.combine(self._of(kind), self._rule)
+        return self._updates.combine(self._payloads_of(kind), self._rule)
 
     def quotient(self, over: Quotient, scale: float = 1.0, distance: float = 1.0) -> tuple[Tree, float]:
         """The sum over silos of v_k times each tensor of its model, and the sum of v_k = scale p_k / (m_k distance).

@@ -42,7 +42,7 @@ class TaskTraits:
 
 
 UNRESTRICTED_TASKS = TaskTraits(EVERY_TASK, needs_features=False)
-"""Of methods that have a meaning for whatever has a loss."""
+"""Traits of methods that have a meaning for whatever has a loss."""
 
 
 @dataclass(frozen=True)

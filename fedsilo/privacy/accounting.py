@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 MAX_NOISE_MULTIPLIER = 1e4
 """With more, nothing is learned."""
 
-LARGEST_INTERVAL = 1e-3
+LARGEST_WIDTH = 1e-3
 """Width of the grid of privacy losses: ten times the library's, at a tenth of its time."""
 
-SMALLEST_INTERVAL = 1e-5
+SMALLEST_WIDTH = 1e-5
 """Smallest width of that grid; on a finer one a distribution fills the memory."""
 
 PART_OF_DEVIATION = 0.05
@@ -114,4 +114,4 @@ def _interval(times: Mapping[tuple[float, float], int]) -> float:
     """
     variances = {release: release[1] ** 2 * math.expm1(release[0] ** -2) for release in times}
     mean = sum(number * variances[release] for release, number in times.items()) / sum(times.values())
-    return min(max(PART_OF_DEVIATION * math.sqrt(mean), SMALLEST_INTERVAL), LARGEST_INTERVAL)
+    return min(max(PART_OF_DEVIATION * math.sqrt(mean), SMALLEST_WIDTH), LARGEST_WIDTH)

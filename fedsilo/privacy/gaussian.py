@@ -14,7 +14,7 @@ MOST_EPSILON = 1e6
 """Larger ones are not told apart: nothing is hidden then."""
 
 _HALVINGS = 200
-"""Of an interval, until its ends are neighbouring numbers."""
+"""Times that an interval is halved, until its ends are neighbouring numbers."""
 
 
 def gaussian_epsilon(noise_multiplier: float, times: int, delta: float) -> float:

@@ -167,8 +167,10 @@ def _finding(what: str, value: object, data: DataSpec) -> AnnouncedFinding:
     subject = SUBJECT[code]
     if places is not None:
         _require_places(f"{what}: places", places, _things(subject, data))
-    if count is not None and not (type(count) is int and 0 <= count <= _most(subject, data)):
-        raise _invalid_value_error(f"{what}: count", count, f"an integer from 0 to {_most(subject, data)}")
+    if count is not None and not (type(count) is int and 0 <= count <= _largest_count(subject, data)):
+        raise _invalid_value_error(
+            f"{what}: count", count, f"an integer from 0 to {_largest_count(subject, data)}"
+        )
     if message is not None and (
         code != "Unreadable"
         or not isinstance(message, str)
@@ -196,7 +198,7 @@ def _things(subject: str, data: DataSpec) -> int:
     return {CLASSES: data.class_count, FEATURES: data.input_shape[0]}.get(subject, 0)
 
 
-def _most(subject: str, data: DataSpec) -> int:
+def _largest_count(subject: str, data: DataSpec) -> int:
     """Largest count that a finding of this subject can state."""
     return {EXAMPLES: MAX_COUNT, DATASET: 0}.get(subject, _things(subject, data))
 

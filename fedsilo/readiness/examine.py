@@ -17,7 +17,7 @@ from fedsilo.data.schema import feature_names
 from fedsilo.readiness.facts import Facts, SiloData, scores_its_own, standardises
 from fedsilo.readiness.finding import SEVERITY, ReadinessFinding, Severity
 
-FEW = 4
+FEW_EXAMPLES = 4
 """Features or classes that a finding names; of more it tells the number."""
 
 
@@ -73,7 +73,11 @@ def _classes(spec: FederatedJobSpec, data: SiloData, facts: Facts) -> Iterator[R
     if small := facts.small_classes(minimum):
         assert facts.classes is not None
         numbers = [str(facts.classes[label]) for label in small]
-        value = f"{comma_separated(numbers, FEW)} to train on" if data.tells_counts else "too few to train on"
+        value = (
+            f"{comma_separated(numbers, FEW_EXAMPLES)} to train on"
+            if data.tells_counts
+            else "too few to train on"
+        )
         remedy = f"nothing, if per-class quantities may lack it; the minimum is {minimum}"
         yield _finding("ClassSmall", data.silo, _named_items("class", map(name, small)), value, remedy)
 
@@ -117,4 +121,4 @@ def _duplicates(data: SiloData, facts: Facts) -> Iterator[ReadinessFinding]:
 
 def _named_items(what: str, names: Iterator[str] | Sequence[str]) -> str:
     """A few by name, the others by number."""
-    return f"{what} {comma_separated(list(names), FEW)}"
+    return f"{what} {comma_separated(list(names), FEW_EXAMPLES)}"

@@ -16,7 +16,7 @@ PIECE_NUMBERS = 1 << 20
 """Numbers that are in memory in double precision at a time."""
 
 DIGEST_BYTES = 16
-"""Of an example, by which copies are found."""
+"""Bytes of an example's digest, by which copies are found."""
 
 SPREAD = 1000.0
 """Ratio of the largest to the smallest standard deviation from which features count as of very different size."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Severity = Literal["error", "warning", "note"]
-"""error: the job cannot run so; warning: it can, and the model will suffer; note: worth knowing."""
+"""How grave a finding is. error: the job cannot run so; warning: it can, and the model will suffer;
+note: worth knowing."""
 
 SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "note")
 

@@ -12,7 +12,7 @@ from fedsilo.secure_aggregation.parts import is_float
 from fedsilo.wire.tensors import TensorSpec
 
 Tensor = Callable[[str], np.ndarray]
-"""Name -> values."""
+"""Maps a tensor's name to its values."""
 
 
 def clipped_model(

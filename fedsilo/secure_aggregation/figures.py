@@ -9,7 +9,7 @@ import numpy as np
 from typing_extensions import override
 
 from fedsilo.secure_aggregation.parts import (
-    CrossSiloStats,
+    CrossSiloStatistics,
     PlainUpdate,
     SumResult,
     VectorPart,
@@ -82,4 +82,4 @@ class UnweightedMetric(VectorPart):
             totals = taken_wide(numbers[1:], self.silos, self.name, summed.silos)
             mean, square = (total / count for total in totals)
             spread = math.sqrt(max(float(square - mean * mean), 0.0))
-            summed.alike[self.name] = CrossSiloStats(float(mean), spread, count)
+            summed.alike[self.name] = CrossSiloStatistics(float(mean), spread, count)

@@ -12,7 +12,7 @@ from fedsilo.errors import MethodError
 from fedsilo.secure_aggregation.figures import SampleTotal, SummedMetric, UnweightedMetric
 from fedsilo.secure_aggregation.moments import Deviations, FeatureMean
 from fedsilo.secure_aggregation.parts import (
-    Average,
+    AveragedTensor,
     ClassTensor,
     PlainUpdate,
     QuotientPart,
@@ -94,7 +94,7 @@ class Layout:
         """
         summed = SumResult(silos)
         for part, start in self._places():
-            if isinstance(part, Average) and summed.weight(part.weights) == 0:
+            if isinstance(part, AveragedTensor) and summed.weight(part.weights) == 0:
                 raise MethodError("no silo states any sample, so their updates cannot be weighted")
             part.decode_from(total[start : start + part.size], summed)
         self._require_metrics_in_range(summed)
@@ -130,7 +130,7 @@ class Layout:
             divided = tuple(
                 part.block
                 for part in parts
-                if isinstance(part, Average)
+                if isinstance(part, AveragedTensor)
                 and part.block.combine == BlockMean(self.quotient)
                 and is_float(part.block.dtype)
             )
@@ -150,4 +150,4 @@ class Layout:
             case CountedMean():
                 return FeatureMean(self.silos, block)
             case _:
-                return Average(self.silos, block, self.weights)
+                return AveragedTensor(self.silos, block, self.weights)

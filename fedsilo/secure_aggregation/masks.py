@@ -15,7 +15,7 @@ from fedsilo.errors import Problem
 
 KEY_BYTES = 32
 
-PIECE = 1 << 17
+PIECE_NUMBERS = 1 << 17
 """Numbers of a mask that are made at a time."""
 
 
@@ -51,8 +51,8 @@ def add_mask(total: np.ndarray, secret: bytes, sign: int) -> None:
     A secret makes one mask only, so that the nonce may be zero.
     """
     stream = Cipher(ChaCha20(secret, bytes(16)), mode=None).encryptor()
-    for first in range(0, total.size, PIECE):
-        piece = total[first : first + PIECE]
+    for first in range(0, total.size, PIECE_NUMBERS):
+        piece = total[first : first + PIECE_NUMBERS]
         mask = np.frombuffer(stream.update(bytes(8 * piece.size)), "<u8")
         if sign > 0:
             np.add(piece, mask, out=piece)

@@ -13,7 +13,7 @@ from fedsilo.secure_aggregation.shamir import SHARE_BYTES
 from fedsilo.wire.keys import SIGNATURE_BYTES, SigningKey, VerifyKey
 
 KEYS, SURVIVORS = "fedsilo/secure-keys/v1", "fedsilo/secure-survivors/v1"
-"""Domains of signatures."""
+"""Domains of a message's signatures: of keys, and of survivors."""
 
 ANNOUNCEMENT_BYTES = 3 * KEY_BYTES + SIGNATURE_BYTES
 """Two public keys, a commitment and a signature."""
@@ -25,7 +25,7 @@ CONFIRMATION_BYTES = SENT_DIGEST_BYTES + SIGNATURE_BYTES
 """That digest, and a signature over it and the survivors."""
 
 FEWEST_SILOS = 3
-"""Of two silos each knows the other's summand from the sum."""
+"""Fewest silos of a sum: of two, each knows the other's summand from the sum."""
 
 FEWEST_OF_TWO_SUMS = 4
 """From two sums of the same tensors with different weights, one silo of three knows those of both others."""

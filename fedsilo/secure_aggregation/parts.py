@@ -23,12 +23,12 @@ VALUE_BOUND = 2.0**13
 """Largest magnitude of a tensor's element that is no integer."""
 
 INTEGER_BOUND = 2.0**24
-"""Likewise of an integer, such as BatchNorm's counter of batches."""
+"""Largest magnitude of a tensor's element that is an integer, such as BatchNorm's counter of batches."""
 
 TOTAL_BOUND = 2.0**40
-"""Likewise of an element of a tensor that is added as it is, such as a number of examples or pixels."""
+"""Largest magnitude of an element of a tensor that is added as it is, such as a number of examples or pixels."""
 
-PIECE = 1 << 17
+PIECE_NUMBERS = 1 << 17
 """Numbers that are encoded at a time."""
 
 Weights = Literal["samples", "uniform"]
@@ -52,7 +52,7 @@ class PlainUpdate:
         return float(self.samples) if weights == "samples" else 1.0
 
 
-class CrossSiloStats(NamedTuple):
+class CrossSiloStatistics(NamedTuple):
     """What silos state of a figure, each of which counts as one.
 
     :ivar spread: their standard deviation.
@@ -81,7 +81,7 @@ class SumResult:
     silos: int
     samples: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
-    alike: dict[str, CrossSiloStats] = field(default_factory=dict)
+    alike: dict[str, CrossSiloStatistics] = field(default_factory=dict)
     tensors: dict[str, np.ndarray] = field(default_factory=dict)
     quotients: dict[str, np.ndarray] = field(default_factory=dict)
     quotient_weight: float = 0.0
@@ -138,7 +138,7 @@ class Total(VectorPart):
 
 
 @dataclass(frozen=True)
-class Average(VectorPart):
+class AveragedTensor(VectorPart):
     """A tensor that every silo sends: w x for each element x, where w is n or 1."""
 
     silos: int
@@ -250,7 +250,7 @@ class QuotientPart(VectorPart):
 
     @property
     def _weight(self) -> FixedPoint:
-        return FixedPoint(self.silos, _largest(self.weights))
+        return FixedPoint(self.silos, _largest_weight(self.weights))
 
 
 def count_of(block: ExpectedBlock) -> str | None:
@@ -266,7 +266,7 @@ def is_float(dtype: str) -> bool:
 def tensor_point(silos: int, block: ExpectedBlock, weights: Weights) -> FixedPoint:
     """The encoding of a tensor's elements, weighted by this rule."""
     bound = VALUE_BOUND if is_float(block.dtype) else INTEGER_BOUND
-    return FixedPoint(silos, bound * _largest(weights))
+    return FixedPoint(silos, bound * _largest_weight(weights))
 
 
 def put(numbers: np.ndarray, what: str, point: FixedPoint, values: np.ndarray) -> None:
@@ -285,8 +285,8 @@ def put_tensor(
 ) -> None:
     """Weight times each element of an update's tensor; errors as `put`."""
     values = update.tensor(block.name).reshape(-1)
-    for first in range(0, values.size, PIECE):
-        piece = weight * values[first : first + PIECE].astype(np.float64)
+    for first in range(0, values.size, PIECE_NUMBERS):
+        piece = weight * values[first : first + PIECE_NUMBERS].astype(np.float64)
         put(numbers[first:], f"tensor {block.name}", point, piece)
 
 
@@ -296,8 +296,8 @@ def taken_tensor(
     """The sums of such elements over a divisor; errors as `taken`."""
     spec = block.spec
     found = np.empty(spec.size, DTYPES[spec.dtype])
-    for first in range(0, spec.size, PIECE):
-        last = min(first + PIECE, spec.size)
+    for first in range(0, spec.size, PIECE_NUMBERS):
+        last = min(first + PIECE_NUMBERS, spec.size)
         found[first:last] = (
             plausible_sums(numbers[first:last], f"tensor {block.name}", point, silos) / divisor
         )
@@ -309,5 +309,5 @@ def counts_point(silos: int) -> FixedPoint:
     return FixedPoint(silos, SAMPLES_BOUND)
 
 
-def _largest(weights: Weights) -> float:
+def _largest_weight(weights: Weights) -> float:
     return SAMPLES_BOUND if weights == "samples" else 1.0

@@ -53,13 +53,14 @@ from fedsilo.tasks.registry import bind
 OWN_METRICS = ("loss",)
 """Scalars of an own training: those that every method which takes one declares for its step."""
 
-PART_OF_DEADLINE = 0.9
-"""Of the round's deadline, in which an own training must return: what is late is reported before the round is over."""
+DEADLINE_SHARE = 0.9
+"""Part of the round's deadline in which an own training must return: what is late is reported before the round
+is over."""
 
 
 def seconds_of_trainer(spec: FederatedJobSpec) -> float:
     """Time that `spec.training.trainer` gets in a round."""
-    return PART_OF_DEADLINE * spec.participation.round_deadline.seconds
+    return DEADLINE_SHARE * spec.participation.round_deadline.seconds
 
 
 def trained_by_the_job(

@@ -32,7 +32,7 @@ REPLY, TENSORS = "reply.json", "tensors"
 """The files of a drop."""
 
 _BEGINNING = b'{"metrics": '
-"""Of every reply as a trainer writes it, whose keys are sorted."""
+"""Beginning of every reply as a trainer writes it, whose keys are sorted."""
 
 OpenFile = Callable[[Path], AbstractContextManager[BufferedReader]]
 """How a process opens a file of the trainer's."""

@@ -31,7 +31,7 @@ LOOK_SECONDS = 1.0
 """Time between two looks where the kernel tells of changes."""
 
 EVENT = struct.Struct("iIII")
-"""Of inotify(7): watch, mask, cookie, and the length of the name that follows."""
+"""An event of inotify(7): watch, mask, cookie, and the length of the name that follows."""
 
 MAX_EVENTS_BYTES = 1 << 16
 

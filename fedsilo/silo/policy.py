@@ -76,7 +76,7 @@ class PolicyForbids(PolicyRefused):
 
 
 ROUNDING = 1e-9
-"""Of sums of epsilons: jobs that fill a budget together fit into it."""
+"""Tolerance for sums of epsilons: jobs that fill a budget together fit into it."""
 
 NO_EGRESS = EgressTotals()
 """What has left before a job begins."""

@@ -21,7 +21,7 @@ from fedsilo.files.durable import publish, temporary_file
 from fedsilo.files.full_disk import when_there_is_space
 from fedsilo.files.json_files import content_with_digest, read_with_digest
 
-SIZE = 32
+SECRET_BYTES = 32
 """Bytes of a secret."""
 
 REMEDY = (
@@ -30,8 +30,8 @@ REMEDY = (
 
 
 def draw() -> bytes:
-    """A new secret of the operating system, `SIZE` bytes."""
-    return secrets.token_bytes(SIZE)
+    """A new secret of the operating system, `SECRET_BYTES` long."""
+    return secrets.token_bytes(SECRET_BYTES)
 
 
 @dataclass

@@ -18,5 +18,5 @@ class ExecutionPlan:
     batch: int = 0
 
 
-SEQUENTIAL = ExecutionPlan()
+SEQUENTIAL_PLAN = ExecutionPlan()
 """One process, one silo at a time."""

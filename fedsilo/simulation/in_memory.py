@@ -16,7 +16,7 @@ from fedsilo.wire import DTYPES, Contract
 from fedsilo.wire.tensors import TensorSpec, raw_bytes, require_finite, spec_of
 
 
-class ReplyInMemory:
+class HeldReply:
     """A silo half's reply to a task."""
 
     def __init__(self, reply: Reply, task: SiloTask) -> None:
@@ -38,7 +38,7 @@ class ReplyInMemory:
             if self._tensors[name].size:
                 yield name, raw_bytes(self._tensors[name]).data
 
-    def passing(self) -> AbstractContextManager[ReplyInMemory]:
+    def passing(self) -> AbstractContextManager[HeldReply]:
         """The tensors, to be read once."""
         return nullcontext(self)
 
@@ -51,12 +51,12 @@ class ReplyInMemory:
         return nullcontext(self._task.trees.get(MODEL))
 
 
-def new_copy(contract: Contract, leaving: EgressSummary) -> AbstractContextManager[CopyInMemory]:
+def new_copy(contract: Contract, leaving: EgressSummary) -> AbstractContextManager[HeldCopy]:
     """A copy of what may leave in answer to a task with this contract."""
-    return nullcontext(CopyInMemory(contract, leaving))
+    return nullcontext(HeldCopy(contract, leaving))
 
 
-class CopyInMemory:
+class HeldCopy:
     """What leaves of a reply, in memory; a tensor that comes in one piece is that piece."""
 
     def __init__(self, contract: Contract, leaving: EgressSummary) -> None:

@@ -32,7 +32,7 @@ from fedsilo.silo.runner import TaskRunner
 from fedsilo.silo.secret import Secret
 from fedsilo.silo.withholding import vouched_schema, withholds_texts
 from fedsilo.simulation.data import SharedData
-from fedsilo.simulation.in_memory import ReplyInMemory, new_copy
+from fedsilo.simulation.in_memory import HeldReply, new_copy
 from fedsilo.simulation.networks import NetworkStore
 from fedsilo.tasks.registry import bind
 from fedsilo.transforms.conflicts import require_consistent
@@ -190,7 +190,7 @@ class SimulatedSilo:
 
         :raises PolicyRefused: naming the block and what is wrong with it.
         """
-        answer, contract, asked = ReplyInMemory(reply, task.task), task.contract, task.task
+        answer, contract, asked = HeldReply(reply, task.task), task.contract, task.task
         answered = AnsweredTask(task.id, asked.step, asked.phase, asked.round)
         rules = ReleaseRules(self._limits, self._sides)
         found = release(answered, contract, answer, rules, partial(new_copy, contract))

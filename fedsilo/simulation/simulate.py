@@ -30,14 +30,14 @@ from fedsilo.readiness.finding import ReadinessFinding
 from fedsilo.simulation.backend import Backend, SequentialBackend
 from fedsilo.simulation.batched import BatchedBackend
 from fedsilo.simulation.data import SharedData
-from fedsilo.simulation.execution import SEQUENTIAL, ExecutionPlan
+from fedsilo.simulation.execution import SEQUENTIAL_PLAN, ExecutionPlan
 from fedsilo.simulation.job import HISTORY, Simulation, Writing, write_once
 from fedsilo.simulation.silos import SimulatedSilo, open_silos
 from fedsilo.simulation.workers import ProcessBackend
 
 
 def simulate(
-    manifest: JobManifest, data_root: Path, directory: Path, execution: ExecutionPlan = SEQUENTIAL
+    manifest: JobManifest, data_root: Path, directory: Path, execution: ExecutionPlan = SEQUENTIAL_PLAN
 ) -> Simulation:
     """Run a job to its end in this process, with the job's settings of PyTorch.
 
@@ -61,7 +61,7 @@ def open_simulation(
     manifest: JobManifest,
     data_root: Path,
     directory: Path,
-    execution: ExecutionPlan = SEQUENTIAL,
+    execution: ExecutionPlan = SEQUENTIAL_PLAN,
     uid: str | None = None,
     writing: Writing = write_once,
 ) -> Simulation:

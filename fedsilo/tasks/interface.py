@@ -176,7 +176,7 @@ def paired_targets(values: np.ndarray, shape: Shape, what: str) -> np.ndarray:
     return values
 
 
-def first(wrong: np.ndarray) -> tuple[int, ...]:
+def first_place(wrong: np.ndarray) -> tuple[int, ...]:
     """Place of the first entry that is true."""
     return tuple(int(place) for place in np.unravel_index(int(np.argmax(wrong)), wrong.shape))
 
@@ -193,7 +193,7 @@ def whole_numbers(values: np.ndarray, allowed: np.ndarray, what: str, remedy: st
         with np.errstate(invalid="ignore"):
             wrong |= ~(values == np.floor(values))
     if wrong.any():
-        item, *place = first(wrong)
+        item, *place = first_place(wrong)
         where = f" at {place}" if place else ""
         raise DataInvalid(
             f"item {item}: target {quoted_value(values[(item, *place)])}{where} is not {what}; {remedy}"

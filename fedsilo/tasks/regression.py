@@ -12,7 +12,7 @@ from typing_extensions import override
 from fedsilo.api.faults import Finding
 from fedsilo.errors import DataInvalid, quoted_value
 from fedsilo.tasks.classes import no_classes_findings
-from fedsilo.tasks.interface import Answers, LearningTask, TaskConfig, first, paired_targets
+from fedsilo.tasks.interface import Answers, LearningTask, TaskConfig, first_place, paired_targets
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -62,7 +62,7 @@ class RegressionTask(LearningTask):
             numbers = np.ascontiguousarray(values, dtype=np.float32)
         wrong = ~np.isfinite(numbers)
         if wrong.any():
-            item, output = first(wrong)
+            item, output = first_place(wrong)
             raise DataInvalid(
                 f"item {item}: target {quoted_value(values[item, output])} of output {output} is not a finite number;"
                 " remove or mend the item"

@@ -20,7 +20,7 @@ from typing_extensions import override
 from fedsilo.methods.reading import mean_weights
 from fedsilo.methods.state import Tree
 from fedsilo.methods.step import Payload
-from fedsilo.secure_aggregation.parts import CrossSiloStats
+from fedsilo.secure_aggregation.parts import CrossSiloStatistics
 from fedsilo.updates.combination import combine_blocks
 from fedsilo.updates.summation import FlatTensor, StoredTensor, Sum, add_included
 from fedsilo.wire import UpdateHeader, open_update
@@ -86,7 +86,7 @@ class RoundUpdates(ABC):
         shares = mean_weights(self, rule, self.silos)
         return sum(shares[silo] * self.metrics(silo)[metric] for silo in self.silos)
 
-    def over_silos(self, *metrics: str) -> CrossSiloStats | None:
+    def over_silos(self, *metrics: str) -> CrossSiloStatistics | None:
         """Mean and spread of a metric over the silos that state it, each of which counts as one; None if none does.
 
         :param metrics: its names, of which a silo uses one.
@@ -94,7 +94,11 @@ class RoundUpdates(ABC):
         values = [
             self.metrics(silo)[name] for silo in self.silos for name in metrics if name in self.metrics(silo)
         ]
-        return CrossSiloStats(float(np.mean(values)), float(np.std(values)), len(values)) if values else None
+        return (
+            CrossSiloStatistics(float(np.mean(values)), float(np.std(values)), len(values))
+            if values
+            else None
+        )
 
     def weighted_sum(self, kind: str, weights: Mapping[str, float]) -> Tree:
         """Sum over silos of weight times each tensor of that kind.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fedsilo.engine.provenance import (
-    FIRST,
+    FIRST_DIGEST,
     ExchangeLine,
     JobLine,
     ModelLine,
@@ -26,7 +26,7 @@ from fedsilo.files.digests import SHA256, algorithm_of, file_digest, short_diges
 from fedsilo.files.durable import translate_read_errors
 from fedsilo.files.json_files import MAX_DOCUMENT_BYTES, MAX_DOCUMENT_VALUES, JsonError
 from fedsilo.files.json_files import parse_json as parsed_json
-from fedsilo.methods.interface import EVALUATE, INITIAL, PREPROCESSING, Exchange
+from fedsilo.methods.interface import EVALUATE, INITIAL_WEIGHTS, PREPROCESSING, Exchange
 from fedsilo.methods.schedule import exchange_id, participants, task_id
 from fedsilo.transforms.best_model.selection import BEST
 from fedsilo.transforms.secure_sum.steps import continues_with_responders
@@ -126,7 +126,7 @@ def verify(place: Place, pins: Mapping[str, VerifyKey]) -> VerifiedChain:
 def _verify_chain(place: Place, lines: ChainLines, pins: Mapping[str, VerifyKey]) -> VerifiedChain:
     text = lines.take(MAX_JOB_BYTES) or b""
     first = parse_line(f"{place.provenance}: job", text, JobLine)
-    if first.previous != FIRST:
+    if first.previous != FIRST_DIGEST:
         raise ProvenanceInvalid(f"{place.provenance}: job: names a line before it, and is the first")
     most = most_bytes(len(first.silos))
     following = lines.take(most)
@@ -165,7 +165,7 @@ def _verify_chain(place: Place, lines: ChainLines, pins: Mapping[str, VerifyKey]
 def _check_initial(where: str, job: VerifiedJob, start: StateDigests) -> None:
     """Whether the job began with the weights that its specification names."""
     given = job.spec.model.initial_weights
-    if given is not None and (found := start.trees.get(INITIAL, "none")) != given.sha256:
+    if given is not None and (found := start.trees.get(INITIAL_WEIGHTS, "none")) != given.sha256:
         raise ProvenanceInvalid(
             f"{where}: began with initial weights {found[:12]}, but spec.model.initialWeights names {given.sha256[:12]}"
         )
@@ -235,7 +235,7 @@ def _task(
     scored, encoded = exchange.phase.step == EVALUATE, job.spec.download.is_encoded
     for link in task.blobs:
         # A model that silos only score, or get in fewer bytes, is made from the state; `replay` makes it again.
-        made = scored or (encoded and link.name not in (INITIAL, PREPROCESSING))
+        made = scored or (encoded and link.name not in (INITIAL_WEIGHTS, PREPROCESSING))
         if not made and link.digest not in before.trees.values():
             raise ProvenanceInvalid(
                 f"{what}: blob {link.name} is {short_digest(link.digest)}, which the state before does not have"

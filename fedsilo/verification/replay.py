@@ -53,7 +53,7 @@ def replay(place: Place, chain: VerifiedChain, data: Path | None = None) -> None
     job = chain.job
     prepare_torch(job.spec.training.threads)
     public = public_dataset(place, job, data)
-    context = JobContext.of(job.method, tuple(job.silos), _initial(place, job), public=public)
+    context = JobContext.of(job.method, tuple(job.silos), _initial_weights(place, job), public=public)
     workflow = Workflow(job.method, context, signers=Signers(job.uid, job.silos))
     with tempfile.TemporaryDirectory(prefix="fedsilo-replay-") as folder:
         blobs = Path(folder)
@@ -71,7 +71,7 @@ def replay(place: Place, chain: VerifiedChain, data: Path | None = None) -> None
             )
 
 
-def _initial(place: Place, job: VerifiedJob) -> StoredTree | None:
+def _initial_weights(place: Place, job: VerifiedJob) -> StoredTree | None:
     """The initial weights that the job was given, which the aggregator keeps as a blob."""
     given = job.spec.model.initial_weights
     if given is None:

@@ -22,7 +22,7 @@ from fedsilo.wire.blob import (
     write_blob,
     write_tensors,
 )
-from fedsilo.wire.checker import AcceptedUpdate, ExpectedUpdate, UpdateChecker
+from fedsilo.wire.checker import AcceptedUpdate, ExpectedUpdate, UpdateCheck
 from fedsilo.wire.contract import Contract, EncodedTensor, ExpectedBlock
 from fedsilo.wire.envelope import MAX_ENVELOPE_BYTES, open_envelope, seal
 from fedsilo.wire.header import TensorEntry, UpdateHeader, update_digest
@@ -93,7 +93,7 @@ __all__ = [
     "TensorEntry",
     "TensorSpec",
     "Tree",
-    "UpdateChecker",
+    "UpdateCheck",
     "UpdateHeader",
     "UpdateReader",
     "UpdateWriter",

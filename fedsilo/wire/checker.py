@@ -52,7 +52,7 @@ class AcceptedUpdate:
     digest: str
 
 
-class UpdateChecker:
+class UpdateCheck:
     """Takes an update's bytes one piece after another; after a refusal it repeats that refusal.
 
     :param key: the key that the sender must have signed with.

@@ -29,7 +29,7 @@ from fedsilo.wire.tensors import TensorSpec, refuse_twice
 ALIGNMENT = 64
 MAX_HEADER_BYTES = 4 << 20
 SEGMENT_BYTES = 1 << 30
-"""Of a tensor, in each block but the last: a multiple of `ALIGNMENT`, so that no number is cut through."""
+"""Bytes of a tensor in each block but the last: a multiple of `ALIGNMENT`, so that no number is cut through."""
 
 ENCODING = "identity"
 

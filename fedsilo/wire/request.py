@@ -20,7 +20,7 @@ from fedsilo.wire.keys import REQUEST, SigningKey, VerifyKey
 CLOCK_SKEW_SECONDS = 30
 MAX_LIFETIME_SECONDS = 300
 MAX_PROOF_BYTES = 4096
-MAX_PATH_LENGTH = 2048
+MAX_PATH_CHARACTERS = 2048
 
 _SCHEME = "Fedsilo "
 _KEYS = ("protocol", "job", "sender", "keyId", "method", "path", "body", "issued", "expires")
@@ -101,7 +101,7 @@ def verify_request(
     if fields.text("job") != job:
         raise fields.refuse("job", job, "wrong-job")
     for name, wanted in (("keyId", key.key_id), ("method", method), ("path", path)):
-        if fields.text(name, MAX_PATH_LENGTH) != wanted:
+        if fields.text(name, MAX_PATH_CHARACTERS) != wanted:
             raise fields.refuse(name, wanted, "signature-invalid")
     bound = _body_digest(body)
     if fields.binary("body", len(bound)) != bound:
@@ -133,7 +133,7 @@ def _read(value: dict[str, object]) -> FieldReader:
     fields.integer("protocol", PROTOCOL, PROTOCOL)
     for key in ("job", "sender", "keyId", "method"):
         fields.text(key)
-    fields.text("path", MAX_PATH_LENGTH)
+    fields.text("path", MAX_PATH_CHARACTERS)
     if value["body"] != b"":
         fields.binary("body", 32)
     issued = fields.integer("issued")

@@ -12,7 +12,7 @@ import sys
 
 from hack.cluster.errors import ClusterError
 from hack.cluster.paths import (
-    COMPLETE,
+    COMPLETION_FILE,
     INSTITUTION,
     INSTITUTION_VARIABLE,
     INSTITUTIONS,
@@ -31,7 +31,7 @@ def run(name: str, command: str) -> int:
     :raises ClusterError: when the hub's is not up, or the premises cannot be made.
     """
     premises = of_institution(name)
-    if command == "up" and not COMPLETE.exists():
+    if command == "up" and not COMPLETION_FILE.exists():
         raise ClusterError("an institution's cluster stands beside the hub's; run `make cluster-up` first")
     if command != "status":
         premises.make()

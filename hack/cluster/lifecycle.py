@@ -33,7 +33,7 @@ from hack.cluster.errors import ClusterError
 from hack.cluster.paths import (
     ADDRESS,
     API_ADDRESS,
-    COMPLETE,
+    COMPLETION_FILE,
     DOMAIN,
     KUBECONFIG,
     LOCK,
@@ -84,7 +84,7 @@ def remove_cluster() -> None:
 
 def is_healthy() -> bool:
     """Whether the cluster was started completely and everything still works."""
-    if not COMPLETE.exists():
+    if not COMPLETION_FILE.exists():
         return False
     leaders = {process.owner for process in processes.running(OWNER) if process.leader}
     if not all(f"{OWNER}/{name}" in leaders for name in COMPONENT_NAMES):
@@ -131,7 +131,7 @@ def _start(tools: dict[str, Path]) -> None:
     for component in everything:
         if component.health:
             _wait(partial(healthy, component.health), component.name, 60, everything)
-    COMPLETE.write_text(json.dumps({"components": {c.name: c.health for c in everything}}, indent=2))
+    COMPLETION_FILE.write_text(json.dumps({"components": {c.name: c.health for c in everything}}, indent=2))
 
 
 def _write_files(tools: dict[str, Path], resolv_conf: Path) -> None:

@@ -32,7 +32,7 @@ STATE = Path("/var/lib", qualified_name("fedsilo-cluster"))
 RUN = Path("/run", qualified_name("fedsilo-cluster"))
 LOCK = Path("/run", qualified_name("fedsilo-cluster") + ".lock")
 OWNER = qualified_name("node")
-"""Of the cluster's processes."""
+"""Owner that marks the processes of the cluster."""
 
 CONTAINERD_SOCKET = RUN / "containerd.sock"
 KUBECONFIG = STATE / "kubeconfig"
@@ -40,7 +40,7 @@ LOGS = STATE / "logs"
 PODS_LOGS = STATE / "pod-logs"
 VOLUMES = STATE / "volumes"
 RECORD = STATE / "before.json"
-COMPLETE = STATE / "up.json"
+COMPLETION_FILE = STATE / "up.json"
 
 NODE = "fedsilo-node"
 BRIDGE = "fedsilo0"

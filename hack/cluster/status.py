@@ -9,7 +9,7 @@ from hack.cluster import addons, lifecycle, machine, processes, runtime
 from hack.cluster.client import Client, healthy
 from hack.cluster.components import COMPONENT_NAMES, NODE_PLANE
 from hack.cluster.errors import ClusterError
-from hack.cluster.paths import COMPLETE, KUBECONFIG, LOGS, OWNER, STATE
+from hack.cluster.paths import COMPLETION_FILE, KUBECONFIG, LOGS, OWNER, STATE
 
 
 def show() -> int:
@@ -52,9 +52,9 @@ def component_rows(healths: dict[str, str], running: list[processes.Process]) ->
 
 
 def _healths() -> dict[str, str]:
-    if not COMPLETE.exists():
+    if not COMPLETION_FILE.exists():
         return {}
-    addresses = json.loads(COMPLETE.read_text())["components"]
+    addresses = json.loads(COMPLETION_FILE.read_text())["components"]
     found = {name: "ok" if healthy(url) else "does not answer" for name, url in addresses.items() if url}
     return {**found, "containerd": "ok" if runtime.answers() else "does not answer"}
 

@@ -28,7 +28,7 @@ BASE = "localhost/fedsilo-base:bookworm"
 """Debian with Python 3.11, in place of the Dockerfiles' base, which only a registry has."""
 
 TOOLBOX = "localhost/fedsilo-toolbox:bookworm"
-"""The same under the name by which tests run it: pods that sleep, listen, connect and write files in Python."""
+"""The image of Debian and Python as tests run it: pods that sleep, listen, connect and write files."""
 
 
 def version() -> str:

@@ -11,7 +11,7 @@ from hack.paths import ROOT
 from hack.site import VERSION
 from hack.site.navigation import INDEX
 
-FIRST = f"""<!doctype html>
+FIRST_PAGE = f"""<!doctype html>
 <meta charset="utf-8">
 <title>fedsilo {VERSION}</title>
 <meta http-equiv="refresh" content="0; url={INDEX.replace(".md", ".html")}">
@@ -28,7 +28,7 @@ def main() -> int:
     places = ["-d", str(cache), "-c", str(ROOT / "hack" / "site"), str(ROOT), str(folder)]
     code = int(build_main([*options, *places]))
     if code == 0:
-        (folder / "index.html").write_text(FIRST)
+        (folder / "index.html").write_text(FIRST_PAGE)
         print(folder / "index.html")
     return code
 

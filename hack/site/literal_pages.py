@@ -51,7 +51,7 @@ def write(app: Sphinx, failure: Exception | None) -> None:
     for path in sorted(files()):
         place = app.outdir / FOLDER / f"{path}.html"
         place.parent.mkdir(parents=True, exist_ok=True)
-        body = listing(app, path) if (ROOT / path).is_dir() else highlighted(app, path)
+        body = listing(app, path) if (ROOT / path).is_dir() else highlight(app, path)
         place.write_text(
             PAGE.substitute(
                 title=html.escape(path),
@@ -67,11 +67,11 @@ def write(app: Sphinx, failure: Exception | None) -> None:
 def files() -> set[str]:
     """Files and folders that have such a page."""
     linked = navigation.sources()
-    within = {entry for target in linked if (ROOT / target).is_dir() for entry in below(target)}
+    within = {entry for target in linked if (ROOT / target).is_dir() for entry in texts_below(target)}
     return {path for path in linked | within if not path.endswith(PICTURES)} - set(navigation.pages())
 
 
-def below(folder: str) -> Iterator[str]:
+def texts_below(folder: str) -> Iterator[str]:
     """What is in a folder, at any depth, as far as it is text of the project's."""
     for path in (ROOT / folder).rglob("*"):
         name = str(path.relative_to(ROOT))
@@ -79,7 +79,7 @@ def below(folder: str) -> Iterator[str]:
             yield name
 
 
-def highlighted(app: Sphinx, path: str) -> str:
+def highlight(app: Sphinx, path: str) -> str:
     """The text of a file, in colours if it has a language."""
     text = (ROOT / path).read_text()
     try:

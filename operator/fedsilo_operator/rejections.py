@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedsilo.api.diagnosis import Diagnosis
-from fedsilo_operator.cluster.interface import ClusterError, FieldConflict, Refused
+from fedsilo_operator.cluster.interface import CallRefused, ClusterError, FieldConflict
 from fedsilo_operator.messages import join_lines
 from fedsilo_operator.objects import Kind, Ref
 from fedsilo_operator.reasons import Reason
@@ -14,11 +14,11 @@ from fedsilo_operator.reasons import Reason
 REASONS = (Reason.API_REFUSED, Reason.NAME_TAKEN)
 
 
-class NameTaken(Refused):
+class NameTaken(CallRefused):
     """An object that is not ours has the name."""
 
 
-class AlreadyReported(Refused):
+class AlreadyReported(CallRefused):
     """Something was rejected, and the status of the object reports it."""
 
 

@@ -26,7 +26,7 @@ _EXAMPLE = documents("fedavg.yaml")
 _SILO = next(item for item in _EXAMPLE if item["kind"] == "Silo")
 _JOB = next(item for item in _EXAMPLE if item["kind"] == "FederatedJob")
 
-_VARYING = (
+_VARYING_TEXTS = (
     (r"\b(since|at) (\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d \([^)]*\)", r"\1 TIME"),
     (r"\b[0-9a-f]{64}\b", "DIGEST"),
     (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "UID"),
@@ -128,7 +128,7 @@ class Consortium:
     def normalized_text(self, text: str) -> str:
         """The text without what differs from run to run."""
         text = text.replace(f"-{self.suffix}", "")
-        for pattern, instead in _VARYING:
+        for pattern, instead in _VARYING_TEXTS:
             text = re.sub(pattern, instead, text)
         return text
 

@@ -18,7 +18,7 @@ from tests.cluster import reading
 T = TypeVar("T")
 
 MAX_PAUSE_SECONDS = 1.0
-"""Between two questions."""
+"""Longest pause between two questions."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 ADDRESS = "198.51.100.2"
-"""Of TEST-NET-2 (RFC 5737), which nobody routes."""
+"""An address of TEST-NET-2 (RFC 5737), which nobody routes."""
 
 PORT = 8000
 

@@ -12,7 +12,7 @@ from hack.cluster.kubectl import Kubectl
 from tests.cluster.namespace import Namespace
 
 PORT = 9000
-"""Where `listening` listens."""
+"""Port on which `listening` listens."""
 
 
 @dataclass(frozen=True)

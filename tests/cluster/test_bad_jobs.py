@@ -18,15 +18,15 @@ from hack.images import TOOLBOX
 from tests.cluster.consortium import Consortium, golden, new_consortium
 from tests.cluster.federation import END_SECONDS
 from tests.cluster.namespace import Namespace, pod, wait_until
-from tests.cluster.test_workloads import FOREVER
+from tests.cluster.test_workloads import ENDLESS_COMMAND
 
 EXPECTED_TEXTS = golden(Path(__file__).with_name("bad_jobs.golden"))
 
-NOWHERE = "localhost/nowhere:1"
+UNREACHABLE_IMAGE = "localhost/nowhere:1"
 """An image that no registry has."""
 
 GPUS = "nvidia.com/gpu"
-ALL = 4
+ALL_SILOS = 4
 """GPUs of the test cluster's node."""
 
 NOWHERE_READ = {
@@ -40,16 +40,16 @@ SILOS: dict[str, dict[str, Any]] = {
     "clinic/sound": {},
     "clinic/any-method": {"policy": {"methods": None}},
     "hospital/sound-too": {},
-    "clinic/no-guard": {"agent": {"guardImage": NOWHERE}},
-    "clinic/greedy": {"agent": {"resources": {"limits": {GPUS: str(ALL)}}}},
+    "clinic/no-guard": {"agent": {"guardImage": UNREACHABLE_IMAGE}},
+    "clinic/greedy": {"agent": {"resources": {"limits": {GPUS: str(ALL_SILOS)}}}},
     "clinic/no-data": {"datasets": [NOWHERE_READ]},
     "clinic/cramped": {"agent": {"resources": {"limits": {"memory": "64Mi"}}}},
 }
 
 JOBS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "no-guard": (("clinic/no-guard",), {}),
-    "no-trainer": (("clinic/sound",), {"agents": {"image": NOWHERE}}),
-    "no-aggregator": (("clinic/sound", "hospital/sound-too"), {"aggregator": {"image": NOWHERE}}),
+    "no-trainer": (("clinic/sound",), {"agents": {"image": UNREACHABLE_IMAGE}}),
+    "no-aggregator": (("clinic/sound", "hospital/sound-too"), {"aggregator": {"image": UNREACHABLE_IMAGE}}),
     "no-gpu": (("clinic/greedy",), {}),
     "no-data": (("clinic/no-data",), {}),
     "no-memory": (("clinic/cramped",), {"backoffLimit": 1}),
@@ -61,7 +61,7 @@ JOBS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
 def consortium(kubectl: Kubectl, operator: Namespace) -> Iterator[Consortium]:
     """All the jobs, under way. One GPU is taken by somebody else."""
     with new_consortium(kubectl, "clinic", "hospital") as made:
-        other = pod("other", TOOLBOX, FOREVER, resources={"limits": {GPUS: "1"}})
+        other = pod("other", TOOLBOX, ENDLESS_COMMAND, resources={"limits": {GPUS: "1"}})
         made.jobs.apply(other)
         made.jobs.wait("pod", "other", "condition=Ready")
         kubectl.apply(*(made.silo(*silo.split("/"), **spec) for silo, spec in SILOS.items()))

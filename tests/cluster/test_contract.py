@@ -12,7 +12,7 @@ import pytest
 from fedsilo.errors import ManifestInvalid
 from fedsilo_operator.cluster import api_server as implementation
 from fedsilo_operator.cluster.api_server import ApiServer, api_server
-from fedsilo_operator.cluster.interface import NotFound, Refused, Unavailable
+from fedsilo_operator.cluster.interface import CallRefused, ClusterUnavailable, NotFound
 from fedsilo_operator.objects import CONFIG_MAP, Kind, Ref
 from hack.cluster import apiserver
 from hack.cluster.kubectl import Kubectl
@@ -56,7 +56,7 @@ class TestApiServer(Contract):
 async def test_pages_are_put_together(
     cluster: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(implementation, "PAGE_SIZE", 3)
+    monkeypatch.setattr(implementation, "PAGE_OBJECTS", 3)
     for number in range(8):
         await cluster.create(config_map(namespace, f"c{number}"))
     listing = await cluster.list(CONFIG_MAP, namespace=namespace)
@@ -68,7 +68,7 @@ async def test_pages_are_put_together(
 
 
 async def test_a_field_that_the_schema_lacks_is_refused(cluster: ApiServer, namespace: str) -> None:
-    with pytest.raises(Refused, match="field not declared in schema"):
+    with pytest.raises(CallRefused, match="field not declared in schema"):
         await cluster.apply(config_map(namespace) | {"nonsense": 1}, manager="one")
 
 
@@ -95,9 +95,9 @@ async def test_a_server_that_stopped_is_unavailable(monkeypatch: pytest.MonkeyPa
             watching = asyncio.ensure_future(changes())
             await asyncio.sleep(0.2)
             await asyncio.to_thread(apiserver.stop, "contract-stopped")
-            with pytest.raises(Unavailable):
+            with pytest.raises(ClusterUnavailable):
                 await asyncio.wait_for(watching, 10)
-            with pytest.raises(Unavailable, match="GET https://"):
+            with pytest.raises(ClusterUnavailable, match="GET https://"):
                 await cluster.get(CONFIG_MAP, Ref("default", "a"))
 
 

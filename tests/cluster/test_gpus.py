@@ -8,14 +8,14 @@ from fedsilo.api.observed import Object
 from hack.cluster.kubectl import Kubectl
 from hack.images import TOOLBOX
 from tests.cluster.namespace import Namespace, pod, wait_until
-from tests.cluster.test_workloads import FOREVER
+from tests.cluster.test_workloads import ENDLESS_COMMAND
 
 GPU = "nvidia.com/gpu"
 
 
 def with_gpus(name: str, count: int) -> Object:
     """A pod that asks for GPUs."""
-    return pod(name, TOOLBOX, FOREVER, resources={"limits": {GPU: str(count)}})
+    return pod(name, TOOLBOX, ENDLESS_COMMAND, resources={"limits": {GPU: str(count)}})
 
 
 def test_a_pod_waits_for_a_gpu_and_runs_when_one_is_free(namespace: Namespace, kubectl: Kubectl) -> None:

@@ -23,7 +23,7 @@ from tests.paths import ROOT
 from tests.terminal import Terminal
 
 ROLES = ("operator", "aggregator", "guard", "trainer")
-TORCHLESS = ("operator", "guard")
+TORCHLESS_IMAGES = ("operator", "guard")
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def started_pods(kubectl: Kubectl) -> Iterator[Namespace]:
             del running["spec"]["containers"][0]["command"]
             running["spec"]["containers"][0]["args"] = ["--version"]
         script = "import importlib.util as u; print(u.find_spec('torch'), u.find_spec('sklearn'))"
-        looks = [pod(f"look-{role}", reference(role), ("python3", "-c", script)) for role in TORCHLESS]
+        looks = [pod(f"look-{role}", reference(role), ("python3", "-c", script)) for role in TORCHLESS_IMAGES]
         namespace.apply(*versions, *looks)
         yield namespace
 
@@ -46,7 +46,7 @@ def test_an_image_starts_under_restricted_and_prints_its_version(started_pods: N
     assert started_pods.logs(role) == f"fedsilo {version('fedsilo')}\n"
 
 
-@pytest.mark.parametrize("role", TORCHLESS)
+@pytest.mark.parametrize("role", TORCHLESS_IMAGES)
 def test_an_image_that_computes_nothing_has_no_torch(started_pods: Namespace, role: str) -> None:
     started_pods.wait("pod", f"look-{role}", "jsonpath={.status.phase}=Succeeded")
     assert started_pods.logs(f"look-{role}") == "None None\n"

@@ -22,7 +22,7 @@ from tests.cluster.reach import Destination, api_servers, listening, name_server
 
 pytestmark = pytest.mark.timeout(900)
 
-FOREVER = ("sleep", "infinity")
+ENDLESS_COMMAND = ("sleep", "infinity")
 COMPONENT, JOB_UID = "app.kubernetes.io/component", "fedsilo.io/job-uid"
 VOLUME = "/var/lib/fedsilo"
 KEY = "/run/secrets/fedsilo"
@@ -60,7 +60,7 @@ MOUNTS = {
 }
 """Mounts of each role, apart from those that every container has."""
 
-EVERYWHERE = ("/proc", "/sys", "/dev", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf")
+COMMON_PATHS = ("/proc", "/sys", "/dev", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf")
 
 
 @dataclass(frozen=True)
@@ -108,8 +108,8 @@ def halted_federation(kubectl: Kubectl, operator: Namespace) -> Iterator[HaltedF
         running.apply()
         for namespace in (silo, other):
             namespace.apply(CLAIM)
-        other.apply(pod("server", TOOLBOX, FOREVER))
-        silo.apply(pod("open", TOOLBOX, FOREVER))
+        other.apply(pod("server", TOOLBOX, ENDLESS_COMMAND))
+        silo.apply(pod("open", TOOLBOX, ENDLESS_COMMAND))
         pods = {role: running.pod(silo, role) for role in ("trainer", "guard")}
         silo.apply(unguarded_pod(silo, pods["trainer"]))
         running.round_reached(1)
@@ -215,7 +215,7 @@ def test_the_aggregator_is_reached_by_guards_of_its_job_only(halted_federation: 
         "trainer-of-its-job": {COMPONENT: "trainer", JOB_UID: uid},
         "neighbour": {},
     }
-    home.apply(*(pod(name, TOOLBOX, FOREVER, labels=labels) for name, labels in callers.items()))
+    home.apply(*(pod(name, TOOLBOX, ENDLESS_COMMAND, labels=labels) for name, labels in callers.items()))
     aggregator = {name: place for name, place in halted_federation.protected.items() if "aggregator" in name}
     for name in callers:
         home.wait("pod", name, "condition=Ready")
@@ -247,7 +247,7 @@ def test_a_process_sees_the_volumes_of_its_role_and_no_other(
     shown = {
         path: options.split(",")[0]
         for path, options in mounts.items()
-        if not any(PurePosixPath(path).is_relative_to(place) for place in EVERYWHERE)
+        if not any(PurePosixPath(path).is_relative_to(place) for place in COMMON_PATHS)
     }
     assert shown == MOUNTS[role]
 
@@ -255,7 +255,7 @@ def test_a_process_sees_the_volumes_of_its_role_and_no_other(
 @pytest.mark.parametrize("role", MOUNTS)
 def test_a_process_writes_to_its_volumes_only(halted_federation: HaltedFederation, role: str) -> None:
     """Also not where a mount is writable but its files are others'."""
-    places = {*MOUNTS[role], *EVERYWHERE, VOLUME, "/opt/fedsilo", "/home", "/root", "/var"}
+    places = {*MOUNTS[role], *COMMON_PATHS, VOLUME, "/opt/fedsilo", "/home", "/root", "/var"}
     script = f"""
 import json, os
 def written(place):

@@ -118,7 +118,7 @@ async def test_from_apply_to_running_and_away(cluster: ApiServer, operator: Coun
 
     service = await cluster.get(SERVICE, AGGREGATOR)
     await cluster.delete(SERVICE, AGGREGATOR)
-    again = await _wait_until(lambda: _another(cluster, service), "the Service to come back")
+    again = await _wait_until(lambda: _other_object(cluster, service), "the Service to come back")
     assert again["spec"]["clusterIP"] == service["spec"]["clusterIP"]
 
     await cluster.apply(manifest(suspend=True), manager=TESTER)
@@ -162,7 +162,7 @@ async def _phase(cluster: ApiServer, phase: str) -> Object | None:
     return job if job.get("status", {}).get("phase") == phase else None
 
 
-async def _another(cluster: ApiServer, before: Object) -> Object | None:
+async def _other_object(cluster: ApiServer, before: Object) -> Object | None:
     found = await cluster.get(kind_of(before), ref_of(before))
     return found if uid_of(found) != uid_of(before) else None
 

@@ -12,7 +12,7 @@ from hack.images import TOOLBOX
 from tests.cluster import outside
 from tests.cluster.namespace import Namespace, fresh_namespace, pod, wait_until
 from tests.cluster.reach import Destination, api_servers, name_servers, reached_destinations
-from tests.cluster.test_workloads import FOREVER, serve_text
+from tests.cluster.test_workloads import ENDLESS_COMMAND, serve_text
 
 
 def reaches(namespace: Namespace, destination: Destination) -> bool:
@@ -31,7 +31,7 @@ def policy(name: str, pods: dict[str, str], **spec: object) -> Object:
 def shared_namespace(kubectl: Kubectl) -> Iterator[Namespace]:
     """A namespace with a client and a server, in which one policy at a time is in force."""
     with fresh_namespace(kubectl) as namespace:
-        namespace.apply(pod("client", TOOLBOX, FOREVER, labels={"app": "client"}))
+        namespace.apply(pod("client", TOOLBOX, ENDLESS_COMMAND, labels={"app": "client"}))
         serve_text(namespace, "server", "here")
         namespace.wait("pod", "client", "condition=Ready")
         yield namespace

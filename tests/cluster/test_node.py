@@ -9,13 +9,13 @@ import pytest
 from hack.cluster.kubectl import Kubectl, KubectlError
 from hack.images import TOOLBOX
 from tests.cluster.namespace import Namespace, pod, wait_until
-from tests.cluster.test_workloads import FOREVER
+from tests.cluster.test_workloads import ENDLESS_COMMAND
 from tests.pages import runs
 from tests.terminal import Terminal
 
 
 def test_a_restricted_namespace_refuses_root(namespace: Namespace) -> None:
-    root = pod("root", TOOLBOX, FOREVER)
+    root = pod("root", TOOLBOX, ENDLESS_COMMAND)
     root["spec"]["securityContext"] = {"seccompProfile": {"type": "RuntimeDefault"}}
     with pytest.raises(KubectlError, match=r'violates PodSecurity "restricted:latest": runAsNonRoot != true'):
         namespace.apply(root)

@@ -113,9 +113,9 @@ def test_one_leads_the_other_takes_over_and_stops_when_told(
         assert leader() == "first"
         api.run("apply", "--server-side", "-f", str(ROOT / "examples" / "quickstart.yaml"))
         wait_until(
-            lambda: all(silo["status"].get("publicKey") for silo in _all(api, "silos")), "keys of silos"
+            lambda: all(silo["status"].get("publicKey") for silo in _list_all(api, "silos")), "keys of silos"
         )
-        wait_until(lambda: len(_all(api, "jobs.batch")) >= 4, "trainers and guards")
+        wait_until(lambda: len(_list_all(api, "jobs.batch")) >= 4, "trainers and guards")
         leads, stands_by = scrape(first.port), scrape(second.port)
         assert leads.declared == stands_by.declared == documented_metrics()["operator"]
         assert (leads.value("federated_leader"), stands_by.value("federated_leader")) == (1, 0)
@@ -192,5 +192,5 @@ def test_the_dashboard_is_for_those_whose_token_may_list_jobs(
         assert ask(office) == (200, {"federation"})
 
 
-def _all(api: Kubectl, kind: str) -> list[dict[str, dict[str, str]]]:
+def _list_all(api: Kubectl, kind: str) -> list[dict[str, dict[str, str]]]:
     return [{"status": {}} | item for item in api.get(kind, "-A")["items"]]

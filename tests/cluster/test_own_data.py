@@ -34,7 +34,7 @@ GUIDE = ROOT / "examples" / "tables"
 DIGITS = ("zero", "one", "two")
 IMAGES_PER_CLASS = 40
 TEST_ROWS = 169
-"""Of the guide's public table."""
+"""Rows of the guide's public table that are for the test."""
 
 POLICY = {
     "methods": ["fedavg"],

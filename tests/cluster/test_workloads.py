@@ -12,7 +12,7 @@ from hack.cluster.kubectl import Kubectl
 from hack.images import TOOLBOX
 from tests.cluster.namespace import Namespace, fresh_namespace, pod, wait_until
 
-FOREVER = ("sleep", "infinity")
+ENDLESS_COMMAND = ("sleep", "infinity")
 
 
 def serve_text(namespace: Namespace, name: str, text: str) -> str:
@@ -44,7 +44,7 @@ def test_a_job_completes_and_its_log_can_be_read(namespace: Namespace) -> None:
 def shared_namespace(kubectl: Kubectl) -> Iterator[Namespace]:
     """A namespace with a server, and a client that has its account's token."""
     with fresh_namespace(kubectl) as namespace:
-        namespace.apply(pod("client", TOOLBOX, FOREVER, automountServiceAccountToken=True))
+        namespace.apply(pod("client", TOOLBOX, ENDLESS_COMMAND, automountServiceAccountToken=True))
         serve_text(namespace, "server", "here")
         namespace.wait("pod", "client", "condition=Ready")
         yield namespace

@@ -51,7 +51,7 @@ from tests.recovery.trial import EndedRun, Trial
 
 SILO, DATASET, DELTA = "north", "vectors", 1e-2
 EPSILON, BUDGET = 1.0, 100.0
-"""Of a job, and of the silo: jobs are admitted by simple addition."""
+"""Epsilon of a job, and budget of the silo: jobs are admitted by simple addition."""
 
 ROUNDS = 12
 
@@ -62,7 +62,7 @@ ALL_COMPLETE = "all jobs are complete"
 """In place of why not: what they have left is compared with no other run."""
 
 LONGEST_PAUSE_SECONDS = 1.0
-"""Between two kills; a round takes less than that."""
+"""Longest pause between two kills; a round takes less than that."""
 
 PAGE = """# Kills while a budget is spent
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from tests.faults.fault import KINDS, NETWORK_CUT, Fault, Place, kinds_of
 from tests.faults.laboratory import Laboratory, UndisturbedRun
 from tests.faults.manifests import silos_of
-from tests.faults.outcome import NAMED, NOT_REACHED, SAME, Violation
+from tests.faults.outcome import NAMED_ERROR, NOT_REACHED, SAME, Violation
 
 VIOLATED_OUTCOME = "violated"
 
-OUTCOMES = (SAME, NAMED, NOT_REACHED, VIOLATED_OUTCOME)
+OUTCOMES = (SAME, NAMED_ERROR, NOT_REACHED, VIOLATED_OUTCOME)
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def table(attempts: Sequence[Attempt], methods: Sequence[str]) -> str:
         by_method = Counter(attempt.fault.method for attempt in reached)
         by_outcome = Counter(attempt.outcome for attempt in ours)
         cells = [by_method[method] for method in methods]
-        cells += [by_outcome[outcome] for outcome in (SAME, NAMED, VIOLATED_OUTCOME, NOT_REACHED)]
+        cells += [by_outcome[outcome] for outcome in (SAME, NAMED_ERROR, VIOLATED_OUTCOME, NOT_REACHED)]
         name = f"{kind}: {KINDS[kind]}" if kind else "all"
         lines.append(_row([name, *map(str, cells)]))
     return "\n".join(lines)

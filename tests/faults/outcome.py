@@ -17,7 +17,7 @@ from tests.faults.fault import Fault
 from tests.faults.manifests import silos_in
 from tests.faults.trial import EndedRun
 
-SAME, NAMED, NOT_REACHED = "same", "named error", "not reached"
+SAME, NAMED_ERROR, NOT_REACHED = "same", "named error", "not reached"
 """What may come of a fault: the same model and states, an error that names the damaged file, or no fault at all."""
 
 Snapshot = Mapping[str, Any]
@@ -41,7 +41,7 @@ def judge(fault: Fault, ended: EndedRun, undisturbed: Snapshot) -> str:
         model = ended.workdir.aggregator / "model.safetensors"
         named = any(_is_named(path, logs) for path in ended.flipped)
         if named and (not model.exists() or _digest(model) == undisturbed["model.safetensors"]):
-            return NAMED
+            return NAMED_ERROR
         raise
     return SAME if ended.fired or fault.kind == kinds.NETWORK_CUT else NOT_REACHED
 

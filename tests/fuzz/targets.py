@@ -40,7 +40,7 @@ from fedsilo.wire import (
     ModelSignature,
     Task,
     TensorSpec,
-    UpdateChecker,
+    UpdateCheck,
     open_blob,
     open_envelope,
     open_task,
@@ -164,7 +164,7 @@ def _update(data: bytes) -> object:
 
 def _update_in_segments(data: bytes) -> object:
     with segments_of(segmented.SEGMENT_BYTES):
-        checker = UpdateChecker(segmented.EXPECTED_UPDATE, SILO.verify_key)
+        checker = UpdateCheck(segmented.EXPECTED_UPDATE, SILO.verify_key)
         checker.feed(data)
         checker.finish()
         return in_file(_read_tensors)(data)
@@ -249,7 +249,7 @@ def _audit_log() -> bytes:
 def _account(path: Path) -> object:
     account = PrivacyLedger(path.parent, path.stem).account(_NOW)
     json.dumps({"lines": account.lines, "jobs": [charge.job for _, charge in account.charges]})
-    return account.spending_forecast(2) if len(account.charges) < _FEW else account.budget
+    return account.spending_forecast(2) if len(account.charges) < _FEW_EXAMPLES else account.budget
 
 
 def _ledger() -> bytes:
@@ -277,7 +277,7 @@ def _chained_lines(data: bytes) -> bytes:
 
 
 _NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
-_FEW = 4  # charges, whose epsilon takes no time
+_FEW_EXAMPLES = 4  # charges, whose epsilon takes no time
 _ARRAYS: dict[str, np.ndarray] = {"weight": np.ones((2, 3), np.float32), "steps": np.array(7, np.int64)}
 _TASK = Task("a", "silo-north/north", "task-1", 1, "train", "train", bytes(32), bytes(32))
 _BLAKE3 = replace(examples.CONTRACT, algorithm="blake3")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.transport.federation import CHECKED, Load, run_fedsilo, run_floor
+from benchmarks.transport.federation import CHECKED_FLOOR, Load, run_fedsilo, run_floor
 from benchmarks.transport.model import SentModel
 from benchmarks.transport.steps import STEPS, WATERFALL
 from benchmarks.transport.waterfall import steps_of_round
@@ -33,7 +33,7 @@ def test_a_federation_runs_to_its_end_and_every_step_is_recorded(tmp_path: Path)
 
 @pytest.mark.parametrize("processes", [1, 3])
 def test_a_floor_is_measured_in_the_same_way(tmp_path: Path, processes: int) -> None:
-    run = run_floor(CHECKED, Load(LOAD.model, silos=3, rounds=2, processes=processes), tmp_path)
+    run = run_floor(CHECKED_FLOOR, Load(LOAD.model, silos=3, rounds=2, processes=processes), tmp_path)
     assert len(run.seconds) == 2
     assert {role: use.processes for role, use in run.roles.items()} == {"server": 1, "silos": processes}
     assert run.roles["server"].written >= 4 * LOAD.model.size

@@ -19,13 +19,13 @@ from fedsilo_operator.cluster.events import EventCache, event_object
 from fedsilo_operator.cluster.interface import (
     Change,
     ClusterError,
+    ClusterUnavailable,
     Conflict,
     Event,
     FieldConflict,
-    Gone,
     NotFound,
     ObjectList,
-    Unavailable,
+    VersionExpired,
 )
 from fedsilo_operator.objects import (
     EVENT,
@@ -69,7 +69,7 @@ class FakeCluster:
     """A cluster in memory that implements `fedsilo_operator.cluster.interface.Cluster`.
 
     :param faults: asked before each verb, before each change of a watch ("watch"), and after each write: an
-        `Unavailable` then is an answer that got lost although the write was done.
+        `ClusterUnavailable` then is an answer that got lost although the write was done.
     :param refuses: asked before each create and apply of an object, its status apart: a quota, an admission policy.
     :param now: the server's clock.
     :param delay: seconds that a request takes on its way, and an answer on its way back.
@@ -114,14 +114,14 @@ class FakeCluster:
         await self._begin_call("watch", kind)
         position = int(resource_version)
         if position < self._compacted:
-            raise Gone(f"too old resource version: {position} ({self._compacted})")
+            raise VersionExpired(f"too old resource version: {position} ({self._compacted})")
         watcher = _Watcher()
         self._watchers[kind].add(watcher)
         try:
             while True:
                 history = self._history[kind]
                 if position < self._forgotten[kind]:
-                    raise Gone(f"too old resource version: {position} ({self._compacted})")
+                    raise VersionExpired(f"too old resource version: {position} ({self._compacted})")
                 for entry in history[bisect_right(history, position, key=lambda entry: entry.version) :]:
                     position = entry.version
                     change = change_of(entry, namespace, labels)
@@ -220,7 +220,7 @@ class FakeCluster:
         self.writes.append((verb, kind, ref))
         await asyncio.sleep(self.delay())
         error = self.faults(verb, kind)
-        if isinstance(error, Unavailable):
+        if isinstance(error, ClusterUnavailable):
             raise error
         return answer
 
@@ -289,7 +289,7 @@ class FakeCluster:
                 return
 
     def compact(self) -> None:
-        """Forget the past changes of every kind: a watch from an older version is `Gone`."""
+        """Forget the past changes of every kind: a watch from an older version is `VersionExpired`."""
         self._compacted = self._version
         for kind, history in self._history.items():
             if history:

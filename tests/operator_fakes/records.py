@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from fedsilo.api.observed import Object
 from fedsilo_operator.cluster.interface import (
+    CallRefused,
     Change,
-    Refused,
 )
 from fedsilo_operator.objects import (
     CONFIG_MAP,
@@ -36,7 +36,7 @@ WITHOUT_GENERATION = {
 }
 """Kinds whose objects have no generation."""
 
-WRITABLE = ("labels", "annotations", "finalizers", "ownerReferences")
+WRITABLE_FIELDS = ("labels", "annotations", "finalizers", "ownerReferences")
 """Fields of the metadata that a client may write."""
 
 
@@ -87,13 +87,13 @@ def refuse_change(kind: Kind, before: Object, after: Object) -> None:
     name = after["metadata"]["name"]
     new = set(after["metadata"].get("finalizers") or ()) - set(before["metadata"].get("finalizers") or ())
     if is_deleted(before) and new:
-        raise Refused(
+        raise CallRefused(
             f'{kind} "{name}" is invalid: metadata.finalizers: no new ones while it is being deleted'
         )
     if kind == CONFIG_MAP and before.get("immutable") and before.get("data") != after.get("data"):
-        raise Refused(f'{kind} "{name}" is invalid: data: field is immutable when `immutable` is set')
+        raise CallRefused(f'{kind} "{name}" is invalid: data: field is immutable when `immutable` is set')
     if kind == JOB and before["spec"].get("template") != after["spec"].get("template"):
-        raise Refused(f'{kind} "{name}" is invalid: spec.template: field is immutable')
+        raise CallRefused(f'{kind} "{name}" is invalid: spec.template: field is immutable')
 
 
 def intent(obj: Object) -> Object:
@@ -129,6 +129,6 @@ def merge_patch(content: Any, change: Any) -> Any:
 def replace_parts(obj: Object, parts: Mapping[str, Any]) -> Object:
     """The object with these parts in place of its own; metadata as far as it can be written."""
     content = {**obj, **{key: value for key, value in deep_copy(parts).items() if value is not None}}
-    kept = {name: value for name, value in obj["metadata"].items() if name not in WRITABLE}
-    written = {name: value for name, value in content["metadata"].items() if name in WRITABLE}
+    kept = {name: value for name, value in obj["metadata"].items() if name not in WRITABLE_FIELDS}
+    written = {name: value for name, value in content["metadata"].items() if name in WRITABLE_FIELDS}
     return {**content, "metadata": kept | written}

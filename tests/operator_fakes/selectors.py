@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from fedsilo.api.observed import Object
-from fedsilo_operator.cluster.interface import Refused
+from fedsilo_operator.cluster.interface import CallRefused
 
 _SET = re.compile(r"^(\S+)\s+(in|notin)\s+\(([^)]*)\)$")
 _EQUALITY_TERM = re.compile(r"^([^=!\s]+)\s*(==|=|!=)\s*([^=!\s]*)$")
@@ -31,7 +31,7 @@ def _holds(labels: Mapping[str, str], requirement: str) -> bool:
     if found := _PRESENCE_TERM.match(requirement):
         absent, name = found.groups()
         return (name in labels) != bool(absent)
-    raise Refused(f"unable to parse requirement: {requirement!r}")
+    raise CallRefused(f"unable to parse requirement: {requirement!r}")
 
 
 def fields_match(obj: Object, selector: str) -> bool:

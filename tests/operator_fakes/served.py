@@ -17,13 +17,13 @@ from aiohttp import web
 
 from fedsilo.api.observed import Object
 from fedsilo_operator.cluster.interface import (
+    CallRefused,
     ClusterError,
+    ClusterUnavailable,
     Conflict,
     FieldConflict,
-    Gone,
     NotFound,
-    Refused,
-    Unavailable,
+    VersionExpired,
 )
 from fedsilo_operator.objects import KINDS, Kind, Ref
 from tests.operator_fakes.cluster import FakeCluster
@@ -34,9 +34,9 @@ STATUS: dict[type[ClusterError], int] = {
     NotFound: 404,
     Conflict: 409,
     FieldConflict: 409,
-    Gone: 410,
-    Refused: 422,
-    Unavailable: 503,
+    VersionExpired: 410,
+    CallRefused: 422,
+    ClusterUnavailable: 503,
 }
 
 _BY_PATH = {(kind.api, kind.plural): kind for kind in KINDS.values()}
@@ -121,7 +121,7 @@ class ServedCluster:
             kind = _BY_PATH[place["api"].removeprefix("api/"), place["plural"]]
             try:
                 if self.down:
-                    raise Unavailable("the server is starting")
+                    raise ClusterUnavailable("the server is starting")
                 return await answer(request, kind, Ref(place.get("namespace", ""), place.get("name", "")))
             except ClusterError as error:
                 return _refusal(error)

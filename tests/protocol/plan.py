@@ -13,7 +13,7 @@ SILOS = ("north", "south")
 PARTIES = ("aggregator", *(f"{silo} {role}" for silo in SILOS for role in ("guard", "trainer")))
 
 LONG_SECONDS, SHORT_SECONDS = 3600, 45
-"""Deadlines of rounds: one that no fault exceeds, and one that some do."""
+"""Deadlines of rounds, of which no fault exceeds the first, and some exceed the second."""
 
 METHODS = ("averaging", "chain", "phases")
 

@@ -16,8 +16,8 @@ from tests.protocol.world import World, place
 
 HOUR = 3600.0
 
-DEADLINE = 2400
-"""Of a round, seconds: the first ends within the hour, the second after it."""
+DEADLINE_SECONDS = 2400
+"""Deadline of a round, in seconds: the first ends within the hour, the second after it."""
 
 METHOD = "averaging"
 
@@ -57,7 +57,7 @@ def events(world: World, silo: str, task: str) -> list[str]:
 
 def test_a_round_closes_without_it_and_the_next_one_has_it_again() -> None:
     with place() as directory, mock.patch.object(world_module, "LIMIT_SECONDS", 2 * HOUR):
-        world = CutOff(Plan(METHOD, deadline=DEADLINE), directory)
+        world = CutOff(Plan(METHOD, deadline=DEADLINE_SECONDS), directory)
         world.run()
         require(world)
         outcome = Outcome.of(world)
@@ -77,6 +77,6 @@ def test_a_round_closes_without_it_and_the_next_one_has_it_again() -> None:
         said = {silo["name"]: (silo["state"], silo["lastRound"]) for silo in status["silos"]}
         assert status["phase"] == "Running"
         assert said["north"] == ("Awaited", 0), moment
-        if abs(moment - DEADLINE) >= 60:
-            over = moment > DEADLINE
+        if abs(moment - DEADLINE_SECONDS) >= 60:
+            over = moment > DEADLINE_SECONDS
             assert (status["progress"], said["south"]) == (f"{over:d}/2", ("Reported", int(over))), moment

@@ -38,7 +38,7 @@ from tests.protocol.virtual_time import EPOCH, VirtualLoop, virtual_clocks
 from tests.updates import digest_of_file
 
 LIMIT_SECONDS = 3000.0
-"""Longest run: all faults of a plan together take less than half of it."""
+"""Longest time of a run: all faults of a plan together take less than half of it."""
 
 FAREWELL_SECONDS = 200.0
 """Time that guards and trainers get to end after the aggregator has."""

@@ -42,10 +42,10 @@ PLACES: Mapping[str, Callable[[Path, RunDirectory, str], Place]] = {"serve": Mac
 """What is killed -> where one of the silos runs then."""
 
 METHOD = "fedphp"
-"""It keeps private state, and models of the silos' own."""
+"""A method that keeps private state, and models of the silos' own."""
 
 PORT = 1
-"""Of the aggregator in the template."""
+"""Port of the aggregator in the template."""
 
 
 class Laboratory:

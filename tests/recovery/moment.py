@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 KILLS = 3
-"""Of one run."""
+"""Processes that are killed in one run."""
 
 MOST_DELAY_SECONDS = 0.2
-"""Of the moment after its byte: what happens while nothing is sent is interrupted too."""
+"""Longest time from the moment's byte to the kill: what happens while nothing is sent is interrupted too."""
 
 MOST_DOWN_SECONDS = 0.5
 """Time until a process that was killed is started again."""

@@ -129,7 +129,7 @@ class Rotation(Trial):
     hub_silo: Object = field(default_factory=dict)
 
     @property
-    def next(self) -> RunDirectory:
+    def next_run(self) -> RunDirectory:
         """Working directory of the second job."""
         return RunDirectory(self.directory / "next")
 
@@ -156,18 +156,18 @@ class Rotation(Trial):
         place, port = self._place(), free_port()
         cluster.ask(_without_agents)
         place.clear(supervisor)
-        place.begin(self.next)
+        place.begin(self.next_run)
         for silo in SILOS:
-            folder = self.next.volume(silo).guard
+            folder = self.next_run.volume(silo).guard
             if silo != place.silo:
                 folder.mkdir(parents=True)
                 shutil.copy(self.workdir.volume(silo).guard / "key.pem", folder)
-        self.next.write_inputs(self.job, str(uuid.uuid4()), port)
+        self.next_run.write_inputs(self.job, str(uuid.uuid4()), port)
         for name in [part.name for part in supervisor.parts.values() if not part.endless]:
             del supervisor.parts[name]
         address = self.site.address(proxy.port)
-        cluster.ask(lambda held: propose(held, self.next, SILOS, port, address))
-        for part in self.parts_of(self.next, port, proxy.port, self.site.ca):
+        cluster.ask(lambda held: propose(held, self.next_run, SILOS, port, address))
+        for part in self.parts_of(self.next_run, port, proxy.port, self.site.ca):
             supervisor.parts[part.name] = part
 
     def _place(self) -> RotatingCluster:

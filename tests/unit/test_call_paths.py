@@ -9,7 +9,7 @@ import pytest
 
 from tests.call_paths import JOBS, TASK, UPDATES, FollowedValue, ReadersPath, path_of
 
-MOST: Mapping[str, Mapping[str, tuple[int, int]]] = {
+MOST_FILES: Mapping[str, Mapping[str, tuple[int, int]]] = {
     UPDATES.name: {"plain": (7, 2), "open updates": (12, 7), "private sums": (10, 6)},
     TASK.name: {"plain": (4, 2), "open updates": (8, 7), "private sums": (9, 5)},
 }
@@ -23,7 +23,7 @@ def test_a_value_goes_through_no_more_files_than_it_did(
 ) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)
     path = path_of(value, JOBS[job])
-    files, returns = MOST[value.name][job]
+    files, returns = MOST_FILES[value.name][job]
     found = "\n".join(path.lines())
     assert path.files <= files, found
     assert path.returns <= returns, found

@@ -17,7 +17,7 @@ from fedsilo.freed_memory import keep_freed_memory, release_free_memory
 STEPS = 20
 TENSOR_BYTES = 600_000
 PAGES = 4 * TENSOR_BYTES // 4096
-"""Of the results of one step."""
+"""Pages of the results of one step."""
 
 glibc = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="the C library is not glibc")
 

@@ -6,6 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import cache
+from inspect import cleandoc
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -38,7 +40,11 @@ SENTENCE_END = re.compile(r"(?<=[.!?:;])\s")
 @cache
 def docstrings() -> tuple[tuple[str, str], ...]:
     """Where each docstring stands, as `file:line name`, and its text."""
-    return tuple(found for path in sources() for found in _docstrings_of(path))
+    return tuple(
+        (f"{path.relative_to(ROOT)}:{line} {name}", text)
+        for path in sources()
+        for line, name, text in docstrings_of(ast.parse(path.read_text()))
+    )
 
 
 def sources() -> Iterator[Path]:
@@ -47,13 +53,22 @@ def sources() -> Iterator[Path]:
         yield from sorted((ROOT / package).rglob("*.py"))
 
 
-def _docstrings_of(path: Path) -> Iterator[tuple[str, str]]:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
-        if (text := ast.get_docstring(node)) is not None:
-            line, name = getattr(node, "lineno", 1), getattr(node, "name", "module")
-            yield f"{path.relative_to(ROOT)}:{line} {name}", text
+def docstrings_of(module: ast.Module) -> Iterator[tuple[int, str, str]]:
+    """Line, name and docstring of each definition, and of each constant and field that a text stands below."""
+    for node in ast.walk(module):
+        if (
+            isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            and (text := ast.get_docstring(node)) is not None
+        ):
+            yield getattr(node, "lineno", 1), getattr(node, "name", "module"), text
+        if isinstance(node, ast.Module | ast.ClassDef):
+            for statement, below in pairwise(node.body):
+                match statement, below:
+                    case (
+                        ast.Assign(targets=[target, *_]) | ast.AnnAssign(target=target),
+                        ast.Expr(value=ast.Constant(value=str(text))),
+                    ):
+                        yield statement.lineno, ast.unparse(target), cleandoc(text)
 
 
 def first_sentence(text: str) -> str:
@@ -98,3 +113,9 @@ def test_a_docstring_makes_sense_alone(package: str) -> None:
 )
 def test_what_leans_on_a_neighbour_is_found(text: str, fault: str | None) -> None:
     assert leaning(text) == fault
+
+
+def test_what_stands_below_a_constant_is_its_docstring() -> None:
+    module = ast.parse('A = 1\n"""Of one."""\nclass B:\n    c: int = 2\n    """As above."""\n')
+    found = [(line, name, leaning(text)) for line, name, text in docstrings_of(module)]
+    assert found == [(1, "A", "begins with 'Of'"), (4, "c", "begins with 'As'")]

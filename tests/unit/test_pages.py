@@ -11,7 +11,7 @@ import pytest
 
 from tests.pages import (
     COMMANDS_ELSEWHERE,
-    Instead,
+    Replacement,
     blocks,
     claimed_commands,
     commands,
@@ -85,5 +85,5 @@ def test_every_command_is_run_and_whoever_runs_one_finds_it_on_the_page() -> Non
     [(command, item) for _, command, item in EXCEPTIONS],
     ids=lambda value: str(value)[:40],
 )
-def test_what_is_named_in_place_of_a_command_is_there(command: str, instead: Instead) -> None:
+def test_what_is_named_in_place_of_a_command_is_there(command: str, instead: Replacement) -> None:
     assert instead.by in (ROOT / ".ci" / "run").read_text().splitlines()

@@ -32,7 +32,7 @@ KEYS = {
     name: SigningKey(Ed25519PrivateKey.from_private_bytes(bytes.fromhex(seed)))
     for name, seed in SEEDS.items()
 }
-AGGREGATOR, SILO, NEXT = KEYS["aggregator"], KEYS["silo"], KEYS["next"]
+AGGREGATOR, SILO, NEXT_KEY = KEYS["aggregator"], KEYS["silo"], KEYS["next"]
 SENDER = "silo-north/north"
 NOW = 1_800_000_000
 
@@ -100,7 +100,7 @@ OFFER_FIELDS: dict[str, Any] = {
 SUCCESSION_FIELDS: dict[str, Any] = {
     "silo": SENDER,
     "previousKey": SILO.verify_key.to_text(),
-    "publicKey": NEXT.verify_key.to_text(),
+    "publicKey": NEXT_KEY.verify_key.to_text(),
     "time": "2027-01-15T08:00:02Z",
 }
 LEAVING_FIELDS: dict[str, Any] = {

@@ -42,7 +42,7 @@ from tests.vectors.example import (
     HEADER,
     KEYS,
     LEAVING_FIELDS,
-    NEXT,
+    NEXT_KEY,
     NOW,
     OFFER_FIELDS,
     REQUEST,
@@ -97,7 +97,7 @@ def statements() -> list[dict[str, Any]]:
     decision = sign_statement(DECISION, DECISION_FIELDS, SILO)
     offer = sign_statement(OFFER, OFFER_FIELDS, SILO)
     reordered = dict(reversed(decision.items())) | {"note": None}
-    succession = sign_statement(SUCCESSION, SUCCESSION_FIELDS, NEXT)
+    succession = sign_statement(SUCCESSION, SUCCESSION_FIELDS, NEXT_KEY)
     rotation = sign_statement(ROTATION, {"succession": succession}, SILO)
     leaving = sign_statement(LEAVING, LEAVING_FIELDS, SILO)
     admitted = decision | {"decision": "Admitted", "objections": []}
@@ -126,7 +126,7 @@ def statements() -> list[dict[str, Any]]:
         (LEAVING, leaving, "", "a silo leaves"),
         (
             ROTATION,
-            sign_statement(ROTATION, {"succession": succession}, NEXT),
+            sign_statement(ROTATION, {"succession": succession}, NEXT_KEY),
             "signature-invalid",
             "the new key announces itself",
         ),

@@ -24,7 +24,7 @@ BLOCKS = (
     ExpectedBlock("model", "half", (8, 8), "float16"),
     ExpectedBlock("model", "one", (16,), "float32"),
 )
-"""Of three segments, one, two and one: the last two end where a segment does."""
+"""Blocks of three segments, one, two and one: the last two end where a segment does."""
 
 CONTRACT = Contract(BLOCKS)
 EXPECTED_UPDATE = ExpectedUpdate(

@@ -42,7 +42,7 @@ MAX_APPROVALS = 200
 """Entries that the list holds."""
 
 MAX_NAME_CHARACTERS = 1024
-"""Of the name of who decides, as an entry holds it."""
+"""Most characters that an entry holds of the name of who decides."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

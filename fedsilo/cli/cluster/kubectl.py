@@ -29,7 +29,7 @@ REQUEST_TIMEOUT_SECONDS = 15
 _SILENCE_SECONDS = 2
 """Time after which what kubectl prints is shown at once: a login plugin may be asking the user something."""
 
-_FORBIDDEN = re.compile(
+_FORBIDDEN_ANSWER = re.compile(
     r'cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)"'
     r'(?: in API group "(?P<group>[^"]*)")?(?P<where> in the namespace "(?P<namespace>[^"]+)")?'
 )
@@ -86,11 +86,13 @@ class Kubectl:
         :raises PolicyRefused: when the login may not read it.
         :raises FedsiloError: when the cluster does not answer.
         """
-        return json.loads(self.call("get", resource, *arguments, *self._in(namespace), "--output=json"))
+        return json.loads(
+            self.call("get", resource, *arguments, *self._namespace_arguments(namespace), "--output=json")
+        )
 
     def find(self, resource: str, name: str, *, namespace: str | None = None) -> Any | None:
         """One object, or None where there is none of that name; raises as `get` otherwise."""
-        arguments = ("get", resource, name, *self._in(namespace), "--output=json")
+        arguments = ("get", resource, name, *self._namespace_arguments(namespace), "--output=json")
         done = self._run(arguments, b"")
         if done.returncode != 0 and b"(NotFound)" in done.stderr:
             return None
@@ -120,7 +122,7 @@ class Kubectl:
             return None
         return name if isinstance(name, str) and name else None
 
-    def _in(self, namespace: str | None) -> Sequence[str]:
+    def _namespace_arguments(self, namespace: str | None) -> Sequence[str]:
         namespace = namespace or self.namespace
         return ("--namespace", namespace) if namespace else ()
 
@@ -156,7 +158,7 @@ def _output(arguments: Sequence[str], done: subprocess.CompletedProcess[bytes]) 
 def failure(arguments: Sequence[str], stderr: bytes) -> FedsiloError:
     """kubectl's standard error as one line, in the error class that has its exit code."""
     text = stderr.decode(errors="replace")
-    if denied := _FORBIDDEN.search(text):
+    if denied := _FORBIDDEN_ANSWER.search(text):
         resource = ".".join(part for part in (denied["resource"], denied["group"]) if part)
         where = f" in namespace {denied['namespace']}" if denied["where"] else " in all namespaces"
         return PolicyRefused(

@@ -17,7 +17,7 @@ from fedsilo.api.text import join_names, severities, shortened_list
 from fedsilo.cli.cluster.round_text import in_round
 from fedsilo.cli.cluster.silos import MAX_NAMES, SiloView, silo_views
 from fedsilo.cli.cluster.text import plain_line, sentence
-from fedsilo.cli.cluster.time_format import age, at, since_text
+from fedsilo.cli.cluster.time_format import age, moment_text, since_text
 from fedsilo.explanation.explain import Cause, Explanation, WaitState, cause_of, explain
 
 PROMPT_SECONDS = 30
@@ -121,7 +121,7 @@ def _complete(context: Context) -> str:
 
 
 def _failed_text(context: Context) -> str:
-    begin = at(context.explanation.cause.since, context.now)
+    begin = moment_text(context.explanation.cause.since, context.now)
     again = f"delete the job with `kubectl delete federatedjob {context.arguments}` and apply it again"
     if not context.status.get("startTime"):
         return (
@@ -140,7 +140,7 @@ def _failed_text(context: Context) -> str:
 def _unobserved_text(context: Context) -> str:
     created = context.explanation.cause.since
     if age(created, context.now) <= PROMPT_SECONDS:
-        return f"{context.subject} was made {at(created, context.now)}; the operator is about to look at it."
+        return f"{context.subject} was made {moment_text(created, context.now)}; the operator is about to look at it."
     return (
         f"{context.subject} waits for the operator {context.since_text}: nothing has looked at it, so no operator "
         f"runs in this cluster or it cannot reach the API server. Look with {_OPERATOR}."

@@ -35,13 +35,13 @@ class ComponentView:
 
 def components(job: Object, pods: Sequence[Object]) -> Iterator[ComponentView]:
     """The aggregator, then guard and trainer of each silo, in the order of the job's silos."""
-    yield ComponentView("aggregator", None, job["metadata"]["namespace"], _of(pods, "aggregator", None))
+    yield ComponentView("aggregator", None, job["metadata"]["namespace"], _pods_of(pods, "aggregator", None))
     for silo, namespace in silo_refs(job).items():
         for component in ("guard", "trainer"):
-            yield ComponentView(component, silo, namespace, _of(pods, component, silo))
+            yield ComponentView(component, silo, namespace, _pods_of(pods, component, silo))
 
 
-def _of(pods: Sequence[Object], component: str, silo: str | None) -> Sequence[Object]:
+def _pods_of(pods: Sequence[Object], component: str, silo: str | None) -> Sequence[Object]:
     found = [
         pod
         for pod in pods

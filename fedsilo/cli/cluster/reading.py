@@ -38,7 +38,7 @@ MAX_FAILURES = 5
 _VOLUME = "/model"
 _CONTAINER = "reader"
 _USER = 65532
-_CHUNK = 1 << 20
+_CHUNK_BYTES = 1 << 20
 _FATAL_REASONS = frozenset(
     {"ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"}
 )
@@ -154,7 +154,7 @@ class ReaderPod:
         with tempfile.TemporaryFile() as errors:
             with run_program(command, stdin=subprocess.DEVNULL, stderr=errors) as process:
                 try:
-                    for piece in output(process, _CHUNK):
+                    for piece in output(process, _CHUNK_BYTES):
                         file.write(piece)
                         digest.update(piece)
                         _show(file.tell(), total)

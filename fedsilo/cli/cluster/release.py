@@ -16,7 +16,7 @@ from fedsilo.files.plain_files import open_plain
 from fedsilo.verification.lines import MAX_JOB_BYTES, ChainLines, most_bytes, names_of_updates, parse_line
 from fedsilo.wire import stored_digest
 
-_SAFE = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
+_SAFE_REFERENCE = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
 
 
 @contextmanager
@@ -89,7 +89,7 @@ def _kept_updates(provenance: Path) -> dict[str, str]:
         line = parse_line(where, text, ExchangeLine)
         digests = names_of_updates(where, line)
         for silo, name in update_files(line, tuple(line.updates)).items():
-            if not _SAFE.fullmatch(name):  # it comes from the volume, and becomes a path here
+            if not _SAFE_REFERENCE.fullmatch(name):  # it comes from the volume, and becomes a path here
                 raise ProvenanceInvalid(f"{where}: kept/{name} is no file of an update")
             found[name] = digests[silo]
     return found

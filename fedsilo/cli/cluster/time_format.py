@@ -33,7 +33,7 @@ def since_text(text: str, now: datetime) -> str:
     return f"since {clock(text, now)} ({duration(age(text, now))} ago)"
 
 
-def at(text: str, now: datetime) -> str:
+def moment_text(text: str, now: datetime) -> str:
     """`at 14:02:11 (3 min ago)`."""
     return f"at {clock(text, now)} ({duration(age(text, now))} ago)"
 

@@ -20,7 +20,7 @@ DNS, PROXY, CONNECTION, TLS, ANSWER, CLOCK, PROOF, ENROLMENT = (
 )
 STEPS = (DNS, PROXY, CONNECTION, TLS, ANSWER, CLOCK, PROOF, ENROLMENT)
 
-AT = {
+STATION_OF_STAGE = {
     RequestStage.PROXY: PROXY,
     RequestStage.CONNECTION: CONNECTION,
     RequestStage.TLS: TLS,
@@ -88,7 +88,7 @@ async def _reach(https: HttpsClient, now: Callable[[], float]) -> list[Finding]:
         async with https.request("GET", "/") as response:
             foreign, fault = https.foreign_answer(response), https.clock_fault(response, now())
     except Unreachable as error:
-        at = AT[stage_of(error.__cause__, https.proxy)]
+        at = STATION_OF_STAGE[stage_of(error.__cause__, https.proxy)]
         before = [one for one in passed if STEPS.index(one.check) < STEPS.index(at)]
         return [*before, failed_finding(at, str(error))]
     if foreign is not None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from fedsilo.learning.metrics.catalogue import CONFUSION_MATRIX, MAX_PER_CLASS
 
-PerClass = tuple[float | None, ...]
+FiguresPerClass = tuple[float | None, ...]
 
 LABEL_OUTCOMES = ("absent", "wrongly found", "missed", "found")
 """What becomes of an example's label: 2 x (whether it holds) + (whether the model says so)."""
@@ -30,7 +30,7 @@ class EvaluationMetrics:
     """
 
     metrics: Mapping[str, float] = field(default_factory=dict)
-    per_class: Mapping[str, PerClass] = field(default_factory=dict)
+    per_class: Mapping[str, FiguresPerClass] = field(default_factory=dict)
     confusion: tuple[tuple[int, ...], ...] | None = None
 
     def record(self) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def label_figures(counts: np.ndarray, chosen: Collection[str]) -> EvaluationMetr
     return EvaluationMetrics(metrics, per_class)
 
 
-def per_class_values(values: np.ndarray, defined: np.ndarray) -> PerClass:
+def per_class_values(values: np.ndarray, defined: np.ndarray) -> FiguresPerClass:
     """The values as plain numbers, None where undefined."""
     return tuple(float(value) if known else None for value, known in zip(values, defined, strict=True))
 

@@ -42,7 +42,7 @@ OF_TASKS: Mapping[str, Callable[[LearningTask, Any], Parts | nn.Module]] = {
     "unet": unet.unet,
     "transformer": transformer.transformer,
 }
-"""Those that depend on more of the task than the number of its outputs."""
+"""Networks that depend on more of the task than the number of its outputs."""
 
 
 def build(name: str, task: LearningTask, config: Any) -> Parts | nn.Module:

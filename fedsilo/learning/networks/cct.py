@@ -15,7 +15,7 @@ WIDTH, HEADS, LAYERS = 256, 4, 7
 MLP_WIDTH = 2 * WIDTH
 ATTENTION_DROPOUT = 0.1
 STOCHASTIC_DEPTH = 0.1
-"""Of the last layer; the others' grow to it linearly from 0."""
+"""Stochastic depth of the last layer; the others' grow to it linearly from 0."""
 
 
 def cct(shape: Shape, classes: int, config: ArchitectureConfig) -> Parts:
@@ -50,7 +50,9 @@ class CompactTransformer(nn.Module):
         tokens = ((shape[1] + 1) // 2) * ((shape[2] + 1) // 2)
         self.positions = nn.Parameter(torch.zeros(1, tokens, WIDTH))
         nn.init.trunc_normal_(self.positions, std=0.02)
-        self.layers = nn.Sequential(*(Layer(STOCHASTIC_DEPTH * n / (LAYERS - 1)) for n in range(LAYERS)))
+        self.layers = nn.Sequential(
+            *(AttentionBlock(STOCHASTIC_DEPTH * n / (LAYERS - 1)) for n in range(LAYERS))
+        )
         self.norm = nn.LayerNorm(WIDTH)
         self.pool = nn.Linear(WIDTH, 1)
 
@@ -64,7 +66,7 @@ class CompactTransformer(nn.Module):
         return feature
 
 
-class Layer(nn.Module):
+class AttentionBlock(nn.Module):
     """Attention and a two-layer perceptron, each behind LayerNorm and with a residual connection.
 
     :param skip: probability with which a sample skips a branch while training (stochastic depth).

@@ -47,7 +47,7 @@ def femnist_cnn(shape: Shape, classes: int, config: ArchitectureConfig) -> Parts
         *conv_relu(shape[0], 32, 5, padding=2),
         nn.MaxPool2d(2),
         *conv_relu(32, 64, 5, padding=2),
-        GridAverage(4),
+        GridMean(4),
         nn.Flatten(),
     )
     return as_map(encoder, nn.Linear(64 * 16, classes, bias=config.bias))
@@ -86,7 +86,7 @@ def mnist_cnn(shape: Shape, classes: int, config: ArchitectureConfig) -> Parts:
     return encoder, nn.Linear(128, classes, bias=config.bias)
 
 
-class GridAverage(nn.Module):
+class GridMean(nn.Module):
     """Means over a grid of overlapping cells, as `AdaptiveAvgPool2d`, whose gradient is not deterministic on a GPU."""
 
     def __init__(self, size: int) -> None:

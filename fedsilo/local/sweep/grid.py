@@ -22,7 +22,7 @@ from fedsilo.errors import ManifestInvalid
 from fedsilo.validation import varied_manifest
 
 MAX_RUNS = 10_000
-"""Of a sweep: more than anybody waits for, and few enough for every manifest to be checked before the first run."""
+"""Most runs of a sweep: more than anybody waits for, and few enough for every manifest to be checked first."""
 
 SEED = "spec.training.seed"
 

@@ -7,7 +7,7 @@ import numpy as np
 from fedsilo.learning.evaluation import features_of
 from fedsilo.methods.components.class_moments import reply_of_moments
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
-from fedsilo.methods.moments import MomentsOfClass, Spread
+from fedsilo.methods.moments import OneClassMoments, Spread
 from fedsilo.methods.state import State, Tree
 
 
@@ -20,7 +20,7 @@ def class_statistics(silo: SiloContext, task: SiloTask, private: State, *, sprea
     """
     features = features_of(silo.model(task.trees["model"]), silo.train).astype(np.float64)
 
-    def blocks(of: MomentsOfClass) -> Tree:
+    def blocks(of: OneClassMoments) -> Tree:
         told: Tree = {"count": np.array(of.count, np.int64), "mean": of.mean}
         return told if spread is None or of.spread is None else told | {spread.kind: of.spread}
 

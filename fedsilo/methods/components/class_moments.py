@@ -13,12 +13,12 @@ from fedsilo.methods.components.private_steps import (
     privacy_of,
 )
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
-from fedsilo.methods.moments import ClassMoments, MomentsOfClass, Spread
+from fedsilo.methods.moments import ClassMoments, OneClassMoments, Spread
 from fedsilo.methods.state import Tree
 from fedsilo.privacy.mechanism import Mechanism
 
 
-def reply_of_moments(moments: ClassMoments, blocks: Callable[[MomentsOfClass], Tree]) -> Reply:
+def reply_of_moments(moments: ClassMoments, blocks: Callable[[OneClassMoments], Tree]) -> Reply:
     """The answer of a step that sends moments of classes.
 
     :param blocks: what is sent of a class, each as `<name>/<class>`.
@@ -45,7 +45,7 @@ def class_moments(
         found = _exact_moments(silo, features, spread)
     elif features is None:
         counts, mechanisms = noisy_counts(silo, task)
-        found = (MomentsOfClass(int(count), np.empty(0)) for count in counts)
+        found = (OneClassMoments(int(count), np.empty(0)) for count in counts)
     else:
         sums, mechanisms = noisy_moments(silo, task, features, 1 if spread is None else 2)
         found = (_of_sums(*of_class, spread) for of_class in sums)
@@ -56,34 +56,36 @@ def class_moments(
 
 def _exact_moments(
     silo: SiloContext, features: np.ndarray | None, spread: Spread | None
-) -> Iterator[MomentsOfClass]:
+) -> Iterator[OneClassMoments]:
     """Moments of each class without noise; those of too few examples are only counted."""
     labels = silo.train.labels.cpu().numpy()
     for label in range(silo.signature.classes):
         chosen = labels == label
         count = int(chosen.sum())
         if features is None or count < max(silo.min_samples_per_class, 1):
-            yield MomentsOfClass(count, np.empty(0))
+            yield OneClassMoments(count, np.empty(0))
             continue
         members = features[chosen]
-        yield MomentsOfClass(
+        yield OneClassMoments(
             count, members.mean(axis=0), None if spread is None else spread_of(members, spread)
         )
 
 
 def _of_sums(
     count: int, total: np.ndarray, products: np.ndarray | None, spread: Spread | None
-) -> MomentsOfClass:
+) -> OneClassMoments:
     """Moments from a count, a sum and a sum of products with noise, by which the count may be none."""
     if count < 1:
-        return MomentsOfClass(0, total)
+        return OneClassMoments(0, total)
     mean = total / count
     if spread is None or products is None:
-        return MomentsOfClass(count, mean)
+        return OneClassMoments(count, mean)
     if spread.kind == "moment":
-        return MomentsOfClass(count, mean, np.diag(products) / count if spread.diagonal else products / count)
+        return OneClassMoments(
+            count, mean, np.diag(products) / count if spread.diagonal else products / count
+        )
     covariance = (products - count * np.outer(mean, mean)) / max(count - 1, 1)
-    return MomentsOfClass(
+    return OneClassMoments(
         count,
         mean,
         np.maximum(np.diag(covariance), 0) if spread.diagonal else positive_covariance(covariance),

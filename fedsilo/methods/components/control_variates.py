@@ -46,7 +46,7 @@ class ControlVariateRule:
 
 
 MAP_CODE = ControlVariateRule(weight_decay=False, clip_first=True, base_rate=True, over_sampled=True)
-"""As MAP's released code has it."""
+"""The rule of MAP's released code."""
 
 
 def train_controlled(

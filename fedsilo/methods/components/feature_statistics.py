@@ -93,7 +93,7 @@ def pool(sent: Iterable[tuple[str, Tree]], data: DataSpec) -> FeatureStatistics:
     :param sent: a silo's name, and its tensors of this kind.
     :raises MethodError: naming a silo whose numbers are no statistics.
     """
-    return merge_statistics((_of(silo, tree) for silo, tree in sent), data.input_shape[0])
+    return merge_statistics((_statistics_of(silo, tree) for silo, tree in sent), data.input_shape[0])
 
 
 def pool_histograms(sent: Iterable[tuple[str, Tree]], edges: Edges) -> Tree:
@@ -105,7 +105,7 @@ def pool_histograms(sent: Iterable[tuple[str, Tree]], edges: Edges) -> Tree:
     return {name: np.asarray(sum(tree[name] for tree in trees), np.int64) for name in names}
 
 
-def _of(silo: str, tree: Tree) -> FeatureStatistics:
+def _statistics_of(silo: str, tree: Tree) -> FeatureStatistics:
     for name in ("count", "missing", "m2"):
         if (tree[name] < 0).any():
             place = int(np.argmax(tree[name] < 0))

@@ -13,7 +13,7 @@ from fedsilo.methods.step import LOSS, Metric, Payload, Step
 from fedsilo.wire.combine import BlockMean, Quotient
 
 STEPS = "steps"
-"""Metric: local steps tau_k, by which methods divide."""
+"""The metric of local steps tau_k, by which methods divide."""
 
 
 def stepping(training: TrainingSpec, over: Quotient) -> Step:

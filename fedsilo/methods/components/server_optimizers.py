@@ -15,7 +15,7 @@ import numpy as np
 from fedsilo.methods.components.buffers import is_statistic
 from fedsilo.methods.state import Tree
 
-Adaptive = Literal["adam", "yogi", "adagrad"]
+AdaptiveRule = Literal["adam", "yogi", "adagrad"]
 
 
 def change(old: Mapping[str, np.ndarray], mean: Mapping[str, np.ndarray]) -> Tree:
@@ -46,7 +46,7 @@ def moment(
 
 
 def second_moment(
-    before: Mapping[str, np.ndarray], delta: Mapping[str, np.ndarray], rule: Adaptive, beta: float
+    before: Mapping[str, np.ndarray], delta: Mapping[str, np.ndarray], rule: AdaptiveRule, beta: float
 ) -> Tree:
     """v of the squared changes, Algorithm 2.
 

@@ -14,10 +14,10 @@ SIZES = "sizes"
 
 PHASE = Phase(SIZES, 1, SIZES, everyone=True)
 
-LARGEST = 2**53
-"""Of the sizes that a silo may state: from there on a float64 does not tell one from the next."""
+MOST_EXAMPLES = 2**53
+"""Largest size that a silo may state: from there on a float64 does not tell one number from the next."""
 
-STEP = Step(samples=(1, LARGEST))
+STEP = Step(samples=(1, MOST_EXAMPLES))
 """What a silo may state: a silo without examples has no share."""
 
 SHARE = "share"
@@ -45,4 +45,4 @@ def share_of(task: SiloTask) -> float:
 
     :raises MethodError: it says what no sizes give.
     """
-    return number(task, SHARE, 1 / LARGEST, MAX_SILOS)
+    return number(task, SHARE, 1 / MOST_EXAMPLES, MAX_SILOS)

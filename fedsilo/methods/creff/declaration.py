@@ -50,9 +50,9 @@ class CReFF(Method):
     @override
     def silo(self) -> Mapping[str, SiloStep]:
         """Gradients of the head first, then local training of the model."""
-        from fedsilo.methods.creff.silo import TrainWithGradients
+        from fedsilo.methods.creff.silo import GradientTraining
 
-        return {"train": TrainWithGradients(self.config.released, self.augments)}
+        return {"train": GradientTraining(self.config.released, self.augments)}
 
     @property
     def augments(self) -> bool:

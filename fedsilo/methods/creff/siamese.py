@@ -16,7 +16,7 @@ from torch.nn import functional
 SHIFT = 0.125
 """Largest shift, of the image's side."""
 
-CUT = 0.5
+CUT_SHARE = 0.5
 """Side of what is cut out, of the image's."""
 
 SCALE = 1.2
@@ -59,7 +59,7 @@ def cutout(images: Tensor, draws: Sequence[float]) -> Tensor:
     keep = torch.ones(images.shape[2:], dtype=images.dtype, device=images.device)
     spans = []
     for side, draw in zip(images.shape[2:], draws, strict=False):
-        size = _rounded_number(side * CUT)
+        size = _rounded_number(side * CUT_SHARE)
         begin = _index_below(side + 1 - size % 2, draw) - size // 2
         spans.append(slice(max(begin, 0), begin + size))
     keep[spans[0], spans[1]] = 0
@@ -85,7 +85,7 @@ def rotate(images: Tensor, draws: Sequence[float]) -> Tensor:
 
 
 CHANGES: tuple[Callable[[Tensor, Sequence[float]], Tensor], ...] = (color, crop, cutout, flip, scale, rotate)
-"""Of which each draw gets one, with three numbers from 0 to 1 that say how much."""
+"""Changes of which each draw gets one, with three numbers from 0 to 1 that say how much."""
 
 
 def _warped_images(images: Tensor, matrix: list[list[float]]) -> Tensor:

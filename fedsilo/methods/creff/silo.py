@@ -17,12 +17,12 @@ from fedsilo.methods.creff.siamese import augmented_images
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
 from fedsilo.methods.state import State
 
-DRAWS, DRAWN = 10, 32
-"""Released code: the gradient of a class is the mean over 10 draws of at most 32 of its samples."""
+DRAWS, DRAWN_SAMPLES = 10, 32
+"""The gradient of a class is the mean over 10 draws of at most 32 of its samples, as in the released code."""
 
 
 @dataclass(frozen=True)
-class TrainWithGradients:
+class GradientTraining:
     """Gradients of the downloaded head under the downloaded extractor, then ordinary local training.
 
     :param released: random draws per class instead of the mean over all its samples, and the bias's gradient too.
@@ -60,7 +60,7 @@ class TrainWithGradients:
         if not self.released:
             return [members]
         rng = np.random.default_rng(seed)
-        return [rng.permutation(members)[:DRAWN] for _ in range(DRAWS)]
+        return [rng.permutation(members)[:DRAWN_SAMPLES] for _ in range(DRAWS)]
 
 
 def augmented_draws(silo: SiloContext, model: Model, members: np.ndarray, seed: int) -> list[np.ndarray]:
@@ -73,7 +73,7 @@ def augmented_draws(silo: SiloContext, model: Model, members: np.ndarray, seed: 
     rng, groups = np.random.default_rng(seed), []
     with evaluating(model), torch.inference_mode():
         for _ in range(DRAWS):
-            drawn = torch.tensor(rng.permutation(members)[:DRAWN], device=silo.train.labels.device)
+            drawn = torch.tensor(rng.permutation(members)[:DRAWN_SAMPLES], device=silo.train.labels.device)
             images = augmented_images(
                 model.preprocessed_inputs(silo.train.batch(drawn)[0]), int(rng.integers(2**31))
             )

@@ -12,10 +12,10 @@ from fedsilo.methods.components.buffers import is_statistic
 from fedsilo.methods.state import Tree
 
 VARIANCE_SCALE = 0.1
-"""Released code: of the standard deviation in a sample."""
+"""Scale of the standard deviation in a sample, as in the released code."""
 
 LEAST_VARIANCE = 1e-5
-"""Released code: of an element of an update of norm one."""
+"""Least variance of an element of an update of norm one, as in the released code."""
 
 
 @dataclass(frozen=True)

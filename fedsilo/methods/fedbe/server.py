@@ -20,7 +20,7 @@ from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State, Tree
 
 MOMENTUM = 0.9
-"""Released code: of the distillation."""
+"""Momentum of the distillation, as in the released code."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from fedsilo.methods.interface import Assignment, Exchange, ServerContext
 from fedsilo.methods.reading import Updates
 from fedsilo.methods.state import State
 
-BATCH = 100
+BATCH_EXAMPLES = 100
 """Inputs at a time, as in the released code."""
 
 
@@ -62,8 +62,8 @@ def inferred_distributions(job: ServerContext, updates: Updates, probes: int) ->
         generator = torch.Generator().manual_seed(seed)
         total = torch.zeros(job.signature.classes, dtype=torch.float64)
         with evaluating(model), torch.inference_mode():
-            for done in range(0, probes, BATCH):
-                inputs = torch.rand((min(BATCH, probes - done), *shape), generator=generator)
+            for done in range(0, probes, BATCH_EXAMPLES):
+                inputs = torch.rand((min(BATCH_EXAMPLES, probes - done), *shape), generator=generator)
                 total += model(inputs).double().softmax(dim=1).sum(dim=0)
         rows[silo] = (total / probes).numpy()
     return rows

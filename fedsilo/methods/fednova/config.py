@@ -10,7 +10,7 @@ from fedsilo.methods.interface import MethodConfig
 from fedsilo.wire.combine import Quotient
 
 NORMALIZER = "normalizer"
-"""Metric: a_k, how much of the way a silo's gradients account for."""
+"""The metric a_k, how much of the way a silo's gradients account for."""
 
 BY_NORMALIZER = Quotient(NORMALIZER)
 """Every silo's part of the average over a_k."""

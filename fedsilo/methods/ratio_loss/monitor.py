@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import numpy as np
 
-CLEAR = 0.8
-"""Released code: a change is clear where no other is larger than this part of it."""
+CLEAR_SHARE = 0.8
+"""A change is clear where no other is larger than this part of it, as in the released code."""
 
-LARGEST = 5000.0
-"""Released code: of a ratio."""
+LARGEST_RATIO = 5000.0
+"""Largest ratio of a class, as in the released code."""
 
 RATIO_WITHOUT_CHANGE = 10.0
-"""Released code: the ratio of a class whose change is clear nowhere."""
+"""Ratio of a class whose change is clear nowhere, as in the released code."""
 
 
 class Monitor:
@@ -48,7 +48,7 @@ class Monitor:
         """
         if len(self._classes) < 2:
             return {}
-        clear = (self._largest > 0) & (self._others <= CLEAR * self._largest)
+        clear = (self._largest > 0) & (self._others <= CLEAR_SHARE * self._largest)
         means = (self._sum - self._largest) / (len(self._classes) - 1)
         places = {label: clear & (self._whose == label) for label in self._classes}
         return {label: ratio(self._largest[at], means[at]) for label, at in places.items()}
@@ -62,4 +62,4 @@ def ratio(own: np.ndarray, others: np.ndarray) -> float:
     if not own.size:
         return RATIO_WITHOUT_CHANGE
     total = abs(float(others.sum()))
-    return min(abs(float(own.sum())) / total, LARGEST) if total else LARGEST
+    return min(abs(float(own.sum())) / total, LARGEST_RATIO) if total else LARGEST_RATIO

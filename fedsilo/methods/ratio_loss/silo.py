@@ -9,7 +9,7 @@ from fedsilo.methods.components.local import train_model
 from fedsilo.methods.components.weighted_loss import class_weighted_loss
 from fedsilo.methods.interface import Reply, SiloContext, SiloTask
 from fedsilo.methods.ratio_loss.config import WEIGHTS, RatioLossConfig
-from fedsilo.methods.ratio_loss.monitor import LARGEST
+from fedsilo.methods.ratio_loss.monitor import LARGEST_RATIO
 from fedsilo.methods.state import State
 
 ROUNDING = 1e-6
@@ -31,7 +31,7 @@ def weights_of(task: SiloTask, classes: int, config: RatioLossConfig) -> np.ndar
     """
     tree = task.trees.get(WEIGHTS, {})
     weights = tree.get(WEIGHTS, np.empty(0))
-    least, most = min(1.0, config.alpha), max(1.0, config.alpha + config.beta * LARGEST)
+    least, most = min(1.0, config.alpha), max(1.0, config.alpha + config.beta * LARGEST_RATIO)
     if weights.shape != (classes,) or weights.dtype != np.float32:
         problem = f"are {weights.dtype} of shape {list(weights.shape)}, not float32 of [{classes}]"
     elif not ((least * (1 - ROUNDING) <= weights) & (weights <= most * (1 + ROUNDING))).all():

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-COARSE = 4
+COARSE_SIDE = 4
 """Points along each side of the noise that an image is made of."""
 
 BETWEEN_CLASSES = 2.0
@@ -29,7 +29,7 @@ class VirtualExamples:
 
     def __init__(self, shape: Sequence[int], classes: int, per_class: int, seed: int) -> None:
         self._shape = tuple(shape)
-        grid = (self._shape[0], *(min(size, COARSE) for size in self._shape[1:]))
+        grid = (self._shape[0], *(min(size, COARSE_SIDE) for size in self._shape[1:]))
         generator = torch.Generator().manual_seed(seed)
         self._centres = BETWEEN_CLASSES * torch.randn(classes, *grid, generator=generator)
         self._noise = torch.randn(per_class, *grid, generator=generator)

@@ -14,7 +14,7 @@ from fedsilo.encodings.registry import encoding_of
 from fedsilo.encodings.trees import decoded_tree, encoded_tree
 from fedsilo.methods.interface import Assignment, Exchange
 from fedsilo.methods.state import Tree
-from fedsilo.transforms.encoding.decoded import AssignedTask, DecodedUpdates
+from fedsilo.transforms.encoding.decoded import DecodedUpdates, EncodedTask
 from fedsilo.transforms.encoding.learned import learned_tensors
 from fedsilo.transforms.encoding.names import PREFIX
 from fedsilo.transforms.transform import Aggregator, AggregatorSide, Broadcast, ReceivedExchange
@@ -62,10 +62,10 @@ class EncodingAggregatorSide(AggregatorSide):
 
     def _handed_out(
         self, exchange: Exchange, broadcast: Broadcast
-    ) -> tuple[Mapping[str, Tree], Mapping[str, AssignedTask]]:
+    ) -> tuple[Mapping[str, Tree], Mapping[str, EncodedTask]]:
         """The trees that silos were given, as they saw them, and silo -> what it answers."""
         whole: dict[str, Tree] = {}
-        tasks: dict[str, AssignedTask] = {}
+        tasks: dict[str, EncodedTask] = {}
         for silo, given in broadcast.assignments.items():
             shapes = self._learned_shapes(exchange, given)
             plain = {name: tree.removeprefix(PREFIX) for name, tree in given.trees.items()}
@@ -78,7 +78,7 @@ class EncodingAggregatorSide(AggregatorSide):
             trees: Mapping[str, Mapping[str, np.ndarray]] = {
                 name: whole[tree] for name, tree in plain.items()
             }
-            tasks[silo] = AssignedTask(self._contract(exchange, given), trees)
+            tasks[silo] = EncodedTask(self._contract(exchange, given), trees)
         return whole, tasks
 
     def _learned_shapes(self, exchange: Exchange, given: Assignment) -> dict[str, tuple[int, ...]]:

@@ -20,7 +20,7 @@ from fedsilo.wire import Contract, ExpectedBlock
 
 
 @dataclass(frozen=True)
-class AssignedTask:
+class EncodedTask:
     """What a silo's task said and handed out.
 
     :param trees: of the method, by their names in the task, whole.
@@ -37,7 +37,7 @@ class DecodedUpdates(RoundUpdates):
     :param tasks: by silo, those that they answer.
     """
 
-    def __init__(self, updates: RoundUpdates, tasks: Mapping[str, AssignedTask]) -> None:
+    def __init__(self, updates: RoundUpdates, tasks: Mapping[str, EncodedTask]) -> None:
         self.silos = updates.silos
         self._updates, self._tasks = updates, tasks
 

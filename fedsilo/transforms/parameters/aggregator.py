@@ -7,7 +7,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from fedsilo.methods.interface import INITIAL, Exchange, Snapshot
+from fedsilo.methods.interface import INITIAL_WEIGHTS, Exchange, Snapshot
 from fedsilo.methods.state import State
 from fedsilo.transforms.transform import AggregatorSide, Broadcast
 
@@ -25,12 +25,12 @@ class ParametersAggregatorSide(AggregatorSide):
     @override
     def start(self, state: State) -> State:
         """The state with them: whoever goes on with the job, or checks it, finds there what it began with."""
-        return state.with_trees(**{INITIAL: self._context.initial_weights()})
+        return state.with_trees(**{INITIAL_WEIGHTS: self._context.initial_weights()})
 
     @override
     def send(self, exchange: Exchange, broadcast: Broadcast) -> Broadcast:
         """Hand out the initial weights with every task: a guard keeps the blobs of a task and of the one before it."""
-        return broadcast.adding({INITIAL: INITIAL}) if self._handed_out else broadcast
+        return broadcast.adding({INITIAL_WEIGHTS: INITIAL_WEIGHTS}) if self._handed_out else broadcast
 
     @override
     def model(self, state: State, snapshot: Snapshot) -> Snapshot:
@@ -38,4 +38,4 @@ class ParametersAggregatorSide(AggregatorSide):
         parts = self._context.parts
         if parts is None:
             return snapshot
-        return replace(snapshot, tree=parts.full_tree(state.tree(INITIAL), snapshot.tree))
+        return replace(snapshot, tree=parts.full_tree(state.tree(INITIAL_WEIGHTS), snapshot.tree))

@@ -8,7 +8,7 @@ from typing import Self
 from typing_extensions import override
 
 from fedsilo.api.faults import Finding
-from fedsilo.methods.interface import INITIAL, LOCAL, PERSONAL_TREE, Exchange
+from fedsilo.methods.interface import INITIAL_WEIGHTS, LOCAL, PERSONAL_TREE, Exchange
 from fedsilo.methods.method import Method
 from fedsilo.transforms.parameters.conflicts import check_parts
 from fedsilo.transforms.transform import Aggregator, AggregatorSide, TrainerSide, Transform
@@ -27,7 +27,7 @@ class ParametersTransform(Transform):
     @override
     def owns(self, name: str) -> bool:
         """The tree of all initial weights."""
-        return name == INITIAL
+        return name == INITIAL_WEIGHTS
 
     @override
     def keeps(self, name: str) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing_extensions import override
 
 from fedsilo.learning.parameters import ParameterPartition, require_unchanged
-from fedsilo.methods.interface import EVALUATE, INITIAL, LOCAL, PERSONAL_TREE, Reply
+from fedsilo.methods.interface import EVALUATE, INITIAL_WEIGHTS, LOCAL, PERSONAL_TREE, Reply
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import StoredTree, Tree
 from fedsilo.transforms.transform import TrainerSide, Work
@@ -27,10 +27,10 @@ class ParametersTrainerSide(TrainerSide):
     @override
     def unpack(self, work: Work) -> Work:
         """The context with the initial weights and the silo's own tensors, where the task hands out the former."""
-        if INITIAL not in work.task.trees:
+        if INITIAL_WEIGHTS not in work.task.trees:
             return work
         local = work.private.tree(LOCAL) if LOCAL in work.private.trees else {}
-        context = replace(work.context, initial=work.task.trees[INITIAL], local=local)
+        context = replace(work.context, initial=work.task.trees[INITIAL_WEIGHTS], local=local)
         return replace(work, context=context)
 
     @override

@@ -14,9 +14,9 @@ from fedsilo.updates.round_updates import RoundUpdates
 from fedsilo.updates.summation import FlatTensor
 
 PIECE_BYTES = 8 << 20
-"""Of the numbers of all silos together, in double precision."""
+"""Bytes of a piece of the numbers of all silos together, in double precision."""
 
-LARGEST = 1e140
+LARGEST_MAGNITUDE = 1e140
 """Magnitude beyond which a number counts as this one: sums of squares of as many as a model has stay finite."""
 
 
@@ -52,7 +52,7 @@ class Models:
             last = min(first + step, size)
             rows = [tensor.read(first, np.empty(last - first, tensor.dtype)) for tensor in tensors]
             numbers = np.stack([row.astype(np.float64) for row in rows])
-            yield slice(first, last), np.clip(numbers, -LARGEST, LARGEST, out=numbers)
+            yield slice(first, last), np.clip(numbers, -LARGEST_MAGNITUDE, LARGEST_MAGNITUDE, out=numbers)
 
     def size(self, name: str) -> int:
         """How many numbers the tensor has."""

@@ -14,7 +14,7 @@ from fedsilo.methods.state import Tree
 from fedsilo.transforms.robust_mean.pieces import Models
 
 ITERATIONS = 1000
-"""Of Weiszfeld's algorithm at most."""
+"""Most iterations of Weiszfeld's algorithm."""
 
 SMOOTHING = 1e-6
 """nu, Pillutla et al., IEEE Transactions on Signal Processing 2022, Algorithm 2, as a part of the radius of the

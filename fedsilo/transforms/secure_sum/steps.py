@@ -14,7 +14,7 @@ from dataclasses import replace
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.canonical import canonical_json
 from fedsilo.errors import MethodError
-from fedsilo.methods.interface import INITIAL, PREPROCESSING, Assignment, Exchange
+from fedsilo.methods.interface import INITIAL_WEIGHTS, PREPROCESSING, Assignment, Exchange
 from fedsilo.methods.method import Method, averaging_of
 from fedsilo.methods.schedule import answers_may_differ
 from fedsilo.methods.state import Scalar
@@ -113,7 +113,7 @@ def model_digest(task: Task) -> str | None:
     blobs = {link.name: link.digest for link in task.blobs if not link.name.startswith(PREFIX)}
     if "model" in blobs:
         return blobs["model"]
-    varying = {name: digest for name, digest in blobs.items() if name not in (INITIAL, PREPROCESSING)}
+    varying = {name: digest for name, digest in blobs.items() if name not in (INITIAL_WEIGHTS, PREPROCESSING)}
     return hashlib.sha256(canonical_json(varying)).hexdigest() if varying else None
 
 

@@ -15,7 +15,7 @@ from fedsilo.methods.step import Payload
 from fedsilo.secure_aggregation.aggregator_side import add_masked
 from fedsilo.secure_aggregation.clipping import Tensor, clipped_model
 from fedsilo.secure_aggregation.layout import Layout
-from fedsilo.secure_aggregation.parts import CrossSiloStats, SumResult
+from fedsilo.secure_aggregation.parts import CrossSiloStatistics, SumResult
 from fedsilo.updates.held import InMemoryUpdates
 from fedsilo.updates.round_updates import RoundUpdates
 from fedsilo.wire.combine import Quotient
@@ -58,7 +58,7 @@ class SummedUpdates(InMemoryUpdates):
         return self._summed.silos
 
     @override
-    def over_silos(self, *metrics: str) -> CrossSiloStats | None:
+    def over_silos(self, *metrics: str) -> CrossSiloStatistics | None:
         """Mean and spread of a metric over the silos that state it; of its names such a job has one."""
         return next((self._summed.alike[name] for name in metrics if name in self._summed.alike), None)
 

@@ -36,7 +36,7 @@ class Passage:
         """
         name = self.transform.name
         found = call_package(
-            name, "encode", lambda: self.transform.encode(model, _of(self.model, base), kept)
+            name, "encode", lambda: self.transform.encode(model, _part_of(self.model, base), kept)
         )
         if not (
             isinstance(found, tuple) and len(found) == 2 and all(isinstance(each, dict) for each in found)
@@ -54,7 +54,7 @@ class Passage:
         :raises MethodError: when it is not of the names, shapes and types of the model.
         """
         name = self.transform.name
-        found = call_package(name, "decode", lambda: self.transform.decode(sent, _of(self.model, base)))
+        found = call_package(name, "decode", lambda: self.transform.decode(sent, _part_of(self.model, base)))
         return require_form(name, "decode", found, self.model)
 
 
@@ -161,7 +161,7 @@ def _sent_specs(transform: UpdateTransform, model: tuple[TensorSpec, ...]) -> tu
     return tuple(transform.sends(model))
 
 
-def _of(model: Sequence[TensorSpec], base: Tree) -> Tree:
+def _part_of(model: Sequence[TensorSpec], base: Tree) -> Tree:
     """What the silo was handed of these tensors, in arrays that cannot be written to."""
     found = {spec.name: base[spec.name].view() for spec in model}
     for array in found.values():

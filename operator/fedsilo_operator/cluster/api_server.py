@@ -14,11 +14,19 @@ from fedsilo.api.observed import Object
 from fedsilo.api.timestamps import timestamp
 from fedsilo_operator.cluster.connection import APPLY, MERGE, Connection, Query, connect
 from fedsilo_operator.cluster.events import EventCache, event_object
-from fedsilo_operator.cluster.interface import Change, Cluster, Event, Gone, NotFound, ObjectList, Unavailable
+from fedsilo_operator.cluster.interface import (
+    Change,
+    Cluster,
+    ClusterUnavailable,
+    Event,
+    NotFound,
+    ObjectList,
+    VersionExpired,
+)
 from fedsilo_operator.cluster.lean import lean_copy
 from fedsilo_operator.objects import EVENT, MANAGER, Kind, Ref, kind_of, ref_of
 
-PAGE_SIZE = 100
+PAGE_OBJECTS = 100
 """Objects per answer of a listing. All kinds are listed at the same time, and whole objects are large."""
 
 WATCH_SECONDS = (300, 600)
@@ -39,8 +47,8 @@ class ApiServer(Cluster):
     ) -> ObjectList:
         query = _selectors(labels, fields)
         try:
-            return await self._pages(kind, _path(kind, namespace), [*query, ("limit", str(PAGE_SIZE))])
-        except Gone:  # the snapshot that the pages belong to was compacted between two of them
+            return await self._pages(kind, _path(kind, namespace), [*query, ("limit", str(PAGE_OBJECTS))])
+        except VersionExpired:  # the snapshot that the pages belong to was compacted between two of them
             return await self._pages(kind, _path(kind, namespace), query)
         except NotFound as error:
             raise NotFound(
@@ -75,7 +83,7 @@ class ApiServer(Cluster):
             async for line in lines:
                 content = line["object"]
                 if line["type"] == "ERROR":
-                    failed = Gone if content.get("code") == 410 else Unavailable
+                    failed = VersionExpired if content.get("code") == 410 else ClusterUnavailable
                     raise failed(content.get("message", "the watch failed"))
                 yield Change(line["type"], _typed_item(kind, content))
 

@@ -24,17 +24,17 @@ from kubernetes.aio.client import ApiClient, Configuration
 from fedsilo.errors import ManifestInvalid
 from fedsilo.process import version
 from fedsilo_operator.cluster.interface import (
+    CallRefused,
     ClusterError,
+    ClusterUnavailable,
     Conflict,
     FieldConflict,
-    Gone,
     NotFound,
-    Refused,
-    Unavailable,
+    VersionExpired,
 )
 
 CALL_TIMEOUT = aiohttp.ClientTimeout(total=30, connect=10)
-"""Of one call; the API server itself ends a request after 60 seconds."""
+"""Time limits of one call; the API server itself ends a request after 60 seconds."""
 
 WATCH_SILENCE_SECONDS = 150.0
 """Time without a line after which a watch counts as broken: bookmarks come about once a minute."""
@@ -119,7 +119,7 @@ class Connection:
             yield response
         except (aiohttp.ClientError, config.ConfigException, OSError, ValueError) as error:
             # ValueError: a truncated answer is no JSON, and a line may be longer than the buffer.
-            raise Unavailable(f"{what}: {str(error) or type(error).__name__}") from error
+            raise ClusterUnavailable(f"{what}: {str(error) or type(error).__name__}") from error
         finally:
             if response is not None:
                 _release(response)
@@ -192,14 +192,14 @@ def _class_of(status: int, message: str, details: Mapping[str, Any]) -> type[Clu
     causes = details.get("causes") or ()
     if status == 409 and any(cause.get("reason") == "FieldManagerConflict" for cause in causes):
         return FieldConflict
-    known = {404: NotFound, 409: Conflict, 410: Gone}
+    known = {404: NotFound, 409: Conflict, 410: VersionExpired}
     if status in known:
         return known[status]
     if status == 422 and any(cause.get("field") == "metadata.uid" for cause in causes):
         return Conflict  # server-side apply to an object with another identity
     if message.startswith(_REFUSED_WITH_500):
-        return Refused
+        return CallRefused
     # 401 passes when the token is renewed; too many requests and time-outs pass when the load does.
     if status >= 500 or status in (401, 408, 429):
-        return Unavailable
-    return Refused
+        return ClusterUnavailable
+    return CallRefused

@@ -31,19 +31,19 @@ class Conflict(ClusterError):
     """
 
 
-class Gone(ClusterError):
+class VersionExpired(ClusterError):
     """The answer 410, since the version to watch from is too old; list again."""
 
 
-class Refused(ClusterError):
+class CallRefused(ClusterError):
     """400, 403, 422, or a failing admission webhook: it will not be done, however often it is asked for."""
 
 
-class FieldConflict(Refused):
+class FieldConflict(CallRefused):
     """409 of server-side apply: another manager owns a field, which only a person can settle."""
 
 
-class Unavailable(ClusterError):
+class ClusterUnavailable(ClusterError):
     """429, 5xx, time-out, no connection: try again later."""
 
 

@@ -11,11 +11,11 @@ from typing import Any
 from fedsilo.api.observed import Object
 from fedsilo_operator.objects import JOB, POD
 
-_EVERYWHERE = {"metadata": frozenset({"managedFields"})}
+_COMMON_FIELDS = {"metadata": frozenset({"managedFields"})}
 _OF_OTHERS = frozenset({"annotations", "finalizers", "generateName", "generation", "managedFields"})
 _OF_PODS = frozenset({"args", "securityContext", "tolerations", "volumeMounts", "volumes"})
 
-UNREAD = {
+UNREAD_FIELDS = {
     JOB.name: {
         "metadata": _OF_OTHERS,
         "spec": _OF_PODS | {"affinity", "initContainers", "metadata", "resources", "selector"},
@@ -52,13 +52,13 @@ UNREAD = {
 """Kind -> part of the object -> fields of it, at any depth, that the operator never reads: they make up most of a Job
 or pod, and most of what the Job controller and the kubelet write into one."""
 
-_NONE: frozenset[str] = frozenset()
+_NO_FIELDS: frozenset[str] = frozenset()
 
 
 def lean_copy(obj: Object) -> Object:
     """A copy without what the operator never reads, such as `managedFields`; equal strings are kept once."""
-    unread = UNREAD.get(obj["kind"], _EVERYWHERE)
-    return {name: _interned_value(value, unread.get(name, _NONE)) for name, value in obj.items()}
+    unread = UNREAD_FIELDS.get(obj["kind"], _COMMON_FIELDS)
+    return {name: _interned_value(value, unread.get(name, _NO_FIELDS)) for name, value in obj.items()}
 
 
 def _interned_value(value: Any, unread: frozenset[str]) -> Any:

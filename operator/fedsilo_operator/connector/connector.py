@@ -54,7 +54,7 @@ from fedsilo_operator.silo import succession
 log = logging.getLogger("fedsilo.connector")
 
 SETTLED_SECONDS = 3600.0
-"""Nothing is asked any more once an institution has left; what wakes the connector is that the annotation goes."""
+"""Pause of a connector whose institution has left: only that the annotation goes wakes it before."""
 
 KEY_POLL_SECONDS = 10.0
 """Time after which the signing key is looked for again: Secrets are not watched."""

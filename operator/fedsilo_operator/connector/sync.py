@@ -11,7 +11,7 @@ from fedsilo.api.diagnosis import Diagnosis
 from fedsilo.api.observed import Object, uid_of
 from fedsilo.hub.client import HubAgent
 from fedsilo.hub.mirror import Mirror
-from fedsilo_operator.cluster.interface import Cache, Cluster, ClusterError, Refused
+from fedsilo_operator.cluster.interface import Cache, CallRefused, Cluster, ClusterError
 from fedsilo_operator.connector import mirrored
 from fedsilo_operator.objects import SILO_AGENT, Ref, is_deleted, ref_of
 from fedsilo_operator.reasons import Reason
@@ -44,13 +44,13 @@ async def sync_agents(cluster: Cluster, cache: Cache, silo: Ref, mirror: Mirror,
     for name, write in _writes(cluster, cache, here, mirror, brought, hub_url):
         try:
             await write()
-        except Refused as error:
+        except CallRefused as error:
             log.error("SiloAgent %s: the API server refused: %s", name, error)
             if name in wanted and name not in here:
                 brought.unmade[name] = wanted[name], Diagnosis(Reason.API_REFUSED, str(error))
             brought.failed = brought.failed or error
         except ClusterError as error:
-            if brought.failed is None or isinstance(brought.failed, Refused):
+            if brought.failed is None or isinstance(brought.failed, CallRefused):
                 brought.failed = error
     return brought
 

@@ -36,7 +36,7 @@ _MOUNT = {"FailedMount", "FailedAttachVolume", "FailedMapVolume"}
 _NO_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
 """The scheduler's message about a claim that does not exist."""
 
-_TRANSIENT = ("failed to sync", "not registered")
+_TRANSIENT_MESSAGES = ("failed to sync", "not registered")
 """A kubelet's messages about its own cache being behind: nothing is wrong."""
 
 
@@ -71,7 +71,9 @@ def _pending_diagnosis(job: Object, pod: Object, events: Sequence[Object]) -> Di
     if reason in _CREATE:
         return _not_started(job, message or reason, CHECK if begins(pod) else who)
     reported = [
-        e for e in events if e.get("reason") in _MOUNT and not any(p in e["message"] for p in _TRANSIENT)
+        e
+        for e in events
+        if e.get("reason") in _MOUNT and not any(p in e["message"] for p in _TRANSIENT_MESSAGES)
     ]
     if reported:
         return _not_started(job, max(reported, key=_last_seen)["message"], who)

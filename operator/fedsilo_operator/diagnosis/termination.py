@@ -31,7 +31,7 @@ CODES = {
 MAX_PROCESS_MESSAGE_CHARACTERS = 1024
 """Characters of a process's message that are passed on."""
 
-_UNFORESEEN = errors.FedsiloError.reason
+_UNFORESEEN_REASON = errors.FedsiloError.reason
 
 _KNOWN_REASONS = {
     error.reason
@@ -136,7 +136,7 @@ def _may_be_disclosed(component: str, left: str) -> bool:
     which may quote what a trainer has handed to it.
     """
     return component == "aggregator" or (
-        component == "guard" and left in _KNOWN_REASONS and left != _UNFORESEEN
+        component == "guard" and left in _KNOWN_REASONS and left != _UNFORESEEN_REASON
     )
 
 

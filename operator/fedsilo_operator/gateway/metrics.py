@@ -8,7 +8,7 @@ from fedsilo.metrics import Exposition, Sample, Series
 from fedsilo_operator.gateway.limits import RequestAccount
 from fedsilo_operator.gateway.service import GatewayService
 
-OPEN = Series(
+OPEN_REQUESTS = Series(
     "federated_gateway_open_requests",
     "gauge",
     ("silo_namespace", "silo"),
@@ -18,7 +18,7 @@ REFUSED_REQUESTS = Series(
     "federated_gateway_refused_total", "counter", ("code",), "Refused requests by problem code."
 )
 
-DECLARED_SERIES = (OPEN, REFUSED_REQUESTS)
+DECLARED_SERIES = (OPEN_REQUESTS, REFUSED_REQUESTS)
 
 
 def exposition(service: GatewayService, admission: RequestAccount) -> Exposition:
@@ -27,7 +27,7 @@ def exposition(service: GatewayService, admission: RequestAccount) -> Exposition
     def read() -> Iterator[Sample]:
         for silo, count in sorted(admission.open.items()):
             namespace, _, name = silo.partition("/")
-            yield Sample(OPEN, (namespace, name), count)
+            yield Sample(OPEN_REQUESTS, (namespace, name), count)
         for code, count in sorted(service.refused.items()):
             yield Sample(REFUSED_REQUESTS, (code,), count)
 

@@ -66,7 +66,7 @@ class Gateway:
             listener = Listener(runner, self.admission.connections, host, port, tls)
             await listener.start()
             self.port = listener.port
-            await _forever()
+            await _wait_forever()
         finally:
             await runner.cleanup()
 
@@ -85,7 +85,7 @@ class Gateway:
                 continue
 
 
-async def _forever() -> Never:
+async def _wait_forever() -> Never:
     waiting: Callable[[], asyncio.Future[Never]] = asyncio.get_running_loop().create_future
     await waiting()
     raise AssertionError("a future that nobody sets was set")

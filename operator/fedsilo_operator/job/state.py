@@ -18,13 +18,13 @@ class Stage(Enum):
     """Stage of a job, which decides what its reconcile does."""
 
     DELETED = auto()
-    """It is being deleted."""
+    """The job is being deleted."""
 
     FINISHED = auto()
-    """It has come to its end before, which nothing takes back."""
+    """The job has come to its end before, which nothing takes back."""
 
     ENDING = auto()
-    """It comes to its end now."""
+    """The job comes to its end now."""
 
     UNREADABLE = auto()
     """Another version of the operator has started it, and this one cannot read it."""
@@ -33,7 +33,7 @@ class Stage(Enum):
     """Its silos decide, or something else is missing."""
 
     STARTING = auto()
-    """It starts with its participants by this very step."""
+    """The job starts with its participants by this very step."""
 
     STARTED = auto()
     """Its participants are settled."""

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from fedsilo.api.observed import Object, uid_of
-from fedsilo_operator.cluster.interface import Cluster, ClusterError, Conflict, NotFound, Refused
+from fedsilo_operator.cluster.interface import CallRefused, Cluster, ClusterError, Conflict, NotFound
 from fedsilo_operator.objects import FEDERATED_JOB, JOB_UID, MANAGED_BY, SILO, SILO_AGENT, labels_of
 from fedsilo_operator.plan import Action, ApplyAction, CreateAction, MergeAction
 from fedsilo_operator.rejections import NameTaken, Rejection, rejection
@@ -91,7 +91,7 @@ class _Execution:
                 return
             try:
                 answer = await _do(action, self._cluster)
-            except (Refused, NotFound) as error:
+            except (CallRefused, NotFound) as error:
                 # NotFound: the namespace is gone, or the kind is not served.
                 self.rejections[number] = rejection(action.kind, action.ref, error)
                 self._ended.add(action.failure_group)

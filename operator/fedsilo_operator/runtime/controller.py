@@ -12,7 +12,7 @@ from typing import Never, Protocol
 from fedsilo.api.observed import Object
 from fedsilo.logs import concerning
 from fedsilo.metrics import Distribution
-from fedsilo_operator.cluster.interface import Cluster, ClusterError, Event, Refused
+from fedsilo_operator.cluster.interface import CallRefused, Cluster, ClusterError, Event
 from fedsilo_operator.objects import FEDERATED_JOB, JOB_NAME, JOB_NAMESPACE, SILO, SILO_KIND, Kind, labels_of
 from fedsilo_operator.reasons import Reason
 from fedsilo_operator.rejections import AlreadyReported
@@ -133,7 +133,7 @@ class Controller:
         name = self.reconciler.name
         try:
             again = await self.reconciler.reconcile(key)
-        except Refused as error:
+        except CallRefused as error:
             log.error("%s: %s: the API server refused: %s", name, key, error)
             self.queue.retry(key, at_least=REFUSED_RETRY_SECONDS)
             if not isinstance(error, AlreadyReported):

@@ -30,7 +30,7 @@ RETRY_SECONDS = 2.0
 """Time between two attempts, and up to a fifth more."""
 
 FIELD_MANAGER = f"{MANAGER}-election"
-"""The same for all candidates; what keeps them apart is the lease's resource version."""
+"""The field manager of all candidates; what keeps them apart is the lease's resource version."""
 
 
 def new_holder(name: str) -> str:

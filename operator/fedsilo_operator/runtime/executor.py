@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fedsilo.api.observed import Object
-from fedsilo_operator.cluster.interface import Cluster, ClusterError, Refused
+from fedsilo_operator.cluster.interface import CallRefused, Cluster, ClusterError
 from fedsilo_operator.objects import MANAGER, ref_of
 from fedsilo_operator.plan import Plan
 from fedsilo_operator.rejections import REASONS, AlreadyReported, Rejection, diagnosis_of
@@ -45,7 +45,7 @@ async def carry_out(
             log.warning("%s %s: no event %s: %s", about["kind"], ref_of(about), event.reason, error)
     if (found := diagnosis_of(rejections)) is not None:
         reported = _reports_rejection(about.get("status") if plan.status is None else plan.status)
-        raise (AlreadyReported if reported else Refused)(found.message)
+        raise (AlreadyReported if reported else CallRefused)(found.message)
     return plan.requeue_delay
 
 

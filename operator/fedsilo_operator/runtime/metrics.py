@@ -27,7 +27,7 @@ ADDS = Series("workqueue_adds_total", "counter", ("name",), "Objects that began 
 RETRIES = Series(
     "workqueue_retries_total", "counter", ("name",), "Objects that are to come back after a failure."
 )
-LONGEST = Series(
+LONGEST_RUN = Series(
     "workqueue_longest_running_processor_seconds",
     "gauge",
     ("name",),
@@ -47,7 +47,7 @@ TRANSITIONS = Series(
     "How often the operators' Lease has changed hands, as this one read it last.",
 )
 
-DECLARED_SERIES = (RECONCILES, DURATION, DEPTH, ADDS, RETRIES, LONGEST, RESTARTS, LEADER, TRANSITIONS)
+DECLARED_SERIES = (RECONCILES, DURATION, DEPTH, ADDS, RETRIES, LONGEST_RUN, RESTARTS, LEADER, TRANSITIONS)
 
 
 def read(operator: Operator) -> Iterator[Sample]:
@@ -60,7 +60,7 @@ def read(operator: Operator) -> Iterator[Sample]:
         yield Sample(DEPTH, (name,), len(queue))
         yield Sample(ADDS, (name,), queue.added)
         yield Sample(RETRIES, (name,), queue.retried)
-        yield Sample(LONGEST, (name,), queue.longest_running())
+        yield Sample(LONGEST_RUN, (name,), queue.longest_running())
     restarts: dict[str, int] = {}
     for (kind, _), reflector in operator.reflectors.items():
         restarts[kind.plural] = restarts.get(kind.plural, 0) + reflector.restarts

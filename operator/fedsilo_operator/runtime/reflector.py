@@ -9,7 +9,7 @@ from contextlib import aclosing
 from typing import Never
 
 from fedsilo.backoff import Backoff
-from fedsilo_operator.cluster.interface import Change, Cluster, ClusterError, Gone
+from fedsilo_operator.cluster.interface import Change, Cluster, ClusterError, VersionExpired
 from fedsilo_operator.objects import Kind, Ref, ref_of
 from fedsilo_operator.runtime.store import ChangeListener, Indexer
 
@@ -62,7 +62,7 @@ class Reflector:
                     async for change in changes:
                         received = True
                         self._note(change)
-            except Gone as error:
+            except VersionExpired as error:
                 log.info("%s: listing again: %s", self._kind.plural, error)
                 self._version = None
                 self.restarts += 1

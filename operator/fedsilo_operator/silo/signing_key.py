@@ -109,12 +109,12 @@ def assess(seen: KeyObservation, now: datetime, new_key: Callable[[], SigningKey
             return _invalid_state(seen.silo, rejected)
         if published is None:
             return None
-        text = f"Secret {name} is gone, and {published} is published. Restore it, {_INSTEAD}."
+        text = f"Secret {name} is gone, and {published} is published. Restore it, {_OTHER_REMEDY}."
         return _invalid_state(seen.silo, Diagnosis(Reason.KEY_MISSING, text))
     try:
         key = key_secret.newest_key(seen.secret, name)
     except Problem as problem:
-        remedy = f"Restore it, {_INSTEAD}" if published else "Delete the Secret, and a new key is made"
+        remedy = f"Restore it, {_OTHER_REMEDY}" if published else "Delete the Secret, and a new key is made"
         text = f"{problem.detail.partition(';')[0]}. {remedy}."
         return _invalid_state(seen.silo, Diagnosis(Reason.KEY_INVALID, text))
     if published in (None, key.verify_key.to_text()):
@@ -122,7 +122,7 @@ def assess(seen: KeyObservation, now: datetime, new_key: Callable[[], SigningKey
     return _succession_state(seen, seen.secret, key, now)
 
 
-_INSTEAD = "or delete the Silo and create it again, which ends its part in every job"
+_OTHER_REMEDY = "or delete the Silo and create it again, which ends its part in every job"
 
 
 def _invalid_state(silo: Object, diagnosis: Diagnosis) -> KeyState:
@@ -163,7 +163,7 @@ def _succession_state(seen: KeyObservation, secret: Object, key: SigningKey, now
     previous = key_secret.key_of(secret, published)
     if previous is None:
         text = f"Secret {name} holds the key of {stored}, and {published} is published."
-        text = f"{text} Restore the old one, {_INSTEAD}."
+        text = f"{text} Restore the old one, {_OTHER_REMEDY}."
         return _invalid_state(silo, Diagnosis(Reason.KEY_INVALID, text))
     if stored in succession.replaced_keys(silo):
         text = (

@@ -56,19 +56,20 @@ PERMANENT_EXIT_CODES = (2, 3, 5, 6, 7)
 """Exit codes after which a retry cannot help, see `fedsilo.errors`; a guard or trainer never ends with 4."""
 
 GUARD_RESOURCES = {"requests": {"cpu": "100m", "memory": "128Mi"}}
-"""It copies, hashes and sends; a memory limit would count the pages of the files that it reads."""
+"""Resources of a guard, which copies, hashes and sends; a memory limit would count the pages of files
+that it reads."""
 
 ACCOUNTING_RESOURCES = {"requests": {"cpu": "100m", "memory": "256Mi"}}
-"""The same of a guard that composes mechanisms, with SciPy."""
+"""Resources of a guard that composes mechanisms, with SciPy."""
 
 LEDGERS_SIZE = "64Mi"
-"""Of the volume of a silo's ledgers: a charge takes about 400 bytes, so that it holds more than 100,000."""
+"""Size of the volume of a silo's ledgers: a charge takes about 400 bytes, so that it holds more than 100,000."""
 
 LEDGER_NODE_LABEL = "fedsilo.io/ledgers"
 """Label of trainers' pods that have to run on one node, where the volume of their silo's ledgers is: the silo."""
 
 SHARED_MEMORY_SIZE = "1Gi"
-"""Of `/dev/shm`, as NCCL's guide has it; what is written there counts as memory of the trainer."""
+"""Size of `/dev/shm`, as NCCL's guide has it; what is written there counts as memory of the trainer."""
 
 _LAYOUT = Volume(Path(VOLUME))
 

@@ -32,7 +32,7 @@ TMP_SIZE = "1Gi"
 """A pod that fills its `/tmp` is evicted before it fills its node's disk; its own limit replaces this one."""
 
 PART_FOR_DATA = 0.9
-"""Of `/tmp`, which a program may fill with data: caches and logs need the rest, and a full one is evicted."""
+"""Part of `/tmp` that a program may fill with data: caches and logs need the rest, and a full one is evicted."""
 
 SUSPEND_MANAGER = "fedsilo-suspend"
 """Field manager of a Job's `spec.suspend`, and of nothing else."""

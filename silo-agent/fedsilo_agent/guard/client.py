@@ -28,7 +28,7 @@ from fedsilo.hub.https import HttpsClient
 from fedsilo.wire import MAX_ENVELOPE_BYTES, BlobLink, SigningKey, sign_request
 from fedsilo.wire.problems import one_line
 from fedsilo_agent.guard.part_file import PartFile
-from fedsilo_agent.guard.response import AggregatorUnavailable, Response, read_bounded
+from fedsilo_agent.guard.response import AggregatorUnavailableError, Response, read_bounded
 from fedsilo_agent.guard.text import bounded_text
 
 log = logging.getLogger("fedsilo.guard")
@@ -216,7 +216,7 @@ class AggregatorClient:
         if size > link.length:
             part.clear()
         if size != link.length:
-            raise AggregatorUnavailable(f"{size} of {link.length} bytes arrived")
+            raise AggregatorUnavailableError(f"{size} of {link.length} bytes arrived")
 
     async def _upload_rest(self, task: str, path: Path, digest: str, offset: int | None) -> None:
         """Send what the aggregator has not.
@@ -233,7 +233,7 @@ class AggregatorClient:
             if offset == 0 or problem.code not in WHOLE_CODES:
                 raise
             # The aggregator had kept a part of it that does not hold; it asks for all of it the next time.
-            raise AggregatorUnavailable(f"the part that was sent before: {problem}") from problem
+            raise AggregatorUnavailableError(f"the part that was sent before: {problem}") from problem
 
     async def _upload_offset(self, task: str, digest: str, length: int) -> int | None:
         """How many bytes the aggregator has; None when it has accepted the update."""
@@ -255,7 +255,7 @@ class AggregatorClient:
             data = file_pieces(file, offset, length)
             async with self._request("PATCH", url, headers=headers, data=data) as response:
                 if response.status == 204:
-                    raise AggregatorUnavailable(
+                    raise AggregatorUnavailableError(
                         f"{response.headers.get('Upload-Offset')} of {length} bytes arrived"
                     )
 
@@ -290,7 +290,7 @@ class AggregatorClient:
                 if problem.code not in RETRIED_CODES:
                     raise
                 reason = str(problem)
-            except (Unreachable, AggregatorUnavailable) as error:
+            except (Unreachable, AggregatorUnavailableError) as error:
                 reason = bounded_text(one_line(error))
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 reason = bounded_text(one_line(f"{type(error).__name__}: {error}"))
@@ -322,5 +322,5 @@ class _Reasons:
 def _offset(response: aiohttp.ClientResponse, length: int) -> int:
     text = response.headers.get("Upload-Offset", "")
     if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) > length:
-        raise AggregatorUnavailable(f"Upload-Offset {text[:32]!r} is no position in {length} bytes")
+        raise AggregatorUnavailableError(f"Upload-Offset {text[:32]!r} is no position in {length} bytes")
     return int(text)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fedsilo.errors import PolicyRefused, quoted_value
 from fedsilo.files.digests import short_digest
-from fedsilo.methods.interface import INITIAL, Exchange
+from fedsilo.methods.interface import INITIAL_WEIGHTS, Exchange
 from fedsilo.wire import Task
 
 
@@ -43,7 +43,7 @@ class Answer:
 
 
 ExchangeKey = tuple[int, str]
-"""Round and phase: what tells the exchanges of a job apart."""
+"""An exchange's round and phase, which tell it from the job's others."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ def require_same_records(task: Task, records: int, first: int | None) -> None:
 
 def initial_weights_of(task: Task) -> str | None:
     """Digest of the initial weights that a task hands out, the frozen ones among them; None where it has none."""
-    return next((link.digest for link in task.blobs if link.name == INITIAL), None)
+    return next((link.digest for link in task.blobs if link.name == INITIAL_WEIGHTS), None)
 
 
 def require_same_initial_weights(task: Task, first: str | None) -> None:

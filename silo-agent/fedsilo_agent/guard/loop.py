@@ -96,7 +96,7 @@ class Guard:
             self._tasks.mark_answered()
 
     def _ask(self, after: str) -> asyncio.Task[VerifiedTask]:
-        return asyncio.create_task(retry_while_disk_full(lambda: self._tasks.next(after)))
+        return asyncio.create_task(retry_while_disk_full(lambda: self._tasks.next_task(after)))
 
     async def _answer(self, verified: VerifiedTask) -> None:
         with concerning(round=verified.task.round):

@@ -19,7 +19,7 @@ MAX_DETAIL_BYTES = 1000
 """Bytes of a refusal's text that are kept."""
 
 
-class AggregatorUnavailable(Exception):
+class AggregatorUnavailableError(Exception):
     """The aggregator cannot be reached or does not speak the protocol now; trying again may help."""
 
 
@@ -38,7 +38,7 @@ class Response:
             # A web page with status 200 is no receipt: it is by something on the way, whatever it says.
             foreign = self._https.foreign_answer(response)
             if foreign is not None:
-                raise AggregatorUnavailable(foreign)
+                raise AggregatorUnavailableError(foreign)
             if response.status >= 300:
                 problem = await _problem(response)
                 if isinstance(problem, Problem) and problem.code == "proof-expired":
@@ -67,7 +67,7 @@ async def read_bounded(response: aiohttp.ClientResponse, limit: int) -> bytes:
     async for piece in response.content.iter_any():
         body += piece
         if len(body) > limit:
-            raise AggregatorUnavailable(f"an answer of more than {limit} bytes")
+            raise AggregatorUnavailableError(f"an answer of more than {limit} bytes")
     return bytes(body)
 
 
@@ -76,10 +76,10 @@ async def _problem(response: aiohttp.ClientResponse) -> Exception:
         document = json.loads(await read_bounded(response, MAX_ENVELOPE_BYTES))
         code = document["type"].removeprefix("urn:fedsilo:problem:")
         detail = document["detail"]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, AggregatorUnavailable):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, AggregatorUnavailableError):
         # HEAD has no body to carry a document; a proxy may answer in a format of its own.
         code, detail = response.headers.get("Problem", ""), f"status {response.status}"
     if code in STATUS:
         return Problem(code, one_line(bounded_text(str(detail), MAX_DETAIL_BYTES)))
     reason = one_line(bounded_text(str(response.reason), MAX_DETAIL_BYTES))
-    return AggregatorUnavailable(f"status {response.status} {reason}")
+    return AggregatorUnavailableError(f"status {response.status} {reason}")

@@ -70,7 +70,7 @@ class TaskSource:
         """The last task was answered: the next one may come at once."""
         self._quick = 0
 
-    async def next(self, after: str) -> VerifiedTask:
+    async def next_task(self, after: str) -> VerifiedTask:
         """The task that follows the one called `after`; what may not be obeyed is refused and recorded."""
         refused = ""
         while True:
@@ -123,7 +123,7 @@ async def decline(client: AggregatorClient, check: TaskCheck, why: FedsiloError)
     log.error("%s: %s; every task is declined until a person has looked at it", why.reason, why)
     tasks, after = TaskSource(client, check, None), ""
     while after != FINISH:
-        after = (await tasks.next(after)).task.task
+        after = (await tasks.next_task(after)).task.task
         if after != FINISH:
             try:
                 await client.report_failure(after, why.reason, sentence(why.reason))

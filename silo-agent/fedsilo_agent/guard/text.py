@@ -7,7 +7,7 @@ import json
 MAX_TEXT_BYTES = 4000
 """Bytes that one text takes in a line of the audit log, in a failure report and in the guard's own log."""
 
-_CUT = "... (cut)"
+_CUT_MARK = "... (cut)"
 
 
 def bounded_text(text: str, limit: int = MAX_TEXT_BYTES) -> str:
@@ -17,13 +17,13 @@ def bounded_text(text: str, limit: int = MAX_TEXT_BYTES) -> str:
     """
     if len(text) <= limit and _size(text) <= limit:
         return text
-    room, end = limit - len(_CUT), 0
+    room, end = limit - len(_CUT_MARK), 0
     for letter in text[:room]:
         room -= _size(letter)
         if room < 0:
             break
         end += 1
-    return text[:end] + _CUT
+    return text[:end] + _CUT_MARK
 
 
 def _size(text: str) -> int:

@@ -78,8 +78,8 @@ def _await_restore(place: Namespace, kind: str, name: str) -> None:
     before = place.get(kind, name)["metadata"]["uid"]
     place.run("delete", kind, name, "--wait=false")
 
-    def another() -> Object | None:
+    def find_other() -> Object | None:
         found = place.find(kind, name)
         return found if found and found["metadata"]["uid"] != before else None
 
-    wait_until(another, f"another {kind} {name} in {place.name}")
+    wait_until(find_other, f"another {kind} {name} in {place.name}")

@@ -48,4 +48,4 @@ FULL_VALUES: dict[Path, Values] = {
 MINIMAL_VALUES: dict[Path, Values] = {OPERATOR: {}, SILO: NORTH}
 
 JOINED_VALUES = NORTH | yaml.safe_load(invitation("silo-north/north").to_yaml())
-"""Those of an institution whose cluster is its own."""
+"""Values of an institution whose cluster is its own."""

@@ -11,7 +11,7 @@ from tests.cluster.charts.helm import OPERATOR, Helm
 from tests.cluster.institutions.gateway import GatewayAddress
 
 GATEWAY = GatewayAddress("127.0.0.1", 18443)
-"""Of the release as it is installed, by a forwarded port."""
+"""Address of the gateway of the release as it is installed, by a forwarded port."""
 
 HELM = Helm(KUBECONFIG)
 

@@ -60,7 +60,7 @@ def test_an_institutions_release_comes_changes_and_goes(kubectl: Kubectl, termin
 
 
 WAITS = "app.kubernetes.io/name=north-definitions"
-"""Of what is there until the API server serves a release's definitions."""
+"""Label of what is there until the API server serves a release's definitions."""
 
 
 @runs(

@@ -33,7 +33,7 @@ NORTH, EAST = "north", "east"
 """The silo in the hub's cluster, and that in a cluster of its own."""
 
 ROUNDS = 6
-FIRST, SECOND = "0.2.0", "0.3.0"
+FIRST_VERSION, SECOND_VERSION = "0.2.0", "0.3.0"
 """Versions to which both go, one after the other."""
 
 SPEC: dict[str, Any] = {
@@ -144,7 +144,7 @@ def releases(
     folder = tmp_path_factory.mktemp("releases")
     with ExitStack() as stack:
         for socket in (CONTAINERD_SOCKET, clinic.containerd):
-            for version in (FIRST, SECOND):
+            for version in (FIRST_VERSION, SECOND_VERSION):
                 stack.enter_context(version_of_images(version, socket))
         kubectl.apply(hub.address.secret())
         release("upgrade", **images(), gateway=hub.address.values())
@@ -177,7 +177,7 @@ def expected_digest(releases: Releases, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.mark.parametrize(
     ("order", "version"),
-    [(("hub", "clinic"), FIRST), (("clinic", "hub"), SECOND)],
+    [(("hub", "clinic"), FIRST_VERSION), (("clinic", "hub"), SECOND_VERSION)],
     ids=["hub", "institution"],
 )
 def test_an_upgrade_of_either_first_costs_a_running_job_nothing(

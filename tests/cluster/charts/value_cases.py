@@ -33,7 +33,7 @@ INSTITUTION: Values = {
     **yaml.safe_load(invitation("default/north").to_yaml()),
     "proxy": {"url": "http://proxy.example:3128", "authorities": "-----BEGIN CERTIFICATE-----"},
 }
-"""Of a release in an institution's own cluster."""
+"""Values of a release in an institution's own cluster."""
 
 OF_INSTITUTION = ("images", "connector", "proxy", "egress", "apiServer", "crds")
 """Values of the chart fedsilo-silo that are about such a release only."""

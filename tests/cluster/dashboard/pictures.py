@@ -16,7 +16,7 @@ from tests.unit.dashboard.institutions import hospital
 from tests.unit.dashboard.snapshots import Calendar, consortium
 
 COLOURS = 96
-"""Of a picture: type and a few colours need no more, and the file is small."""
+"""Colours of a picture: type and a few colours need no more, and the file is small."""
 
 
 async def take(folder: Path, browser_port: int) -> None:

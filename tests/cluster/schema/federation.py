@@ -13,7 +13,7 @@ from hack.cluster.kubectl import Kubectl, KubectlError
 from tests.unit.api.manifests import DIGITS
 
 OPERATOR, AGGREGATOR = "fedsilo-operator", "fedsilo-aggregator"
-NOW, LATER = "2026-01-01T12:00:00Z", "2026-01-01T13:00:00Z"
+NOW, LATER_TIME = "2026-01-01T12:00:00Z", "2026-01-01T13:00:00Z"
 NAMESPACE = "federation"
 SILOS = ("west", "north", "south")
 
@@ -64,7 +64,7 @@ def aggregators(**more: Any) -> Object:
         "siloProgress": "1/3",
         "step": "train",
         "roundStartTime": NOW,
-        "roundDeadline": LATER,
+        "roundDeadline": LATER_TIME,
         "metrics": {"accuracy": 0.91, "loss": 0.2},
         "training": {"loss": 0.1},
         "curve": [{"round": 3, "metrics": {"accuracy": 0.91}, "training": {"loss": 0.1}}],

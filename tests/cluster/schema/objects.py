@@ -101,7 +101,7 @@ AGENTS = {
     "agent of a job that cannot be": agent(("minSilos: 2", "minSilos: 4")),
 }
 
-BAD = REFUSED_BY_BOTH | JOBS | SILOS | AGENTS
+BAD_OBJECTS = REFUSED_BY_BOTH | JOBS | SILOS | AGENTS
 
 GOOD_OBJECTS = {
     "digits": DIGITS,

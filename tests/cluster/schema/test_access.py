@@ -13,7 +13,7 @@ from tests.cluster.schema.federation import job
 
 GOLDEN = Path(__file__).with_name("rights.golden").read_text()
 
-FORBIDDEN = (
+FORBIDDEN_REQUESTS = (
     "get secrets/anything -n silo-north",
     "list secrets -n fedsilo-system",
     "watch secrets -n fedsilo-system",
@@ -47,7 +47,7 @@ def test_rights(operator: Kubectl) -> None:
     assert "*" not in GOLDEN
 
 
-@pytest.mark.parametrize("what", FORBIDDEN)
+@pytest.mark.parametrize("what", FORBIDDEN_REQUESTS)
 def test_forbidden(operator: Kubectl, what: str) -> None:
     assert not may(operator, what)
 

@@ -12,7 +12,7 @@ from kubernetes.aio import client
 from fedsilo.api.common import Metadata
 from fedsilo.api.status import ModelStatus
 from fedsilo_aggregator.apiserver import KubernetesJob, _configuration
-from fedsilo_aggregator.report import JobGone, aggregator_fields
+from fedsilo_aggregator.report import JobGoneError, aggregator_fields
 from fedsilo_operator.workloads import aggregator
 from hack.cluster.kubectl import Kubectl
 from tests.cluster.schema.federation import NAMESPACE, SILOS, job, operators, report
@@ -64,10 +64,10 @@ async def test_a_job_that_was_made_anew_gets_nothing_of_the_old_one(
     uid = api.get("fj", name, "-n", NAMESPACE)["metadata"]["uid"]
     api.run("delete", "fj", name, "-n", NAMESPACE)
     async with connect_job(account, name, uid) as found:
-        with pytest.raises(JobGone, match="does not exist any more"):
+        with pytest.raises(JobGoneError, match="does not exist any more"):
             await found.apply(status())
         api.apply(job(name))
-        with pytest.raises(JobGone, match="has another uid by now"):
+        with pytest.raises(JobGoneError, match="has another uid by now"):
             await found.apply(status())
     assert "status" not in api.get("fj", name, "-n", NAMESPACE)
 

@@ -10,7 +10,7 @@ import yaml
 from fedsilo.api.observed import Object
 from hack.cluster.kubectl import Kubectl, KubectlError
 from tests.cluster.schema.federation import (
-    LATER,
+    LATER_TIME,
     NOW,
     OPERATOR,
     SILO,
@@ -83,7 +83,7 @@ def test_an_agent_is_frozen_but_for_its_suspension(api: Kubectl) -> None:
 
 
 MOVED_ENDS: dict[str, tuple[Object, str]] = {
-    "later end": ({"completionTime": LATER}, "completionTime"),
+    "later end": ({"completionTime": LATER_TIME}, "completionTime"),
     "no end": ({"completionTime": None}, "completionTime"),
     "another end": ({"conditions": conditions(Failed="False", Complete="True")}, "conditions"),
     "end forgotten": ({"conditions": conditions(Running="False")}, "conditions"),

@@ -11,7 +11,7 @@ from fedsilo.api.digest import spec_digest
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.loading import load
 from hack.cluster.kubectl import Kubectl, KubectlError
-from tests.cluster.schema.objects import BAD, GOOD_OBJECTS
+from tests.cluster.schema.objects import BAD_OBJECTS, GOOD_OBJECTS
 from tests.paths import ROOT
 
 _BLOCKS = Path(__file__).with_name("schema.golden").read_text().split("# ")[1:]
@@ -44,13 +44,13 @@ def answer(api: Kubectl, text: str) -> str:
 
 
 def test_golden_file_has_just_the_cases() -> None:
-    assert list(GOLDEN) == list(BAD)
+    assert list(GOLDEN) == list(BAD_OBJECTS)
     assert {name for name, said in GOLDEN.items() if said == "accepted"} == SEEN_BY_OPERATOR
 
 
-@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("name", BAD_OBJECTS)
 def test_bad_object(api: Kubectl, name: str) -> None:
-    assert answer(api, BAD[name]) == GOLDEN[name]
+    assert answer(api, BAD_OBJECTS[name]) == GOLDEN[name]
 
 
 @pytest.mark.parametrize("name", GOOD_OBJECTS)

@@ -10,12 +10,12 @@ from tests.faults.campaign import faults
 from tests.faults.fault import FLIPPED_BIT, KINDS, POWER_CUT, Fault, Place, kinds_of
 from tests.faults.laboratory import Laboratory
 from tests.faults.manifests import METHODS
-from tests.faults.outcome import NAMED, SAME, Violation
+from tests.faults.outcome import NAMED_ERROR, SAME, Violation
 
-DEFECTIVE = "tests.integration.faults.defective"
+DEFECTIVE_MODULE = "tests.integration.faults.defective"
 
 SEED = 20
-"""Of the sample, which is the same each time."""
+"""Seed of the sample, which is the same each time."""
 
 CERTAIN_SEED = 1
 """A power cut of this seed leaves nothing that was not synced."""
@@ -38,17 +38,17 @@ def test_nothing_is_lost_doubled_or_changed(kind: str, laboratory: Laboratory) -
     while len(outcomes) < 2:
         fault = next(drawn)
         outcome = laboratory.attempt(fault)
-        if outcome in (SAME, NAMED):
+        if outcome in (SAME, NAMED_ERROR):
             outcomes.append(outcome)
 
 
 def test_damaged_private_state_is_an_error_that_names_it(laboratory: Laboratory) -> None:
-    assert laboratory.attempt(flipped_private_state(laboratory)) == NAMED
+    assert laboratory.attempt(flipped_private_state(laboratory)) == NAMED_ERROR
 
 
 def test_private_state_that_is_used_unchecked_is_found(laboratory: Laboratory) -> None:
     with pytest.raises(Violation, match=r"model|history|departures|private state"):
-        laboratory.attempt(flipped_private_state(laboratory), DEFECTIVE)
+        laboratory.attempt(flipped_private_state(laboratory), DEFECTIVE_MODULE)
 
 
 def test_a_missing_sync_of_a_directory_is_found(laboratory: Laboratory) -> None:
@@ -57,7 +57,7 @@ def test_a_missing_sync_of_a_directory_is_found(laboratory: Laboratory) -> None:
     )
     assert laboratory.attempt(fault) == SAME
     with pytest.raises(Violation, match=r"model|history|departures|acknowledged"):
-        laboratory.attempt(fault, DEFECTIVE)
+        laboratory.attempt(fault, DEFECTIVE_MODULE)
 
 
 def flipped_private_state(laboratory: Laboratory) -> Fault:

@@ -24,7 +24,7 @@ from fedsilo.silo.leaving import sign_leaving
 from fedsilo.silo.offer import sign_offer
 from fedsilo.silo.rotation import sign_rotation
 from fedsilo.wire import SigningKey, make_authority
-from fedsilo_operator.cluster.interface import Unavailable
+from fedsilo_operator.cluster.interface import ClusterUnavailable
 from fedsilo_operator.objects import SILO_AGENT, Ref
 from tests.hub_fakes.hub import FakeHub
 from tests.integration.gateway.place import serve_application, server_tls
@@ -122,7 +122,7 @@ class RealGateway:
         self._house.cluster.remove(SILO_AGENT, Ref(NORTH.namespace, AGENT))
 
     def set_away(self, away: bool) -> None:
-        self._house.broken = Unavailable("no connection") if away else None
+        self._house.broken = ClusterUnavailable("no connection") if away else None
 
     def status(self) -> Mapping[str, Any]:
         return self._house.status(SILO_AGENT, Ref(NORTH.namespace, AGENT))

@@ -18,7 +18,7 @@ from fedsilo.silo.leaving import sign_leaving
 from fedsilo.silo.offer import sign_offer
 from fedsilo.silo.rotation import sign_rotation
 from fedsilo.wire import SigningKey, open_agents
-from fedsilo_operator.cluster.interface import Unavailable
+from fedsilo_operator.cluster.interface import ClusterUnavailable
 from fedsilo_operator.objects import SILO_AGENT, SILO_KIND, Ref
 from tests.integration.gateway.running_hub import NORTH, SOUTH, TOKEN, RunningHub, agents_path
 
@@ -266,7 +266,7 @@ async def test_an_api_server_that_is_away_is_no_final_refusal(running_hub: Runni
     assert (
         await running_hub.settled_status(lambda: running_hub.ask("PUT", path, report), "unknown-agent") == 204
     )
-    running_hub.broken = Unavailable("no connection")
+    running_hub.broken = ClusterUnavailable("no connection")
     assert (await running_hub.ask("PUT", path, report | {"status": {"phase": "Failed"}}))[:2] == (
         503,
         "unreachable",

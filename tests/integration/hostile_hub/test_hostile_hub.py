@@ -191,7 +191,7 @@ async def test_a_person_who_approves_another_door_by_mistake_opens_it_not(asks: 
     assert asks.executor.begun == 1, "what was approved before"
 
 
-FORBIDDEN: dict[str, tuple[Object, str]] = {
+FORBIDDEN_JOBS: dict[str, tuple[Object, str]] = {
     "a method": ({"method": {"name": "fedprox"}}, "PolicyRefused"),
     "a payload kind": ({"method": {"name": "ccvr"}}, "PolicyRefused"),
     "more rounds": ({"training": {"rounds": 21}}, "PolicyRefused"),
@@ -219,11 +219,11 @@ async def strict_institution(tmp_path: Path) -> AsyncIterator[AttackScene]:
         yield scene
 
 
-@pytest.mark.parametrize("attempt", FORBIDDEN)
+@pytest.mark.parametrize("attempt", FORBIDDEN_JOBS)
 async def test_what_the_policy_forbids_is_refused_whatever_the_hub_says(
     attempt: str, strict_institution: AttackScene
 ) -> None:
-    changes, reason = FORBIDDEN[attempt]
+    changes, reason = FORBIDDEN_JOBS[attempt]
     _relax_at_the_hub(strict_institution)
     await strict_institution.listen(strict_institution.put(strict_institution.spec(**HONEST_SPEC | changes)))
     assert (strict_institution.phase(), strict_institution.reason()) == ("Refused", reason)

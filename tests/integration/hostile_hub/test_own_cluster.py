@@ -18,7 +18,7 @@ from fedsilo.api.digest import spec_digest
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.observed import Object, uid_of
 from fedsilo.hub.client import HubAgent
-from fedsilo_operator.cluster.interface import Refused
+from fedsilo_operator.cluster.interface import CallRefused
 from fedsilo_operator.connector.mirrored import HUB_UID
 from fedsilo_operator.objects import (
     CLAIM,
@@ -34,10 +34,16 @@ from tests.operator_fakes.virtual import run
 from tests.unit.operator.connector.bench import HUB_URL, Institution, virtually
 from tests.unit.operator.silo.harness import NAME, SILO_REF, UID, pod_of
 
-INSIDE = "10.20.30.40"
-SECRET_WORDS = (INSIDE, "pacs.hospital.example", "node-radiology-7", "/export/patients", "secret-token")
+INNER_HOST = "10.20.30.40"
+SECRET_WORDS = (
+    INNER_HOST,
+    "pacs.hospital.example",
+    "node-radiology-7",
+    "/export/patients",
+    "secret-token",
+)
 NODES_WORDS = (
-    f'failed to pull image: Get "https://{INSIDE}/v2/": x509: certificate is valid for pacs.hospital.example; on '
+    f'failed to pull image: Get "https://{INNER_HOST}/v2/": x509: certificate is valid for pacs.hospital.example; on '
     "node-radiology-7, /export/patients, Authorization: secret-token"
 )
 
@@ -65,15 +71,15 @@ def _deep(spec: Object) -> HubAgent:
 
 
 UNMADE_AGENTS: dict[str, Callable[[Object], HubAgent]] = {
-    "an address inside": _trust(url=f"https://{INSIDE}"),
+    "an address inside": _trust(url=f"https://{INNER_HOST}"),
     "an inner host": _trust(url="https://pacs.hospital.example:8443"),
     "the API server": _trust(url="https://kubernetes.default.svc:443", caCertificate=None),
     "another port of the hub": _trust(url="https://hub.example:22"),
-    "the hub as a user's name": _trust(url=f"https://hub.example:8443@{INSIDE}"),
+    "the hub as a user's name": _trust(url=f"https://hub.example:8443@{INNER_HOST}"),
     "a path below the hub": _trust(url=f"{HUB_URL}/elsewhere"),
     "a port that is none": _trust(url="https://hub.example:84430"),
     "a host that is none": _trust(url="https://[::1"),
-    "the hub's name for an address inside": _trust(address=INSIDE),
+    "the hub's name for an address inside": _trust(address=INNER_HOST),
     "no place": _trust(url=None),
     "no trust bundle": lambda spec: _named_agent({**spec, "trust": []}),
     "a uid that is no text": lambda spec: HubAgent(NAME, "hub-1", _job_of(spec, uid=7)),
@@ -170,7 +176,7 @@ def test_what_nodes_and_api_server_say_stays_in_the_institution(where: str) -> N
             await here.join()
             if where in ("quota", "webhook"):
                 kind = "SiloAgent" if where == "webhook" else "Job"
-                here.cluster.refuses = lambda obj: Refused(NODES_WORDS) if obj["kind"] == kind else None
+                here.cluster.refuses = lambda obj: CallRefused(NODES_WORDS) if obj["kind"] == kind else None
                 here.propose(suspend=False)
                 reason = "ApiRefused"
             else:
@@ -183,7 +189,7 @@ def test_what_nodes_and_api_server_say_stays_in_the_institution(where: str) -> N
             assert not [word for word in SECRET_WORDS if word in reported]
             if where != "webhook":
                 told = json.dumps(here.agent()["status"])
-                assert INSIDE in told, "the institution's own people see it"
+                assert INNER_HOST in told, "the institution's own people see it"
             assert (where == "webhook") or here.reported_status()["decision"]["decision"] == "Admitted"
         finally:
             await here.kill()

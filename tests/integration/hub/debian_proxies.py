@@ -16,7 +16,7 @@ SYSTEM_PATHS = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin"
 SQUID_LOGINS = Path("/usr/lib/squid/basic_ncsa_auth")
 USER = "hospital"
 SQUID_PASSWORD, SQUID_DIGEST = "a b@c/d%e", "$apr1$fedsilo0$xfj3v213VW5ZzAVQWbv48."
-"""As `openssl passwd -apr1` gives it."""
+"""A password, and its digest as `openssl passwd -apr1` gives it."""
 
 TINYPROXY_PASSWORD = "letters123"
 """Its configuration takes letters and digits."""

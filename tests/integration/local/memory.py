@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 MASK = 0x5A
-CHUNK = 1 << 22
+CHUNK_BYTES = 1 << 22
 
 
 def masked_secret(secret: bytes) -> str:
@@ -47,7 +47,7 @@ def search(question: str) -> tuple[np.ndarray, np.ndarray]:
 
 def _found_needles(needles: dict[str, bytearray]) -> set[str]:
     """Names of the needles that lie somewhere else than in the needles themselves."""
-    buffer = bytearray(CHUNK + 4096)
+    buffer = bytearray(CHUNK_BYTES + 4096)
     own = [_place(needle) for needle in needles.values()] + [_place(buffer)]
     found = set()
     with Path("/proc/self/mem").open("rb", buffering=0) as memory:
@@ -55,8 +55,8 @@ def _found_needles(needles: dict[str, bytearray]) -> set[str]:
             first, last = (int(edge, 16) for edge in line.split()[0].split("-"))
             if line.split()[1][0] != "r" or "[v" in line:
                 continue
-            for start in range(first, last, CHUNK):
-                view = memoryview(buffer)[: min(CHUNK + 4096, last - start)]
+            for start in range(first, last, CHUNK_BYTES):
+                view = memoryview(buffer)[: min(CHUNK_BYTES + 4096, last - start)]
                 try:
                     length = os.preadv(memory.fileno(), [view], start)
                 except OSError:  # unmapped meanwhile

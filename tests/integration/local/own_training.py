@@ -10,13 +10,13 @@ import torch
 
 from fedsilo.learning.custom_training import TrainingContext, TrainingData, TrainingOutcome
 
-FEW = 250
+FEW_EXAMPLES = 250
 """Examples of the silo that is lost, at most."""
 
 
 def lost_in_round_two(model: Any, data: TrainingData, context: TrainingContext) -> TrainingOutcome:
     """One step of SGD; the process of a silo with few examples ends in round 2, before anything is sent."""
-    if len(data.train) < FEW and context.round == 2:
+    if len(data.train) < FEW_EXAMPLES and context.round == 2:
         os.kill(os.getpid(), signal.SIGKILL)
     images, labels = next(data.train.batches(64))
     optimizer = torch.optim.SGD(model.parameters(), lr=context.budget.learning_rate)

@@ -25,7 +25,7 @@ ENVIRONMENT = {
 }
 T = TypeVar("T")
 
-PATIENCE = 120.0
+PATIENCE_SECONDS = 120.0
 """Seconds after which what is waited for will not come; generous, for machines that do other things too."""
 
 
@@ -67,7 +67,7 @@ def start(manifest: Path, workdir: Path, *options: str, **environment: str) -> s
     )
 
 
-def end(process: subprocess.Popen[str], workdir: Path, patience: float = PATIENCE) -> EndedRun:
+def end(process: subprocess.Popen[str], workdir: Path, patience: float = PATIENCE_SECONDS) -> EndedRun:
     """Wait for the end of a run; a run that does not end is a failure, and is ended."""
     try:
         out, err = process.communicate(timeout=patience)
@@ -85,7 +85,7 @@ def run(manifest: Path, workdir: Path, *options: str, **environment: str) -> End
 
 def wait_until(condition: Callable[[], T], what: str) -> T:
     """The first true value of a condition."""
-    limit = time.monotonic() + PATIENCE
+    limit = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < limit:
         found = condition()
         if found:

@@ -15,7 +15,7 @@ import aiohttp
 
 from tests.integration.local.conftest import Launch
 from tests.integration.local.manifest import silos, small_quickstart, write
-from tests.integration.local.runs import PATIENCE
+from tests.integration.local.runs import PATIENCE_SECONDS
 from tests.pages import runs
 from tests.terminal import Terminal
 
@@ -34,7 +34,7 @@ async def follow(url: str) -> list[dict[str, Any]]:
     headers = {"Prefer": "wait=20"}
     async with aiohttp.ClientSession() as session:
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 while True:
                     async with session.get(f"{url}api/jobs/federation/digits", headers=headers) as response:
                         if response.status == 200:
@@ -49,7 +49,7 @@ async def test_an_open_page_follows_a_run_to_its_end(tmp_path: Path, launch: Lau
     manifest = write(tmp_path / "digits.yaml", silos("north", "east"), training={"rounds": 40})
     process = launch(manifest, tmp_path / "run", "--dashboard")
     documents = await follow(address(process))
-    out, _ = process.communicate(timeout=PATIENCE)
+    out, _ = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0
     outcome = json.loads(out.splitlines()[-1])
     states = [document["state"] for document in documents]
@@ -77,7 +77,7 @@ async def test_an_interrupted_run_ends_its_dashboard(
         await asyncio.sleep(0.05)
     process.send_signal(signal.SIGINT)
     documents = await following
-    assert process.wait(PATIENCE) == 130
+    assert process.wait(PATIENCE_SECONDS) == 130
     assert documents[-1]["state"] == "Suspended"
     assert documents[-1]["waiting"]["message"] == "The run was interrupted."
 
@@ -90,5 +90,5 @@ def test_the_first_line_says_where_the_page_is(terminal: Terminal) -> None:
         assert running.stdout is not None
         found = re.fullmatch(r"dashboard (http://127\.0\.0\.1:\d+/)\n", running.stdout.readline())
         assert found is not None
-        with urllib.request.urlopen(found[1], timeout=PATIENCE) as response:
+        with urllib.request.urlopen(found[1], timeout=PATIENCE_SECONDS) as response:
             assert b"static/app.js" in response.read()

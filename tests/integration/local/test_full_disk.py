@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.local.manifest import silos, write
-from tests.integration.local.runs import ENVIRONMENT, PATIENCE, command, run, wait_until
+from tests.integration.local.runs import ENVIRONMENT, PATIENCE_SECONDS, command, run, wait_until
 from tests.integration.service.test_full_disk import permitted
 
 FULL_DISK_COMMAND = (
@@ -42,7 +42,7 @@ def test_a_run_waits_for_space_and_goes_on(options: list[str], tmp_path: Path) -
         )
         assert process.poll() is None
         Path(f"/proc/{process.pid}/root{mounted}/ballast").unlink()
-        assert process.wait(PATIENCE) == 0, said.read_text()
+        assert process.wait(PATIENCE_SECONDS) == 0, said.read_text()
     lines = said.read_text()
     assert "there is space again; the run goes on" in lines
     assert "Traceback" not in lines

@@ -22,7 +22,7 @@ from tests.terminal import Terminal
 
 PAGE = "docs/running-locally.md"
 
-EACH = 20
+EXAMPLES_OF_EACH = 20
 """Training images of each class: every silo must get ten."""
 
 
@@ -74,7 +74,7 @@ def test_the_python_writes_what_the_examples_read(
     def fake(shape: tuple[int, ...]) -> Any:
         def dataset(_root: str, *, train: bool, download: bool) -> Any:
             assert download
-            labels = list(range(10)) * (EACH if train else 1)
+            labels = list(range(10)) * (EXAMPLES_OF_EACH if train else 1)
             images = random.integers(0, 256, (len(labels), *shape), dtype=np.uint8)
             return SimpleNamespace(data=images, targets=labels, classes=[f"class{k}" for k in range(10)])
 
@@ -94,7 +94,7 @@ def test_the_python_writes_what_the_examples_read(
     with np.load("examples/data/cifar10/test.npz") as archive:
         assert (archive["images"].shape, archive["labels"].tolist()) == ((10, 32, 32, 3), list(range(10)))
     folders = sorted(Path("examples/data/cifar10-images/train").iterdir())
-    assert [len(list(folder.glob("*.png"))) for folder in folders] == [EACH] * 10
+    assert [len(list(folder.glob("*.png"))) for folder in folders] == [EXAMPLES_OF_EACH] * 10
     for name, command in zip(EXAMPLES, terminal.commands, strict=True):
         (examples / f"{name}.yaml").write_text(shortened_example(f"{name}.yaml"))
         assert "model.safetensors" in terminal.type(command)

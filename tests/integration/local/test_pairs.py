@@ -20,7 +20,7 @@ from fedsilo.silo import secret
 from fedsilo.simulation.simulate import simulate
 from fedsilo.transforms.plan import JobPlan
 from tests.feature_pairs import PERMITTED_PAIRS, covering, documents_in, manifest_in, name_of
-from tests.integration.local.runs import PATIENCE, end, start
+from tests.integration.local.runs import PATIENCE_SECONDS, end, start
 from tests.unit.verification.chains import replay_directory
 
 JOBS = {f"pairs-{number}": chosen for number, chosen in enumerate(covering(), start=1)}
@@ -50,7 +50,7 @@ def finished_jobs(tmp_path_factory: pytest.TempPathFactory) -> FinishedJobs:
         Path(manifest.file).write_text(yaml.safe_dump_all(documents_in(manifest)))
     first, *others = (Path(manifest.file) for manifest in manifests.values())
     more = [option for path in others for option in ("-f", str(path))]
-    ended = end(start(first, root / "runs", *more), root / "runs", PATIENCE * 3)
+    ended = end(start(first, root / "runs", *more), root / "runs", PATIENCE_SECONDS * 3)
     assert ended.code == 0, ended.out + ended.err
     return FinishedJobs(root, manifests)
 

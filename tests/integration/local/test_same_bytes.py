@@ -20,7 +20,7 @@ from fedsilo.api.job import FederatedJob, FederatedJobSpec
 from fedsilo.methods import registry
 from fedsilo.methods.method import averaging_of
 from tests.federate import bound_method, job_spec, skewed_silos
-from tests.integration.local.runs import PATIENCE, end, run, start
+from tests.integration.local.runs import PATIENCE_SECONDS, end, run, start
 from tests.unit.methods.forms import FORMS, ROUNDS
 
 pytestmark = pytest.mark.timeout(900)  # the first test waits for all jobs in one process
@@ -81,7 +81,7 @@ def all_runs(manifests: Mapping[str, Path], directory: Path, *options: str) -> P
     """The directory of all jobs, run by one command."""
     first, *others = manifests.values()
     more = [option for path in others for option in ("-f", str(path))]
-    ended = end(start(first, directory, "--in-process", *options, *more), directory, PATIENCE * 3)
+    ended = end(start(first, directory, "--in-process", *options, *more), directory, PATIENCE_SECONDS * 3)
     assert ended.code == 0, ended.out + ended.err
     return directory
 

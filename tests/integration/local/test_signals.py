@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.integration.local.conftest import Launch
 from tests.integration.local.runs import (
     ENVIRONMENT,
-    PATIENCE,
+    PATIENCE_SECONDS,
     command,
     end,
     pids,
@@ -70,7 +70,7 @@ def test_ctrl_c_in_a_terminal(steady_manifest: Path, tmp_path: Path) -> None:
             shown = _read_until(ours, "Awaited")
             os.write(ours, b"\x03")
             shown += _read_until(ours, "--resume")
-            assert process.wait(PATIENCE) == 130
+            assert process.wait(PATIENCE_SECONDS) == 130
     finally:
         os.close(theirs)
         os.close(ours)

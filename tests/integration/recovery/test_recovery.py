@@ -18,7 +18,7 @@ from tests.recovery.moment import KILLS
 from tests.recovery.rotation import public_key_of
 
 SEED = 1
-"""Of the sample, which is the same each time."""
+"""Seed of the sample, which is the same each time."""
 
 OUTAGE_SECONDS = 5.0
 """Some tries of everybody."""
@@ -50,7 +50,7 @@ def test_a_job_ends_with_the_key_that_it_began_with_and_the_next_has_the_new_one
 ) -> None:
     """Connector, gateway, aggregators, guards and trainers are processes; the guard starts again after the rotation."""
     ended, trial = laboratory.rotation()
-    old, new = (public_key_of(workdir, SERVED_SILO) for workdir in (trial.workdir, trial.next))
+    old, new = (public_key_of(workdir, SERVED_SILO) for workdir in (trial.workdir, trial.next_run))
     announced = trial.hub_silo["status"]["rotations"]
     assert keys_since(reference(trial.hub_silo), old, announced) == (old, new)
     for key, decision in zip((old, new), trial.decisions, strict=True):
@@ -61,7 +61,7 @@ def test_a_job_ends_with_the_key_that_it_began_with_and_the_next_has_the_new_one
         "the first guard and that of the next job need no other"
     )
     assert ended.left is not None
-    model = (trial.next.aggregator / "model.safetensors").read_bytes()
+    model = (trial.next_run.aggregator / "model.safetensors").read_bytes()
     assert hashlib.sha256(model).hexdigest() == ended.left["model.safetensors"], "the same job once more"
 
 

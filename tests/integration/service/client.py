@@ -39,7 +39,7 @@ from fedsilo.wire.envelope import SIGNATURE_HEAD, split_envelope
 from fedsilo.wire.fields import pack
 from fedsilo.wire.header import base, decode_header, encode_header, gaps
 from fedsilo.wire.keys import UPDATE
-from tests.integration.service.site import PATIENCE, Site
+from tests.integration.service.site import PATIENCE_SECONDS, Site
 from tests.updates import digest_of, write_update
 
 
@@ -92,11 +92,13 @@ class SiloClient:
         self.base = f"/v1/jobs/{site.uid}"
 
     def connect(self) -> http.client.HTTPSConnection:
-        return http.client.HTTPSConnection("127.0.0.1", self.site.port, context=self.tls, timeout=PATIENCE)
+        return http.client.HTTPSConnection(
+            "127.0.0.1", self.site.port, context=self.tls, timeout=PATIENCE_SECONDS
+        )
 
     def socket(self) -> ssl.SSLSocket:
         """A bare connection, for whoever means to break it."""
-        raw = socket.create_connection(("127.0.0.1", self.site.port), timeout=PATIENCE)
+        raw = socket.create_connection(("127.0.0.1", self.site.port), timeout=PATIENCE_SECONDS)
         return self.tls.wrap_socket(raw, server_hostname="127.0.0.1")
 
     def proof(self, method: str, path: str, body: bytes | None = None, **changes: Any) -> str:
@@ -123,14 +125,14 @@ class SiloClient:
         finally:
             connection.close()
 
-    def task(self, after: str = "", wait: float = PATIENCE) -> Task:
+    def task(self, after: str = "", wait: float = PATIENCE_SECONDS) -> Task:
         """Fetch the next task of the silo; that it has the last one, it says at once."""
         task = open_task(self.sealed_task(after, wait), self.task_key)
         if task.step == FINISH:
             self.request("GET", f"{self.base}/task?after={FINISH}&wait=0")
         return task
 
-    def sealed_task(self, after: str = "", wait: float = PATIENCE) -> bytes:
+    def sealed_task(self, after: str = "", wait: float = PATIENCE_SECONDS) -> bytes:
         answer = self.request("GET", f"{self.base}/task?after={after}&wait={wait:g}")
         assert answer.status == 200, answer
         return answer.body

@@ -42,7 +42,7 @@ LOST_ANSWER = "taken, neither accepted nor answered"
 DISK_FULL_ANSWER = "refused, for the disk is full"
 
 ROUNDS = 500
-"""Of the job: a guard answers each once, and several tests may share one guard."""
+"""Rounds of the job: a guard answers each once, and several tests may share one guard."""
 
 
 class ScriptedAggregator:

@@ -24,18 +24,18 @@ from tests.ports import free_port
 
 T = TypeVar("T")
 
-PATIENCE = 90.0
+PATIENCE_SECONDS = 90.0
 """Seconds after which a test gives up waiting; each wait ends as soon as its condition holds."""
 
 
 def wait_until(condition: Callable[[], T | None], what: str) -> T:
     """Wait for a condition to yield something, and return that."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < end:
         if found := condition():
             return found
         time.sleep(0.01)
-    raise AssertionError(f"waited {PATIENCE:g} s in vain for {what}")
+    raise AssertionError(f"waited {PATIENCE_SECONDS:g} s in vain for {what}")
 
 
 def federation(
@@ -203,7 +203,7 @@ class Process:
     def exit_code(self) -> int:
         """Wait for the end."""
         try:
-            return self._process.wait(PATIENCE)
+            return self._process.wait(PATIENCE_SECONDS)
         finally:
             self.kill()
 

@@ -17,12 +17,12 @@ from tests.integration.service.client import SiloClient, finish_job, read_tree, 
 from tests.integration.service.scripted import ScriptedAggregator
 from tests.integration.service.site import Process, Site, federation, wait_until
 
-SIZE = 40 << 20
+SIZE_BYTES = 40 << 20
 
 
 def in_own_mounts(directory: Path) -> list[str]:
     """A command that runs another with a small file system of its own over the directory."""
-    mount = f'mount -t tmpfs -o size={SIZE} tmpfs "$0" && exec "$@"'
+    mount = f'mount -t tmpfs -o size={SIZE_BYTES} tmpfs "$0" && exec "$@"'
     root = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--mount"]
     return [*root, "sh", "-c", mount, str(directory)]
 

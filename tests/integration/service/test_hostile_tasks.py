@@ -128,7 +128,7 @@ def test_a_redirect_is_not_followed(hostile_aggregator: ScriptedAggregator) -> N
     assert not [line for line in hostile_aggregator.requests if "elsewhere" in line]
 
 
-FORBIDDEN: dict[str, tuple[dict[str, Any], str]] = {
+FORBIDDEN_TASKS: dict[str, tuple[dict[str, Any], str]] = {
     "asks for a step that the method does not declare": ({"step": "send_the_data"}, "declares no step"),
     "has another contract": ({"contract": bytes(32)}, "is not"),
     "has the contract of another step": ({"contract": bytes.fromhex(Contract(()).digest())}, "is not"),
@@ -147,9 +147,9 @@ def assert_forbidden(aggregator: ScriptedAggregator, task: Task, words: str) -> 
     assert_nothing_left(aggregator, task.task)
 
 
-@pytest.mark.parametrize("attack", FORBIDDEN)
+@pytest.mark.parametrize("attack", FORBIDDEN_TASKS)
 def test_task_is_forbidden_that(attack: str, hostile_aggregator: ScriptedAggregator) -> None:
-    changes, words = FORBIDDEN[attack]
+    changes, words = FORBIDDEN_TASKS[attack]
     name = "r00001-" + attack.replace(" ", "-")
     assert_forbidden(hostile_aggregator, hostile_aggregator.task(name, **changes), words)
 

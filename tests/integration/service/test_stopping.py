@@ -12,7 +12,7 @@ from tests.integration.service.site import Process, Site, federation, wait_until
 GRACE_SECONDS = 30
 """What Kubernetes gives a pod; what keeps the processes of these tests busy takes longer."""
 
-CHUNK = 1 << 20
+CHUNK_BYTES = 1 << 20
 """What the aggregator writes at a time."""
 
 
@@ -31,9 +31,9 @@ def test_an_aggregator_with_requests_under_way_goes_at_once_and_keeps_what_came(
         given = north.fetch_task()
         task, update = given.task.task, north.update(given)
         with north.begin(task, update) as connection:
-            connection.sendall(update[: 2 * CHUNK])
+            connection.sendall(update[: 2 * CHUNK_BYTES])
             part = next(site.workdir.aggregator.glob("open/*")) / f"{task}.part"
-            wait_until(lambda: part.exists() and part.stat().st_size >= CHUNK, "some of the upload")
+            wait_until(lambda: part.exists() and part.stat().st_size >= CHUNK_BYTES, "some of the upload")
             with south.socket() as waiting:
                 path = f"{south.base}/task?after={south.task().task}&wait=60"
                 proof = south.proof("GET", path)
@@ -44,7 +44,7 @@ def test_an_aggregator_with_requests_under_way_goes_at_once_and_keeps_what_came(
         assert seconds < GRACE_SECONDS / 2
         aggregator = site.aggregator()
         offset = int(north.head(task).headers["Upload-Offset"])
-        assert offset >= CHUNK
+        assert offset >= CHUNK_BYTES
         assert north.patch(task, update, offset=offset).status == 201
         south.answer(south.fetch_task())
         assert finish_job(north, south) == [True, True]

@@ -12,7 +12,7 @@ import pytest
 from tests.integration.service.client import SiloClient, finish_job
 from tests.integration.service.site import Site, federation, wait_until
 
-CHUNK = 1 << 20
+CHUNK_BYTES = 1 << 20
 """What the aggregator writes at a time; less than that of a broken upload may be lost."""
 
 
@@ -44,11 +44,11 @@ def offset_of(client: SiloClient, task: str) -> int:
 def test_an_upload_that_is_cut_anywhere_goes_on_from_the_offset(pair: Pair) -> None:
     cuts, kept, sent = random.Random(7), 0, 0
     for _ in range(4):
-        end = kept + cuts.randrange(CHUNK // 8, 3 * CHUNK // 2)
+        end = kept + cuts.randrange(CHUNK_BYTES // 8, 3 * CHUNK_BYTES // 2)
         sent = max(sent, end)
         with pair.north.begin(pair.task, pair.update, kept) as connection:
             connection.sendall(pair.update[kept:end])
-            if end - kept >= CHUNK:
+            if end - kept >= CHUNK_BYTES:
                 wait_until(lambda: offset_of(pair.north, pair.task) > kept, "a whole chunk")  # noqa: B023
         # What was written in whole chunks stays; asked too early, the offset is lower, and bytes come twice.
         again = offset_of(pair.north, pair.task)
@@ -61,11 +61,11 @@ def test_an_upload_whose_connection_is_dead_does_not_block_the_next(pair: Pair) 
     """The silo's network was cut and this side has not noticed: the old connection just says nothing any more."""
     offset = offset_of(pair.north, pair.task)
     with pair.north.begin(pair.task, pair.update, offset) as dead:
-        dead.sendall(pair.update[offset : offset + CHUNK])
+        dead.sendall(pair.update[offset : offset + CHUNK_BYTES])
         wait_until(lambda: offset_of(pair.north, pair.task) > offset, "the bytes of the connection that dies")
         offset = offset_of(pair.north, pair.task)
         with pair.north.begin(pair.task, pair.update, offset) as alive:
-            alive.sendall(pair.update[offset : offset + CHUNK])
+            alive.sendall(pair.update[offset : offset + CHUNK_BYTES])
             wait_until(
                 lambda: offset_of(pair.north, pair.task) > offset, "the bytes of the connection that lives"
             )
@@ -103,12 +103,12 @@ def test_an_aggregator_that_is_killed_in_the_middle_of_an_upload_ends_with_the_s
     offset = offset_of(pair.north, pair.task)
     assert offset < len(pair.update)
     with pair.north.begin(pair.task, pair.update, offset) as connection:
-        connection.sendall(pair.update[offset : offset + CHUNK])
+        connection.sendall(pair.update[offset : offset + CHUNK_BYTES])
         wait_until(lambda: offset_of(pair.north, pair.task) > offset, "some of the upload")
         pair.aggregator.kill()
     pair.aggregator = pair.site.aggregator()
     kept = offset_of(pair.north, pair.task)
-    assert offset < kept <= offset + CHUNK, "the restarted aggregator forgot what it had"
+    assert offset < kept <= offset + CHUNK_BYTES, "the restarted aggregator forgot what it had"
     assert pair.north.patch(pair.task, pair.update, offset=kept).status == 201
     given = pair.south.fetch_task()
     task, update = given.task.task, pair.south.update(given)

@@ -239,7 +239,7 @@ async def test_what_is_charged_is_the_plan_of_the_job(
     assert [charge["update"]] == scene.departures()
 
 
-def _with(**changes: Any) -> Any:
+def _with_changes(**changes: Any) -> Any:
     return lambda plan: [plan[0] | changes]
 
 
@@ -250,15 +250,15 @@ NOT_PLANNED: dict[str, Any] = {
     "twice": lambda plan: plan * 2,
     "thousands": lambda plan: [plan[0] | {"noiseMultiplier": 1 + n / 1e6} for n in range(2000)],
     "a million": lambda plan: [[]] * 10**6,
-    "more noise": _with(noiseMultiplier=1e5),
-    "less noise": _with(noiseMultiplier=0.5),
-    "fewer steps": _with(times=1),
-    "more steps": _with(times=10**9),
-    "multiplicity": _with(times=10**18),
-    "other samples": _with(sampling=0.01),
-    "not sampled": _with(sampling=1.0),
+    "more noise": _with_changes(noiseMultiplier=1e5),
+    "less noise": _with_changes(noiseMultiplier=0.5),
+    "fewer steps": _with_changes(times=1),
+    "more steps": _with_changes(times=10**9),
+    "multiplicity": _with_changes(times=10**18),
+    "other samples": _with_changes(sampling=0.01),
+    "not sampled": _with_changes(sampling=1.0),
     **{
-        f"{field} {name}": _with(**{field: value})
+        f"{field} {name}": _with_changes(**{field: value})
         for field in ("noiseMultiplier", "sampling", "times")
         for name, value in {
             "not a number": float("nan"),

@@ -26,7 +26,7 @@ from fedsilo_agent.guard.client import (
     AggregatorAddress,
     AggregatorClient,
 )
-from fedsilo_agent.guard.response import AggregatorUnavailable
+from fedsilo_agent.guard.response import AggregatorUnavailableError
 
 HOUR = 3600.0
 ADDRESS = ConnectionKey("aggregator", 8443, True, True, None, None, None)
@@ -74,7 +74,7 @@ def answered_after(clock: Clock, seconds: float, error: Exception) -> Callable[[
         aiohttp.ClientConnectorDNSError(ADDRESS, OSError("name or service not known")),
         aiohttp.ServerDisconnectedError(),
         TimeoutError(),
-        AggregatorUnavailable("status 503 Service AggregatorUnavailable"),
+        AggregatorUnavailableError("status 503 Service AggregatorUnavailable"),
         Problem("storage-full", "no space"),
         Problem("unreachable", "no aggregator of job j1 is known here"),
         Problem("too-many-requests", "wait between them"),

@@ -62,7 +62,7 @@ def scene(tmp_path: Path) -> PolicyScene:
     return PolicyScene(tmp_path)
 
 
-STRICTER: dict[str, tuple[dict[str, Any], str]] = {
+STRICTER_POLICIES: dict[str, tuple[dict[str, Any], str]] = {
     "the method": ({"methods": ["creff"]}, "silo north: policy.methods allows creff, not fedavg"),
     "the kind": ({"payloadKinds": ["class_counts"]}, "policy.payloadKinds does not allow model"),
     "so many bytes": ({"maxBytesPerRound": "10"}, "policy.maxBytesPerRound is 10"),
@@ -77,11 +77,11 @@ STRICTER: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("rule", STRICTER)
+@pytest.mark.parametrize("rule", STRICTER_POLICIES)
 async def test_the_next_departure_stays_where_the_policy_does_not_permit_any_more(
     rule: str, scene: PolicyScene
 ) -> None:
-    rules, words = STRICTER[rule]
+    rules, words = STRICTER_POLICIES[rule]
     await scene.answer(1)
     scene.rule(**rules)
     await scene.answer(2)
@@ -135,7 +135,7 @@ def test_limits_of_a_reply_are_the_stricter_of_both(scene: PolicyScene) -> None:
     assert (scene.check.limits.min_samples_per_class, scene.check.limits.personal_accuracy) == (5, "Withheld")
 
 
-BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
+BROKEN_FILES: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing": (Path.unlink, "the silo's policy cannot be read"),
     "half a file": (lambda path: path.write_text(path.read_text()[:40]), "the silo's policy cannot be read"),
     "a wrong value": (
@@ -149,9 +149,9 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("fault", BROKEN)
+@pytest.mark.parametrize("fault", BROKEN_FILES)
 async def test_a_policy_that_cannot_be_read_permits_nothing(fault: str, scene: PolicyScene) -> None:
-    damage, words = BROKEN[fault]
+    damage, words = BROKEN_FILES[fault]
     damage(scene.file)
     await scene.answer(1)
     scene.assert_refused(1, words)

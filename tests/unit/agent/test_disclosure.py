@@ -17,7 +17,7 @@ from fedsilo.local.outcome import clear_outcome, is_dismissed
 from tests.unit.agent.scene import TASK, Scene
 
 SECRET = "patient 17 is called Jane Doe"
-FEW = 4
+FEW_EXAMPLES = 4
 REPLY = '{"samples": 10, "metrics": {}, "support": {}}'
 PRIVACY_SPEC = {"epsilon": 3.0, "delta": 0.001}
 
@@ -25,7 +25,7 @@ SCORED_SECTIONS: dict[str, Any] = {
     "evaluation": {"testDataset": "test"},
     "aggregator": {"datasets": [{"name": "test", "loader": "sklearn:digits"}]},
 }
-"""By the aggregator: no score of a silo's has noise."""
+"""Sections of a job that the aggregator scores: no score of a silo's has noise."""
 
 PROTECTED_SECTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "secure sums": (
@@ -132,17 +132,17 @@ TASK_VARIANTS: dict[str, Names] = {
 @pytest.mark.parametrize("called", TASK_VARIANTS)
 async def test_few_failures_of_an_exchange_leave_however_its_tasks_are(called: str, tmp_path: Path) -> None:
     scene = Failing(tmp_path)
-    for number in range(2 * FEW):
+    for number in range(2 * FEW_EXAMPLES):
         await scene.ask(**TASK_VARIANTS[called](number))
-    assert 1 <= len(scene.reports) <= FEW
-    assert len(scene.outcomes()) == 2 * FEW, "the institution has all of them"
+    assert 1 <= len(scene.reports) <= FEW_EXAMPLES
+    assert len(scene.outcomes()) == 2 * FEW_EXAMPLES, "the institution has all of them"
 
 
 async def test_few_failures_leave_of_exchanges_that_the_job_does_not_have(tmp_path: Path) -> None:
     scene = Failing(tmp_path)
-    for number in range(2 * FEW):
+    for number in range(2 * FEW_EXAMPLES):
         await scene.ask(f"beyond-{number}", round=1000 + number)
-    assert 1 <= len(scene.reports) <= FEW
+    assert 1 <= len(scene.reports) <= FEW_EXAMPLES
 
 
 async def test_a_trainer_says_its_words_to_one_task_of_an_exchange_alone(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ async def test_after_a_failure_an_older_exchange_is_over(tmp_path: Path) -> None
 
 async def test_a_job_that_is_resumed_gets_the_update_that_it_first_did_not(tmp_path: Path) -> None:
     scene = Failing(tmp_path)
-    for _ in range(2 * FEW):
+    for _ in range(2 * FEW_EXAMPLES):
         await scene.ask(TASK)
     scene.mend()
     await scene.run_until_settled()
@@ -323,7 +323,7 @@ async def test_of_findings_only_codes_leave_where_single_values_are_protected(tm
 async def test_a_refused_update_is_an_answer_of_which_few_reports_leave(tmp_path: Path) -> None:
     scene = Failing(tmp_path)
     (scene.volume.drop / TASK / "reply.json").write_text(REPLY)
-    for _ in range(2 * FEW):
+    for _ in range(2 * FEW_EXAMPLES):
         scene.aggregator.refusals = [Problem("not-finite", "block encoder.weight has a NaN")]
         await scene.run_until_settled()
-    assert len(scene.reports) == FEW
+    assert len(scene.reports) == FEW_EXAMPLES

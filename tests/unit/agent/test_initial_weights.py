@@ -15,8 +15,8 @@ from fedsilo.wire import BlobLink, Task, seal_task
 from fedsilo_agent.guard.audit import AuditLog
 from tests.unit.agent.scene import TASK, Scene
 
-FIRST, OTHER = "a" * 64, "b" * 64
-NEXT = "r00002-train-north"
+FIRST_DIGEST, OTHER_DIGEST = "a" * 64, "b" * 64
+NEXT_TASK = "r00002-train-north"
 
 
 def hand_out(scene: Scene, *digests: str) -> None:
@@ -29,45 +29,43 @@ def hand_out(scene: Scene, *digests: str) -> None:
 async def answered_scene(tmp_path: Path) -> Scene:
     """A silo that has answered round 1 of a job that names no file, and is asked for round 2 after a restart."""
     scene = Scene(tmp_path)
-    hand_out(scene, FIRST)
+    hand_out(scene, FIRST_DIGEST)
     await scene.run()
     assert scene.check.agent.spec.job.spec.model.initial_weights is None
-    scene.honest |= {"task": NEXT, "round": 2}
-    scene.drop(NEXT)
+    scene.honest |= {"task": NEXT_TASK, "round": 2}
+    scene.drop(NEXT_TASK)
     return scene
 
 
 async def test_the_audit_log_says_which_initial_weights_were_handed_out(answered_scene: Scene) -> None:
     lines = (answered_scene.volume.audit / "log.jsonl").read_text().splitlines()
     departure = next(line for line in map(json.loads, lines) if line["event"] == "departure")
-    assert departure["initialWeights"] == FIRST
-    assert AuditLog(answered_scene.volume.audit).record.initial_weights == FIRST
+    assert departure["initialWeights"] == FIRST_DIGEST
+    assert AuditLog(answered_scene.volume.audit).record.initial_weights == FIRST_DIGEST
 
 
 @pytest.mark.parametrize(
-    ("digests", "found"), [([OTHER], "initial weights bbbbbbbbbbbb"), ([], "no initial weights")]
+    ("digests", "found"), [([OTHER_DIGEST], "initial weights bbbbbbbbbbbb"), ([], "no initial weights")]
 )
 async def test_a_later_task_with_other_initial_weights_is_refused(
     digests: list[str], found: str, answered_scene: Scene
 ) -> None:
     hand_out(answered_scene, *digests)
     await answered_scene.run()
-    message = (
-        f"task {NEXT} hands out {found}, those of this silo's first update are aaaaaaaaaaaa; nothing is sent"
-    )
+    message = f"task {NEXT_TASK} hands out {found}, those of this silo's first update are aaaaaaaaaaaa; nothing is sent"
     assert list(answered_scene.aggregator.uploads) == [TASK]
-    assert answered_scene.aggregator.failures == {NEXT: ("PolicyRefused", message)}
+    assert answered_scene.aggregator.failures == {NEXT_TASK: ("PolicyRefused", message)}
     line = json.loads((answered_scene.volume.audit / "log.jsonl").read_text().splitlines()[-2])
-    assert (line["event"], line["task"], line["detail"]) == ("refused", NEXT, message)
-    assert not (answered_scene.volume.blobs / OTHER).exists(), "it never reaches the trainer"
+    assert (line["event"], line["task"], line["detail"]) == ("refused", NEXT_TASK, message)
+    assert not (answered_scene.volume.blobs / OTHER_DIGEST).exists(), "it never reaches the trainer"
 
 
 async def test_refused_initial_weights_do_not_become_the_first_ones(answered_scene: Scene) -> None:
-    hand_out(answered_scene, OTHER)
+    hand_out(answered_scene, OTHER_DIGEST)
     await answered_scene.run()
     answered_scene.honest |= {"task": "r00003-train-north", "round": 3}
     answered_scene.drop("r00003-train-north")
-    hand_out(answered_scene, FIRST)
+    hand_out(answered_scene, FIRST_DIGEST)
     await answered_scene.run()
     assert list(answered_scene.aggregator.uploads) == [TASK, "r00003-train-north"]
 

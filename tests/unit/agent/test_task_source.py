@@ -75,14 +75,14 @@ async def test_an_aggregator_that_always_says_nothing_at_once_is_asked_every_two
     aggregator: Aggregator,
 ) -> None:
     with pytest.raises(Problem, match="an hour"):
-        await source(aggregator).next("r1")
+        await source(aggregator).next_task("r1")
     assert len(aggregator.asked) < HOUR / 2 + 20
 
 
 async def test_one_that_holds_its_answer_is_asked_again_at_once(aggregator: Aggregator) -> None:
     aggregator.held = 25.0
     with pytest.raises(Problem, match="an hour"):
-        await source(aggregator).next("r1")
+        await source(aggregator).next_task("r1")
     gaps = [later - sooner for sooner, later in zip(aggregator.asked, aggregator.asked[1:], strict=False)]
     assert max(gaps) < 25.01
 
@@ -91,7 +91,7 @@ async def test_tasks_that_are_answered_are_taken_without_a_pause(aggregator: Agg
     tasks = source(aggregator)
     aggregator.answer = lambda number: b"r%d" % number
     for _ in range(1000):
-        await tasks.next("")
+        await tasks.next_task("")
         tasks.mark_answered()
     assert aggregator.now < 1
 
@@ -101,7 +101,7 @@ async def test_tasks_that_replace_each_other_are_taken_slowly(aggregator: Aggreg
     aggregator.answer = lambda number: b"r%d" % number
     with pytest.raises(Problem, match="an hour"):
         while True:
-            await tasks.next("")
+            await tasks.next_task("")
     assert len(aggregator.asked) < HOUR / 2 + 20
 
 
@@ -113,7 +113,7 @@ async def test_the_same_refusal_is_recorded_once_and_others_fill_no_disk(
         aggregator.now = 0.0
         aggregator.answer = answer
         with pytest.raises(Problem, match="an hour"):
-            await source(aggregator, audit).next("")
+            await source(aggregator, audit).next_task("")
         assert len(audit.path.read_bytes().splitlines()) < most + 20
 
 
@@ -124,7 +124,7 @@ async def test_a_log_that_is_full_of_refusals_holds_up_the_next_task(
     audit.allowance.spend((4 << 20) + (1 << 20) // 24 + 10)
     aggregator.answer = lambda number: b"r1"
     with pytest.raises(Problem, match="an hour"):
-        await source(aggregator, audit).next("")
+        await source(aggregator, audit).next_task("")
     assert aggregator.asked == [pytest.approx(HOUR, abs=2)]
     assert "fill the audit log" in caplog.text
 

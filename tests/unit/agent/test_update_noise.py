@@ -54,7 +54,7 @@ class Silo:
     task: Task
 
     @classmethod
-    def at(cls, root: Path, model: Tree = MODEL) -> Silo:
+    def make(cls, root: Path, model: Tree = MODEL) -> Silo:
         volume = Volume(root)
         volume.prepare()
         ref = write_blob(BASE, volume.blobs)
@@ -100,7 +100,7 @@ class Silo:
 
 
 def test_an_update_is_the_clipped_change_with_noise_and_tells_no_figures(tmp_path: Path) -> None:
-    silo = Silo.at(tmp_path)
+    silo = Silo.make(tmp_path)
     signed = silo.sign()
     assert (signed.leaving.samples, signed.leaving.metrics, signed.mechanisms) == (
         0,
@@ -116,7 +116,7 @@ def test_an_update_is_the_clipped_change_with_noise_and_tells_no_figures(tmp_pat
 
 
 def test_a_guard_that_was_started_again_gives_the_same_bytes(tmp_path: Path) -> None:
-    silo = Silo.at(tmp_path)
+    silo = Silo.make(tmp_path)
     first, content = silo.sign(), silo.path.read_bytes()
     silo.path.unlink()
     assert silo.sign().update == first.update
@@ -127,7 +127,7 @@ def test_a_guard_that_was_started_again_gives_the_same_bytes(tmp_path: Path) -> 
 
 def test_another_reply_gets_other_noise(tmp_path: Path) -> None:
     """The difference of two updates of one exchange must not be that of two replies."""
-    silo = Silo.at(tmp_path)
+    silo = Silo.make(tmp_path)
     silo.sign()
     first = silo.sent_tensor()
     silo.reply({**MODEL, "half": MODEL["half"] + np.float16(1)})
@@ -136,7 +136,7 @@ def test_another_reply_gets_other_noise(tmp_path: Path) -> None:
 
 
 def test_another_silo_gets_other_noise(tmp_path: Path) -> None:
-    silos = [Silo.at(tmp_path / name) for name in ("one", "other")]
+    silos = [Silo.make(tmp_path / name) for name in ("one", "other")]
     for silo in silos:
         silo.sign()
     one, other = (silo.sent_tensor() for silo in silos)
@@ -145,7 +145,7 @@ def test_another_silo_gets_other_noise(tmp_path: Path) -> None:
 
 def test_a_model_in_the_inbox_that_was_changed_gives_nothing(tmp_path: Path) -> None:
     """From a model of somebody else's choice the change could be anything."""
-    silo = Silo.at(tmp_path)
+    silo = Silo.make(tmp_path)
     (link,) = silo.task.blobs
     path = silo.volume.blobs / link.digest
     content = bytearray(path.read_bytes())
@@ -157,7 +157,7 @@ def test_a_model_in_the_inbox_that_was_changed_gives_nothing(tmp_path: Path) -> 
 
 
 def test_a_secret_that_was_changed_gives_nothing(tmp_path: Path) -> None:
-    silo = Silo.at(tmp_path)
+    silo = Silo.make(tmp_path)
     silo.sign()
     secret = silo.volume.guard_secret
     secret.write_text(secret.read_text().replace('"secret": "', '"secret": "0'))
@@ -166,7 +166,7 @@ def test_a_secret_that_was_changed_gives_nothing(tmp_path: Path) -> None:
 
 
 def test_a_reply_that_is_no_change_of_the_tasks_model_is_refused(tmp_path: Path) -> None:
-    silo = Silo.at(tmp_path, {name: array for name, array in MODEL.items() if name != "half"})
+    silo = Silo.make(tmp_path, {name: array for name, array in MODEL.items() if name != "half"})
     with pytest.raises(PolicyRefused, match="missing-block: block half"):
         silo.sign()
     silo.reply(MODEL)
@@ -180,6 +180,6 @@ def test_a_reply_that_is_no_change_of_the_tasks_model_is_refused(tmp_path: Path)
 def test_a_reply_that_is_not_finite_is_refused(tmp_path: Path, value: float) -> None:
     weights = MODEL["w"].copy()
     weights[7] = value
-    silo = Silo.at(tmp_path, {**MODEL, "w": weights})
+    silo = Silo.make(tmp_path, {**MODEL, "w": weights})
     with pytest.raises(FedsiloError, match="not finite"):
         silo.sign()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from fedsilo.api.conditions import ConditionType, JobPhase, SiloState
 from fedsilo.api.status import CurvePoint, FederatedJobStatus, ModelStatus, SiloStatusEntry, condition_of
 from fedsilo.engine.status import EngineStatus
-from fedsilo_aggregator.report import JobGone, Report, aggregator_fields
+from fedsilo_aggregator.report import JobGoneError, Report, aggregator_fields
 from tests.paths import ROOT
 
 STATUS = EngineStatus.model_construct(
@@ -90,7 +90,7 @@ class Job:
         self.meanwhile()
         await asyncio.sleep(0)
         if outcome == "gone":
-            raise JobGone("job federation/digits")
+            raise JobGoneError("job federation/digits")
         if outcome != "refused":
             self.status = status
         if outcome != "made":

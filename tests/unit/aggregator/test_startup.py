@@ -31,12 +31,12 @@ def test_a_directory_that_is_held_is_refused_with_the_name_of_its_holder(tmp_pat
 def test_a_process_that_is_about_to_end_is_waited_for(tmp_path: Path) -> None:
     held, leave = threading.Event(), threading.Event()
 
-    def first() -> None:
+    def hold_first() -> None:
         with hold_directory(tmp_path):
             held.set()
             leave.wait()
 
-    holder = threading.Thread(target=first)
+    holder = threading.Thread(target=hold_first)
     holder.start()
     held.wait()
     threading.Timer(0.3, leave.set).start()

@@ -19,7 +19,7 @@ from fedsilo.encodings.registry import with_encoding
 from fedsilo.errors import Problem
 from fedsilo.files import durable
 from fedsilo.files.durable import DiskStep
-from fedsilo.wire import AcceptedUpdate, Contract, ExpectedBlock, ExpectedUpdate, UpdateChecker, signed_part
+from fedsilo.wire import AcceptedUpdate, Contract, ExpectedBlock, ExpectedUpdate, UpdateCheck, signed_part
 from fedsilo_aggregator.uploads import UploadRange, UploadStore
 from tests.unit.wire.examples import EXPECTED_UPDATE, KEY, write
 from tests.updates import digest_of
@@ -316,15 +316,15 @@ async def test_nobody_takes_up_again_what_another_is_taking_up(
     """Who asks for the offset may go away while a thread reads what an earlier process has received."""
     exchange.partial_path(TASK).write_bytes(update[:-20])
     reading, may_read, readers = threading.Event(), threading.Event(), list[int]()
-    feed = UpdateChecker.feed
+    feed = UpdateCheck.feed
 
-    def delay_feed(checker: UpdateChecker, piece: bytes | memoryview) -> None:
+    def delay_feed(checker: UpdateCheck, piece: bytes | memoryview) -> None:
         readers.append(threading.get_ident())
         reading.set()
         assert may_read.wait(30)
         feed(checker, piece)
 
-    monkeypatch.setattr(UpdateChecker, "feed", delay_feed)
+    monkeypatch.setattr(UpdateCheck, "feed", delay_feed)
     uploads = restarted_uploads(exchange)
     asking = asyncio.create_task(uploads.offset(TASK, SENDER))
     assert await asyncio.to_thread(reading.wait, 30)

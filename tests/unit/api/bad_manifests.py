@@ -207,7 +207,7 @@ FEDERATIONS: dict[str, Edit] = {
     "document of the operator": (NAMESPACE, "apiVersion: fedsilo.io/v1alpha1\nkind: SiloAgent"),
     "document that is a list": (f"{NAMESPACE}\nmetadata: {{name: federation}}", "[1, 2]"),
 }
-"""Faults between documents."""
+"""Faults that lie between documents."""
 
 YAML: dict[str, Edit] = {
     "key given twice": ("rounds: 10", "rounds: 10\n    rounds: 20"),

@@ -25,7 +25,7 @@ from fedsilo.api.silo_policy import DEFAULT_KINDS
 from fedsilo.payload_kinds import DESCRIPTIONS, KINDS, PayloadKind
 from tests.unit.api.manifests import DIGITS, GOOD_MANIFESTS, edited_manifest
 
-MINIMAL: dict[str, Any] = {
+MINIMAL_SPEC: dict[str, Any] = {
     "method": {"name": "fedavg"},
     "model": {"name": "lenet"},
     "data": {"dataset": "digits", "classes": 10, "inputShape": [64]},
@@ -95,7 +95,7 @@ def test_selector_takes_matching_silos_in_order_of_namespace(tmp_path: Path) -> 
 
 
 def test_defaults() -> None:
-    spec = FederatedJobSpec.model_validate(MINIMAL)
+    spec = FederatedJobSpec.model_validate(MINIMAL_SPEC)
     assert (spec.training.local_epochs, spec.training.batch_size, spec.training.seed) == (1, 32, 0)
     assert (spec.training.threads, spec.training.device, spec.training.precision) == (1, "auto", "float32")
     assert (spec.training.schedule, spec.training.decay, spec.training.min_steps) == ("constant", 1.0, 1)
@@ -113,7 +113,9 @@ def test_objects_as_an_api_server_gives_them() -> None:
         "creationTimestamp": "2026-01-01T00:00:00Z", "managedFields": [{"manager": "kubectl"}],
         "finalizers": ["fedsilo.io/job"], "ownerReferences": [{"kind": "X"}],
     }  # fmt: skip
-    job = FederatedJob.model_validate({"metadata": metadata, "spec": MINIMAL, "status": {"anything": [1]}})
+    job = FederatedJob.model_validate(
+        {"metadata": metadata, "spec": MINIMAL_SPEC, "status": {"anything": [1]}}
+    )
     assert job.metadata.uid == "u"
     silo = {"metadata": metadata, "spec": {"datasets": [{"name": "d", "loader": "npz"}]}}
     status = {"publicKey": KEY, "later": True}
@@ -143,14 +145,14 @@ def test_a_remote_silo_needs_no_more_than_to_be_called_so() -> None:
 
 
 def test_silo_agent_carries_the_frozen_job() -> None:
-    spec = FederatedJobSpec.model_validate(MINIMAL)
+    spec = FederatedJobSpec.model_validate(MINIMAL_SPEC)
     agent = SiloAgent.model_validate(
         {
             "metadata": {"name": "digits-north", "namespace": "silo-north"},
             "spec": {
                 "job": {
                     "namespace": "federation", "name": "digits", "uid": "u",
-                    "specDigest": spec_digest(spec), "spec": MINIMAL,
+                    "specDigest": spec_digest(spec), "spec": MINIMAL_SPEC,
                 },
                 "silo": {"namespace": "silo-north", "name": "north"},
                 "trust": {
@@ -184,7 +186,7 @@ def test_payload_kinds_are_those_of_the_wire() -> None:
 
 
 def test_models_are_frozen() -> None:
-    spec = FederatedJobSpec.model_validate(MINIMAL)
+    spec = FederatedJobSpec.model_validate(MINIMAL_SPEC)
     with pytest.raises(ValidationError, match="frozen"):
         spec.suspend = True  # type: ignore[misc]
 
@@ -256,7 +258,7 @@ augmentations = st.fixed_dictionaries(
 def jobs(draw: st.DrawFn) -> FederatedJob:
     """Good jobs, of which every free value is arbitrary."""
     silos = draw(st.lists(names, min_size=1, max_size=4, unique=True))
-    spec = MINIMAL | {
+    spec = MINIMAL_SPEC | {
         "method": {"name": draw(names), "config": draw(configs)},
         "data": {"dataset": "images", "classes": 10, "inputShape": [1, 8, 8]},
         "training": {
@@ -301,10 +303,12 @@ def _shuffled_keys(value: Any, shuffle: random.Random) -> Any:
 
 
 def test_digest_is_of_the_meaning() -> None:
-    plain = FederatedJobSpec.model_validate(MINIMAL)
+    plain = FederatedJobSpec.model_validate(MINIMAL_SPEC)
     spelt = FederatedJobSpec.model_validate(plain.model_dump(mode="json", by_alias=True))
     assert spec_digest(plain) == spec_digest(spelt)
-    with_config = [MINIMAL | {"method": {"name": "fedprox", "config": {"mu": mu}}} for mu in (1, 1.0, 1.5)]
+    with_config = [
+        MINIMAL_SPEC | {"method": {"name": "fedprox", "config": {"mu": mu}}} for mu in (1, 1.0, 1.5)
+    ]
     one, also_one, other = (spec_digest(FederatedJobSpec.model_validate(fields)) for fields in with_config)
     assert one == also_one != other
     assert spec_digest(plain) != one
@@ -312,7 +316,7 @@ def test_digest_is_of_the_meaning() -> None:
 
 def test_an_api_server_that_drops_nulls_does_not_change_the_digest() -> None:
     given, dropped = (
-        MINIMAL | {"method": {"name": "fedavg", "config": config}} for config in ({"cap": None}, {})
+        MINIMAL_SPEC | {"method": {"name": "fedavg", "config": config}} for config in ({"cap": None}, {})
     )
     assert spec_digest(FederatedJobSpec.model_validate(given)) == spec_digest(
         FederatedJobSpec.model_validate(dropped)
@@ -322,7 +326,7 @@ def test_an_api_server_that_drops_nulls_does_not_change_the_digest() -> None:
 def test_digest_is_this_one() -> None:
     """A change of this number breaks every running federation: silos compare it with what they admitted."""
     expected = "ab78ecdf36efefb7f1bf23a6393412c1d720113c939b2a5601d73b5e9442896b"
-    assert spec_digest(FederatedJobSpec.model_validate(MINIMAL)) == expected
+    assert spec_digest(FederatedJobSpec.model_validate(MINIMAL_SPEC)) == expected
 
 
 def test_load_document_takes_exactly_one(tmp_path: Path) -> None:

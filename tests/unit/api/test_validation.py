@@ -105,8 +105,8 @@ def test_a_test_set_at_the_aggregator_cannot_score_what_has_local_tensors() -> N
     ]
 
 
-WEIGHTS, HELD = "{weights: samples}", "config: {split: test}}\n"
-PUBLIC_DATASETS = HELD + '      - {name: crowd, loader: "sklearn:digits", config: {split: train}}\n'
+WEIGHTS, HELD_CONFIG = "{weights: samples}", "config: {split: test}}\n"
+PUBLIC_DATASETS = HELD_CONFIG + '      - {name: crowd, loader: "sklearn:digits", config: {split: train}}\n'
 NEEDS = ("name: fedavg", "name: feddf")
 
 
@@ -119,17 +119,17 @@ def test_a_method_that_learns_from_public_data_needs_some() -> None:
 
 def test_public_data_are_for_methods_that_learn_from_them() -> None:
     named = (WEIGHTS, "{publicDataset: crowd}")
-    assert lines((HELD, PUBLIC_DATASETS), named) == [
+    assert lines((HELD_CONFIG, PUBLIC_DATASETS), named) == [
         f'{JOB}spec.aggregation.publicDataset: "crowd": has no meaning for method fedavg, which reads no data at the '
         "aggregator; remove it, or use another method, such as feddf"
     ]
-    Path("good.yaml").write_text(edited_manifest(NEEDS, (HELD, PUBLIC_DATASETS), named))
+    Path("good.yaml").write_text(edited_manifest(NEEDS, (HELD_CONFIG, PUBLIC_DATASETS), named))
     assert validate(Path("good.yaml")) == []
 
 
 def test_test_images_are_no_public_data_under_another_name() -> None:
-    again = HELD + '      - {name: crowd, loader: "sklearn:digits", ' + HELD
-    (line,) = lines(NEEDS, (HELD, again), (WEIGHTS, "{publicDataset: crowd}"))
+    again = HELD_CONFIG + '      - {name: crowd, loader: "sklearn:digits", ' + HELD_CONFIG
+    (line,) = lines(NEEDS, (HELD_CONFIG, again), (WEIGHTS, "{publicDataset: crowd}"))
     assert line.startswith(
         f'{JOB}spec.aggregation.publicDataset: "crowd": has the examples of spec.evaluation.testD'
     )
@@ -143,7 +143,7 @@ def test_nor_are_they_in_part_or_by_another_path() -> None:
     def public_manifest(path: str, index: int) -> str:
         return test + '      - {name: crowd, loader: "npz", ' + config % (path, index)
 
-    written = '- {name: digits-test, loader: "sklearn:digits", ' + HELD
+    written = '- {name: digits-test, loader: "sklearn:digits", ' + HELD_CONFIG
     named = (WEIGHTS, "{publicDataset: crowd}")
     for path in ("./tests/../tests/x.npz", Path("tests/x.npz").resolve()):
         (line,) = lines(NEEDS, (written, public_manifest(str(path), 0)), named)
@@ -234,10 +234,10 @@ def test_a_path_of_initial_weights_that_is_empty() -> None:
 
 
 def test_method_that_does_not_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_name: str) -> None:
+    def fail_to_load(_name: str) -> None:
         raise MethodError("entry point x:y does not load")
 
-    monkeypatch.setattr(registry, "get", broken)
+    monkeypatch.setattr(registry, "get", fail_to_load)
     problem = 'spec.method.name: "fedavg": cannot be used (entry point x:y does not load)'
     assert lines() == [f"{JOB}{problem}; reinstall or remove the package that offers it"]
 

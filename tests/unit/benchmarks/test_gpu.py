@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu import bundle, clients, page
-from benchmarks.gpu.__main__ import INTO, PAGE, main
+from benchmarks.gpu.__main__ import PAGE, RESULTS_DIRECTORY, main
 from benchmarks.gpu.bundle import stated_commit
 from benchmarks.gpu.cases import Case, Figures, Goal, Part, Setting, SkippedCase
 from benchmarks.gpu.child import outcome_of
@@ -106,7 +106,7 @@ def cases(setting: Setting) -> list[Case]:
     def fails() -> Figures:
         raise ValueError("two\nlines")
 
-    def noisy() -> Figures:
+    def prints() -> Figures:
         print("not a report")
         return {"ratio": 1.0}
 
@@ -119,7 +119,7 @@ def cases(setting: Setting) -> list[Case]:
         Case("numbers", numbers),
         Case("skips", skips),
         Case("fails", fails),
-        Case("noisy", noisy),
+        Case("prints", prints),
         Case("hangs", hangs),
         Case("last", numbers),
     ]
@@ -153,13 +153,13 @@ def test_a_part_that_is_late_costs_itself_and_the_next_run_goes_on(tmp_path: Pat
     told = run_part(into, part(8), kept)
     outcomes = kept.parts["test"]
     assert outcomes["numbers"].figures == {"ratio": 0.9, "curve": [0.1, 0.2], "steps": 12_345}
-    assert outcomes["numbers"].goals == ("ratio: at least 0.95",) and outcomes["noisy"].goals == ()
+    assert outcomes["numbers"].goals == ("ratio: at least 0.95",) and outcomes["prints"].goals == ()
     assert outcomes["skips"].skipped == "there is no second device"
     assert (outcomes["fails"].error or "").startswith("ValueError: two lines (test_gpu.py:")
     assert "hangs" not in outcomes and kept.late == {"test": "not finished in 8 s: hangs, last"}
     assert told[0] == "A part (at most 8 s)" and "MISSES ratio: at least 0.95" in told[1]
     [again] = read_all(into)
-    assert again == kept and again.finished_cases("test") == ["numbers", "noisy"]
+    assert again == kept and again.finished_cases("test") == ["numbers", "prints"]
     assert [fault.split(":")[0] for fault in kept.faults] == ["test", "test"]
 
 
@@ -174,7 +174,7 @@ def test_a_run_that_is_killed_leaves_what_was_finished_and_nothing_that_goes_on(
     ends = time.monotonic() + 60
     # A case's figures reach the file after the next case has begun.
     while not (into / "begun").exists() or [k.finished_cases("test") for k in read_all(into)] != [
-        ["numbers", "noisy"]
+        ["numbers", "prints"]
     ]:
         assert time.monotonic() < ends
         time.sleep(0.05)
@@ -182,7 +182,7 @@ def test_a_run_that_is_killed_leaves_what_was_finished_and_nothing_that_goes_on(
     killed.kill()
     killed.wait()
     [kept] = read_all(into)
-    assert kept.finished_cases("test") == ["numbers", "noisy"]
+    assert kept.finished_cases("test") == ["numbers", "prints"]
     while _lives(child):
         assert time.monotonic() < ends, "the part goes on without anybody"
         time.sleep(0.05)
@@ -220,7 +220,7 @@ def test_figures_of_a_reduced_run_are_judged_by_nobody() -> None:
 
 
 def test_the_page_is_of_what_is_kept() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page.page(read_all(INTO))
+    assert PAGE.read_text(encoding="utf-8") == page.page(read_all(RESULTS_DIRECTORY))
 
 
 def test_a_page_names_goals_that_were_missed_and_what_was_not_measured() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from benchmarks.robustness.__main__ import tables
 from benchmarks.robustness.federation import (
-    HOSTILE,
+    HOSTILE_SILOS,
     SILOS,
     TRAINING,
     Cell,
@@ -24,7 +24,9 @@ def test_hostile_silos_flip_labels_and_hide_a_trigger() -> None:
     plain = load("1", "none", 0.5, 1)[0]
     assert (changed[::2] == with_trigger(plain[::2])).all()
     assert (classes[::2] == 0).all()
-    assert (load(str(HOSTILE), "backdoor", 0.5, 1)[0] == load(str(HOSTILE), "none", 0.5, 1)[0]).all()
+    assert (
+        load(str(HOSTILE_SILOS), "backdoor", 0.5, 1)[0] == load(str(HOSTILE_SILOS), "none", 0.5, 1)[0]
+    ).all()
     assert sum(len(load(str(place), "none", 0.5, 1)[1]) for place in range(SILOS)) == TRAINING
     assert images.shape[1:] == (1, 8, 8)
 

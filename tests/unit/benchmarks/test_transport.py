@@ -17,9 +17,9 @@ import pytest
 
 from benchmarks.transport import results, steps
 from benchmarks.transport.federation import (
-    CHECKED,
+    CHECKED_FLOOR,
     FEDSILO,
-    ISOLATED,
+    ISOLATED_FLOOR,
     TLS,
     Load,
     RoleUsage,
@@ -66,8 +66,8 @@ def pair(slowness: float) -> dict[str, RunMeasurement]:
     )
     return {
         TLS: run(TLS, 1 * slowness, 1 * slowness),
-        CHECKED: run(CHECKED, 2 * slowness, 2 * slowness),
-        ISOLATED: run(ISOLATED, 2.5 * slowness, 2.5 * slowness),
+        CHECKED_FLOOR: run(CHECKED_FLOOR, 2 * slowness, 2 * slowness),
+        ISOLATED_FLOOR: run(ISOLATED_FLOOR, 2.5 * slowness, 2.5 * slowness),
         FEDSILO: federation,
     }
 
@@ -75,7 +75,7 @@ def pair(slowness: float) -> dict[str, RunMeasurement]:
 def test_the_ratio_is_taken_within_a_pair_so_that_a_slower_machine_does_not_change_it() -> None:
     pairs = [pair(1), pair(5), pair(2)]
     assert ratio(pairs, TLS) == pytest.approx(3.1)
-    assert ratio(pairs, CHECKED) == pytest.approx(1.55)
+    assert ratio(pairs, CHECKED_FLOOR) == pytest.approx(1.55)
     assert ratio([{FEDSILO: pairs[0][FEDSILO]}], TLS) is None
     table = rounds_table(pairs).splitlines()
     assert table[2] == "| TLS floor | 6 | 2.00 | 1.00 | 5.00 | 0.60 |  |  |  |  |  |  |"
@@ -196,13 +196,13 @@ def test_functions_are_recorded_and_do_what_they_did(tmp_path: Path, monkeypatch
     recorder = Recorder("guards", tmp_path)
     recorder.install(WATERFALL)
 
-    async def both() -> Sequence[Any]:
+    async def upload_twice() -> Sequence[Any]:
         cancelled = asyncio.create_task(Programs().upload(60))
         await asyncio.sleep(0)
         cancelled.cancel()
         return await asyncio.gather(Programs().upload(0), cancelled, return_exceptions=True)
 
-    sent, cancelled = asyncio.run(both())
+    sent, cancelled = asyncio.run(upload_twice())
     assert (sent, type(cancelled)) == ("sent", asyncio.CancelledError)
     with pytest.raises(ValueError, match="refused"):
         Programs().refuse()

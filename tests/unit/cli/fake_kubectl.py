@@ -66,7 +66,7 @@ class FakeKubectl:
         self._answers.append((pattern, list(answers)))
         self._save()
 
-    def instead(self, pattern: str, answer: dict[str, Any]) -> None:
+    def answer_first(self, pattern: str, answer: dict[str, Any]) -> None:
         """Give an answer, before whatever was said so far, as `answer` does."""
         self._answers.insert(0, (pattern, [answer]))
         self._save()
@@ -99,7 +99,7 @@ class FakeKubectl:
 
 
 NOT_FOUND = 'Error from server (NotFound): {resource} "{name}" not found'
-FORBIDDEN = (
+FORBIDDEN_ANSWER = (
     'Error from server (Forbidden): {resource}.{group} is forbidden: User "eve" cannot {verb} resource "{resource}" '
     'in API group "{group}" {where}'
 )
@@ -108,7 +108,7 @@ FORBIDDEN = (
 def forbidden(verb: str, resource: str, group: str = "fedsilo.io", namespace: str | None = None) -> str:
     """What kubectl says to a login that lacks a right."""
     where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
-    return FORBIDDEN.format(verb=verb, resource=resource, group=group, where=where)
+    return FORBIDDEN_ANSWER.format(verb=verb, resource=resource, group=group, where=where)
 
 
 @pytest.fixture

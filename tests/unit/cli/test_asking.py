@@ -44,7 +44,7 @@ def test_the_key_to_replace_is_named_so_that_nothing_is_asked_twice(
     wanted = {"fedsilo.io/rotate-key": KEY.key_id}
     assert patches(kubectl) == [{"uid": "u-17", "annotations": wanted}]
     assert KEY.fingerprint in capsys.readouterr().out
-    kubectl.instead(GET, {"out": json.dumps(local(wanted))})
+    kubectl.answer_first(GET, {"out": json.dumps(local(wanted))})
     assert call("rotate-key", "--yes") == 0
     assert len(patches(kubectl)) == 1
     assert "already" in capsys.readouterr().out
@@ -58,7 +58,7 @@ def test_a_silo_of_a_hub_is_asked_to_leave_once(
     kubectl.answer("patch .*", {})
     assert call("leave", "--yes") == 0
     assert patches(kubectl) == [{"uid": "u-17", "annotations": {"fedsilo.io/leave": "true"}}]
-    kubectl.instead(GET, {"out": json.dumps(local({"fedsilo.io/leave": "true"}, followed=followed))})
+    kubectl.answer_first(GET, {"out": json.dumps(local({"fedsilo.io/leave": "true"}, followed=followed))})
     assert call("leave", "--yes") == 0
     assert len(patches(kubectl)) == 1
     assert "already" in capsys.readouterr().out

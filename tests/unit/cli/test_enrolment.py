@@ -22,10 +22,10 @@ from fedsilo.wire import SigningKey
 from tests.unit.cli.fake_kubectl import FakeKubectl
 from tests.unit.cli.objects import silo
 
-SIGNING_KEY, NEXT = SigningKey.from_seed(b"k" * 32), SigningKey.from_seed(b"n" * 32)
+SIGNING_KEY, NEXT_KEY = SigningKey.from_seed(b"k" * 32), SigningKey.from_seed(b"n" * 32)
 KEY = SIGNING_KEY.verify_key
 START = datetime(2026, 1, 3, tzinfo=UTC)
-ROTATION = sign_rotation("silo-north/north", SIGNING_KEY, NEXT, START)
+ROTATION = sign_rotation("silo-north/north", SIGNING_KEY, NEXT_KEY, START)
 HUB = {"url": "https://hub.example", "key": SigningKey.from_seed(b"h" * 32).verify_key.to_text()}
 ENROLMENT = {
     "publicKey": KEY.to_text(),
@@ -88,7 +88,7 @@ def test_a_second_invitation_brings_no_revoked_key_back(
     (patch,) = patches(kubectl)
     assert patch["revoked"] is False
     assert patch["publicKey"] is None
-    kubectl.instead(GET, {"out": json.dumps(remote_silo(publicKey=KEY.to_text()))})
+    kubectl.answer_first(GET, {"out": json.dumps(remote_silo(publicKey=KEY.to_text()))})
     assert call("invite") == 0
     assert patches(kubectl)[1].keys() == {"invitation"}
 
@@ -101,7 +101,7 @@ def test_no_gateway_and_a_silo_of_the_cluster_are_named(
     kubectl.answer("patch .*", {})
     assert call("invite") == 1
     assert "no gateway has written its address" in capsys.readouterr().err
-    kubectl.instead(GET, {"out": json.dumps(silo("north"))})
+    kubectl.answer_first(GET, {"out": json.dumps(silo("north"))})
     for command in ("invite", "accept", "revoke"):
         assert call(command) == 2
         assert "is a silo of this cluster" in capsys.readouterr().err
@@ -121,7 +121,9 @@ def test_a_key_is_accepted_by_the_fingerprint_of_the_key_itself(
     assert KEY.fingerprint in printed
     assert ENROLMENT["fingerprint"] not in printed
     assert patches(kubectl) == [{"publicKey": KEY.to_text()}]
-    kubectl.instead(GET, {"out": json.dumps(remote_silo({"enrolment": ENROLMENT}, publicKey=KEY.to_text()))})
+    kubectl.answer_first(
+        GET, {"out": json.dumps(remote_silo({"enrolment": ENROLMENT}, publicKey=KEY.to_text()))}
+    )
     assert call("accept", "--yes") == 0
     assert "is accepted already" in capsys.readouterr().out
     assert len(patches(kubectl)) == 1
@@ -147,14 +149,14 @@ def test_an_enrolment_of_an_earlier_invitation_is_not_accepted(
     assert call("invite") == 0
     (written,) = patches(kubectl)
     after = {name: value for name, value in written.items() if value is not None}
-    kubectl.instead(GET, {"out": json.dumps(remote_silo(status, **after))})
+    kubectl.answer_first(GET, {"out": json.dumps(remote_silo(status, **after))})
     capsys.readouterr()
     assert call("accept", "--yes") == 2
     said = capsys.readouterr().err
     assert f"the one with the fingerprint {KEY.fingerprint} is of an earlier invitation" in said
     assert "give the institution the newest invitation" in said
     used = {**ENROLMENT, "tokenDigest": after["invitation"]["tokenDigest"]}
-    kubectl.instead(GET, {"out": json.dumps(remote_silo({"enrolment": used}, **after))})
+    kubectl.answer_first(GET, {"out": json.dumps(remote_silo({"enrolment": used}, **after))})
     assert call("accept", "--yes") == 0
     assert patches(kubectl)[1:] == [{"publicKey": KEY.to_text()}]
 
@@ -177,9 +179,9 @@ def test_the_fingerprint_is_that_of_the_key_in_force(
     kubectl.answer("patch .*", {})
     assert call("accept", "--yes") == 0
     printed = capsys.readouterr().out.splitlines()
-    assert printed[1] == f"fingerprint   {NEXT.verify_key.fingerprint}"
+    assert printed[1] == f"fingerprint   {NEXT_KEY.verify_key.fingerprint}"
     assert printed[2] == f"announced     under earlier keys, of which the first was {KEY.fingerprint}"
-    assert patches(kubectl) == ([] if accepted else [{"publicKey": NEXT.verify_key.to_text()}])
+    assert patches(kubectl) == ([] if accepted else [{"publicKey": NEXT_KEY.verify_key.to_text()}])
 
 
 def test_keys_that_do_not_follow_and_a_silo_that_has_left_are_not_accepted(

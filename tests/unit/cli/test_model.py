@@ -126,7 +126,7 @@ def test_no_description_is_there_before_its_model(
 def test_curves_arrive_where_the_job_has_drawn_them(volume: Volume, model_directory: Path) -> None:
     found = complete()
     found["spec"]["output"] = {"tensorboard": True}
-    volume.kubectl.instead("get federatedjobs.*", {"out": json.dumps(found)})
+    volume.kubectl.answer_first("get federatedjobs.*", {"out": json.dumps(found)})
     volume.kubectl.answer(rf"{EXEC} cat /model/curves.tfevents", {"out": "events"})
     volume.streams(0, part(0))
     assert fetch(model_directory) == 0
@@ -135,7 +135,9 @@ def test_curves_arrive_where_the_job_has_drawn_them(volume: Volume, model_direct
 
 
 def test_the_card_arrives_where_there_is_one(volume: Volume, model_directory: Path) -> None:
-    volume.kubectl.instead(f"{EXEC} ls -1 /model", {"out": "MODEL_CARD.md\nmodel.json\nmodel.safetensors\n"})
+    volume.kubectl.answer_first(
+        f"{EXEC} ls -1 /model", {"out": "MODEL_CARD.md\nmodel.json\nmodel.safetensors\n"}
+    )
     volume.kubectl.answer(rf"{EXEC} cat /model/MODEL_CARD.md", {"out": "# digits\n"})
     volume.streams(0, part(0))
     assert fetch(model_directory) == 0

@@ -14,7 +14,7 @@ import pytest
 
 from fedsilo.cli.cluster.program import output, run_program
 
-FOREVER = ["sh", "-c", "echo beginning; exec sleep 600"]
+ENDLESS_COMMAND = ["sh", "-c", "echo beginning; exec sleep 600"]
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def test_what_a_program_says_comes_in_pieces_and_whole() -> None:
 
 
 def test_what_has_not_ended_ends_with_the_block() -> None:
-    with run_program(FOREVER, stdin=subprocess.DEVNULL) as process:
+    with run_program(ENDLESS_COMMAND, stdin=subprocess.DEVNULL) as process:
         assert next(output(process, 100)) == b"beginning\n"
     assert process.returncode == -signal.SIGKILL
 
@@ -54,7 +54,7 @@ def test_an_interruption_while_the_program_is_being_started_leaves_none_behind(
             time.sleep(0)  # where Python looks for signals
 
     monkeypatch.setattr(subprocess, "Popen", InterruptedProcess)
-    with pytest.raises(KeyboardInterrupt), run_program(FOREVER, stdin=subprocess.DEVNULL):
+    with pytest.raises(KeyboardInterrupt), run_program(ENDLESS_COMMAND, stdin=subprocess.DEVNULL):
         pytest.fail("it was not interrupted")
     assert [process.returncode for process in made] == [-signal.SIGKILL]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -66,7 +66,7 @@ def test_an_interruption_that_came_just_before_a_read_is_noticed() -> None:
     other = threading.Thread(target=stop.wait)
     other.start()
     try:
-        with run_program(FOREVER, stdin=subprocess.DEVNULL) as process:
+        with run_program(ENDLESS_COMMAND, stdin=subprocess.DEVNULL) as process:
             pieces = output(process, 100)
             assert next(pieces) == b"beginning\n"
             assert other.ident is not None

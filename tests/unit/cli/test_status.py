@@ -34,7 +34,7 @@ RUNNING = job(
         refused={"round-closed": 1204},
     ),
 )
-COMPLETE = job(
+COMPLETE_JOB = job(
     condition("Complete", "True", "Complete", seconds=20),
     spec={"method": {"name": "creff"}},
     metadata={"name": "a-finished-one", "namespace": "vision", "creationTimestamp": ago(days=4)},
@@ -52,10 +52,10 @@ NEW_JOB = {**job(metadata={"name": "new"}), "status": None}
 @pytest.mark.parametrize(
     ("name", "shown"),
     [
-        ("status", table([RUNNING, COMPLETE, NEW_JOB], NOW, namespaces=False)),
-        ("status-all", table([RUNNING, COMPLETE, NEW_JOB], NOW, namespaces=True)),
+        ("status", table([RUNNING, COMPLETE_JOB, NEW_JOB], NOW, namespaces=False)),
+        ("status-all", table([RUNNING, COMPLETE_JOB, NEW_JOB], NOW, namespaces=True)),
         ("status-running", page(RUNNING, NOW)),
-        ("status-complete", page(COMPLETE, NOW)),
+        ("status-complete", page(COMPLETE_JOB, NOW)),
         ("status-new", page(NEW_JOB, NOW)),
     ],
 )
@@ -82,7 +82,7 @@ def test_lines_are_cut_to_a_terminal_and_nowhere_else(
 
 
 def test_all_namespaces_are_asked_for(kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]) -> None:
-    kubectl.items("get federatedjobs.fedsilo.io --all-namespaces .*", COMPLETE)
+    kubectl.items("get federatedjobs.fedsilo.io --all-namespaces .*", COMPLETE_JOB)
     assert main(["status", "-A"]) == 0
     assert "vision/a-finished-one" in capsys.readouterr().out
 

@@ -95,10 +95,10 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 _SHOWN_AGENT = hospital().agents[1]
-_CHANGEABLE = [place for place in _places(_SHOWN_AGENT) if place and place[0] in ("spec", "status")]
+_CHANGEABLE_PLACES = [place for place in _places(_SHOWN_AGENT) if place and place[0] in ("spec", "status")]
 
 
-@given(st.sampled_from(_CHANGEABLE), st.sampled_from([None, 7, "x", [], {}, [None], True]))
+@given(st.sampled_from(_CHANGEABLE_PLACES), st.sampled_from([None, 7, "x", [], {}, [None], True]))
 def test_an_agent_that_is_none_hides_no_other(place: tuple[Any, ...], value: Any) -> None:
     broken = deepcopy(_SHOWN_AGENT)
     inner: Any = broken

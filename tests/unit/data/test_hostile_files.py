@@ -256,7 +256,7 @@ def test_more_pixels_than_memory_holds(folders: Path, monkeypatch: pytest.Monkey
     assert "does not fit into memory (Unable to allocate 24.0 GiB); give the trainer more" in message
 
 
-DEEP = {
+DEEP_IMAGES = {
     "rgb.png": png(4, 4, 16, 2, (b"\0" + bytes(24)) * 4),
     "rgba.png": png(4, 4, 16, 6, (b"\0" + bytes(32)) * 4),
     "grey.png": png(4, 4, 16, 4, (b"\0" + bytes(16)) * 4),
@@ -266,9 +266,9 @@ DEEP = {
 }
 
 
-@pytest.mark.parametrize("name", DEEP)
+@pytest.mark.parametrize("name", DEEP_IMAGES)
 def test_colours_of_sixteen_bits_are_not_cut(name: str, folders: Path) -> None:
-    (folders / "dog" / name).write_bytes(DEEP[name])
+    (folders / "dog" / name).write_bytes(DEEP_IMAGES[name])
     message = refusal(IMAGES, data(3, 4, 4, classes=2), folders)
     assert f"'dog/{name}' has more than 8 bits per pixel (mode " in message
     assert message.endswith("which would be clipped; convert it, or give float32 through an npz loader")

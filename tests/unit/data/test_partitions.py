@@ -19,7 +19,7 @@ from tests.unit.data.specs import part
 
 BALANCED_LABELS = np.repeat(np.arange(10), 60)
 
-ALL: list[tuple[str, dict[str, Any]]] = [
+ALL_PARTITIONS: list[tuple[str, dict[str, Any]]] = [
     ("iid", {}),
     ("labels", {"labelsPerSilo": 3}),
     ("dirichlet", {"beta": 0.5, "minSamples": 1}),
@@ -42,7 +42,7 @@ def labels_and_silos(draw: st.DrawFn) -> tuple[np.ndarray, int]:
     return np.random.RandomState(0).permutation(labels), draw(st.integers(1, 12))
 
 
-@pytest.mark.parametrize(("scheme", "config"), ALL)
+@pytest.mark.parametrize(("scheme", "config"), ALL_PARTITIONS)
 @settings(max_examples=15)
 @given(case=labels_and_silos(), seed=st.integers(0, 2**32 - 1))
 def test_parts_are_disjoint_and_within(
@@ -66,7 +66,7 @@ def test_parts_are_disjoint_and_within(
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
-@pytest.mark.parametrize(("scheme", "config"), ALL)
+@pytest.mark.parametrize(("scheme", "config"), ALL_PARTITIONS)
 def test_the_seed_alone_decides(scheme: str, config: dict[str, Any]) -> None:
     first = partition(BALANCED_LABELS, part(scheme, 10, seed=3, **config))
     np.random.seed(99)

@@ -46,35 +46,37 @@ def streamed_frame(size: int, window_log: int) -> bytes:
     return compressor.compress(bytes(size)) + compressor.flush()
 
 
-FIRST, SECOND = frame(4 * FRAME_ELEMENTS), frame(4000)
+FIRST_FRAME, SECOND_FRAME = frame(4 * FRAME_ELEMENTS), frame(4000)
 
 
 def test_honest_frames_are_taken() -> None:
-    ENCODING.check(TENSOR, sent_parts(FIRST, SECOND))
-    ENCODING.check(TENSOR, sent_parts(FIRST, bytes(4000)))
+    ENCODING.check(TENSOR, sent_parts(FIRST_FRAME, SECOND_FRAME))
+    ENCODING.check(TENSOR, sent_parts(FIRST_FRAME, bytes(4000)))
 
 
 @pytest.mark.parametrize(
     ("parts", "problem"),
     [
-        (sent_parts(FIRST, frame(1 << 30)), "frame 1: claims 1073741824 bytes"),
-        (sent_parts(FIRST, frame(3999)), "frame 1: claims 3999 bytes"),
-        (sent_parts(FIRST, streamed_frame(4000, 10)), "frame 1: claims"),
-        (sent_parts(FIRST, streamed_frame(1 << 24, 27)), "frame 1: claims"),
-        (sent_parts(FIRST, SECOND[:-1]), "frame 1: cannot be decompressed"),
-        (sent_parts(FIRST, SECOND + SECOND), "frame 1: cannot be decompressed"),
-        (sent_parts(FIRST, SECOND[:9] + b"\xff" + SECOND[10:]), "frame 1: "),
+        (sent_parts(FIRST_FRAME, frame(1 << 30)), "frame 1: claims 1073741824 bytes"),
+        (sent_parts(FIRST_FRAME, frame(3999)), "frame 1: claims 3999 bytes"),
+        (sent_parts(FIRST_FRAME, streamed_frame(4000, 10)), "frame 1: claims"),
+        (sent_parts(FIRST_FRAME, streamed_frame(1 << 24, 27)), "frame 1: claims"),
+        (sent_parts(FIRST_FRAME, SECOND_FRAME[:-1]), "frame 1: cannot be decompressed"),
+        (sent_parts(FIRST_FRAME, SECOND_FRAME + SECOND_FRAME), "frame 1: cannot be decompressed"),
+        (sent_parts(FIRST_FRAME, SECOND_FRAME[:9] + b"\xff" + SECOND_FRAME[10:]), "frame 1: "),
         (
-            sent_parts(FIRST, b"\x50\x2a\x4d\x18\x04\x00\x00\x00none"),
+            sent_parts(FIRST_FRAME, b"\x50\x2a\x4d\x18\x04\x00\x00\x00none"),
             "frame 1: neither 4000 bytes as they are nor",
         ),
-        (sent_parts(FIRST, bytes(3998)), "frame 1: neither"),
-        (sent_parts(FIRST, bytes(4001)), "frame 1: neither"),
-        (sent_parts(FIRST, b""), "a frame's length is not from 1 to"),
-        (sent_parts(FIRST, bytes(MAX_FRAME_BYTES + 1)), "a frame's length is not from 1 to"),
-        (sent_parts(FIRST, SECOND, more=b"x"), "its frames have"),
+        (sent_parts(FIRST_FRAME, bytes(3998)), "frame 1: neither"),
+        (sent_parts(FIRST_FRAME, bytes(4001)), "frame 1: neither"),
+        (sent_parts(FIRST_FRAME, b""), "a frame's length is not from 1 to"),
+        (sent_parts(FIRST_FRAME, bytes(MAX_FRAME_BYTES + 1)), "a frame's length is not from 1 to"),
+        (sent_parts(FIRST_FRAME, SECOND_FRAME, more=b"x"), "its frames have"),
         (
-            in_memory_parts([sent_parts(FIRST, SECOND).read(0, 0, 2), np.frombuffer(FIRST, np.uint8)]),
+            in_memory_parts(
+                [sent_parts(FIRST_FRAME, SECOND_FRAME).read(0, 0, 2), np.frombuffer(FIRST_FRAME, np.uint8)]
+            ),
             "its frames have",
         ),
     ],
@@ -93,7 +95,7 @@ def test_a_frame_that_yields_more_than_it_claims_is_refused() -> None:
     bomb[place : place + 4] = (4000).to_bytes(4, "little")
     assert zstandard.get_frame_parameters(bytes(bomb)).content_size == 4000
     with pytest.raises(Problem, match="frame 1: cannot be decompressed"):
-        ENCODING.check(TENSOR, sent_parts(FIRST, bytes(bomb)))
+        ENCODING.check(TENSOR, sent_parts(FIRST_FRAME, bytes(bomb)))
 
 
 def test_what_a_frame_claims_costs_no_memory() -> None:
@@ -101,7 +103,7 @@ def test_what_a_frame_claims_costs_no_memory() -> None:
     tracemalloc.start()
     try:
         with pytest.raises(Problem, match="claims"):
-            ENCODING.check(TENSOR, sent_parts(FIRST, bomb))
+            ENCODING.check(TENSOR, sent_parts(FIRST_FRAME, bomb))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

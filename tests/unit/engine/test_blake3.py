@@ -16,7 +16,7 @@ import pytest
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FileDamaged, ProvenanceInvalid
-from fedsilo.methods.interface import INITIAL
+from fedsilo.methods.interface import INITIAL_WEIGHTS
 from fedsilo.methods.state import State
 from fedsilo.wire import open_signed_part, open_task, signed_part
 from tests.federate import (
@@ -136,13 +136,13 @@ def test_the_file_of_initial_weights_keeps_the_digest_that_the_job_names(tmp_pat
     sealed = engine.task("silos/s0")
     assert sealed is not None and given.model.initial_weights is not None
     blobs = {link.name: link.digest for link in open_task(sealed.sealed, TASK_KEY.verify_key).blobs}
-    assert blobs.pop(INITIAL) == given.model.initial_weights.sha256
+    assert blobs.pop(INITIAL_WEIGHTS) == given.model.initial_weights.sha256
     assert all(map(NAME.fullmatch, blobs.values()))
     silos = runners(given, skewed_silos(tmp_path, {"s0": [0, 1], "s1": [1, 2, 3]}), tmp_path)
     drive(engine, local_silos(tmp_path, silos))
     assert engine.failure is None
     trees = lines_of(tmp_path / "aggregator")[-2]["state"]["trees"]
-    assert trees.pop(INITIAL) == given.model.initial_weights.sha256
+    assert trees.pop(INITIAL_WEIGHTS) == given.model.initial_weights.sha256
     assert all(map(NAME.fullmatch, trees.values()))
     verify_directory(tmp_path / "aggregator")
 

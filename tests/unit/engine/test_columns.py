@@ -64,7 +64,7 @@ def categories(**lists: Sequence[str]) -> Table:
     return Table(config={"categories": {"sex": ["f", "m"], **lists}})
 
 
-SHUFFLED = ordered_table("dose", "age", "pulse", "sex", "ill")
+SHUFFLED_TABLE = ordered_table("dose", "age", "pulse", "sex", "ill")
 LISTED_TABLE = ordered_table("ill", "sex", "dose", "pulse", "age", columns=["age", "dose", "pulse", "sex"])
 SWAPPED_TABLE = ordered_table("age", "dose", "sex", "pulse", "ill")
 TWINS = Table({"age": "age", "Age": "dose", "pulse": "pulse", "sex": "sex", "ill": "ill"})
@@ -74,10 +74,10 @@ ANOTHER_ORDER = "the list of column names is in another order"
 ARRANGEMENTS: list[tuple[str, str | None, dict[str, Table], Sequence[str]]] = [
     # what, rule, tables that are not right, what is said: nothing where all is admitted
     ("all right", None, {}, []),
-    ("another order", None, {"east": SHUFFLED}, [f"silo east: {ANOTHER_ORDER}"]),
-    ("another order, mapped", "map", {"east": SHUFFLED}, [f"silo east: {ANOTHER_ORDER}"]),
-    ("another order of the test set", None, {TEST: SHUFFLED}, [f"{TEST_SET}: {ANOTHER_ORDER}"]),
-    ("another order everywhere but once", None, dict.fromkeys(("north", "south", "east", TEST), SHUFFLED),
+    ("another order", None, {"east": SHUFFLED_TABLE}, [f"silo east: {ANOTHER_ORDER}"]),
+    ("another order, mapped", "map", {"east": SHUFFLED_TABLE}, [f"silo east: {ANOTHER_ORDER}"]),
+    ("another order of the test set", None, {TEST: SHUFFLED_TABLE}, [f"{TEST_SET}: {ANOTHER_ORDER}"]),
+    ("another order everywhere but once", None, dict.fromkeys(("north", "south", "east", TEST), SHUFFLED_TABLE),
      [f"silo west: {ANOTHER_ORDER}"]),
     ("a category before a number", None, {"west": SWAPPED_TABLE}, [f"silo west: {ANOTHER_ORDER}"]),
     ("another order in the file alone", None, {"west": LISTED_TABLE}, []),
@@ -127,7 +127,7 @@ ARRANGEMENTS: list[tuple[str, str | None, dict[str, Table], Sequence[str]]] = [
     ("two names that differ in case, exchanged", "map",
      {**dict.fromkeys((*SILOS, TEST), TWINS), "east": TURNED_TWINS}, [f"silo east: {ANOTHER_ORDER}"]),
     ("every fault at once", None,
-     {"north": renamed_table(age="aeg"), "south": SHUFFLED, "east": ordered_table("age", "dose", "pulse", "sex")},
+     {"north": renamed_table(age="aeg"), "south": SHUFFLED_TABLE, "east": ordered_table("age", "dose", "pulse", "sex")},
      ["silo north: column 'aeg'", f"silo south: {ANOTHER_ORDER}", "east: ", "'ill'"]),
 ]  # fmt: skip
 

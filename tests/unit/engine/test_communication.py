@@ -28,11 +28,11 @@ from tests.federate import (
 from tests.unit.verification.chains import replay_directory
 
 CLASSES_OF = {"s0": [0, 1], "s1": [1, 2, 3]}
-BOTH = {"upload": {"encoding": "int8"}, "download": {"encoding": "bfloat16"}}
+BOTH_DIRECTIONS = {"upload": {"encoding": "int8"}, "download": {"encoding": "bfloat16"}}
 
 
 def test_the_aggregator_s_own_model_is_exact_and_the_silos_is_rounded(tmp_path: Path) -> None:
-    spec = job_spec("fedavg", list(CLASSES_OF), communication=BOTH)
+    spec = job_spec("fedavg", list(CLASSES_OF), communication=BOTH_DIRECTIONS)
     given = runners(spec, skewed_silos(tmp_path, CLASSES_OF), tmp_path)
     engine = open_engine(tmp_path / "aggregator", spec)
     before = engine.state.tree("model")
@@ -56,7 +56,7 @@ def test_the_aggregator_s_own_model_is_exact_and_the_silos_is_rounded(tmp_path: 
 @pytest.mark.parametrize("method", ["fedavg", "scaffold"])
 def test_what_comes_of_it_is_folded_again_to_the_byte(tmp_path: Path, method: str) -> None:
     exact = job_spec(method, list(CLASSES_OF), rounds=3, aggregator={"keepUpdates": True})
-    fewer = exact.model_copy(update={"communication": CommunicationSpec.model_validate(BOTH)})
+    fewer = exact.model_copy(update={"communication": CommunicationSpec.model_validate(BOTH_DIRECTIONS)})
     silos = skewed_silos(tmp_path, CLASSES_OF)
     models = []
     for name, spec in (("exact", exact), ("fewer", fewer)):
@@ -74,7 +74,7 @@ ZSTD = {"compression": "zstd"}
 
 @pytest.mark.parametrize(
     ("method", "plain"),
-    [("fedavg", BOTH), ("scaffold", {"upload": {}, "download": {}})],
+    [("fedavg", BOTH_DIRECTIONS), ("scaffold", {"upload": {}, "download": {}})],
 )
 def test_compression_changes_no_bit_of_the_model(
     tmp_path: Path, method: str, plain: dict[str, dict[str, str]]
@@ -104,7 +104,7 @@ def test_compression_changes_no_bit_of_the_model(
 def test_estimates_count_what_is_sent() -> None:
     plain = registry.bind(job_spec("fedavg", ["s0", "s1"], model={"config": {"hidden": [512]}}))
     fewer = registry.bind(
-        job_spec("fedavg", ["s0", "s1"], model={"config": {"hidden": [512]}}, communication=BOTH)
+        job_spec("fedavg", ["s0", "s1"], model={"config": {"hidden": [512]}}, communication=BOTH_DIRECTIONS)
     )
     wide, narrow = (estimate_traffic(method, ("silos/s0", "silos/s1")) for method in (plain, fewer))
     assert 0.25 < narrow.up / wide.up < 0.28

@@ -68,7 +68,7 @@ class NearRegressionTask(RegressionTask):
         return {"near": found["mae"] < 1, "loss": found["loss"]}
 
 
-class Largest:
+class LargestError:
     """A metric of a job's own: the largest error."""
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class Largest:
         return self.largest
 
 
-@pytest.mark.parametrize("metrics", [None, [f"{THIS_MODULE}:Largest"]])
+@pytest.mark.parametrize("metrics", [None, [f"{THIS_MODULE}:LargestError"]])
 def test_an_own_task_reports_its_loss_and_the_jobs_own_metrics(
     tmp_path: Path, metrics: list[str] | None
 ) -> None:

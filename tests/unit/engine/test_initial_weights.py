@@ -18,7 +18,7 @@ from fedsilo.engine.traffic import estimate_traffic
 from fedsilo.errors import DataInvalid, MethodError, ProvenanceInvalid
 from fedsilo.learning.models import build_model, initial_model, to_tree
 from fedsilo.methods import registry
-from fedsilo.methods.interface import INITIAL
+from fedsilo.methods.interface import INITIAL_WEIGHTS
 from fedsilo.methods.state import Tree
 from fedsilo.wire import open_task
 from tests.federate import (
@@ -108,7 +108,7 @@ def test_silos_that_need_them_get_the_file_itself(tmp_path: Path) -> None:
     sealed = engine.task("silos/s0")
     assert sealed is not None and spec.model.initial_weights is not None
     blobs = {link.name: link.digest for link in open_task(sealed.sealed, TASK_KEY.verify_key).blobs}
-    assert blobs[INITIAL] == spec.model.initial_weights.sha256
+    assert blobs[INITIAL_WEIGHTS] == spec.model.initial_weights.sha256
 
 
 def test_a_half_that_asks_for_them_undeclared_is_told_so(tmp_path: Path) -> None:
@@ -154,13 +154,15 @@ def test_provenance_says_what_the_job_began_with_and_replay_begins_there(tmp_pat
     directory = train_job(spec, tmp_path, "job")
     replay_directory(directory)
     assert spec.model.initial_weights is not None
-    assert verify_directory(directory).start.trees[INITIAL] == spec.model.initial_weights.sha256
+    assert verify_directory(directory).start.trees[INITIAL_WEIGHTS] == spec.model.initial_weights.sha256
     held = directory / "blobs" / spec.model.initial_weights.sha256
     moved = held.rename(tmp_path / "moved")
     with pytest.raises(ProvenanceInvalid, match=rf"{re.escape(str(held))}: is missing; put the file of"):
         replay_directory(directory)
     moved.rename(held)
-    edit_and_link(directory, lambda lines: lines[0]["state"]["trees"].update({INITIAL: "0" * 64}), TASK_KEY)
+    edit_and_link(
+        directory, lambda lines: lines[0]["state"]["trees"].update({INITIAL_WEIGHTS: "0" * 64}), TASK_KEY
+    )
     with pytest.raises(ProvenanceInvalid, match=r"job: began with initial weights 000000000000, but spec\."):
         verify_directory(directory)
 

@@ -28,7 +28,7 @@ from tests.federate import drive, federate, job_spec, local_silos, open_engine, 
 from tests.unit.verification.chains import replay_directory
 
 NAMES = ("north", "south", "west")
-BOTH = {"standardise": True, "impute": "mean"}
+BOTH_STEPS = {"standardise": True, "impute": "mean"}
 TEST = {"name": "test", "loader": "npz", "config": {"path": "test.npz"}}
 
 
@@ -71,7 +71,7 @@ def numbers(engine: RoundEngine) -> dict[str, np.ndarray]:
 
 def test_it_equals_a_scaler_of_the_pooled_table_to_1e_9(tmp_path: Path) -> None:
     parts = raw_parts()
-    found = numbers(run(tmp_path, parts, data={"preprocessing": BOTH}))
+    found = numbers(run(tmp_path, parts, data={"preprocessing": BOTH_STEPS}))
     pooled = np.concatenate([parts[name][0] for name in NAMES]).astype(np.float64)
     scaler = StandardScaler().fit(pooled)
     expected = np.where(np.isnan(pooled), 0.0, scaler.transform(pooled))
@@ -88,7 +88,7 @@ def test_training_and_scores_are_those_of_data_that_were_preprocessed_before(
 ) -> None:
     """Silos and aggregator feed raw values; the same model comes from standardised ones, byte for byte."""
     parts, held_out = raw_parts(), {"validationFraction": 0.2}
-    raw = run(tmp_path / "raw", parts, data={"preprocessing": BOTH, **held_out}, evaluation=evaluation)
+    raw = run(tmp_path / "raw", parts, data={"preprocessing": BOTH_STEPS, **held_out}, evaluation=evaluation)
     layer = Preprocessing(numbers(raw))
     before = {name: (layer(torch.tensor(x)).numpy(), y) for name, (x, y) in parts.items()}
     other = run(tmp_path / "before", before, data=held_out, evaluation=evaluation)
@@ -107,14 +107,14 @@ def test_training_and_scores_are_those_of_data_that_were_preprocessed_before(
 
 
 def test_the_chain_of_a_preprocessed_job_folds_again(tmp_path: Path) -> None:
-    run(tmp_path, raw_parts(), data={"preprocessing": BOTH})
+    run(tmp_path, raw_parts(), data={"preprocessing": BOTH_STEPS})
     replay_directory(tmp_path / "aggregator")
 
 
 def test_a_restarted_aggregator_goes_on_with_the_same_numbers(tmp_path: Path) -> None:
     parts = raw_parts()
-    whole = run(tmp_path / "whole", parts, data={"preprocessing": BOTH})
-    spec, answering = job(tmp_path / "killed", parts, data={"preprocessing": BOTH})
+    whole = run(tmp_path / "whole", parts, data={"preprocessing": BOTH_STEPS})
+    spec, answering = job(tmp_path / "killed", parts, data={"preprocessing": BOTH_STEPS})
     silos = local_silos(tmp_path / "killed", answering)
     engine = open_engine(tmp_path / "killed" / "aggregator", spec)
     for _ in range(2):  # preprocessing, and the first training
@@ -129,7 +129,7 @@ def test_a_restarted_aggregator_goes_on_with_the_same_numbers(tmp_path: Path) ->
 
 
 def test_a_silos_own_model_takes_raw_values_too(tmp_path: Path) -> None:
-    spec, answering = job(tmp_path, raw_parts(), "fedphp", data={"preprocessing": BOTH})
+    spec, answering = job(tmp_path, raw_parts(), "fedphp", data={"preprocessing": BOTH_STEPS})
     silos = local_silos(tmp_path, answering)
     engine = open_engine(tmp_path / "aggregator", spec)
     drive(engine, silos)
@@ -169,7 +169,7 @@ def test_a_feature_that_no_silo_has_ends_the_job(tmp_path: Path) -> None:
     for name in NAMES:
         parts[name][0][:, 4] = np.nan
     with pytest.raises(DataInvalid, match=r"feature 4: no silo tells of it.* leave it out of the data"):
-        run(tmp_path, parts, data={"preprocessing": BOTH})
+        run(tmp_path, parts, data={"preprocessing": BOTH_STEPS})
 
 
 def test_missing_values_are_refused_unless_they_are_imputed(tmp_path: Path) -> None:
@@ -180,4 +180,4 @@ def test_missing_values_are_refused_unless_they_are_imputed(tmp_path: Path) -> N
     parts = raw_parts()
     parts["south"][0][2, 1] = np.inf
     with pytest.raises(DataInvalid, match=r"item 2: features contain inf; remove or mend the item$"):
-        job(tmp_path, parts, data={"preprocessing": BOTH})
+        job(tmp_path, parts, data={"preprocessing": BOTH_STEPS})

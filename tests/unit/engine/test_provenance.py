@@ -19,7 +19,7 @@ from fedsilo.files import durable
 from fedsilo.files.durable import DiskStep
 from fedsilo.methods.state import State
 from fedsilo.transforms.transform import ReceivedExchange
-from fedsilo.wire import UpdateChecker
+from fedsilo.wire import UpdateCheck
 from tests.faults.page_cache import PageCache
 from tests.federate import LocalSilo, drive, federate, job_spec, local_silos, open_engine
 from tests.unit.engine.synthetic import synthetic_runners
@@ -97,7 +97,7 @@ def upload(silo: LocalSilo, engine: RoundEngine, task: str, update: Path) -> Non
     with path.open("wb") as file:
         file.write(content)
         durable.sync(file, path)
-    checker = UpdateChecker(engine.expected_update(task, silo.reference), silo.key.verify_key)
+    checker = UpdateCheck(engine.expected_update(task, silo.reference), silo.key.verify_key)
     checker.feed(content)
     engine.accept(silo.reference, path, checker.finish())
     silo.acknowledged = task

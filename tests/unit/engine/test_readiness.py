@@ -21,7 +21,7 @@ SILOS = ("silos/s0", "silos/s1", "silos/s2")
 READY_SCHEMA = Schema(classes=NAMES)
 UNREADABLE_FINDINGS = (AnnouncedFinding("Unreadable", message="item 3 is torn; mend it"),)
 COPIES = (AnnouncedFinding("Duplicates", count=9),)
-EMPTY = (AnnouncedFinding("NoTrainingExamples"),)
+EMPTY_FINDINGS = (AnnouncedFinding("NoTrainingExamples"),)
 
 
 def engine_of(directory: Path, check: str) -> RoundEngine:
@@ -43,7 +43,7 @@ def test_one_message_names_every_fault_of_every_silo_before_round_1(tmp_path: Pa
     assert not engine.is_ready(SILOS, 0)
     engine.report_readiness("silos/s1", None, UNREADABLE_FINDINGS)
     assert not engine.is_ready(SILOS, 44.9)
-    engine.report_readiness("silos/s2", READY_SCHEMA, (*EMPTY, *COPIES))
+    engine.report_readiness("silos/s2", READY_SCHEMA, (*EMPTY_FINDINGS, *COPIES))
     detail = refusal_detail(engine, "not-ready")
     assert isinstance(engine.failure, SiloFailed)
     for said in (
@@ -93,7 +93,7 @@ def test_once_the_job_has_begun_an_error_ends_nothing(tmp_path: Path) -> None:
         engine.report_readiness(silo, READY_SCHEMA, ())
     assert engine.is_ready(SILOS, 0)
     for again in (engine, engine_of(tmp_path, "refuse")):
-        again.report_readiness("silos/s1", READY_SCHEMA, EMPTY)
+        again.report_readiness("silos/s1", READY_SCHEMA, EMPTY_FINDINGS)
         assert again.is_ready(SILOS, 0)
         assert again.failure is None
         assert [one.code for one in again.findings] == ["NoTrainingExamples"]

@@ -21,7 +21,7 @@ from fedsilo.methods.state import Tree
 from fedsilo.transforms.robust_mean.rule import RobustMean
 from tests.unit.methods.harness import accepted_updates
 
-SIZE = 12
+MODEL_NUMBERS = 12
 NORM = 0.5
 WEIGHING_RULES = ("krum", "multi-krum", "geometric-median", "norm-clipping")
 RULES = ("median", "trimmed-mean", *WEIGHING_RULES)
@@ -61,12 +61,12 @@ def cases(name: str) -> Iterator[tuple[int, int]]:
 
 def attackers(plan: str, hostile: int, magnitude: float, honest: np.ndarray) -> np.ndarray:
     """Models of the hostile silos, (hostile, SIZE)."""
-    far = np.full((hostile, SIZE), magnitude)
+    far = np.full((hostile, MODEL_NUMBERS), magnitude)
     if plan == "opposed":
         far[1::2] *= -1
     elif plan == "one number":
         far = np.repeat(honest[:1], hostile, axis=0)
-        far[:, SIZE // 2] = magnitude
+        far[:, MODEL_NUMBERS // 2] = magnitude
     elif plan == "scattered":
         far *= np.sign(np.random.default_rng(hostile).normal(size=far.shape))
     elif plan == "beside an honest silo":
@@ -103,7 +103,7 @@ def flat_vector(tree: Tree) -> np.ndarray:
     return np.concatenate([tree["w"].ravel(), tree["b"]]).astype(np.float64)
 
 
-def farthest(name: str, silos: int, hostile: int, honest: np.ndarray) -> float:
+def farthest_distance(name: str, silos: int, hostile: int, honest: np.ndarray) -> float:
     """How far from the honest models' mean the aggregate may be, which hostile silos cannot change."""
     radius = float(np.linalg.norm(honest - honest.mean(axis=0), axis=1).max())
     diameter = float(max(np.linalg.norm(one - other) for one in honest for other in honest))
@@ -120,18 +120,26 @@ def farthest(name: str, silos: int, hostile: int, honest: np.ndarray) -> float:
 def test_the_aggregate_stays_with_the_honest_models(name: str, magnitude: float) -> None:
     """From every number of silos, up to eleven, and with every number of hostile ones that the page names."""
     for silos, hostile in cases(name):
-        honest = np.random.default_rng(silos).normal(0.3, 0.1, (silos - hostile, SIZE)).astype(np.float32)
+        honest = (
+            np.random.default_rng(silos).normal(0.3, 0.1, (silos - hostile, MODEL_NUMBERS)).astype(np.float32)
+        )
         for plan in PLANS:
             models = np.vstack([attackers(plan, hostile, magnitude, honest), honest])
             found = flat_vector(aggregate(models, rule_of(name, hostile))[0])
             distance = np.linalg.norm(found - honest.mean(axis=0))
-            assert distance <= 1.0001 * farthest(name, silos, hostile, honest), (silos, hostile, plan)
+            assert distance <= 1.0001 * farthest_distance(name, silos, hostile, honest), (
+                silos,
+                hostile,
+                plan,
+            )
 
 
 @pytest.mark.parametrize("magnitude", MAGNITUDES)
 def test_a_clipped_silo_pushes_by_no_more_than_the_norm(magnitude: float) -> None:
     for silos, hostile in cases("norm-clipping"):
-        honest = np.random.default_rng(silos).normal(0, 0.1, (silos - hostile, SIZE)).astype(np.float32)
+        honest = (
+            np.random.default_rng(silos).normal(0, 0.1, (silos - hostile, MODEL_NUMBERS)).astype(np.float32)
+        )
         lengths = np.linalg.norm(honest.astype(np.float64), axis=1)
         own = (honest * np.minimum(1, NORM / lengths)[:, None]).sum(axis=0) / silos
         for plan in PLANS:
@@ -143,7 +151,7 @@ def test_a_clipped_silo_pushes_by_no_more_than_the_norm(magnitude: float) -> Non
 @pytest.mark.parametrize("norm", [1e-5, 3e-6])
 def test_the_norm_holds_where_a_silo_s_factor_is_less_than_single_precision_has(norm: float) -> None:
     """A factor of 1e-45 or less is 0, or too large, in single precision."""
-    models = np.full((4, SIZE), 3e38)
+    models = np.full((4, MODEL_NUMBERS), 3e38)
     found = flat_vector(aggregate(models, {"name": "norm-clipping", "norm": norm})[0])
     assert np.linalg.norm(found) == pytest.approx(norm, rel=1e-5)
 
@@ -164,23 +172,23 @@ def test_no_hostile_models_move_the_aggregate_away(
     number = st.floats(width=32, allow_nan=False, allow_infinity=False)
     sent = data.draw(st.lists(st.tuples(number, number), min_size=hostile, max_size=hostile))
     rng = np.random.default_rng(seed)
-    honest = (1 + spread * rng.normal(size=(silos - hostile, SIZE))).astype(np.float32)
-    bad = np.array([[one] * (SIZE // 2) + [other] * (SIZE // 2) for one, other in sent])
+    honest = (1 + spread * rng.normal(size=(silos - hostile, MODEL_NUMBERS))).astype(np.float32)
+    bad = np.array([[one] * (MODEL_NUMBERS // 2) + [other] * (MODEL_NUMBERS // 2) for one, other in sent])
     models = np.vstack([bad, honest])
     rng.shuffle(models)
     found = flat_vector(aggregate(models, rule_of(name, hostile))[0])
     rounding = 1e-6 * float(np.linalg.norm(honest[0]))
     distance = np.linalg.norm(found - honest.mean(axis=0))
-    assert distance <= 1.001 * farthest(name, silos, hostile, honest) + rounding
+    assert distance <= 1.001 * farthest_distance(name, silos, hostile, honest) + rounding
 
 
 @pytest.mark.parametrize("name", RULES)
 def test_numbers_in_double_precision_do_not_overflow(name: str) -> None:
-    honest = np.random.default_rng(0).normal(0.3, 0.1, (5, SIZE))
+    honest = np.random.default_rng(0).normal(0.3, 0.1, (5, MODEL_NUMBERS))
     for plan in PLANS:
         models = np.vstack([attackers(plan, 2, 1.7e308, honest), honest])
         found = flat_vector(aggregate(models, rule_of(name, 2), "float64")[0])
-        bound = NORM if name == "norm-clipping" else farthest(name, 7, 2, honest)
+        bound = NORM if name == "norm-clipping" else farthest_distance(name, 7, 2, honest)
         assert np.linalg.norm(found - honest.mean(axis=0)) <= 2 * bound, plan
 
 
@@ -190,7 +198,7 @@ def test_whole_numbers_stay_among_the_honest_ones(name: str, count: int) -> None
     """Counters, such as those of batch normalisation, are in no distance: a silo whose model is like all others may
     send any.
     """
-    models = np.random.default_rng(1).normal(0, 0.01, (7, SIZE))
+    models = np.random.default_rng(1).normal(0, 0.01, (7, MODEL_NUMBERS))
     tree, _ = aggregate(models, rule_of(name, 2), counts=[count, count, 5, 6, 7, 8, 9])
     assert tree["batches"].dtype == np.int64
     assert 5 <= int(tree["batches"]) <= 9
@@ -204,7 +212,7 @@ def test_whole_numbers_stay_among_the_honest_ones(name: str, count: int) -> None
 def test_what_is_kept_is_the_weight_that_a_model_had(name: str, magnitude: float) -> None:
     """Every silo has a number of its own, which shows its weight in the aggregate."""
     silos, hostile = 7, 2
-    models = np.zeros((silos, SIZE))
+    models = np.zeros((silos, MODEL_NUMBERS))
     models[np.arange(silos), np.arange(silos)] = [magnitude, magnitude, 0.6, 0.3, 0.3, 0.4, 0.5]
     tree, kept = aggregate(models, rule_of(name, hostile))
     weights = flat_vector(tree)[:silos] / models.max(axis=1)
@@ -217,8 +225,8 @@ def test_what_is_kept_is_the_weight_that_a_model_had(name: str, magnitude: float
 @pytest.mark.parametrize("name", ["geometric-median", "norm-clipping"])
 def test_only_a_model_without_any_weight_is_left_out(name: str) -> None:
     """0 says left out: a silo that is far away still pulls, though its weight is small."""
-    honest = np.random.default_rng(2).normal(0.3, 0.1, (4, SIZE)).astype(np.float32)
-    models = np.vstack([np.full((1, SIZE), 3e38), honest])
+    honest = np.random.default_rng(2).normal(0.3, 0.1, (4, MODEL_NUMBERS)).astype(np.float32)
+    models = np.vstack([np.full((1, MODEL_NUMBERS), 3e38), honest])
     alone, _ = aggregate(honest, rule_of(name, 1))
     found, kept = aggregate(models, rule_of(name, 1))
     assert np.abs(flat_vector(found) - flat_vector(alone)).max() > 1e-3
@@ -235,25 +243,25 @@ def test_the_trimmed_mean_is_the_mean_weighted_by_what_is_kept(
     """Also where several silos send the same number: they share what counts of it, whatever their order is."""
     left_out = data.draw(st.integers(1, (len(numbers) - 1) // 2))
     sent = np.array(numbers, np.float32).astype(np.float64)
-    models = np.repeat(sent[:, None], SIZE, axis=1)
+    models = np.repeat(sent[:, None], MODEL_NUMBERS, axis=1)
     tree, kept = aggregate(models, {"name": "trimmed-mean", "byzantine": left_out})
     counted = len(numbers) - 2 * left_out
     assert kept.sum() == pytest.approx(counted, rel=1e-3)
     assert len(set(zip(numbers, kept, strict=True))) == len(set(numbers))
     assert flat_vector(tree) == pytest.approx(
-        np.full(SIZE, kept @ sent / counted), rel=1e-2, abs=1e-3 * np.abs(sent).max()
+        np.full(MODEL_NUMBERS, kept @ sent / counted), rel=1e-2, abs=1e-3 * np.abs(sent).max()
     )
 
 
 @pytest.mark.parametrize("name", ["median", "trimmed-mean"])
 def test_what_is_kept_of_equal_models_is_equal(name: str) -> None:
-    _, kept = aggregate(np.full((5, SIZE), 0.25), rule_of(name, 1))
+    _, kept = aggregate(np.full((5, MODEL_NUMBERS), 0.25), rule_of(name, 1))
     assert len(set(kept)) == 1
 
 
 @pytest.mark.parametrize("name", RULES)
 def test_models_that_are_partly_equal_are_kept_alike_in_every_order(name: str) -> None:
-    models = np.random.default_rng(3).normal(0, 0.1, (5, SIZE))
+    models = np.random.default_rng(3).normal(0, 0.1, (5, MODEL_NUMBERS))
     models[:, ::2] = np.array([0.0, 0.0, 0.0, 0.1, 0.1])[:, None]
     models[0, 1:] = 3e38
     _, kept = aggregate(models, rule_of(name, 1))

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from fedsilo.engine.round import OpenRound, RoundOutcome
 from fedsilo.errors import DeadlineExceeded, QuorumLost
 
-DEADLINE = 60.0
+DEADLINE_SECONDS = 60.0
 SILOS = tuple(f"silos/{letter}" for letter in "abcde")
 silos = st.sampled_from(SILOS)
 
@@ -19,7 +19,7 @@ class RoundMachine(RuleBasedStateMachine):
 
     @initialize(asked=st.integers(1, len(SILOS)), data=st.data())
     def begin(self, asked: int, data: st.DataObject) -> None:
-        self.round = OpenRound(SILOS[:asked], data.draw(st.integers(1, asked)), DEADLINE)
+        self.round = OpenRound(SILOS[:asked], data.draw(st.integers(1, asked)), DEADLINE_SECONDS)
         self.answered: set[str] = set()
         self.failed: set[str] = set()
         self.elapsed = 0.0
@@ -41,7 +41,7 @@ class RoundMachine(RuleBasedStateMachine):
             if silo not in self.answered:
                 self.failed.add(silo)
 
-    @rule(seconds=st.floats(0, 2 * DEADLINE))
+    @rule(seconds=st.floats(0, 2 * DEADLINE_SECONDS))
     def wait(self, seconds: float) -> None:
         self.round = self.round.wait(seconds)
         self.elapsed += seconds
@@ -54,13 +54,13 @@ class RoundMachine(RuleBasedStateMachine):
 
     @invariant()
     def it_never_outlives_its_deadline(self) -> None:
-        assert self.elapsed < DEADLINE or self.round.outcome is not RoundOutcome.OPEN
+        assert self.elapsed < DEADLINE_SECONDS or self.round.outcome is not RoundOutcome.OPEN
 
     @invariant()
     def it_counts_as_soon_as_nobody_is_awaited_or_time_is_up_and_only_with_quorum(self) -> None:
         awaited = set(self.round.silos) - self.answered - self.failed
         assert set(self.round.awaited_silos) == awaited
-        over = not awaited or self.elapsed >= DEADLINE
+        over = not awaited or self.elapsed >= DEADLINE_SECONDS
         closed = over and len(self.answered) >= self.round.quorum
         assert (self.round.outcome is RoundOutcome.CLOSED) == closed
 
@@ -85,7 +85,7 @@ TestRound = RoundMachine.TestCase
 
 
 def test_an_answer_outlives_the_failure_that_the_silo_reported_before() -> None:
-    round = OpenRound(("a", "b"), 2, DEADLINE).fail("a", "TrainerError: out of memory").wait(1)
+    round = OpenRound(("a", "b"), 2, DEADLINE_SECONDS).fail("a", "TrainerError: out of memory").wait(1)
     assert round.outcome is RoundOutcome.QUORUM_LOST
     assert round.answer("a").outcome is RoundOutcome.OPEN
 

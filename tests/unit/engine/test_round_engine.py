@@ -19,7 +19,7 @@ from fedsilo.errors import DataInvalid, DeadlineExceeded, MethodError, Problem, 
 from fedsilo.files.json_files import read_with_digest, write_with_digest
 from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.state import State
-from fedsilo.wire import FINISH, UpdateChecker, open_task
+from fedsilo.wire import FINISH, UpdateCheck, open_task
 from tests.federate import (
     TASK_KEY,
     LocalSilo,
@@ -212,7 +212,7 @@ def test_an_update_that_is_whole_after_its_round_was_closed_is_not_accepted(open
     task = engine.task("silos/s0")
     assert task is not None
     update = silos[0].sign(engine, task.contract, task.sealed)
-    checker = UpdateChecker(engine.expected_update(task.id, "silos/s0"), silos[0].key.verify_key)
+    checker = UpdateCheck(engine.expected_update(task.id, "silos/s0"), silos[0].key.verify_key)
     checker.feed(update.read_bytes())
     for silo in silos[1:]:
         silo.answer(engine)
@@ -405,17 +405,17 @@ def test_private_state_of_an_answer_that_was_never_accepted_does_not_count(tmp_p
     assert other.private_state.values == {"rounds": 2}
 
 
-def broken(function: str) -> type[Diary]:
+def broken_diary(function: str) -> type[Diary]:
     """The diary with a server half whose function has a defect."""
 
-    class Broken(Diary):
+    class BrokenDiary(Diary):
         @override
         def server(self) -> Any:
             half = super().server()
             setattr(half, function, lambda *_: dict[str, Any]()["missing"])
             return half
 
-    return Broken
+    return BrokenDiary
 
 
 @pytest.mark.parametrize("function", ["assign", "aggregate"])
@@ -423,7 +423,7 @@ def test_a_defect_in_a_methods_server_half_is_blamed_on_the_method(tmp_path: Pat
     spec = job_spec("fedavg", 1)
     answering = {"silos/s0": DiaryRunner("silos/s0")}
     with pytest.raises(MethodError, match=f"{function} of method diary failed: KeyError: 'missing'"):
-        federate(tmp_path, spec, answering, method=broken(function))
+        federate(tmp_path, spec, answering, method=broken_diary(function))
 
 
 def test_updates_that_cannot_be_weighted_fail_the_job(tmp_path: Path) -> None:

@@ -34,11 +34,11 @@ CASE = {"Airplane": "airplane", "BIRD": "bird", "cat": "cat"}
 SORTED_CASE = {"airplane": "airplane", "Bird": "bird", "cat": "cat"}
 SPACE = {" airplane": "airplane", "bird ": "bird", "cat": "cat"}
 TYPO = {"airplane": "airplane", "brid": "bird", "cat": "cat"}
-LESS = {"airplane": "airplane", "cat": "cat"}
-MORE = {**RIGHT, "dog": "dog"}
-REORDERED = {"cat": "cat", "airplane": "airplane", "bird": "bird"}
+SUBSET = {"airplane": "airplane", "cat": "cat"}
+SUPERSET = {**RIGHT, "dog": "dog"}
+SHUFFLE = {"cat": "cat", "airplane": "airplane", "bird": "bird"}
 FOREIGN_CLASSES = {"tulip": "tulip", "rose": "rose", "oak": "oak"}
-BOTH = {**RIGHT, "Bird": "bird"}
+TWINS = {**RIGHT, "Bird": "bird"}
 SHADES = {name: 20 * place + 10 for place, name in enumerate((*NAMES, "dog", "tulip", "rose", "oak"))}
 
 Data = tuple[str, Mapping[str, str] | Sequence[str]]
@@ -78,22 +78,22 @@ ARRANGEMENTS: list[tuple[str, object, str | None, dict[str, Data], Sequence[str]
     ("a typing error", NAMES, None, folder(east=TYPO), ["east: class 'brid'", "did you mean 'bird'"]),
     ("a typing error, mapped", NAMES, "map", npz(east=TYPO), ["east: class 'brid'"]),
     ("two typing errors", NAMES, None, folder(east=TYPO, west=PLANE), ["east: class 'brid'", "west: class 'plane'"]),
-    ("a class that is lacking", NAMES, None, folder(south=LESS), []),
-    ("a class that is lacking, in an archive", NAMES, None, npz(south=LESS), []),
-    ("a class that is lacking, by number", 3, None, npz(south=LESS), ["south: class 'bird' is lacking"]),
-    ("an additional class", NAMES, None, folder(south=MORE), ["south: class 'dog' is not a class of the job"]),
-    ("an additional class, mapped", NAMES, "map", npz(south=MORE), ["south: class 'dog'"]),
-    ("another order", NAMES, None, npz(west=REORDERED), ["west: classes are in another order: cat, airplane and bird"]),
-    ("another order, mapped", NAMES, "map", npz(west=REORDERED), []),
-    ("another order, by number", 3, "map", npz(west=REORDERED), ["west: the list of class names is in another order"]),
-    ("another order of the test set", NAMES, None, npz(test=REORDERED), [f"{TEST_SET}: classes are in another order"]),
+    ("a class that is lacking", NAMES, None, folder(south=SUBSET), []),
+    ("a class that is lacking, in an archive", NAMES, None, npz(south=SUBSET), []),
+    ("a class that is lacking, by number", 3, None, npz(south=SUBSET), ["south: class 'bird' is lacking"]),
+    ("an additional class", NAMES, None, folder(south=SUPERSET), ["south: class 'dog' is not a class of the job"]),
+    ("an additional class, mapped", NAMES, "map", npz(south=SUPERSET), ["south: class 'dog'"]),
+    ("another order", NAMES, None, npz(west=SHUFFLE), ["west: classes are in another order: cat, airplane and bird"]),
+    ("another order, mapped", NAMES, "map", npz(west=SHUFFLE), []),
+    ("another order, by number", 3, "map", npz(west=SHUFFLE), ["west: the list of class names is in another order"]),
+    ("another order of the test set", NAMES, None, npz(test=SHUFFLE), [f"{TEST_SET}: classes are in another order"]),
     ("another order in the job", NAMES[::-1], None, folder(), []),
-    ("numbers against names", NAMES, None, npz(north=list(REORDERED)), ["north: classes have no names in these data"]),
+    ("numbers against names", NAMES, None, npz(north=list(SHUFFLE)), ["north: classes have no names in these data"]),
     ("numbers against names, mapped", NAMES, "map", npz(north=list(NAMES)), ["north: classes have no names in these"]),
     ("a test set of numbers", NAMES, None, npz(test=list(NAMES)), [f"{TEST_SET}: classes have no names"]),
     ("other things altogether", NAMES, None, folder(west=FOREIGN_CLASSES), ["west: class 'oak'", "'rose'", "'tulip'"]),
-    ("the same twice", NAMES, "map", npz(east=BOTH), ["east: class 'Bird' is 'bird' of the job, and so is 'bird'"]),
-    ("every fault at once", NAMES, None, npz(north=PLANE, south=MORE, east=REORDERED, west=list(NAMES), test=TYPO),
+    ("the same twice", NAMES, "map", npz(east=TWINS), ["east: class 'Bird' is 'bird' of the job, and so is 'bird'"]),
+    ("every fault at once", NAMES, None, npz(north=PLANE, south=SUPERSET, east=SHUFFLE, west=list(NAMES), test=TYPO),
      ["north: class 'plane'", "south: class 'dog'", "east: classes are in another", "west: classes have", "'brid'"]),
 ]  # fmt: skip
 
@@ -193,20 +193,20 @@ def test_columns_are_compared_before_a_silo_begins(tmp_path: Path, wrong: Schema
 
 JOB = DataSpec(dataset="scans", classes=3, input_shape=(1,))
 NAMED_CLASSES_SPEC = DataSpec(dataset="scans", classes=NAMES, input_shape=(1,))
-GOOD, BAD = Schema(classes=NAMES), Schema(classes=("bird", "cat", "plane"))
+GOOD_SCHEMA, BAD_SCHEMA = Schema(classes=NAMES), Schema(classes=("bird", "cat", "plane"))
 
 
 def test_what_was_announced_outlives_a_restart_and_is_forgotten_on_resuming(tmp_path: Path) -> None:
     path = tmp_path / "schemata.json"
     first = SchemaStore(path, JOB, None)
     assert first.classes is None
-    first.announce("north", GOOD)
-    first.announce("south", GOOD)
+    first.announce("north", GOOD_SCHEMA)
+    first.announce("south", GOOD_SCHEMA)
     again = SchemaStore(path, JOB, None)
     assert (set(again.silos), again.classes, again.failure()) == ({"north", "south"}, NAMES, None)
-    again.announce("east", BAD)
+    again.announce("east", BAD_SCHEMA)
     assert again.failure() is not None
-    again.announce("east", GOOD)  # mended, and its trainer started again
+    again.announce("east", GOOD_SCHEMA)  # mended, and its trainer started again
     assert again.failure() is None
     again.forget()
     assert not SchemaStore(path, JOB, None).silos
@@ -221,7 +221,7 @@ def test_who_waits_for_whom(tmp_path: Path) -> None:
     """For others that can tell that its names are wrong, or whose faults a message is to name too."""
     here, all_here, nobody = {"north"}, {"north", "south"}, set[str]()
     number = SchemaStore(tmp_path / "number.json", JOB, None)
-    number.announce("north", GOOD)
+    number.announce("north", GOOD_SCHEMA)
     assert number.waits({"south"}, all_here, 600.0, 29.9)
     assert not number.waits({"south"}, all_here, 600.0, 30.0)
     assert not number.waits({"south"}, all_here, 100.0, 10.0)
@@ -230,9 +230,9 @@ def test_who_waits_for_whom(tmp_path: Path) -> None:
     assert not number.waits({"south"}, here, 20.0, 1.0)
     assert not number.waits(nobody, all_here, 600.0, 0.0)
     named = SchemaStore(tmp_path / "named.json", NAMED_CLASSES_SPEC, None)
-    named.announce("north", GOOD)
+    named.announce("north", GOOD_SCHEMA)
     assert not named.waits({"south"}, all_here, 600.0, 0.0)
-    named.announce("north", BAD)
+    named.announce("north", BAD_SCHEMA)
     assert named.waits({"south"}, all_here, 600.0, 29.9)
     assert named.waits({"south"}, here, 600.0, 9.9)
     assert not named.waits({"south"}, here, 600.0, 10.0)
@@ -243,7 +243,7 @@ def test_who_waits_for_whom(tmp_path: Path) -> None:
 
 def test_only_names_of_the_job_are_part_of_the_contract() -> None:
     plain = Contract((), ("accuracy",))
-    named = Contract((), ("accuracy",), schema=GOOD.digest())
+    named = Contract((), ("accuracy",), schema=GOOD_SCHEMA.digest())
     assert plain.digest() != named.digest()
     assert plain.digest() == Contract((), ("accuracy",), schema=None).digest()
-    assert named.digest() != Contract((), ("accuracy",), schema=BAD.digest()).digest()
+    assert named.digest() != Contract((), ("accuracy",), schema=BAD_SCHEMA.digest()).digest()

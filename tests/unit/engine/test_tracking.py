@@ -15,7 +15,7 @@ from fedsilo.engine.record import Record
 from fedsilo.engine.status import EngineStatus
 from fedsilo.engine.tracking import BACKOFF, TrackingSink
 
-RUNNING, COMPLETE, FAILED = (
+RUNNING_STATUS, COMPLETE_STATUS, FAILED_STATUS = (
     EngineStatus.model_construct(phase=phase)
     for phase in (JobPhase.RUNNING, JobPhase.COMPLETE, JobPhase.FAILED)
 )
@@ -52,9 +52,9 @@ def test_all_rounds_and_the_result_are_sent() -> None:
     run, lines = Run(), history(1)
     tracked = TrackingSink(run, lambda: lines)
     tracked.start()
-    tracked.publish(RUNNING)
+    tracked.publish(RUNNING_STATUS)
     lines += history(3)[1:]
-    tracked.publish(COMPLETE)
+    tracked.publish(COMPLETE_STATUS)
     tracked.close()
     assert (run.rounds, run.ended) == ([1, 2, 3], [True])
 
@@ -66,12 +66,12 @@ def test_the_result_is_sent_once_where_the_job_ends_while_the_history_is_read() 
         found = list(lines)
         if threading.current_thread().name == "tracking" and len(lines) == 1:
             lines.append({"round": 2})
-            tracked.publish(COMPLETE)
+            tracked.publish(COMPLETE_STATUS)
         return found
 
     tracked = TrackingSink(run, read)
     tracked.start()
-    tracked.publish(RUNNING)
+    tracked.publish(RUNNING_STATUS)
     assert run.reached.wait(60)
     tracked.close()
     assert (run.rounds, run.ended) == ([1, 2], [True])
@@ -81,7 +81,7 @@ def test_a_failed_job_ends_its_run_so() -> None:
     run = Run()
     tracked = TrackingSink(run, lambda: history(1))
     tracked.start()
-    tracked.publish(FAILED)
+    tracked.publish(FAILED_STATUS)
     tracked.close()
     assert run.ended == [False]
 
@@ -92,7 +92,7 @@ def test_what_failed_is_sent_again_after_pauses_that_double_and_said_once(
     run, pauses = Run(failures=8), list[float]()
     tracked = TrackingSink(run, lambda: history(2), pause=pauses.append)
     tracked.start()
-    tracked.publish(COMPLETE)
+    tracked.publish(COMPLETE_STATUS)
     assert run.reached.wait(60)
     tracked.close()
     assert pauses == [BACKOFF.pause(number) for number in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
@@ -107,8 +107,8 @@ def test_a_server_that_is_away_ends_no_job_later(caplog: pytest.LogCaptureFixtur
     run = Run(failures=1_000_000)
     tracked = TrackingSink(run, lambda: history(1))
     tracked.start()
-    tracked.publish(RUNNING)
-    tracked.publish(COMPLETE)
+    tracked.publish(RUNNING_STATUS)
+    tracked.publish(COMPLETE_STATUS)
     tracked.close()
     assert 1_000_000 - run.failures <= 3
     assert run.ended == []
@@ -128,7 +128,7 @@ def test_a_server_that_does_not_answer_is_not_waited_for(caplog: pytest.LogCaptu
 
     tracked = TrackingSink(Hanging(), lambda: history(1))
     tracked.start()
-    tracked.publish(COMPLETE)
+    tracked.publish(COMPLETE_STATUS)
     tracked.close(limit=0.0)
     answered.set()
     assert "the model was not sent within 0 s" in caplog.text

@@ -10,7 +10,7 @@ from fedsilo.files.durable import DiskStep
 from tests.faults.campaign import VIOLATED_OUTCOME, Attempt, faults, planned_faults, read_log, table
 from tests.faults.fault import KINDS, Fault, Place, kinds_of, step_name
 from tests.faults.laboratory import UndisturbedRun
-from tests.faults.outcome import NAMED, NOT_REACHED, SAME
+from tests.faults.outcome import NAMED_ERROR, NOT_REACHED, SAME
 
 PLACES = [
     Place(role, step, occurrence)
@@ -80,7 +80,7 @@ def test_the_table_counts_what_was_reached_by_kind_method_and_outcome() -> None:
 
     attempts = [
         attempt("fedavg", SAME),
-        attempt("fedavg", NAMED),
+        attempt("fedavg", NAMED_ERROR),
         attempt("fedphp", VIOLATED_OUTCOME),
         attempt("fedphp", NOT_REACHED),
     ]

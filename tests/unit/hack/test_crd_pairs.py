@@ -68,7 +68,7 @@ NEAR_MISSES: Sequence[Sections] = (
 """Sections that are near to those of a feature, or another way to have it."""
 
 
-def broken(sections: Mapping[str, Any]) -> list[tuple[str, str]]:
+def broken_rules(sections: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Field and words of each rule that a specification breaks."""
     job = filled_value(sections, SPECIFICATION)
     return [(f"spec{rule.field}", rule.text) for rule in pair_rules() if not holds(rule.holds, job)]
@@ -104,9 +104,9 @@ def name_of(forms: Sequence[Form]) -> str:
 def test_a_refused_pair_has_a_rule_or_a_reason_for_none(pair: tuple[Feature, Feature]) -> None:
     if FEATURES_WITHOUT_CEL.keys() & {feature.name for feature in pair}:
         assert why_none(*pair)
-        assert broken(sections_of(*pair)) == []
+        assert broken_rules(sections_of(*pair)) == []
     else:
-        assert broken(sections_of(*pair)) == words(pair)
+        assert broken_rules(sections_of(*pair)) == words(pair)
 
 
 @pytest.mark.parametrize("forms", RULED_PAIRS, ids=name_of)
@@ -114,8 +114,10 @@ def test_a_rule_has_the_words_of_validation(forms: tuple[Form, Form]) -> None:
     pair = [form.feature for form in forms]
     sections = sections_of(*pair)
     found = validate([manifest() | {"spec": sections}])
-    assert broken(sections) == words(pair)
-    assert set(broken(sections)) <= {(fault.path, f"{fault.problem}; {fault.remedy}") for fault in found}
+    assert broken_rules(sections) == words(pair)
+    assert set(broken_rules(sections)) <= {
+        (fault.path, f"{fault.problem}; {fault.remedy}") for fault in found
+    }
 
 
 @pytest.mark.parametrize(("name", "sections"), FEATURE_VARIANTS, ids=str)
@@ -128,7 +130,7 @@ def test_a_feature_is_seen_however_a_job_has_it(name: str, sections: Sections) -
     assert others
     for (other,) in others:
         pair = (other, Feature(name, "", sections))
-        assert broken(sections_of(*pair)) == words(pair) != []
+        assert broken_rules(sections_of(*pair)) == words(pair) != []
 
 
 def test_what_goes_together_breaks_no_rule() -> None:
@@ -136,7 +138,7 @@ def test_what_goes_together_breaks_no_rule() -> None:
     for pair in combinations([*FEATURES, *near], 2):
         sections = job_of(*pair)
         if sections is not None and not refusals(*pair):
-            assert broken(sections) == [], [feature.name for feature in pair]
+            assert broken_rules(sections) == [], [feature.name for feature in pair]
 
 
 @given(
@@ -152,7 +154,7 @@ def test_a_job_that_breaks_a_rule_is_refused_for_the_same_field(
     if sections is None:
         reject()
     found = {path for path, *_ in refusals(*both, method=method)}
-    assert {path for path, _ in broken(sections)} <= found
+    assert {path for path, _ in broken_rules(sections)} <= found
 
 
 @pytest.mark.parametrize("name", registry.names())

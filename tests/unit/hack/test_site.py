@@ -15,13 +15,13 @@ GOLDEN = "golden"
 """Folders of files that tests compare with; some of these end in .md."""
 
 
-def everything() -> set[str]:
+def all_pages() -> set[str]:
     """Every page of the project, by its path."""
     notebooks = (ROOT / "docs").rglob("*.ipynb")
     return {name_of(page) for page in [*pages(), *notebooks] if GOLDEN not in page.parts}
 
 
-@pytest.mark.parametrize("page", sorted(everything()))
+@pytest.mark.parametrize("page", sorted(all_pages()))
 def test_every_page_is_in_the_navigation(page: str) -> None:
     assert page in navigation.pages(), f"no page links to {page}"
 

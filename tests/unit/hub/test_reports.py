@@ -41,14 +41,14 @@ def test_the_hub_has_in_the_end_what_was_said_last(history: list[tuple[str, str,
         elif verb == "forget":
             said.pop(name, None)
             reports.forget(name)
-        elif (report := reports.next(now)) is not None:
+        elif (report := reports.next_report(now)) is not None:
             if verb == "fail":
                 reports.postpone_report(report, now)
                 continue
             hub["offer" if isinstance(report, OfferReport) else report.agent] = report
             reports.took(report)
             sent += 1
-    while (report := reports.next(now + PAUSES.longest)) is not None:
+    while (report := reports.next_report(now + PAUSES.longest)) is not None:
         hub["offer" if isinstance(report, OfferReport) else report.agent] = report
         reports.took(report)
         sent += 1
@@ -62,41 +62,41 @@ def test_what_fails_is_tried_after_pauses_that_grow_and_at_once_when_the_hub_is_
     reports.state("a", "1", {"phase": "Running"})
     pauses = []
     for _ in range(8):
-        report = reports.next(now)
+        report = reports.next_report(now)
         assert report is not None
         reports.postpone_report(report, now)
         wait = reports.wait(now)
         assert wait is not None
-        assert reports.next(now + wait / 2) is None
+        assert reports.next_report(now + wait / 2) is None
         pauses.append(wait)
         now += wait
     assert pauses == [min(2.0**tried, 60.0) for tried in range(8)]
     assert pauses[-1] == PAUSES.longest
-    report = reports.next(now)
+    report = reports.next_report(now)
     assert report is not None
     reports.postpone_report(report, now)
     reports.flush_soon()
-    assert reports.next(now) == report
+    assert reports.next_report(now) == report
 
 
 def test_a_status_that_changes_while_it_is_sent_is_sent_again() -> None:
     reports = ReportQueue()
     reports.state("a", "1", {"phase": "Admitted"})
-    report = reports.next(0)
+    report = reports.next_report(0)
     assert report is not None
     reports.state("a", "1", {"phase": "Running"})
     reports.took(report)
-    assert reports.next(0) == AgentReport("a", "1", {"phase": "Running"})
+    assert reports.next_report(0) == AgentReport("a", "1", {"phase": "Running"})
 
 
 def test_what_was_sent_of_an_earlier_agent_of_the_name_says_nothing_about_the_new_one() -> None:
     reports = ReportQueue()
     reports.state("a", "1", {"phase": "Running"})
-    report = reports.next(0)
+    report = reports.next_report(0)
     assert report is not None
     reports.state("a", "2", {"phase": "Running"})
     reports.took(report)
-    assert reports.next(0) == AgentReport("a", "2", {"phase": "Running"})
+    assert reports.next_report(0) == AgentReport("a", "2", {"phase": "Running"})
 
 
 def test_what_is_of_the_place_alone_stays_there() -> None:

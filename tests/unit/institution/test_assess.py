@@ -25,7 +25,7 @@ from tests.unit.institution.parts import HUB, KEY, SILO, record, write_silo
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 IMAGE = f"registry.example/trainer@sha256:{'a' * 64}"
-BOTH = frozenset({GUARD, TRAINER})
+BOTH_PARTS = frozenset({GUARD, TRAINER})
 RUNS = {role: running(role) for role in (GUARD, TRAINER)}
 IDLE_COMPONENTS = {role: ComponentState(role, stopped=True) for role in (GUARD, TRAINER)}
 
@@ -68,7 +68,7 @@ def test_a_job_is_admitted_before_it_runs_and_the_decision_stays_as_it_was_signe
 
     later = NOW + timedelta(hours=1)
     starts = state_of(record(waits.status), silo, now=later)
-    assert (starts.status["phase"], starts.wanted) == ("Starting", BOTH)
+    assert (starts.status["phase"], starts.wanted) == ("Starting", BOTH_PARTS)
     runs = state_of(record(starts.status), silo, RUNS, now=later)
     assert (runs.status["phase"], statuses(runs)["Ready"]) == ("Running", ("True", "Running"))
     assert runs.status["decision"] == waits.status["decision"]
@@ -90,7 +90,7 @@ def test_a_policy_that_changes_stops_what_runs_and_lets_it_go_on_again(tmp_path:
     assert (refused.status["phase"], refused.wanted) == ("Refused", frozenset())
     assert statuses(refused)["Admitted"] == ("False", "PolicyRefused")
     again = state_of(record(refused.status), silo_with(tmp_path), IDLE_COMPONENTS)
-    assert again.wanted == BOTH
+    assert again.wanted == BOTH_PARTS
 
 
 @pytest.mark.parametrize(

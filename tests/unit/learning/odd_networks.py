@@ -364,7 +364,7 @@ MIXING: dict[str, tuple[Callable[[], nn.Module], str]] = {
 }
 """What has no gradients of single examples: a network, and a part of what is said of it."""
 
-APART: dict[str, Callable[[], nn.Module]] = {
+SEPARABLE_NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "linear": lambda: sequential_network(nn.ReLU()),
     "LayerNorm": lambda: sequential_network(nn.LayerNorm(8), nn.Dropout(0.5)),
     "GroupNorm": lambda: Pictures(nn.GroupNorm(2, 4)),

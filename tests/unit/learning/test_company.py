@@ -13,7 +13,7 @@ from typing_extensions import override
 from fedsilo.errors import MethodError
 from fedsilo.learning.company import COMPANY, NEEDED_EXAMPLES, made_up_inputs, require_apart
 from fedsilo.learning.single_gradients import TRIED_EXAMPLES
-from tests.unit.learning.odd_networks import APART, CLASSES, MIXING, WIDTH
+from tests.unit.learning.odd_networks import CLASSES, MIXING, SEPARABLE_NETWORKS, WIDTH
 
 LABELS = torch.arange(NEEDED_EXAMPLES) % CLASSES
 INPUTS = made_up_inputs(torch.zeros(1, WIDTH), None)
@@ -40,7 +40,7 @@ def test_a_network_whose_examples_see_each_other_is_refused_by_the_module_that_d
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
-@pytest.mark.parametrize("build", APART.values(), ids=APART)
+@pytest.mark.parametrize("build", SEPARABLE_NETWORKS.values(), ids=SEPARABLE_NETWORKS)
 def test_a_network_that_takes_each_example_by_itself_is_let_be(build: Callable[[], nn.Module]) -> None:
     model = build()
     before, drawn = state(model), torch.get_rng_state()
@@ -57,7 +57,7 @@ def test_a_loss_over_pairs_of_examples_is_refused() -> None:
         return functional.cross_entropy(outputs @ outputs.T, torch.arange(len(labels)))
 
     with pytest.raises(MethodError, match="not the sum of its examples' gradients"):
-        require_apart(APART["linear"](), INPUTS, LABELS, contrastive)
+        require_apart(SEPARABLE_NETWORKS["linear"](), INPUTS, LABELS, contrastive)
 
 
 def test_a_network_that_fails_on_every_made_up_input_is_refused_with_its_own_words() -> None:
@@ -109,7 +109,7 @@ def test_a_network_that_keeps_examples_in_the_only_mode_that_it_has_is_refused(m
         require_apart(Keeps(mode), INPUTS, LABELS, loss)
 
 
-NEVER: dict[str, Callable[[Single, Tensor], bool]] = {
+UNDECIDABLE_NETWORKS: dict[str, Callable[[Single, Tensor], bool]] = {
     "in training mode": lambda network, x: network.training and len(x) == COMPANY,
     "in evaluation mode": lambda network, _: not network.training,
     "for the gradients of its loss": lambda _, x: len(x) == TRIED_EXAMPLES,
@@ -120,10 +120,10 @@ NEVER: dict[str, Callable[[Single, Tensor], bool]] = {
 """What is compared on no inputs at all -> where the network fails, which computes all else."""
 
 
-@pytest.mark.parametrize("how", NEVER)
+@pytest.mark.parametrize("how", UNDECIDABLE_NETWORKS)
 def test_a_network_for_which_one_comparison_cannot_be_made_is_refused(how: str) -> None:
     with pytest.raises(MethodError, match=f"fails on made-up inputs .*, {how}: .*only on Sundays"):
-        require_apart(Single(NEVER[how]), INPUTS, LABELS, loss)
+        require_apart(Single(UNDECIDABLE_NETWORKS[how]), INPUTS, LABELS, loss)
 
 
 def test_inputs_on_which_the_network_fails_are_passed_over_where_there_are_others() -> None:

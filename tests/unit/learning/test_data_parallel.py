@@ -19,7 +19,7 @@ Results = tuple[dict[str, ranks.Result], Mapping[str, np.ndarray], ranks.Trees]
 
 
 @pytest.fixture(scope="module")
-def both() -> Iterator[tuple[Results, Results]]:
+def both_results() -> Iterator[tuple[Results, Results]]:
     """What rank 0, this process, and rank 1 have at their ends."""
     meeting = Rendezvous(2)
     with (
@@ -41,10 +41,10 @@ def difference(one: Mapping[str, np.ndarray], two: Mapping[str, np.ndarray]) -> 
 
 @pytest.mark.parametrize("name", ranks.CASES)
 def test_weights_loss_and_optimiser_are_those_of_one_process(
-    name: str, both: tuple[Results, Results]
+    name: str, both_results: tuple[Results, Results]
 ) -> None:
     tree, report, kept = ranks.train(name, SINGLE_PROCESS_GROUP)
-    shared, told, state = both[0][0][name]
+    shared, told, state = both_results[0][0][name]
     limit = 1e-2 if name == "float16" else 1e-6
     assert difference(tree, shared) < limit
     assert (report.steps, report.examples) == (told.steps, told.examples)
@@ -56,23 +56,23 @@ def test_weights_loss_and_optimiser_are_those_of_one_process(
 
 
 @pytest.mark.parametrize("name", ranks.CASES)
-def test_all_processes_end_with_the_same_bits(name: str, both: tuple[Results, Results]) -> None:
-    (one, _, kept), (two, _, state) = both[0][0][name], both[1][0][name]
+def test_all_processes_end_with_the_same_bits(name: str, both_results: tuple[Results, Results]) -> None:
+    (one, _, kept), (two, _, state) = both_results[0][0][name], both_results[1][0][name]
     assert difference(one, two) == 0
     assert all(difference(kept.trees[kind], state.trees[kind]) == 0 for kind in kept.trees)
 
 
 @pytest.mark.parametrize("variant", ["paper", "released"])
 def test_a_discriminator_that_is_trained_beside_the_model_is_that_of_one_process(
-    variant: str, both: tuple[Results, Results]
+    variant: str, both_results: tuple[Results, Results]
 ) -> None:
-    one, two = both[0][2][variant], both[1][2][variant]
+    one, two = both_results[0][2][variant], both_results[1][2][variant]
     assert difference(one, two) == 0
     assert difference(ranks.adversarial(SINGLE_PROCESS_GROUP, variant), one) < 1e-6
 
 
-def test_running_statistics_are_the_mean_of_all_processes(both: tuple[Results, Results]) -> None:
-    (_, one, _), (_, two, _) = both
+def test_running_statistics_are_the_mean_of_all_processes(both_results: tuple[Results, Results]) -> None:
+    (_, one, _), (_, two, _) = both_results
     assert difference(one, two) == 0
     assert one["encoder.1.num_batches_tracked"] == 6
     alone = ranks.normalised_tree(SINGLE_PROCESS_GROUP)

@@ -20,7 +20,7 @@ from tests.unit.learning.specs import data_spec, model_spec
 
 WIDTH = 256
 ITEM_BYTES = 4 * WIDTH
-BATCH = 8
+BATCH_EXAMPLES = 8
 READERS = 2
 
 
@@ -61,7 +61,7 @@ def most_held(count: int) -> int:
     features = LazyFeatures(rows, (WIDTH,), "large")
     examples = Examples.from_arrays(features, np.arange(count) % 4, "cpu")
     model = build_model(model_spec("mlp"), data_spec(WIDTH, classes=4), seed=0)
-    fit(model, examples, LocalTraining(lr=0.1, batch_size=BATCH, epochs=2))
+    fit(model, examples, LocalTraining(lr=0.1, batch_size=BATCH_EXAMPLES, epochs=2))
     evaluate(model, examples)
     assert rows.read_bytes == 3 * count * ITEM_BYTES
     return rows.most
@@ -69,9 +69,9 @@ def most_held(count: int) -> int:
 
 def test_what_is_held_does_not_grow_with_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(READERS)))
-    monkeypatch.setattr(module, "READ_AHEAD_BYTES", 2 * BATCH * ITEM_BYTES)
-    monkeypatch.setattr(evaluation, "BATCH_BYTES", 2 * BATCH * ITEM_BYTES)
+    monkeypatch.setattr(module, "READ_AHEAD_BYTES", 2 * BATCH_EXAMPLES * ITEM_BYTES)
+    monkeypatch.setattr(evaluation, "BATCH_BYTES", 2 * BATCH_EXAMPLES * ITEM_BYTES)
     # The batch that is learned from, those that are read ahead, and the one whose reader has not let go of it yet.
-    most = (READERS + 3) * 2 * BATCH * ITEM_BYTES
+    most = (READERS + 3) * 2 * BATCH_EXAMPLES * ITEM_BYTES
     for count in (2_000, 10_000):
         assert most_held(count) <= most < count * ITEM_BYTES / 10

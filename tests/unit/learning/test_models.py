@@ -17,7 +17,8 @@ FACTORIES = "python:tests.unit.learning.factories"
 # Parameters by hand from the layer lists; CReFF's ResNet-8 has convolutions of 1728, 2 * 36864, 73728 +
 # 147456 and 294912 + 589824, shortcuts of 8192 + 32768, BatchNorms of 2688 and a classifier of 2570.
 RESNET20 = 432 + 32 + 3 * 4672 + (13_952 + 576) + 2 * 18_560 + (55_552 + 2176) + 2 * 73_984
-"""Stem; blocks of 16 channels; then the first block of each width with its shortcut, and two more."""
+"""Parameters of MAP's ResNet20: stem; blocks of 16 channels; then the first block of each width with its shortcut,
+and two more."""
 
 NETWORKS = [
     ("simple_cnn", {}, (3, 32, 32), 84, 62_006),

@@ -96,12 +96,12 @@ def test_a_projection_lies_between_encoder_and_classifier_and_has_no_activation(
 @pytest.mark.parametrize("side", [1, 4, 7, 14])
 def test_means_over_a_grid_are_those_of_pytorch(side: int) -> None:
     x = torch.rand(2, 3, side, side + 2)
-    torch.testing.assert_close(convolutional.GridAverage(4)(x), nn.AdaptiveAvgPool2d(4)(x))
+    torch.testing.assert_close(convolutional.GridMean(4)(x), nn.AdaptiveAvgPool2d(4)(x))
 
 
 class TestTransformer:
     def test_attention_is_that_of_pytorch(self) -> None:
-        layer = cct.Layer(0.0).eval()
+        layer = cct.AttentionBlock(0.0).eval()
         reference = nn.MultiheadAttention(cct.WIDTH, cct.HEADS, batch_first=True).eval()
         with torch.no_grad():
             reference.in_proj_weight.copy_(layer.queries_keys_values.weight)
@@ -111,7 +111,7 @@ class TestTransformer:
             torch.testing.assert_close(layer._attention(x), reference(x, x, x)[0], rtol=1e-4, atol=1e-5)
 
     def test_a_skipped_branch_leaves_the_mean_and_only_while_training(self) -> None:
-        layer, branch = cct.Layer(0.5), torch.ones(4000, 1, 1)
+        layer, branch = cct.AttentionBlock(0.5), torch.ones(4000, 1, 1)
         torch.manual_seed(0)
         kept = layer._drop_path(branch)
         assert set(kept.flatten().tolist()) == {0.0, 2.0}

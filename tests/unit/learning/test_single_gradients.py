@@ -19,8 +19,8 @@ from fedsilo.learning.single_gradients import SingleGradients, clipped_sum
 from fedsilo.learning.training import LocalTraining
 from fedsilo.privacy.mechanism import Mechanism
 from tests.unit.learning.odd_networks import (
-    APART,
     CLASSES,
+    SEPARABLE_NETWORKS,
     WIDTH,
     Scale,
     ScriptedNetwork,
@@ -28,8 +28,8 @@ from tests.unit.learning.odd_networks import (
     sequential_network,
 )
 
-BATCH = 4
-RANDOM = {
+BATCH_EXAMPLES = 4
+RANDOM_NETWORKS = {
     "functional dropout",
     "stochastic depth",
     "noise",
@@ -39,14 +39,14 @@ RANDOM = {
     "LayerNorm",
     "transformer",
 }
-RANDOM |= {"GroupNorm", "InstanceNorm"}
+RANDOM_NETWORKS |= {"GroupNorm", "InstanceNorm"}
 
 
 def loss(model: nn.Module, features: Tensor, labels: Tensor) -> Tensor:
     return functional.cross_entropy(model(features), labels)
 
 
-def examples(n: int = BATCH, seed: int = 1) -> Examples:
+def examples(n: int = BATCH_EXAMPLES, seed: int = 1) -> Examples:
     features = np.random.default_rng(seed).uniform(0, 3, (n, WIDTH)).astype(np.float32)
     return Examples.from_arrays(features, np.arange(n) % CLASSES, "cpu")
 
@@ -68,21 +68,21 @@ def clipped_gradient_sums(model: nn.Module, given: Examples, norm: float) -> lis
     return sums
 
 
-@pytest.mark.parametrize("name", sorted(APART.keys() - RANDOM))
+@pytest.mark.parametrize("name", sorted(SEPARABLE_NETWORKS.keys() - RANDOM_NETWORKS))
 def test_a_private_step_is_along_the_sum_of_the_clipped_gradients_of_each_example_by_itself(
     name: str,
 ) -> None:
-    model, given = APART[name](), examples()
+    model, given = SEPARABLE_NETWORKS[name](), examples()
     model.train()
     before = [each.detach().float().clone() for each in model.parameters()]
     buffers = [each.clone() for each in model.buffers()]
     sums = clipped_gradient_sums(model, given, 1.0)
-    plan = LocalTraining(lr=1.0, batch_size=BATCH, max_steps=1)
+    plan = LocalTraining(lr=1.0, batch_size=BATCH_EXAMPLES, max_steps=1)
     privacy = ExamplePrivacy(Mechanism(1e-12), 1.0, np.random.default_rng(0))
     assert fit_privately(model, given, plan, privacy, loss).steps == 1
     close = 2e-2 if name == "half precision" else 1e-5
     for was, now, total in zip(before, model.parameters(), sums, strict=True):
-        torch.testing.assert_close(now.detach().float(), was - total / BATCH, atol=close, rtol=close)
+        torch.testing.assert_close(now.detach().float(), was - total / BATCH_EXAMPLES, atol=close, rtol=close)
     assert any(bool((now.detach() != was).any()) for was, now in zip(before, model.parameters(), strict=True))
     assert all(torch.equal(was, now) for was, now in zip(buffers, model.buffers(), strict=True))
     left = {name for owner in (*model.parameters(), *model.modules()) for name in vars(owner)}
@@ -103,12 +103,12 @@ def test_what_a_compiled_network_did_before_does_not_keep_hooks_from_it() -> Non
 
     plain, model, given = build(), build(), examples()
     for _ in range(2):
-        loss(plain, *given.batch(torch.arange(BATCH))).backward()  # type: ignore[no-untyped-call]
+        loss(plain, *given.batch(torch.arange(BATCH_EXAMPLES))).backward()  # type: ignore[no-untyped-call]
     sums = clipped_gradient_sums(sequential_network(nn.ReLU()), given, 1e6)
     with SingleGradients(model, list(model.parameters()), loss) as single:
-        single.choose(*given.batch(torch.arange(BATCH)))
+        single.choose(*given.batch(torch.arange(BATCH_EXAMPLES)))
         found = [torch.zeros(each.shape) for each in sums]
-        parts = list(single.of(*given.batch(torch.arange(BATCH))))
+        parts = list(single.of(*given.batch(torch.arange(BATCH_EXAMPLES))))
         for gradients, _ in parts:
             clipped_sum(found, gradients, 1e6)
     assert len(parts) == 1
@@ -118,7 +118,7 @@ def test_what_a_compiled_network_did_before_does_not_keep_hooks_from_it() -> Non
 def test_a_branch_that_hooks_do_not_see_is_found_when_it_comes_to_take_part() -> None:
     """A gate that begins at zero hides it from the first look."""
 
-    class Late(nn.Module):
+    class LateNetwork(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.layer, self.gate, self.branch = (
@@ -132,8 +132,8 @@ def test_a_branch_that_hooks_do_not_see_is_found_when_it_comes_to_take_part() ->
             y: Tensor = self.layer(x) + self.gate * self.branch(x)
             return y
 
-    model, given = Late(), examples()
-    whole = given.batch(torch.arange(BATCH))
+    model, given = LateNetwork(), examples()
+    whole = given.batch(torch.arange(BATCH_EXAMPLES))
     with SingleGradients(model, list(model.parameters()), loss) as single:
         single.choose(*whole)
         with torch.no_grad():
@@ -193,4 +193,4 @@ def test_a_network_of_which_nothing_is_learned_is_no_private_training(build: Cal
         parameter.requires_grad_(False)
     problem = "no parameter of the network has a part in the loss"
     with SingleGradients(model, [], loss) as single, pytest.raises(MethodError, match=problem):
-        single.choose(*examples().batch(torch.arange(BATCH)))
+        single.choose(*examples().batch(torch.arange(BATCH_EXAMPLES)))

@@ -18,13 +18,13 @@ from fedsilo.local import child_processes
 from fedsilo.local.child_processes import ChildProcess, ForkServerClient, StartFailed, end_all, logins
 
 PROGRAM = "tests.unit.local.programs"
-PATIENCE = 60.0
+PATIENCE_SECONDS = 60.0
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ForkServerClient]:
     with ForkServerClient("tests") as server:
-        assert server.is_ready(PATIENCE)
+        assert server.is_ready(PATIENCE_SECONDS)
         yield server
 
 
@@ -37,7 +37,7 @@ def child(server: ForkServerClient, tmp_path: Path) -> Callable[..., ChildProces
 
 
 def supervise_until(process: ChildProcess, until: Callable[[], bool]) -> None:
-    limit = time.monotonic() + PATIENCE
+    limit = time.monotonic() + PATIENCE_SECONDS
     while not until():
         assert time.monotonic() < limit, process
         process.server.poll()
@@ -159,7 +159,7 @@ def test_a_child_that_ignores_sigterm_is_killed(
 @pytest.mark.parametrize("end", ["kill", "close"])
 def test_a_server_that_ends_takes_its_children_along(end: str, tmp_path: Path) -> None:
     with ForkServerClient("tests") as server:
-        assert server.is_ready(PATIENCE)
+        assert server.is_ready(PATIENCE_SECONDS)
         here = tmp_path / "here"
         process = ChildProcess(server, "child", PROGRAM, ["stay", str(here)], tmp_path / "log", 1)
         supervise_until(process, here.exists)
@@ -174,7 +174,7 @@ def test_a_server_that_ends_takes_its_children_along(end: str, tmp_path: Path) -
             supervise_until(process, lambda: process.pid not in (None, pid) and here.exists())
             assert (process.crashes, server.pid != before) == (1, True)
             end_all([process], server)
-        limit = time.monotonic() + PATIENCE
+        limit = time.monotonic() + PATIENCE_SECONDS
         while Path(f"/proc/{pid}/cwd").exists():
             assert time.monotonic() < limit
             time.sleep(0.01)
@@ -182,7 +182,7 @@ def test_a_server_that_ends_takes_its_children_along(end: str, tmp_path: Path) -
 
 def test_what_children_have_started_ends_with_them_wherever_it_went(tmp_path: Path) -> None:
     with ForkServerClient("tests") as server:
-        assert server.is_ready(PATIENCE)
+        assert server.is_ready(PATIENCE_SECONDS)
         for name, end in (("ended", "go"), ("ending", "stay")):
             pids = tmp_path / name
             process = ChildProcess(server, "child", PROGRAM, ["begin", str(pids), end], tmp_path / "log", 0)
@@ -196,12 +196,12 @@ def test_what_children_have_started_ends_with_them_wherever_it_went(tmp_path: Pa
 
 def test_a_run_that_is_killed_leaves_nothing_of_what_its_children_have_started(tmp_path: Path) -> None:
     server = ForkServerClient("tests")
-    assert server.is_ready(PATIENCE)
+    assert server.is_ready(PATIENCE_SECONDS)
     pids = tmp_path / "pids"
     process = ChildProcess(server, "child", PROGRAM, ["begin", str(pids), "stay"], tmp_path / "log", 0)
     supervise_until(process, pids.exists)
     server._requests.close()  # all that the end of a process does to its fork server
-    limit = time.monotonic() + PATIENCE
+    limit = time.monotonic() + PATIENCE_SECONDS
     while not all_gone(pids):
         assert time.monotonic() < limit
         time.sleep(0.01)
@@ -221,13 +221,13 @@ def test_an_installation_that_cannot_be_imported_is_named(
         ForkServerClient("tests") as server,
         pytest.raises(FedsiloError, match=r"exit code 1, .*broken on purpose"),
     ):
-        server.is_ready(PATIENCE)
+        server.is_ready(PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize("noticed", [True, False])
 def test_a_server_that_dies_before_a_start_is_replaced(noticed: bool, tmp_path: Path) -> None:
     with ForkServerClient("tests") as server:
-        assert server.is_ready(PATIENCE)
+        assert server.is_ready(PATIENCE_SECONDS)
         before = server.pid
         os.kill(before, signal.SIGKILL)
         os.waitid(os.P_PID, before, os.WEXITED | os.WNOWAIT)

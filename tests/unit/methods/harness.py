@@ -79,7 +79,7 @@ class Point(nn.Module):
 
 
 POINT = f"python:{__name__}:Point"
-"""Its name, likewise."""
+"""Name by which a job finds the network."""
 
 ROUND = Exchange(Phase("train", 1, "train"), 1, 1, 1)
 """The only round of a job of one."""

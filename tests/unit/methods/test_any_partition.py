@@ -61,7 +61,7 @@ DISCLOSURE = {
     "a class below the minimum everywhere": ([[0] * 6 + [3], [1] * 6 + [3], [2] * 6], 5, 0.3),
     "no class may be disclosed": ([[0, 1, 2], [3, 3, 3]], 1000, 0.3),
 }
-"""Of forms whose silos tell something of classes, which the minimum is for."""
+"""Partitions for forms whose silos tell something of classes, which the minimum is for."""
 
 
 def tells_of_classes(form: str) -> bool:

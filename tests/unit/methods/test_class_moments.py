@@ -10,7 +10,7 @@ import pytest
 
 from fedsilo.methods.components.class_moments import reply_of_moments, spread_of
 from fedsilo.methods.interface import SiloTask
-from fedsilo.methods.moments import MomentsOfClass, Spread, SpreadKind
+from fedsilo.methods.moments import OneClassMoments, Spread, SpreadKind
 from fedsilo.silo.context import LocalContext
 from tests.federate import job_spec, runners, skewed_silos
 
@@ -52,7 +52,7 @@ def test_with_next_to_no_noise_they_are_those_without(
 
 
 def test_a_reply_says_what_is_behind_each_block_and_what_has_noise(tmp_path: Path) -> None:
-    def blocks(of: MomentsOfClass) -> dict[str, np.ndarray]:
+    def blocks(of: OneClassMoments) -> dict[str, np.ndarray]:
         return {"count": np.array(of.count), "mean": of.mean}
 
     exact = reply_of_moments(silo_of(tmp_path).class_moments(TASK, FEATURES), blocks)

@@ -261,7 +261,7 @@ def test_gradients_of_augmented_draws_are_their_mean(tmp_path: Path, monkeypatch
     assert any(not torch.equal(drawn, changed) for drawn, changed in seen)
     spec = job_spec("creff", ["a"], data={"inputShape": [3, 8, 6]})
     network = build_model(spec.model, spec.data, seed=0)
-    load_tree(network, _initial(spec))
+    load_tree(network, _initial_tree(spec))
     for label, draws in ((1, seen[:10]), (3, seen[10:])):
         total = torch.zeros(4, 5)
         for _, changed in draws:
@@ -272,7 +272,7 @@ def test_gradients_of_augmented_draws_are_their_mean(tmp_path: Path, monkeypatch
         assert_close({"g": sent[f"gradient.weight/{label}"]}, {"g": total.numpy()})
 
 
-def _initial(spec: FederatedJobSpec) -> Tree:
+def _initial_tree(spec: FederatedJobSpec) -> Tree:
     return JobContext.of(registry.bind(spec), ["silos/a"]).initial_model()
 
 

@@ -39,7 +39,7 @@ from tests.unit.methods.harness import (
     server_context,
 )
 
-PAPER, RELEASED = FedPHPConfig(), FedPHPConfig(variant="released")
+PAPER_VARIANT, RELEASED_VARIANT = FedPHPConfig(), FedPHPConfig(variant="released")
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3])
@@ -60,13 +60,14 @@ def test_the_released_schedule_is_that_of_the_released_code() -> None:
     npz = reference_numbers.load("map_pieces")
     expected = float(npz["q"]) * int(npz["T"])
     found = [
-        kept_share(RELEASED, before, expected) for before in range(len(npz["mu_by_previous_selections"]))
+        kept_share(RELEASED_VARIANT, before, expected)
+        for before in range(len(npz["mu_by_previous_selections"]))
     ]
     np.testing.assert_allclose(found, npz["mu_by_previous_selections"], rtol=1e-12)
 
 
 def test_the_printed_schedule_counts_the_present_participation() -> None:
-    assert [kept_share(PAPER, before, 30) for before in (0, 9, 29, 40)] == pytest.approx(
+    assert [kept_share(PAPER_VARIANT, before, 30) for before in (0, 9, 29, 40)] == pytest.approx(
         [0.03, 0.3, 0.9, 1.0]
     )
 

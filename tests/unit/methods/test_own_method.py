@@ -14,7 +14,7 @@ from fedsilo.methods import registry
 from tests.installed import install
 from tests.paths import ROOT
 from tests.unit.methods.forms import form_manifest
-from tests.unit.methods.test_secure_sums import LABELS, both, changed_manifest
+from tests.unit.methods.test_secure_sums import LABELS, both_models, changed_manifest
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def anchored_manifest(directory: Path, **config: float) -> JobManifest:
 
 @pytest.mark.usefixtures("registered_package")
 def test_a_plain_job_and_sums_end_with_the_same_model(tmp_path: Path) -> None:
-    summed, plain = both(anchored_manifest(tmp_path), tmp_path)
+    summed, plain = both_models(anchored_manifest(tmp_path), tmp_path)
     for name in plain:
         np.testing.assert_allclose(summed[name], plain[name], atol=1e-5)
 
@@ -46,6 +46,6 @@ def test_a_plain_job_and_sums_end_with_the_same_model(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("registered_package")
 @pytest.mark.parametrize("other", [{"weight": 0.0}, {"memory": 0.0}])
 def test_what_silos_are_told_and_what_they_keep_counts(tmp_path: Path, other: dict[str, float]) -> None:
-    _, model = both(anchored_manifest(tmp_path), tmp_path / "one")
-    _, another = both(anchored_manifest(tmp_path, **other), tmp_path / "other")
+    _, model = both_models(anchored_manifest(tmp_path), tmp_path / "one")
+    _, another = both_models(anchored_manifest(tmp_path, **other), tmp_path / "other")
     assert any((model[name] != another[name]).any() for name in model)

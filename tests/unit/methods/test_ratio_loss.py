@@ -12,7 +12,13 @@ from torch import nn
 
 from fedsilo.methods.components.weighted_loss import class_weighted_loss
 from fedsilo.methods.ratio_loss.config import WEIGHTS, RatioLossConfig
-from fedsilo.methods.ratio_loss.monitor import CLEAR, LARGEST, RATIO_WITHOUT_CHANGE, Monitor, ratio
+from fedsilo.methods.ratio_loss.monitor import (
+    CLEAR_SHARE,
+    LARGEST_RATIO,
+    RATIO_WITHOUT_CHANGE,
+    Monitor,
+    ratio,
+)
 from tests import reference_numbers
 from tests.federate import drive, job_spec, local_silos, open_engine, runners, skewed_silos
 from tests.public_examples import dataset
@@ -45,11 +51,13 @@ def brute_force(changes: np.ndarray) -> dict[int, float]:
         of = changes[(slice(None), *place)]
         label = int(of.argmax())
         rest = np.delete(of, label)
-        if of[label] > 0 and (np.abs(rest) <= CLEAR * of[label]).all():
+        if of[label] > 0 and (np.abs(rest) <= CLEAR_SHARE * of[label]).all():
             own[label].append(of[label])
             others[label].append(rest.mean())
     return {
-        label: min(abs(sum(own[label]) / sum(others[label])), LARGEST) if own[label] else RATIO_WITHOUT_CHANGE
+        label: min(abs(sum(own[label]) / sum(others[label])), LARGEST_RATIO)
+        if own[label]
+        else RATIO_WITHOUT_CHANGE
         for label in own
     }
 
@@ -73,7 +81,7 @@ def test_no_change_is_clear_nowhere_and_one_class_compares_with_nothing() -> Non
     monitor.add(2, np.zeros((2, 2)))
     assert monitor.ratios() == {0: RATIO_WITHOUT_CHANGE, 2: RATIO_WITHOUT_CHANGE}
     monitor.add(1, np.ones((2, 2)))
-    assert monitor.ratios() == {0: RATIO_WITHOUT_CHANGE, 2: RATIO_WITHOUT_CHANGE, 1: LARGEST}
+    assert monitor.ratios() == {0: RATIO_WITHOUT_CHANGE, 2: RATIO_WITHOUT_CHANGE, 1: LARGEST_RATIO}
 
 
 def given_weights(tmp_path: Path, **public: Any) -> list[np.ndarray]:

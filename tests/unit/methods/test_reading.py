@@ -126,12 +126,12 @@ class AveragingServer(OneModelServer):
 def test_a_mean_beside_which_something_else_is_sent_is_none_of_models() -> None:
     """`spec.aggregation.rule` and noise on a silo's change are of models alone."""
 
-    class More(FedAvg):
+    class MoreSums(FedAvg):
         @override
         def steps(self) -> Mapping[str, Step]:
             return {"train": Step((Payload("model"), Payload("class_counts", "count")), (LOSS,))}
 
-    assert More(job_spec("fedavg", 2), MethodConfig()).reads is Sums
+    assert MoreSums(job_spec("fedavg", 2), MethodConfig()).reads is Sums
 
 
 class Untold(OneModelServer):

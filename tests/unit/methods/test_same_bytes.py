@@ -54,7 +54,7 @@ KEEPING = ["fedavg", "fedconcat", "ccvr-after-creff", "feddf", "moon-pool", "sca
 @pytest.fixture(autouse=True)
 def known_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     """What silos draw from no seed of the job, so that runs can be compared."""
-    monkeypatch.setattr(secret, "draw", lambda: bytes(secret.SIZE))
+    monkeypatch.setattr(secret, "draw", lambda: bytes(secret.SECRET_BYTES))
 
 
 class Site:

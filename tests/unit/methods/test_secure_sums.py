@@ -49,7 +49,7 @@ def changed_manifest(manifest: JobManifest, **sections: Any) -> JobManifest:
     return JobManifest(manifest.file, manifest.job.model_copy(update={"spec": spec}), manifest.silos)
 
 
-def both(manifest: JobManifest, directory: Path) -> tuple[Tree, Tree]:
+def both_models(manifest: JobManifest, directory: Path) -> tuple[Tree, Tree]:
     """Models of the job with sums alone and of the plain one."""
     found = []
     for name, one in (("summed", secure_manifest(manifest)), ("plain", manifest)):
@@ -81,7 +81,7 @@ SUMMED_FORMS = summed_forms()
 
 @pytest.mark.parametrize("form", SUMMED_FORMS)
 def test_sums_end_in_the_model_of_the_plain_job(tmp_path: Path, form: str) -> None:
-    ours, theirs = both(form_manifest(tmp_path, form, LABELS), tmp_path)
+    ours, theirs = both_models(form_manifest(tmp_path, form, LABELS), tmp_path)
     assert ours.keys() == theirs.keys()
     for name in ours:
         # float32 rounds at 6e-8, over three rounds of training.
@@ -92,7 +92,7 @@ def test_sums_end_in_the_model_of_the_plain_job(tmp_path: Path, form: str) -> No
 def test_a_model_that_is_sent_with_a_loss_is_compared_as_silos_saw_it(tmp_path: Path, form: str) -> None:
     communication = CommunicationSpec.model_validate({"download": {"encoding": "int8"}})
     manifest = changed_manifest(form_manifest(tmp_path, form, LABELS), communication=communication)
-    ours, theirs = both(manifest, tmp_path)
+    ours, theirs = both_models(manifest, tmp_path)
     for name in ours:
         np.testing.assert_allclose(ours[name], theirs[name], atol=1e-5)
 
@@ -100,7 +100,7 @@ def test_a_model_that_is_sent_with_a_loss_is_compared_as_silos_saw_it(tmp_path: 
 def test_preprocessing_follows_from_sums(tmp_path: Path) -> None:
     manifest = form_manifest(tmp_path, "fedavg", LABELS)
     data = manifest.job.spec.data.model_copy(update={"preprocessing": PreprocessingSpec(standardise=True)})
-    ours, theirs = both(changed_manifest(manifest, data=data), tmp_path)
+    ours, theirs = both_models(changed_manifest(manifest, data=data), tmp_path)
     for name in ours:
         np.testing.assert_allclose(ours[name], theirs[name], atol=1e-5)
     unprepared = simulate(manifest, tmp_path, tmp_path / "unprepared").result
@@ -121,7 +121,7 @@ def test_norm_clipping_is_of_models_and_not_of_scores(tmp_path: Path) -> None:
             update={"preprocessing": PreprocessingSpec(standardise=True), "validation_fraction": 0.25}
         ),
     )
-    ours, theirs = both(manifest, tmp_path)
+    ours, theirs = both_models(manifest, tmp_path)
     for name in ours:
         np.testing.assert_allclose(ours[name], theirs[name], atol=1e-5)
 

@@ -36,7 +36,7 @@ def longer(tree: Tree) -> Tree:
     return tree
 
 
-def shorter(tree: Tree) -> Tree:
+def without_b(tree: Tree) -> Tree:
     del tree["b"]
     return tree
 
@@ -46,7 +46,7 @@ def reorder_weights(tree: Tree) -> Tree:
     return tree
 
 
-@pytest.mark.parametrize("change", [change_weights, longer, shorter, reorder_weights])
+@pytest.mark.parametrize("change", [change_weights, longer, without_b, reorder_weights])
 def test_a_loaded_tree_that_was_changed_is_stored_as_it_is(
     stored_state: State, tmp_path: Path, change: object
 ) -> None:

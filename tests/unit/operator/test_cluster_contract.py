@@ -8,7 +8,7 @@ from contextlib import aclosing
 import pytest
 
 from fedsilo.api.observed import uid_of
-from fedsilo_operator.cluster.interface import Change, Conflict, Gone, NotFound, Unavailable
+from fedsilo_operator.cluster.interface import Change, ClusterUnavailable, Conflict, NotFound, VersionExpired
 from fedsilo_operator.objects import CONFIG_MAP, Ref
 from tests.contract_objects import config_map
 from tests.operator_contract import Contract
@@ -32,7 +32,7 @@ class TestFake(Contract):
 async def test_a_watch_from_before_a_compaction_is_gone(cluster: FakeCluster) -> None:
     cluster.put(config_map("n"))
     cluster.compact()
-    with pytest.raises(Gone):
+    with pytest.raises(VersionExpired):
         await anext(cluster.watch(CONFIG_MAP, "100"))
 
 
@@ -65,9 +65,9 @@ async def test_garbage_goes_with_its_owner(cluster: FakeCluster) -> None:
 
 
 async def test_a_lost_answer_is_a_write_that_was_done(cluster: FakeCluster) -> None:
-    answers = iter([None, Unavailable("lost")])
+    answers = iter([None, ClusterUnavailable("lost")])
     cluster.faults = lambda verb, kind: next(answers)
-    with pytest.raises(Unavailable):
+    with pytest.raises(ClusterUnavailable):
         await cluster.create(config_map("n"))
     assert cluster.peek(CONFIG_MAP, Ref("n", "a"))
 

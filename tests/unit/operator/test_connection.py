@@ -9,12 +9,12 @@ import pytest
 
 from fedsilo_operator.cluster.connection import error_of
 from fedsilo_operator.cluster.interface import (
+    CallRefused,
     ClusterError,
+    ClusterUnavailable,
     Conflict,
     FieldConflict,
     NotFound,
-    Refused,
-    Unavailable,
 )
 
 CONFLICT_BODY = {
@@ -43,12 +43,12 @@ HOOK = {
         (409, {"message": "the object has been modified"}, Conflict),
         (409, {"message": 'configmaps "a" already exists', "details": {"name": "a"}}, Conflict),
         (422, OTHER_UID, Conflict),
-        (422, {"message": "Service is invalid"}, Refused),
-        (403, {"message": "exceeded quota"}, Refused),
+        (422, {"message": "Service is invalid"}, CallRefused),
+        (403, {"message": "exceeded quota"}, CallRefused),
         (404, {"message": "not found"}, NotFound),
-        (500, HOOK, Refused),
-        (500, {"message": "etcdserver: request timed out"}, Unavailable),
-        (429, {"message": "too many requests"}, Unavailable),
+        (500, HOOK, CallRefused),
+        (500, {"message": "etcdserver: request timed out"}, ClusterUnavailable),
+        (429, {"message": "too many requests"}, ClusterUnavailable),
     ],
 )
 def test_errors_are_sorted_by_what_to_do_about_them(
@@ -61,5 +61,5 @@ def test_errors_are_sorted_by_what_to_do_about_them(
 
 def test_what_is_no_answer_of_an_api_server_is_quoted() -> None:
     error = error_of("GET https://lab/x", 502, b"<html>bad gateway</html>")
-    assert isinstance(error, Unavailable)
+    assert isinstance(error, ClusterUnavailable)
     assert str(error) == "GET https://lab/x: HTTP 502: <html>bad gateway</html>"

@@ -11,12 +11,12 @@ import pytest
 
 from fedsilo.api.observed import Object
 from fedsilo_operator.cluster.interface import (
+    CallRefused,
     ClusterError,
+    ClusterUnavailable,
     Conflict,
-    Gone,
     NotFound,
-    Refused,
-    Unavailable,
+    VersionExpired,
 )
 from fedsilo_operator.objects import CONFIG_MAP, EVENT, LEASE, SECRET, Ref, labels_of, ref_of
 from fedsilo_operator.runtime.controller import Watch
@@ -152,7 +152,7 @@ def test_an_appointment_is_kept() -> None:
     operating(body, 60.0, 30.0)
 
 
-@pytest.mark.parametrize("error", [Conflict, NotFound, Unavailable, Gone])
+@pytest.mark.parametrize("error", [Conflict, NotFound, ClusterUnavailable, VersionExpired])
 def test_what_may_mend_itself_is_tried_again_soon(error: type[ClusterError]) -> None:
     async def body(cluster: FakeCluster, script: Script) -> None:
         await asyncio.sleep(1000)
@@ -192,7 +192,9 @@ def test_what_is_refused_is_reported_once_and_tried_again_late() -> None:
         assert len(times) == 4
         assert all(later - earlier >= 48 for earlier, later in itertools.pairwise(times))
 
-    cluster = operating(body, Refused("spec is wrong"), Refused("spec is wrong"), Refused("still wrong"))
+    cluster = operating(
+        body, CallRefused("spec is wrong"), CallRefused("spec is wrong"), CallRefused("still wrong")
+    )
     said = [
         (event["type"], event["reason"], event["message"], event["count"]) for event in cluster.objects(EVENT)
     ]
@@ -247,13 +249,13 @@ def test_workers_share_keys_and_never_one_key() -> None:
 def test_a_dead_task_ends_the_operator() -> None:
     cluster = FakeCluster()
 
-    def broken(verb: str, kind: object) -> None:
+    def fail_on_secrets(verb: str, kind: object) -> None:
         if verb == "watch" and kind == SECRET:
             raise ZeroDivisionError
 
     async def run() -> None:
         store = Store()
-        cluster.faults = broken
+        cluster.faults = fail_on_secrets
         async with asyncio.timeout(10):
             await Operator(cluster, store, [Script(store)]).run()
 

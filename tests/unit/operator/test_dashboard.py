@@ -19,7 +19,7 @@ from fedsilo.api.observed import Object
 from fedsilo.errors import ManifestInvalid
 from fedsilo.wire import issue_server, make_authority
 from fedsilo_operator.__main__ import main
-from fedsilo_operator.cluster.interface import Refused, Unavailable
+from fedsilo_operator.cluster.interface import CallRefused, ClusterUnavailable
 from fedsilo_operator.dashboard import source as source_module
 from fedsilo_operator.dashboard.access import CACHE_SECONDS, TokenAccess
 from fedsilo_operator.dashboard.serving import dashboard, institution_dashboard
@@ -46,7 +46,7 @@ class Cluster(FakeCluster):
     @override
     async def create(self, obj: Object) -> Object:
         if self.broken:
-            raise Unavailable("no connection")
+            raise ClusterUnavailable("no connection")
         self.asked.append(obj["kind"])
         spec = obj["spec"]
         if obj["kind"] == "TokenReview":
@@ -65,7 +65,7 @@ class Cluster(FakeCluster):
         assert (kind, selection["fields"]) == (EVENT, "involvedObject.kind=FederatedJob")
         self.listed.append(selection["namespace"])
         if selection["namespace"] == "closed":
-            raise Refused("events is forbidden")
+            raise CallRefused("events is forbidden")
         return await super().list(kind, **selection)
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsilo_operator.cluster.interface import ClusterError, Conflict, Unavailable
+from fedsilo_operator.cluster.interface import ClusterError, ClusterUnavailable, Conflict
 from fedsilo_operator.objects import LEASE, Kind, Ref
 from fedsilo_operator.runtime.election import LEASE_SECONDS, RENEW_DEADLINE_SECONDS, Election, LeaseLost
 from tests.operator_fakes import virtual
@@ -51,7 +51,7 @@ def test_there_are_never_two_leaders(seed: int) -> None:
     rate = draw.choice([0.0, 0.2, 0.6])
 
     def faults(verb: str, kind: Kind) -> ClusterError | None:
-        return draw.choice([Unavailable("fault"), Conflict("fault")]) if draw.random() < rate else None
+        return draw.choice([ClusterUnavailable("fault"), Conflict("fault")]) if draw.random() < rate else None
 
     cluster = FakeCluster(faults=faults, delay=lambda: draw.choice([0, 0.01, 1, 9]))
 
@@ -118,7 +118,7 @@ def test_a_leader_without_answers_stops_before_another_may_lead() -> None:
         candidate = Candidate(cluster, "one", leaders)
         await asyncio.sleep(60)
         if kind == "errors":
-            cluster.faults = lambda verb, kind: Unavailable("down")
+            cluster.faults = lambda verb, kind: ClusterUnavailable("down")
         else:
             cluster.delay = lambda: 1000.0
         before = asyncio.get_running_loop().time()

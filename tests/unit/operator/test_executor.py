@@ -10,14 +10,14 @@ import pytest
 
 from fedsilo.api.observed import Object, uid_of
 from fedsilo_operator.cluster.interface import (
+    CallRefused,
     Cluster,
     ClusterError,
+    ClusterUnavailable,
     Conflict,
     Event,
     FieldConflict,
     NotFound,
-    Refused,
-    Unavailable,
 )
 from fedsilo_operator.objects import CONFIG_MAP, EVENT, SECRET, SERVICE, SILO_KIND, Kind, Ref, ref_of
 from fedsilo_operator.plan import Action, ApplyAction, CreateAction, DeleteAction, Plan
@@ -96,7 +96,7 @@ async def test_what_was_made_already_is_no_error(cluster: FakeCluster, event_sub
     await carry_out(Plan(actions=(CreateAction(SECRET_OBJECT),)), event_subject, cluster)
 
 
-@pytest.mark.parametrize("error", [Conflict, Unavailable])
+@pytest.mark.parametrize("error", [Conflict, ClusterUnavailable])
 @pytest.mark.parametrize(("verb", "kind"), [("apply", CONFIG_MAP), ("delete", CONFIG_MAP)])
 async def test_after_a_failure_nothing_more_is_written(
     cluster: FakeCluster, event_subject: Object, error: type[ClusterError], verb: str, kind: Kind
@@ -110,7 +110,7 @@ async def test_after_a_failure_nothing_more_is_written(
 
 
 def refusing(cluster: FakeCluster, name: str, error: ClusterError | None = None) -> None:
-    cluster.refuses = lambda obj: (error or Refused("quota")) if obj["metadata"]["name"] == name else None
+    cluster.refuses = lambda obj: (error or CallRefused("quota")) if obj["metadata"]["name"] == name else None
 
 
 async def test_what_is_refused_ends_all_that_needs_it_and_is_reported(
@@ -124,7 +124,7 @@ async def test_what_is_refused_ends_all_that_needs_it_and_is_reported(
         actions = (ApplyAction(config_map("n", "a")), ApplyAction(config_map("n", "b")))
         return Plan(actions, status={"said": [found.diagnosis.message for found in rejections]})
 
-    with pytest.raises(Refused, match="refuses ConfigMap n/a: quota"):
+    with pytest.raises(CallRefused, match="refuses ConfigMap n/a: quota"):
         await executor.carry_out(decide, event_subject, cluster)
     assert not cluster.objects(CONFIG_MAP), "no failure group: what comes after it needs it"
     assert [
@@ -138,7 +138,7 @@ async def test_what_is_refused_ends_all_that_needs_it_and_is_reported(
 
 
 @pytest.mark.parametrize(
-    "error", [Refused("no"), FieldConflict("a field is another's"), NotFound("namespace")]
+    "error", [CallRefused("no"), FieldConflict("a field is another's"), NotFound("namespace")]
 )
 async def test_a_rejection_ends_its_failure_group_and_no_other(
     cluster: FakeCluster, event_subject: Object, error: ClusterError
@@ -148,7 +148,7 @@ async def test_a_rejection_ends_its_failure_group_and_no_other(
     actions = tuple(
         ApplyAction(config_map("n", name), failure_group=failure_group) for name, failure_group in made
     )
-    with pytest.raises(Refused):
+    with pytest.raises(CallRefused):
         await carry_out(Plan(actions), event_subject, cluster)
     assert [ref_of(obj).name for obj in cluster.objects(CONFIG_MAP)] == ["c", "d"]
 
@@ -161,7 +161,7 @@ async def test_an_object_of_somebody_else_is_neither_changed_nor_taken(
     mine["metadata"]["ownerReferences"] = [
         {"kind": "Service", "name": "s", "uid": uid_of(event_subject), "controller": True}
     ]
-    with pytest.raises(Refused, match="ConfigMap n/a is there already"):
+    with pytest.raises(CallRefused, match="ConfigMap n/a is there already"):
         await carry_out(Plan((ApplyAction(mine),)), event_subject, cluster)
     assert cluster.peek(CONFIG_MAP, Ref("n", "a")) == theirs
 
@@ -203,7 +203,7 @@ async def test_a_name_is_looked_at_only_where_it_is_taken(
     assert asked[-1] == "get"
     (made,) = cluster.objects(CONFIG_MAP)
     cluster.put(made | {"metadata": {"namespace": "n", "name": "b"}})
-    with pytest.raises(Refused, match="ConfigMap n/b is there already"):
+    with pytest.raises(CallRefused, match="ConfigMap n/b is there already"):
         await carry_out(Plan((CreateAction(owned_config_map("b", event_subject)),)), event_subject, cluster)
     earlier = owned_config_map("c", event_subject)
     earlier["metadata"]["ownerReferences"][0]["uid"] = "gone"
@@ -244,11 +244,11 @@ async def test_after_a_failure_nothing_more_is_begun_in_other_groups_either(
     def fail(verb: str, kind: Kind) -> ClusterError | None:
         if verb == "apply":
             tried.append(kind)
-        return Unavailable("500") if verb == "apply" else None
+        return ClusterUnavailable("500") if verb == "apply" else None
 
     cluster.faults = fail
     names = [f"m{number}" for number in range(100)]
-    with pytest.raises(Unavailable):
+    with pytest.raises(ClusterUnavailable):
         await carry_out(
             Plan(tuple(ApplyAction(config_map("n", name), failure_group=name) for name in names)),
             event_subject,
@@ -260,15 +260,15 @@ async def test_after_a_failure_nothing_more_is_begun_in_other_groups_either(
 async def test_an_event_never_fails_a_reconcile(
     cluster: FakeCluster, event_subject: Object, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cluster.faults = lambda verb, kind: Refused("quota") if kind == EVENT else None
+    cluster.faults = lambda verb, kind: CallRefused("quota") if kind == EVENT else None
     await carry_out(full_plan(cluster, event_subject), event_subject, cluster)
     assert "status" in cluster.peek(SERVICE, Ref("n", "s"))
     assert "Service n/s: no event Running: quota" in caplog.text
 
 
 async def test_a_status_that_was_not_written_is_no_event(cluster: FakeCluster, event_subject: Object) -> None:
-    cluster.faults = lambda verb, kind: Unavailable("500") if kind == SERVICE else None
-    with pytest.raises(Unavailable):
+    cluster.faults = lambda verb, kind: ClusterUnavailable("500") if kind == SERVICE else None
+    with pytest.raises(ClusterUnavailable):
         await carry_out(full_plan(cluster, event_subject), event_subject, cluster)
     assert not cluster.objects(EVENT)
 

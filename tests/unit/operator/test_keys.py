@@ -99,7 +99,7 @@ def test_the_master_key_is_made_once() -> None:
 def test_an_operator_that_comes_second_takes_the_key_of_the_first() -> None:
     first, master = FakeCluster(), b""
 
-    class Late(FakeCluster):
+    class LateCluster(FakeCluster):
         """Another operator makes the key between this one's look and its own try."""
 
         @override
@@ -112,7 +112,7 @@ def test_an_operator_that_comes_second_takes_the_key_of_the_first() -> None:
                 self.put(first.peek(SECRET, Ref("fedsilo-system", MASTER_KEY)))
                 raise
 
-    assert load(Late()) == master != b""
+    assert load(LateCluster()) == master != b""
 
 
 @pytest.mark.parametrize("data", [{}, {"master": "bm8="}, {"master": "no base64!"}, {"other": "AAAA"}, None])

@@ -9,7 +9,7 @@ from random import Random
 
 from fedsilo.api.observed import Object
 from fedsilo.metrics import Exposition
-from fedsilo_operator.cluster.interface import ClusterError, Refused, Unavailable
+from fedsilo_operator.cluster.interface import CallRefused, ClusterError, ClusterUnavailable
 from fedsilo_operator.job import metrics as jobs
 from fedsilo_operator.job.controller import JobController
 from fedsilo_operator.metrics import exposition
@@ -129,8 +129,8 @@ def test_who_stands_by_says_nothing_of_jobs() -> None:
 
 def test_failures_are_counted() -> None:
     errors: dict[tuple[str, str], ClusterError] = {
-        ("apply", "Service"): Refused("403"),
-        ("get", "Secret"): Unavailable("500"),
+        ("apply", "Service"): CallRefused("403"),
+        ("get", "Secret"): ClusterUnavailable("500"),
     }
 
     async def main() -> None:

@@ -12,7 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsilo.api.observed import Object
-from fedsilo_operator.cluster.interface import ClusterError, Conflict, Gone, NotFound, Refused, Unavailable
+from fedsilo_operator.cluster.interface import (
+    CallRefused,
+    ClusterError,
+    ClusterUnavailable,
+    Conflict,
+    NotFound,
+    VersionExpired,
+)
 from fedsilo_operator.objects import CONFIG_MAP, JOB_UID, POD, SECRET, Kind, Ref, ref_of
 from fedsilo_operator.runtime.reflector import Reflector
 from fedsilo_operator.runtime.store import MAX_REQUESTS, Indexer, Store, WriteThroughCluster
@@ -69,7 +76,7 @@ def following(
 
 
 def errors(rate: float, draw: random.Random) -> Callable[[str, Kind], ClusterError | None]:
-    kinds: list[type[ClusterError]] = [Unavailable, Gone, Conflict, Refused, NotFound]
+    kinds: list[type[ClusterError]] = [ClusterUnavailable, VersionExpired, Conflict, CallRefused, NotFound]
     return lambda verb, kind: draw.choice(kinds)("fault") if draw.random() < rate else None
 
 
@@ -119,7 +126,7 @@ def test_a_deletion_during_an_outage_is_noticed() -> None:
 
     async def body(indexer: Indexer, follower: Follower, reflector: Reflector) -> None:
         await reflector.synced.wait()
-        cluster.faults = lambda verb, kind: Unavailable("down")
+        cluster.faults = lambda verb, kind: ClusterUnavailable("down")
         cluster.cut_watches()
         await asyncio.sleep(100)
         cluster.remove(CONFIG_MAP, Ref("n", "a"))
@@ -177,7 +184,7 @@ def test_an_outage_is_met_with_patience() -> None:
 
     def raise_unavailable(verb: str, kind: Kind) -> ClusterError:
         attempts.append(asyncio.get_running_loop().time())
-        return Unavailable("down")
+        return ClusterUnavailable("down")
 
     cluster = FakeCluster(faults=raise_unavailable)
 
@@ -333,7 +340,7 @@ def _version(store: Store) -> str:
     return str(found["metadata"]["resourceVersion"])
 
 
-@pytest.mark.parametrize("error", [Unavailable, Conflict])
+@pytest.mark.parametrize("error", [ClusterUnavailable, Conflict])
 async def test_what_failed_is_not_learnt(error: type[ClusterError]) -> None:
     server, store = FakeCluster(), Store()
     store.indexer(CONFIG_MAP, "").put(server.put(config_map("n")))

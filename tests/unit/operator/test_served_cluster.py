@@ -11,7 +11,7 @@ import yaml
 from aiohttp import web
 
 from fedsilo_operator.cluster.api_server import ApiServer, api_server
-from fedsilo_operator.cluster.interface import Unavailable
+from fedsilo_operator.cluster.interface import ClusterUnavailable
 from fedsilo_operator.objects import CONFIG_MAP, Ref
 from tests.contract_objects import config_map
 from tests.operator_contract import Contract
@@ -45,7 +45,7 @@ async def test_one_that_is_down_is_unavailable_and_forgets_nothing(
 ) -> None:
     await cluster.create(config_map("test"))
     served_cluster.down = True
-    with pytest.raises(Unavailable, match="the server is starting"):
+    with pytest.raises(ClusterUnavailable, match="the server is starting"):
         await cluster.get(CONFIG_MAP, Ref("test", "a"))
     served_cluster.down = False
     assert await cluster.get(CONFIG_MAP, Ref("test", "a"))

@@ -24,7 +24,7 @@ from random import Random, SystemRandom
 from typing import Any
 
 from fedsilo.api.observed import Object
-from fedsilo_operator.cluster.interface import ClusterError, Conflict, Gone, Unavailable
+from fedsilo_operator.cluster.interface import ClusterError, ClusterUnavailable, Conflict, VersionExpired
 from fedsilo_operator.job.controller import JobController
 from fedsilo_operator.objects import (
     CLAIM,
@@ -106,8 +106,8 @@ class Trial:
     def _fault(self, verb: str, kind: Kind) -> ClusterError | None:
         if not self.disturbed or self.random.random() >= self.rate:
             return None
-        errors: list[ClusterError] = [Unavailable("500"), Unavailable("time-out")]
-        errors += [Gone("410")] if verb == "watch" else [Conflict("409")] if verb != "list" else []
+        errors: list[ClusterError] = [ClusterUnavailable("500"), ClusterUnavailable("time-out")]
+        errors += [VersionExpired("410")] if verb == "watch" else [Conflict("409")] if verb != "list" else []
         return self.random.choice(errors)
 
     async def complete(self) -> None:

@@ -33,7 +33,7 @@ SCHEMA = Schema(columns=(TableColumn("age", "number"), TableColumn("sex", "categ
 SMALL_CLASS_FINDING = AnnouncedFinding("ClassSmall", (0, 2), 2)
 CONSTANT = AnnouncedFinding("FeatureConstant", (1,), 1)
 COPIES = AnnouncedFinding("Duplicates", count=9)
-ALL = (SMALL_CLASS_FINDING, CONSTANT, COPIES, AnnouncedFinding("RangeUnusual"))
+ALL_FINDINGS = (SMALL_CLASS_FINDING, CONSTANT, COPIES, AnnouncedFinding("RangeUnusual"))
 FULL_RULES = FindingRules(classes=True, features=True, minimum=5)
 
 
@@ -45,28 +45,28 @@ def test_every_code_has_a_severity_a_subject_and_a_text() -> None:
 @pytest.mark.parametrize(
     ("rules", "told"),
     [
-        (FULL_RULES, ALL),
+        (FULL_RULES, ALL_FINDINGS),
         # Which classes are small is a count of classes; how many examples are copies is one of examples.
         (
             FindingRules(classes=False, features=True, minimum=5),
-            (CONSTANT, AnnouncedFinding("Duplicates"), ALL[3]),
+            (CONSTANT, AnnouncedFinding("Duplicates"), ALL_FINDINGS[3]),
         ),
         (
             FindingRules(classes=True, features=False, minimum=5),
-            (SMALL_CLASS_FINDING, AnnouncedFinding("FeatureConstant"), COPIES, ALL[3]),
+            (SMALL_CLASS_FINDING, AnnouncedFinding("FeatureConstant"), COPIES, ALL_FINDINGS[3]),
         ),
         (
             FindingRules(classes=True, features=True, minimum=10),
-            (SMALL_CLASS_FINDING, CONSTANT, AnnouncedFinding("Duplicates"), ALL[3]),
+            (SMALL_CLASS_FINDING, CONSTANT, AnnouncedFinding("Duplicates"), ALL_FINDINGS[3]),
         ),
         (
             FindingRules(classes=False, features=False, minimum=1),
-            (AnnouncedFinding("FeatureConstant"), AnnouncedFinding("Duplicates"), ALL[3]),
+            (AnnouncedFinding("FeatureConstant"), AnnouncedFinding("Duplicates"), ALL_FINDINGS[3]),
         ),
     ],
 )
 def test_the_policy_decides_what_is_told(rules: FindingRules, told: tuple[AnnouncedFinding, ...]) -> None:
-    assert rules.permitted_findings(ALL) == told
+    assert rules.permitted_findings(ALL_FINDINGS) == told
 
 
 def test_payload_kinds_are_the_permission() -> None:
@@ -75,9 +75,11 @@ def test_payload_kinds_are_the_permission() -> None:
 
 
 def test_what_was_written_is_read_again() -> None:
-    body = readiness_body(SCHEMA, (*ALL, *unreadable_findings(DataInvalid("row 3\nis empty; mend it"))))
+    body = readiness_body(
+        SCHEMA, (*ALL_FINDINGS, *unreadable_findings(DataInvalid("row 3\nis empty; mend it")))
+    )
     schema, findings = readiness_of(body, DATA)
-    assert (schema, findings[:4]) == (SCHEMA, ALL)
+    assert (schema, findings[:4]) == (SCHEMA, ALL_FINDINGS)
     assert findings[4].message == "row 3 is empty; mend it"
     assert readiness_of(readiness_body(None, ()), DATA) == (None, ())
 

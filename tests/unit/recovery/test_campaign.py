@@ -55,9 +55,9 @@ def test_a_violation_is_in_the_table_with_the_command_that_repeats_it(tmp_path: 
 
 
 def test_a_campaign_in_which_everything_is_violated_ends(tmp_path: Path) -> None:
-    class Broken(RehearsedLaboratory):
+    class BrokenLaboratory(RehearsedLaboratory):
         @override
         def attempt(self, victim: str, seed: int) -> EndedRun:
             raise Violation("nothing works")
 
-    assert len(play(Broken(), 5, [], tmp_path / "log")) == 5
+    assert len(play(BrokenLaboratory(), 5, [], tmp_path / "log")) == 5

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedsilo.errors import Problem
 from fedsilo.secure_aggregation.fixed_point import FixedPoint
-from fedsilo.secure_aggregation.masks import PIECE, add_mask, agreed_secret, public_of
+from fedsilo.secure_aggregation.masks import PIECE_NUMBERS, add_mask, agreed_secret, public_of
 from fedsilo.secure_aggregation.shamir import PRIME, combine, split
 
 SECRETS = st.binary(min_size=32, max_size=32)
@@ -83,7 +83,7 @@ def test_a_public_key_of_small_order_is_refused() -> None:
 
 
 def test_masks_vanish_in_a_sum_and_look_like_chance() -> None:
-    vector = np.zeros(PIECE + 17, np.uint64)
+    vector = np.zeros(PIECE_NUMBERS + 17, np.uint64)
     add_mask(vector, b"k" * 32, 1)
     shares = np.unpackbits(vector.view(np.uint8)).mean()
     assert shares == pytest.approx(0.5, abs=1e-3)

@@ -23,7 +23,15 @@ from fedsilo.learning.saved import load_model
 from fedsilo.methods import registry
 from fedsilo.methods.components.local import train_model
 from fedsilo.methods.fedavg import FedAvg
-from fedsilo.methods.interface import INITIAL, LOCAL, PERSONAL_TREE, Reply, SiloContext, SiloStep, SiloTask
+from fedsilo.methods.interface import (
+    INITIAL_WEIGHTS,
+    LOCAL,
+    PERSONAL_TREE,
+    Reply,
+    SiloContext,
+    SiloStep,
+    SiloTask,
+)
 from fedsilo.methods.state import State
 from fedsilo.silo.context import open_context
 from fedsilo.silo.personal import PersonalModel
@@ -83,7 +91,7 @@ def test_only_shared_tensors_travel_and_the_model_is_whole_at_the_end(tmp_path: 
         task = engine.task("silos/s0")
         assert task is not None
         blobs = {link.name: link.digest for link in open_task(task.sealed, TASK_KEY.verify_key).blobs}
-        handed.add(blobs[INITIAL])
+        handed.add(blobs[INITIAL_WEIGHTS])
         path = engine.blob(blobs["model"])
         assert path is not None
         assert list(open_blob(path).specs) == ["classifier.weight", "classifier.bias"]
@@ -263,7 +271,10 @@ def test_a_reply_without_all_tensors_is_refused(tmp_path: Path) -> None:
     silo = skewed_silos(tmp_path, CLASSES_OF)[0]
     runner = TaskRunner(Partial(spec, Partial.Config()), open_context(spec, silo, tmp_path))
     start = initial_model(spec)
-    trees = {"model": {name: start[name] for name in start if name.startswith("classifier")}, INITIAL: start}
+    trees = {
+        "model": {name: start[name] for name in start if name.startswith("classifier")},
+        INITIAL_WEIGHTS: start,
+    }
     with pytest.raises(
         MethodError, match=r"training gave back no tensor 'encoder.0.weight'; it must give back"
     ):

@@ -19,7 +19,7 @@ from fedsilo.silo.receipts import GrowingReceipts, receipts_document, receipts_o
 from fedsilo_agent.guard.audit import AuditLog
 
 MODEL = {"model": {"blocks": 2, "bytes": 168}}
-BOTH = MODEL | {"class_counts": {"blocks": 3, "bytes": 24}}
+BOTH_KINDS = MODEL | {"class_counts": {"blocks": 3, "bytes": 24}}
 
 
 def write_departure(log: AuditLog, task: str, digit: str, kinds: dict[str, Any], **more: Any) -> None:
@@ -38,7 +38,7 @@ def filled_log(volume: Path) -> AuditLog:
     log.write("acknowledged", task="r1", digest="1" * 64)
     write_departure(log, "e1", "2", {}, phase="evaluate", step="evaluate")
     log.write("acknowledged", task="e1", digest="2" * 64)
-    write_departure(log, "r2", "3", BOTH, round=2)
+    write_departure(log, "r2", "3", BOTH_KINDS, round=2)
     log.write("not-accepted", task="r2", code="round-closed")
     log.write("refused", task="r3", round=3, detail="no")
     write_departure(log, "r4", "4", MODEL, round=4)
@@ -148,7 +148,7 @@ def test_one_json_object_holds_all_of_it(volume: Path, capsys: pytest.CaptureFix
         "phase": "train",
         "step": "train",
         "task": "r2",
-        "kinds": BOTH,
+        "kinds": BOTH_KINDS,
         "bytes": 1000,
         "samples": 10,
         "digest": "3" * 64,

@@ -22,7 +22,7 @@ from fedsilo.silo.policy import ReplyLimits
 from fedsilo.silo.release import EgressSummary, Release, ReleaseRules, release
 from fedsilo.silo.reply import reply_document
 from fedsilo.silo.secret import Secret
-from fedsilo.simulation.in_memory import ReplyInMemory, new_copy
+from fedsilo.simulation.in_memory import HeldReply, new_copy
 from fedsilo.transforms.guard import AnsweredTask, GuardedReply, GuardSide
 from fedsilo.transforms.training_noise.guard import TrainingNoiseGuardSide
 from fedsilo.transforms.update_noise.guard import UpdateNoiseGuardSide
@@ -40,7 +40,7 @@ MODEL: Tree = {
     "active": np.array([True, False]),
 }
 FLOATS: Tree = {name: array for name, array in MODEL.items() if array.dtype.kind == "f"}
-"""Of which noise can be added to all."""
+"""The tensors to which noise can be added."""
 
 
 def blocks(kind: str, tree: Tree, **more: Any) -> tuple[ExpectedBlock, ...]:
@@ -138,7 +138,7 @@ def top(indices: list[int], values: list[float]) -> Reply:
     return Reply({block.name: found[block.name].astype(block.dtype) for block in TOP.blocks}, 9)
 
 
-def noisy(reply: Reply, problem: str | None = None, given: Tree | None = FLOATS) -> Case:
+def noisy_case(reply: Reply, problem: str | None = None, given: Tree | None = FLOATS) -> Case:
     contract, limits = Contract(blocks("model", FLOATS)), replace(LIMITS, figures=False)
     return Case(reply, problem, contract, limits, privacy=PRIVACY, given=given)
 
@@ -192,15 +192,17 @@ CASES = {
     "integers as handed out": Case(model(w=MODEL["w"] * 2), compares=True),
     "integers of its own": Case(model(steps=np.array(4)), "block steps: is not as the task", compares=True),
     "integers without a model": Case(model(), "hands out no model", compares=True, given=None),
-    "noise": noisy(Reply(MOVED_FLOATS, 9, {"loss": 0.5})),
-    "noise of a change that is not finite": noisy(
+    "noise": noisy_case(Reply(MOVED_FLOATS, 9, {"loss": 0.5})),
+    "noise of a change that is not finite": noisy_case(
         Reply({**MOVED_FLOATS, "half": np.full(5, np.nan, np.float16)}), "change of the model is not finite"
     ),
-    "noise of a part of the model": noisy(Reply(tree_without("w", MOVED_FLOATS)), "missing-block: block w"),
-    "noise of more than the model": noisy(
+    "noise of a part of the model": noisy_case(
+        Reply(tree_without("w", MOVED_FLOATS)), "missing-block: block w"
+    ),
+    "noise of more than the model": noisy_case(
         Reply(MOVED_FLOATS), "block half: is not in the task's model", given=tree_without("half", FLOATS)
     ),
-    "noise without a model": noisy(Reply(MOVED_FLOATS), "hands out no model", given=None),
+    "noise without a model": noisy_case(Reply(MOVED_FLOATS), "hands out no model", given=None),
     # Of several faults both name the same one.
     "plan before blocks": Case(Reply({}, 9), "job's plan", planned=PLANNED_MECHANISMS),
     "figures before content": Case(
@@ -273,7 +275,7 @@ def in_files(case: Case, root: Path, secret: Path) -> ReleaseRecord:
 def in_memory(case: Case, secret: Path) -> ReleaseRecord:
     """By the simulation's way."""
     task = SiloTask("train", "train", 1, 1, 1, {} if case.given is None else {"model": case.given}, {})
-    reply, copied = ReplyInMemory(case.reply, task), partial(new_copy, case.contract)
+    reply, copied = HeldReply(case.reply, task), partial(new_copy, case.contract)
     found = release(ANSWERED_TASK, case.contract, reply, case.rules(secret), copied)
     return ReleaseRecord.of(found, found.update)
 
@@ -297,7 +299,7 @@ def test_what_leaves_of_memory_is_no_copy_of_it() -> None:
     found = release(
         ANSWERED_TASK,
         CONTRACT,
-        ReplyInMemory(case.reply, SiloTask("train", "train", 1, 1, 1, {}, {})),
+        HeldReply(case.reply, SiloTask("train", "train", 1, 1, 1, {}, {})),
         ReleaseRules(LIMITS),
         partial(new_copy, CONTRACT),
     )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedsilo.errors import ManifestInvalid, MethodError
-from fedsilo.simulation.execution import SEQUENTIAL, ExecutionPlan
+from fedsilo.simulation.execution import SEQUENTIAL_PLAN, ExecutionPlan
 from fedsilo.simulation.simulate import simulate
 from fedsilo.wire import open_blob
 from tests.unit.methods.forms import CLUSTER_CONFIG
@@ -63,7 +63,7 @@ def weights(directory: Path, execution: ExecutionPlan, **spec: Any) -> dict[str,
 )
 def test_a_batch_of_silos_learns_what_each_would(tmp_path: Path, spec: dict[str, Any]) -> None:
     one_by_one, batched = (
-        weights(tmp_path, execution, **spec) for execution in (SEQUENTIAL, ExecutionPlan(batch=3))
+        weights(tmp_path, execution, **spec) for execution in (SEQUENTIAL_PLAN, ExecutionPlan(batch=3))
     )
     assert one_by_one.keys() == batched.keys()
     for name in one_by_one:

@@ -24,7 +24,7 @@ from fedsilo.validation import registry_faults
 from tests.federate import references
 from tests.integration.local.manifest import DIGITS, silo
 from tests.unit.simulation.digits import manifest_of
-from tests.unit.simulation.test_same_bytes import both
+from tests.unit.simulation.test_same_bytes import run_both
 
 CONFIGS: dict[str, dict[str, Any]] = {
     "feddf": {"steps": 20},
@@ -62,7 +62,7 @@ def test_a_job_with_public_digits(tmp_path: Path, method: str) -> None:
 
 def test_raw_public_values_are_preprocessed_as_the_silos_are(tmp_path: Path) -> None:
     sections = {"data": {"preprocessing": {"standardise": True}}, **at_aggregator()}
-    both(tmp_path, 3, method={"name": "feddf", "config": CONFIGS["feddf"]}, **sections)
+    run_both(tmp_path, 3, method={"name": "feddf", "config": CONFIGS["feddf"]}, **sections)
 
 
 def test_public_data_that_cannot_be_read_end_the_job_by_name(tmp_path: Path) -> None:

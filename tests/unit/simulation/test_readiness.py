@@ -14,7 +14,7 @@ from fedsilo.errors import SiloFailed
 from fedsilo.local.display import display_for
 from fedsilo.local.in_process import run_in_process
 from fedsilo.local.workdir import RunDirectory
-from fedsilo.simulation.execution import SEQUENTIAL
+from fedsilo.simulation.execution import SEQUENTIAL_PLAN
 from fedsilo.simulation.simulate import simulate
 from tests.unit.local.test_check import manifest, write, write_datasets
 
@@ -42,7 +42,7 @@ def test_report_changes_nothing_of_the_model_and_shows_the_table(tmp_path: Path)
     plain = simulate(load(manifest(tmp_path)), tmp_path, tmp_path / "plain").result
     federation, said = load(manifest(tmp_path, check="report")), io.StringIO()
     workdir = RunDirectory(tmp_path / "run")
-    outcome = run_in_process(federation, workdir, tmp_path, display_for(said), SEQUENTIAL)
+    outcome = run_in_process(federation, workdir, tmp_path, display_for(said), SEQUENTIAL_PLAN)
     document = outcome.document
     assert plain is not None
     assert document["model"]["sha256"] == plain.sha256

@@ -24,7 +24,7 @@ from tests.unit.simulation.digits import manifest_of, sharing
 @pytest.fixture(autouse=True)
 def known_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     """What silos draw from no seed of the job, so that both ways can be compared."""
-    monkeypatch.setattr(secret, "draw", lambda: bytes(secret.SIZE))
+    monkeypatch.setattr(secret, "draw", lambda: bytes(secret.SECRET_BYTES))
 
 
 def small_manifest(count: int, **spec: Any) -> JobManifest:
@@ -32,7 +32,7 @@ def small_manifest(count: int, **spec: Any) -> JobManifest:
     return manifest_of(sharing(4 * count)[:count], **({"training": {"rounds": ROUNDS}} | spec))
 
 
-def both(tmp_path: Path, count: int, **spec: Any) -> Simulation:
+def run_both(tmp_path: Path, count: int, **spec: Any) -> Simulation:
     """Run a job both ways and compare models, histories, and what the silos keep."""
     manifest = small_manifest(count, **spec)
     job = manifest.job.spec
@@ -86,14 +86,14 @@ def test_every_form_gives_the_bytes_of_signed_updates_and_with_another_seed_othe
     }
     if name == "fedrep":  # nobody but a silo can score a model with its own head
         given |= {"evaluation": {"testDataset": None}, "data": {"validationFraction": 0.2}}
-    found = both(tmp_path, 3, **given)
+    found = run_both(tmp_path, 3, **given)
     reseeded = small_manifest(3, training={"rounds": ROUNDS, "seed": 8}, **given)
     others = simulate(reseeded, tmp_path, tmp_path / "reseeded")
     assert (outcome(found) == outcome(others)) is (form in COUNTING)
 
 
 def test_so_do_samples_of_silos_that_score_the_model_themselves(tmp_path: Path) -> None:
-    both(
+    run_both(
         tmp_path,
         4,
         method={"name": "scaffold"},
@@ -104,7 +104,7 @@ def test_so_do_samples_of_silos_that_score_the_model_themselves(tmp_path: Path) 
 
 
 def test_so_does_what_an_optimiser_keeps(tmp_path: Path) -> None:
-    both(
+    run_both(
         tmp_path,
         2,
         method={"name": "map"},
@@ -116,7 +116,7 @@ def test_parts_of_a_model_that_begins_with_a_file(tmp_path: Path) -> None:
     network = {"name": "resnet8", "config": {"width": 2}}
     spec = manifest_of(sharing(2), model=network).job.spec
     ref = write_tensors(to_tree(build_model(spec.model, spec.data, seed=5)), tmp_path / "start.safetensors")
-    both(
+    run_both(
         tmp_path,
         2,
         model=network
@@ -130,7 +130,7 @@ def test_parts_of_a_model_that_begins_with_a_file(tmp_path: Path) -> None:
 
 
 def test_so_does_what_is_done_with_raw_values(tmp_path: Path) -> None:
-    both(
+    run_both(
         tmp_path,
         3,
         method={"name": "fedphp"},
@@ -149,11 +149,11 @@ def test_so_does_what_is_done_with_raw_values(tmp_path: Path) -> None:
 )
 def test_what_is_sent_in_fewer_bytes(tmp_path: Path, method: str, communication: dict[str, Any]) -> None:
     config = next(config for name, config in FORMS.values() if name == method)
-    both(tmp_path, 3, method={"name": method, "config": config}, communication=communication)
+    run_both(tmp_path, 3, method={"name": method, "config": config}, communication=communication)
 
 
 def test_fewer_bytes_of_parts_of_a_network_with_batch_norm(tmp_path: Path) -> None:
-    both(
+    run_both(
         tmp_path,
         4,
         model={
@@ -170,7 +170,7 @@ def test_fewer_bytes_of_parts_of_a_network_with_batch_norm(tmp_path: Path) -> No
 
 
 def test_a_network_with_batch_norm(tmp_path: Path) -> None:
-    both(tmp_path, 2, model={"name": "resnet8", "config": {"width": 2}})
+    run_both(tmp_path, 2, model={"name": "resnet8", "config": {"width": 2}})
 
 
 RULES: tuple[dict[str, Any], ...] = (
@@ -184,7 +184,7 @@ RULES: tuple[dict[str, Any], ...] = (
 
 @pytest.mark.parametrize("rule", RULES, ids=[rule["name"] for rule in RULES])
 def test_rules_in_place_of_the_mean_and_what_they_keep(tmp_path: Path, rule: dict[str, Any]) -> None:
-    found = both(
+    found = run_both(
         tmp_path,
         5,
         aggregation={"rule": rule, "weights": "uniform"},
@@ -201,7 +201,7 @@ def test_rules_in_place_of_the_mean_and_what_they_keep(tmp_path: Path, rule: dic
 )
 def test_noise_that_hides_single_examples(tmp_path: Path, method: str, config: dict[str, Any]) -> None:
     private = {"unit": "example", "noiseMultiplier": 1.0, "delta": 1e-3}
-    both(
+    run_both(
         tmp_path,
         3,
         method={"name": method, "config": config},
@@ -213,7 +213,7 @@ def test_noise_that_hides_single_examples(tmp_path: Path, method: str, config: d
 @pytest.mark.parametrize("method", ["fedavg", "moon"])
 def test_noise_that_hides_a_silo(tmp_path: Path, method: str) -> None:
     private = {"unit": "silo", "noiseMultiplier": 1.0, "delta": 1e-3, "maxUpdateNorm": 0.5}
-    found = both(
+    found = run_both(
         tmp_path,
         4,
         method={"name": method},

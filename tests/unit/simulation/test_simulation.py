@@ -21,7 +21,7 @@ from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.state import State
 from fedsilo.silo.examples import load_examples
 from fedsilo.simulation.data import SharedData
-from fedsilo.simulation.execution import SEQUENTIAL, ExecutionPlan
+from fedsilo.simulation.execution import SEQUENTIAL_PLAN, ExecutionPlan
 from fedsilo.simulation.silos import SimulatedFailure, SimulatedSilo, SimulatedTask
 from fedsilo.simulation.simulate import open_simulation, simulate
 from fedsilo.wire import Contract, ExpectedBlock
@@ -105,7 +105,9 @@ def test_a_method_that_ends_the_process_is_a_failure_of_the_silo(tmp_path: Path)
 
 
 @pytest.mark.parametrize("limit", [{"maxAnsweredRounds": 1}, {"maxBytesPerJob": "7k"}])
-@pytest.mark.parametrize("execution", [SEQUENTIAL, ExecutionPlan(workers=2)], ids=["one process", "workers"])
+@pytest.mark.parametrize(
+    "execution", [SEQUENTIAL_PLAN, ExecutionPlan(workers=2)], ids=["one process", "workers"]
+)
 def test_what_a_silo_has_sent_counts_over_the_rounds(
     tmp_path: Path, limit: dict[str, Any], execution: ExecutionPlan
 ) -> None:

@@ -20,7 +20,7 @@ from tests.unit.strangers.opening import run_opening
 
 MODEL, DESCRIPTION, PROVENANCE, MANIFEST = "model.safetensors", "model.json", "provenance.json", "job.yaml"
 UPDATE = "kept/r00001-train/r00001-train-s0.update"
-MOST = 64 << 20
+MOST_BYTES = 64 << 20
 """Bytes above the honest case."""
 
 VERIFY = ("verify", ".")
@@ -34,7 +34,7 @@ LOG = "audit/log.jsonl"
 Change = Callable[[Path], object]
 
 
-def instead(name: str, put: Change) -> Change:
+def replace_file(name: str, put: Change) -> Change:
     """Something else in the place of a file."""
 
     def apply(root: Path) -> None:
@@ -129,29 +129,33 @@ def invitation(**changes: Any) -> Change:
 
 DOCUMENTS: dict[str, tuple[tuple[str, ...], Change, str]] = {
     # What is no plain file.
-    "a manifest that is a pipe": (VALIDATE, instead(MANIFEST, pipe), "is a pipe"),
-    "a manifest that is a link out": (VALIDATE, instead(MANIFEST, link), "a link that leads out"),
-    "a manifest that is a device": (VALIDATE, instead(MANIFEST, device), "a link that leads out"),
-    "a manifest that is a socket": (VALIDATE, instead(MANIFEST, unix_socket), "is a socket"),
-    "a manifest of a terabyte": (VALIDATE, instead(MANIFEST, terabyte), "has 1099511627776 bytes"),
-    "a model that is a pipe": (EVALUATE, instead(MODEL, pipe), "is a pipe"),
-    "a model that is a link out": (EVALUATE, instead(MODEL, link), "a link that leads out"),
-    "a model of a terabyte": (EVALUATE, instead(MODEL, terabyte), "bytes"),
-    "a description that is a pipe": (EXPORT, instead(DESCRIPTION, pipe), "is a pipe"),
-    "a description that is a link out": (EVALUATE, instead(DESCRIPTION, link), "a link that leads out"),
-    "a description that is a device": (EVALUATE, instead(DESCRIPTION, device), "a link that leads out"),
-    "a description of a terabyte": (EXPORT, instead(DESCRIPTION, terabyte), "has 1099511627776 bytes"),
-    "a provenance that is a pipe": (VERIFY, instead(PROVENANCE, pipe), "is a pipe"),
-    "a provenance that is a link out": (VERIFY, instead(PROVENANCE, link), "is a link"),
-    "a provenance of a terabyte": (VERIFY, instead(PROVENANCE, terabyte), "does not begin with"),
-    "an update that is a pipe": (VERIFY, instead(UPDATE, pipe), "is a pipe"),
-    "an update that is a link out": (VERIFY, instead(UPDATE, link), "is a link"),
-    "an update of a terabyte": (VERIFY, instead(UPDATE, terabyte), "malformed"),
-    "a model of a terabyte to verify": (VERIFY, instead(MODEL, terabyte), "malformed"),
-    "an invitation that is a pipe": (JOIN, instead("invitation.yaml", pipe), "is a pipe"),
-    "an invitation of a terabyte": (JOIN, instead("invitation.yaml", terabyte), "has 1099511627776 bytes"),
-    "a log that is a pipe": (RECEIPTS, instead(LOG, pipe), "is a pipe"),
-    "a log of a terabyte": (RECEIPTS, instead(LOG, terabyte), "has a line that no guard writes"),
+    "a manifest that is a pipe": (VALIDATE, replace_file(MANIFEST, pipe), "is a pipe"),
+    "a manifest that is a link out": (VALIDATE, replace_file(MANIFEST, link), "a link that leads out"),
+    "a manifest that is a device": (VALIDATE, replace_file(MANIFEST, device), "a link that leads out"),
+    "a manifest that is a socket": (VALIDATE, replace_file(MANIFEST, unix_socket), "is a socket"),
+    "a manifest of a terabyte": (VALIDATE, replace_file(MANIFEST, terabyte), "has 1099511627776 bytes"),
+    "a model that is a pipe": (EVALUATE, replace_file(MODEL, pipe), "is a pipe"),
+    "a model that is a link out": (EVALUATE, replace_file(MODEL, link), "a link that leads out"),
+    "a model of a terabyte": (EVALUATE, replace_file(MODEL, terabyte), "bytes"),
+    "a description that is a pipe": (EXPORT, replace_file(DESCRIPTION, pipe), "is a pipe"),
+    "a description that is a link out": (EVALUATE, replace_file(DESCRIPTION, link), "a link that leads out"),
+    "a description that is a device": (EVALUATE, replace_file(DESCRIPTION, device), "a link that leads out"),
+    "a description of a terabyte": (EXPORT, replace_file(DESCRIPTION, terabyte), "has 1099511627776 bytes"),
+    "a provenance that is a pipe": (VERIFY, replace_file(PROVENANCE, pipe), "is a pipe"),
+    "a provenance that is a link out": (VERIFY, replace_file(PROVENANCE, link), "is a link"),
+    "a provenance of a terabyte": (VERIFY, replace_file(PROVENANCE, terabyte), "does not begin with"),
+    "an update that is a pipe": (VERIFY, replace_file(UPDATE, pipe), "is a pipe"),
+    "an update that is a link out": (VERIFY, replace_file(UPDATE, link), "is a link"),
+    "an update of a terabyte": (VERIFY, replace_file(UPDATE, terabyte), "malformed"),
+    "a model of a terabyte to verify": (VERIFY, replace_file(MODEL, terabyte), "malformed"),
+    "an invitation that is a pipe": (JOIN, replace_file("invitation.yaml", pipe), "is a pipe"),
+    "an invitation of a terabyte": (
+        JOIN,
+        replace_file("invitation.yaml", terabyte),
+        "has 1099511627776 bytes",
+    ),
+    "a log that is a pipe": (RECEIPTS, replace_file(LOG, pipe), "is a pipe"),
+    "a log of a terabyte": (RECEIPTS, replace_file(LOG, terabyte), "has a line that no guard writes"),
     # More work than a document is.
     "a description that is nested without end": (
         EVALUATE,
@@ -170,17 +174,21 @@ DOCUMENTS: dict[str, tuple[tuple[str, ...], Change, str]] = {
     ),
     "a manifest that is nested without end": (
         VALIDATE,
-        instead(MANIFEST, holding("[" * 100_000)),
+        replace_file(MANIFEST, holding("[" * 100_000)),
         "nested too deeply",
     ),
-    "a manifest of aliases": (VALIDATE, instead(MANIFEST, holding(BOMB)), "holds more than 1000000 values"),
+    "a manifest of aliases": (
+        VALIDATE,
+        replace_file(MANIFEST, holding(BOMB)),
+        "holds more than 1000000 values",
+    ),
     "a manifest of commas": (
         VALIDATE,
-        instead(MANIFEST, holding(f"[{'1,' * 10**6}1]")),
+        replace_file(MANIFEST, holding(f"[{'1,' * 10**6}1]")),
         "values, keys and punctuation",
     ),
-    "a manifest with zeros": (VALIDATE, instead(MANIFEST, holding("a: \0")), "that YAML does not allow"),
-    "an invitation of aliases": (JOIN, instead("invitation.yaml", holding(BOMB)), "is no invitation"),
+    "a manifest with zeros": (VALIDATE, replace_file(MANIFEST, holding("a: \0")), "that YAML does not allow"),
+    "an invitation of aliases": (JOIN, replace_file("invitation.yaml", holding(BOMB)), "is no invitation"),
     "a header of 2^63 bytes": (EVALUATE, header(b"{}", 1 << 63), "header of 9223372036854775808"),
     "a header that is nested without end": (EVALUATE, header(b"[" * 100_000), "its header is not JSON"),
     # What is described.
@@ -276,4 +284,4 @@ def test_it_is_refused_in_one_line(document: str, stranger: Path, peaks: dict[st
     assert len(done.lines) == 1 or command == VALIDATE, done.lines
     assert not done.outside
     assert not (stranger / "silo").exists(), "no key is made"
-    assert done.peak < peaks.get(command[0], 0) + MOST, f"{done.peak >> 20} MB"
+    assert done.peak < peaks.get(command[0], 0) + MOST_BYTES, f"{done.peak >> 20} MB"

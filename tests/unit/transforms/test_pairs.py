@@ -45,7 +45,7 @@ from tests.unit.verification.chains import replay_directory
 @pytest.fixture(autouse=True)
 def known_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     """What silos draw from no seed of the job, so that both ways can be compared."""
-    monkeypatch.setattr(secret, "draw", lambda: bytes(secret.SIZE))
+    monkeypatch.setattr(secret, "draw", lambda: bytes(secret.SECRET_BYTES))
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from fedsilo.simulation.simulate import simulate
 from fedsilo.wire import open_blob
 from tests.unit.simulation import test_same_bytes
 from tests.unit.simulation.digits import manifest_of, sharing
-from tests.unit.simulation.test_same_bytes import both, known_secrets  # noqa: F401 (a fixture)
+from tests.unit.simulation.test_same_bytes import known_secrets, run_both  # noqa: F401 (a fixture)
 from tests.unit.transforms.offered import Halves, offer
 
 CONVOLUTIONS = {"name": "resnet8", "config": {"width": 2}}
@@ -73,7 +73,7 @@ def small_job(job: Mapping[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", JOBS)
 def test_a_job_gives_the_same_bytes_both_ways(name: str, tmp_path: Path) -> None:
-    both(tmp_path, 4, **small_job(JOBS[name]))
+    run_both(tmp_path, 4, **small_job(JOBS[name]))
 
 
 def test_a_model_that_comes_of_them_differs_by_rounding_alone(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from fedsilo.wire import (
     ExpectedBlock,
     ExpectedUpdate,
     SigningKey,
-    UpdateChecker,
+    UpdateCheck,
     UpdateHeader,
 )
 from fedsilo.wire.envelope import SIGNATURE_HEAD
@@ -68,7 +68,7 @@ def write(path: Path, **changes: Any) -> bytes:
 
 def check(data: bytes, *sizes: int, expected: ExpectedUpdate = EXPECTED_UPDATE) -> AcceptedUpdate:
     """Feed the bytes in pieces of the given sizes, the rest in one, and finish."""
-    checker = UpdateChecker(expected, KEY.verify_key)
+    checker = UpdateCheck(expected, KEY.verify_key)
     for size in sizes:
         checker.feed(data[:size])
         data = data[size:]

@@ -15,7 +15,7 @@ from tests.paths import ROOT
 from tests.unit.wire.hostile_proofs import HEADERS, KEYS, REQUEST, proof
 
 MEMORY = 256 * MAX_PROOF_BYTES
-"""As much as empty maps side by side need, of a byte each; lists in one another could claim 256 times as much."""
+"""Bytes that empty maps side by side need, of a byte each; lists in one another could claim 256 times as much."""
 
 MEMORY_SCRIPT = """
 import json

@@ -19,7 +19,7 @@ from fedsilo.wire import (
     Contract,
     ExpectedBlock,
     TensorSpec,
-    UpdateChecker,
+    UpdateCheck,
     UpdateHeader,
     lay_out,
     new_update,
@@ -33,7 +33,7 @@ from tests.segments import segments_of
 from tests.unit.wire.examples import EXPECTED_UPDATE, KEY, check, contents_of, forge_signed, refusal, write
 from tests.updates import digest_of
 
-LIMIT = 64
+LIMIT_BYTES = 64
 GIB = 1 << 30
 
 dtypes = st.sampled_from(sorted(DTYPES.keys() - {"bool"}))
@@ -62,18 +62,18 @@ def write_blocks(path: Path, blocks: list[tuple[ExpectedBlock, np.ndarray]]) -> 
 
 
 EXAMPLE = distinct_blocks([((5, 7), "float32"), ((), "int64"), ((8, 8), "float16"), ((0, 3), "float32")])
-"""Of three segments, one, two and an empty one."""
+"""Distinct blocks of three segments, one, two and an empty one."""
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    with segments_of(LIMIT):
+    with segments_of(LIMIT_BYTES):
         return write_blocks(tmp_path_factory.mktemp("update") / "update", EXAMPLE)
 
 
 def outcome(data: bytes, *sizes: int) -> str:
     """The code with which the example is refused, or its digest."""
-    with segments_of(LIMIT):
+    with segments_of(LIMIT_BYTES):
         try:
             return check(data, *sizes, expected=expecting(EXAMPLE)).digest
         except Problem as problem:
@@ -109,7 +109,7 @@ def test_any_tensors_cut_at_any_limit_arrive_as_they_were(
 @settings(max_examples=40)
 @given(sizes=st.lists(st.integers(1, 80), min_size=1, max_size=20))
 def test_the_writer_takes_pieces_across_segments(data: bytes, sizes: list[int]) -> None:
-    with tempfile.TemporaryDirectory() as folder, segments_of(LIMIT):
+    with tempfile.TemporaryDirectory() as folder, segments_of(LIMIT_BYTES):
         header = check(data, expected=expecting(EXAMPLE)).header
         with new_update(Path(folder) / "update", header, expecting(EXAMPLE).contract, KEY) as update:
             for block, array in reversed(EXAMPLE):
@@ -128,7 +128,7 @@ def test_the_writer_takes_pieces_across_segments(data: bytes, sizes: list[int]) 
 
 
 def test_no_more_is_written_or_read_than_a_tensor_has(tmp_path: Path, data: bytes) -> None:
-    with segments_of(LIMIT):
+    with segments_of(LIMIT_BYTES):
         header = check(data, expected=expecting(EXAMPLE)).header
         with new_update(tmp_path / "update", header, expecting(EXAMPLE).contract, KEY) as update:
             for name, size in (("t0", 141), ("t2", 129), ("t3", 1)):
@@ -157,14 +157,14 @@ def test_every_truncation_is_refused(data: bytes) -> None:
 
 @pytest.mark.parametrize("damaged", [0, 1, 2])
 def test_a_segment_is_judged_as_soon_as_it_is_complete(data: bytes, damaged: int) -> None:
-    with segments_of(LIMIT):
+    with segments_of(LIMIT_BYTES):
         header = check(data, expected=expecting(EXAMPLE)).header
         start = len(data) - header.length
         segment = header.blocks[damaged]
         changed = bytearray(data)
         changed[start + segment.offset] ^= 1
         end = start + segment.offset + segment.length
-        checker = UpdateChecker(expecting(EXAMPLE), KEY.verify_key)
+        checker = UpdateCheck(expecting(EXAMPLE), KEY.verify_key)
         checker.feed(bytes(changed[: end - 1]))
         with pytest.raises(Problem, match=f"digest-mismatch: block t0, segment {damaged + 1} of 3: "):
             checker.feed(bytes(changed[end - 1 : end]))
@@ -174,7 +174,7 @@ def test_a_segment_is_judged_as_soon_as_it_is_complete(data: bytes, damaged: int
 @given(order=st.lists(st.integers(0, 6), max_size=10))
 def test_no_other_list_of_blocks_is_accepted(data: bytes, order: list[int]) -> None:
     """Blocks that are missing, repeated or moved are refused, even where they are laid out as the format wants them."""
-    with segments_of(LIMIT):
+    with segments_of(LIMIT_BYTES):
         header = check(data, expected=expecting(EXAMPLE)).header
     contents = contents_of(data, header)
     entries = unpack_map("header", encode(header))["blocks"]
@@ -198,7 +198,7 @@ def test_no_other_list_of_blocks_is_accepted(data: bytes, order: list[int]) -> N
 @settings(max_examples=100)
 @given(sizes=st.lists(st.integers(0, 140), min_size=1, max_size=5))
 def test_a_tensor_is_cut_in_one_way(data: bytes, sizes: list[int]) -> None:
-    with segments_of(LIMIT):
+    with segments_of(LIMIT_BYTES):
         header = check(data, expected=expecting(EXAMPLE)).header
     fields = unpack_map("header", encode(header))
     first, rest = fields["blocks"][0], fields["blocks"][3:]
@@ -208,7 +208,7 @@ def test_a_tensor_is_cut_in_one_way(data: bytes, sizes: list[int]) -> None:
     for entry, place in zip(entries, offsets(entry["length"] for entry in entries), strict=True):
         entry["offset"] = place
     fields |= {"blocks": entries, "length": entries[-1]["offset"] + entries[-1]["length"]}
-    with segments_of(LIMIT):
+    with segments_of(LIMIT_BYTES):
         if lengths == [64, 64, 12]:
             assert len(decode_header(pack(fields)).tensors) == 4
         else:
@@ -217,7 +217,7 @@ def test_a_tensor_is_cut_in_one_way(data: bytes, sizes: list[int]) -> None:
 
 
 def encode(header: UpdateHeader) -> bytes:
-    with segments_of(LIMIT):
+    with segments_of(LIMIT_BYTES):
         return encode_header(header)
 
 
@@ -240,7 +240,7 @@ def test_a_header_lists_a_block_for_each_gib(size: int, lengths: list[int]) -> N
     blocks = lay_out(
         [("model", TensorSpec("w", (size // 4,), "float32")), ("model", TensorSpec("b", (), "int64"))]
     )
-    header = decode_header(encode_header(dataclasses.replace(BLANK, blocks=blocks)))
+    header = decode_header(encode_header(dataclasses.replace(BLANK_HEADER, blocks=blocks)))
     assert [block.length for block in header.blocks] == [*lengths, 8]
     assert header.length == header.blocks[-1].offset + 8 >= size + 8
     assert [entry.name for entry in header.tensors] == ["w", "b"]
@@ -250,10 +250,10 @@ def test_a_header_lists_a_block_for_each_gib(size: int, lengths: list[int]) -> N
     uncut = (*blocks[:1], *blocks[-1:])
     if len(lengths) > 1:
         with refusal("malformed"):
-            encode_header(dataclasses.replace(BLANK, blocks=uncut))
+            encode_header(dataclasses.replace(BLANK_HEADER, blocks=uncut))
 
 
-BLANK = UpdateHeader("job", "task", 1, "a/b", "0" * 16, bytes(32), bytes(32), 1, {}, ())
+BLANK_HEADER = UpdateHeader("job", "task", 1, "a/b", "0" * 16, bytes(32), bytes(32), 1, {}, ())
 
 
 def test_what_no_tensor_can_have_is_refused_before_anything_is_made_for_it() -> None:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsilo.errors import MethodError, Problem
-from fedsilo.wire import Contract, SigningKey, UpdateChecker, new_update, open_update, stored_digest
+from fedsilo.wire import Contract, SigningKey, UpdateCheck, new_update, open_update, stored_digest
 from fedsilo.wire.fields import pack, unpack_map
 from fedsilo.wire.header import encode_header
 from fedsilo.wire.keys import UPDATE
@@ -129,7 +129,7 @@ def test_signed_noise_raises_nothing_but_problems(noise: bytes) -> None:
 
 
 def test_a_refusal_is_final(data: bytes) -> None:
-    checker = UpdateChecker(EXPECTED_UPDATE, SigningKey.generate().verify_key)
+    checker = UpdateCheck(EXPECTED_UPDATE, SigningKey.generate().verify_key)
     with refusal("signature-invalid"):
         checker.feed(data)
     with refusal("signature-invalid"):
@@ -142,7 +142,7 @@ def test_a_refusal_is_final(data: bytes) -> None:
 def test_the_header_is_judged_before_any_block_arrives(data: bytes) -> None:
     header = check(data).header
     forged = forge(changed_header(header, round=4), contents_of(data, header))
-    checker = UpdateChecker(EXPECTED_UPDATE, KEY.verify_key)
+    checker = UpdateCheck(EXPECTED_UPDATE, KEY.verify_key)
     with refusal("wrong-round"):
         checker.feed(forged[: len(forged) - header.length])
 

@@ -24,7 +24,7 @@ from fedsilo.wire import (
     ExpectedUpdate,
     Task,
     TensorSpec,
-    UpdateChecker,
+    UpdateCheck,
     VerifyKey,
     open_blob,
     open_chain,
@@ -60,7 +60,7 @@ EXPECTED_UPDATE = ExpectedUpdate(
 
 
 def check(data: bytes, expected: ExpectedUpdate = EXPECTED_UPDATE) -> str:
-    checker = UpdateChecker(expected, KEYS["silo"])
+    checker = UpdateCheck(expected, KEYS["silo"])
     checker.feed(data)
     return checker.finish().digest
 

@@ -33,7 +33,7 @@ class Leaving(TopTwo):
         raise SystemExit(0)
 
 
-class Many(TopTwo):
+class ManyScores(TopTwo):
     @override
     def compute(self) -> list[float]:  # type: ignore[override]
         return [1.0, 2.0]

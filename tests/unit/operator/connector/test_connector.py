@@ -15,12 +15,12 @@ from fedsilo.hub.failures import Unreachable
 from fedsilo.hub.poller import token_digest
 from fedsilo.silo.decision import read_decision
 from fedsilo.silo.offer import read_offer
-from fedsilo_operator.cluster.interface import Refused, Unavailable
+from fedsilo_operator.cluster.interface import CallRefused, ClusterUnavailable
 from fedsilo_operator.objects import CLAIM, EVENT, JOB, SECRET, SILO_AGENT, SILO_KIND, Ref
 from tests.unit.operator.connector.bench import HUB_ID, TOKEN, Institution, virtually
 from tests.unit.operator.silo.harness import AGENT_REF, NAME, SILO_REF, agent
 
-ANOTHER = "ed25519:" + "C" * 43 + "="
+OTHER_KEY = "ed25519:" + "C" * 43 + "="
 UNREACHABLE_ERROR = Unreachable(
     "hub.example:443: no connection (timed out); let the firewall permit TCP to it"
 )
@@ -71,7 +71,7 @@ async def test_a_job_of_the_hub_is_decided_here_and_the_decision_is_reported(her
 async def test_the_keys_of_all_silos_come_here_unchanged_and_are_decided_on(here: Institution) -> None:
     await here.join()
     members = [{"silo": str(SILO_REF), "publicKey": here.public_key()}] + [
-        {"silo": f"silo-{name}/{name}", "publicKey": ANOTHER} for name in ("zoe", "amy")
+        {"silo": f"silo-{name}/{name}", "publicKey": OTHER_KEY} for name in ("zoe", "amy")
     ]
     here.propose(members=members)
     await here.wait_until(lambda: here.reported_status().get("decision"))
@@ -110,10 +110,10 @@ async def test_an_agent_that_was_made_again_at_the_hub_is_another_and_decided_an
     here.propose()
     await here.wait_until(lambda: here.reported_status().get("decision"))
     first = uid_of(here.agent())
-    here.propose("hub-2", taskKey=ANOTHER)
+    here.propose("hub-2", taskKey=OTHER_KEY)
     await here.wait_until(lambda: here.is_there() and uid_of(here.agent()) != first)
     await here.wait_until(lambda: here.reported_status().get("decision"))
-    assert here.reported_status()["proposal"]["taskKey"] == ANOTHER
+    assert here.reported_status()["proposal"]["taskKey"] == OTHER_KEY
 
 
 @virtually
@@ -231,7 +231,7 @@ async def test_an_agent_that_cannot_be_made_is_reported_and_holds_up_no_other(he
     await here.join()
     key = here.public_key()
     here.cluster.refuses = lambda obj: (
-        Refused("exceeded quota")
+        CallRefused("exceeded quota")
         if obj["kind"] == "SiloAgent" and obj["metadata"]["name"] == AGENT_REF.name
         else None
     )
@@ -272,7 +272,7 @@ async def test_an_agent_that_people_have_made_here_is_left_alone(here: Instituti
 async def test_an_api_server_that_is_away_for_a_while_costs_only_time(here: Institution) -> None:
     await here.join()
     here.cluster.faults = lambda verb, kind: (
-        Unavailable("no connection") if verb == "apply" and kind in (SILO_AGENT, SILO_KIND) else None
+        ClusterUnavailable("no connection") if verb == "apply" and kind in (SILO_AGENT, SILO_KIND) else None
     )
     here.propose()
     await asyncio.sleep(120)

@@ -13,7 +13,7 @@ from fedsilo.api.observed import uid_of
 from fedsilo.errors import Problem
 from fedsilo.hub.client import HubAgent
 from fedsilo.hub.failures import Unreachable
-from fedsilo_operator.cluster.interface import Unavailable
+from fedsilo_operator.cluster.interface import ClusterUnavailable
 from fedsilo_operator.connector.mirrored import HUB_UID
 from fedsilo_operator.objects import SECRET, SILO_AGENT, labels_of
 from tests.operator_fakes.virtual import run
@@ -38,7 +38,9 @@ class Trial:
     async def play(self) -> None:
         here = Institution()
         here.cluster.faults = lambda verb, _: (
-            Unavailable("no connection") if verb != "watch" and self.random.random() < self.faulty else None
+            ClusterUnavailable("no connection")
+            if verb != "watch" and self.random.random() < self.faulty
+            else None
         )
         try:
             await here.join()

@@ -314,7 +314,7 @@ DIAGNOSES = {
     "node does not answer": Case("NodeLost", [pod(**runs("False"))]),
 }
 
-FINE: dict[str, Case] = {
+FINE_CASES: dict[str, Case] = {
     "no Job's pod yet": Case(""),
     "pod is new": Case("", [pod(phase="Pending")]),
     "container is being made": Case("", [pod(**CREATING)]),
@@ -351,9 +351,9 @@ def test_diagnoses_are_reported_in_the_words_of_the_golden_file(case: str) -> No
     assert found.message == sentences("diagnoses")[case]
 
 
-@pytest.mark.parametrize("case", FINE)
+@pytest.mark.parametrize("case", FINE_CASES)
 def test_what_is_on_its_way_needs_no_diagnosis(case: str) -> None:
-    observed = FINE[case]
+    observed = FINE_CASES[case]
     assert diagnose(observed.job, observed.pods, observed.events) is None
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from fedsilo.api.observed import Object, uid_of
 from fedsilo.api.timestamps import timestamp
-from fedsilo_operator.cluster.interface import ClusterError, Refused
+from fedsilo_operator.cluster.interface import CallRefused, ClusterError
 from fedsilo_operator.job.assess import assess
 from fedsilo_operator.job.observe import JobObservation, observe
 from fedsilo_operator.job.reconcile import reconcile
@@ -113,7 +113,7 @@ class JobHarness:
             decided.append(reconcile(replace(seen, rejections=rejections), self.now, self.settings))
             return decided[-1]
 
-        with suppress(Refused):
+        with suppress(CallRefused):
             at_once(carry_out(decide, seen.job, self.cluster))
         return decided[-1]
 

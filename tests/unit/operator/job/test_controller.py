@@ -8,7 +8,7 @@ import pytest
 from typing_extensions import override
 
 from fedsilo.api.observed import Object
-from fedsilo_operator.cluster.interface import Unavailable
+from fedsilo_operator.cluster.interface import ClusterUnavailable
 from fedsilo_operator.diagnosis.pods import SUCCESS_SECONDS
 from fedsilo_operator.job.controller import PROGRESS_SECONDS, JobController
 from fedsilo_operator.objects import FEDERATED_JOB, JOB, SERVICE, SILO_AGENT, SILO_KIND, Kind, Ref, ref_of
@@ -169,8 +169,8 @@ def test_an_agent_that_anybody_made_is_not_the_job_s() -> None:
 
 def test_errors_of_the_cluster_are_passed_on_and_nothing_is_reported_before_it_is_done() -> None:
     harness = JobHarness()
-    harness.cluster.faults = lambda verb, kind: Unavailable("500") if kind == SERVICE else None
-    with pytest.raises(Unavailable):
+    harness.cluster.faults = lambda verb, kind: ClusterUnavailable("500") if kind == SERVICE else None
+    with pytest.raises(ClusterUnavailable):
         reconcile(harness)
     assert "status" not in harness.job
 

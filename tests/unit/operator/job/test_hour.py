@@ -16,7 +16,7 @@ from tests.unit.operator.job.objects import EAST, KEYS, NORTH, SOUTH, silo
 from tests.unit.operator.job.test_remote import remote_silo as remote_silo
 
 HOUR = 60
-"""In minutes."""
+"""Minutes of an hour."""
 
 MISSED_MINUTES = 5
 """In minutes, without a word of it."""

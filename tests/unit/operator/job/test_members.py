@@ -34,7 +34,7 @@ from tests.unit.operator.job.objects import (
 AGGREGATOR = Ref(JOB_REF.namespace, aggregator_name(JOB_REF))
 SILOS = (SOUTH, NORTH, EAST)
 NEXT_KEY = SigningKey.from_seed(b"n" * 32)
-NEXT = NEXT_KEY.verify_key.to_text()
+NEXT_PUBLIC_KEY = NEXT_KEY.verify_key.to_text()
 
 
 def secure_harness(silos: tuple[Object, ...] | None = None) -> JobHarness:
@@ -64,7 +64,7 @@ def renew(harness: JobHarness, ref: Ref, *, announced: bool = True) -> None:
     content = harness.cluster.peek(SILO_KIND, ref)
     rotations = [sign_rotation(str(ref), KEYS[ref], NEXT_KEY, START)] if announced else []
     offer = sign_offer(Silo.model_validate(silo(ref, key=False)), START, NEXT_KEY)
-    status = {"publicKey": NEXT, "offer": offer, "rotations": rotations}
+    status = {"publicKey": NEXT_PUBLIC_KEY, "offer": offer, "rotations": rotations}
     harness.cluster.put(content | {"status": content["status"] | status}, "fedsilo-operator")
 
 
@@ -142,8 +142,8 @@ def test_a_key_that_is_renewed_before_the_start_makes_all_agents_again() -> None
     assert f"SiloAgent {south} is made again for the new key of silo-north/north." in message
     assert not harness.cluster.objects(CONFIG_MAP), "nothing starts with what was decided about other keys"
     harness.settle()
-    assert stated_members(harness) == [members((NORTH, NEXT))] * 3
-    assert harness.agent(NORTH)["spec"]["trust"]["publicKey"] == NEXT
+    assert stated_members(harness) == [members((NORTH, NEXT_PUBLIC_KEY))] * 3
+    assert harness.agent(NORTH)["spec"]["trust"]["publicKey"] == NEXT_PUBLIC_KEY
     assert not uids(harness) & before
     assert harness.phase() == "Admitting"
 
@@ -166,12 +166,12 @@ def test_a_job_that_has_started_keeps_the_keys_that_it_began_with(record_lost: b
 
 
 FORGERIES: list[tuple[Any, str]] = [
-    (members((EAST, NEXT)), f"{EAST} with {NEXT}, not {EAST} with {public_key(EAST)}"),
+    (members((EAST, NEXT_PUBLIC_KEY)), f"{EAST} with {NEXT_PUBLIC_KEY}, not {EAST} with {public_key(EAST)}"),
     (members()[::-1], f"{EAST} with {public_key(EAST)}, not {SOUTH} with {public_key(SOUTH)}"),
     (members()[:2], f"no further silo, not {EAST} with {public_key(EAST)}"),
     (
-        [*members(), {"silo": "silo-west/west", "publicKey": NEXT}],
-        f"silo-west/west with {NEXT}, not no further silo",
+        [*members(), {"silo": "silo-west/west", "publicKey": NEXT_PUBLIC_KEY}],
+        f"silo-west/west with {NEXT_PUBLIC_KEY}, not no further silo",
     ),
     (None, f"no further silo, not {SOUTH} with {public_key(SOUTH)}"),
 ]
@@ -213,7 +213,7 @@ def test_a_key_that_nobody_announced_is_told_to_all_as_what_somebody_changed() -
     harness.step()
     assert (harness.condition("Admitted") or ("", ""))[1] == "TrustBroken"
     harness.settle()
-    assert stated_members(harness) == [members((EAST, NEXT))] * 3
+    assert stated_members(harness) == [members((EAST, NEXT_PUBLIC_KEY))] * 3
 
 
 @pytest.mark.parametrize("found", [[], members()])
@@ -232,7 +232,7 @@ def test_a_decision_about_other_silos_does_not_count() -> None:
     harness.admit(SOUTH, EAST)
     agent = harness.agent(NORTH)
     asked = copy.deepcopy(agent)
-    asked["spec"]["trust"]["members"] = members((EAST, NEXT))
+    asked["spec"]["trust"]["members"] = members((EAST, NEXT_PUBLIC_KEY))
     harness.cluster.put(asked | {"status": None}, "somebody")
     harness.admit(NORTH)
     told = harness.agent(NORTH)["status"]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from fedsilo.api.observed import holds
-from fedsilo_operator.cluster.interface import FieldConflict, Refused
+from fedsilo_operator.cluster.interface import CallRefused, FieldConflict
 from fedsilo_operator.names import aggregator_name
 from fedsilo_operator.objects import CONFIG_MAP, JOB, NETWORK_POLICY, SERVICE, SILO_AGENT, Ref, ref_of
 from tests.unit.operator.job.harness import JobHarness
 from tests.unit.operator.job.objects import JOB_REF, NORTH, SOUTH
 
 AGGREGATOR = Ref(JOB_REF.namespace, aggregator_name(JOB_REF))
-QUOTA = Refused('siloagents.fedsilo.io "x" is forbidden: exceeded quota: agents')
+QUOTA = CallRefused('siloagents.fedsilo.io "x" is forbidden: exceeded quota: agents')
 
 
 def test_a_silo_that_takes_no_agent_holds_up_no_other_and_is_named() -> None:

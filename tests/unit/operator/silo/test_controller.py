@@ -11,7 +11,7 @@ from fedsilo.api.observed import Object, condition, uid_of
 from fedsilo.api.proposal import proposal_digest
 from fedsilo.silo.decision import read_decision
 from fedsilo.silo.offer import read_offer
-from fedsilo_operator.cluster.interface import Refused
+from fedsilo_operator.cluster.interface import CallRefused
 from fedsilo_operator.diagnosis.pods import SUCCESS_SECONDS
 from fedsilo_operator.names import SIGNING_KEY
 from fedsilo_operator.objects import (
@@ -235,7 +235,7 @@ async def admit_agent(bench: Bench) -> None:
 
 
 def refusing(bench: Bench, name: str) -> None:
-    error = Refused('networkpolicies "x" is forbidden: exceeded quota: policies')
+    error = CallRefused('networkpolicies "x" is forbidden: exceeded quota: policies')
     bench.cluster.refuses = lambda obj: error if obj["metadata"]["name"] == name else None
 
 

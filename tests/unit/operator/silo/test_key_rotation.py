@@ -14,7 +14,7 @@ from fedsilo.silo.decision import read_decision
 from fedsilo.silo.offer import read_offer
 from fedsilo.silo.rotation import keys_since, sign_rotation
 from fedsilo.wire import SigningKey, VerifyKey
-from fedsilo_operator.cluster.interface import Refused
+from fedsilo_operator.cluster.interface import CallRefused
 from fedsilo_operator.objects import EVENT, SECRET, SILO_AGENT, SILO_KIND, Ref
 from fedsilo_operator.plan import MergeAction, Plan
 from fedsilo_operator.silo import key_secret
@@ -24,8 +24,8 @@ from tests.operator_fakes.virtual import run
 from tests.unit.operator.silo.bench import KEY_REF, Bench, fresh_object, operator
 from tests.unit.operator.silo.harness import AGENT_REF, START, agent, silo
 
-FIRST, SECOND, THIRD = (SigningKey.from_seed(letter * 32) for letter in (b"1", b"2", b"3"))
-OF = "silo-north/north"
+FIRST_KEY, SECOND_KEY, THIRD_KEY = (SigningKey.from_seed(letter * 32) for letter in (b"1", b"2", b"3"))
+SILO = "silo-north/north"
 
 
 def text(key: SigningKey) -> str:
@@ -57,7 +57,7 @@ def a_silo(
 
 
 def rotation_plan(content: Object, found: Object, **more: Any) -> Plan:
-    return reconcile(KeyObservation(content, found, **more), START, lambda: THIRD)
+    return reconcile(KeyObservation(content, found, **more), START, lambda: THIRD_KEY)
 
 
 def ready_condition(plan: Plan) -> tuple[str, str, str]:
@@ -73,7 +73,7 @@ def change(plan: Plan) -> Object:
 
 
 def test_the_next_key_and_the_one_before_are_written_at_once() -> None:
-    plan = rotation_plan(a_silo(FIRST, FIRST), stored_secret(FIRST))
+    plan = rotation_plan(a_silo(FIRST_KEY, FIRST_KEY), stored_secret(FIRST_KEY))
     assert plan.status is None, "read again before anything is said about it"
     assert change(plan)["metadata"] == {
         "name": "fedsilo-signing-key",
@@ -81,86 +81,93 @@ def test_the_next_key_and_the_one_before_are_written_at_once() -> None:
         "uid": "s-1",
         "resourceVersion": "7",
     }
-    assert change(plan)["data"] == {"key.pem": entry(THIRD), f"{FIRST.verify_key.key_id}.pem": entry(FIRST)}
+    assert change(plan)["data"] == {
+        "key.pem": entry(THIRD_KEY),
+        f"{FIRST_KEY.verify_key.key_id}.pem": entry(FIRST_KEY),
+    }
 
 
 def test_what_is_asked_of_an_earlier_key_is_done() -> None:
-    assert not rotation_plan(a_silo(SECOND, FIRST), stored_secret(SECOND)).actions
+    assert not rotation_plan(a_silo(SECOND_KEY, FIRST_KEY), stored_secret(SECOND_KEY)).actions
 
 
 def test_the_announcement_is_signed_by_both_and_published_with_key_and_offer() -> None:
-    plan = rotation_plan(a_silo(FIRST, FIRST), stored_secret(SECOND, FIRST))
+    plan = rotation_plan(a_silo(FIRST_KEY, FIRST_KEY), stored_secret(SECOND_KEY, FIRST_KEY))
     assert not plan.actions
     assert plan.status is not None
-    assert plan.status["publicKey"] == text(SECOND)
-    assert keys_since(OF, text(FIRST), plan.status["rotations"]) == (text(FIRST), text(SECOND))
-    read_offer(plan.status["offer"], OF, text(SECOND))
+    assert plan.status["publicKey"] == text(SECOND_KEY)
+    assert keys_since(SILO, text(FIRST_KEY), plan.status["rotations"]) == (text(FIRST_KEY), text(SECOND_KEY))
+    read_offer(plan.status["offer"], SILO, text(SECOND_KEY))
     assert [event.reason for event in plan.events] == ["KeyReady"]
 
 
 def test_a_key_waits_for_the_hub_and_its_announcement_is_not_signed_again() -> None:
-    waiting = rotation_plan(a_silo(FIRST), stored_secret(SECOND, FIRST), follows_hub=True)
+    waiting = rotation_plan(a_silo(FIRST_KEY), stored_secret(SECOND_KEY, FIRST_KEY), follows_hub=True)
     assert waiting.status is not None
-    assert waiting.status["publicKey"] == text(FIRST)
+    assert waiting.status["publicKey"] == text(FIRST_KEY)
     assert ready_condition(waiting)[:2] == ("True", "KeyAnnounced")
-    read_offer(waiting.status["offer"], OF, text(FIRST))
-    content = a_silo(FIRST) | {"status": waiting.status}
-    assert rotation_plan(content, stored_secret(SECOND, FIRST), follows_hub=True).settled
-    other = {**waiting.status, "followed": {"hub": "0" * 16, "version": 1, "publicKey": text(FIRST)}}
-    assert rotation_plan(content | {"status": other}, stored_secret(SECOND, FIRST), follows_hub=True).settled
-    taken = {**waiting.status, "followed": {"hub": "0" * 16, "version": 1, "publicKey": text(SECOND)}}
-    done = rotation_plan(content | {"status": taken}, stored_secret(SECOND, FIRST), follows_hub=True)
+    read_offer(waiting.status["offer"], SILO, text(FIRST_KEY))
+    content = a_silo(FIRST_KEY) | {"status": waiting.status}
+    assert rotation_plan(content, stored_secret(SECOND_KEY, FIRST_KEY), follows_hub=True).settled
+    other = {**waiting.status, "followed": {"hub": "0" * 16, "version": 1, "publicKey": text(FIRST_KEY)}}
+    assert rotation_plan(
+        content | {"status": other}, stored_secret(SECOND_KEY, FIRST_KEY), follows_hub=True
+    ).settled
+    taken = {**waiting.status, "followed": {"hub": "0" * 16, "version": 1, "publicKey": text(SECOND_KEY)}}
+    done = rotation_plan(content | {"status": taken}, stored_secret(SECOND_KEY, FIRST_KEY), follows_hub=True)
     assert done.status is not None
-    assert done.status["publicKey"] == text(SECOND)
+    assert done.status["publicKey"] == text(SECOND_KEY)
     assert done.status["rotations"] == waiting.status["rotations"]
 
 
 def test_an_announcement_of_a_key_that_is_gone_is_replaced() -> None:
-    lost = sign_rotation(OF, FIRST, THIRD, START)
-    plan = rotation_plan(a_silo(FIRST, None, lost), stored_secret(SECOND, FIRST), follows_hub=True)
+    lost = sign_rotation(SILO, FIRST_KEY, THIRD_KEY, START)
+    plan = rotation_plan(
+        a_silo(FIRST_KEY, None, lost), stored_secret(SECOND_KEY, FIRST_KEY), follows_hub=True
+    )
     assert plan.status is not None
-    assert keys_since(OF, text(FIRST), plan.status["rotations"]) == (text(FIRST), text(SECOND))
+    assert keys_since(SILO, text(FIRST_KEY), plan.status["rotations"]) == (text(FIRST_KEY), text(SECOND_KEY))
 
 
 def test_a_secret_of_the_institution_is_rotated_there() -> None:
-    plan = rotation_plan(a_silo(FIRST, FIRST), stored_secret(FIRST, own=False))
+    plan = rotation_plan(a_silo(FIRST_KEY, FIRST_KEY), stored_secret(FIRST_KEY, own=False))
     assert not plan.actions
     status, reason, message = ready_condition(plan)
     assert (status, reason) == ("True", "KeyKept")
     assert "put the new key there into key.pem, and this one into another entry" in message
     assert [event.type for event in plan.events] == ["Warning"]
-    theirs = stored_secret(SECOND, own=False)
-    theirs["data"]["before.pem"] = entry(FIRST)
-    done = rotation_plan(a_silo(FIRST, FIRST), theirs)
+    theirs = stored_secret(SECOND_KEY, own=False)
+    theirs["data"]["before.pem"] = entry(FIRST_KEY)
+    done = rotation_plan(a_silo(FIRST_KEY, FIRST_KEY), theirs)
     assert done.status is not None
-    assert done.status["publicKey"] == text(SECOND)
-    late = a_silo(SECOND, None, *done.status["rotations"])
+    assert done.status["publicKey"] == text(SECOND_KEY)
+    late = a_silo(SECOND_KEY, None, *done.status["rotations"])
     late["status"]["rotations"][0]["succession"]["time"] = "2020-01-01T00:00:00Z"
     assert not rotation_plan(late, theirs).actions, "it removes there what it wants to"
 
 
 def test_a_key_that_was_replaced_does_not_come_back() -> None:
-    rotation = sign_rotation(OF, FIRST, SECOND, START)
-    plan = rotation_plan(a_silo(SECOND, None, rotation), stored_secret(FIRST, SECOND))
+    rotation = sign_rotation(SILO, FIRST_KEY, SECOND_KEY, START)
+    plan = rotation_plan(a_silo(SECOND_KEY, None, rotation), stored_secret(FIRST_KEY, SECOND_KEY))
     assert plan.status is not None
-    assert plan.status["publicKey"] == text(SECOND)
+    assert plan.status["publicKey"] == text(SECOND_KEY)
     assert plan.status["rotations"] == [rotation]
     assert ready_condition(plan)[:2] == ("False", "KeyInvalid")
     assert "replaced before" in ready_condition(plan)[2]
 
 
 def test_a_key_goes_an_hour_after_it_was_replaced_when_nobody_needs_it() -> None:
-    rotation = sign_rotation(OF, FIRST, SECOND, START)
-    content, found = a_silo(SECOND, None, rotation), stored_secret(SECOND, FIRST)
-    found["data"]["note.pem"] = entry(THIRD)
+    rotation = sign_rotation(SILO, FIRST_KEY, SECOND_KEY, START)
+    content, found = a_silo(SECOND_KEY, None, rotation), stored_secret(SECOND_KEY, FIRST_KEY)
+    found["data"]["note.pem"] = entry(THIRD_KEY)
     assert not rotation_plan(content, found).actions
     later = START.replace(hour=14)
 
     def at_last(**more: Any) -> Plan:
-        return reconcile(KeyObservation(content, found, **more), later, lambda: THIRD)
+        return reconcile(KeyObservation(content, found, **more), later, lambda: THIRD_KEY)
 
-    assert not at_last(needed=frozenset({text(FIRST)})).actions
-    assert change(at_last())["data"] == {f"{FIRST.verify_key.key_id}.pem": None}
+    assert not at_last(needed=frozenset({text(FIRST_KEY)})).actions
+    assert change(at_last())["data"] == {f"{FIRST_KEY.verify_key.key_id}.pem": None}
 
 
 def rotate(bench: Bench) -> str:
@@ -179,7 +186,7 @@ def test_a_refused_write_leaves_the_silo_ready_and_says_why() -> None:
             bench.cluster.put(fresh_object(silo()))
             await bench.wait_until(lambda: bench.ready_condition(bench.silo()) == ("True", "KeyReady"))
             bench.cluster.refuses = lambda obj: (
-                Refused("patch is forbidden") if obj["kind"] == "Secret" else None
+                CallRefused("patch is forbidden") if obj["kind"] == "Secret" else None
             )
             old = rotate(bench)
             await bench.wait_until(lambda: bench.ready_condition(bench.silo()) == ("True", "ApiRefused"))

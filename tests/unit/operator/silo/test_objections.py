@@ -156,7 +156,7 @@ CASES: dict[str, tuple[Edit, ...]] = {
     ),
 }
 
-FINE: dict[str, tuple[Edit, ...]] = {
+FINE_EDITS: dict[str, tuple[Edit, ...]] = {
     "nothing asked": (),
     "method named": (policy(methods=["fedavg"]),),
     "rounds at the limit": (policy(maxRounds=20),),
@@ -212,9 +212,9 @@ def test_the_golden_file_has_just_the_cases() -> None:
     assert list(sentences("objections")) == list(CASES)
 
 
-@pytest.mark.parametrize("case", FINE)
+@pytest.mark.parametrize("case", FINE_EDITS)
 def test_what_the_silo_permits_is_admitted(case: str) -> None:
-    assert found_objections(FINE[case]) == []
+    assert found_objections(FINE_EDITS[case]) == []
 
 
 def test_a_dataset_that_no_loader_takes_is_quoted_in_the_institution_alone() -> None:

@@ -11,7 +11,7 @@ from fedsilo.api.agent import SiloAgentStatus
 from fedsilo_operator.workloads.agent import GUARD
 from tests.unit.operator.silo.harness import World, ended_status, started_world, suspended
 
-LATEST = {
+LATEST_UPDATE = {
     "round": 3,
     "phase": "train",
     "kinds": [{"kind": "model", "blocks": 4, "bytes": 900}],
@@ -27,7 +27,7 @@ def summary(lines: int) -> dict[str, Any]:
         "auditHash": f"{lines:064x}",
         "updates": 3,
         "bytes": 3000,
-        "latest": [LATEST],
+        "latest": [LATEST_UPDATE],
     }
 
 
@@ -93,7 +93,7 @@ def test_the_last_word_comes_after_the_agents_end_too() -> None:
         '{"receipts": 7}',
         json.dumps({"receipts": summary(9) | {"updates": -1}}),
         json.dumps({"receipts": summary(9) | {"auditHash": "<b>"}}),
-        json.dumps({"receipts": summary(9) | {"latest": [LATEST] * 17}}),
+        json.dumps({"receipts": summary(9) | {"latest": [LATEST_UPDATE] * 17}}),
     ],
 )
 def test_anything_else_is_no_receipt(message: str) -> None:

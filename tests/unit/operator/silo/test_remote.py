@@ -21,7 +21,7 @@ from tests.operator_fakes.cluster import FakeCluster
 from tests.unit.operator.silo.harness import AGENT_REF, SETTINGS, SILO_REF, START, agent, silo
 
 SIGNING_KEY, OTHER_SIGNING_KEY = SigningKey.from_seed(b"k" * 32), SigningKey.from_seed(b"o" * 32)
-KEY, OTHER = SIGNING_KEY.verify_key.to_text(), OTHER_SIGNING_KEY.verify_key.to_text()
+KEY, OTHER_KEY = SIGNING_KEY.verify_key.to_text(), OTHER_SIGNING_KEY.verify_key.to_text()
 ROTATION = sign_rotation("silo-north/north", SIGNING_KEY, OTHER_SIGNING_KEY, START)
 LEAVING = sign_leaving("silo-north/north", "0123456789abcdef", START, SIGNING_KEY)
 INVITATION = {"tokenDigest": "ab" * 32, "expires": "2026-01-08T00:00:00Z"}
@@ -64,7 +64,7 @@ def leaving_silo(statement: Object, **spec: Any) -> Object:
         (remote_silo(invitation=None), None, "Invited", "kubectl fedsilo invite north -n silo-north"),
         (remote_silo(KEY), None, "EnrolmentPending", "1a2b"),
         (remote_silo(KEY, publicKey=KEY), KEY, "KeyReady", KEY),
-        (remote_silo(OTHER, publicKey=KEY), None, "EnrolmentPending", "registered " + OTHER),
+        (remote_silo(OTHER_KEY, publicKey=KEY), None, "EnrolmentPending", "registered " + OTHER_KEY),
         (remote_silo(publicKey=KEY), None, "Invited", "not used"),
         (remote_silo(KEY, publicKey=KEY, revoked=True), None, "Revoked", "invite"),
         (remote_silo(KEY, invitation=NEXT_INVITATION), None, "Invited", "1a2b is of an earlier one"),
@@ -72,7 +72,7 @@ def leaving_silo(statement: Object, **spec: Any) -> Object:
         (remote_silo(KEY, invitation=None), None, "Invited", "Nobody is invited"),
         (remote_silo(KEY, invitation=NEXT_INVITATION, publicKey=KEY), KEY, "KeyReady", KEY),
         (
-            remote_silo(OTHER, invitation=NEXT_INVITATION, publicKey=KEY),
+            remote_silo(OTHER_KEY, invitation=NEXT_INVITATION, publicKey=KEY),
             None,
             "Invited",
             "1a2b is of an earlier",
@@ -80,14 +80,14 @@ def leaving_silo(statement: Object, **spec: Any) -> Object:
         (rotated_silo(ROTATION, invitation=NEXT_INVITATION), None, "Invited", "of an earlier one"),
         (
             rotated_silo(ROTATION, invitation=NEXT_INVITATION, publicKey=KEY),
-            OTHER,
+            OTHER_KEY,
             "KeyReady",
             f"since {KEY}",
         ),
         (leaving_silo(LEAVING, invitation=NEXT_INVITATION), None, "Invited", "not used its invitation yet"),
         (leaving_silo(LEAVING, invitation=NEXT_INVITATION, publicKey=KEY), None, "Left", "invites it again"),
-        (rotated_silo(ROTATION, publicKey=KEY), OTHER, "KeyReady", f"since {KEY}"),
-        (rotated_silo(ROTATION, publicKey=OTHER), OTHER, "KeyReady", f"signs with {OTHER}."),
+        (rotated_silo(ROTATION, publicKey=KEY), OTHER_KEY, "KeyReady", f"since {KEY}"),
+        (rotated_silo(ROTATION, publicKey=OTHER_KEY), OTHER_KEY, "KeyReady", f"signs with {OTHER_KEY}."),
         (
             rotated_silo(ROTATION),
             None,

@@ -12,7 +12,7 @@ from fedsilo_operator.silo.key_secret import secret
 from fedsilo_operator.silo.signing_key import KeyObservation, reconcile
 from tests.unit.operator.silo.harness import START, silo
 
-KEY, OTHER = SigningKey.from_seed(b"k" * 32), SigningKey.from_seed(b"o" * 32)
+KEY, OTHER_KEY = SigningKey.from_seed(b"k" * 32), SigningKey.from_seed(b"o" * 32)
 PUBLIC_KEY = KEY.verify_key.to_text()
 
 
@@ -41,9 +41,9 @@ def test_a_silo_without_a_key_gets_one_and_publishes_what_was_really_stored() ->
     assert made.requeue_after is not None
     assert made.requeue_after < 1
     # Another operator, or another Silo of the namespace, was first.
-    published = key_plan(a_silo(), secret("silo-north", OTHER))
+    published = key_plan(a_silo(), secret("silo-north", OTHER_KEY))
     assert published.status is not None
-    assert published.status["publicKey"] == OTHER.verify_key.to_text()
+    assert published.status["publicKey"] == OTHER_KEY.verify_key.to_text()
     assert ready_condition(published)[:2] == ("True", "KeyReady")
 
 
@@ -77,11 +77,11 @@ def test_a_key_that_is_gone_is_never_replaced() -> None:
 
 
 def test_a_key_other_than_the_published_one_is_not_published() -> None:
-    found = key_plan(a_silo(PUBLIC_KEY), secret("silo-north", OTHER))
+    found = key_plan(a_silo(PUBLIC_KEY), secret("silo-north", OTHER_KEY))
     assert found.status is not None
     assert found.status["publicKey"] == PUBLIC_KEY
     assert ready_condition(found)[:2] == ("False", "KeyInvalid")
-    assert OTHER.verify_key.to_text() in ready_condition(found)[2]
+    assert OTHER_KEY.verify_key.to_text() in ready_condition(found)[2]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ Step = tuple[Any, ...]
 
 RESUME, SUSPEND, BEGIN, STOP = ("suspend", False), ("suspend", True), ("begin",), ("stop",)
 STARTED_MOMENTS: tuple[tuple[Step, ...], ...] = ((), (RESUME,), (BEGIN,))
-BOTH = {GUARD, TRAINER}
+BOTH_PARTS = {GUARD, TRAINER}
 DATED_TIME = "2026-03-01T12:10:00Z"
 
 
@@ -47,9 +47,9 @@ def moments_after(*moments: tuple[Step, ...]) -> tuple[tuple[Step, ...], ...]:
     return (*STARTED_MOMENTS, *moments)
 
 
-TRUE = "True Admitted"
+ADMITTED = "True Admitted"
 CASES = {
-    "asked": Case(((),), "Admitted", TRUE, "False Suspended"),
+    "asked": Case(((),), "Admitted", ADMITTED, "False Suspended"),
     "refused": Case(
         ((("policy", {"methods": ["creff"]}),),), "Refused", "False PolicyRefused", "False Admitting"
     ),
@@ -69,19 +69,25 @@ CASES = {
         ((("policy", {"notBefore": DATED_TIME}),),), "Refused", "False PolicyRefused", "False Admitting"
     ),
     "on its first day": Case(
-        ((("policy", {"notBefore": DATED_TIME}),), (("wait", 600),)), "Admitted", TRUE, "False Suspended"
+        ((("policy", {"notBefore": DATED_TIME}),), (("wait", 600),)), "Admitted", ADMITTED, "False Suspended"
     ),
     "of another version": Case(
         ((("understand", False),),), "Pending", "Unknown Unreadable", "False Admitting", own_words=True
     ),
-    "starts": Case(((), (RESUME,)), "Starting", TRUE, "False Starting", runs=BOTH),
-    "starts at once": Case(((RESUME,),), "Starting", TRUE, "False Starting", runs=BOTH),
-    "runs": Case(STARTED_MOMENTS, "Running", TRUE, "True Running", runs=BOTH),
-    "runs for a day": Case(moments_after((("wait", 86400),)), "Running", TRUE, "True Running", runs=BOTH),
-    "is being suspended": Case(moments_after((SUSPEND,)), "Suspended", TRUE, "False Suspended"),
-    "is suspended": Case(moments_after((SUSPEND,), (STOP,)), "Suspended", TRUE, "False Suspended"),
+    "starts": Case(((), (RESUME,)), "Starting", ADMITTED, "False Starting", runs=BOTH_PARTS),
+    "starts at once": Case(((RESUME,),), "Starting", ADMITTED, "False Starting", runs=BOTH_PARTS),
+    "runs": Case(STARTED_MOMENTS, "Running", ADMITTED, "True Running", runs=BOTH_PARTS),
+    "runs for a day": Case(
+        moments_after((("wait", 86400),)), "Running", ADMITTED, "True Running", runs=BOTH_PARTS
+    ),
+    "is being suspended": Case(moments_after((SUSPEND,)), "Suspended", ADMITTED, "False Suspended"),
+    "is suspended": Case(moments_after((SUSPEND,), (STOP,)), "Suspended", ADMITTED, "False Suspended"),
     "goes on": Case(
-        moments_after((SUSPEND,), (STOP,), (RESUME,), (BEGIN,)), "Running", TRUE, "True Running", runs=BOTH
+        moments_after((SUSPEND,), (STOP,), (RESUME,), (BEGIN,)),
+        "Running",
+        ADMITTED,
+        "True Running",
+        runs=BOTH_PARTS,
     ),
     "another policy": Case(
         moments_after((("policy", {"methods": ["creff"]}),)),
@@ -92,9 +98,9 @@ CASES = {
     "the policy as before": Case(
         moments_after((("policy", {"methods": ["creff"]}),), (STOP,), (("policy", {}),)),
         "Starting",
-        TRUE,
+        ADMITTED,
         "False Starting",
-        runs=BOTH,
+        runs=BOTH_PARTS,
     ),
     "another configuration": Case(
         moments_after((("change_files",),)), "Refused", "False TrustBroken", "False Admitting", own_words=True
@@ -104,7 +110,7 @@ CASES = {
         "Running",
         "Unknown Unreadable",
         "True Running",
-        runs=BOTH,
+        runs=BOTH_PARTS,
         own_words=True,
     ),
     "of another version and suspended": Case(
@@ -115,10 +121,10 @@ CASES = {
         own_words=True,
     ),
     "the guard is done and the trainer writes": Case(
-        moments_after((("end", GUARD, 0),)), "Running", TRUE, "True Running", runs={TRAINER}
+        moments_after((("end", GUARD, 0),)), "Running", ADMITTED, "True Running", runs={TRAINER}
     ),
     "the trainer writes while the job is over": Case(
-        moments_after((("end", GUARD, 0), SUSPEND)), "Suspended", TRUE, "False Suspended", runs={TRAINER}
+        moments_after((("end", GUARD, 0), SUSPEND)), "Suspended", ADMITTED, "False Suspended", runs={TRAINER}
     ),
     "the trainer writes although the policy forbids the job": Case(
         moments_after((("end", GUARD, 0), ("policy", {"methods": ["creff"]}))),
@@ -130,20 +136,20 @@ CASES = {
     "the trainer has written": Case(
         moments_after((("end", GUARD, 0),), (("end", TRAINER, 0),)),
         "Finished",
-        TRUE,
+        ADMITTED,
         "False Finished",
         "Finished",
     ),
     "the trainer does not end": Case(
         moments_after((("end", GUARD, 0),), (("wait", TRAINER_EXIT_SECONDS),)),
         "Running",
-        TRUE,
+        ADMITTED,
         "True Running",
     ),
     "the trainer was ended": Case(
         moments_after((("end", GUARD, 0),), (("wait", TRAINER_EXIT_SECONDS),), (STOP,)),
         "Finished",
-        TRUE,
+        ADMITTED,
         "False Finished",
         "Finished",
     ),
@@ -162,14 +168,14 @@ CASES = {
             (SUSPEND, ("policy", {"methods": ["creff"]}), ("wait", 600)),
         ),
         "Finished",
-        TRUE,
+        ADMITTED,
         "False Finished",
         "Finished",
     ),
     "the trainer ends before the job is over": Case(
         moments_after((("wait", 600),), (("end", TRAINER, 0), ("wait", GUARD_END_SECONDS))),
         "Failed",
-        TRUE,
+        ADMITTED,
         "False TrainerLost",
         "Failed TrainerLost",
         runs={GUARD},
@@ -177,7 +183,7 @@ CASES = {
     "the data are wrong": Case(
         moments_after((("end", TRAINER, 3),)),
         "Failed",
-        TRUE,
+        ADMITTED,
         "False DataInvalid",
         "Failed DataInvalid",
         runs={GUARD},
@@ -186,7 +192,7 @@ CASES = {
     "the trainer crashes too often": Case(
         moments_after((("end", TRAINER, 1),)),
         "Failed",
-        TRUE,
+        ADMITTED,
         "False BackoffLimitExceeded",
         "Failed BackoffLimitExceeded",
         runs={GUARD},
@@ -195,7 +201,7 @@ CASES = {
     "the guard fails": Case(
         moments_after((("end", GUARD, 5),)),
         "Failed",
-        TRUE,
+        ADMITTED,
         "False PolicyRefused",
         "Failed PolicyRefused",
         own_words=True,
@@ -203,7 +209,7 @@ CASES = {
     "both fail": Case(
         moments_after((("end", GUARD, 5), ("end", TRAINER, 3))),
         "Failed",
-        TRUE,
+        ADMITTED,
         "False DataInvalid",
         "Failed DataInvalid",
         own_words=True,
@@ -211,7 +217,7 @@ CASES = {
     "failed, and the job is over": Case(
         moments_after((("end", TRAINER, 3),), (SUSPEND,), (STOP,)),
         "Failed",
-        TRUE,
+        ADMITTED,
         "False DataInvalid",
         "Failed DataInvalid",
         own_words=True,
@@ -219,7 +225,7 @@ CASES = {
     "failed, and of another version since": Case(
         moments_after((("end", TRAINER, 3),), (("understand", False),)),
         "Failed",
-        TRUE,
+        ADMITTED,
         "False DataInvalid",
         "Failed DataInvalid",
         runs={GUARD},
