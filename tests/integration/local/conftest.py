@@ -39,8 +39,8 @@ def launch() -> Iterator[Launch]:
     """Starts runs of `fedsilo run`; whatever a test leaves of them is killed at its end."""
     started: list[tuple[subprocess.Popen[str], Path]] = []
 
-    def begin(manifest: Path, workdir: Path, *options: str) -> subprocess.Popen[str]:
-        process = start(manifest, workdir, *options)
+    def begin(manifest: Path, workdir: Path, *options: str, cold: bool = False) -> subprocess.Popen[str]:
+        process = start(manifest, workdir, *options, cold=cold)
         started.append((process, workdir))
         return process
 

@@ -62,7 +62,7 @@ def test_a_forked_trainer_holds_nothing_of_another_silo(tmp_path: Path, launch: 
     np.savez(tmp_path / "east.npz", images=images, labels=np.arange(40) % 10)
     spy = {"loader": "python:tests.integration.local.memory:search", "config": {"question": str(question)}}
     east = silo("east", {"loader": "npz", "config": {"path": "east.npz"}})
-    process = launch(write(tmp_path / "digits.yaml", [silo("north", spy), east]), run_directory)
+    process = launch(write(tmp_path / "digits.yaml", [silo("north", spy), east]), run_directory, cold=True)
     # East has its key, its data and a trainer that has read them before north begins to look.
     wait_until((run_directory / "silos/east/drop/signature.json").exists, "a trainer with data")
     keys = {

@@ -16,7 +16,7 @@ def test_what_a_server_that_was_away_missed_is_sent_when_the_job_is_resumed(tmp_
     with serving(FakeMlflow(refusing=1_000)) as server:
         output = {"mlflow": {"trackingUri": server.url, "registeredModel": "digits"}}
         manifest = write(tmp_path / "job.yaml", silos("north"), output=output)
-        first = end(start(manifest, workdir, **login), workdir)
+        first = end(start(manifest, workdir, cold=True, **login), workdir)
         assert first.code == 0, first.err
         assert "the MLflow run is not complete" in (workdir / "logs" / "aggregator.log").read_text()
         assert not server.runs

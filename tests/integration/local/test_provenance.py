@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -14,10 +14,9 @@ import pytest
 from tests.integration.local.conftest import STEADY_TRAINING, Launch
 from tests.integration.local.manifest import silos, write
 from tests.integration.local.runs import (
-    ENVIRONMENT,
-    FEDSILO,
     EndedRun,
     end,
+    fedsilo,
     kill,
     pids,
     run,
@@ -30,9 +29,8 @@ from tests.terminal import Terminal
 KEEPING = {"keepUpdates": True}
 
 
-def verify(directory: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [*FEDSILO, "verify", str(directory), *options]
-    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+def verify(directory: Path, *options: str) -> CompletedProcess[str]:
+    return fedsilo("verify", str(directory), *options)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ DEMO = ("quickstart.yaml", "fedavg.yaml", "ccvr.yaml", "creff.yaml")
     "fedsilo evaluate --model runs/first/model.safetensors -f examples/quickstart.yaml",
 )
 def test_from_a_manifest_to_a_model_that_is_scored(terminal: Terminal) -> None:
+    terminal.cold = True  # here as a reader has it
     activate, validate, run, resume, methods, ccvr, evaluate = terminal.commands
     small_quickstart(terminal.folder)
     terminal.type(activate)
