@@ -28,7 +28,7 @@ def main() -> int:
         "threads": len(list(Path("/proc/self/task").iterdir())),
         "path": sys.path,
         "input": sys.stdin.read(),
-        "buffered": [stream.line_buffering for stream in (sys.stdout, sys.stderr)],  # type: ignore[union-attr]
+        "buffered": [stream.line_buffering for stream in (sys.stdout, sys.stderr)],
         "encoding": [stream.encoding for stream in (sys.stdin, sys.stdout, sys.stderr)],
         "errors": [stream.errors for stream in (sys.stdin, sys.stdout, sys.stderr)],
         "handlers": [str(signal_of(number)) for number in (2, 13, 15)],

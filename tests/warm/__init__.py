@@ -22,6 +22,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 from tests.paths import ROOT
@@ -33,7 +34,7 @@ SURROUNDINGS = dict(os.environ) | {"OMP_NUM_THREADS": "1"}
 
 PATHS = {*COMPONENTS, *SURROUNDINGS.get("PYTHONPATH", "").split(os.pathsep)}
 
-READ_AT_START = ("PYTHON", "LD_", "OMP_", "MKL_", "OPENBLAS_", "KMP_")
+READ_AT_START = ("PYTHON", "LD_", "OMP_", "MKL_", "OPENBLAS_")
 """Beginnings of the names of variables that an interpreter or its libraries read once."""
 
 
@@ -94,6 +95,11 @@ def run(
     ) as process:
         out, err = process.communicate()
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def subprocess_of_a_run() -> Any:
+    """What `fedsilo.local.child_processes` has for `subprocess` in a test that runs a job in its own process."""
+    return SimpleNamespace(**vars(subprocess) | {"Popen": _WarmProcess})
 
 
 class _Server:

@@ -45,7 +45,12 @@ MODULES = (
     "rich.console",
     "rich.live",
     "rich.table",
-    "yaml",
+    # What some jobs' processes import when they come to it, each of them anew.
+    "dp_accounting.pld",
+    "dp_accounting.rdp",
+    "opacus",
+    "PIL.Image",
+    "sklearn.cluster",
 )
 PATH = tuple(sys.path)
 LARGEST = 1 << 20

@@ -15,13 +15,13 @@ from tests.integration.local.runs import EndedRun, run, running_processes, start
 
 Launch = Callable[..., subprocess.Popen[str]]
 
-STEADY_TRAINING = {"rounds": 3, "localEpochs": 40}
+STEADY_TRAINING = {"rounds": 3, "localEpochs": 15}
 """Training whose rounds last long enough to be hit in the middle."""
 
 
 @pytest.fixture(scope="session")
 def steady_manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A manifest of two silos and three rounds of about half a second."""
+    """A manifest of two silos and three rounds of about a fifth of a second."""
     path = tmp_path_factory.mktemp("steady") / "digits.yaml"
     return write(
         path, silos("north", "east"), training=STEADY_TRAINING | {"optimizer": {"learningRate": 0.05}}

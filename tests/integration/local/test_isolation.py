@@ -55,6 +55,7 @@ def said_by_the_spy(run_directory: Path) -> str:
     return log.partition("raised ValueError: ")[2]
 
 
+@pytest.mark.thorough
 def test_a_forked_trainer_holds_nothing_of_another_silo(tmp_path: Path, launch: Launch) -> None:
     """All trainers fork from one process; what one of them has must not have come from there."""
     run_directory, question = tmp_path / "run", tmp_path / "question.json"
@@ -91,6 +92,7 @@ def test_a_forked_trainer_holds_nothing_of_another_silo(tmp_path: Path, launch: 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up the right to make namespaces for good")
+@pytest.mark.thorough
 def test_where_the_system_permits_no_isolation_the_run_reports_it(tmp_path: Path) -> None:
     # Every Python process gives the right up as it starts, as in a container that was never given it.
     (tmp_path / "sitecustomize.py").write_text(

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.fake_mlflow import FakeMlflow, serving
 from tests.integration.local.manifest import silos, write
 from tests.integration.local.runs import end, start
 
 
+@pytest.mark.thorough
 def test_what_a_server_that_was_away_missed_is_sent_when_the_job_is_resumed(tmp_path: Path) -> None:
     login = {"MLFLOW_TRACKING_USERNAME": "me", "MLFLOW_TRACKING_PASSWORD": "open sesame"}
     workdir = tmp_path / "run"

@@ -15,7 +15,10 @@ from tests.terminal import Terminal
 
 PAGES = ("docs/parameters.md", "docs/guides/adapters.md")
 
-pytestmark = pytest.mark.timeout(900)  # all programs of two pages, and a run in processes
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.timeout(900),
+]  # all programs of two pages, and a run in processes
 
 FACTORIES = """
 import torch

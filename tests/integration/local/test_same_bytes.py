@@ -7,7 +7,7 @@ through signed files is proved without processes in `tests/unit/simulation/test_
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,17 +67,31 @@ def differing_in_what_they_declare() -> dict[str, tuple[str, Mapping[str, Any]]]
 
 JOBS = differing_in_what_they_declare()
 
+QUICK = ("fedavg", "scamap")
+"""Forms that `make test` tries: the least that is kept, and the most."""
+
+
+def in_tiers(forms: Iterable[str]) -> list[Any]:
+    """The forms as parameters, of which all but the quick ones are thorough."""
+    return [pytest.param(form, marks=() if form in QUICK else pytest.mark.thorough) for form in forms]
+
 
 @pytest.fixture(scope="module")
-def manifests(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A manifest for each form, of two silos that differ in their classes."""
+def manifests(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A manifest for each form that a selected test looks at, of two silos that differ in their classes."""
+    selected = [
+        item.callspec.params["form"]
+        for item in request.session.items
+        if item.path == request.path and isinstance(item, pytest.Function)
+    ]
     directory = tmp_path_factory.mktemp("manifests")
     members = skewed_silos(directory, CLASSES)
-    for form, (method, config) in JOBS.items():
+    for form in dict.fromkeys(selected):
+        method, config = JOBS[form]
         job = FederatedJob(metadata=Metadata(name=form, namespace="jobs"), spec=spec_of(method, config))
         documents = [plain_document(document) for document in (*members, job)]
         (directory / f"{form}.yaml").write_text(yaml.safe_dump_all(documents))
-    return {form: directory / f"{form}.yaml" for form in JOBS}
+    return {form: directory / f"{form}.yaml" for form in selected}
 
 
 def all_runs(manifests: Mapping[str, Path], directory: Path, *options: str) -> Path:
@@ -115,7 +129,7 @@ def invariant_results(workdir: Path) -> dict[str, Any]:
     return {"model": model, "described": described, "history": history, "silos' own models": own}
 
 
-@pytest.mark.parametrize("form", JOBS)
+@pytest.mark.parametrize("form", in_tiers(JOBS))
 def test_workers_change_no_byte_and_only_methods_that_say_so_leave_models_of_the_silos(
     in_one_process: Path, with_workers: Path, form: str
 ) -> None:
@@ -126,11 +140,12 @@ def test_workers_change_no_byte_and_only_methods_that_say_so_leave_models_of_the
     assert sorted(wanted["silos' own models"]) == (files if kept else [])
 
 
-@pytest.mark.parametrize("form", KEPT_STATES.values())
+@pytest.mark.parametrize("form", in_tiers(KEPT_STATES.values()))
 def test_separate_processes_and_one_give_the_same_bytes(
     tmp_path: Path, manifests: dict[str, Path], in_one_process: Path, form: str
 ) -> None:
-    # Every process has the threads that the job says, one, whatever its environment says.
-    processes = run(manifests[form], tmp_path / "processes", OMP_NUM_THREADS="2")
+    # Every process has the threads that the job says, one, whatever its environment says; see also `tests.warm`.
+    environment = {"OMP_NUM_THREADS": "2"} if form == "fedavg" else {}
+    processes = run(manifests[form], tmp_path / "processes", **environment)
     assert processes.code == 0, processes.out + processes.err
     assert invariant_results(processes.workdir) == invariant_results(in_one_process / form)
