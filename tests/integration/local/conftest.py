@@ -19,6 +19,15 @@ STEADY_TRAINING = {"rounds": 3, "localEpochs": 15}
 """Training whose rounds last long enough to be hit in the middle."""
 
 
+def selected(request: pytest.FixtureRequest, parameter: str) -> list[str]:
+    """Values of a parameter of the module's tests that are to run: a fixture prepares no more than these need."""
+    tests = [item for item in request.session.items if isinstance(item, pytest.Function)]
+    given = [
+        test.callspec.params for test in tests if test.path == request.path and hasattr(test, "callspec")
+    ]
+    return list(dict.fromkeys(values[parameter] for values in given if parameter in values))
+
+
 @pytest.fixture(scope="session")
 def steady_manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A manifest of two silos and three rounds of about a fifth of a second."""

@@ -20,6 +20,7 @@ from fedsilo.api.job import FederatedJob, FederatedJobSpec
 from fedsilo.methods import registry
 from fedsilo.methods.method import averaging_of
 from tests.federate import bound_method, job_spec, skewed_silos
+from tests.integration.local.conftest import selected
 from tests.integration.local.runs import PATIENCE, end, run, start
 from tests.unit.methods.forms import FORMS, ROUNDS
 
@@ -79,19 +80,15 @@ def in_tiers(forms: Iterable[str]) -> list[Any]:
 @pytest.fixture(scope="module")
 def manifests(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A manifest for each form that a selected test looks at, of two silos that differ in their classes."""
-    selected = [
-        item.callspec.params["form"]
-        for item in request.session.items
-        if item.path == request.path and isinstance(item, pytest.Function)
-    ]
+    forms = selected(request, "form")
     directory = tmp_path_factory.mktemp("manifests")
     members = skewed_silos(directory, CLASSES)
-    for form in dict.fromkeys(selected):
+    for form in forms:
         method, config = JOBS[form]
         job = FederatedJob(metadata=Metadata(name=form, namespace="jobs"), spec=spec_of(method, config))
         documents = [plain_document(document) for document in (*members, job)]
         (directory / f"{form}.yaml").write_text(yaml.safe_dump_all(documents))
-    return {form: directory / f"{form}.yaml" for form in selected}
+    return {form: directory / f"{form}.yaml" for form in forms}
 
 
 def all_runs(manifests: Mapping[str, Path], directory: Path, *options: str) -> Path:
