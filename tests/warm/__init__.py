@@ -25,6 +25,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
+from fedsilo.process import THREAD_VARIABLES
 from tests.paths import ROOT
 from tests.warm.orphans import adopting_orphans
 
@@ -47,7 +48,8 @@ def is_warmable(environment: Mapping[str, str]) -> bool:
 
 
 def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
-    return {
+    # A job that was run in this process has set those of threads, to what the warmed process has.
+    return dict.fromkeys(THREAD_VARIABLES, "1") | {
         name: value
         for name, value in environment.items()
         if name.startswith(READ_AT_START) and name not in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
@@ -108,7 +110,7 @@ class _Server:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        variables = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+        variables = dict.fromkeys(THREAD_VARIABLES, "1")
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "tests.warm.server", str(theirs.fileno()), " " * 8192],

@@ -63,6 +63,8 @@ def main() -> None:
     with importing_for_good():
         for name in MODULES:
             import_module(name)
+    if fork_server._threads() > 1:
+        raise SystemExit("what is imported here starts threads, which a fork does not have")
     while True:
         message, files, *_ = socket.recv_fds(connection, LARGEST, 3)
         if not message:
@@ -126,7 +128,7 @@ def _become(
     numpy.random.seed()  # Python's own generator does so by itself
     _open_standard_files()
     fork_server._set_title(words)
-    child_processes.subprocess = SimpleNamespace(**vars(subprocess) | {"Popen": _ForkedServer})  # type: ignore[assignment]
+    vars(child_processes)["subprocess"] = SimpleNamespace(**vars(subprocess) | {"Popen": _ForkedServer})
     program, *arguments = words[words.index("-m") + 1 :]
     _run(program, arguments)
 
@@ -138,7 +140,7 @@ def _open_standard_files() -> None:
         file = ours.fileno()
         unbuffered = 0 if ours.write_through and mode == "wb" else -1
         opened = io.TextIOWrapper(
-            open(file, mode, unbuffered, closefd=False),  # type: ignore[arg-type]  # noqa: SIM115
+            open(file, mode, unbuffered, closefd=False),  # noqa: SIM115
             ours.encoding,
             ours.errors,
             line_buffering=ours.line_buffering or os.isatty(file),

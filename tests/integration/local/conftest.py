@@ -25,7 +25,7 @@ def selected(request: pytest.FixtureRequest, parameter: str) -> list[str]:
     given = [
         test.callspec.params for test in tests if test.path == request.path and hasattr(test, "callspec")
     ]
-    return list(dict.fromkeys(values[parameter] for values in given if parameter in values))
+    return list(dict.fromkeys(str(values[parameter]) for values in given if parameter in values))
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from tests import warm
@@ -25,6 +26,7 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "COLUMNS": "100",
 }
+NOTHING_ELSE: Mapping[str, str] = MappingProxyType({})
 T = TypeVar("T")
 
 PATIENCE = 120.0
@@ -63,10 +65,15 @@ def command(manifest: Path, workdir: Path, *options: str) -> list[str]:
 
 
 def start(
-    manifest: Path, workdir: Path, *options: str, cold: bool = False, **environment: str
+    manifest: Path,
+    workdir: Path,
+    *options: str,
+    cold: bool = False,
+    environment: Mapping[str, str] = NOTHING_ELSE,
 ) -> subprocess.Popen[str]:
-    """Begin a run with `--json`; keyword arguments are environment variables.
+    """Begin a run with `--json`.
 
+    :param environment: variables that it has, too.
     :param cold: whether it begins with an interpreter of its own in any case; see `tests.warm`.
     """
     return warm.start(
@@ -92,9 +99,15 @@ def end(process: subprocess.Popen[str], workdir: Path, patience: float = PATIENC
     return EndedRun(process.returncode, out, err, workdir)
 
 
-def run(manifest: Path, workdir: Path, *options: str, cold: bool = False, **environment: str) -> EndedRun:
+def run(
+    manifest: Path,
+    workdir: Path,
+    *options: str,
+    cold: bool = False,
+    environment: Mapping[str, str] = NOTHING_ELSE,
+) -> EndedRun:
     """A whole run with `--json`; parameters as those of `start`."""
-    return end(start(manifest, workdir, *options, cold=cold, **environment), workdir)
+    return end(start(manifest, workdir, *options, cold=cold, environment=environment), workdir)
 
 
 def fedsilo(*given: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

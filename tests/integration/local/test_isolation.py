@@ -99,6 +99,6 @@ def test_where_the_system_permits_no_isolation_the_run_reports_it(tmp_path: Path
         f"import ctypes\nctypes.CDLL(None).prctl({PR_CAPBSET_DROP}, {CAP_SYS_ADMIN}, 0, 0, 0)\n"
     )
     manifest = write(tmp_path / "digits.yaml", silos("north"), training={"rounds": 1})
-    ended = run(manifest, tmp_path / "run", PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
+    ended = run(manifest, tmp_path / "run", environment={"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"})
     assert ended.code == 0, ended.err
     assert "trainers: north: not isolated: this system permits no network namespace (" in ended.err
