@@ -166,6 +166,7 @@ def run_that_loses_west(folder: Path, rounds: int, quorum: int) -> EndedRun:
     return run(manifest, folder / "run")
 
 
+@pytest.mark.thorough
 def test_silos_that_are_lost_after_they_have_shared_leave_the_sum_of_the_others(tmp_path: Path) -> None:
     ended = run_that_loses_west(tmp_path, rounds=3, quorum=3)
     assert ended.code == 0, ended.err
