@@ -63,8 +63,16 @@ def test_a_signal_reaches_it_and_its_end_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "changed", [{"PYTHONPATH": "elsewhere"}, {"OMP_NUM_THREADS": "2"}, {"PYTHONHASHSEED": "0"}]
+    "changed",
+    [
+        {"PYTHONPATH": "elsewhere"},
+        {"PYTHONPATH": "CUSTOMISED"},
+        {"OMP_NUM_THREADS": "2"},
+        {"PYTHONHASHSEED": "0"},
+    ],
 )
-def test_what_is_read_at_the_start_begins_cold(changed: dict[str, str]) -> None:
-    assert warm.is_warmable(ENVIRONMENT)
+def test_what_is_read_at_the_start_begins_cold(tmp_path: Path, changed: dict[str, str]) -> None:
+    assert warm.is_warmable(ENVIRONMENT | {"PYTHONPATH": str(tmp_path)})
+    (tmp_path / "sitecustomize.py").touch()
+    changed = {name: value.replace("CUSTOMISED", str(tmp_path)) for name, value in changed.items()}
     assert not warm.is_warmable(ENVIRONMENT | changed)

@@ -5,9 +5,9 @@ program from one warmed process for each process of pytest (`server.py`), and th
 What a program then does is what it does anywhere: it is a process with its own command line, environment, directory,
 output and signals, and a run's aggregator, guards and trainers are forked as for anybody.
 
-What is about the start itself must begin cold, as for a person: another Python path, variables that libraries read
-when they are loaded, what a process holds of its parent. `is_warmable` says which environments will do, and one test of
-each kind of run says `cold`.
+What is about the start itself must begin cold, as for a person: code that Python runs when it starts, variables that
+libraries read when they are loaded, what a process holds of its parent. `is_warmable` says which environments will do,
+and one test of each kind of run says `cold`.
 """
 
 from __future__ import annotations
@@ -33,8 +33,6 @@ COMPONENTS = [str(ROOT), *(str(ROOT / name) for name in ("aggregator", "silo-age
 SURROUNDINGS = dict(os.environ) | {"OMP_NUM_THREADS": "1"}
 """The environment of the tests, before any of them changes it."""
 
-PATHS = {*COMPONENTS, *SURROUNDINGS.get("PYTHONPATH", "").split(os.pathsep)}
-
 READ_AT_START = ("PYTHON", "LD_", "OMP_", "MKL_", "OPENBLAS_")
 """Beginnings of the names of variables that an interpreter or its libraries read once."""
 
@@ -43,8 +41,15 @@ def is_warmable(environment: Mapping[str, str]) -> bool:
     """Whether a program with this environment does nothing else for having been started warm."""
     if sys.platform != "linux":
         return False
-    path = set(environment.get("PYTHONPATH", "").split(os.pathsep)) - {""}
-    return path <= PATHS and _read_at_start(environment) == _read_at_start(SURROUNDINGS)
+    path = (Path(place) for place in environment.get("PYTHONPATH", "").split(os.pathsep) if place)
+    return all(map(_holds_modules_alone, path)) and _read_at_start(environment) == _read_at_start(
+        SURROUNDINGS
+    )
+
+
+def _holds_modules_alone(place: Path) -> bool:
+    """Whether Python runs nothing of this folder when it starts; one that depends on the directory is not looked at."""
+    return place.is_absolute() and not any(place.glob("*customize*"))
 
 
 def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:

@@ -21,12 +21,9 @@ def example(rounds: int) -> str:
     return (ROOT / "examples" / "private.yaml").read_text().replace("rounds: 20", f"rounds: {rounds}")
 
 
-BUDGET = "fedsilo silo budget /var/lib/fedsilo-silo"
-
-
 @pytest.mark.thorough
 @runs("docs/differential-privacy.md", "fedsilo run -f examples/private.yaml")
-@runs("docs/privacy-budget.md", BUDGET)
+@runs("docs/privacy-budget.md", "fedsilo silo budget /var/lib/fedsilo-silo")
 def test_a_private_job_says_what_it_promised_tells_no_loss_and_charges_what_left(terminal: Terminal) -> None:
     """Guards are killed meanwhile, and sign and charge the same updates again."""
     (terminal.folder / "examples").unlink()  # a link to those of the project

@@ -198,7 +198,7 @@ def test_statistics_two_sums_and_scores_of_the_silos_are_summed_too(tmp_path: Pa
     Of a whole covariance eigenvectors are taken, which a rounding may turn about.
     """
 
-    members = silos(*NAMES[:3])
+    members = silos(*NAMES)
     for member in members:
         kinds = ["model", "class_means", "class_covariances", "confusion", "feature_statistics"]
         member["spec"]["policy"] = {"payloadKinds": kinds}
