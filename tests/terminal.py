@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pty
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests import warm
 from tests.paths import ROOT
 
 _PROGRAMS = str(Path(sys.executable).parent)
@@ -47,13 +50,17 @@ def checkout(folder: Path) -> Path:
 class Terminal:
     """What a reader has before them: a directory, an environment that commands change, and a page's commands.
 
+    A command that is nothing but a call of `fedsilo` needs no shell, and begins warm (`tests.warm`).
+
     :param commands: those that may be typed; all of them must be before the test is over.
+    :param cold: whether a shell runs these too.
     """
 
     folder: Path
     commands: Sequence[str]
     environment: dict[str, str] = field(default_factory=_environment)
     typed: set[str] = field(default_factory=set)
+    cold: bool = False
 
     @property
     def untyped_commands(self) -> list[str]:
@@ -68,8 +75,14 @@ class Terminal:
         :param instead: what stands on the page for something -> that thing.
         :param answer: what a person says to its question; nobody is there when None.
         """
+        taken = self._take_command(command, instead)
+        if answer is None and (words := self._call(taken)) is not None:
+            with self._ended(self._warm(words, subprocess.PIPE)) as process:
+                output, errors = process.communicate()
+            assert process.returncode == 0, f"{command}: {process.returncode}: {output}{errors}"
+            return str(output)
         with tempfile.NamedTemporaryFile() as after:
-            script = f"{self._take_command(command, instead)}\ncode=$?; env -0 > '{after.name}'; exit $code"
+            script = f"{taken}\ncode=$?; env -0 > '{after.name}'; exit $code"
             code, output, errors = self._run_script(script, answer)
             left = after.read().decode()
         assert code == 0, f"{command}: {code}: {output}{errors}"
@@ -85,8 +98,12 @@ class Terminal:
 
         One that has ended before must have ended well.
         """
-        with self._bash(
-            self._take_command(command, instead), subprocess.DEVNULL, subprocess.STDOUT
+        taken = self._take_command(command, instead)
+        words = self._call(taken)
+        with self._ended(
+            self._bash(taken, subprocess.DEVNULL, subprocess.STDOUT)
+            if words is None
+            else self._warm(words, subprocess.STDOUT)
         ) as process:
             yield process
             assert process.poll() in (None, 0), f"{command}: {process.returncode}: {process.communicate()[0]}"
@@ -106,17 +123,37 @@ class Terminal:
             if answer is not None:
                 os.write(person, f"{answer}\n".encode())
             given = subprocess.DEVNULL if answer is None else keyboard
-            with self._bash(script, given, subprocess.PIPE) as process:
+            with self._ended(self._bash(script, given, subprocess.PIPE)) as process:
                 output, errors = process.communicate()
                 return process.returncode, output, errors
         finally:
             os.close(person)
             os.close(keyboard)
 
-    @contextmanager
-    def _bash(self, script: str, stdin: int, stderr: int) -> Iterator[subprocess.Popen[str]]:
-        """A shell in a session of its own, of which nothing is left behind."""
-        process = subprocess.Popen(
+    def _call(self, command: str) -> list[str] | None:
+        """The arguments of a command that calls `fedsilo` in a way that a shell adds nothing to."""
+        unquoted = re.sub("'[^']*'", "", command)
+        if self.cold or not unquoted.startswith("fedsilo ") or not re.fullmatch(r"[\w./:=@%+, -]+", unquoted):
+            return None
+        return shlex.split(command)[1:] if warm.is_warmable(self.environment) else None
+
+    def _warm(self, arguments: Sequence[str], stderr: int) -> subprocess.Popen[str]:
+        """The command as `_bash` runs it."""
+        return warm.start(
+            "fedsilo.cli.main",
+            arguments,
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            start_new_session=True,
+        )
+
+    def _bash(self, script: str, stdin: int, stderr: int) -> subprocess.Popen[str]:
+        """A shell in a session of its own."""
+        return subprocess.Popen(
             ["bash", "-c", script],
             cwd=self.folder,
             env=self.environment,
@@ -126,6 +163,10 @@ class Terminal:
             text=True,
             start_new_session=True,
         )
+
+    @contextmanager
+    def _ended(self, process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
+        """A process of which nothing is left behind."""
         try:
             yield process
         finally:

@@ -15,13 +15,22 @@ from tests.integration.local.runs import EndedRun, run, running_processes, start
 
 Launch = Callable[..., subprocess.Popen[str]]
 
-STEADY_TRAINING = {"rounds": 3, "localEpochs": 40}
+STEADY_TRAINING = {"rounds": 3, "localEpochs": 15}
 """Training whose rounds last long enough to be hit in the middle."""
+
+
+def selected(request: pytest.FixtureRequest, parameter: str) -> list[str]:
+    """Values of a parameter of the module's tests that are to run: a fixture prepares no more than these need."""
+    tests = [item for item in request.session.items if isinstance(item, pytest.Function)]
+    given = [
+        test.callspec.params for test in tests if test.path == request.path and hasattr(test, "callspec")
+    ]
+    return list(dict.fromkeys(str(values[parameter]) for values in given if parameter in values))
 
 
 @pytest.fixture(scope="session")
 def steady_manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A manifest of two silos and three rounds of about half a second."""
+    """A manifest of two silos and three rounds of about a fifth of a second."""
     path = tmp_path_factory.mktemp("steady") / "digits.yaml"
     return write(
         path, silos("north", "east"), training=STEADY_TRAINING | {"optimizer": {"learningRate": 0.05}}
@@ -39,8 +48,8 @@ def launch() -> Iterator[Launch]:
     """Starts runs of `fedsilo run`; whatever a test leaves of them is killed at its end."""
     started: list[tuple[subprocess.Popen[str], Path]] = []
 
-    def begin(manifest: Path, workdir: Path, *options: str) -> subprocess.Popen[str]:
-        process = start(manifest, workdir, *options)
+    def begin(manifest: Path, workdir: Path, *options: str, cold: bool = False) -> subprocess.Popen[str]:
+        process = start(manifest, workdir, *options, cold=cold)
         started.append((process, workdir))
         return process
 

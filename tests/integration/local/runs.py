@@ -11,11 +11,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
+from tests import warm
 from tests.paths import ROOT
 
-FEDSILO = [sys.executable, "-m", "fedsilo.cli.main"]
+FEDSILO = "fedsilo.cli.main"
+"""The command, by its module."""
 ENVIRONMENT = {
     **os.environ,
     # Dataset functions of the tests are imported in trainers.
@@ -23,6 +26,7 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "COLUMNS": "100",
 }
+NOTHING_ELSE: Mapping[str, str] = MappingProxyType({})
 T = TypeVar("T")
 
 PATIENCE_SECONDS = 120.0
@@ -50,15 +54,32 @@ class EndedRun:
         return history(self.workdir)
 
 
+def arguments(manifest: Path, workdir: Path, *options: str) -> list[str]:
+    """What a run's command line says after `fedsilo`."""
+    return ["run", "-f", str(manifest), "--workdir", str(workdir), *options]
+
+
 def command(manifest: Path, workdir: Path, *options: str) -> list[str]:
     """The command line of a run."""
-    return [*FEDSILO, "run", "-f", str(manifest), "--workdir", str(workdir), *options]
+    return [sys.executable, "-m", FEDSILO, *arguments(manifest, workdir, *options)]
 
 
-def start(manifest: Path, workdir: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
-    """Begin a run with `--json`; keyword arguments are environment variables."""
-    return subprocess.Popen(
-        command(manifest, workdir, "--json", *options),
+def start(
+    manifest: Path,
+    workdir: Path,
+    *options: str,
+    cold: bool = False,
+    environment: Mapping[str, str] = NOTHING_ELSE,
+) -> subprocess.Popen[str]:
+    """Begin a run with `--json`.
+
+    :param environment: variables that it has, too.
+    :param cold: whether it begins with an interpreter of its own in any case; see `tests.warm`.
+    """
+    return warm.start(
+        FEDSILO,
+        arguments(manifest, workdir, "--json", *options),
+        cold=cold,
         cwd=manifest.parent,
         env={**ENVIRONMENT, **environment},
         text=True,
@@ -78,9 +99,20 @@ def end(process: subprocess.Popen[str], workdir: Path, patience: float = PATIENC
     return EndedRun(process.returncode, out, err, workdir)
 
 
-def run(manifest: Path, workdir: Path, *options: str, **environment: str) -> EndedRun:
-    """A whole run with `--json`."""
-    return end(start(manifest, workdir, *options, **environment), workdir)
+def run(
+    manifest: Path,
+    workdir: Path,
+    *options: str,
+    cold: bool = False,
+    environment: Mapping[str, str] = NOTHING_ELSE,
+) -> EndedRun:
+    """A whole run with `--json`; parameters as those of `start`."""
+    return end(start(manifest, workdir, *options, cold=cold, environment=environment), workdir)
+
+
+def fedsilo(*given: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Any command of `fedsilo`, run to its end."""
+    return warm.run(FEDSILO, given, env=ENVIRONMENT, cwd=cwd)
 
 
 def wait_until(condition: Callable[[], T], what: str) -> T:

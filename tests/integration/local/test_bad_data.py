@@ -49,6 +49,7 @@ def test_a_silos_data(tmp_path: Path) -> None:
     assert running_processes(tmp_path) == {}
 
 
+@pytest.mark.thorough
 def test_data_that_were_mended_let_the_run_go_on(tmp_path: Path) -> None:
     members = [silo("north", _missing_file(tmp_path)), *silos("east")]
     manifest = write(tmp_path / "digits.yaml", members, training={"rounds": 1})

@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from tests.integration.local.manifest import silo, write
 from tests.integration.local.runs import run, running_processes
+
+pytestmark = pytest.mark.thorough
 
 CLASSES = ("airplane", "bird", "cat", "dog")
 SILOS = ("north", "south", "east", "west")

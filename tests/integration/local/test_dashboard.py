@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 
 from tests.integration.local.conftest import Launch
 from tests.integration.local.manifest import silos, small_quickstart, write
@@ -44,9 +45,10 @@ async def follow(url: str) -> list[dict[str, Any]]:
             return found
 
 
+@pytest.mark.thorough
 async def test_an_open_page_follows_a_run_to_its_end(tmp_path: Path, launch: Launch) -> None:
     # Rounds enough that it is still running when the page asks again.
-    manifest = write(tmp_path / "digits.yaml", silos("north", "east"), training={"rounds": 40})
+    manifest = write(tmp_path / "digits.yaml", silos("north", "east"), training={"rounds": 20})
     process = launch(manifest, tmp_path / "run", "--dashboard")
     documents = await follow(address(process))
     out, _ = process.communicate(timeout=PATIENCE_SECONDS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from fedsilo.local.display import LiveDisplay, show_result
 from fedsilo.local.progress import RunProgress
 from fedsilo.local.workdir import RunDirectory
 from tests.integration.local.manifest import silos, write
-from tests.integration.local.runs import ENVIRONMENT, command
+from tests.integration.local.runs import arguments, fedsilo
 
 LINES = [
     r"federation/digits: fedavg, mlp, 2 silos: starting, working directory WORKDIR",
@@ -44,9 +43,8 @@ LINES = [
 def test_the_lines_of_a_run_whose_output_goes_to_a_file(tmp_path: Path) -> None:
     manifest = write(tmp_path / "digits.yaml", silos("north", "east"))
     workdir = tmp_path / "run"
-    ended = subprocess.run(
-        command(manifest, workdir, "--alone"), env=ENVIRONMENT, capture_output=True, text=True, check=True
-    )
+    ended = fedsilo(*arguments(manifest, workdir, "--alone"))
+    assert ended.returncode == 0
     assert ended.stderr == ""
     lines = ended.stdout.splitlines()
     assert len(lines) == len(LINES), ended.stdout

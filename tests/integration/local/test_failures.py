@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.integration.local.manifest import python, silo, silos, write
 from tests.integration.local.runs import run, running_processes
 
 
+@pytest.mark.thorough
 def test_a_round_closes_with_quorum_and_names_who_crashed_and_who_hung(tmp_path: Path) -> None:
     members = [*silos("north"), silo("east", python("crash")), silo("south", python("hang"))]
     manifest = write(
@@ -31,6 +34,7 @@ def test_a_round_closes_with_quorum_and_names_who_crashed_and_who_hung(tmp_path:
     assert running_processes(tmp_path) == {}
 
 
+@pytest.mark.thorough
 def test_a_trainer_that_ends_itself_is_a_failure_and_leaves_nothing_running(tmp_path: Path) -> None:
     members = [*silos("north"), silo("east", python("leave", label=str(tmp_path)))]
     manifest = write(tmp_path / "digits.yaml", members, training={"rounds": 1}, participation={"minSilos": 1})
@@ -52,6 +56,7 @@ def test_where_all_are_needed_a_crashing_trainer_fails_the_job(tmp_path: Path) -
     assert "quorum is 2; silo-east/east failed: TrainerLost: the trainer ended with exit code 9" in message
 
 
+@pytest.mark.thorough
 def test_at_the_deadline_without_quorum_the_job_fails_and_can_be_resumed(tmp_path: Path) -> None:
     manifest = write(
         tmp_path / "digits.yaml", [silo("north", python("hang"))], participation={"roundDeadline": "1s"}

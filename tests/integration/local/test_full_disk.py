@@ -12,6 +12,8 @@ from tests.integration.local.manifest import silos, write
 from tests.integration.local.runs import ENVIRONMENT, PATIENCE_SECONDS, command, run, wait_until
 from tests.integration.service.test_full_disk import permitted
 
+pytestmark = pytest.mark.thorough
+
 FULL_DISK_COMMAND = (
     'mount -t tmpfs -o size=60m tmpfs "$0" && { cat /dev/zero > "$0/ballast" 2> /dev/null; exec "$@"; }'
 )

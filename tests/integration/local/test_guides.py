@@ -23,6 +23,7 @@ from tests.terminal import Terminal
 
 
 @runs("docs/guides/tables.md")
+@pytest.mark.thorough
 def test_tables(terminal: Terminal) -> None:
     _copy_example(terminal, "tables")
     make, validate, check, run, evaluate, export = terminal.commands
@@ -39,6 +40,7 @@ def test_tables(terminal: Terminal) -> None:
 
 
 @runs("docs/guides/pretrained-images.md")
+@pytest.mark.thorough
 def test_pretrained_images(terminal: Terminal) -> None:
     page = "docs/guides/pretrained-images.md"
     manifest = _copy_example(terminal, "images") / "images.yaml"
@@ -76,6 +78,7 @@ def test_pretrained_images(terminal: Terminal) -> None:
 
 
 @runs("docs/guides/segmentation.md")
+@pytest.mark.thorough
 def test_segmentation(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     page = "docs/guides/segmentation.md"
     folder = _copy_example(terminal, "segmentation")

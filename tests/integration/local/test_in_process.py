@@ -7,11 +7,14 @@ import json
 import signal
 from pathlib import Path
 
+import pytest
+
 from fedsilo.errors import ManifestInvalid, WorkdirConflict
 from tests.integration.local.manifest import silos, write
 from tests.integration.local.runs import end, run, start, wait_until
 
 
+@pytest.mark.thorough
 def test_the_model_is_that_of_separate_processes(tmp_path: Path) -> None:
     manifest = write(
         tmp_path / "job.yaml",

@@ -55,6 +55,7 @@ def said_by_the_spy(run_directory: Path) -> str:
     return log.partition("raised ValueError: ")[2]
 
 
+@pytest.mark.thorough
 def test_a_forked_trainer_holds_nothing_of_another_silo(tmp_path: Path, launch: Launch) -> None:
     """All trainers fork from one process; what one of them has must not have come from there."""
     run_directory, question = tmp_path / "run", tmp_path / "question.json"
@@ -62,7 +63,7 @@ def test_a_forked_trainer_holds_nothing_of_another_silo(tmp_path: Path, launch: 
     np.savez(tmp_path / "east.npz", images=images, labels=np.arange(40) % 10)
     spy = {"loader": "python:tests.integration.local.memory:search", "config": {"question": str(question)}}
     east = silo("east", {"loader": "npz", "config": {"path": "east.npz"}})
-    process = launch(write(tmp_path / "digits.yaml", [silo("north", spy), east]), run_directory)
+    process = launch(write(tmp_path / "digits.yaml", [silo("north", spy), east]), run_directory, cold=True)
     # East has its key, its data and a trainer that has read them before north begins to look.
     wait_until((run_directory / "silos/east/drop/signature.json").exists, "a trainer with data")
     keys = {
@@ -91,12 +92,13 @@ def test_a_forked_trainer_holds_nothing_of_another_silo(tmp_path: Path, launch: 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up the right to make namespaces for good")
+@pytest.mark.thorough
 def test_where_the_system_permits_no_isolation_the_run_reports_it(tmp_path: Path) -> None:
     # Every Python process gives the right up as it starts, as in a container that was never given it.
     (tmp_path / "sitecustomize.py").write_text(
         f"import ctypes\nctypes.CDLL(None).prctl({PR_CAPBSET_DROP}, {CAP_SYS_ADMIN}, 0, 0, 0)\n"
     )
     manifest = write(tmp_path / "digits.yaml", silos("north"), training={"rounds": 1})
-    ended = run(manifest, tmp_path / "run", PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
+    ended = run(manifest, tmp_path / "run", environment={"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"})
     assert ended.code == 0, ended.err
     assert "trainers: north: not isolated: this system permits no network namespace (" in ended.err

@@ -8,7 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.unit.local.test_own_code import write_job
+
+pytestmark = pytest.mark.thorough
 
 
 def test_processes_of_a_run_find_what_one_process_finds(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ EXAMPLES_OF_EACH = 20
     "fedsilo run -f examples/quickstart.yaml --workdir runs/first --resume",
     "fedsilo run -f examples/quickstart.yaml --in-process --workers 2",
 )
+@pytest.mark.thorough
 def test_the_commands_run(terminal: Terminal) -> None:
     small_quickstart(terminal.folder)
     for command in terminal.commands:
@@ -65,6 +66,7 @@ def test_the_tables_name_what_is_there() -> None:
     "fedsilo run -f examples/cifar10.yaml",
     "fedsilo run -f examples/cifar10-images.yaml",
 )
+@pytest.mark.thorough
 def test_the_python_writes_what_the_examples_read(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,10 +20,16 @@ from fedsilo.silo import secret
 from fedsilo.simulation.simulate import simulate
 from fedsilo.transforms.plan import JobPlan
 from tests.feature_pairs import PERMITTED_PAIRS, covering, documents_in, manifest_in, name_of
+from tests.integration.local.conftest import selected
 from tests.integration.local.runs import PATIENCE_SECONDS, end, start
 from tests.unit.verification.chains import replay_directory
 
 JOBS = {f"pairs-{number}": chosen for number, chosen in enumerate(covering(), start=1)}
+
+QUICK = next(
+    name for name, chosen in JOBS.items() if {"secure", "standardised"} <= set(name_of(chosen).split("."))
+)
+"""The job that `make test` runs."""
 
 
 @dataclass(frozen=True)
@@ -42,15 +48,18 @@ class FinishedJobs:
 
 
 @pytest.fixture(scope="module")
-def finished_jobs(tmp_path_factory: pytest.TempPathFactory) -> FinishedJobs:
-    """All of them, whose processes are forked from one."""
+def finished_jobs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> FinishedJobs:
+    """All that selected tests look at, whose processes are forked from one."""
     root = tmp_path_factory.mktemp("pairs")
-    manifests = {name: manifest_in(root, chosen, name) for name, chosen in JOBS.items()}
+    manifests = {name: manifest_in(root, JOBS[name], name) for name in selected(request, "name")}
     for manifest in manifests.values():
         Path(manifest.file).write_text(yaml.safe_dump_all(documents_in(manifest)))
     first, *others = (Path(manifest.file) for manifest in manifests.values())
     more = [option for path in others for option in ("-f", str(path))]
-    ended = end(start(first, root / "runs", *more), root / "runs", PATIENCE_SECONDS * 3)
+    place = (
+        root / "runs" if others else root / "runs" / next(iter(manifests))
+    )  # one job alone gets no folder in it
+    ended = end(start(first, place, *more), place, PATIENCE_SECONDS * 3)
     assert ended.code == 0, ended.out + ended.err
     return FinishedJobs(root, manifests)
 
@@ -61,7 +70,11 @@ def test_every_permitted_pair_occurs_in_a_job_of_as_many_features_as_go_together
     assert len(JOBS) < len(PERMITTED_PAIRS) / 8
 
 
-@pytest.mark.parametrize("name", JOBS, ids=lambda name: name_of(JOBS[name]))
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name == QUICK else pytest.mark.thorough) for name in JOBS],
+    ids=lambda name: name_of(JOBS[name]),
+)
 def test_processes_give_the_bytes_of_simulation_and_replay(
     finished_jobs: FinishedJobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import re
-import subprocess
-import sys
 
 import pytest
 
+from tests import warm
 from tests.integration.local.runs import ENVIRONMENT
 from tests.pages import blocks, runs
 from tests.terminal import Terminal
 
 PAGES = ("docs/parameters.md", "docs/guides/adapters.md")
 
-pytestmark = pytest.mark.timeout(900)  # all programs of two pages, and a run in processes
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.timeout(900),
+]  # all programs of two pages, and a run in processes
 
 FACTORIES = """
 import torch
@@ -41,13 +43,8 @@ def test_adapters_travel_alone_and_networks_of_other_packages_are_models(termina
     (folder / "all.py").write_text(
         "import adapters, factories, language\nlanguage.main()\n"
     )  # one process: imports take most of the time
-    done = subprocess.run(
-        [sys.executable, "all.py"],
-        cwd=folder,
-        env=ENVIRONMENT | {"HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-    )
+    environment = ENVIRONMENT | {"HF_HUB_OFFLINE": "1"}
+    done = warm.run("tests.warm.script", ["all.py"], cwd=folder, env=environment)
     assert done.returncode == 0, done.stderr
     said = done.stdout
     found = re.findall(r"^(\w+): accuracy (0\.\d+), an update of ([\d,]+) bytes$", said, re.MULTILINE)

@@ -21,23 +21,55 @@ def example(rounds: int) -> str:
     return (ROOT / "examples" / "private.yaml").read_text().replace("rounds: 20", f"rounds: {rounds}")
 
 
+@pytest.mark.thorough
 @runs("docs/differential-privacy.md", "fedsilo run -f examples/private.yaml")
-def test_a_private_job_says_what_it_promised_and_tells_no_loss(terminal: Terminal) -> None:
+@runs("docs/privacy-budget.md", "fedsilo silo budget /var/lib/fedsilo-silo")
+def test_a_private_job_says_what_it_promised_tells_no_loss_and_charges_what_left(terminal: Terminal) -> None:
+    """Guards are killed meanwhile, and sign and charge the same updates again."""
     (terminal.folder / "examples").unlink()  # a link to those of the project
     (terminal.folder / "examples").mkdir()
-    (terminal.folder / "examples" / "private.yaml").write_text(example(2))
-    (command,) = terminal.commands
-    said = terminal.type(command)
+    (terminal.folder / "examples" / "private.yaml").write_text(example(4))
+    command, budget = sorted(terminal.commands)
+    with terminal.start_command(command) as running:
+        (found,) = wait_until(lambda: list(terminal.folder.glob("runs/*")), "the run's directory")
+        for complete, silo in enumerate(("north", "east", "north")):
+            wait_until(lambda complete=complete: len(history(found)) > complete, "a round")  # type: ignore[misc]
+            kill(found, f"{silo} guard")
+        said, _ = running.communicate()
     assert "epsilon 3 at delta 0.001 for each example, over the whole job" in said
     assert re.search(r"north +│ +- │", said), "nobody is told how much a single silo holds"
     assert re.search(r"^spent   north (2\.9\d|3) of 4, east ", said, re.MULTILINE)
 
-    (found,) = (terminal.folder / "runs").iterdir()
-    history = [json.loads(line) for line in (found / "aggregator" / "history.jsonl").read_text().splitlines()]
-    assert [line["training"] for line in history] == [{}, {}]
+    assert [line["training"] for line in history(found)] == [{}] * 4
     described = json.loads((found / "aggregator" / "model.json").read_text())
     assert described["differentialPrivacy"]["epsilon"] == 3
     assert "Differential privacy covers all" in (found / "aggregator" / "MODEL_CARD.md").read_text()
+
+    for silo in ("north", "east", "south", "west"):
+        volume = found / "silos" / silo
+        lines = (volume / "guard" / "ledgers" / "digits.jsonl").read_text().splitlines()
+        charged = [event["update"] for line in lines if (event := json.loads(line))["event"] == "charge"]
+        audit = [json.loads(line) for line in (volume / "audit" / "log.jsonl").read_text().splitlines()]
+        departures = [line for line in audit if line["event"] == "departure"]
+        assert charged == [line["digest"] for line in departures if line["step"] == "train"]
+        assert len(charged) == 4
+
+    shown = terminal.type(budget, {"/var/lib/fedsilo-silo": str(found)})
+    head, *rows = shown.splitlines()
+    assert head.split() == ["DATASET", "UNIT", "EPSILON", "DELTA", "SPENT", "RESERVED", "LEFT", "BY", "JOB"]
+    assert len(rows) == 4
+    for row in rows:
+        dataset, unit, epsilon, _, spent, kept, left, job, own = row.split()
+        assert (dataset, unit, epsilon, kept, job) == (
+            "digits",
+            "example",
+            "4",
+            "0",
+            "federation/digits-private",
+        )
+        assert 2.9 < float(spent) <= 3
+        assert own == spent
+        assert float(spent) + float(left) == pytest.approx(4, abs=1e-3)
 
 
 def test_a_job_that_hides_silos_says_what_it_promised_and_what_was_charged(tmp_path: Path) -> None:
@@ -76,49 +108,3 @@ def test_a_job_that_hides_silos_says_what_it_promised_and_what_was_charged(tmp_p
     card = (workdir / "aggregator" / "MODEL_CARD.md").read_text()
     assert "Each silo's own model had only a part of that noise." in card
     assert "training examples, all silos together" not in card
-
-
-@pytest.fixture(scope="module")
-def budgeted_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run whose silos have budgets, and in which guards are killed."""
-    folder = tmp_path_factory.mktemp("budget")
-    manifest, workdir = folder / "job.yaml", folder / "run"
-    manifest.write_text(example(6))
-    started = start(manifest, workdir)
-    for complete, silo in enumerate(("north", "east", "north")):
-        wait_until(lambda complete=complete: len(history(workdir)) > complete, "a round")  # type: ignore[misc]
-        kill(workdir, f"{silo} guard")
-    ended = end(started, workdir)
-    assert ended.code == 0, ended.err
-    return workdir
-
-
-def test_what_was_charged_is_what_left(budgeted_run: Path) -> None:
-    for silo in ("north", "east", "south", "west"):
-        volume = budgeted_run / "silos" / silo
-        lines = (volume / "guard" / "ledgers" / "digits.jsonl").read_text().splitlines()
-        charged = [found["update"] for line in lines if (found := json.loads(line))["event"] == "charge"]
-        audit = [json.loads(line) for line in (volume / "audit" / "log.jsonl").read_text().splitlines()]
-        departures = [line for line in audit if line["event"] == "departure"]
-        assert charged == [line["digest"] for line in departures if line["step"] == "train"]
-        assert len(charged) == 6
-
-
-@runs("docs/privacy-budget.md", "fedsilo silo budget /var/lib/fedsilo-silo")
-def test_the_budget_is_shown_with_what_is_spent(budgeted_run: Path, terminal: Terminal) -> None:
-    (command,) = terminal.commands
-    head, *rows = terminal.type(command, {"/var/lib/fedsilo-silo": str(budgeted_run)}).splitlines()
-    assert head.split() == ["DATASET", "UNIT", "EPSILON", "DELTA", "SPENT", "RESERVED", "LEFT", "BY", "JOB"]
-    assert len(rows) == 4
-    for row in rows:
-        dataset, unit, epsilon, _, spent, kept, left, job, own = row.split()
-        assert (dataset, unit, epsilon, kept, job) == (
-            "digits",
-            "example",
-            "4",
-            "0",
-            "federation/digits-private",
-        )
-        assert 2.9 < float(spent) <= 3
-        assert own == spent
-        assert float(spent) + float(left) == pytest.approx(4, abs=1e-3)

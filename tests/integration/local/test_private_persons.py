@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import yaml
 
 from fedsilo.data.loaders import shipped_digits
 from tests.integration.local.runs import run
 from tests.paths import ROOT
+
+pytestmark = pytest.mark.thorough
 
 PERSONS = 60
 SILOS = ("north", "east", "south", "west")

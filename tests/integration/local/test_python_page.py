@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,8 @@ from typing import Any
 import pytest
 
 import fedsilo
+from fedsilo.local import child_processes
+from tests import warm
 from tests.integration.local.manifest import python, silo, silos, small_quickstart, write
 from tests.integration.local.runs import ENVIRONMENT, running_processes
 from tests.pages import blocks
@@ -26,8 +26,7 @@ def test_the_programs_of_the_page_run(terminal: Terminal) -> None:
     said = []
     for code in blocks(PAGE, "python"):
         (terminal.folder / "program.py").write_text(code)
-        command = [sys.executable, "program.py"]
-        done = subprocess.run(command, cwd=terminal.folder, env=ENVIRONMENT, capture_output=True, text=True)
+        done = warm.run("tests.warm.script", ["program.py"], cwd=terminal.folder, env=ENVIRONMENT)
         assert done.returncode == 0, done.stderr
         said.append(done.stdout)
     simulated, processes, evaluated = said
@@ -38,6 +37,7 @@ def test_the_programs_of_the_page_run(terminal: Terminal) -> None:
     assert models[0].read_bytes() == models[1].read_bytes()
 
 
+@pytest.mark.thorough
 def test_a_run_works_in_a_thread_and_while_an_event_loop_runs(tmp_path: Path) -> None:
     manifest = write(tmp_path / "digits.yaml", silos("north"), training={"rounds": 2})
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
@@ -62,16 +62,23 @@ def test_a_run_works_in_a_thread_and_while_an_event_loop_runs(tmp_path: Path) ->
     assert running_processes(tmp_path / "run") == {}
 
 
-def test_a_job_that_fails_raises_what_the_command_says(tmp_path: Path) -> None:
+def test_a_job_that_fails_raises_what_the_command_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     members = [*silos("north"), silo("east", python("crash"))]
     manifest = write(tmp_path / "digits.yaml", members, backoffLimit=0)
+    monkeypatch.setattr(child_processes, "subprocess", warm.subprocess_of_a_run())
     with pytest.raises(fedsilo.QuorumLost, match="silo-east/east failed: TrainerLost") as raised:
         fedsilo.run(manifest, tmp_path / "run", display=False)
     assert (raised.value.exit_code, raised.value.reason) == (4, "QuorumLost")
     assert running_processes(tmp_path / "run") == {}
 
 
-def test_an_interrupted_run_leaves_nobody_and_goes_on(tmp_path: Path) -> None:
+@pytest.mark.thorough
+def test_an_interrupted_run_leaves_nobody_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child_processes, "subprocess", warm.subprocess_of_a_run())
     manifest = write(tmp_path / "digits.yaml", silos("north"), training={"rounds": 2})
 
     def interrupt(_record: object) -> None:

@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tests.integration.local.runs import run, running_processes
 from tests.unit.local.test_check import manifest, write, write_datasets
+
+pytestmark = pytest.mark.thorough
 
 
 def audit(workdir: Path, event: str) -> list[dict[str, Any]]:

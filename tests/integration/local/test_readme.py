@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.integration.local.manifest import shortened_example, small_quickstart
 from tests.pages import runs
 from tests.terminal import Terminal
@@ -42,6 +44,7 @@ def test_from_a_manifest_to_a_model_that_is_scored(terminal: Terminal) -> None:
 
 @runs("README.md", "make demo")
 @runs("CONTRIBUTING.md", "make demo")
+@pytest.mark.thorough
 def test_the_demo(terminal: Terminal) -> None:
     (terminal.folder / "examples").unlink()
     (terminal.folder / "examples").mkdir()

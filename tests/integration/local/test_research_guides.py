@@ -30,6 +30,7 @@ NOTEBOOK = ROOT / "docs" / "guides" / "from-a-notebook.ipynb"
 
 
 @runs("docs/guides/clients-and-sweeps.md")
+@pytest.mark.thorough
 def test_the_commands_of_clients_and_sweeps_run(terminal: Terminal) -> None:
     _shorten(terminal.folder)
     validate, run, sweep, export = terminal.commands
@@ -45,6 +46,7 @@ def test_the_commands_of_clients_and_sweeps_run(terminal: Terminal) -> None:
 
 
 @runs("docs/guides/own-method.md")
+@pytest.mark.thorough
 def test_a_method_of_ones_own_is_installed_and_compared(terminal: Terminal) -> None:
     page, example = "docs/guides/own-method.md", ROOT / "examples" / "own-method"
     assert blocks(page, "python") == [
@@ -65,6 +67,7 @@ def test_a_method_of_ones_own_is_installed_and_compared(terminal: Terminal) -> N
 
 
 @runs("docs/guides/own-transform.md")
+@pytest.mark.thorough
 def test_a_transform_of_ones_own_is_installed_and_run_in_every_way(terminal: Terminal) -> None:
     page, example = "docs/guides/own-transform.md", ROOT / "examples" / "own-transform"
     assert blocks(page, "python") == [(example / "signs.py").read_text()]
@@ -95,6 +98,7 @@ def _shorten(folder: Path, fraction: float = 0.1) -> None:
 
 # What the libraries of notebooks warn of is not ours.
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.thorough
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)

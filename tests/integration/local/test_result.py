@@ -7,6 +7,7 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
 import yaml
 from safetensors.numpy import load_file
 
@@ -90,6 +91,7 @@ def test_keys_are_readable_by_their_owner_only(undisturbed_run: EndedRun) -> Non
     assert {path.stat().st_mode & 0o777 for path in keys} == {0o700}
 
 
+@pytest.mark.thorough
 def test_the_quickstart_trains_a_model_far_better_than_any_silo_alone(tmp_path: Path) -> None:
     manifest = ROOT / "examples" / "quickstart.yaml"
     ended = run(manifest, tmp_path / "run", "--alone")
@@ -103,6 +105,7 @@ def test_the_quickstart_trains_a_model_far_better_than_any_silo_alone(tmp_path: 
     assert running_processes(tmp_path) == {}
 
 
+@pytest.mark.thorough
 def test_without_a_test_set_the_silos_score_the_model(steady_manifest: Path, tmp_path: Path) -> None:
     documents = list(yaml.safe_load_all(steady_manifest.read_text()))
     spec = documents[-1]["spec"]

@@ -7,7 +7,7 @@ through signed files is proved without processes in `tests/unit/simulation/test_
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,16 @@ from fedsilo.api.job import FederatedJob, FederatedJobSpec
 from fedsilo.methods import registry
 from fedsilo.methods.method import averaging_of
 from tests.federate import bound_method, job_spec, skewed_silos
+from tests.integration.local.conftest import selected
 from tests.integration.local.runs import PATIENCE_SECONDS, end, run, start
 from tests.unit.methods.forms import FORMS, ROUNDS
 
 pytestmark = pytest.mark.timeout(900)  # the first test waits for all jobs in one process
 
 CLASSES = {"north": [0, 1, 2], "south": [2, 3]}
+OF_A_SECRET = ("fedconcat-noise",)
+"""Forms in which silos draw what does not follow from the job's seed: no two runs give the same bytes."""
+
 OWN_TASKS = ("fedbr-mixture",)
 """Forms that silos answer as another, and whose tasks hold something else."""
 
@@ -59,29 +63,40 @@ def differing_in_what_they_declare() -> dict[str, tuple[str, Mapping[str, Any]]]
         method = registry.bind(spec_of(name, config))
         sent = method.steps(), method.phases()
         found.setdefault(repr((name, *sent, method.models.personal is not None)), form)
-    return {form: FORMS[form] for form in (*found.values(), *OWN_TASKS)}
+    return {form: FORMS[form] for form in (*found.values(), *OWN_TASKS) if form not in OF_A_SECRET}
 
 
 JOBS = differing_in_what_they_declare()
 
+QUICK = ("fedavg", "scamap")
+"""Forms that `make test` tries: the least that is kept, and the most."""
+
+
+def in_tiers(forms: Iterable[str]) -> list[Any]:
+    """The forms as parameters, of which all but the quick ones are thorough."""
+    return [pytest.param(form, marks=() if form in QUICK else pytest.mark.thorough) for form in forms]
+
 
 @pytest.fixture(scope="module")
-def manifests(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A manifest for each form, of two silos that differ in their classes."""
+def manifests(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A manifest for each form that a selected test looks at, of two silos that differ in their classes."""
+    forms = selected(request, "form")
     directory = tmp_path_factory.mktemp("manifests")
     members = skewed_silos(directory, CLASSES)
-    for form, (method, config) in JOBS.items():
+    for form in forms:
+        method, config = JOBS[form]
         job = FederatedJob(metadata=Metadata(name=form, namespace="jobs"), spec=spec_of(method, config))
         documents = [plain_document(document) for document in (*members, job)]
         (directory / f"{form}.yaml").write_text(yaml.safe_dump_all(documents))
-    return {form: directory / f"{form}.yaml" for form in JOBS}
+    return {form: directory / f"{form}.yaml" for form in forms}
 
 
 def all_runs(manifests: Mapping[str, Path], directory: Path, *options: str) -> Path:
     """The directory of all jobs, run by one command."""
     first, *others = manifests.values()
     more = [option for path in others for option in ("-f", str(path))]
-    ended = end(start(first, directory, "--in-process", *options, *more), directory, PATIENCE_SECONDS * 3)
+    place = directory if others else directory / first.stem  # one job alone gets no folder in it
+    ended = end(start(first, place, "--in-process", *options, *more), place, PATIENCE_SECONDS * 3)
     assert ended.code == 0, ended.out + ended.err
     return directory
 
@@ -112,7 +127,7 @@ def invariant_results(workdir: Path) -> dict[str, Any]:
     return {"model": model, "described": described, "history": history, "silos' own models": own}
 
 
-@pytest.mark.parametrize("form", JOBS)
+@pytest.mark.parametrize("form", in_tiers(JOBS))
 def test_workers_change_no_byte_and_only_methods_that_say_so_leave_models_of_the_silos(
     in_one_process: Path, with_workers: Path, form: str
 ) -> None:
@@ -123,11 +138,12 @@ def test_workers_change_no_byte_and_only_methods_that_say_so_leave_models_of_the
     assert sorted(wanted["silos' own models"]) == (files if kept else [])
 
 
-@pytest.mark.parametrize("form", KEPT_STATES.values())
+@pytest.mark.parametrize("form", in_tiers(KEPT_STATES.values()))
 def test_separate_processes_and_one_give_the_same_bytes(
     tmp_path: Path, manifests: dict[str, Path], in_one_process: Path, form: str
 ) -> None:
-    # Every process has the threads that the job says, one, whatever its environment says.
-    processes = run(manifests[form], tmp_path / "processes", OMP_NUM_THREADS="2")
+    # Every process has the threads that the job says, one, whatever its environment says; see also `tests.warm`.
+    environment = {"OMP_NUM_THREADS": "2"} if form == "fedavg" else {}
+    processes = run(manifests[form], tmp_path / "processes", environment=environment)
     assert processes.code == 0, processes.out + processes.err
     assert invariant_results(processes.workdir) == invariant_results(in_one_process / form)

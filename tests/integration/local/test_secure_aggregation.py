@@ -51,7 +51,7 @@ def secure_run(tmp_path_factory: pytest.TempPathFactory) -> EndedRun:
 
 def test_the_model_is_that_of_the_plain_job_and_of_a_simulation(secure_run: EndedRun, tmp_path: Path) -> None:
     assert secure_run.code == 0, secure_run.err
-    plain = run(write(tmp_path / "plain.yaml", silos(*NAMES)), tmp_path / "plain")
+    plain = run(write(tmp_path / "plain.yaml", silos(*NAMES)), tmp_path / "plain", "--in-process")
     for name, array in model(secure_run).items():
         np.testing.assert_allclose(array, model(plain)[name], atol=1e-6)
     simulated = run(secure_run.workdir.parent / "secure.yaml", tmp_path / "simulated", "--in-process")
@@ -166,6 +166,7 @@ def run_that_loses_west(folder: Path, rounds: int, quorum: int) -> EndedRun:
     return run(manifest, folder / "run")
 
 
+@pytest.mark.thorough
 def test_silos_that_are_lost_after_they_have_shared_leave_the_sum_of_the_others(tmp_path: Path) -> None:
     ended = run_that_loses_west(tmp_path, rounds=3, quorum=3)
     assert ended.code == 0, ended.err
@@ -177,6 +178,7 @@ def test_silos_that_are_lost_after_they_have_shared_leave_the_sum_of_the_others(
     assert "r00002-train.shares-west" in {line["task"] for line in lines(ended.workdir, "west", "departure")}
 
 
+@pytest.mark.thorough
 def test_below_the_quorum_nothing_is_unmasked_and_the_job_says_so(tmp_path: Path) -> None:
     ended = run_that_loses_west(tmp_path, rounds=2, quorum=4)
     assert (ended.code, ended.document["reason"]) == (4, "QuorumLost")
@@ -189,6 +191,7 @@ def test_below_the_quorum_nothing_is_unmasked_and_the_job_says_so(tmp_path: Path
         assert not tasks & {f"r00002-train.survivors-{name}", f"r00002-train.unmask-{name}"}
 
 
+@pytest.mark.thorough
 def test_statistics_two_sums_and_scores_of_the_silos_are_summed_too(tmp_path: Path) -> None:
     """CCVR after SCAFFOLD, with silos that score the model: the plain job's figures, a simulation's bytes, a replay.
 
@@ -226,6 +229,7 @@ def test_statistics_two_sums_and_scores_of_the_silos_are_summed_too(tmp_path: Pa
     assert main(["verify", str(secure.workdir), "--replay"]) == 0
 
 
+@pytest.mark.thorough
 def test_a_model_that_is_sent_with_a_loss_leaves_no_message_in_the_state(tmp_path: Path) -> None:
     manifest = write(
         tmp_path / "lossy.yaml",

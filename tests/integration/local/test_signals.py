@@ -7,6 +7,8 @@ import pty
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.integration.local.conftest import Launch
 from tests.integration.local.runs import (
     ENVIRONMENT,
@@ -40,6 +42,7 @@ def test_sigkill_in_a_round(steady_manifest: Path, tmp_path: Path, launch: Launc
     wait_until(lambda: not running_processes(workdir), "the end of all processes")
 
 
+@pytest.mark.thorough
 def test_sigterm_while_silos_train_alone(tmp_path: Path, steady_manifest: Path, launch: Launch) -> None:
     workdir = tmp_path / "run"
     process = launch(steady_manifest, workdir, "--alone")
@@ -52,6 +55,7 @@ def test_sigterm_while_silos_train_alone(tmp_path: Path, steady_manifest: Path, 
     assert running_processes(workdir) == {}
 
 
+@pytest.mark.thorough
 def test_ctrl_c_in_a_terminal(steady_manifest: Path, tmp_path: Path) -> None:
     """The terminal sends SIGINT to the run alone; what was shown there until then is the live table."""
     workdir = tmp_path / "run"

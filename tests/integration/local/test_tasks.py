@@ -20,6 +20,7 @@ PAGE = "docs/tasks.md"
 
 
 @runs("docs/tasks.md")
+@pytest.mark.thorough
 def test_the_commands_of_the_page(terminal: Terminal) -> None:
     assert "regression" in terminal.type("fedsilo validate -f examples/tasks/regression.yaml")
     ended = terminal.type("fedsilo run -f examples/tasks/regression.yaml --workdir runs/regression")

@@ -45,6 +45,7 @@ def test_of_an_earlier_run(
     assert _contents(undisturbed_run.workdir) == before
 
 
+@pytest.mark.thorough
 def test_used_by_another_run_at_the_same_time(tmp_path: Path, launch: Launch) -> None:
     manifest = write(tmp_path / "long.yaml", silos("north", "east"), training={"rounds": 1000})
     workdir = tmp_path / "run"
