@@ -17,7 +17,7 @@ from fedsilo.simulation.job import Simulation
 from fedsilo.simulation.simulate import simulate
 from fedsilo.wire import write_tensors
 from tests.federate import drive, local_silos, open_engine, runners
-from tests.unit.methods.forms import COUNTING, FORMS, ROUNDS
+from tests.unit.methods.forms import COUNTING, FORMS, REDUNDANT_FORMS, ROUNDS, each_form
 from tests.unit.simulation.digits import manifest_of, sharing
 
 
@@ -28,8 +28,8 @@ def known_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def small_manifest(count: int, **spec: Any) -> JobManifest:
-    """A job of so many silos, each with a fourth of an even share of the digits."""
-    return manifest_of(sharing(4 * count)[:count], **({"training": {"rounds": ROUNDS}} | spec))
+    """A job of so many silos, each with a twelfth of an even share of the digits."""
+    return manifest_of(sharing(12 * count)[:count], **({"training": {"rounds": ROUNDS}} | spec))
 
 
 def both(tmp_path: Path, count: int, **spec: Any) -> Simulation:
@@ -74,7 +74,7 @@ def test_every_method_has_a_form() -> None:
     assert {method for method, _ in FORMS.values()} == set(registry.names())
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", each_form())
 def test_every_form_gives_the_bytes_of_signed_updates_and_with_another_seed_others(
     tmp_path: Path, form: str
 ) -> None:
@@ -87,6 +87,8 @@ def test_every_form_gives_the_bytes_of_signed_updates_and_with_another_seed_othe
     if name == "fedrep":  # nobody but a silo can score a model with its own head
         given |= {"evaluation": {"testDataset": None}, "data": {"validationFraction": 0.2}}
     found = both(tmp_path, 3, **given)
+    if form in REDUNDANT_FORMS:  # from seeds it draws what another does
+        return
     reseeded = small_manifest(3, training={"rounds": ROUNDS, "seed": 8}, **given)
     others = simulate(reseeded, tmp_path, tmp_path / "reseeded")
     assert (outcome(found) == outcome(others)) is (form in COUNTING)
