@@ -105,6 +105,7 @@ def test_so_do_samples_of_silos_that_score_the_model_themselves(tmp_path: Path) 
     )
 
 
+@pytest.mark.thorough
 def test_so_does_what_an_optimiser_keeps(tmp_path: Path) -> None:
     both(
         tmp_path,
@@ -154,6 +155,7 @@ def test_what_is_sent_in_fewer_bytes(tmp_path: Path, method: str, communication:
     both(tmp_path, 3, method={"name": method, "config": config}, communication=communication)
 
 
+@pytest.mark.thorough
 def test_fewer_bytes_of_parts_of_a_network_with_batch_norm(tmp_path: Path) -> None:
     both(
         tmp_path,
@@ -184,7 +186,13 @@ RULES: tuple[dict[str, Any], ...] = (
 )
 
 
-@pytest.mark.parametrize("rule", RULES, ids=[rule["name"] for rule in RULES])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        pytest.param(rule, id=rule["name"], marks=[] if rule["name"] == "krum" else [pytest.mark.thorough])
+        for rule in RULES
+    ],
+)
 def test_rules_in_place_of_the_mean_and_what_they_keep(tmp_path: Path, rule: dict[str, Any]) -> None:
     found = both(
         tmp_path,
@@ -199,7 +207,15 @@ def test_rules_in_place_of_the_mean_and_what_they_keep(tmp_path: Path, rule: dic
 
 @pytest.mark.parametrize(
     ("method", "config"),
-    [("fedavg", {}), ("ccvr", {}), ("fedconcat", {"clusters": 2, "encoderRounds": 1, "classifierRounds": 1})],
+    [
+        ("fedavg", {}),
+        pytest.param("ccvr", {}, marks=pytest.mark.thorough),
+        pytest.param(
+            "fedconcat",
+            {"clusters": 2, "encoderRounds": 1, "classifierRounds": 1},
+            marks=pytest.mark.thorough,
+        ),
+    ],
 )
 def test_noise_that_hides_single_examples(tmp_path: Path, method: str, config: dict[str, Any]) -> None:
     private = {"unit": "example", "noiseMultiplier": 1.0, "delta": 1e-3}
@@ -212,7 +228,7 @@ def test_noise_that_hides_single_examples(tmp_path: Path, method: str, config: d
     )
 
 
-@pytest.mark.parametrize("method", ["fedavg", "moon"])
+@pytest.mark.parametrize("method", ["fedavg", pytest.param("moon", marks=pytest.mark.thorough)])
 def test_noise_that_hides_a_silo(tmp_path: Path, method: str) -> None:
     private = {"unit": "silo", "noiseMultiplier": 1.0, "delta": 1e-3, "maxUpdateNorm": 0.5}
     found = both(
