@@ -27,7 +27,7 @@ def test_every_entry_of_the_catalogue_has_a_builder() -> None:
     assert set(ARCHITECTURES) == set(BUILDERS) | set(OF_TASKS) | {TORCHVISION + name for name in RESNETS}
 
 
-LARGE = {"vgg8", "vgg8_bn", "vgg9", "vgg11", "resnet20", "resnet56", "cct"}
+LARGE = {"vgg8", "vgg8_bn", "vgg9", "vgg11", "resnet20", "resnet56", "cct", "torchvision:vgg11"}
 
 
 @pytest.mark.parametrize(

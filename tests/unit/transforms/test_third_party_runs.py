@@ -60,6 +60,7 @@ JOBS: dict[str, dict[str, Any]] = {
     },
     "noise of training": {
         "transforms": ["for-more"],
+        "training": {"rounds": 2, "batchSize": 8},
         "privacy": {
             "differentialPrivacy": {"unit": "example", "epsilon": 8, "delta": 0.001, "maxGradNorm": 1}
         },
@@ -68,7 +69,8 @@ JOBS: dict[str, dict[str, Any]] = {
 
 
 def small_job(job: Mapping[str, Any]) -> dict[str, Any]:
-    return {**job, "transforms": [{"name": name} for name in job["transforms"]], "training": {"rounds": 2}}
+    named = [{"name": name} for name in job["transforms"]]
+    return {"training": {"rounds": 2}, **job, "transforms": named}
 
 
 QUICK_JOBS = {"one after another", "with what silos keep", "noise of training"}
