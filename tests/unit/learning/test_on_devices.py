@@ -71,7 +71,10 @@ def distance(one: Tree, other: Tree) -> float:
     return math.sqrt(sum(float(np.square(one[name].astype("f8") - other[name]).sum()) for name in other))
 
 
-@pytest.mark.parametrize(("name", "precision"), [*(("lenet", each) for each in CLOSE), ("vgg9", "float32")])
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [*(("lenet", each) for each in CLOSE), pytest.param("vgg9", "float32", marks=pytest.mark.thorough)],
+)
 def test_the_same_training_gives_the_same_bytes_near_the_cpus(
     device: str, name: str, precision: Precision
 ) -> None:

@@ -34,6 +34,7 @@ from tests.federate import (
     runners,
     skewed_silos,
 )
+from tests.tiers import thorough_but
 from tests.unit.engine.synthetic import Failing
 from tests.unit.methods.forms import holding
 from tests.unit.methods.harness import answers
@@ -86,7 +87,7 @@ def test_the_elbow_finds_the_number_of_clusters(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["fedconcat", "fedconcat-id"])
-@pytest.mark.parametrize("variant", ["paper", "released"])
+@pytest.mark.parametrize("variant", thorough_but({"released"}, ["paper", "released"]))
 def test_both_forms_run_and_have_their_rounds(tmp_path: Path, method: str, variant: str) -> None:
     classes = {"a": [0, 1], "b": [2, 3], "c": [0, 1]}
     engine = concatenated_job(tmp_path, classes, method, variant=variant)
@@ -268,6 +269,7 @@ def test_a_row_with_noise_is_sent_again_after_a_crash_and_drawn_anew_in_another_
         assert not np.isclose(other[silo]["distribution"], tensors["distribution"]).any()
 
 
+@pytest.mark.thorough
 def test_noisy_rows_are_clustered_as_they_are(tmp_path: Path) -> None:
     """With little noise as without any; with much of it the job still ends, whatever the minimum."""
     classes = {"a": [0, 1], "b": [2, 3], "c": [0, 1], "d": [2, 3]}

@@ -118,6 +118,7 @@ def _charge_all(directory: Path, job: str) -> None:
         PrivacyLedger(directory, "scans").charge(charge_of(number, job), NOW)
 
 
+@pytest.mark.thorough
 def test_several_processes_charge_one_ledger(tmp_path: Path) -> None:
     """Several processes charge as the guards of several pods do, in one volume."""
     ledger = ledger_with(tmp_path, Budget(100.0, 1e-4))
