@@ -142,20 +142,27 @@ PERMITTED_PAIRS = tuple(pair for pair in PAIRS if not faults_of(pair))
 REFUSED_PAIRS = tuple(pair for pair in PAIRS if faults_of(pair))
 
 
-def covering() -> Iterator[ChosenVariants]:
+def covering(most: int = len(FEATURES)) -> Iterator[ChosenVariants]:
     """Few permitted jobs in which every permitted pair occurs, each with as many variants as go together.
 
     A greedy covering array: to the first pair that no job has, variants are added one by one, first the one with which
     the job has most of the pairs that are still missing; so five features and more meet in each.
+
+    :param most: variants of a job.
     """
     missing = dict.fromkeys(PERMITTED_PAIRS)
     while missing:
         chosen = next(iter(missing))
-        while more := {variant: job for variant in VARIANTS if (job := _add_variant(chosen, variant))}:
+        while len(chosen) < most and (more := _extended(chosen)):
             best = max(more, key=lambda variant: sum(pair <= more[variant] for pair in missing))
             chosen = more[best]
         yield chosen
         missing = {pair: None for pair in missing if not pair <= chosen}
+
+
+def _extended(chosen: ChosenVariants) -> dict[str, ChosenVariants]:
+    """Variants that may be added, each with the job that has it too."""
+    return {variant: job for variant in VARIANTS if (job := _add_variant(chosen, variant))}
 
 
 def _add_variant(chosen: ChosenVariants, variant: str) -> ChosenVariants | None:

@@ -74,8 +74,8 @@ def train_job(spec: FederatedJobSpec, tmp_path: Path, name: str) -> Path:
     [
         ("fedavg", {}),
         ("scaffold", {}),
-        ("map", {"variant": "released"}),
-        ("fedphp", {"variant": "released"}),
+        pytest.param("map", {"variant": "released"}, marks=pytest.mark.thorough),
+        pytest.param("fedphp", {"variant": "released"}, marks=pytest.mark.thorough),
     ],
 )
 def test_weights_of_the_seed_in_a_file_give_the_model_of_the_seed(

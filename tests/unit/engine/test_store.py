@@ -78,6 +78,7 @@ def test_what_a_restart_finds_is_on_the_disk_before_anything_follows_from_it(
     ) in steps
 
 
+@pytest.mark.thorough
 def test_killed_at_any_flush_the_job_ends_with_the_same_bytes(
     tmp_path: Path, undisturbed_outcome: Outcome
 ) -> None:

@@ -29,6 +29,9 @@ JOBS: list[tuple[str, int, dict[str, Any]]] = [
 ]
 
 
+QUICK_METHODS = {"fedconcat", "scaffold"}
+
+
 def moved_bytes(tmp_path: Path, spec: Any) -> tuple[list[int], list[int]]:
     """Bytes up and down of one silo in a whole job over in-process silos that hold all classes."""
     labels = np.tile(np.arange(4), 6)
@@ -57,7 +60,13 @@ def moved_bytes(tmp_path: Path, spec: Any) -> tuple[list[int], list[int]]:
     return up, down
 
 
-@pytest.mark.parametrize(("method", "rounds", "config"), JOBS, ids=[name for name, *_ in JOBS])
+@pytest.mark.parametrize(
+    ("method", "rounds", "config"),
+    [
+        pytest.param(*job, id=job[0], marks=[] if job[0] in QUICK_METHODS else [pytest.mark.thorough])
+        for job in JOBS
+    ],
+)
 def test_the_estimate_counts_what_a_real_job_moves(
     tmp_path: Path, method: str, rounds: int, config: dict[str, Any]
 ) -> None:

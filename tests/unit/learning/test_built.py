@@ -32,6 +32,7 @@ def test_it_is_the_same_network(tmp_path: Path) -> None:
     assert all(np.array_equal(drawn[name], array) for name, array in expected.items())
 
 
+@pytest.mark.thorough
 def test_a_factory_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "of_test_built.py").write_text(
         "def network(input_shape, classes):\n    print('no answer')\n    raise ValueError('no such width')\n"

@@ -39,6 +39,7 @@ def difference(one: Mapping[str, np.ndarray], two: Mapping[str, np.ndarray]) -> 
     return max(float(np.abs(one[name] - two[name]).max()) for name in one)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ranks.CASES)
 def test_weights_loss_and_optimiser_are_those_of_one_process(
     name: str, both_results: tuple[Results, Results]
@@ -62,6 +63,7 @@ def test_all_processes_end_with_the_same_bits(name: str, both_results: tuple[Res
     assert all(difference(kept.trees[kind], state.trees[kind]) == 0 for kind in kept.trees)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("variant", ["paper", "released"])
 def test_a_discriminator_that_is_trained_beside_the_model_is_that_of_one_process(
     variant: str, both_results: tuple[Results, Results]
@@ -71,6 +73,7 @@ def test_a_discriminator_that_is_trained_beside_the_model_is_that_of_one_process
     assert difference(ranks.adversarial(SINGLE_PROCESS_GROUP, variant), one) < 1e-6
 
 
+@pytest.mark.thorough
 def test_running_statistics_are_the_mean_of_all_processes(both_results: tuple[Results, Results]) -> None:
     (_, one, _), (_, two, _) = both_results
     assert difference(one, two) == 0
@@ -110,6 +113,7 @@ def test_shares_make_up_the_batch() -> None:
     assert SINGLE_PROCESS_GROUP.share(7) == slice(0, 7)
 
 
+@pytest.mark.thorough
 def test_parts_of_a_batch_count_by_what_the_loss_divides_by(monkeypatch: pytest.MonkeyPatch) -> None:
     """With class weights the sum of these, and not the number of examples."""
     monkeypatch.setitem(ranks.CASES, "whole", replace(ranks.CASES["accumulation"], accumulation=1))

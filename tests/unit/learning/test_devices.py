@@ -73,6 +73,7 @@ def test_who_wants_speed_gets_tf32_and_free_algorithms() -> None:
     assert training_spec().repeatable and not training_spec(deterministic=False).repeatable
 
 
+@pytest.mark.thorough
 def test_libraries_that_are_loaded_later_have_the_threads_of_the_job_too() -> None:
     """SciPy and scikit-learn bring an OpenBLAS and an OpenMP of their own; PyTorch's compiler nobody needs."""
     program = """

@@ -67,6 +67,7 @@ def most_held(count: int) -> int:
     return rows.most
 
 
+@pytest.mark.thorough
 def test_what_is_held_does_not_grow_with_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(READERS)))
     monkeypatch.setattr(module, "READ_AHEAD_BYTES", 2 * BATCH_EXAMPLES * ITEM_BYTES)

@@ -27,7 +27,12 @@ def test_every_entry_of_the_catalogue_has_a_builder() -> None:
     assert set(ARCHITECTURES) == set(BUILDERS) | set(OF_TASKS) | {TORCHVISION + name for name in RESNETS}
 
 
-@pytest.mark.parametrize("name", BUILDERS)
+LARGE = {"vgg8", "vgg8_bn", "vgg9", "vgg11", "resnet20", "resnet56", "cct", "torchvision:vgg11"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.thorough] if name in LARGE else []) for name in BUILDERS]
+)
 def test_weights_follow_from_the_seed_and_gradients_are_finite(name: str) -> None:
     model, again, other = build(name), build(name), build(name, seed=1)
     for key, array in to_tree(model).items():
@@ -37,12 +42,12 @@ def test_weights_follow_from_the_seed_and_gradients_are_finite(name: str) -> Non
     x, y = torch.rand(4, *IMAGE, generator=generator), torch.arange(4)
     examples = Examples(x, y)
     before = {key: array.copy() for key, array in to_tree(model).items()}
-    report = fit(model, examples, LocalTraining(lr=1e-3, batch_size=2))
+    report = fit(model, examples, LocalTraining(lr=1e-3, batch_size=4))
     assert np.isfinite(report.loss)
     for key, array in to_tree(model).items():
         assert np.isfinite(array).all(), key
     assert not np.array_equal(to_tree(model)["classifier.weight"], before["classifier.weight"])
-    fit(again, examples, LocalTraining(lr=1e-3, batch_size=2))
+    fit(again, examples, LocalTraining(lr=1e-3, batch_size=4))
     for key, array in to_tree(model).items():
         np.testing.assert_array_equal(to_tree(again)[key], array)
 

@@ -73,7 +73,7 @@ def updates_of(silos: int, rounds: int, exchanges: int) -> list[dict[str, Any]]:
     ("silos", "rounds", "exchanges"),
     [
         pytest.param(20, 1000, 10, id="secure and scored by silos"),
-        pytest.param(5, 30_000, 2, id="short lines"),
+        pytest.param(5, 30_000, 2, id="short lines", marks=pytest.mark.thorough),
     ],
 )
 def test_a_model_of_a_long_job_is_read(saved_model: Path, silos: int, rounds: int, exchanges: int) -> None:

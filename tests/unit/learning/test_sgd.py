@@ -79,6 +79,7 @@ def test_sparse_gradients_too() -> None:
         assert torch.equal(embeddings[0].weight, embeddings[1].weight)
 
 
+@pytest.mark.thorough
 def test_training_does_not_load_the_compiler() -> None:
     ran = subprocess.run([sys.executable, "-c", TRAIN_ONCE], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == ["False", "True"]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+from _pytest.mark import ParameterSet
 
 from fedsilo.api.common import Metadata
 from fedsilo.api.job import FederatedJob, FederatedJobSpec
@@ -138,6 +141,39 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
 
 KNOWN_METHODS = {method for method, _ in FORMS.values()}
 FORMS |= {name: (name, {}) for name in registry.names() if name not in KNOWN_METHODS}
+
+FIRST_FORMS = {method: form for form, (method, _) in reversed(FORMS.items())}
+"""Method -> the first of its forms."""
+
+
+def each_form(forms: Iterable[str] = FORMS) -> list[ParameterSet]:
+    """Forms as parameters of a test; those beyond the first of a method are thorough."""
+    first = FIRST_FORMS.values()
+    return [
+        pytest.param(form, id=form, marks=[] if form in first else [pytest.mark.thorough]) for form in forms
+    ]
+
+
+REDUNDANT_FORMS = {
+    "fedconcat-elbow-capped",
+    "ccvr-diagonal",
+    "ccvr-means",
+    *("clsnorm", "clsprox", "fedprox", "fedprox-released"),  # those of fedavg
+    *("fedlc", "fedlc-released", "fedrs", "fedrs-released", "fedrs-complete"),
+    *("fedbr-component-1", "fedbr-component-2", "fedbr-mixture-released", "fedbr-mixup"),
+    *("feddf-probabilities", "fedbe-dirichlet"),
+    *("moon-released", "scaffold-released", "scaffold-niid-bench"),
+    *("ditto-map", "dittors", "dittors-released", "scars", "scars-released", "scars-released-mask"),
+    *("fedavgm-moon", "fedavgm-fl-bench", "fedopt-released", "fedopt-yogi", "fedopt-adagrad", "fedopt-sgd"),
+    *("fednova-released", "feddyn-released", "feddyn-map", "fedcm-fedbr", "fedaws"),
+    "fedproto-map",
+    *("fedmmd", "feddecorr", "feddecorr-released", "feddecorr-fedbr", "fed-focal", "fedmix-released"),
+    *("vhl-fedbr", "vhl-mixup", "dann-released", "groupdro-released"),
+    *("fedphp-released", "fedphp-mmd", "map", "map-released", "scamap-released", "ccvr-after-map"),
+    *("fedrep-released", "fedrep-map", "fedrod-map", "flda-map", "pfedme-map", "per-fedavg-map"),
+    "ccvr-proportional",
+}
+"""Forms whose rounds and files are those of another."""
 
 COUNTING = {"statistics"}
 """Forms of one exchange in which nothing is drawn."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
@@ -45,6 +46,9 @@ from tests.reference_numbers import Numbers
 from tests.reference_numbers.networks import harness_model
 
 CLIENTS = 4
+
+COMPARED_ROUNDS = (1, pytest.param(3, marks=pytest.mark.thorough))
+"""Rounds after which a run is compared with a recorded one: the third goes on from the second, and so tells of it."""
 
 MODEL = (Payload("model"),)
 """What silos send in most steps."""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from _pytest.mark import ParameterSet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsilo.methods import registry
 from fedsilo.simulation.simulate import simulate
 from fedsilo.wire import open_blob
-from tests.unit.methods.forms import FORMS, form_manifest, form_spec
+from tests.unit.methods.forms import FIRST_FORMS, FORMS, each_form, form_manifest, form_spec
 
 CLASSES = 4
 
@@ -36,8 +38,8 @@ def finite(form: str, parts: list[list[int]], minimum: int, spread: float) -> bo
     return all(np.isfinite(array).all() for array in model.values())
 
 
-@pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=4)
+@pytest.mark.parametrize("form", each_form())
+@settings(max_examples=2)
 @given(
     parts=st.lists(silo_labels, min_size=2, max_size=4),
     minimum=st.sampled_from([1, 2, 5, 100]),
@@ -69,13 +71,26 @@ def tells_of_classes(form: str) -> bool:
     return any(payload.kind != "model" for step in steps for payload in step.payloads)
 
 
-@pytest.mark.parametrize("corner", CORNERS)
-@pytest.mark.parametrize("form", FORMS)
+def cornered_forms() -> Iterator[ParameterSet]:
+    """Every first form of a method in every corner, every other one in one, in turn.
+
+    What is not thorough are two corners of each first form, so that each corner has a third of the methods and more.
+    """
+    corners = list(CORNERS)
+    for number, form in enumerate(FORMS):
+        turn = [corners[(number + step) % len(corners)] for step in (0, 2)]
+        first = form in FIRST_FORMS.values()
+        for corner in corners if first else turn[:1]:
+            marks = [] if first and corner in turn else [pytest.mark.thorough]
+            yield pytest.param(form, corner, id=f"{form}-{corner}", marks=marks)
+
+
+@pytest.mark.parametrize(("form", "corner"), list(cornered_forms()))
 def test_corners(form: str, corner: str) -> None:
     assert finite(form, *CORNERS[corner])
 
 
 @pytest.mark.parametrize("corner", DISCLOSURE)
-@pytest.mark.parametrize("form", [form for form in FORMS if tells_of_classes(form)])
+@pytest.mark.parametrize("form", each_form(filter(tells_of_classes, FORMS)))
 def test_what_may_not_be_told_of_classes(form: str, corner: str) -> None:
     assert finite(form, *DISCLOSURE[corner])

@@ -16,7 +16,7 @@ from fedsilo.methods.step import NAMED_PERSONAL_ACCURACY
 from fedsilo.transforms.learned import learned_names
 from fedsilo.wire import Contract, ExpectedBlock, UpdateReader, open_task, open_update
 from tests.federate import TASK_KEY, local_silos, open_engine
-from tests.unit.methods.forms import FORMS, form_spec, holding
+from tests.unit.methods.forms import each_form, form_spec, holding
 
 LABELS = {"a": np.repeat([0, 1, 2, 3], 6), "b": np.repeat([0, 1, 2, 3], 5)}
 """All classes in both, so that no optional block is left out, and enough to score on some."""
@@ -29,7 +29,7 @@ def blocks(update: UpdateReader) -> Iterator[tuple[str, str, tuple[int, ...], st
         yield entry.kind, entry.name, array.shape, str(array.dtype), array.nbytes
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", each_form())
 def test_every_update_has_the_blocks_of_the_contract(tmp_path: Path, form: str) -> None:
     spec = form_spec(form, list(LABELS), data={"validationFraction": 0.25})
     engine = open_engine(tmp_path / "aggregator", spec)

@@ -33,6 +33,7 @@ from fedsilo.silo.runner import TaskRunner
 from fedsilo.transforms.conflicts import check_job
 from fedsilo.transforms.plan import JobPlan
 from tests.federate import bound_method, federate, job_spec, model_of, runners, skewed_silos
+from tests.tiers import thorough_but
 
 TEST_SET = {
     "evaluation": {"testDataset": "test", "every": 1},
@@ -65,6 +66,7 @@ SETTINGS = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("noise", "batch", "examples", "rounds", "epochs", "delta"), SETTINGS)
 def test_epsilon_agrees_with_opacus_and_dp_accounting(
     noise: float, batch: int, examples: int, rounds: int, epochs: int, delta: float
@@ -88,7 +90,7 @@ def test_epsilon_agrees_with_opacus_and_dp_accounting(
     assert ours == pytest.approx(theirs, rel=0.01)
 
 
-@pytest.mark.parametrize("method", ["fedavg", "ccvr", "fedconcat"])
+@pytest.mark.parametrize("method", thorough_but({"ccvr"}, ["fedavg", "ccvr", "fedconcat"]))
 def test_the_noise_of_a_silo_follows_from_epsilon_over_all_that_it_sends(method: str) -> None:
     config = {"fedconcat": {"clusters": 2, "encoderRounds": 1, "classifierRounds": 1}}.get(method, {})
     job = private_method(method, training={"batchSize": 10}, config=config)

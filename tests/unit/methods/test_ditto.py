@@ -17,7 +17,12 @@ from fedsilo.methods.state import State, Tree
 from tests import reference_numbers
 from tests.federate import federate, job_spec, runners, silo_of_file, skewed_silos
 from tests.reference_numbers.networks import fixture_tree
-from tests.unit.methods.harness import ObservedSilo, assert_close, run_recorded_job
+from tests.unit.methods.harness import (
+    COMPARED_ROUNDS,
+    ObservedSilo,
+    assert_close,
+    run_recorded_job,
+)
 
 
 def network(input_shape: tuple[int, ...], classes: int) -> Model:
@@ -58,7 +63,7 @@ def test_the_released_steps_are_those_of_the_released_code() -> None:
     assert_close(reply.tensors, fixture_tree(npz, "shuu/w/"))
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 3])
+@pytest.mark.parametrize("rounds", COMPARED_ROUNDS)
 @pytest.mark.parametrize(("fixture", "variant"), [("map_ditto", "map"), ("map_dittors", "released")])
 def test_maps_form_is_that_of_its_code(tmp_path: Path, fixture: str, variant: str, rounds: int) -> None:
     npz, method = reference_numbers.load(fixture), fixture.removeprefix("map_")

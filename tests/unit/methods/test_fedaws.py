@@ -14,7 +14,11 @@ from fedsilo.methods.fedaws import spreadout
 from tests import reference_numbers
 from tests.federate import bound_method, federate, job_spec, model_of, runners, skewed_silos
 from tests.reference_numbers.networks import fixture_tree
-from tests.unit.methods.harness import as_recorded, assert_close
+from tests.unit.methods.harness import (
+    COMPARED_ROUNDS,
+    as_recorded,
+    assert_close,
+)
 
 
 def test_penalty_and_gradient_are_those_of_the_released_code() -> None:
@@ -24,7 +28,7 @@ def test_penalty_and_gradient_are_those_of_the_released_code() -> None:
     assert_close({"w": gradient}, {"w": npz["spread_grad"]})
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 3])
+@pytest.mark.parametrize("rounds", COMPARED_ROUNDS)
 def test_every_round_is_that_of_the_released_code(tmp_path: Path, rounds: int) -> None:
     npz = reference_numbers.load("map_fedaws")
     config = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -110,9 +109,11 @@ class Run:
         return list(self.engine.state.values["member"].values())
 
 
-@pytest.fixture(params=[("fedconcat_e2e", "fedconcat"), ("fedconcat_id_e2e", "fedconcat-id")], ids=str)
-def recorded_run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """A job over a fixture."""
+@pytest.fixture(
+    scope="module", params=[("fedconcat_e2e", "fedconcat"), ("fedconcat_id_e2e", "fedconcat-id")], ids=str
+)
+def recorded_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A job over a fixture, which all tests look at."""
     fixture, method = request.param
     npz = reference_numbers.load(fixture)
     rows: list[np.ndarray] = []
@@ -125,8 +126,6 @@ def recorded_run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: py
         rows.append(np.stack(list(found.values())))
         return cluster_silos(job, config, found)
 
-    monkeypatch.setattr(concatenation, "fresh_classifier", recorded_classifier)
-    monkeypatch.setattr(fedconcat_server, "cluster_silos", record_clustering)
     spec = released_job(fixture, method, npz)
     path = reference_numbers.path(fixture)
     silos = [silo_of_file(path, f"c{k}", features=f"x{k}", labels=f"y{k}") for k in range(CLIENTS)]
@@ -134,7 +133,10 @@ def recorded_run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: py
     for runner in answering.values():
         runner.context = replace(runner.context, shuffle=False)
     observed = {silo: ObservedSilo(runner) for silo, runner in answering.items()}
-    engine = federate(tmp_path, spec, observed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(concatenation, "fresh_classifier", recorded_classifier)
+        patch.setattr(fedconcat_server, "cluster_silos", record_clustering)
+        engine = federate(tmp_path_factory.mktemp(fixture), spec, observed)
     (clustered,) = rows
     return Run(npz, engine, clustered, list(observed.values()))
 

@@ -23,6 +23,7 @@ from tests import reference_numbers
 from tests.federate import bound_method, federate, job_spec, model_of, runners, skewed_silos
 from tests.reference_numbers.networks import fixture_tree
 from tests.unit.methods.harness import (
+    COMPARED_ROUNDS,
     MODEL,
     ROUND,
     Point,
@@ -89,7 +90,7 @@ RECORDED_RUNS: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 3])
+@pytest.mark.parametrize("rounds", COMPARED_ROUNDS)
 @pytest.mark.parametrize(("fixture", "config", "prefix"), RECORDED_RUNS)
 def test_every_round_is_that_of_the_released_codes(
     tmp_path: Path, fixture: str, config: dict[str, Any], prefix: str, rounds: int

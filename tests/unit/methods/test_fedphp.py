@@ -31,6 +31,7 @@ from tests.federate import (
 )
 from tests.reference_numbers.networks import fixture_tree
 from tests.unit.methods.harness import (
+    COMPARED_ROUNDS,
     ROUND,
     ObservedSilo,
     RecordedSilo,
@@ -42,7 +43,7 @@ from tests.unit.methods.harness import (
 PAPER_VARIANT, RELEASED_VARIANT = FedPHPConfig(), FedPHPConfig(variant="released")
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 3])
+@pytest.mark.parametrize("rounds", COMPARED_ROUNDS)
 def test_the_released_form_is_that_of_the_released_code(tmp_path: Path, rounds: int) -> None:
     npz = reference_numbers.load("map_fedphp_kd")
     config = {"variant": "released", "transferWeight": float(npz["arg/reg_lamb"])}

@@ -20,6 +20,7 @@ from tests import reference_numbers
 from tests.federate import bound_method, federate, job_spec, runners, silo_of_file, skewed_silos
 from tests.reference_numbers.networks import fixture_tree
 from tests.unit.methods.harness import (
+    COMPARED_ROUNDS,
     ROUND,
     ObservedSilo,
     answers,
@@ -74,7 +75,7 @@ def test_prototypes_are_the_means_of_the_authors_code() -> None:
     assert_close(aggregated_state("paper", sent).tree("prototypes"), prototypes(npz, "global/"))
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 3])
+@pytest.mark.parametrize("rounds", COMPARED_ROUNDS)
 def test_maps_form_is_that_of_its_code(tmp_path: Path, rounds: int) -> None:
     npz = reference_numbers.load("map_fedproto")
     config = {"variant": "map", "prototypeWeight": float(npz["arg/reg_lamb"])}

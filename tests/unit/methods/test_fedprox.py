@@ -24,7 +24,14 @@ from fedsilo.wire import ModelSignature
 from tests import reference_numbers
 from tests.federate import bound_method, federate, job_spec, model_of, references, runners, skewed_silos
 from tests.reference_numbers.networks import fixture_tree
-from tests.unit.methods.harness import as_recorded, assert_close, bowl, server_context, steps_of_point
+from tests.unit.methods.harness import (
+    COMPARED_ROUNDS,
+    as_recorded,
+    assert_close,
+    bowl,
+    server_context,
+    steps_of_point,
+)
 
 RECORDED_RUNS = [
     ("niid_fedprox", "hp/mu", "paper", "round{}/"),
@@ -33,7 +40,7 @@ RECORDED_RUNS = [
 ]
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 3])
+@pytest.mark.parametrize("rounds", COMPARED_ROUNDS)
 @pytest.mark.parametrize(("fixture", "mu", "variant", "prefix"), RECORDED_RUNS)
 def test_every_round_is_that_of_the_released_code(
     tmp_path: Path, fixture: str, mu: str, variant: str, prefix: str, rounds: int

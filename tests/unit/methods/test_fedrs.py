@@ -20,12 +20,16 @@ from fedsilo.methods.state import Tree
 from tests import reference_numbers
 from tests.federate import bound_method, federate, job_spec, model_of, runners, skewed_silos
 from tests.reference_numbers.networks import fixture_tree
-from tests.unit.methods.harness import as_recorded, assert_close
+from tests.unit.methods.harness import (
+    COMPARED_ROUNDS,
+    as_recorded,
+    assert_close,
+)
 
 SAMPLES = {"weights": "samples"}
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 3])
+@pytest.mark.parametrize("rounds", COMPARED_ROUNDS)
 def test_the_released_form_is_that_of_the_released_code(tmp_path: Path, rounds: int) -> None:
     npz = reference_numbers.load("map_fedrs")
     config = {"variant": "released", "alpha": float(npz["arg/alpha"])}

@@ -24,7 +24,13 @@ from fedsilo.silo.context import LocalContext
 from tests import reference_numbers
 from tests.federate import bound_method, job_spec, runners, skewed_silos
 from tests.reference_numbers.networks import fixture_tree
-from tests.unit.methods.harness import assert_close, fixture_runners, fixture_spec, run_recorded_job
+from tests.unit.methods.harness import (
+    COMPARED_ROUNDS,
+    assert_close,
+    fixture_runners,
+    fixture_spec,
+    run_recorded_job,
+)
 
 BATCH_NORM = ModelSpec(name=f"python:{__name__}:batch_norm")
 
@@ -44,7 +50,7 @@ def settings(fixture: str) -> tuple[str, dict[str, Any]]:
     return "scamap", config | {"serverLearningRate": float(npz["arg/glo_lr"])}
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 3])
+@pytest.mark.parametrize("rounds", COMPARED_ROUNDS)
 @pytest.mark.parametrize("fixture", MASKS)
 def test_the_released_forms_are_those_of_the_released_code(tmp_path: Path, fixture: str, rounds: int) -> None:
     npz = reference_numbers.load(fixture)

@@ -28,7 +28,12 @@ from tests.federate import (
     skewed_silos,
 )
 from tests.reference_numbers.networks import fixture_tree, harness_model
-from tests.unit.methods.harness import as_recorded, assert_close, recorded_silo
+from tests.unit.methods.harness import (
+    COMPARED_ROUNDS,
+    as_recorded,
+    assert_close,
+    recorded_silo,
+)
 
 
 @pytest.mark.parametrize("fixture", ["moon_local_0prev", "moon_local_1prev"])
@@ -56,7 +61,7 @@ RECORDED_RUNS = [
 ]
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 3])
+@pytest.mark.parametrize("rounds", COMPARED_ROUNDS)
 @pytest.mark.parametrize(("fixture", "mu", "temperature", "prefix"), RECORDED_RUNS)
 def test_every_round_is_that_of_the_released_code(
     tmp_path: Path, fixture: str, mu: str, temperature: str | None, prefix: str, rounds: int

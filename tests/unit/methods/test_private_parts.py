@@ -45,6 +45,7 @@ from tests.federate import (
 from tests.reference_numbers import Numbers
 from tests.reference_numbers.networks import fixture_tree, network_tree
 from tests.unit.methods.harness import (
+    COMPARED_ROUNDS,
     assert_close,
     fixture_runners,
     fixture_spec,
@@ -65,7 +66,7 @@ def private_part(method: str, silo: LocalSilo) -> Tree:
     return {key.removeprefix(beginning): array for key, array in tree.items() if key.startswith(beginning)}
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 3])
+@pytest.mark.parametrize("rounds", COMPARED_ROUNDS)
 @pytest.mark.parametrize(("method", "fixture"), [("fedrep", "map_fedrep"), ("fedrod", "map_fedrod")])
 def test_maps_forms_are_those_of_its_code(tmp_path: Path, method: str, fixture: str, rounds: int) -> None:
     npz = reference_numbers.load(fixture)
@@ -91,7 +92,7 @@ class Beginning:
         return self.runner.run(task, private if private.trees else self.private)
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 3])
+@pytest.mark.parametrize("rounds", COMPARED_ROUNDS)
 def test_maps_flda_is_that_of_its_code(tmp_path: Path, rounds: int) -> None:
     npz = reference_numbers.load("map_flda")
     spec = fixture_spec("flda", "map_flda", 3, method={"config": {"variant": "map"}}, **map_repository(npz))
@@ -113,7 +114,7 @@ def test_maps_flda_is_that_of_its_code(tmp_path: Path, rounds: int) -> None:
     assert personal_accuracy(spec, "map_flda", silos) == pytest.approx(accuracy, abs=1e-6)
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 3])
+@pytest.mark.parametrize("rounds", COMPARED_ROUNDS)
 @pytest.mark.parametrize(("method", "fixture"), [("pfedme", "map_pfedme"), ("per-fedavg", "map_perfedavg")])
 def test_maps_personal_steps_are_those_of_its_code(
     tmp_path: Path, method: str, fixture: str, rounds: int
@@ -224,7 +225,7 @@ def test_per_fedavg_takes_its_pairs_of_steps_as_its_code_does(tmp_path: Path) ->
     assert_close(tree, network_tree(npz, "after/"))
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 3])
+@pytest.mark.parametrize("rounds", COMPARED_ROUNDS)
 @pytest.mark.parametrize("method", ["fedrod", "pfedme"])
 def test_the_silos_own_models_score_as_maps_code_logged(tmp_path: Path, method: str, rounds: int) -> None:
     fixture = f"map_{method}"

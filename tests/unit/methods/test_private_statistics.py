@@ -57,6 +57,7 @@ def test_one_example_adds_no_more_than_the_noise_reckons_with(feature: np.ndarra
     assert np.linalg.norm(added) <= np.sqrt(3) * (1 + 1e-9)
 
 
+@pytest.mark.thorough
 def test_the_noise_has_the_stated_deviation(tmp_path: Path) -> None:
     silo, noise, norm = silo_with(tmp_path, 3.0), 3.0, 2.0
     features = np.zeros((36, 5))

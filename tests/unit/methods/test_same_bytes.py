@@ -22,33 +22,21 @@ from fedsilo.silo import secret
 from fedsilo.silo.runner import TaskRunner
 from fedsilo.transforms.plan import JobPlan
 from tests.federate import LocalSilo, drive, local_silos, open_engine
-from tests.unit.methods.forms import COUNTING, FORMS, form_spec, holding
+from tests.unit.methods.forms import COUNTING, FORMS, REDUNDANT_FORMS, form_spec, holding
 
-LABELS = {"a": np.repeat([0, 1], 8), "b": np.repeat([2, 3], 6), "c": np.repeat([0, 1], 4)}
+LABELS = {"a": np.repeat([0, 1], 8), "b": np.repeat([2, 3], 6)}
+"""Two silos: the least with which an exchange has a middle."""
 
-REDUNDANT_FORMS = {
-    "fedconcat-elbow-capped",
-    "ccvr-diagonal",
-    "ccvr-means",
-    *("clsnorm", "clsprox", "fedprox", "fedprox-released"),  # those of fedavg
-    *("fedlc", "fedlc-released", "fedrs", "fedrs-released", "fedrs-complete"),
-    *("fedbr-component-1", "fedbr-component-2", "fedbr-mixture-released", "fedbr-mixup"),
-    *("feddf-probabilities", "fedbe-dirichlet"),
-    *("moon-released", "scaffold-released", "scaffold-niid-bench"),
-    *("ditto-map", "dittors", "dittors-released", "scars", "scars-released", "scars-released-mask"),
-    *("fedavgm-moon", "fedavgm-fl-bench", "fedopt-released", "fedopt-yogi", "fedopt-adagrad", "fedopt-sgd"),
-    *("fednova-released", "feddyn-released", "feddyn-map", "fedcm-fedbr", "fedaws"),
-    "fedproto-map",
-    *("fedmmd", "feddecorr", "feddecorr-released", "feddecorr-fedbr", "fed-focal", "fedmix-released"),
-    *("vhl-fedbr", "vhl-mixup", "dann-released", "groupdro-released"),
-    *("fedphp-released", "fedphp-mmd", "map", "map-released", "scamap-released", "ccvr-after-map"),
-    *("fedrep-released", "fedrep-map", "fedrod-map", "flda-map", "pfedme-map", "per-fedavg-map"),
-    "ccvr-proportional",
-}
-"""Forms whose rounds and files are those of another."""
-
-KEEPING = ["fedavg", "fedconcat", "ccvr-after-creff", "feddf", "moon-pool", "scamap", "fedbr-mixture"]
+KEEPING = ["fedconcat", "fedavg", "ccvr-after-creff", "feddf", "moon-pool", "scamap", "fedbr-mixture"]
 """A form for each thing that is kept between rounds, and where."""
+
+IN_ANY_PHASE = [
+    pytest.param(form, marks=[pytest.mark.thorough] if place else []) for place, form in enumerate(KEEPING)
+]
+AGAIN_AND_AGAIN = [
+    pytest.param(form, marks=[] if form in KEEPING else [pytest.mark.thorough])
+    for form in sorted(FORMS.keys() - REDUNDANT_FORMS)
+]
 
 
 @pytest.fixture(autouse=True)
@@ -162,7 +150,7 @@ def _copied_once(site: Site, directory: Path) -> None:
         site.copied_site(directory)
 
 
-@pytest.mark.parametrize("form", sorted(FORMS.keys() - REDUNDANT_FORMS))
+@pytest.mark.parametrize("form", AGAIN_AND_AGAIN)
 def test_killed_again_and_again_a_job_ends_with_the_same_bytes(tmp_path: Path, form: str) -> None:
     """What a half of a method keeps elsewhere than in its state would be lost each time."""
     spec = form_spec(form, list(LABELS))
@@ -175,7 +163,7 @@ def test_killed_again_and_again_a_job_ends_with_the_same_bytes(tmp_path: Path, f
     assert set(phases) >= {exchange.phase.name for exchange in JobPlan.of(spec).exchanges}
 
 
-@pytest.mark.parametrize("form", KEEPING)
+@pytest.mark.parametrize("form", IN_ANY_PHASE)
 def test_killed_once_in_any_phase_a_job_ends_with_the_same_bytes(tmp_path: Path, form: str) -> None:
     spec = form_spec(form, list(LABELS))
     answering = holding(tmp_path, spec, LABELS)
@@ -190,6 +178,7 @@ def test_killed_once_in_any_phase_a_job_ends_with_the_same_bytes(tmp_path: Path,
     assert positions >= {line["phase"] for line in engine.history()}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", ["fedavg", "moon"])
 def test_what_the_optimiser_keeps_survives_a_kill(tmp_path: Path, form: str) -> None:
     """The method may keep nothing itself, or replace its state as a whole."""

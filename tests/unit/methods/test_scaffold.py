@@ -23,7 +23,14 @@ from fedsilo.wire import ModelSignature
 from tests import reference_numbers
 from tests.federate import drive, job_spec, local_silos, model_of, open_engine, runners, skewed_silos
 from tests.reference_numbers.networks import fixture_tree
-from tests.unit.methods.harness import ROUND, answers, as_recorded, assert_close, server_context
+from tests.unit.methods.harness import (
+    COMPARED_ROUNDS,
+    ROUND,
+    answers,
+    as_recorded,
+    assert_close,
+    server_context,
+)
 
 
 def aggregated_state(
@@ -58,7 +65,7 @@ RECORDED_RUNS: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 3])
+@pytest.mark.parametrize("rounds", COMPARED_ROUNDS)
 @pytest.mark.parametrize(("fixture", "config", "prefix"), RECORDED_RUNS)
 def test_every_round_is_that_of_the_released_codes(
     tmp_path: Path, fixture: str, config: dict[str, Any], prefix: str, rounds: int

@@ -11,10 +11,14 @@ import pytest
 from tests import reference_numbers
 from tests.federate import federate, job_spec, model_of, runners, skewed_silos
 from tests.reference_numbers.networks import fixture_tree
-from tests.unit.methods.harness import assert_close, run_recorded_job
+from tests.unit.methods.harness import (
+    COMPARED_ROUNDS,
+    assert_close,
+    run_recorded_job,
+)
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 3])
+@pytest.mark.parametrize("rounds", COMPARED_ROUNDS)
 def test_the_released_form_is_that_of_the_released_code(tmp_path: Path, rounds: int) -> None:
     fixture = "map_scaffoldrs_mask"
     npz = reference_numbers.load(fixture)

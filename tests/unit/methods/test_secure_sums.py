@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from fedsilo.updates.held import InMemoryUpdates
 from fedsilo.wire import open_blob
 from fedsilo_operator.workloads.aggregator import PERMANENT_EXIT_CODES
 from tests.federate import job_spec, references, silo_key
-from tests.unit.methods.forms import FORMS, form_manifest, form_spec
+from tests.unit.methods.forms import FORMS, each_form, form_manifest, form_spec
 
 LABELS = {
     "a": np.repeat([0, 1], 8),
@@ -53,10 +54,15 @@ def both_models(manifest: JobManifest, directory: Path) -> tuple[Tree, Tree]:
     """Models of the job with sums alone and of the plain one."""
     found = []
     for name, one in (("summed", secure_manifest(manifest)), ("plain", manifest)):
-        result = simulate(one, directory, directory / name).result
-        assert result is not None
-        found.append(open_blob(result.path).tree())
+        found.append(simulated_model(one, directory, name))
     return found[0], found[1]
+
+
+def simulated_model(manifest: JobManifest, directory: Path, name: str) -> Tree:
+    """What a job ends with, in a directory of this name."""
+    result = simulate(manifest, directory, directory / name).result
+    assert result is not None
+    return open_blob(result.path).tree()
 
 
 def secure_manifest(manifest: JobManifest) -> JobManifest:
@@ -79,9 +85,48 @@ def summed_forms() -> list[str]:
 SUMMED_FORMS = summed_forms()
 
 
-@pytest.mark.parametrize("form", SUMMED_FORMS)
-def test_sums_end_in_the_model_of_the_plain_job(tmp_path: Path, form: str) -> None:
-    ours, theirs = both_models(form_manifest(tmp_path, form, LABELS), tmp_path)
+AskedTasks = list[tuple[Exchange, State, Mapping[str, Assignment]]]
+
+
+@dataclass(frozen=True)
+class SummedJob:
+    """A job with sums alone that has ended.
+
+    :param asked: everything that it assigned to its silos.
+    """
+
+    manifest: JobManifest
+    directory: Path
+    model: Tree
+    asked: AskedTasks
+
+
+@pytest.fixture(scope="module")
+def summed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> SummedJob:
+    """The job of a form, run once for all that is looked at."""
+    form = request.param
+    directory, asked = tmp_path_factory.mktemp("summed"), AskedTasks()
+    manifest, assign = form_manifest(directory, form, LABELS), Workflow.assign
+
+    def record_assignment(self: Workflow, state: State, exchange: Exchange, silos: Sequence[str]) -> Any:
+        broadcast = assign(self, state, exchange, silos)
+        asked.append((exchange, broadcast.state, broadcast.tasks))
+        return broadcast
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Workflow, "assign", record_assignment)
+        patch.setattr(os, "fsync", lambda _: None)
+        model = simulated_model(secure_manifest(manifest), directory, "summed")
+    assert asked
+    return SummedJob(manifest, directory, model, asked)
+
+
+each_summed_form = pytest.mark.parametrize("summed", each_form(SUMMED_FORMS), indirect=True)
+
+
+@each_summed_form
+def test_sums_end_in_the_model_of_the_plain_job(summed: SummedJob) -> None:
+    ours, theirs = summed.model, simulated_model(summed.manifest, summed.directory, "plain")
     assert ours.keys() == theirs.keys()
     for name in ours:
         # float32 rounds at 6e-8, over three rounds of training.
@@ -126,35 +171,11 @@ def test_norm_clipping_is_of_models_and_not_of_scores(tmp_path: Path) -> None:
         np.testing.assert_allclose(ours[name], theirs[name], atol=1e-5)
 
 
-AskedTasks = list[tuple[Exchange, State, Mapping[str, Assignment]]]
-
-
-def asked_in(manifest: JobManifest, directory: Path, monkeypatch: pytest.MonkeyPatch) -> AskedTasks:
-    """Everything that a job with sums alone assigns to its silos."""
-    assign, asked = Workflow.assign, AskedTasks()
-
-    def record_assignment(self: Workflow, state: State, exchange: Exchange, silos: Sequence[str]) -> Any:
-        broadcast = assign(self, state, exchange, silos)
-        asked.append((exchange, broadcast.state, broadcast.tasks))
-        return broadcast
-
-    monkeypatch.setattr(Workflow, "assign", record_assignment)
-    simulate(secure_manifest(manifest), directory, directory / "job")
-    return asked
-
-
-@pytest.mark.parametrize("form", SUMMED_FORMS)
-def test_all_silos_of_a_sum_are_sent_the_same_but_for_what_their_guards_derive(
-    tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@each_summed_form
+def test_all_silos_of_a_sum_are_sent_the_same_but_for_what_their_guards_derive(summed: SummedJob) -> None:
     """Masks of silos that were sent different things do not cancel."""
-    manifest = form_manifest(tmp_path, form, LABELS)
-    method, asked = (
-        registry.bind(secure_manifest(manifest).job.spec),
-        asked_in(manifest, tmp_path, monkeypatch),
-    )
-    assert asked
-    for exchange, _, assignments in asked:
+    method = registry.bind(secure_manifest(summed.manifest).job.spec)
+    for exchange, _, assignments in summed.asked:
         common = []
         for silo, given in assignments.items():
             own = method.silo_settings(exchange, silo)
@@ -163,15 +184,13 @@ def test_all_silos_of_a_sum_are_sent_the_same_but_for_what_their_guards_derive(
         assert all(other == common[0] for other in common)
 
 
-@pytest.mark.parametrize("form", SUMMED_FORMS)
-def test_no_model_is_handed_out_twice_for_the_same_step(
-    tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@each_summed_form
+def test_no_model_is_handed_out_twice_for_the_same_step(summed: SummedJob) -> None:
     """A guard refuses it where sums may be over different silos; per-fedavg is refused there by its own check."""
-    if form.startswith("per-fedavg"):
+    if summed.manifest.job.spec.method.name == "per-fedavg":
         return
-    manifest, seen = form_manifest(tmp_path, form, LABELS), dict[tuple[str, bytes], int]()
-    for exchange, state, assignments in asked_in(manifest, tmp_path, monkeypatch):
+    seen = dict[tuple[str, bytes], int]()
+    for exchange, state, assignments in summed.asked:
         for name in {given.trees.get("model") for given in assignments.values()} - {None}:
             content = b"".join(array.tobytes() for array in state.tree(str(name)).values())
             round = seen.setdefault((exchange.phase.step, content), exchange.round)
@@ -201,7 +220,7 @@ def test_a_declaration_that_fails_to_say_the_settings_of_a_silo_is_named(
         simulate(manifest, tmp_path, tmp_path / "job")
 
 
-@pytest.mark.parametrize("function", ["heard", "unmasked"])
+@pytest.mark.parametrize("function", ["on_messages", "unmask_sum"])
 def test_a_sum_that_does_not_hold_ends_the_job_for_good(
     function: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,7 +234,7 @@ def test_a_sum_that_does_not_hold_ends_the_job_for_good(
         raise implausible_sum_problem("samples", 1e30, 3, 0.0, 3.0)
 
     monkeypatch.setattr(SecureSums, function, refuse_sum)
-    exchange = workflow.exchanges[4 if function == "unmasked" else 0]
+    exchange = workflow.exchanges[4 if function == "unmask_sum" else 0]
     state = workflow.start().with_trees(**{CONFIRMED: {silo: np.empty(0, np.uint8) for silo in silos}})
     with pytest.raises(
         JobFailed, match=r"^out-of-range: .* in the sum over 3 silos, samples is 1e\+30;"

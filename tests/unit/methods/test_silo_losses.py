@@ -17,10 +17,14 @@ from fedsilo.methods.feddecorr import FedDecorrConfig, decorrelating_loss
 from tests import reference_numbers
 from tests.federate import federate, job_spec, model_of, runners, skewed_silos
 from tests.reference_numbers.networks import fixture_tree
-from tests.unit.methods.harness import as_recorded, assert_close
+from tests.unit.methods.harness import (
+    COMPARED_ROUNDS,
+    as_recorded,
+    assert_close,
+)
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 3])
+@pytest.mark.parametrize("rounds", COMPARED_ROUNDS)
 def test_every_round_of_fedmmd_is_that_of_the_released_code(tmp_path: Path, rounds: int) -> None:
     npz = reference_numbers.load("map_fedmmd")
     config = {"discrepancyWeight": float(npz["arg/reg_lamb"])}

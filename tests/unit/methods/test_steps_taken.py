@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.mark import ParameterSet
 from typing_extensions import override
 
 from benchmarks.privacy.recorder import recording
@@ -24,7 +25,7 @@ from fedsilo.methods.state import State
 from fedsilo.methods.traits import PLAIN_TRAITS, TrainingTraits
 from fedsilo.silo.runner import TaskRunner
 from tests.federate import bound_method, federate, job_spec, runners, skewed_silos
-from tests.unit.methods.forms import FORMS, form_spec
+from tests.unit.methods.forms import FIRST_FORMS, FORMS, form_spec
 
 PRIVACY_SPEC = {
     "unit": "example",
@@ -63,14 +64,17 @@ def test_there_are_forms_of_every_kind() -> None:
     assert len(covered_forms()) > 15
 
 
-@pytest.mark.parametrize(
-    ("form", "training"),
-    [
-        (form, TRAININGS[(place + more) % len(TRAININGS)])
-        for place, form in enumerate(covered_forms())
-        for more in (range(len(TRAININGS)) if "released" in form and "concat" in form else range(1))
-    ],
-)
+def trained_forms() -> Iterator[ParameterSet]:
+    """Forms, each with a training in turn, and those with plans of their own with all of them."""
+    for place, form in enumerate(covered_forms()):
+        own = "released" in form and "concat" in form
+        for more in range(len(TRAININGS) if own else 1):
+            quick = form in FIRST_FORMS.values() or (own and more == 0)
+            training = TRAININGS[(place + more) % len(TRAININGS)]
+            yield pytest.param(form, training, marks=[] if quick else [pytest.mark.thorough])
+
+
+@pytest.mark.parametrize(("form", "training"), list(trained_forms()))
 def test_what_is_charged_is_what_is_drawn(tmp_path: Path, form: str, training: Mapping[str, Any]) -> None:
     """Samples and noise are counted where they are drawn; silos have 24 and 36 examples."""
     silos = [*skewed_silos(tmp_path, {"s0": [0, 1]}), *skewed_silos(tmp_path, {"s1": [1, 2, 3]})]

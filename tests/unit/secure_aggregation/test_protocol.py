@@ -35,7 +35,7 @@ def subsets(silos: list[str], least: int) -> list[list[str]]:
     return [list(some) for size in range(least, len(silos) + 1) for some in combinations(silos, size)]
 
 
-@pytest.mark.parametrize("count", [3, 4, 5])
+@pytest.mark.parametrize("count", [3, 4, pytest.param(5, marks=pytest.mark.thorough)])
 def test_every_drop_out_that_leaves_the_threshold_at_every_stage(count: int) -> None:
     vectors, least = vectors_of(count, size=2), max(3, count // 2 + 1)
     tried = 0
@@ -72,6 +72,7 @@ def test_sums_of_up_to_fifty_silos_with_drop_outs_and_restarts(data: st.DataObje
     assert found.total().tolist() == sum_of(vectors, stages[2])
 
 
+@pytest.mark.thorough
 def test_fifty_silos() -> None:
     vectors = vectors_of(50, size=3)
     everyone = names(50)

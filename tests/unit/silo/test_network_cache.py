@@ -155,7 +155,9 @@ def runners(spec: FederatedJobSpec, directory: Path, kept: bool) -> dict[str, Ta
     return found
 
 
-@pytest.mark.parametrize("method", ["fedavg", "moon", "fedconcat"])
+@pytest.mark.parametrize(
+    "method", ["moon", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("fedavg", "fedconcat"))]
+)
 def test_a_job_ends_with_the_same_bytes_and_builds_less(
     method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -183,7 +183,10 @@ def test_a_silo_begins_with_its_own_tensors_of_its_last_accepted_answer(tmp_path
 WITH_PARTS = [name for name in registry.names() if bound_method(name).models.shared.whole is None]
 
 
-@pytest.mark.parametrize("method", WITH_PARTS)
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param(name, marks=[] if name == "moon" else [pytest.mark.thorough]) for name in WITH_PARTS],
+)
 def test_every_method_that_says_it_can_have_parts_has_them(tmp_path: Path, method: str) -> None:
     spec = spec_of({"frozen": ["encoder.0.*"], "local": ["classifier.*"]}, method)
     engine, silos = train_job(tmp_path, spec)

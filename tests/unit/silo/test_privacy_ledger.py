@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,18 @@ from fedsilo.silo.privacy_ledger import BudgetExceeded, PrivacyLedger, ledgers_i
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 ROUND = (Mechanism(2.0, 0.1, 10),)
 BUDGET = Budget(5.0, 1e-4)
+
+
+known_epsilon = cache(lambda mechanisms, delta: epsilon_of(mechanisms, delta))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def epsilon_once() -> Iterator[None]:
+    """A ledger computes it anew at every look, of the same few charges here; each takes a fifth of a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        known = lambda mechanisms, delta: known_epsilon(tuple(mechanisms), delta)  # noqa: E731
+        patch.setattr("fedsilo.silo.privacy_account.epsilon_of", known)
+        yield
 
 
 def charge_of(number: int, job: str = "digits") -> Charge:
@@ -105,20 +118,21 @@ def _charge_all(directory: Path, job: str) -> None:
         PrivacyLedger(directory, "scans").charge(charge_of(number, job), NOW)
 
 
+@pytest.mark.thorough
 def test_several_processes_charge_one_ledger(tmp_path: Path) -> None:
     """Several processes charge as the guards of several pods do, in one volume."""
     ledger = ledger_with(tmp_path, Budget(100.0, 1e-4))
     started = [
         get_context("spawn").Process(target=_charge_all, args=(tmp_path, f"job{number}"))
-        for number in range(3)
+        for number in range(2)
     ]
     for process in started:
         process.start()
     for process in started:
         process.join(60)
-    assert [process.exitcode for process in started] == [0, 0, 0]
+    assert [process.exitcode for process in started] == [0, 0]
     account = ledger.account(NOW)
-    assert (len(account.charges), account.lines) == (24, 25)
+    assert (len(account.charges), account.lines) == (16, 17)
     assert account.of_job("uid-job1") == epsilon_of(ROUND * 8, 1e-4)
 
 

@@ -1,7 +1,8 @@
 """Features of a job meet: every pair that is permitted gives the same bytes everywhere, every other pair is refused.
 
-Pairs and what is refused are generated (`tests/feature_pairs.py`); real processes run the few jobs that cover all pairs
-in `tests/integration/local/test_pairs.py`.
+Pairs and what is refused are generated (`tests/feature_pairs.py`). The pairs that are permitted meet in jobs: in few of
+many features, which real processes run too (`tests/integration/local/test_pairs.py`), and in more of three, where no
+other feature hides what one does.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from tests.feature_pairs import (
     REFUSED_PAIRS,
     VARIANTS,
     ChosenVariants,
+    covering,
     document_with,
     documents_in,
     faults_of,
@@ -59,11 +61,17 @@ def test_every_transform_has_a_variant_and_every_variant_goes_with_another() -> 
     assert set().union(*PERMITTED_PAIRS) == VARIANTS.keys()
 
 
-@pytest.mark.parametrize("pair", PERMITTED_PAIRS, ids=name_of)
-def test_a_permitted_pair_gives_the_same_bytes_with_guards_simulated_and_replayed(
-    tmp_path: Path, pair: ChosenVariants
+JOBS = [
+    *(pytest.param(chosen, id=name_of(chosen)) for chosen in covering()),
+    *(pytest.param(chosen, id=name_of(chosen), marks=pytest.mark.thorough) for chosen in covering(most=3)),
+]
+
+
+@pytest.mark.parametrize("chosen", JOBS)
+def test_permitted_pairs_give_the_same_bytes_with_guards_simulated_and_replayed(
+    tmp_path: Path, chosen: ChosenVariants
 ) -> None:
-    manifest = manifest_in(tmp_path, pair)
+    manifest = manifest_in(tmp_path, chosen)
     done = run_guarded(tmp_path / "guarded", manifest, tmp_path)
     simulation = simulate(manifest, tmp_path, tmp_path / "simulated")
     assert done.engine.result is not None and simulation.result is not None

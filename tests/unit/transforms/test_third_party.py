@@ -53,9 +53,9 @@ def write_job(folder: Path, **changes: Any) -> Path:
     return folder / "digits.yaml"
 
 
-def run_fedsilo(installed: Path | None, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def run_fedsilo(installed: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """A command as a user types it, in processes that find the package for themselves."""
-    where = {} if installed is None else {"PYTHONPATH": f"{installed}:{os.environ.get('PYTHONPATH', '')}"}
+    where = {"PYTHONPATH": f"{installed}:{os.environ.get('PYTHONPATH', '')}"}
     return subprocess.run(
         [*FEDSILO, *map(str, arguments)],
         env=os.environ | {"OMP_NUM_THREADS": "1"} | where,
@@ -84,23 +84,21 @@ def processes(installed_package: Path, manifest: Path, tmp_path_factory: pytest.
     return folder
 
 
+@pytest.mark.usefixtures("registered_package")
 def test_simulation_processes_and_replay_give_the_same_bytes(
-    installed_package: Path, manifest: Path, processes: Path, tmp_path: Path
+    manifest: Path, processes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ran = run_fedsilo(
-        installed_package, "run", "-f", manifest, "--in-process", "--workdir", tmp_path / "simulated"
-    )
-    assert ran.returncode == 0, ran.stderr
+    def simulate(path: Path, folder: Path) -> bytes:
+        assert main(["run", "-f", str(path), "--in-process", "--workdir", str(folder)]) == 0
+        return (folder / "model.safetensors").read_bytes()
+
     model = (processes / "model.safetensors").read_bytes()
-    assert (tmp_path / "simulated" / "model.safetensors").read_bytes() == model
-    replayed = run_fedsilo(installed_package, "verify", processes, "--replay", *ALLOW)
-    assert replayed.returncode == 0, replayed.stderr
-    assert "replayed: the kept updates fold to every state of the chain and to this model" in replayed.stdout
-    plain = write_job(tmp_path, transforms=None)
-    assert (
-        run_fedsilo(None, "run", "-f", plain, "--in-process", "--workdir", tmp_path / "plain").returncode == 0
-    )
-    assert (tmp_path / "plain" / "model.safetensors").read_bytes() != model
+    assert simulate(manifest, tmp_path / "simulated") == model
+    capsys.readouterr()
+    assert main(["verify", str(processes), "--replay", *ALLOW]) == 0
+    said = capsys.readouterr().out
+    assert "replayed: the kept updates fold to every state of the chain and to this model" in said
+    assert simulate(write_job(tmp_path, transforms=None), tmp_path / "plain") != model
 
 
 @pytest.mark.usefixtures("registered_package")
@@ -150,18 +148,23 @@ def test_its_settings_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "spec.transforms[0].config.feedbak: false: is not a known field; did you mean feedback?" in said
 
 
-def test_a_silo_that_has_not_named_it_lets_nothing_leave(installed_package: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(["--in-process"], id="simulated"),
+        pytest.param([], id="processes", marks=pytest.mark.thorough),
+    ],
+)
+def test_a_silo_that_has_not_named_it_lets_nothing_leave(
+    installed_package: Path, tmp_path: Path, options: list[str]
+) -> None:
     silos, job = yaml.safe_load_all(write_job(tmp_path).read_text())
     del silos["spec"]["policy"]
     (tmp_path / "digits.yaml").write_text(yaml.safe_dump_all([silos, job]))
-    for options in (["--in-process"], []):
-        folder = tmp_path / f"run{len(options)}"
-        ran = run_fedsilo(
-            installed_package, "run", "-f", tmp_path / "digits.yaml", "--workdir", folder, *options
-        )
-        assert ran.returncode != 0
-        assert (
-            "policy.transforms allows none, not signs; ask the institution to allow it"
-            in ran.stdout + ran.stderr
-        )
-        assert not list(folder.rglob("*.update"))
+    folder = tmp_path / "run"
+    ran = run_fedsilo(installed_package, "run", "-f", tmp_path / "digits.yaml", "--workdir", folder, *options)
+    assert ran.returncode != 0
+    assert (
+        "policy.transforms allows none, not signs; ask the institution to allow it" in ran.stdout + ran.stderr
+    )
+    assert not list(folder.rglob("*.update"))
