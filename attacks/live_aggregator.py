@@ -10,6 +10,7 @@ from typing_extensions import override
 from attacks.honest_silo import PollTarget
 from attacks.live_service import LiveService
 from attacks.programs import NotRefusedError
+from tests.forking import OWN_INTERPRETER
 from tests.integration.service.client import FetchedTask, SiloClient
 from tests.integration.service.site import Process, Site, federation
 
@@ -35,7 +36,7 @@ class LiveAggregator(LiveService):
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.site = Site(folder / "job", federation(rounds=ROUNDS, hidden=HIDDEN_SIZES))
-        self.process: Process = self.site.aggregator()
+        self.process: Process = self.site.aggregator(before=OWN_INTERPRETER)
         self.silo, self.other = (SiloClient(self.site, silo) for silo in self.site.silos)
         self.health: list[float] = []
         self._given: FetchedTask | None = None
