@@ -16,7 +16,6 @@ from typing import Any
 from attacks.cost import Meter
 from attacks.programs import NotRefusedError
 from fedsilo.wire import SigningKey, Task, seal_task
-from tests.forking import OWN_INTERPRETER
 from tests.integration.service.scripted import ScriptedAggregator
 from tests.integration.service.site import wait_until
 
@@ -64,7 +63,7 @@ class LiveGuard:
 
     def __init__(self, folder: Path, **job: Any) -> None:
         self.folder = folder
-        self.aggregator = ScriptedAggregator(folder, rounds=ROUNDS, before=OWN_INTERPRETER, **job)
+        self.aggregator = ScriptedAggregator(folder, rounds=ROUNDS, **job)
         self.aggregator.__enter__()
         self.answers: Counter[str] = Counter()
         self._names = itertools.count(1)

@@ -15,6 +15,7 @@ from attacks.live_guard import LiveGuard
 from attacks.programs import README, NotRefusedError, Program, all_programs, programs, readme
 from attacks.run import attempt
 from attacks.table import listed_programs
+from tests.tiers import sampled
 
 ON_AGGREGATOR = (
     "bad-failure-reports",
@@ -92,34 +93,35 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> HandedOver:
     return HandedOver(tmp_path_factory.mktemp("attacks") / "documents")
 
 
-@pytest.mark.parametrize("name", ON_AGGREGATOR)
+@pytest.mark.parametrize("name", sampled(ON_AGGREGATOR, ["flipped-updates"]))
 def test_aggregator_refuses(name: str, aggregator: LiveAggregator) -> None:
     assert attempt(PROGRAMS[name], aggregator) == ""
     assert aggregator.defects() == ""
     aggregator.play_round()
 
 
-@pytest.mark.parametrize("name", ON_GATEWAY)
+@pytest.mark.parametrize("name", sampled(ON_GATEWAY, ["wrong-proofs"]))
 def test_gateway_refuses(name: str, gateway: LiveGateway) -> None:
     assert attempt(PROGRAMS[name], gateway) == ""
     assert gateway.defects() == ""
     gateway.transfer_honestly()
 
 
-@pytest.mark.parametrize("name", ON_GUARD)
+@pytest.mark.parametrize("name", sampled(ON_GUARD, ["forged-tasks"]))
 def test_guard_refuses(name: str, guard: LiveGuard) -> None:
     assert attempt(PROGRAMS[name], guard) == ""
     assert guard.defects() == ""
     guard.answer_honestly()
 
 
-@pytest.mark.parametrize("name", BY_DOCUMENTS)
+@pytest.mark.parametrize("name", sampled(BY_DOCUMENTS, ["pickles-and-tags"]))
 def test_documents_are_refused(name: str, documents: HandedOver) -> None:
     documents.forget()
     assert attempt(PROGRAMS[name], documents) == ""
     assert documents.defects() == ""
 
 
+@pytest.mark.thorough
 def test_honest_documents_are_opened(documents: HandedOver) -> None:
     documents.open_honestly()
 

@@ -70,7 +70,9 @@ class Consortium:
                 await asyncio.sleep(0.001)
             yield gateway
         finally:
-            await asyncio.sleep(0.05)  # so that it has taken whatever connection a process had begun that was killed
+            await asyncio.sleep(
+                0.05
+            )  # so that it has taken whatever connection a process had begun that was killed
             work.cancel()
             with suppress(asyncio.CancelledError):
                 await work

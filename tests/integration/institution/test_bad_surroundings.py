@@ -82,6 +82,7 @@ def invite_by_name(consortium: Consortium) -> None:
     (consortium.root / "invitation.yaml").write_text(invitation.to_yaml())
 
 
+@pytest.mark.thorough
 async def test_a_proxy_that_demands_a_login_and_looks_into_tls(
     consortium: Consortium, tmp_path: Path
 ) -> None:
@@ -145,6 +146,7 @@ async def test_a_certificate_that_does_not_fit(consortium: Consortium, tmp_path:
         await expect_join(consortium, {})
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("minutes", "side"), [(20, "ahead of"), (-20, "behind")])
 async def test_a_clock_that_is_off(consortium: Consortium, tmp_path: Path, minutes: int, side: str) -> None:
     path = tmp_path / "clock"
@@ -169,6 +171,7 @@ async def test_an_invitation_for_another_hub(consortium: Consortium) -> None:
         await expect_join(consortium, {})
 
 
+@pytest.mark.thorough
 async def test_two_machines_join_as_one_silo(consortium: Consortium, tmp_path: Path) -> None:
     async with consortium.gateway():
         await consortium.join()

@@ -144,9 +144,7 @@ class Site:
             str(secrets / "server.key"),
         ]
 
-    def guard(
-        self, name: str = "north", more: Sequence[str] = (), before: Sequence[str] = ()
-    ) -> Process:
+    def guard(self, name: str = "north", more: Sequence[str] = (), before: Sequence[str] = ()) -> Process:
         arguments = [*self.guard_arguments(name), *more]
         return Process("fedsilo_agent.guard", arguments, self.workdir.logs / f"{name}.log", before)
 

@@ -117,6 +117,7 @@ def test_a_failure_report_to_a_full_disk_is_refused_too(disk: SmallDisk) -> None
     assert disk.north.task().step == "train", "a report that was refused counts for nothing"
 
 
+@pytest.mark.thorough
 def test_a_guard_comes_again_until_there_is_space(own_disk: SmallDisk) -> None:
     disk = own_disk
     given = disk.north.fetch_task()
@@ -139,6 +140,7 @@ def test_a_guard_comes_again_until_there_is_space(own_disk: SmallDisk) -> None:
         guard.kill()
 
 
+@pytest.mark.thorough
 def test_a_disk_that_is_full_when_the_round_is_stored_delays_the_job_and_changes_nothing(
     own_disk: SmallDisk,
 ) -> None:
