@@ -158,9 +158,10 @@ class ScriptedAggregator:
 
     @staticmethod
     def complete(directory: Path, **reply: Any) -> None:
-        """Write the `reply.json` that says that a drop is complete."""
+        """Write the `reply.json` that says that a drop is complete; it is there whole, as a trainer's is."""
         document = {"samples": 10, "metrics": {"loss": 0.5}, "support": {}} | reply
-        (directory / "reply.json").write_text(json.dumps(document))
+        (directory / "reply.json.tmp").write_text(json.dumps(document))
+        (directory / "reply.json.tmp").rename(directory / "reply.json")
 
     def audit(self) -> list[dict[str, Any]]:
         path = self.volume.audit / "log.jsonl"
