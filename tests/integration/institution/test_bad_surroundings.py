@@ -126,6 +126,7 @@ async def test_a_hub_that_answers_with_a_web_page(consortium: Consortium, tmp_pa
         await expect_join(consortium, {})
 
 
+@pytest.mark.thorough
 async def test_a_certificate_that_does_not_fit(consortium: Consortium, tmp_path: Path) -> None:
     consortium.invite()
 
@@ -159,6 +160,7 @@ async def test_a_clock_that_is_off(consortium: Consortium, tmp_path: Path, minut
         await expect_join(consortium, {})
 
 
+@pytest.mark.thorough
 async def test_an_invitation_for_another_hub(consortium: Consortium) -> None:
     ours, consortium.identity = consortium.identity, SigningKey.generate()
     consortium.invite()
@@ -202,6 +204,7 @@ def fill(disk: Path) -> Path:
     return data
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
 async def test_a_disk_that_is_full_while_the_silo_serves(consortium: Consortium) -> None:
     root = consortium.directory.root
@@ -231,6 +234,7 @@ async def test_a_disk_that_is_full_while_the_silo_serves(consortium: Consortium)
             assert "Traceback" not in said
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
 async def test_a_full_disk(consortium: Consortium) -> None:
     root = consortium.directory.root

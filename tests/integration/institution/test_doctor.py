@@ -44,6 +44,7 @@ async def run_doctor(consortium: Consortium) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not isolation_permitted(), reason="this system permits no network namespaces")
 async def test_a_silo_for_which_everything_holds(consortium: Consortium) -> None:
     async with consortium.gateway():
@@ -82,6 +83,7 @@ async def in_a_pod(consortium: Consortium, key: Path, storage: Path) -> subproce
     return await asyncio.to_thread(run_forked, "fedsilo.hub.doctor.__main__", arguments, os.environ)
 
 
+@pytest.mark.thorough
 async def test_in_a_pod_the_way_and_a_volume_are_examined(consortium: Consortium, tmp_path: Path) -> None:
     async with consortium.gateway():
         await consortium.join()

@@ -25,6 +25,7 @@ def ends(process: Process) -> tuple[int, float]:
     return process.exit_code(), time.monotonic() - began
 
 
+@pytest.mark.thorough
 def test_an_aggregator_with_requests_under_way_goes_at_once_and_keeps_what_came(tmp_path: Path) -> None:
     site = Site(tmp_path, federation(hidden=(1024, 2560)))
     aggregator = site.aggregator()
