@@ -42,7 +42,7 @@ def test_a_run_in_which_nothing_goes_wrong_holds(method: str) -> None:
 
 
 @settings(SMOKE, max_examples=FEW_EXAMPLES)
-@given(plans(damage=True))
+@given(plans())
 def test_a_few_runs_in_which_things_go_wrong_hold(plan: Plan) -> None:
     run(plan)
 

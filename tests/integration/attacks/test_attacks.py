@@ -146,7 +146,7 @@ def test_a_trace_of_the_strangers_code_is_of_the_program_that_left_it(
         Program(name, "documents", "what", "by", "must", True, attack) for name, attack in attacks.items()
     ]
     faults = [row.fault for row in run.by_documents(tmp_path, chosen)]
-    assert faults == ["", "NotRefused: validate did not end", "the stranger's code ran", ""]
+    assert faults == ["", "NotRefusedError: validate did not end", "the stranger's code ran", ""]
 
 
 def test_every_program_is_told_from_the_others() -> None:
@@ -177,4 +177,4 @@ def test_a_program_that_is_answered_otherwise_is_named(aggregator: LiveAggregato
         target.expect("wrong-job", target.silo.request("GET", target.ask))
 
     accepted = Program("accepted", "aggregator", "what", "by", "must", True, attack)
-    assert attempt(accepted, aggregator).startswith("NotRefused: answered 200 ")
+    assert attempt(accepted, aggregator).startswith("NotRefusedError: answered 200 ")
