@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
 
 from typing_extensions import override
@@ -25,6 +26,7 @@ REPORT = b'{"reason": "Slow", "message": ""}'
 class LiveAggregator(LiveService):
     """What a program attacks.
 
+    :param before: a command that runs the aggregator.
     :ivar silo: the attacker, where it is a silo: a client with that silo's own key.
     :ivar other: the other silo of the job.
     :ivar health: seconds that `/healthz` took, where a program asks for it.
@@ -32,10 +34,10 @@ class LiveAggregator(LiveService):
 
     name = "aggregator"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, before: Sequence[str] = ()) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.site = Site(folder / "job", federation(rounds=ROUNDS, hidden=HIDDEN_SIZES))
-        self.process: Process = self.site.aggregator()
+        self.process: Process = self.site.aggregator(before=before)
         self.silo, self.other = (SiloClient(self.site, silo) for silo in self.site.silos)
         self.health: list[float] = []
         self._given: FetchedTask | None = None

@@ -15,6 +15,7 @@ from attacks.live_aggregator import LiveAggregator
 from attacks.live_gateway import LiveGateway
 from attacks.live_guard import LiveGuard
 from attacks.programs import Program
+from tests.forking import OWN_INTERPRETER
 
 Target = LiveAggregator | LiveGateway | LiveGuard | HandedOver
 
@@ -84,7 +85,7 @@ class Row:
 
 def on_aggregator(folder: Path, chosen: Sequence[Program], seconds: float = SECONDS) -> Iterator[Row]:
     """Honest silos, and then each program, in a round of its own, against one aggregator."""
-    target = LiveAggregator(folder)
+    target = LiveAggregator(folder, OWN_INTERPRETER)
     try:
         honest = _honest_rounds(target)
         yield honest
@@ -126,7 +127,7 @@ def on_gateway(folder: Path, chosen: Sequence[Program], seconds: float = SECONDS
 
 def on_guard(folder: Path, chosen: Sequence[Program], seconds: float = SECONDS) -> Iterator[Row]:
     """Honest tasks, and then each program against one guard that lives as long as all of them."""
-    target = LiveGuard(folder)
+    target = LiveGuard(folder, before=OWN_INTERPRETER)
     try:
         honest = _honest_tasks(target)
         yield honest

@@ -1,4 +1,4 @@
-"""Which cases of a test every run tries."""
+"""What `make test` leaves to `make test-all`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 import pytest
-from _pytest.mark import ParameterSet
 
 
-def thorough_but(quick: Collection[Any], values: Iterable[Any]) -> list[ParameterSet]:
-    """Values of one parameter; those that are not quick are thorough."""
-    return [pytest.param(value, marks=[] if value in quick else [pytest.mark.thorough]) for value in values]
+def mark_thorough(cases: Iterable[Any], quick: Collection[Any]) -> list[Any]:
+    """Parameters of a test, of which `make test` takes the quick ones only."""
+    cases = list(cases)
+    assert set(quick) <= set(cases), f"{set(quick) - set(cases)} are none of the cases"
+    return [pytest.param(case, marks=() if case in quick else pytest.mark.thorough) for case in cases]

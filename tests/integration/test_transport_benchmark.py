@@ -11,6 +11,8 @@ from benchmarks.transport.model import SentModel
 from benchmarks.transport.steps import STEPS, WATERFALL
 from benchmarks.transport.waterfall import steps_of_round
 
+pytestmark = pytest.mark.thorough
+
 LOAD = Load(SentModel.of(1.0, 4), silos=4, rounds=2, processes=3)
 """Two of the processes have a single silo, one has two. The mean of four equal models is the same model."""
 

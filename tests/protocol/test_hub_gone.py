@@ -13,6 +13,8 @@ from tests.protocol.plan import SILOS, Crash, Plan
 from tests.protocol.specification import require, run
 from tests.protocol.world import World, place
 
+pytestmark = pytest.mark.thorough
+
 HOUR = 3600.0
 
 METHOD = "phases"

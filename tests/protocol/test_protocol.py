@@ -11,8 +11,18 @@ from fedsilo.http import large_body
 from tests.protocol.defects import DEFECTS, find_plan
 from tests.protocol.plan import METHODS, Crash, Damage, Message, Mishap, Plan, plans
 from tests.protocol.specification import run
+from tests.tiers import mark_thorough
 
 EXAMPLES = 40
+
+FEW_EXAMPLES = 12
+"""Plans in each run of `make test`."""
+
+QUICKLY_FOUND = (
+    "private state advances before the acknowledgement",
+    "an update is acknowledged before it is durable",
+)
+"""Defects that `make test` looks for."""
 
 SMOKE = settings(
     max_examples=EXAMPLES,
@@ -31,18 +41,27 @@ def test_a_run_in_which_nothing_goes_wrong_holds(method: str) -> None:
     assert [process.error for process in world.processes.values()] == [None] * 5
 
 
+@settings(SMOKE, max_examples=FEW_EXAMPLES)
+@given(plans())
+def test_a_few_runs_in_which_things_go_wrong_hold(plan: Plan) -> None:
+    run(plan)
+
+
+@pytest.mark.thorough
 @SMOKE
 @given(plans())
 def test_whatever_networks_machines_and_processes_do(plan: Plan) -> None:
     run(plan)
 
 
+@pytest.mark.thorough
 @SMOKE
 @given(plans(damage=True))
 def test_whatever_disks_do_besides(plan: Plan) -> None:
     run(plan)
 
 
+@pytest.mark.thorough
 @settings(SMOKE, max_examples=EXAMPLES // 2)
 @given(plans())
 def test_whatever_they_do_to_bodies_that_pass_aiohttp_by(plan: Plan) -> None:
@@ -55,7 +74,7 @@ def test_whatever_they_do_to_bodies_that_pass_aiohttp_by(plan: Plan) -> None:
         run(plan)
 
 
-@pytest.mark.parametrize("name", DEFECTS)
+@pytest.mark.parametrize("name", mark_thorough(DEFECTS, QUICKLY_FOUND))
 def test_a_defect_is_found(name: str) -> None:
     assert find_plan(DEFECTS[name], examples=60) is not None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from unittest import mock
 
+import pytest
 from typing_extensions import override
 
 from fedsilo.files.json_files import read_json
@@ -13,6 +14,8 @@ from tests.protocol.network import NOBODY
 from tests.protocol.plan import Plan
 from tests.protocol.specification import Outcome, require
 from tests.protocol.world import World, place
+
+pytestmark = pytest.mark.thorough
 
 HOUR = 3600.0
 

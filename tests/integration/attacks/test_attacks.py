@@ -15,6 +15,7 @@ from attacks.live_guard import LiveGuard
 from attacks.programs import README, NotRefusedError, Program, all_programs, programs, readme
 from attacks.run import attempt
 from attacks.table import listed_programs
+from tests.tiers import mark_thorough
 
 ON_AGGREGATOR = (
     "bad-failure-reports",
@@ -92,34 +93,35 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> HandedOver:
     return HandedOver(tmp_path_factory.mktemp("attacks") / "documents")
 
 
-@pytest.mark.parametrize("name", ON_AGGREGATOR)
+@pytest.mark.parametrize("name", mark_thorough(ON_AGGREGATOR, ["flipped-updates"]))
 def test_aggregator_refuses(name: str, aggregator: LiveAggregator) -> None:
     assert attempt(PROGRAMS[name], aggregator) == ""
     assert aggregator.defects() == ""
     aggregator.play_round()
 
 
-@pytest.mark.parametrize("name", ON_GATEWAY)
+@pytest.mark.parametrize("name", mark_thorough(ON_GATEWAY, ["wrong-proofs"]))
 def test_gateway_refuses(name: str, gateway: LiveGateway) -> None:
     assert attempt(PROGRAMS[name], gateway) == ""
     assert gateway.defects() == ""
     gateway.transfer_honestly()
 
 
-@pytest.mark.parametrize("name", ON_GUARD)
+@pytest.mark.parametrize("name", mark_thorough(ON_GUARD, ["forged-tasks"]))
 def test_guard_refuses(name: str, guard: LiveGuard) -> None:
     assert attempt(PROGRAMS[name], guard) == ""
     assert guard.defects() == ""
     guard.answer_honestly()
 
 
-@pytest.mark.parametrize("name", BY_DOCUMENTS)
+@pytest.mark.parametrize("name", mark_thorough(BY_DOCUMENTS, ["pickles-and-tags"]))
 def test_documents_are_refused(name: str, documents: HandedOver) -> None:
     documents.forget()
     assert attempt(PROGRAMS[name], documents) == ""
     assert documents.defects() == ""
 
 
+@pytest.mark.thorough
 def test_honest_documents_are_opened(documents: HandedOver) -> None:
     documents.open_honestly()
 
@@ -144,7 +146,7 @@ def test_a_trace_of_the_strangers_code_is_of_the_program_that_left_it(
         Program(name, "documents", "what", "by", "must", True, attack) for name, attack in attacks.items()
     ]
     faults = [row.fault for row in run.by_documents(tmp_path, chosen)]
-    assert faults == ["", "NotRefused: validate did not end", "the stranger's code ran", ""]
+    assert faults == ["", "NotRefusedError: validate did not end", "the stranger's code ran", ""]
 
 
 def test_every_program_is_told_from_the_others() -> None:
@@ -175,4 +177,4 @@ def test_a_program_that_is_answered_otherwise_is_named(aggregator: LiveAggregato
         target.expect("wrong-job", target.silo.request("GET", target.ask))
 
     accepted = Program("accepted", "aggregator", "what", "by", "must", True, attack)
-    assert attempt(accepted, aggregator).startswith("NotRefused: answered 200 ")
+    assert attempt(accepted, aggregator).startswith("NotRefusedError: answered 200 ")

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.faults.campaign import faults
-from tests.faults.fault import FLIPPED_BIT, KINDS, POWER_CUT, Fault, Place, kinds_of
+from tests.faults.fault import FLIPPED_BIT, KILL_BEFORE, KINDS, POWER_CUT, Fault, Place, kinds_of
 from tests.faults.laboratory import Laboratory
 from tests.faults.manifests import METHODS
 from tests.faults.outcome import NAMED_ERROR, SAME, Violation
+from tests.tiers import mark_thorough
 
 DEFECTIVE_MODULE = "tests.integration.faults.defective"
 
@@ -27,7 +28,7 @@ def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laboratory]
         yield opened
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", mark_thorough(KINDS, [KILL_BEFORE]))
 def test_nothing_is_lost_doubled_or_changed(kind: str, laboratory: Laboratory) -> None:
     """Two faults of the kind; a step that a run does not come by gives its turn to another."""
     method = list(METHODS)[list(KINDS).index(kind) % len(METHODS)]
@@ -42,15 +43,18 @@ def test_nothing_is_lost_doubled_or_changed(kind: str, laboratory: Laboratory) -
             outcomes.append(outcome)
 
 
+@pytest.mark.thorough
 def test_damaged_private_state_is_an_error_that_names_it(laboratory: Laboratory) -> None:
     assert laboratory.attempt(flipped_private_state(laboratory)) == NAMED_ERROR
 
 
+@pytest.mark.thorough
 def test_private_state_that_is_used_unchecked_is_found(laboratory: Laboratory) -> None:
     with pytest.raises(Violation, match=r"model|history|departures|private state"):
         laboratory.attempt(flipped_private_state(laboratory), DEFECTIVE_MODULE)
 
 
+@pytest.mark.thorough
 def test_a_missing_sync_of_a_directory_is_found(laboratory: Laboratory) -> None:
     fault = Fault(
         "fedphp", POWER_CUT, place(laboratory, "north guard", "sync audit/log.jsonl", 5), CERTAIN_SEED
@@ -73,6 +77,7 @@ def place(laboratory: Laboratory, role: str, step: str, occurrence: int) -> Plac
     return found
 
 
+@pytest.mark.thorough
 def test_steps_are_named_so_that_they_can_be_found_again(laboratory: Laboratory) -> None:
     places = laboratory.undisturbed_run("fedphp").places
     assert all(Place.parse(str(place)) == place for place in places)

@@ -145,6 +145,7 @@ async def test_an_institution_joins_decides_and_goes_on_after_a_kill(connector_s
     assert connector_site.peek(SECRET, Ref(NORTH.namespace, "fedsilo-signing-key"))
 
 
+@pytest.mark.thorough
 async def test_an_invitation_that_was_changed_or_is_for_another_namespace_ends_it_with_a_word(
     connector_site: ConnectorSite,
 ) -> None:
@@ -177,6 +178,7 @@ async def test_an_invitation_that_was_changed_or_is_for_another_namespace_ends_i
     assert "install it in namespace elsewhere" in errors.decode()
 
 
+@pytest.mark.thorough
 async def test_a_proxy_that_is_away_is_named_in_the_silo_and_one_that_is_none_at_the_start(
     connector_site: ConnectorSite,
 ) -> None:

@@ -42,6 +42,7 @@ async def test_the_model_is_the_same_to_the_byte(directly: str, tmp_path: Path) 
     assert not service.refused.keys() - {"unreachable"}
 
 
+@pytest.mark.thorough
 async def test_the_same_behind_a_hop_that_ends_tls_with_another_certificate(
     directly: str, tmp_path: Path
 ) -> None:
@@ -58,6 +59,7 @@ async def test_the_same_behind_a_hop_that_ends_tls_with_another_certificate(
     assert model_of(site) == directly
 
 
+@pytest.mark.thorough
 async def test_a_gateway_that_is_gone_for_a_while_costs_nothing_but_time(
     directly: str, tmp_path: Path
 ) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 import yaml
@@ -28,6 +28,7 @@ from fedsilo_operator.gateway.hub import Hub, HubIdentity
 from fedsilo_operator.gateway.limits import Limits
 from fedsilo_operator.gateway.running import Gateway
 from fedsilo_operator.objects import JOB_UID, SILO_AGENT, SILO_KIND, Ref
+from tests.forking import ForkedProcess, run_forked
 from tests.integration.gateway.place import server_tls
 from tests.integration.service.site import Site, federation, wait_until
 from tests.operator_fakes.cluster import FakeCluster
@@ -69,6 +70,9 @@ class Consortium:
                 await asyncio.sleep(0.001)
             yield gateway
         finally:
+            await asyncio.sleep(
+                0.05
+            )  # so that it has taken whatever connection a process had begun that was killed
             work.cancel()
             with suppress(asyncio.CancelledError):
                 await work
@@ -108,9 +112,9 @@ class Consortium:
         self.accept()
         return done.stdout
 
-    async def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    async def command(self, *arguments: str) -> CompletedProcess[str]:
         """Run `fedsilo silo ...` to its end."""
-        return await asyncio.to_thread(command, *arguments)
+        return await asyncio.to_thread(run_forked, PROGRAM, ["silo", *arguments], ENVIRONMENT)
 
     def offer(self, policy: Object | None = None) -> None:
         """Write the institution's `silo.yaml` with one dataset."""
@@ -123,7 +127,7 @@ class Consortium:
         self.directory.silo_file.write_text(yaml.safe_dump(silo))
 
     @contextmanager
-    def serving(self) -> Iterator[subprocess.Popen[bytes]]:
+    def serving(self) -> Iterator[ForkedProcess]:
         """`fedsilo silo serve`, until the end of the block."""
         process = self.serve()
         try:
@@ -132,15 +136,9 @@ class Consortium:
             process.kill()
             process.wait()
 
-    def serve(self) -> subprocess.Popen[bytes]:
-        with self.log.open("ab") as output:
-            return subprocess.Popen(
-                [*COMMAND, "serve", "--dir", str(self.directory.root)],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=ENVIRONMENT,
-            )
+    def serve(self) -> ForkedProcess:
+        arguments = ["silo", "serve", "--dir", str(self.directory.root)]
+        return ForkedProcess(PROGRAM, arguments, self.log, ENVIRONMENT)
 
     def propose(self, rounds: int = 2) -> None:
         """Make a job with this institution and a silo beside the aggregator, and ask this one for its part."""
@@ -198,14 +196,9 @@ class Consortium:
         return self.directory.volume(uid).audit / "log.jsonl"
 
 
-COMMAND = (sys.executable, "-m", "fedsilo.cli.main", "silo")
+PROGRAM = "fedsilo.cli.main"
+COMMAND = (sys.executable, "-m", PROGRAM, "silo")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
-
-
-def command(*arguments: str, given: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *arguments], capture_output=True, text=True, env=ENVIRONMENT, stdin=subprocess.DEVNULL
-    )
 
 
 def model_of(site: Site) -> str:

@@ -20,8 +20,9 @@ from fedsilo.api.silo_status import HubAddress
 from fedsilo.api.timestamps import timestamp
 from fedsilo.wire import SigningKey, make_authority
 from fedsilo_operator.objects import SILO_KIND
+from tests.forking import run_forked
 from tests.integration.hub.outside import HUB, ConnectProxy, Hub, saying, tls_of
-from tests.integration.institution.hub import COMMAND, ENVIRONMENT, NORTH, Consortium
+from tests.integration.institution.hub import COMMAND, ENVIRONMENT, NORTH, PROGRAM, Consortium
 from tests.integration.service.site import wait_until
 
 SURROUNDINGS = {
@@ -37,8 +38,10 @@ time.time = lambda: true() + {seconds}
 
 async def join(consortium: Consortium, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     invitation, directory = consortium.root / "invitation.yaml", consortium.directory.root
-    command = [*COMMAND, "join", str(invitation), "--dir", str(directory)]
-    given = {**SURROUNDINGS, **environment}
+    arguments, given = ["join", str(invitation), "--dir", str(directory)], {**SURROUNDINGS, **environment}
+    if "PYTHONPATH" not in environment:
+        return await asyncio.to_thread(run_forked, PROGRAM, ["silo", *arguments], given)
+    command = [*COMMAND, *arguments]
     return await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, env=given)
 
 
@@ -79,6 +82,7 @@ def invite_by_name(consortium: Consortium) -> None:
     (consortium.root / "invitation.yaml").write_text(invitation.to_yaml())
 
 
+@pytest.mark.thorough
 async def test_a_proxy_that_demands_a_login_and_looks_into_tls(
     consortium: Consortium, tmp_path: Path
 ) -> None:
@@ -122,6 +126,7 @@ async def test_a_hub_that_answers_with_a_web_page(consortium: Consortium, tmp_pa
         await expect_join(consortium, {})
 
 
+@pytest.mark.thorough
 async def test_a_certificate_that_does_not_fit(consortium: Consortium, tmp_path: Path) -> None:
     consortium.invite()
 
@@ -142,6 +147,7 @@ async def test_a_certificate_that_does_not_fit(consortium: Consortium, tmp_path:
         await expect_join(consortium, {})
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("minutes", "side"), [(20, "ahead of"), (-20, "behind")])
 async def test_a_clock_that_is_off(consortium: Consortium, tmp_path: Path, minutes: int, side: str) -> None:
     path = tmp_path / "clock"
@@ -154,6 +160,7 @@ async def test_a_clock_that_is_off(consortium: Consortium, tmp_path: Path, minut
         await expect_join(consortium, {})
 
 
+@pytest.mark.thorough
 async def test_an_invitation_for_another_hub(consortium: Consortium) -> None:
     ours, consortium.identity = consortium.identity, SigningKey.generate()
     consortium.invite()
@@ -166,6 +173,7 @@ async def test_an_invitation_for_another_hub(consortium: Consortium) -> None:
         await expect_join(consortium, {})
 
 
+@pytest.mark.thorough
 async def test_two_machines_join_as_one_silo(consortium: Consortium, tmp_path: Path) -> None:
     async with consortium.gateway():
         await consortium.join()
@@ -196,6 +204,7 @@ def fill(disk: Path) -> Path:
     return data
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
 async def test_a_disk_that_is_full_while_the_silo_serves(consortium: Consortium) -> None:
     root = consortium.directory.root
@@ -225,6 +234,7 @@ async def test_a_disk_that_is_full_while_the_silo_serves(consortium: Consortium)
             assert "Traceback" not in said
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
 async def test_a_full_disk(consortium: Consortium) -> None:
     root = consortium.directory.root

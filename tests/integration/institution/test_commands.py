@@ -8,6 +8,8 @@ import os
 from contextlib import AsyncExitStack
 from typing import Any
 
+import pytest
+
 from fedsilo.api.observed import status_of
 from fedsilo.silo.decision import read_decision
 from fedsilo.silo.offer import read_offer
@@ -75,6 +77,7 @@ async def test_a_policy_that_refuses_starts_nothing_whatever_the_hub_asks_for(co
             assert serving(consortium)["fault"] == ""
 
 
+@pytest.mark.thorough
 async def test_a_hub_that_is_gone_is_said_with_since_when_and_why(consortium: Consortium) -> None:
     async with consortium.gateway():
         await consortium.join()
@@ -91,6 +94,7 @@ async def test_a_hub_that_is_gone_is_said_with_since_when_and_why(consortium: Co
             await asyncio.to_thread(wait_until, lambda: reached(consortium) is True, "contact")
 
 
+@pytest.mark.thorough
 async def test_every_bad_invitation_is_one_clear_line(consortium: Consortium) -> None:
     directory = str(consortium.directory.root)
     async with consortium.gateway():
@@ -134,6 +138,7 @@ async def expect_refusal(consortium: Consortium, code: int, text: str) -> None:
     assert text in done.stderr
 
 
+@pytest.mark.thorough
 async def test_one_process_serves_a_directory(consortium: Consortium) -> None:
     async with consortium.gateway():
         await consortium.join()
@@ -158,6 +163,7 @@ async def test_one_process_serves_a_directory(consortium: Consortium) -> None:
     assert (open_key.returncode, "chmod 600" in open_key.stderr) == (6, True)
 
 
+@pytest.mark.thorough
 async def test_a_key_is_rotated_and_a_silo_leaves_and_comes_back(consortium: Consortium) -> None:
     directory = str(consortium.directory.root)
     async with consortium.gateway():

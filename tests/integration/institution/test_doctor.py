@@ -17,6 +17,7 @@ from fedsilo.hub.doctor.finding import Finding, FindingState
 from fedsilo.hub.doctor.storage import examine_storage
 from fedsilo.institution import doctor
 from fedsilo.institution.doctor import TRIAL
+from tests.forking import run_forked
 from tests.integration.institution.hub import Consortium
 from tests.namespaces import isolation_permitted
 
@@ -43,6 +44,7 @@ async def run_doctor(consortium: Consortium) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not isolation_permitted(), reason="this system permits no network namespaces")
 async def test_a_silo_for_which_everything_holds(consortium: Consortium) -> None:
     async with consortium.gateway():
@@ -54,6 +56,7 @@ async def test_a_silo_for_which_everything_holds(consortium: Consortium) -> None
     assert (code, normalized_text(text, consortium)) == (0, GOLDEN.read_text())
 
 
+@pytest.mark.thorough
 async def test_a_silo_that_nobody_has_accepted_and_that_offers_nothing(consortium: Consortium) -> None:
     async with consortium.gateway():
         invitation = str(consortium.invite())
@@ -75,14 +78,12 @@ async def test_before_a_silo_has_joined_there_is_nothing_to_examine(consortium: 
 
 
 async def in_a_pod(consortium: Consortium, key: Path, storage: Path) -> subprocess.CompletedProcess[str]:
-    invitation, given = (
-        str(consortium.root / "invitation.yaml"),
-        ("--key", str(key), "--storage", str(storage)),
-    )
-    command = [sys.executable, "-m", "fedsilo.hub.doctor", "--invitation", invitation, *given]
-    return await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)
+    invitation = str(consortium.root / "invitation.yaml")
+    arguments = ["--invitation", invitation, "--key", str(key), "--storage", str(storage)]
+    return await asyncio.to_thread(run_forked, "fedsilo.hub.doctor.__main__", arguments, os.environ)
 
 
+@pytest.mark.thorough
 async def test_in_a_pod_the_way_and_a_volume_are_examined(consortium: Consortium, tmp_path: Path) -> None:
     async with consortium.gateway():
         await consortium.join()
@@ -144,6 +145,7 @@ def test_a_disk_without_space(consortium: Consortium) -> None:
         )
 
 
+@pytest.mark.thorough
 def test_cards_that_pytorch_does_not_find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     (tmp_path / "gpus" / "0000:01:00.0").mkdir(parents=True)

@@ -7,6 +7,8 @@ import json
 import re
 import urllib.request
 
+import pytest
+
 from tests.integration.institution.hub import Consortium
 from tests.pages import runs
 from tests.ports import free_port
@@ -16,6 +18,7 @@ DIRECTORY, AGENT = "/var/lib/fedsilo-silo", "digits-clinic-1a2b3c4d"
 """The directory and the SiloAgent of the page; the agent's name ends otherwise in every consortium."""
 
 
+@pytest.mark.thorough
 @runs("docs/silo-machine.md")
 async def test_the_commands_of_the_page_run(terminal: Terminal, consortium: Consortium) -> None:
     here = {DIRECTORY: str(consortium.directory.root)}

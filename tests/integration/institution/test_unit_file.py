@@ -50,6 +50,7 @@ def test_the_command_of_the_unit_is_one_that_there_is() -> None:
     assert "serve" in silo.QUESTIONS
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
 def test_the_command_of_the_unit_runs_as_it_stands(tmp_path: Path) -> None:
     """In a mount namespace of its own, in which the unit's paths are there: a directory that has not joined is one

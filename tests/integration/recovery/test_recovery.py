@@ -17,6 +17,8 @@ from tests.recovery.laboratory import SERVED_SILO, VICTIMS, Laboratory, require_
 from tests.recovery.moment import KILLS
 from tests.recovery.rotation import public_key_of
 
+pytestmark = pytest.mark.thorough
+
 SEED = 1
 """Seed of the sample, which is the same each time."""
 

@@ -58,11 +58,19 @@ class ScriptedAggregator:
     :ivar instead: whether it has answered a request for a task, a blob or an update in a way of its own.
     :ivar redirect: where every request for a task is sent, if anywhere.
     :ivar more: further arguments of the guard.
+    :ivar before: a command that runs the guard.
     :ivar log_before: task -> the guard's audit log when its update was first announced.
     """
 
-    def __init__(self, root: Path, tree: Tree = TREE, more: Sequence[str] = (), **changes: Any) -> None:
-        self.tree, self.more = tree, more
+    def __init__(
+        self,
+        root: Path,
+        tree: Tree = TREE,
+        more: Sequence[str] = (),
+        before: Sequence[str] = (),
+        **changes: Any,
+    ) -> None:
+        self.tree, self.more, self.before = tree, more, before
         self.uploads: dict[str, list[bytes]] = defaultdict(list)
         self.failures: dict[str, dict[str, str]] = {}
         self.requests: list[str] = []
@@ -92,7 +100,7 @@ class ScriptedAggregator:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self.guard = self.site.guard(more=self.more)
+        self.guard = self.site.guard(more=self.more, before=self.before)
         return self
 
     def __exit__(
@@ -150,9 +158,10 @@ class ScriptedAggregator:
 
     @staticmethod
     def complete(directory: Path, **reply: Any) -> None:
-        """Write the `reply.json` that says that a drop is complete."""
+        """Write the `reply.json` that says that a drop is complete; it is there whole, as a trainer's is."""
         document = {"samples": 10, "metrics": {"loss": 0.5}, "support": {}} | reply
-        (directory / "reply.json").write_text(json.dumps(document))
+        (directory / "reply.json.tmp").write_text(json.dumps(document))
+        (directory / "reply.json.tmp").rename(directory / "reply.json")
 
     def audit(self) -> list[dict[str, Any]]:
         path = self.volume.audit / "log.jsonl"

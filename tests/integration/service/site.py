@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from fedsilo.api.job import FederatedJob
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.silo import Silo
 from fedsilo.local.workdir import RunDirectory
+from tests.forking import ForkedProcess
 from tests.ports import free_port
 
 T = TypeVar("T")
@@ -144,9 +144,9 @@ class Site:
             str(secrets / "server.key"),
         ]
 
-    def guard(self, name: str = "north", more: Sequence[str] = ()) -> Process:
+    def guard(self, name: str = "north", more: Sequence[str] = (), before: Sequence[str] = ()) -> Process:
         arguments = [*self.guard_arguments(name), *more]
-        return Process("fedsilo_agent.guard", arguments, self.workdir.logs / f"{name}.log")
+        return Process("fedsilo_agent.guard", arguments, self.workdir.logs / f"{name}.log", before)
 
     def guard_arguments(self, name: str = "north") -> list[str]:
         """What a guard must be told."""
@@ -179,41 +179,58 @@ class Site:
 
 
 class Process:
-    """One process of the federation; it ends with the test run at the latest, for it watches its standard input."""
+    """One process of the federation, which ends with the test run at the latest.
+
+    :param before: a command that runs it. Without one it is forked, as `fedsilo run` does.
+    """
 
     def __init__(self, module: str, arguments: Sequence[str], log: Path, before: Sequence[str] = ()) -> None:
-        command = [*before, sys.executable, "-m", module, *arguments, "--exit-with-parent"]
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=output,
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
-            )
+        arguments = [*arguments, "--exit-with-parent"]
+        self._process = _started([*before], module, arguments, log) if before else None
+        self._forked = None if before else ForkedProcess(f"{module}.__main__", arguments, log)
+
+    @property
+    def _either(self) -> subprocess.Popen[bytes] | ForkedProcess:
+        found = self._process or self._forked
+        assert found is not None
+        return found
 
     @property
     def running(self) -> bool:
-        return self._process.poll() is None
+        return self._either.poll() is None
 
     @property
     def pid(self) -> int:
-        return self._process.pid
+        return self._either.pid
 
     def exit_code(self) -> int:
         """Wait for the end."""
         try:
-            return self._process.wait(PATIENCE_SECONDS)
+            return self._either.wait(PATIENCE_SECONDS)
         finally:
             self.kill()
 
     def stop(self) -> None:
         """Ask it to end, as Kubernetes does."""
-        self._process.terminate()
+        self._either.terminate()
 
     def kill(self) -> None:
         """End it as a power cut would."""
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait()
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        self._either.kill()
+        self._either.wait()
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+
+
+def _started(
+    before: Sequence[str], module: str, arguments: Sequence[str], log: Path
+) -> subprocess.Popen[bytes]:
+    """A process with an interpreter of its own; it watches its standard input."""
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [*before, sys.executable, "-m", module, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )

@@ -75,6 +75,7 @@ def memory(job: Job) -> int:
     return int(next(line.split()[1] for line in lines if line.startswith("VmHWM"))) << 10
 
 
+@pytest.mark.thorough
 def test_bombs_are_refused_and_memory_does_not_grow_by_them(job: Job) -> None:
     given = job.north.fetch_task()
     honest = compressed_update(job.north, given)

@@ -22,6 +22,7 @@ from fedsilo.wire import BlobLink, Contract, SigningKey, Task, seal_task
 from tests.integration.service.client import signature_of
 from tests.integration.service.scripted import ROUNDS, TREE, ScriptedAggregator
 from tests.integration.service.site import wait_until
+from tests.tiers import mark_thorough
 
 OTHER_JOB_UID = "11111111-2222-3333-4444-555555555555"
 
@@ -197,7 +198,7 @@ POLICIES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("rule", POLICIES)
+@pytest.mark.parametrize("rule", mark_thorough(POLICIES, ["the kind"]))
 def test_nothing_leaves_where_the_silos_policy_does_not_allow(rule: str, tmp_path_factory: Any) -> None:
     policy, words = POLICIES[rule]
     with ScriptedAggregator(tmp_path_factory.mktemp("policy"), policy=policy) as aggregator:
@@ -262,7 +263,7 @@ class Forger(ScriptedAggregator):
         ]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", mark_thorough(METHODS, ["creff"]))
 def test_a_forged_agent_gets_no_other_kind_than_the_policy_allows(method: str, tmp_path: Path) -> None:
     """Every task is signed with the key that the agent trusts, and asks for what the agent's method declares."""
     with Forger(tmp_path / "forged", method) as forger:

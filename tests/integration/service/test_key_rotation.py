@@ -8,6 +8,7 @@ import pytest
 
 from fedsilo.wire import SigningKey
 from tests.integration.service.site import Process, Site, federation, wait_until
+from tests.tiers import mark_thorough
 
 DIGITS = {"classes": 10, "inputShape": [1, 8, 8]}
 
@@ -22,7 +23,7 @@ def replace_key(folder: Path, keep: bool) -> tuple[SigningKey, SigningKey]:
     return before, after
 
 
-@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("keep", mark_thorough([True, False], [False]))
 def test_a_job_ends_with_the_key_that_it_began_with(tmp_path: Path, keep: bool) -> None:
     site = Site(tmp_path / "job", federation(rounds=2, data=DIGITS))
     volume = site.workdir.volume("north")

@@ -18,6 +18,7 @@ from fedsilo.api.loading import load
 from fedsilo.silo.volume import Volume
 from tests.integration.local.manifest import silo, write
 from tests.integration.service.site import Process, Site, wait_until
+from tests.tiers import mark_thorough
 
 USER = 65532
 READ = "-all,+dac_read_search"
@@ -99,6 +100,7 @@ def agent(site: Site, name: str, role: str, places: dict[str, str], more: Sequen
     return Process(f"fedsilo_agent.{role}", [*documents, "--volume", "/mnt/volume", *more], log, before)
 
 
+@pytest.mark.thorough
 def test_a_job_of_pods_comes_to_its_model_in_any_order_of_their_starts(site: Site) -> None:
     names = [silo.metadata.name for silo in site.federation.silos]
     running = [trainer(site, name) for name in names]
@@ -136,7 +138,7 @@ def test_a_trainer_may_write_to_its_own_places_only(site: Site) -> None:
     assert run.stdout.split() == ["state", "drop"]
 
 
-@pytest.mark.parametrize("role", ["guard", "trainer"])
+@pytest.mark.parametrize("role", mark_thorough(["guard", "trainer"], ["guard"]))
 def test_a_volume_that_may_not_be_written_is_reported(site: Site, role: str) -> None:
     volume = site.workdir.volume("north")
     volume.drop.chmod(0o700)

@@ -75,6 +75,7 @@ def test_the_status_follows_the_job_to_its_model(job: ReportedJob) -> None:
     assert job.api.writes == [last]
 
 
+@pytest.mark.thorough
 def test_an_api_server_that_is_away_stops_no_training_and_hears_the_end(job: ReportedJob) -> None:
     job.api.down = True
     aggregator = job.aggregator()
@@ -89,6 +90,7 @@ def test_an_api_server_that_is_away_stops_no_training_and_hears_the_end(job: Rep
     assert "model" in job.api.writes[-1]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("uid", [None, "another"])
 def test_nothing_is_written_to_a_job_that_is_gone_or_another_by_now(
     job: ReportedJob, uid: str | None
@@ -103,6 +105,7 @@ def test_nothing_is_written_to_a_job_that_is_gone_or_another_by_now(
     assert "is not written any more" in job.site.log()
 
 
+@pytest.mark.thorough
 def test_a_job_that_failed_fails_of_the_same_again(job: ReportedJob) -> None:
     """Killed after the failure and before its end, an aggregator comes to the same end."""
     aggregator = job.aggregator()

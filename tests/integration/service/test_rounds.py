@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from fedsilo.files.json_files import read_json
 from fedsilo_aggregator.http import MAX_WAIT_SECONDS
 from tests.integration.service.client import SiloClient, finish_job
@@ -63,6 +65,7 @@ def test_a_lost_quorum_fails_the_job_and_names_the_silo_and_its_reason(tmp_path:
     assert not [line for line in site.log().splitlines() if line.startswith("2026-01-01 WARNING forged")]
 
 
+@pytest.mark.thorough
 def test_an_update_that_the_disk_has_damaged_is_asked_for_again_after_a_restart(tmp_path: Path) -> None:
     site = Site(tmp_path / "job", federation())
     with serving(site) as (_, north, south):
@@ -84,6 +87,7 @@ def test_an_update_that_the_disk_has_damaged_is_asked_for_again_after_a_restart(
     assert f"{path}: the accepted update of silo-north/north does not hold any more" in site.log()
 
 
+@pytest.mark.thorough
 def test_a_deadline_counts_serving_time_closes_with_quorum_and_else_names_the_silos_awaited(
     tmp_path: Path,
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.integration.service.client import SiloClient, finish_job
 from tests.integration.service.scripted import ScriptedAggregator
 from tests.integration.service.site import Process, Site, federation, wait_until
@@ -23,6 +25,7 @@ def ends(process: Process) -> tuple[int, float]:
     return process.exit_code(), time.monotonic() - began
 
 
+@pytest.mark.thorough
 def test_an_aggregator_with_requests_under_way_goes_at_once_and_keeps_what_came(tmp_path: Path) -> None:
     site = Site(tmp_path, federation(hidden=(1024, 2560)))
     aggregator = site.aggregator()
@@ -53,6 +56,7 @@ def test_an_aggregator_with_requests_under_way_goes_at_once_and_keeps_what_came(
         aggregator.kill()
 
 
+@pytest.mark.thorough
 def test_an_aggregator_that_folds_does_not_wait_for_the_fold(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(SLOW_FOLD)
     site = Site(tmp_path / "site", federation())

@@ -96,6 +96,7 @@ def test_a_download_goes_on_from_a_range(pair: Pair) -> None:
     assert hashlib.sha256(body + rest.body).hexdigest() == link.digest
 
 
+@pytest.mark.thorough
 def test_an_aggregator_that_is_killed_in_the_middle_of_an_upload_ends_with_the_same_model(
     pair: Pair, tmp_path: Path
 ) -> None:

@@ -178,6 +178,7 @@ def test_the_history_says_how_long_rounds_were_open(watched_job: WatchedJob) -> 
     assert [line["seconds"] > 0 for line in history(watched_job.site)] == [True, True]
 
 
+@pytest.mark.thorough
 @runs(
     "docs/metrics.md",
     "fedsilo-aggregator ... --metrics-port 9100",

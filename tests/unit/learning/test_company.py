@@ -13,7 +13,7 @@ from typing_extensions import override
 from fedsilo.errors import MethodError
 from fedsilo.learning.company import COMPANY, NEEDED_EXAMPLES, made_up_inputs, require_apart
 from fedsilo.learning.single_gradients import TRIED_EXAMPLES
-from tests.tiers import thorough_but
+from tests.tiers import mark_thorough
 from tests.unit.learning.odd_networks import CLASSES, MIXING, SEPARABLE_NETWORKS, WIDTH
 
 LABELS = torch.arange(NEEDED_EXAMPLES) % CLASSES
@@ -41,7 +41,7 @@ def test_a_network_whose_examples_see_each_other_is_refused_by_the_module_that_d
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
-@pytest.mark.parametrize("name", thorough_but({"linear", "LayerNorm", "GroupNorm"}, SEPARABLE_NETWORKS))
+@pytest.mark.parametrize("name", mark_thorough(SEPARABLE_NETWORKS, {"linear", "LayerNorm", "GroupNorm"}))
 def test_a_network_that_takes_each_example_by_itself_is_let_be(name: str) -> None:
     model = SEPARABLE_NETWORKS[name]()
     before, drawn = state(model), torch.get_rng_state()

@@ -10,7 +10,7 @@ import pytest
 from fedsilo.methods import registry
 from fedsilo.methods.method import averaging_of
 from tests.federate import bound_method, federate, job_spec, model_of, runners, skewed_silos
-from tests.tiers import thorough_but
+from tests.tiers import mark_thorough
 
 BASE_METHODS = [
     "dann",
@@ -30,7 +30,7 @@ BASE_METHODS = [
 ]
 
 
-@pytest.mark.parametrize("name", thorough_but({"scaffold", "dann"}, BASE_METHODS))
+@pytest.mark.parametrize("name", mark_thorough(BASE_METHODS, {"scaffold", "dann"}))
 def test_ccvr_follows(tmp_path: Path, name: str) -> None:
     classes_of = {"a": [0, 1], "b": [1, 2]}
     config, weights = {"after": {"name": name}}, averaging_of(bound_method(name))

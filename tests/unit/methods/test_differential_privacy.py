@@ -33,7 +33,7 @@ from fedsilo.silo.runner import TaskRunner
 from fedsilo.transforms.conflicts import check_job
 from fedsilo.transforms.plan import JobPlan
 from tests.federate import bound_method, federate, job_spec, model_of, runners, skewed_silos
-from tests.tiers import thorough_but
+from tests.tiers import mark_thorough
 
 TEST_SET = {
     "evaluation": {"testDataset": "test", "every": 1},
@@ -90,7 +90,7 @@ def test_epsilon_agrees_with_opacus_and_dp_accounting(
     assert ours == pytest.approx(theirs, rel=0.01)
 
 
-@pytest.mark.parametrize("method", thorough_but({"ccvr"}, ["fedavg", "ccvr", "fedconcat"]))
+@pytest.mark.parametrize("method", mark_thorough(["fedavg", "ccvr", "fedconcat"], {"ccvr"}))
 def test_the_noise_of_a_silo_follows_from_epsilon_over_all_that_it_sends(method: str) -> None:
     config = {"fedconcat": {"clusters": 2, "encoderRounds": 1, "classifierRounds": 1}}.get(method, {})
     job = private_method(method, training={"batchSize": 10}, config=config)

@@ -29,7 +29,7 @@ from tests.federate import (
     skewed_silos,
 )
 from tests.reference_numbers.networks import fixture_tree
-from tests.tiers import thorough_but
+from tests.tiers import mark_thorough
 from tests.unit.methods.harness import (
     IDENTITY,
     ROUND,
@@ -109,7 +109,7 @@ def mean_memory(silos: list[LocalSilo]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("variant", ["paper", "released"])
-@pytest.mark.parametrize("weights", thorough_but({"samples"}, ["uniform", "samples"]))
+@pytest.mark.parametrize("weights", mark_thorough(["uniform", "samples"], {"samples"}))
 def test_the_aggregators_memory_is_the_mean_of_all_silos_whoever_took_part(
     tmp_path: Path, variant: str, weights: str
 ) -> None:

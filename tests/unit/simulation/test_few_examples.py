@@ -19,7 +19,7 @@ from fedsilo.simulation.job import Simulation
 from fedsilo.simulation.simulate import simulate
 from fedsilo.validation import registry_faults
 from tests.federate import silo_holding
-from tests.tiers import thorough_but
+from tests.tiers import mark_thorough
 from tests.unit.methods.forms import FIRST_FORMS, form_spec
 
 PARTS = {
@@ -51,7 +51,7 @@ def figures(simulation: Simulation) -> list[float]:
     return [value for figures in named for value in figures.values() if value is not None]
 
 
-@pytest.mark.parametrize("parts", thorough_but({"two examples"}, PARTS))
+@pytest.mark.parametrize("parts", mark_thorough(PARTS, {"two examples"}))
 @pytest.mark.parametrize("method", registry.names())
 def test_every_method_ends_with_finite_figures_or_names_what_to_change(
     tmp_path: Path, method: str, parts: str

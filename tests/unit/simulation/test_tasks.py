@@ -15,7 +15,7 @@ from fedsilo.simulation.simulate import simulate
 from fedsilo.validation import load_manifest
 from tests.federate import drive, local_silos, open_engine, runners
 from tests.paths import ROOT
-from tests.tiers import thorough_but
+from tests.tiers import mark_thorough
 
 EXAMPLES = sorted(path.stem for path in (ROOT / "examples" / "tasks").glob("*.yaml"))
 
@@ -35,7 +35,7 @@ def manifest(name: str) -> JobManifest:
     return load_manifest(ROOT / "examples" / "tasks" / f"{name}.yaml")
 
 
-@pytest.mark.parametrize("name", thorough_but({"regression", "multilabel"}, EXAMPLES))
+@pytest.mark.parametrize("name", mark_thorough(EXAMPLES, {"regression", "multilabel"}))
 def test_an_example_learns_and_its_result_opens(name: str, tmp_path: Path) -> None:
     job = manifest(name)
     result = simulate(job, tmp_path, tmp_path / "run").result
@@ -49,7 +49,7 @@ def test_an_example_learns_and_its_result_opens(name: str, tmp_path: Path) -> No
     assert scored.metrics == pytest.approx(result.metrics, abs=1e-6)
 
 
-@pytest.mark.parametrize("name", thorough_but({"segmentation"}, ["segmentation", "next-token"]))
+@pytest.mark.parametrize("name", mark_thorough(["segmentation", "next-token"], {"segmentation"}))
 def test_signed_updates_give_the_same_bytes(name: str, tmp_path: Path) -> None:
     job = manifest(name)
     document = job.job.model_dump(by_alias=True)
