@@ -36,7 +36,7 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 OPERATOR_SEED = "FEDSILO_OPERATOR_SEED"
 """Environment variable with the first of the seeds under which the operator is tried; a fresh one where it is unset."""
 
-OPERATOR_SEEDS = 100
+OPERATOR_SEEDS = 60
 
 
 def pytest_report_header() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import pytest
 from hypothesis import assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -189,4 +190,11 @@ class Agent(RuleBasedStateMachine):
 
 
 TestAgent = Agent.TestCase
-TestAgent.settings = settings(max_examples=120, stateful_step_count=40)
+TestAgent.settings = settings(max_examples=40, stateful_step_count=40)
+
+
+@pytest.mark.thorough
+class TestManyAgents(Agent.TestCase):  # type: ignore[name-defined,misc]
+    """The same at length."""
+
+    settings = settings(max_examples=80, stateful_step_count=40)
