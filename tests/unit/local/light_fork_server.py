@@ -1,4 +1,4 @@
-"""The fork server without PyTorch, which takes seconds to import: for tests that start many and look at no child's memory."""
+"""The fork server without PyTorch, which takes seconds to import: for tests that start many servers."""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ from tests.unit.operator.trial import Trial, failure, main, undisturbed_outcome
 
 BLOCK = 20
 BLOCKS = [
-    pytest.param(block, marks=[pytest.mark.thorough] if block else []) for block in range(OPERATOR_SEEDS // BLOCK)
+    pytest.param(block, marks=[pytest.mark.thorough] if block else [])
+    for block in range(OPERATOR_SEEDS // BLOCK)
 ]
 
 
