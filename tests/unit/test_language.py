@@ -48,12 +48,22 @@ def sources() -> Iterator[Path]:
 
 
 def _docstrings_of(path: Path) -> Iterator[tuple[str, str]]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in statements(ast.parse(path.read_text())):
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         if (text := ast.get_docstring(node)) is not None:
             line, name = getattr(node, "lineno", 1), getattr(node, "name", "module")
             yield f"{path.relative_to(ROOT)}:{line} {name}", text
+
+
+def statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """A module and all statements in it, without their expressions, which hold no docstring and are many more."""
+    found = [tree]
+    while found:
+        node = found.pop()
+        yield node
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            found.extend(getattr(node, field, ()))
 
 
 def first_sentence(text: str) -> str:

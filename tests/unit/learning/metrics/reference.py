@@ -1,4 +1,4 @@
-"""What torchmetrics computes. It takes seconds to import, which only the tests that call it need to spend."""
+"""The functions of torchmetrics, which takes seconds to import: only the tests that call one need to."""
 
 from __future__ import annotations
 

@@ -153,6 +153,6 @@ TestJob.settings = settings(max_examples=30, stateful_step_count=30)
 
 @pytest.mark.thorough
 class TestManyJobs(Job.TestCase):  # type: ignore[name-defined,misc]
-    """The same at length."""
+    """Histories of a job at length."""
 
     settings = settings(max_examples=90, stateful_step_count=30)

@@ -195,6 +195,6 @@ TestAgent.settings = settings(max_examples=40, stateful_step_count=40)
 
 @pytest.mark.thorough
 class TestManyAgents(Agent.TestCase):  # type: ignore[name-defined,misc]
-    """The same at length."""
+    """Histories of an agent at length."""
 
     settings = settings(max_examples=80, stateful_step_count=40)
