@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from fedsilo.api.observed import Object
 from fedsilo_operator.objects import (
@@ -152,7 +158,5 @@ TestJob.settings = settings(max_examples=30, stateful_step_count=30)
 
 
 @pytest.mark.thorough
-class TestManyJobs(Job.TestCase):  # type: ignore[name-defined,misc]
-    """Histories of a job at length."""
-
-    settings = settings(max_examples=90, stateful_step_count=30)
+def test_many_histories_of_a_job() -> None:
+    run_state_machine_as_test(Job, settings=settings(max_examples=90, stateful_step_count=30))

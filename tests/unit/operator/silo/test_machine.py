@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import assume, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from fedsilo.api.observed import Object, holds
 from fedsilo_operator.diagnosis.pods import running
@@ -194,7 +200,5 @@ TestAgent.settings = settings(max_examples=40, stateful_step_count=40)
 
 
 @pytest.mark.thorough
-class TestManyAgents(Agent.TestCase):  # type: ignore[name-defined,misc]
-    """Histories of an agent at length."""
-
-    settings = settings(max_examples=80, stateful_step_count=40)
+def test_many_histories_of_an_agent() -> None:
+    run_state_machine_as_test(Agent, settings=settings(max_examples=80, stateful_step_count=40))
