@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from random import SystemRandom
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from fedsilo.process import importing_for_good
 from tests.pages import claimed_commands
 from tests.terminal import Terminal, checkout
 
@@ -36,7 +37,7 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 OPERATOR_SEED = "FEDSILO_OPERATOR_SEED"
 """Environment variable with the first of the seeds under which the operator is tried; a fresh one where it is unset."""
 
-OPERATOR_SEEDS = 100
+OPERATOR_SEEDS = 60
 
 
 def pytest_report_header() -> str:
@@ -50,6 +51,13 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault(OPERATOR_SEED, str(SystemRandom().randrange(1, 2**31)))
     config.addinivalue_line("markers", "gpu: this test needs a GPU, and is skipped where there is none")
     config.addinivalue_line("markers", "runs(page, *commands): this test types these commands of the page")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Import the tests without the cyclic collector, which passes over them, and over PyTorch, from then on."""
+    with importing_for_good():
+        return (yield)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

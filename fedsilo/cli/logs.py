@@ -105,27 +105,43 @@ class Reader:
         self._follow = follow
         self._raw = raw
         self._writing = threading.Lock()
+        self._starting = threading.Lock()
+        self._over = False
         self._running: list[subprocess.Popen[bytes]] = []
 
     def read(self, sources: Sequence[LogSource]) -> None:
         """Return when all logs have ended; whatever happens, no kubectl is left behind."""
         with ThreadPoolExecutor(len(sources) if self._follow else 1) as threads:
-            copies = [threads.submit(self._copy, source) for source in sources]
             try:
+                copies = [threads.submit(self._copy, source) for source in sources]
                 for copy in as_completed(copies):
                     copy.result()
             finally:
-                for copy in copies:
-                    copy.cancel()
-                for process in self._running:
-                    process.terminate()
+                self._end()
+
+    def _end(self) -> None:
+        """Have no kubectl run, nor begin: an interruption may come before the last copy is known."""
+        with self._starting:
+            self._over = True
+        for process in self._running:
+            process.terminate()
+
+    def _start(self, command: Sequence[str]) -> subprocess.Popen[bytes] | None:
+        with self._starting:
+            if self._over:
+                return None
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            self._running.append(process)
+            return process
 
     def _copy(self, source: LogSource) -> None:
         metadata = source.pod["metadata"]
         arguments = ["logs", metadata["name"], "--namespace", metadata["namespace"]]
         command = self._kubectl.command(*arguments, *(["--follow"] if self._follow else []))
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-            self._running.append(process)
+        started = self._start(command)
+        if started is None:
+            return
+        with started as process:
             assert process.stdout and process.stderr
             prefix = source.prefix.encode()
             for line in _lines(process.stdout):

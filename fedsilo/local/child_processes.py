@@ -34,6 +34,9 @@ POLL_SECONDS = 0.02
 RESPONSE_SECONDS = 60.0
 """Time in which the fork server answers; one that does not is taken for dead."""
 
+FORK_SERVER = "fedsilo.local.fork_server"
+"""Module that runs as the warmed process."""
+
 TITLE_PADDING = " " * 4096
 """A padding argument, over which forked processes write their own command lines."""
 
@@ -182,7 +185,7 @@ class ForkServerClient:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (read when the server has died)
         self._process = subprocess.Popen(
             # -P: the current directory does not come first, where its files would stand in for Python's own.
-            [sys.executable, "-P", "-m", "fedsilo.local.fork_server", self._label, TITLE_PADDING],
+            [sys.executable, "-P", "-m", FORK_SERVER, self._label, TITLE_PADDING],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

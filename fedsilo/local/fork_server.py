@@ -39,7 +39,7 @@ from typing import Any
 
 from fedsilo.process import THREAD_VARIABLES, importing_for_good
 
-PRELOADED_MODULES = (
+PRELOADED_MODULES: tuple[str, ...] = (
     "cryptography.hazmat.primitives.serialization",
     "encodings.idna",
     "numpy.ma",

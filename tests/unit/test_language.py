@@ -55,7 +55,7 @@ def sources() -> Iterator[Path]:
 
 def docstrings_of(module: ast.Module) -> Iterator[tuple[int, str, str]]:
     """Line, name and docstring of each definition, and of each constant and field that a text stands below."""
-    for node in ast.walk(module):
+    for node in statements(module):
         if (
             isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
             and (text := ast.get_docstring(node)) is not None
@@ -69,6 +69,16 @@ def docstrings_of(module: ast.Module) -> Iterator[tuple[int, str, str]]:
                         ast.Expr(value=ast.Constant(value=str(text))),
                     ):
                         yield statement.lineno, ast.unparse(target), cleandoc(text)
+
+
+def statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """A module and all statements in it, without their expressions, which hold no docstring and are many more."""
+    found = [tree]
+    while found:
+        node = found.pop()
+        yield node
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            found.extend(getattr(node, field, ()))
 
 
 def first_sentence(text: str) -> str:

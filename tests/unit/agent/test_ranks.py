@@ -99,6 +99,7 @@ def test_two_processes_train_the_model_of_one(open_ranks: RanksOpener) -> None:
     assert ranks.pids == [] and is_gone(pid)
 
 
+@pytest.mark.thorough
 def test_a_function_runs_in_every_rank_and_whatever_one_does_ends_the_task(open_ranks: RanksOpener) -> None:
     ranks, one = open_ranks(trainer="python:tests.unit.learning.trainers:in_all_ranks")
 

@@ -116,6 +116,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.thorough
 def test_an_aggregator_that_neither_scores_nor_learns_is_small_and_begins_from_the_same_weights(
     tmp_path: Path,
 ) -> None:

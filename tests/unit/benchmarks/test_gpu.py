@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.gpu import bundle, clients, page
+from benchmarks.gpu import bundle, clients, devices, page
 from benchmarks.gpu.__main__ import PAGE, RESULTS_DIRECTORY, main
 from benchmarks.gpu.bundle import stated_commit
 from benchmarks.gpu.cases import Case, Figures, Goal, Part, Setting, SkippedCase
@@ -82,7 +82,10 @@ def test_the_chosen_gpu_is_the_first_that_a_part_sees(monkeypatch: pytest.Monkey
     assert environment(GPUS[1], GPUS)["CUDA_VISIBLE_DEVICES"] == "GPU-b,GPU-a"
 
 
-def test_a_device_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_device_that_is_not_there_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(devices, "gpus", list)
     with pytest.raises(SystemExit) as ended:
         main(["--device", "cuda:7"])
     assert ended.value.code == 2
@@ -147,6 +150,7 @@ def run_part(into: Path, some: Part, kept: Record) -> list[str]:
     return told
 
 
+@pytest.mark.thorough
 def test_a_part_that_is_late_costs_itself_and_the_next_run_goes_on(tmp_path: Path) -> None:
     into, kept = tmp_path / "kept", record()
     into.mkdir()
@@ -199,6 +203,7 @@ def _lives(pid: int) -> bool:
         return False
 
 
+@pytest.mark.thorough
 @runs("docs/gpu.md", "python -m benchmarks.gpu --data /data")
 def test_every_part_runs_on_the_cpu(terminal: Terminal, tmp_path: Path) -> None:
     """The command as it is typed where there is no GPU: its reduced form, whose figures say nothing."""
@@ -350,6 +355,7 @@ def test_what_a_bundle_pins_and_how_large_it_may_be(tmp_path: Path) -> None:
         bundle.checked_size(tmp_path, 2_000_000)
 
 
+@pytest.mark.thorough
 def test_a_stopped_command_says_how_to_go_on(tmp_path: Path) -> None:
     command = [
         sys.executable,

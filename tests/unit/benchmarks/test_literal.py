@@ -49,6 +49,7 @@ def test_the_pseudo_code_follows_the_job_up_to_rounding(question: str, tmp_path:
     assert found.free["float64"] == pytest.approx(found.job, abs=0.11)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("question", "changed"),
     [

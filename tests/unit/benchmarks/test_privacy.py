@@ -68,6 +68,7 @@ def test_the_victim_has_another_half_in_every_run() -> None:
     assert len(labels) == 200
 
 
+@pytest.mark.thorough
 def test_a_campaign_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cells = [campaign.Cell("digits", method, None, 3) for method in ("fedavg", "fedavg inversion")]
     monkeypatch.setattr(campaign, "cells", lambda *_: iter(cells))
@@ -100,6 +101,7 @@ def test_there_is_a_configuration_of_every_method_with_mechanisms() -> None:
             assert name in names | {"feddf", "fedbe"}, name
 
 
+@pytest.mark.thorough
 def test_what_a_job_states_is_what_its_draws_come_to() -> None:
     """The form whose last stage takes three steps where the job says one."""
     (configuration,) = (

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from benchmarks.hand_written import Clients, hand_written
 from benchmarks.simulation import TOLERANCE, Job, _difference, manifest_of, plan_of
 
 
+@pytest.mark.thorough
 def test_the_tuned_loop_ends_with_the_same_model(tmp_path: Path) -> None:
     job = Job(10, 5, 2, 40, None, False, 2, 10)
     plan_of(job, tmp_path / "plan.npz")

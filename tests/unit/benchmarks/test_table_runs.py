@@ -277,6 +277,7 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path: Path, monkeypatch: pytest.Monke
     assert "| FedAvg |" in (tmp_path / "test-1-reduced.md").read_text()
 
 
+@pytest.mark.thorough
 @runs("docs/benchmarks.md")
 def test_the_commands_of_the_page(terminal: Terminal, tmp_path: Path) -> None:
     """The page's commands on forty images: one cell to its end, then Ctrl-C; and cells that lack what they need."""

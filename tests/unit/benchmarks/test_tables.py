@@ -22,7 +22,7 @@ from fedsilo.methods import registry
 from tests.unit.benchmarks.test_layouts import leaf
 
 
-@pytest.mark.parametrize("scale", ["full", "reduced"])
+@pytest.mark.parametrize("scale", [pytest.param("full", marks=pytest.mark.thorough), "reduced"])
 @pytest.mark.parametrize("name", definition.names())
 def test_every_row_and_every_column_is_a_valid_manifest(name: str, scale: definition.Scale) -> None:
     chosen = definition.choose(name, scale)

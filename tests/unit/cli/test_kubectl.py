@@ -48,7 +48,7 @@ def test_kubectl_may_be_named_with_words_of_its_own(
 def test_every_call_has_a_time_out(kubectl: FakeKubectl) -> None:
     kubectl.items(".*")
     assert main(["status"]) == 0
-    assert "--request-timeout=15s" in (kubectl.root / "calls.jsonl").read_text()
+    assert "--request-timeout=15s" in (kubectl.root / "calls").read_text()
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -215,15 +216,27 @@ def test_one_log_that_may_not_be_read_hides_no_other(
     )
 
 
+def test_an_interruption_before_all_logs_are_read_ends_those_that_are(
+    federation: FakeKubectl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECTL", str(endless_kubectl(federation, tmp_path)))
+    monkeypatch.setenv("PATH", os.defpath)
+    submit = ThreadPoolExecutor.submit
+
+    def interrupted(self: ThreadPoolExecutor, *work: Any) -> None:
+        submit(self, *work)
+        while not (tmp_path / "pids").exists():
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", interrupted)
+    assert main(["logs", "digits", "--follow"]) == 130
+    assert_gone(tmp_path / "pids")
+
+
 def test_an_interruption_leaves_no_kubectl_behind(federation: FakeKubectl, tmp_path: Path) -> None:
-    endless = tmp_path / "endless"
-    endless.write_text(
-        f'#!/bin/sh\nif [ "$1" = logs ]; then echo "$$" >> {tmp_path}/pids; echo started; exec sleep 600; fi\n'
-        f'exec {federation.path} "$@"\n'
-    )
-    endless.chmod(0o755)
     code = "import sys; from fedsilo.cli.main import main; sys.exit(main(['logs', 'digits', '--follow']))"
-    environment = {**os.environ, "KUBECTL": str(endless), "PATH": os.defpath}
+    environment = {**os.environ, "KUBECTL": str(endless_kubectl(federation, tmp_path)), "PATH": os.defpath}
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
     ) as process:
@@ -231,7 +244,22 @@ def test_an_interruption_leaves_no_kubectl_behind(federation: FakeKubectl, tmp_p
         assert sum(process.stdout.readline().endswith(b"started\n") for _ in range(3)) == 3
         process.send_signal(signal.SIGINT)
         assert process.wait(10) == 130
-    for pid in map(int, (tmp_path / "pids").read_text().split()):
+    assert_gone(tmp_path / "pids")
+
+
+def endless_kubectl(federation: FakeKubectl, folder: Path) -> Path:
+    """A kubectl whose logs never end; it writes its process ids into `pids`."""
+    endless = folder / "endless"
+    endless.write_text(
+        f'#!/bin/sh\nif [ "$1" = logs ]; then echo "$$" >> {folder}/pids; echo started; exec sleep 600; fi\n'
+        f'exec {federation.path} "$@"\n'
+    )
+    endless.chmod(0o755)
+    return endless
+
+
+def assert_gone(pids: Path) -> None:
+    for pid in map(int, pids.read_text().split()):
         for _ in range(100):
             if not Path(f"/proc/{pid}").exists():
                 break

@@ -71,5 +71,5 @@ def _description() -> dict[str, object]:
         "main": sys.modules["__main__"].__name__,
         "random": [random.random(), float(np.random.random())],
         "torch": "torch" in sys.modules,
-        "cuda": sys.modules["torch"].cuda.is_initialized(),
+        "cuda": "torch" in sys.modules and sys.modules["torch"].cuda.is_initialized(),
     }

@@ -158,6 +158,7 @@ def test_images_of_an_unusual_range(tmp_path: Path) -> None:
     assert [one.silo for one in found] == list(SILOS)
 
 
+@pytest.mark.thorough
 @runs("docs/data.md", "fedsilo check -f examples/quickstart.yaml")
 def test_the_quickstart_is_ready(terminal: Terminal) -> None:
     (command,) = terminal.commands

@@ -29,6 +29,12 @@ def server() -> Iterator[ForkServerClient]:
 
 
 @pytest.fixture
+def light_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the test's own servers begin in a tenth of a second."""
+    monkeypatch.setattr(child_processes, "FORK_SERVER", "tests.unit.local.light_fork_server")
+
+
+@pytest.fixture
 def child(server: ForkServerClient, tmp_path: Path) -> Callable[..., ChildProcess]:
     def make(*arguments: str, backoff_limit: int = 0) -> ChildProcess:
         return ChildProcess(server, "child", PROGRAM, arguments, tmp_path / "log", backoff_limit)
@@ -70,6 +76,7 @@ def test_a_child_has_nothing_of_its_parent_but_memory(
     assert not found["cuda"]
 
 
+@pytest.mark.usefixtures("light_servers")
 def test_a_child_does_not_learn_the_login_at_the_proxy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,6 +92,7 @@ def test_a_child_does_not_learn_the_login_at_the_proxy(
     assert "a-secret" not in environment
 
 
+@pytest.mark.usefixtures("light_servers")
 def test_only_the_child_that_needs_it_learns_the_login_at_an_mlflow_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,6 +164,7 @@ def test_a_child_that_ignores_sigterm_is_killed(
     assert not Path(f"/proc/{pid}").exists()
 
 
+@pytest.mark.usefixtures("light_servers")
 @pytest.mark.parametrize("end", ["kill", "close"])
 def test_a_server_that_ends_takes_its_children_along(end: str, tmp_path: Path) -> None:
     with ForkServerClient("tests") as server:
@@ -180,6 +189,7 @@ def test_a_server_that_ends_takes_its_children_along(end: str, tmp_path: Path) -
             time.sleep(0.01)
 
 
+@pytest.mark.usefixtures("light_servers")
 def test_what_children_have_started_ends_with_them_wherever_it_went(tmp_path: Path) -> None:
     with ForkServerClient("tests") as server:
         assert server.is_ready(PATIENCE_SECONDS)
@@ -194,6 +204,7 @@ def test_what_children_have_started_ends_with_them_wherever_it_went(tmp_path: Pa
     assert all_gone(tmp_path / "ending"), "nothing is left when the server has ended"
 
 
+@pytest.mark.usefixtures("light_servers")
 def test_a_run_that_is_killed_leaves_nothing_of_what_its_children_have_started(tmp_path: Path) -> None:
     server = ForkServerClient("tests")
     assert server.is_ready(PATIENCE_SECONDS)
@@ -212,11 +223,16 @@ def all_gone(pids: Path) -> bool:
     return not any(Path(f"/proc/{pid}").exists() for pid in json.loads(pids.read_text()))
 
 
+def first_on_path(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    monkeypatch.setenv("PYTHONPATH", f"{folder}:{os.pathsep.join(filter(None, sys.path))}")
+
+
+@pytest.mark.usefixtures("light_servers")
 def test_an_installation_that_cannot_be_imported_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "uvloop.py").write_text("raise ImportError('broken on purpose')\n")
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.pathsep.join(filter(None, sys.path))}")
+    (tmp_path / "cryptography.py").write_text("raise ImportError('broken on purpose')\n")
+    first_on_path(monkeypatch, tmp_path)
     with (
         ForkServerClient("tests") as server,
         pytest.raises(FedsiloError, match=r"exit code 1, .*broken on purpose"),
@@ -224,6 +240,7 @@ def test_an_installation_that_cannot_be_imported_is_named(
         server.is_ready(PATIENCE_SECONDS)
 
 
+@pytest.mark.usefixtures("light_servers")
 @pytest.mark.parametrize("noticed", [True, False])
 def test_a_server_that_dies_before_a_start_is_replaced(noticed: bool, tmp_path: Path) -> None:
     with ForkServerClient("tests") as server:
@@ -257,11 +274,12 @@ def _refuse(*_arguments: object) -> int:
     raise StartFailed("the server has no more processes")
 
 
+@pytest.mark.usefixtures("light_servers")
 def test_a_thread_that_the_interpreter_brings_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = ["import threading", "threading.Thread(target=threading.Event().wait, daemon=True).start()"]
     (tmp_path / "sitecustomize.py").write_text("\n".join(lines))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    first_on_path(monkeypatch, tmp_path)
     with ForkServerClient("tests") as server, pytest.raises(FedsiloError, match="sitecustomize"):
         to_its_end(ChildProcess(server, "child", PROGRAM, ["exit", "0"], tmp_path / "log", 1))

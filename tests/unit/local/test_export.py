@@ -63,6 +63,7 @@ def job(
     return Job(manifest, fedsilo.simulate(manifest, tmp_path / "run", display=False).model_path)
 
 
+@pytest.mark.thorough
 def test_the_files_give_the_models_outputs_and_need_nothing_of_it(job: Job, tmp_path: Path) -> None:
     onnx, torchscript = tmp_path / "model.onnx", tmp_path / "model.pt"
     files = fedsilo.export(

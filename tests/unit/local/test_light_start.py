@@ -15,16 +15,16 @@ from argparse import Namespace
 from importlib import import_module
 from pathlib import Path
 from fedsilo.files.json_files import write_with_digest
-from fedsilo.local.fork_server import PRELOADED
-from fedsilo.local.workdir import Workdir
+from fedsilo.local.fork_server import PRELOADED_MODULES
+from fedsilo.local.workdir import RunDirectory
 from fedsilo.validation import load_manifest
 
-for name in PRELOADED:
+for name in PRELOADED_MODULES:
     import_module(name)
-workdir, manifest = Workdir(Path(sys.argv[1])), load_manifest("examples/quickstart.yaml")
-workdir.root.mkdir()
-workdir.write_inputs(manifest, "uid", 1)
-volume = workdir.volume(manifest.silos[0].metadata.name)
+directory, manifest = RunDirectory(Path(sys.argv[1])), load_manifest("examples/quickstart.yaml")
+directory.root.mkdir()
+directory.write_inputs(manifest, "uid", 1)
+volume = directory.volume(manifest.silos[0].metadata.name)
 volume.prepare_trainer()
 write_with_digest(volume.task, {"step": "finish", "task": "finish", "acknowledged": None})
 arguments = ["--agent", f"{volume.root}/agent.json", "--silo", f"{volume.root}/silo.json"]

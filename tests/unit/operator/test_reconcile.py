@@ -11,7 +11,11 @@ from tests.conftest import OPERATOR_SEED, OPERATOR_SEEDS
 from tests.operator_fakes.virtual import run
 from tests.unit.operator.trial import Trial, failure, main, undisturbed_outcome
 
-BLOCK = 25
+BLOCK = 20
+BLOCKS = [
+    pytest.param(block, marks=[pytest.mark.thorough] if block else [])
+    for block in range(OPERATOR_SEEDS // BLOCK)
+]
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +41,7 @@ def test_no_condition_goes_back_when_nothing_goes_wrong() -> None:
     }
 
 
-@pytest.mark.parametrize("block", range(OPERATOR_SEEDS // BLOCK))
+@pytest.mark.parametrize("block", BLOCKS)
 def test_whatever_goes_wrong_the_end_is_the_same(expected_outcome: dict[str, Any], block: int) -> None:
     """Fresh seeds in every run, which its header names."""
     first = int(os.environ[OPERATOR_SEED]) + BLOCK * block

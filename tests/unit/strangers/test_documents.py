@@ -271,7 +271,14 @@ def peaks(honest_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> d
     return found
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
+THOROUGH = {"a manifest of commas"}
+"""Documents of which reading so much as is permitted takes seconds."""
+
+
+@pytest.mark.parametrize(
+    "document",
+    [pytest.param(name, marks=[pytest.mark.thorough] if name in THOROUGH else []) for name in DOCUMENTS],
+)
 def test_it_is_refused_in_one_line(document: str, stranger: Path, peaks: dict[str, int]) -> None:
     command, change, words = DOCUMENTS[document]
     change(stranger)

@@ -219,6 +219,7 @@ def with_public_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.thorough
 def test_public_examples_are_read_where_a_person_says_that_they_lie(
     with_public_files: Path, tmp_path: Path
 ) -> None:

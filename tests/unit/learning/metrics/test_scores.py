@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as sklearn
 from torch import Tensor
-from torchmetrics.functional import classification as reference
 
 from fedsilo.errors import ManifestInvalid, MethodError
 from fedsilo.learning.metrics import scores as module
@@ -20,6 +19,7 @@ from fedsilo.learning.metrics.catalogue import METRICS, metrics_for
 from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.learning.metrics.confusion import count_figures
 from fedsilo.learning.metrics.scores import Scores
+from tests.unit.learning.metrics import reference
 from tests.unit.tasks.specs import data_of, task_of
 
 CLASSES = 4
@@ -56,10 +56,16 @@ def test_every_metric_is_that_of_the_pooled_predictions(
 
     answers, probabilities = logits.argmax(dim=1), logits.softmax(dim=1)
     expected = {
-        "recall": reference.multiclass_recall(answers, labels, CLASSES, average="macro").item(),
-        "precision": reference.multiclass_precision(answers, labels, CLASSES, average="macro").item(),
-        "f1": reference.multiclass_f1_score(answers, labels, CLASSES, average="macro").item(),
-        "calibration_error": reference.multiclass_calibration_error(probabilities, labels, CLASSES).item(),
+        "recall": reference.classification.multiclass_recall(
+            answers, labels, CLASSES, average="macro"
+        ).item(),
+        "precision": reference.classification.multiclass_precision(
+            answers, labels, CLASSES, average="macro"
+        ).item(),
+        "f1": reference.classification.multiclass_f1_score(answers, labels, CLASSES, average="macro").item(),
+        "calibration_error": reference.classification.multiclass_calibration_error(
+            probabilities, labels, CLASSES
+        ).item(),
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scikit-learn warns of answers that are no labels
@@ -101,8 +107,8 @@ def test_a_mean_over_all_classes_is_torchmetrics_own() -> None:
     probabilities = logits.softmax(dim=1)
     assert scores.figures().metrics == pytest.approx(
         {
-            "auroc": reference.multiclass_auroc(probabilities, labels, CLASSES).item(),
-            "average_precision": reference.multiclass_average_precision(
+            "auroc": reference.classification.multiclass_auroc(probabilities, labels, CLASSES).item(),
+            "average_precision": reference.classification.multiclass_average_precision(
                 probabilities, labels, CLASSES
             ).item(),
         }

@@ -12,8 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as sklearn
 from torch import Tensor
-from torchmetrics.functional import classification, mean_squared_error, r2_score
-from torchmetrics.functional.text import perplexity
 
 from fedsilo.learning.metrics.catalogue import METRICS, metrics_for
 from fedsilo.learning.metrics.chosen import ChosenMetrics
@@ -21,6 +19,7 @@ from fedsilo.learning.metrics.confusion import EvaluationMetrics
 from fedsilo.learning.metrics.scores import Scores
 from fedsilo.tasks.interface import LearningTask
 from fedsilo.tasks.places import UNSCORED_TARGET
+from tests.unit.learning.metrics import reference
 from tests.unit.tasks.specs import data_of, task_of
 
 LABELS = task_of("multilabel", data_of(6, classes=3))
@@ -61,10 +60,10 @@ def test_labels(found: tuple[Tensor, Tensor, Tensor]) -> None:
     outputs, targets, owners = found
     figures = score_figures(LABELS, outputs, targets.float(), owners)
     expected = {
-        "recall": classification.multilabel_recall(outputs, targets, 3).item(),
-        "precision": classification.multilabel_precision(outputs, targets, 3).item(),
-        "f1": classification.multilabel_f1_score(outputs, targets, 3).item(),
-        "f1_micro": classification.multilabel_f1_score(outputs, targets, 3, average="micro").item(),
+        "recall": reference.classification.multilabel_recall(outputs, targets, 3).item(),
+        "precision": reference.classification.multilabel_precision(outputs, targets, 3).item(),
+        "f1": reference.classification.multilabel_f1_score(outputs, targets, 3).item(),
+        "f1_micro": reference.classification.multilabel_f1_score(outputs, targets, 3, average="micro").item(),
     }
     assert {name: figures.metrics[name] for name in expected} == pytest.approx(expected, abs=1e-6)
     answers = (outputs > 0).int()
@@ -74,7 +73,7 @@ def test_labels(found: tuple[Tensor, Tensor, Tensor]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torchmetrics warns of labels without examples of both kinds
         for name in ("auroc", "average_precision"):
-            area = getattr(classification, f"multilabel_{name}")
+            area = getattr(reference.classification, f"multilabel_{name}")
             areas[name] = area(outputs, targets, 3, average=None)
     both = [label for label in range(3) if 0 < targets[:, label].sum() < len(targets)]
     for name, values in areas.items():
@@ -88,9 +87,9 @@ def test_numbers(found: tuple[Tensor, Tensor, Tensor]) -> None:
     outputs, targets, owners = found
     figures = score_figures(NUMBERS, outputs, targets.float() + 1000, owners).metrics
     shifted, wanted = outputs.double(), targets.double() + 1000
-    expected = {"rmse": mean_squared_error(shifted, wanted, squared=False).item()}
+    expected = {"rmse": reference.mean_squared_error(shifted, wanted, squared=False).item()}
     if all(len(set(column.tolist())) > 1 for column in targets.T):
-        expected["r2"] = r2_score(shifted, wanted).item()
+        expected["r2"] = reference.r2_score(shifted, wanted).item()
         assert sklearn.r2_score(wanted, shifted) == pytest.approx(figures["r2"], rel=1e-6)
     assert figures == pytest.approx(expected, rel=1e-5)
 
@@ -108,11 +107,11 @@ def test_pixels(found: tuple[Tensor, Tensor, Tensor]) -> None:
     answers, truth = outputs.argmax(dim=1)[there], targets[there]
     macro: dict[str, Any] = {"num_classes": 3, "average": "macro"}
     expected = {
-        "recall": classification.multiclass_recall(answers, truth, **macro).item(),
-        "precision": classification.multiclass_precision(answers, truth, **macro).item(),
-        "f1": classification.multiclass_f1_score(answers, truth, **macro).item(),
-        "dice": classification.multiclass_f1_score(answers, truth, **macro).item(),
-        "iou": classification.multiclass_jaccard_index(answers, truth, **macro).item(),
+        "recall": reference.classification.multiclass_recall(answers, truth, **macro).item(),
+        "precision": reference.classification.multiclass_precision(answers, truth, **macro).item(),
+        "f1": reference.classification.multiclass_f1_score(answers, truth, **macro).item(),
+        "dice": reference.classification.multiclass_f1_score(answers, truth, **macro).item(),
+        "iou": reference.classification.multiclass_jaccard_index(answers, truth, **macro).item(),
     }
     assert {name: figures.metrics[name] for name in expected} == pytest.approx(expected, abs=1e-6)
     assert figures.metrics["iou"] == pytest.approx(
@@ -131,5 +130,5 @@ def test_tokens(found: tuple[Tensor, Tensor, Tensor]) -> None:
     if not (targets != UNSCORED_TARGET).any():
         assert figures == {}
         return
-    expected = perplexity(outputs.double(), targets, ignore_index=UNSCORED_TARGET).item()
+    expected = reference.text.perplexity(outputs.double(), targets, ignore_index=UNSCORED_TARGET).item()
     assert figures == pytest.approx({"perplexity": expected}, rel=1e-5)

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from fedsilo.api.observed import Object
 from fedsilo_operator.objects import (
@@ -133,15 +140,23 @@ class Job(RuleBasedStateMachine):
             admitted = self.harness.condition("Admitted")
             assert admitted is not None and admitted[0] == "True"
 
-    @invariant()
+    @rule()
     def without_a_change_no_condition_changes(self) -> None:
         """Planned twice over the same facts, the same is said; the time alone changes nothing."""
-        one, other = self.harness.plan(), self.harness.plan()
-        assert one == other
+        assert self.harness.plan() == self.harness.plan()
+
+    @invariant()
+    def the_job_itself_is_never_deleted(self) -> None:
         assert not any(
-            isinstance(action, DeleteAction) and action.kind == FEDERATED_JOB for action in one.actions
+            isinstance(action, DeleteAction) and action.kind == FEDERATED_JOB
+            for action in self.harness.plan().actions
         )
 
 
-Job.TestCase.settings = settings(max_examples=120, stateful_step_count=30)
 TestJob = Job.TestCase
+TestJob.settings = settings(max_examples=30, stateful_step_count=30)
+
+
+@pytest.mark.thorough
+def test_many_histories_of_a_job() -> None:
+    run_state_machine_as_test(Job, settings=settings(max_examples=90, stateful_step_count=30))

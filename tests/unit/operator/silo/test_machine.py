@@ -5,9 +5,16 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import pytest
 from hypothesis import assume, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from fedsilo.api.observed import Object, holds
 from fedsilo_operator.diagnosis.pods import running
@@ -189,4 +196,9 @@ class Agent(RuleBasedStateMachine):
 
 
 TestAgent = Agent.TestCase
-TestAgent.settings = settings(max_examples=120, stateful_step_count=40)
+TestAgent.settings = settings(max_examples=40, stateful_step_count=40)
+
+
+@pytest.mark.thorough
+def test_many_histories_of_an_agent() -> None:
+    run_state_machine_as_test(Agent, settings=settings(max_examples=80, stateful_step_count=40))

@@ -1,0 +1,10 @@
+"""The functions of torchmetrics, which takes seconds to import: only the tests that call one need to."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(import_module("torchmetrics.functional"), name)
