@@ -153,14 +153,14 @@ def covering(most: int = len(FEATURES)) -> Iterator[ChosenVariants]:
     missing = dict.fromkeys(PERMITTED_PAIRS)
     while missing:
         chosen = next(iter(missing))
-        while len(chosen) < most and (more := _extended(chosen)):
+        while len(chosen) < most and (more := _extended_choice(chosen)):
             best = max(more, key=lambda variant: sum(pair <= more[variant] for pair in missing))
             chosen = more[best]
         yield chosen
         missing = {pair: None for pair in missing if not pair <= chosen}
 
 
-def _extended(chosen: ChosenVariants) -> dict[str, ChosenVariants]:
+def _extended_choice(chosen: ChosenVariants) -> dict[str, ChosenVariants]:
     """Variants that may be added, each with the job that has it too."""
     return {variant: job for variant in VARIANTS if (job := _add_variant(chosen, variant))}
 

@@ -77,7 +77,7 @@ class Terminal:
         """
         taken = self._take_command(command, instead)
         if answer is None and (words := self._call(taken)) is not None:
-            with self._ended(self._warm(words, subprocess.PIPE)) as process:
+            with self._wait_for_end(self._warm(words, subprocess.PIPE)) as process:
                 output, errors = process.communicate()
             assert process.returncode == 0, f"{command}: {process.returncode}: {output}{errors}"
             return str(output)
@@ -100,7 +100,7 @@ class Terminal:
         """
         taken = self._take_command(command, instead)
         words = self._call(taken)
-        with self._ended(
+        with self._wait_for_end(
             self._bash(taken, subprocess.DEVNULL, subprocess.STDOUT)
             if words is None
             else self._warm(words, subprocess.STDOUT)
@@ -123,7 +123,7 @@ class Terminal:
             if answer is not None:
                 os.write(person, f"{answer}\n".encode())
             given = subprocess.DEVNULL if answer is None else keyboard
-            with self._ended(self._bash(script, given, subprocess.PIPE)) as process:
+            with self._wait_for_end(self._bash(script, given, subprocess.PIPE)) as process:
                 output, errors = process.communicate()
                 return process.returncode, output, errors
         finally:
@@ -165,7 +165,7 @@ class Terminal:
         )
 
     @contextmanager
-    def _ended(self, process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
+    def _wait_for_end(self, process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
         """A process of which nothing is left behind."""
         try:
             yield process

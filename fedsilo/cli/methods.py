@@ -35,9 +35,9 @@ ROUNDS = 10
 
 WIDTH = 100
 
-SUPPORTED = "supported methods"
+SUPPORTED_HEADING = "supported methods"
 REFERENCE = "reference methods, as their papers have them, to compare with"
-OTHER = "methods of other packages"
+OTHER_HEADING = "methods of other packages"
 
 MECHANISMS = {
     "DP-SGD": "clipped gradients of sampled examples, with noise in every local step",
@@ -92,9 +92,9 @@ def run(args: argparse.Namespace) -> int:
 def _list() -> str:
     """A table for each tier, the supported methods first."""
     tables: dict[str, list[tuple[str, str, str, str]]] = {
-        SUPPORTED: [("method", "when to use it", "a silo sends", "the aggregator reads")],
+        SUPPORTED_HEADING: [("method", "when to use it", "a silo sends", "the aggregator reads")],
         REFERENCE: [("method", "title", "a silo sends", "the aggregator reads")],
-        OTHER: [("method", "title", "a silo sends", "the aggregator reads")],
+        OTHER_HEADING: [("method", "title", "a silo sends", "the aggregator reads")],
     }
     for name in registry.names():
         tier, row = _summary(name)
@@ -108,18 +108,23 @@ def _summary(name: str) -> tuple[str, tuple[str, str, str, str]]:
     try:
         method = registry.get(name)
     except ImportNotAllowed:
-        return OTHER, (name, f"of {package}; `fedsilo methods {name}` imports and describes it", "", "")
+        return OTHER_HEADING, (
+            name,
+            f"of {package}; `fedsilo methods {name}` imports and describes it",
+            "",
+            "",
+        )
     except FedsiloError as error:
-        return OTHER if package else REFERENCE, (name, f"cannot be used: {error}", "", "")
+        return OTHER_HEADING if package else REFERENCE, (name, f"cannot be used: {error}", "", "")
     bound = _by_default(method)
     steps = _steps(bound)
     kinds = dict.fromkeys(payload.kind for step in steps.values() for payload in step.payloads)
     facts = ", ".join(kinds), _read(bound)
     if package is not None:
-        return OTHER, (name, method.title, *facts)
+        return OTHER_HEADING, (name, method.title, *facts)
     if method.use_when is None:
         return REFERENCE, (name, method.title, *facts)
-    return SUPPORTED, (name, method.use_when, *facts)
+    return SUPPORTED_HEADING, (name, method.use_when, *facts)
 
 
 def _tier(method: type[Method]) -> Iterator[str]:

@@ -16,7 +16,7 @@ from tests.tiers import mark_thorough
 TARGETS = targets()
 
 SEED = 0 if os.environ.get("CI") else SystemRandom().randrange(1 << 32)
-"""Of the inputs that are drawn: fresh ones each time, where somebody can look at a failure."""
+"""Seed of the inputs that are drawn: fresh ones each time, where somebody can look at a failure."""
 
 SLOW = {"manifest", "directory of an aggregator", "directory of a run", "volume of a silo", "csv"}
 """Targets whose inputs take longest, each with a quicker one of its kind."""

@@ -43,7 +43,7 @@ LIMIT_SECONDS = 3000.0
 """Longest time of a run: all faults of a plan together take less than half of it."""
 
 TLS_CONTEXT = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""Of every guard: to read the system's authorities takes a fifth of a run, in which nothing is encrypted."""
+"""Context of every guard's connections, without the system's authorities: reading them takes a fifth of a run."""
 
 FAREWELL_SECONDS = 200.0
 """Time that guards and trainers get to end after the aggregator has."""

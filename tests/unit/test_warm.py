@@ -18,7 +18,9 @@ PROGRAM = "tests.unit.warm_program"
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "WORD": "given"}
 
 
-def told(words: list[str], directory: Path, *, cold: bool, **options: Any) -> tuple[int, dict[str, Any], str]:
+def process_facts(
+    words: list[str], directory: Path, *, cold: bool, **options: Any
+) -> tuple[int, dict[str, Any], str]:
     """Exit code of the program, what it says of itself, and what it says there is wrong."""
     with warm.start(
         PROGRAM,
@@ -42,7 +44,7 @@ def told(words: list[str], directory: Path, *, cold: bool, **options: Any) -> tu
 
 @pytest.mark.parametrize("options", [{}, {"start_new_session": True}])
 def test_it_has_what_a_cold_one_has(tmp_path: Path, options: dict[str, Any]) -> None:
-    first, other = (told(["2", "a b"], tmp_path, cold=cold, **options) for cold in (False, True))
+    first, other = (process_facts(["2", "a b"], tmp_path, cold=cold, **options) for cold in (False, True))
     assert first == other
     code, document, err = first
     assert (code, err) == (2, "two\n")

@@ -140,12 +140,12 @@ class _Server:
         self._process.wait()
 
 
-_started: dict[Literal["server"], _Server] = {}
+_running_server: dict[Literal["server"], _Server] = {}
 _starting = threading.Lock()
 
 
 def _server() -> _Server:
     with _starting:
-        if "server" not in _started:
-            _started["server"] = _Server()
-        return _started["server"]
+        if "server" not in _running_server:
+            _running_server["server"] = _Server()
+        return _running_server["server"]

@@ -53,7 +53,7 @@ MODULES = (
     "sklearn.cluster",
 )
 PATH = tuple(sys.path)
-LARGEST = 1 << 20
+LARGEST_REQUEST_BYTES = 1 << 20
 """Bytes of a request, at most."""
 
 
@@ -66,7 +66,7 @@ def main() -> None:
     if fork_server._threads() > 1:
         raise SystemExit("what is imported here starts threads, which a fork does not have")
     while True:
-        message, files, *_ = socket.recv_fds(connection, LARGEST, 3)
+        message, files, *_ = socket.recv_fds(connection, LARGEST_REQUEST_BYTES, 3)
         if not message:
             # Tidying the interpreter up takes longer than the system does to take everything back.
             os._exit(0)

@@ -19,7 +19,7 @@ STEADY_TRAINING = {"rounds": 3, "localEpochs": 15}
 """Training whose rounds last long enough to be hit in the middle."""
 
 
-def selected(request: pytest.FixtureRequest, parameter: str) -> list[str]:
+def selected_values(request: pytest.FixtureRequest, parameter: str) -> list[str]:
     """Values of a parameter of the module's tests that are to run: a fixture prepares no more than these need."""
     tests = [item for item in request.session.items if isinstance(item, pytest.Function)]
     given = [

@@ -20,13 +20,13 @@ from fedsilo.silo import secret
 from fedsilo.simulation.simulate import simulate
 from fedsilo.transforms.plan import JobPlan
 from tests.feature_pairs import PERMITTED_PAIRS, covering, documents_in, manifest_in, name_of
-from tests.integration.local.conftest import selected
+from tests.integration.local.conftest import selected_values
 from tests.integration.local.runs import PATIENCE_SECONDS, end, start
 from tests.unit.verification.chains import replay_directory
 
 JOBS = {f"pairs-{number}": chosen for number, chosen in enumerate(covering(), start=1)}
 
-QUICK = next(
+QUICK_JOBS = next(
     name for name, chosen in JOBS.items() if {"secure", "standardised"} <= set(name_of(chosen).split("."))
 )
 """The job that `make test` runs."""
@@ -51,7 +51,7 @@ class FinishedJobs:
 def finished_jobs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> FinishedJobs:
     """All that selected tests look at, whose processes are forked from one."""
     root = tmp_path_factory.mktemp("pairs")
-    manifests = {name: manifest_in(root, JOBS[name], name) for name in selected(request, "name")}
+    manifests = {name: manifest_in(root, JOBS[name], name) for name in selected_values(request, "name")}
     for manifest in manifests.values():
         Path(manifest.file).write_text(yaml.safe_dump_all(documents_in(manifest)))
     first, *others = (Path(manifest.file) for manifest in manifests.values())
@@ -72,7 +72,7 @@ def test_every_permitted_pair_occurs_in_a_job_of_as_many_features_as_go_together
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=() if name == QUICK else pytest.mark.thorough) for name in JOBS],
+    [pytest.param(name, marks=() if name == QUICK_JOBS else pytest.mark.thorough) for name in JOBS],
     ids=lambda name: name_of(JOBS[name]),
 )
 def test_processes_give_the_bytes_of_simulation_and_replay(

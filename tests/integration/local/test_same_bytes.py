@@ -20,7 +20,7 @@ from fedsilo.api.job import FederatedJob, FederatedJobSpec
 from fedsilo.methods import registry
 from fedsilo.methods.method import averaging_of
 from tests.federate import bound_method, job_spec, skewed_silos
-from tests.integration.local.conftest import selected
+from tests.integration.local.conftest import selected_values
 from tests.integration.local.runs import PATIENCE_SECONDS, end, run, start
 from tests.unit.methods.forms import FORMS, ROUNDS
 
@@ -68,19 +68,19 @@ def differing_in_what_they_declare() -> dict[str, tuple[str, Mapping[str, Any]]]
 
 JOBS = differing_in_what_they_declare()
 
-QUICK = ("fedavg", "scamap")
+QUICK_FORMS = ("fedavg", "scamap")
 """Forms that `make test` tries: the least that is kept, and the most."""
 
 
 def in_tiers(forms: Iterable[str]) -> list[Any]:
     """The forms as parameters, of which all but the quick ones are thorough."""
-    return [pytest.param(form, marks=() if form in QUICK else pytest.mark.thorough) for form in forms]
+    return [pytest.param(form, marks=() if form in QUICK_FORMS else pytest.mark.thorough) for form in forms]
 
 
 @pytest.fixture(scope="module")
 def manifests(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A manifest for each form that a selected test looks at, of two silos that differ in their classes."""
-    forms = selected(request, "form")
+    forms = selected_values(request, "form")
     directory = tmp_path_factory.mktemp("manifests")
     members = skewed_silos(directory, CLASSES)
     for form in forms:

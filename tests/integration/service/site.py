@@ -186,7 +186,7 @@ class Process:
 
     def __init__(self, module: str, arguments: Sequence[str], log: Path, before: Sequence[str] = ()) -> None:
         arguments = [*arguments, "--exit-with-parent"]
-        self._process = _started([*before], module, arguments, log) if before else None
+        self._process = _start_process([*before], module, arguments, log) if before else None
         self._forked = None if before else ForkedProcess(f"{module}.__main__", arguments, log)
 
     @property
@@ -222,7 +222,7 @@ class Process:
             self._process.stdin.close()
 
 
-def _started(
+def _start_process(
     before: Sequence[str], module: str, arguments: Sequence[str], log: Path
 ) -> subprocess.Popen[bytes]:
     """A process with an interpreter of its own; it watches its standard input."""

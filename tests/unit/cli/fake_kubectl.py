@@ -62,7 +62,7 @@ for number, (pattern, parts, answers) in enumerate(recorded):
 sys.stderr.write("error: the test has no answer to: " + line + "\\n")
 sys.exit(1)
 """
-"""It imports next to nothing: the tests start it some thousand times."""
+"""The false kubectl imports next to nothing: the tests start it some thousand times."""
 
 SIMPLE_PATTERN = re.compile(r"(?:[\w ./=@:,-]|\.\*)*")
 

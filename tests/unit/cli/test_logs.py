@@ -223,13 +223,13 @@ def test_an_interruption_before_all_logs_are_read_ends_those_that_are(
     monkeypatch.setenv("PATH", os.defpath)
     submit = ThreadPoolExecutor.submit
 
-    def interrupted(self: ThreadPoolExecutor, *work: Any) -> None:
+    def interrupt_output(self: ThreadPoolExecutor, *work: Any) -> None:
         submit(self, *work)
         while not (tmp_path / "pids").exists():
             time.sleep(0.01)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ThreadPoolExecutor, "submit", interrupted)
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", interrupt_output)
     assert main(["logs", "digits", "--follow"]) == 130
     assert_gone(tmp_path / "pids")
 

@@ -13,7 +13,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from fedsilo.cli.main import main
-from fedsilo.cli.methods import OTHER, REFERENCE, SUPPORTED, describe
+from fedsilo.cli.methods import OTHER_HEADING, REFERENCE, SUPPORTED_HEADING, describe
 from fedsilo.errors import MethodError
 from fedsilo.methods import registry
 from fedsilo.methods.fedavg import FedAvg
@@ -67,7 +67,7 @@ def words(text: str) -> str:
     return re.sub(r" +", " ", text)
 
 
-def listed(text: str) -> dict[str, list[str]]:
+def listed_methods(text: str) -> dict[str, list[str]]:
     """Heading of each table of the list -> its lines, the first of which is the head."""
     parts = text.rstrip("\n").split("\n\n")
     return {heading: table.splitlines() for heading, table in zip(parts[::2], parts[1::2], strict=True)}
@@ -77,12 +77,15 @@ def test_the_list_names_every_method_once_in_its_tier_and_what_it_sends(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["methods"]) == 0
-    tables = listed(capsys.readouterr().out)
-    assert list(tables) == [SUPPORTED, REFERENCE], "no package offers another"
+    tables = listed_methods(capsys.readouterr().out)
+    assert list(tables) == [SUPPORTED_HEADING, REFERENCE], "no package offers another"
     found = {tier: [line.split()[0] for line in lines[1:]] for tier, lines in tables.items()}
     supported = [name for name in registry.names() if registry.get(name).use_when is not None]
-    assert found == {SUPPORTED: supported, REFERENCE: [n for n in registry.names() if n not in supported]}
-    assert f"fedavg {FedAvg.use_when} model a mean over silos" in map(words, tables[SUPPORTED])
+    assert found == {
+        SUPPORTED_HEADING: supported,
+        REFERENCE: [n for n in registry.names() if n not in supported],
+    }
+    assert f"fedavg {FedAvg.use_when} model a mean over silos" in map(words, tables[SUPPORTED_HEADING])
     assert "fedavgm Federated averaging with server momentum model a mean over silos" in map(
         words, tables[REFERENCE]
     )
@@ -111,9 +114,9 @@ def test_a_method_of_another_package_is_in_neither_tier(
     monkeypatch.setattr(registry, "get", {"fedavg": FedAvg, "own": Own}.__getitem__)
     monkeypatch.setattr(registry, "package_of", {"fedavg": None, "own": "hospital.own"}.__getitem__)
     assert main(["methods"]) == 0
-    tables = listed(capsys.readouterr().out)
-    assert list(tables) == [SUPPORTED, OTHER]
-    assert words(tables[OTHER][1]) == "own own model a mean over silos"
+    tables = listed_methods(capsys.readouterr().out)
+    assert list(tables) == [SUPPORTED_HEADING, OTHER_HEADING]
+    assert words(tables[OTHER_HEADING][1]) == "own own model a mean over silos"
     assert (f"\nsupported: use it when {says}\n\n" in describe(Own)) == (says is not None)
 
 

@@ -142,9 +142,9 @@ def test_the_bytes_are_the_same_on_every_machine() -> None:
         for encoding in (BFloat16Encoding(), Int8Encoding(), TopKEncoding(0.05))
     }
     assert digests == {
-        "BFloat16()": "e9125153d74711dc",
-        "Int8(block=256)": "3fb72e02e7247748",
-        "TopK(fraction=0.05)": "da37e8d9bee0b968",
+        "BFloat16Encoding()": "e9125153d74711dc",
+        "Int8Encoding(block=256)": "3fb72e02e7247748",
+        "TopKEncoding(fraction=0.05)": "da37e8d9bee0b968",
     }
 
 
@@ -195,7 +195,7 @@ def test_a_tensor_has_as_many_numbers_as_indices_can_name() -> None:
 
 
 def test_indices_are_compared_across_the_pieces_of_a_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedsilo.encodings.encoding.CHUNK", 2)
+    monkeypatch.setattr("fedsilo.encodings.encoding.CHUNK_NUMBERS", 2)
     parts = np.array([1, 5, 5, 7], np.uint32), np.ones(4, np.float32)
     with pytest.raises(Problem, match="must ascend"):
         TopKEncoding(0.5).check(TensorSpec("w", (8,), "float32"), in_memory_parts(parts))

@@ -25,7 +25,7 @@ FEATURE_OF = {
 """Column of the table by hand -> the feature that it is about, as a job writes it."""
 
 
-def supported() -> set[str]:
+def supported_names() -> set[str]:
     return {name for name in registry.names() if registry.get(name).use_when is not None}
 
 
@@ -58,8 +58,8 @@ def rows_of(heading: str) -> list[list[str]]:
 
 def test_the_page_by_hand_has_a_row_for_each_supported_method_and_no_other() -> None:
     _, *rows = rows_of("What goes with what")
-    assert {row[0] for row in rows} == {f"[{name}](methods/{name}.md)" for name in supported()}
-    assert len(rows) == len(supported())
+    assert {row[0] for row in rows} == {f"[{name}](methods/{name}.md)" for name in supported_names()}
+    assert len(rows) == len(supported_names())
 
 
 @pytest.mark.parametrize("column", FEATURE_OF)

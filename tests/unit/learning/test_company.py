@@ -110,7 +110,7 @@ def test_a_network_that_keeps_examples_in_the_only_mode_that_it_has_is_refused(m
         require_apart(Keeps(mode), INPUTS, LABELS, loss)
 
 
-NEVER: dict[str, Callable[[Single, Tensor], bool]] = {
+NEVER_CALLED: dict[str, Callable[[Single, Tensor], bool]] = {
     "in training mode": lambda network, x: network.training and len(x) == COMPANY,
     "in evaluation mode": lambda network, _: not network.training,
     "for the gradients of its loss": lambda _, x: len(x) == TRIED_EXAMPLES,
@@ -121,10 +121,10 @@ NEVER: dict[str, Callable[[Single, Tensor], bool]] = {
 """What is compared on no inputs at all -> where the network fails, which computes all else."""
 
 
-@pytest.mark.parametrize("how", NEVER)
+@pytest.mark.parametrize("how", NEVER_CALLED)
 def test_a_network_for_which_one_comparison_cannot_be_made_is_refused(how: str) -> None:
     with pytest.raises(MethodError, match=f"fails on made-up inputs .*, {how}: .*only on Sundays"):
-        require_apart(Single(NEVER[how]), INPUTS, LABELS, loss)
+        require_apart(Single(NEVER_CALLED[how]), INPUTS, LABELS, loss)
 
 
 def test_inputs_on_which_the_network_fails_are_passed_over_where_there_are_others() -> None:

@@ -58,12 +58,22 @@ NETWORKS = [
 ]
 
 
-LARGE = {"vgg11", "resnet56", "cct", "torchvision:vgg11", "torchvision:resnet18", "torchvision:resnet50"}
+LARGE_MODELS = {
+    "vgg11",
+    "resnet56",
+    "cct",
+    "torchvision:vgg11",
+    "torchvision:resnet18",
+    "torchvision:resnet50",
+}
 
 
 @pytest.mark.parametrize(
     ("name", "config", "shape", "feature", "parameters"),
-    [pytest.param(*given, marks=[pytest.mark.thorough] if given[0] in LARGE else []) for given in NETWORKS],
+    [
+        pytest.param(*given, marks=[pytest.mark.thorough] if given[0] in LARGE_MODELS else [])
+        for given in NETWORKS
+    ],
 )
 def test_networks(
     name: str, config: dict[str, object], shape: tuple[int, ...], feature: int, parameters: int | None

@@ -27,11 +27,12 @@ def test_every_entry_of_the_catalogue_has_a_builder() -> None:
     assert set(ARCHITECTURES) == set(BUILDERS) | set(OF_TASKS) | {TORCHVISION + name for name in RESNETS}
 
 
-LARGE = {"vgg8", "vgg8_bn", "vgg9", "vgg11", "resnet20", "resnet56", "cct", "torchvision:vgg11"}
+LARGE_NETWORKS = {"vgg8", "vgg8_bn", "vgg9", "vgg11", "resnet20", "resnet56", "cct", "torchvision:vgg11"}
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.thorough] if name in LARGE else []) for name in BUILDERS]
+    "name",
+    [pytest.param(name, marks=[pytest.mark.thorough] if name in LARGE_NETWORKS else []) for name in BUILDERS],
 )
 def test_weights_follow_from_the_seed_and_gradients_are_finite(name: str) -> None:
     model, again, other = build(name), build(name), build(name, seed=1)

@@ -25,7 +25,7 @@ from tests.federate import LocalSilo, drive, local_silos, open_engine
 from tests.unit.methods.forms import COUNTING, FORMS, REDUNDANT_FORMS, form_spec, holding
 
 LABELS = {"a": np.repeat([0, 1], 8), "b": np.repeat([2, 3], 6)}
-"""Two silos: the least with which an exchange has a middle."""
+"""Labels of two silos: the least with which an exchange has a middle."""
 
 KEEPING = ["fedconcat", "fedavg", "ccvr-after-creff", "feddf", "moon-pool", "scamap", "fedbr-mixture"]
 """A form for each thing that is kept between rounds, and where."""

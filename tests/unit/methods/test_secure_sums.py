@@ -102,7 +102,7 @@ class SummedJob:
 
 
 @pytest.fixture(scope="module")
-def summed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> SummedJob:
+def summed_job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> SummedJob:
     """The job of a form, run once for all that is looked at."""
     form = request.param
     directory, asked = tmp_path_factory.mktemp("summed"), AskedTasks()
@@ -121,12 +121,12 @@ def summed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return SummedJob(manifest, directory, model, asked)
 
 
-each_summed_form = pytest.mark.parametrize("summed", each_form(SUMMED_FORMS), indirect=True)
+each_summed_form = pytest.mark.parametrize("summed_job", each_form(SUMMED_FORMS), indirect=True)
 
 
 @each_summed_form
-def test_sums_end_in_the_model_of_the_plain_job(summed: SummedJob) -> None:
-    ours, theirs = summed.model, simulated_model(summed.manifest, summed.directory, "plain")
+def test_sums_end_in_the_model_of_the_plain_job(summed_job: SummedJob) -> None:
+    ours, theirs = summed_job.model, simulated_model(summed_job.manifest, summed_job.directory, "plain")
     assert ours.keys() == theirs.keys()
     for name in ours:
         # float32 rounds at 6e-8, over three rounds of training.
@@ -172,10 +172,10 @@ def test_norm_clipping_is_of_models_and_not_of_scores(tmp_path: Path) -> None:
 
 
 @each_summed_form
-def test_all_silos_of_a_sum_are_sent_the_same_but_for_what_their_guards_derive(summed: SummedJob) -> None:
+def test_all_silos_of_a_sum_are_sent_the_same_but_for_what_their_guards_derive(summed_job: SummedJob) -> None:
     """Masks of silos that were sent different things do not cancel."""
-    method = registry.bind(secure_manifest(summed.manifest).job.spec)
-    for exchange, _, assignments in summed.asked:
+    method = registry.bind(secure_manifest(summed_job.manifest).job.spec)
+    for exchange, _, assignments in summed_job.asked:
         common = []
         for silo, given in assignments.items():
             own = method.silo_settings(exchange, silo)
@@ -185,12 +185,12 @@ def test_all_silos_of_a_sum_are_sent_the_same_but_for_what_their_guards_derive(s
 
 
 @each_summed_form
-def test_no_model_is_handed_out_twice_for_the_same_step(summed: SummedJob) -> None:
+def test_no_model_is_handed_out_twice_for_the_same_step(summed_job: SummedJob) -> None:
     """A guard refuses it where sums may be over different silos; per-fedavg is refused there by its own check."""
-    if summed.manifest.job.spec.method.name == "per-fedavg":
+    if summed_job.manifest.job.spec.method.name == "per-fedavg":
         return
     seen = dict[tuple[str, bytes], int]()
-    for exchange, state, assignments in summed.asked:
+    for exchange, state, assignments in summed_job.asked:
         for name in {given.trees.get("model") for given in assignments.values()} - {None}:
             content = b"".join(array.tobytes() for array in state.tree(str(name)).values())
             round = seen.setdefault((exchange.phase.step, content), exchange.round)
