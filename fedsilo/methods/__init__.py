@@ -2,6 +2,6 @@
 
 `method` defines what a method is and `interface` what its halves receive and return; `registry` binds a method to a
 job, `checks` finds what of a job a method is not made for, `reading` what a server half may read, and
-`building_blocks` holds what several methods share. A large method is a folder of `declaration`, `server` and `silo`.
+`components` holds what several methods share. A large method is a folder of `declaration`, `server` and `silo`.
 README.md shows a complete one.
 """

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,11 @@ CLASSES_ELSEWHERE = (
 )
 """Modules with error classes of their own; a class of any other is found because it is imported by these."""
 
+CODE_FOLDERS = (
+    *("fedsilo", "operator", "aggregator", "silo-agent"),
+    *("charts", "hack", "tests", "benchmarks", "attacks", "examples"),
+)
+"""Folders of Python files, which pages and packages name."""
 
 PAGES = pages()
 each_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -58,6 +65,33 @@ def test_relative_links_resolve(page: Path) -> None:
         assert linked.exists(), f"{target} leads nowhere"
         if anchor:
             assert anchor in anchors(linked), f"{target}: there is no such heading"
+
+
+@each_page
+def test_modules_that_a_page_names_exist(page: Path) -> None:
+    for name in re.findall(r"`((?:[\w.-]+/)+\w+\.py)`", prose(page)):
+        assert any(f"/{path}".endswith(f"/{name}") for path in module_paths()), f"{name} is nowhere"
+
+
+@cache
+def module_paths() -> tuple[str, ...]:
+    """Every Python file of the project, from its folder."""
+    return tuple(
+        path.relative_to(ROOT).as_posix() for folder in CODE_FOLDERS for path in (ROOT / folder).rglob("*.py")
+    )
+
+
+def modules_named_by_packages() -> Iterator[tuple[str, str]]:
+    """Package and word in backticks of each docstring that says what the package's modules are for."""
+    for path in module_paths():
+        if path.endswith("/__init__.py") and not path.startswith(("fedsilo/methods/", "tests/", "hack/")):
+            text = ast.get_docstring(ast.parse((ROOT / path).read_text())) or ""
+            yield from ((path, word) for word in re.findall(r"`([a-z]\w*)`", text))
+
+
+def test_modules_that_a_package_names_exist() -> None:
+    names = {part.removesuffix(".py") for path in module_paths() for part in path.split("/")}
+    assert [(path, word) for path, word in modules_named_by_packages() if word not in names] == []
 
 
 def options(command: str) -> argparse.ArgumentParser:
