@@ -16,6 +16,7 @@ import inspect
 import io
 import json
 import os
+import site
 import socket
 import subprocess
 import sys
@@ -25,6 +26,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -53,6 +55,15 @@ MODULES = (
     "sklearn.cluster",
 )
 PATH = tuple(sys.path)
+LINKED_PATHS = tuple(
+    line
+    for folder in site.getsitepackages()
+    for file in sorted(Path(folder).glob("*.pth"))
+    for line in file.read_text().splitlines()
+    if Path(line).is_absolute()
+)
+"""Folders that an installation links to, which Python appends where they are not on the path already."""
+
 LARGEST_REQUEST_BYTES = 1 << 20
 """Bytes of a request, at most."""
 
@@ -122,7 +133,9 @@ def _become(
     os.environ.clear()
     os.environ.update(environment)
     given = [place for place in environment.get("PYTHONPATH", "").split(os.pathsep) if place]
-    sys.path[:] = [*given, *(place for place in PATH if place not in COMPONENTS)]
+    sys.path[:] = dict.fromkeys(
+        (*given, *(place for place in PATH if place not in COMPONENTS), *LINKED_PATHS)
+    )
     importlib.invalidate_caches()
     tempfile.tempdir = None
     numpy.random.seed()  # Python's own generator does so by itself

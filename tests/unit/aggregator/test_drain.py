@@ -27,7 +27,7 @@ class Service:
         self.ticks = 0
         current = SimpleNamespace(tasks={}, accepted={}, exchange=Mock(round=1))
         self.engine = SimpleNamespace(
-            current=current,
+            current_exchange=current,
             ended=False,
             identity=SimpleNamespace(silos={NORTH: None, SOUTH: None}),
             failure=None,
@@ -47,7 +47,7 @@ class Service:
         """Do nothing, because nobody listens for changes."""
 
     def _settle(self) -> None:
-        self.engine.ended, self.engine.current = True, None
+        self.engine.ended, self.engine.current_exchange = True, None
 
     async def _close_uploads(self) -> None:
         """No upload is under way."""
@@ -80,7 +80,7 @@ async def test_an_aggregator_that_was_killed_after_the_end_tells_its_silos(
 ) -> None:
     monkeypatch.setattr(rounds, "TICK_SECONDS", 0.0)
     service: Any = Service()
-    service.engine.ended, service.engine.current = True, None
+    service.engine.ended, service.engine.current_exchange = True, None
     work = asyncio.ensure_future(rounds.run_rounds(service, Mock(), Mock()))
     while service.ticks < 20 and not work.done():
         await asyncio.sleep(0)

@@ -26,8 +26,8 @@ class Missing:
             raise ModuleNotFoundError(f"No module named {{name}}", name=name)
 
 sys.meta_path.insert(0, Missing())
-from fedsilo.cli.main import LOCAL, main
-assert {packages} == set(LOCAL)
+from fedsilo.cli.main import LOCAL_PACKAGES, main
+assert {packages} == set(LOCAL_PACKAGES)
 sys.exit(main({arguments}))
 """
 PACKAGES = {"torch", "torchvision", "sklearn", "PIL", "aiohttp", "uvloop", "rich"}

@@ -97,7 +97,7 @@ def test_an_own_task_reports_its_loss_and_the_jobs_own_metrics(
     (line,) = federate(tmp_path, spec, runners(spec, silos, tmp_path)).history()
     assert line["metrics"].keys() == {
         "loss",
-        *([] if metrics is None else ["Largest_mean", "Largest_spread"]),
+        *([] if metrics is None else ["LargestError_mean", "LargestError_spread"]),
     }
 
 

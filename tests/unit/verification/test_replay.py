@@ -83,7 +83,7 @@ def test_a_fold_that_was_not_the_methods_is_named(tmp_path: Path, monkeypatch: p
         after, round = honest(self, received), received.exchange.round
         return after.with_trees(model=changed_tree(after.tree("model"))) if round == 2 else after
 
-    directory = lying_directory(monkeypatch, tmp_path, "_aggregated", lie)
+    directory = lying_directory(monkeypatch, tmp_path, "_aggregate_received", lie)
     with pytest.raises(
         ProvenanceInvalid,
         match=r"provenance.json: round 2 \(r00002-train\): state: tree model is .*, but folding gives .*; the same",
@@ -110,7 +110,7 @@ def test_values_that_are_not_the_methods_are_named(tmp_path: Path, monkeypatch: 
     def lie(self: Workflow, received: ReceivedExchange) -> State:
         return honest(self, received).with_values(note=received.exchange.round)
 
-    directory = lying_directory(monkeypatch, tmp_path, "_aggregated", lie)
+    directory = lying_directory(monkeypatch, tmp_path, "_aggregate_received", lie)
     with pytest.raises(ProvenanceInvalid, match=r"round 1 \(r00001-train\): state: its values are not those"):
         replay_directory(directory)
 

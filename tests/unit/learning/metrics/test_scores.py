@@ -139,7 +139,7 @@ def test_an_own_metric_is_reported_by_its_name() -> None:
     [
         ("Failing", r"failed with ValueError: no idea at .*/own\.py:\d+; it is made"),
         ("Leaving", r"failed with SystemExit: 0 at .*/own\.py:\d+; it is made"),
-        ("Many", "compute.. gave a list that is not one number"),
+        ("ManyScores", "compute.. gave a list that is not one number"),
         ("nothing_metric", "gave a NoneType without update"),
     ],
 )

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import assume, settings
+from hypothesis import HealthCheck, assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -196,9 +196,11 @@ class Agent(RuleBasedStateMachine):
 
 
 TestAgent = Agent.TestCase
-TestAgent.settings = settings(max_examples=40, stateful_step_count=40)
+TestAgent.settings = settings(
+    max_examples=40, stateful_step_count=40, suppress_health_check=[HealthCheck.filter_too_much]
+)
 
 
 @pytest.mark.thorough
 def test_many_histories_of_an_agent() -> None:
-    run_state_machine_as_test(Agent, settings=settings(max_examples=80, stateful_step_count=40))
+    run_state_machine_as_test(Agent, settings=settings(TestAgent.settings, max_examples=80))
