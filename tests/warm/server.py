@@ -15,6 +15,7 @@ import importlib
 import inspect
 import io
 import json
+import logging
 import os
 import site
 import socket
@@ -32,6 +33,7 @@ from typing import Any, NoReturn
 
 import numpy
 
+from fedsilo import logs
 from fedsilo.local import child_processes, fork_server
 from fedsilo.process import importing_for_good
 from tests.warm import COMPONENTS
@@ -140,10 +142,18 @@ def _become(
     tempfile.tempdir = None
     numpy.random.seed()  # Python's own generator does so by itself
     _open_standard_files()
+    _forget_logging()
     fork_server._set_title(words)
     vars(child_processes)["subprocess"] = SimpleNamespace(**vars(subprocess) | {"Popen": _ForkedServer})
     program, *arguments = words[words.index("-m") + 1 :]
     _run(program, arguments)
+
+
+def _forget_logging() -> None:
+    """Leave no handler or level of the process that this one was forked from, which may be a run."""
+    logging.root.handlers.clear()
+    logging.root.setLevel(logging.WARNING)
+    logs._process.clear()
 
 
 def _open_standard_files() -> None:
