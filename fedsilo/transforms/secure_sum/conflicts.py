@@ -96,6 +96,7 @@ def _what_is_known(method: Method) -> str:
 
 
 def _check_rule(spec: FederatedJobSpec) -> Iterator[Finding]:
+    """Rules that look at single updates, such as `median`; clipping is done by guards before they mask."""
     rule = spec.aggregation.rule
     if rule is None:
         return
