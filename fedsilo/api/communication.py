@@ -83,7 +83,7 @@ class UploadSpec(_DirectionSpec):
 
     @property
     def feeds_errors_back(self) -> bool:
-        """`errorFeedback` with its default."""
+        """Whether silos add what the encoding left out to their next update; by default, where it is lossy."""
         return self.is_lossy if self.error_feedback is None else self.error_feedback
 
     @model_validator(mode="after")

@@ -86,7 +86,7 @@ class JsonLoader(yaml.SafeLoader):
     def fetch_more_tokens(self) -> None:
         """Read on, up to the limit.
 
-        :raises TooLarge: beyond it.
+        :raises SizeError: beyond it.
         """
         self._fetched += 1
         if self._fetched > MAX_TOKENS:
@@ -98,7 +98,7 @@ class JsonLoader(yaml.SafeLoader):
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         """The value of a node.
 
-        :raises UnfitValue: when it is not what its tag says.
+        :raises ScalarError: when it is not what its tag says.
         """
         try:
             return super().construct_object(node, deep=deep)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
+    """Add the model, the manifest and the output format to the arguments of `fedsilo evaluate`."""
     parser.add_argument(
         "--model",
         type=Path,

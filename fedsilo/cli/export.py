@@ -12,7 +12,7 @@ from fedsilo.validation import load_manifest
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
+    """Add the model, the manifest, the new files and the output format to the arguments of `fedsilo export`."""
     parser.add_argument(
         "--model",
         type=Path,

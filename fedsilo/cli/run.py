@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
+    """Add what is run, where, and how it is shown to the arguments of `fedsilo run`."""
     parser.add_argument(
         "-f",
         "--file",

@@ -14,7 +14,7 @@ from fedsilo.validation import load_manifest
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
+    """Add the job, the values of its fields and the directory to the arguments of `fedsilo sweep`."""
     parser.add_argument("-f", "--file", type=Path, required=True, help="the manifest (YAML)")
     parser.add_argument(
         "--set",

@@ -195,9 +195,9 @@ class HubClient(HubRequests):
     async def _body(
         self, answer: aiohttp.ClientResponse, status: int, limit: int = MAX_ANSWER_BYTES
     ) -> bytes:
-        """The whole body of an answer with that status.
+        """The whole body of an answer from the hub, whose status must be the expected one.
 
-        :raises Unreachable: for any other, which the hub does not give.
+        :raises Unreachable: when the status is another, or the body is longer than the limit.
         """
         body = await self._read(answer, limit)
         if answer.status != status:

@@ -26,7 +26,7 @@ class StopRequest(BaseException):
 
 @contextmanager
 def stopping() -> Iterator[Callable[[], None]]:
-    """Remember SIGINT and SIGTERM; the function that it gives raises `Stopped` once one has come."""
+    """Remember SIGINT and SIGTERM; the function that it gives raises `StopRequest` once one has come."""
     received: list[int] = []
 
     def remember(number: int, _frame: FrameType | None) -> None:

@@ -60,7 +60,10 @@ class TrainerReply(Protocol):
         """A copy of the tensors that nobody else can change."""
 
     def model(self) -> AbstractContextManager[Tensors | None]:
-        """A copy of the model that the task hands out, which nobody else can change; None where it hands out none."""
+        """The model that the silo was handed with the task, not the one it trained; None where it was handed none.
+
+        Nobody else can change it.
+        """
 
 
 @dataclass(frozen=True)

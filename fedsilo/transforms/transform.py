@@ -50,7 +50,7 @@ class Transform:
         return cls(method)
 
     def owns(self, name: str) -> bool:
-        """Whether a tree or value of the job's state, or a tree of a task, is its own."""
+        """Whether a tree or value of this name, in the job's state or in a task, belongs to this transform."""
         return False
 
     def keeps(self, name: str) -> bool:

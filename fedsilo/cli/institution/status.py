@@ -64,7 +64,7 @@ def _text(found: Mapping[str, Any], now: datetime) -> Iterator[str]:
 
 
 def _hub(contact: Mapping[str, Any], *, past: bool = False) -> str:
-    """How it stands with the hub, or stood when the silo was served last."""
+    """A sentence on whether the hub is reached, or, with `past`, was when the silo was served last."""
     be, message, heard = "was" if past else "is", plain_line(contact["message"]), contact["heard"]
     if contact["reached"]:
         return f"the hub {be} reached since {contact['since']}: {message}"

@@ -53,7 +53,7 @@ def report(findings: Sequence[Finding]) -> str:
 
 
 def has_failed(findings: Sequence[Finding]) -> bool:
-    """Whether anything is to be done."""
+    """Whether any of these findings is a check that failed."""
     return any(finding.state is FindingState.FAILED for finding in findings)
 
 

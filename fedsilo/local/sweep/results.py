@@ -38,7 +38,7 @@ class SweepResult:
 
     @property
     def plot(self) -> Path:
-        """The metrics over the rounds, as SVG."""
+        """Path of the SVG file that plots the metrics over the rounds."""
         return self.directory / CURVES
 
     @override

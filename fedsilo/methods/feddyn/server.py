@@ -22,7 +22,7 @@ class _Remembering(OneModelServer):
 
     @override
     def start(self, job: ServerContext) -> State:
-        """The initial model, and a mean memory of zeros where the variant has one."""
+        """FedDyn's state before round 1: the initial model, and a memory of zeros unless the variant is `map`."""
         state = super().start(job)
         if self.config.variant == "map":
             return state

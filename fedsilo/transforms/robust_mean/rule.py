@@ -58,7 +58,7 @@ class RobustMean:
         return {name: tree[name] for name in models.tensors}, kept
 
     def _weights(self, gram: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The weight of each model, and how much of it counts."""
+        """The weight of each silo's model in the rule's sum, and the part of it that counts, from 0 to 1."""
         rule = self._rule
         if rule.name == "norm-clipping":
             assert rule.norm is not None, "checked with the manifest"

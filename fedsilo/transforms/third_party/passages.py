@@ -162,7 +162,7 @@ def _sent_specs(transform: UpdateTransform, model: tuple[TensorSpec, ...]) -> tu
 
 
 def _part_of(model: Sequence[TensorSpec], base: Tree) -> Tree:
-    """What the silo was handed of these tensors, in arrays that cannot be written to."""
+    """The named tensors of what the silo was handed, as views that cannot be written to."""
     found = {spec.name: base[spec.name].view() for spec in model}
     for array in found.values():
         array.flags.writeable = False

@@ -124,7 +124,7 @@ def _no_image(job: Object, pod: Object, reason: str, message: str) -> Diagnosis:
 
 
 def _not_started(job: Object, message: str, who: str) -> Diagnosis:
-    """Diagnosis of a kubelet's message that something a container needs is missing.
+    """Diagnosis where the node cannot start a container or mount a volume, from the kubelet's message.
 
     :param who: component, or the check of the network.
     """

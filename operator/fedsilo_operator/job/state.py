@@ -67,7 +67,10 @@ class AggregatorState:
     claim_conflict: Diagnosis | None = None
 
     def may_make(self, kind: Kind) -> bool:
-        """Whether no earlier job's object has the name any more; it is deleted first."""
+        """Whether an object of this kind can be made, as no earlier job's object still has its name.
+
+        One that has it is deleted first.
+        """
         return all(orphan["kind"] != kind.name for orphan in self.orphans)
 
 

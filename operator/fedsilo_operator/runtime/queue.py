@@ -124,7 +124,7 @@ class Queue:
         self._failures.pop(key, None)
 
     async def get(self) -> tuple[Key, float]:
-        """The next key, this worker's alone until `done`, and the seconds that it has waited for a worker."""
+        """The next key, this worker's alone until `mark_done`, and the seconds that it has waited for a worker."""
         key = await self._ready.get()
         since = self._waiting.pop(key)
         self._working[key] = asyncio.get_running_loop().time()

@@ -96,7 +96,9 @@ class TrainerAnnouncement:
     def _require_as_before(
         self, signature: ModelSignature, announcement: Announcement, schema: Schema | None
     ) -> None:
-        """Record what the trainer announces first, and hold it to that; names can be mended until something has left.
+        """Hold the trainer to the model and the names of the data that it announced first, which are recorded.
+
+        Names may change until something has left.
 
         :raises PolicyRefused: when it is another model, or data of other names.
         """

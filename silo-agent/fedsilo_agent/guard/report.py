@@ -43,7 +43,7 @@ class ReceiptsReport:
         return self._path.exists()
 
     def take_ledger(self, ledger: Mapping[str, Any]) -> None:
-        """Say what is spent of the dataset's budget."""
+        """Publish what is spent of the dataset's privacy budget, beside the receipts."""
         self.facts[LEDGER] = dict(ledger)
         self.publish()
 
