@@ -172,7 +172,7 @@ class HandedOver:
     def expect_opened(self, *command: str | Path, at: Path) -> CommandOutcome:
         """The document is honest: it is opened, without any code of the stranger's.
 
-        :raises NotRefused: when it is not.
+        :raises NotRefusedError: when it is not.
         """
         opened = self._require_harmless(command, at)
         if opened.code != 0:
@@ -184,7 +184,7 @@ class HandedOver:
     ) -> CommandOutcome:
         """The command ends with one of these codes and one line that has these words, and did nothing else.
 
-        :raises NotRefused: when it does anything else.
+        :raises NotRefusedError: when it does anything else.
         """
         opened = self._require_harmless(command, at)
         lines = opened.said.splitlines()
@@ -226,7 +226,7 @@ class HandedOver:
     def open_honestly(self) -> None:
         """Every command that opens documents, on the honest ones.
 
-        :raises NotRefused: when one of them fails.
+        :raises NotRefusedError: when one of them fails.
         """
         at = self.copy()
         for command in OPENING_COMMANDS:

@@ -96,7 +96,7 @@ class LiveAggregator(LiveService):
     def expect_nothing_kept(self) -> None:
         """Require that no byte of a refused upload stayed at the aggregator.
 
-        :raises NotRefused: when something did.
+        :raises NotRefusedError: when something did.
         """
         if kept := self.stored_bytes():
             raise NotRefusedError(f"{kept} bytes of an upload stayed that was refused")

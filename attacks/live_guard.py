@@ -108,7 +108,7 @@ class LiveGuard:
     def expect_untrusted(self, code: str, task: Task | bytes, key: SigningKey | None = None) -> None:
         """The guard refuses the task with this code, records that, and does nothing else.
 
-        :raises NotRefused: when it does anything else.
+        :raises NotRefusedError: when it does anything else.
         """
         self.answer_honestly()  # The same refusal is recorded once until a task was answered.
         before = len(self.aggregator.audit())
@@ -122,7 +122,7 @@ class LiveGuard:
     def expect_reported(self, task: Task, words: str, reason: str = "PolicyRefused") -> None:
         """The guard reports a failure of the task that says so, and nothing leaves.
 
-        :raises NotRefused: when it does anything else.
+        :raises NotRefusedError: when it does anything else.
         """
         name = task.task
         self.aggregator.offer(task)
@@ -144,7 +144,7 @@ class LiveGuard:
     def expect_nothing_left(self, task: str) -> None:
         """Neither an update of the task was sent nor its departure recorded.
 
-        :raises NotRefused: when one was.
+        :raises NotRefusedError: when one was.
         """
         if self.aggregator.uploads[task] or "departure" in self.aggregator.events(task):
             raise NotRefusedError(f"an update of {task} has left the silo")

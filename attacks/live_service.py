@@ -109,7 +109,7 @@ class LiveService(ABC):
     def expect(self, code: str, answer: Answer) -> None:
         """The answer refuses with this code.
 
-        :raises NotRefused: when it does not.
+        :raises NotRefusedError: when it does not.
         """
         if answer.code != code:
             raise NotRefusedError(
@@ -133,7 +133,7 @@ class LiveService(ABC):
 
         The oldest are looked at first; several threads open them, so that one may have come later than its place.
 
-        :raises NotRefused: when fewer are.
+        :raises NotRefusedError: when fewer are.
         """
         end = time.monotonic() + seconds
         for one in connections:

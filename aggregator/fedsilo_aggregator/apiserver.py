@@ -35,7 +35,7 @@ class KubernetesJob:
         An apply to a status takes no notice of the uid, but does of the version: a dry run, for which the right to
         patch is enough, tells both, so that nothing is ever written to a job that was created anew under the name.
 
-        :raises JobGone: when the job is deleted, or is another one by now.
+        :raises JobGoneError: when the job is deleted, or is another one by now.
         :raises OSError: when the API server refuses otherwise; with its own message.
         """
         seen = await self._patch({}, dry_run="All")

@@ -55,7 +55,7 @@ class JobStatus(Protocol):
     async def apply(self, status: Mapping[str, Any]) -> None:
         """Make these the aggregator's fields.
 
-        :raises JobGone: when there is no such job any more. Anything else that is raised may pass.
+        :raises JobGoneError: when there is no such job any more. Anything else that is raised may pass.
         """
 
 

@@ -70,7 +70,7 @@ def _send(silo: SiloClient, model: Mapping[str, np.ndarray], **changes: Any) -> 
 def _expect_near(honest: Sequence[Mapping[str, np.ndarray]], next_model: Mapping[str, np.ndarray]) -> None:
     """The model is as near to the honest silos' as docs/robust-aggregation.md promises.
 
-    :raises NotRefused: when it is not.
+    :raises NotRefusedError: when it is not.
     """
     models = np.stack([_flat_vector(model) for model in honest])
     mean = models.mean(axis=0)
@@ -83,7 +83,7 @@ def _expect_near(honest: Sequence[Mapping[str, np.ndarray]], next_model: Mapping
 def _expect_told(site: Site) -> None:
     """The status is JSON without infinity, and says that next to nothing counted of the hostile silos' models.
 
-    :raises NotRefused: when it does not.
+    :raises NotRefusedError: when it does not.
     """
     kept = wait_until(lambda: _kept_shares(site), "the status of the first round")
     json.dumps(site.status(), allow_nan=False)

@@ -51,7 +51,7 @@ def in_one_process(setting: Setting, count: int) -> Figures:
 def in_processes(setting: Setting, count: int) -> Figures:
     """Rounds per second of `fedsilo run`, with a guard and a trainer for each client.
 
-    :raises Skipped: they would not fit into the machine's memory.
+    :raises SkippedCase: they would not fit into the machine's memory.
     """
     if setting.device != "cpu":
         require_memory(count * BYTES_OF_A_CLIENT, available_bytes(), f"{count} trainers")
@@ -69,7 +69,7 @@ def in_processes(setting: Setting, count: int) -> Figures:
 def require_memory(needed: int, there: int, what: str) -> None:
     """Return if so many bytes are there.
 
-    :raises Skipped: they are not.
+    :raises SkippedCase: they are not.
     """
     if needed > there:
         raise SkippedCase(

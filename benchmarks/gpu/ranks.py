@@ -50,7 +50,7 @@ def cases(setting: Setting) -> Iterator[Case]:
 def in_a_pod(setting: Setting, size: int) -> Figures:
     """Two processes on two devices, to which `/dev/shm` is what a pod has; the reduced form only mounts it.
 
-    :raises Skipped: there are too few devices, or this user may mount nothing.
+    :raises SkippedCase: there are too few devices, or this user may mount nothing.
     """
     through = GLOO if setting.size == "reduced" else NCCL
     require_devices(through)
@@ -61,7 +61,7 @@ def in_a_pod(setting: Setting, size: int) -> Figures:
 def small_memory_figures(setting: Setting, through: str, size: int) -> Figures:
     """The figures of two processes, to which `/dev/shm` is a file system of this size.
 
-    :raises Skipped: this user may mount nothing.
+    :raises SkippedCase: this user may mount nothing.
     """
     mount_shared_memory(size)
     if setting.size == "reduced":
@@ -72,7 +72,7 @@ def small_memory_figures(setting: Setting, through: str, size: int) -> Figures:
 def rank_figures(setting: Setting, through: str) -> Figures:
     """Milliseconds of a step by one process and by two, and how far apart their weights are.
 
-    :raises Skipped: there are too few devices.
+    :raises SkippedCase: there are too few devices.
     :raises AssertionError: the processes end with different bytes.
     """
     require_devices(through)
@@ -95,7 +95,7 @@ def rank_figures(setting: Setting, through: str) -> Figures:
 def require_devices(through: str) -> None:
     """Return if there are as many devices as two processes need.
 
-    :raises Skipped: there are fewer.
+    :raises SkippedCase: there are fewer.
     """
     if through == NCCL and (found := torch.cuda.device_count()) < 2:
         raise SkippedCase(f"NCCL takes a device for each process, and there are {found}")
@@ -139,7 +139,7 @@ def train_lenet(device: str, group: ProcessGroup, steps: int) -> tuple[Tree, flo
 def mount_shared_memory(size: int) -> None:
     """Give this process a `/dev/shm` of its own, as a pod has one.
 
-    :raises Skipped: this user may not.
+    :raises SkippedCase: this user may not.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     mounted = (

@@ -58,7 +58,7 @@ def continue_rounds(
     """Rounds so far, and the accuracy after each.
 
     :param sharing: cells that share what is left of the time, with this one.
-    :raises Skipped: the images are not there.
+    :raises SkippedCase: the images are not there.
     """
     data, folder = setting.data, setting.into / OPEN
     if setting.size == "reduced":

@@ -132,7 +132,7 @@ def read_document(path: Path, root: Path | None = None, most: int = MAX_DOCUMENT
 
     :param root: as of `fedsilo.files.plain_files.open_plain`.
     :param most: bytes that it may have.
-    :raises NotJson: when it is not JSON, or holds too many values.
+    :raises JsonError: when it is not JSON, or holds too many values.
     :raises OSError: when it cannot be read, or is no plain file of bounded size (`UnfitFile`).
     """
     content = bytearray()
@@ -151,7 +151,7 @@ def parse_json(content: bytes | bytearray, most_values: int | None = None) -> An
     """The value of a JSON text.
 
     :param most_values: refuse a text that may hold more, before any of them takes memory.
-    :raises NotJson: when it is none.
+    :raises JsonError: when it is none.
     """
     if most_values is not None and sum(map(content.count, (b",", b"[", b"{"))) > most_values:
         raise JsonError(f"holds more than {most_values} values")

@@ -60,7 +60,7 @@ class Kubectl:
     def run(self, *arguments: str, stdin: str | None = None, timeout: float = PATIENCE_SECONDS) -> str:
         """Run a kubectl command and return its standard output.
 
-        :raises KubectlFailed: when it fails.
+        :raises KubectlError: when it fails.
         """
         done = subprocess.run(
             self.command(*arguments), input=stdin, capture_output=True, text=True, timeout=timeout
@@ -72,7 +72,7 @@ class Kubectl:
     def fedsilo(self, *arguments: str, timeout: float = PATIENCE_SECONDS) -> str:
         """`kubectl fedsilo ...`, the plugin of this environment as a person calls it; its standard output.
 
-        :raises KubectlFailed: when it fails.
+        :raises KubectlError: when it fails.
         """
         path = os.pathsep.join(
             [str(Path(sys.executable).parent), str(self.program.parent), os.environ["PATH"]]

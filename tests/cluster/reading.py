@@ -27,7 +27,7 @@ def read(kubeconfig: Path, kind: str, namespace: str, name: str) -> Object | Non
     """One object, None when there is none.
 
     :param kind: singular or plural, in lower case.
-    :raises KubectlFailed: when the server refuses.
+    :raises KubectlError: when the server refuses.
     """
     found = _get(kubeconfig, _KINDS[kind], namespace, f"/{name}")
     return None if found is None else _shown_object(_KINDS[kind], found)
@@ -37,7 +37,7 @@ def select(kubeconfig: Path, kind: str, namespace: str, selectors: Mapping[str, 
     """Objects in a namespace.
 
     :param selectors: `labelSelector` and `fieldSelector`.
-    :raises KubectlFailed: when the server refuses.
+    :raises KubectlError: when the server refuses.
     """
     resource = _KINDS[kind]
     found = _get(kubeconfig, resource, namespace, f"?{urlencode(selectors)}") or {"items": []}

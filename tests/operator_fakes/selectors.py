@@ -16,7 +16,7 @@ _PRESENCE_TERM = re.compile(r"^(!?)\s*([^=!\s()]+)$")
 def labels_match(labels: Mapping[str, str], selector: str) -> bool:
     """Whether labels fulfil every requirement of a selector.
 
-    :raises Refused: when it cannot be read.
+    :raises CallRefused: when it cannot be read.
     """
     return all(_holds(labels, part.strip()) for part in re.split(r",(?![^(]*\))", selector) if part.strip())
 

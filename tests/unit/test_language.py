@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -129,3 +130,28 @@ def test_what_stands_below_a_constant_is_its_docstring() -> None:
     module = ast.parse('A = 1\n"""Of one."""\nclass B:\n    c: int = 2\n    """As above."""\n')
     found = [(line, name, leaning(text)) for line, name, text in docstrings_of(module)]
     assert found == [(1, "A", "begins with 'Of'"), (4, "c", "begins with 'As'")]
+
+
+def names_known_to(module: ast.Module) -> set[str]:
+    """Names that a module defines or imports."""
+    known: set[str] = set()
+    for node in ast.walk(module):
+        match node:
+            case ast.ClassDef(name=name):
+                known.add(name)
+            case ast.Import(names=names) | ast.ImportFrom(names=names):
+                known |= {(alias.asname or alias.name).partition(".")[0] for alias in names}
+    return known
+
+
+def test_errors_that_a_docstring_says_are_raised_exist() -> None:
+    modules = {path: ast.parse(path.read_text()) for path in sources()}
+    everywhere = set(dir(builtins)).union(*map(names_known_to, modules.values()))
+    unknown = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path, module in modules.items()
+        for line, _, text in docstrings_of(module)
+        for name in re.findall(r"^\s*:raises (\w+):", text, re.MULTILINE)
+        if name not in everywhere
+    ]
+    assert not unknown, "\n".join(["name an error that there is", *unknown])

@@ -90,7 +90,7 @@ class Cluster(Protocol):
     ) -> AsyncGenerator[Change, None]:
         """Changes after that version, bookmarks included, until the server ends the watch.
 
-        :raises Gone: when the version is too old.
+        :raises VersionExpired: when the version is too old.
         """
 
     async def get(self, kind: Kind, ref: Ref) -> Object:

@@ -39,7 +39,7 @@ async def relay_answer(
 ) -> None:
     """Write head and body of an answer, whose length is known. Both connections are used again.
 
-    :raises Cut: when the connection that it comes over ends before it does.
+    :raises ConnectionCutError: when the connection that it comes over ends before it does.
     :raises OSError: when the other one does.
     :raises TimeoutError: when nothing moved for so many seconds of silence.
     """
@@ -61,7 +61,7 @@ async def relay_answer(
 async def relay_request(request: web.Request, writer: StreamWriter, silence: float) -> None:
     """Write head and body of a request, whose length is known. The silo's connection ends with the answer.
 
-    :raises Cut: when the connection that it comes over ends before it does.
+    :raises ConnectionCutError: when the connection that it comes over ends before it does.
     :raises OSError: when the other one does.
     :raises TimeoutError: when nothing moved for so many seconds of silence.
     """
@@ -130,7 +130,7 @@ class Relay(asyncio.BufferedProtocol):
 
         :param drained: returns when more can be written.
         :param silence: longest time in which nothing is read, or the other side takes nothing.
-        :raises Cut: when the connection ends before.
+        :raises ConnectionCutError: when the connection ends before.
         :raises TimeoutError: after such a silence.
         """
         self._moved = asyncio.get_running_loop().time()

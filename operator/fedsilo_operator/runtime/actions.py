@@ -131,7 +131,7 @@ async def _require_ownership(action: ApplyAction | CreateAction, cluster: Cluste
     """An apply would merge into whatever has the name, and the watches see only what carries the operator's labels.
 
     :return: whether the object is there.
-    :raises Refused: when somebody else made it.
+    :raises CallRefused: when somebody else made it.
     """
     try:
         found = await cluster.get(action.kind, action.ref)

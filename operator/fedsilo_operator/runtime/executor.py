@@ -28,7 +28,7 @@ async def carry_out(
     :param about: the object that was reconciled, as observed; the status is written to this version of it, or to what
         the plan's own actions made of it.
     :return: seconds after which to reconcile again, as the plan says.
-    :raises Refused: when something was rejected; everything that does not depend on it was done.
+    :raises CallRefused: when something was rejected; everything that does not depend on it was done.
     :raises ClusterError: of the first write that failed otherwise; what comes after it was not tried. Events never
         fail.
     """

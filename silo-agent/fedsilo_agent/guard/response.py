@@ -61,7 +61,7 @@ class Response:
 async def read_bounded(response: aiohttp.ClientResponse, limit: int) -> bytes:
     """The body of a response, limited so that it cannot fill the guard's memory.
 
-    :raises AggregatorUnavailable: when it is larger.
+    :raises AggregatorUnavailableError: when it is larger.
     """
     body = bytearray()
     async for piece in response.content.iter_any():

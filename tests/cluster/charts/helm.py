@@ -46,7 +46,7 @@ class Helm:
     def run(self, *arguments: str, values: Values | None = None, timeout: float = 120) -> str:
         """Run a helm command and return its standard output.
 
-        :raises HelmFailed: when it fails.
+        :raises HelmError: when it fails.
         """
         command = [*self.within, str(programs("helm") / "helm"), *arguments]
         if self.kubeconfig is not None:
