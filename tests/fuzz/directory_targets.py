@@ -123,7 +123,7 @@ class Silo:
     def reopen(self, root: Path) -> object:
         """The update that arrives, and the private state that follows it.
 
-        :raises Reported: when a failure arrives in its place.
+        :raises ReportedError: when a failure arrives in its place.
         """
         aggregator, volume = self._scene.aggregator, self._volume(root)
         # Nobody replaces what is damaged while the guard runs: all the time that it gets would be waited for.
