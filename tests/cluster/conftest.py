@@ -68,7 +68,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     turns: dict[str, int] = {}
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
-        turn = 0 if {"own_operator", "released"} & set(fixtures) else 2 if "installed" in fixtures else 1
+        turn = (
+            0
+            if {"own_operator", "released_operator"} & set(fixtures)
+            else 2
+            if "installed_operator" in fixtures
+            else 1
+        )
         group = group_of(item.path)
         turns[group] = turn if turn != 1 else turns.get(group, 1)
         if turn != 1 and item.get_closest_marker("timeout") is None:
