@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -174,6 +175,16 @@ def test_the_model_is_evaluated_as_on_this_machine(
 ) -> None:
     model = tmp_path / "model.safetensors"
     kubectl.fedsilo("model", "digits", "-n", "federation", "-o", str(model))
-    evaluate = [*FEDSILO, "evaluate", "--model", str(model), "-f", str(MANIFEST), "--json"]
+    evaluate = [
+        sys.executable,
+        "-m",
+        FEDSILO,
+        "evaluate",
+        "--model",
+        str(model),
+        "-f",
+        str(MANIFEST),
+        "--json",
+    ]
     said = json.loads(subprocess.run(evaluate, check=True, capture_output=True, text=True).stdout)
     assert said["accuracy"] == pytest.approx(local_result["metrics"]["accuracy"], abs=1e-6)
