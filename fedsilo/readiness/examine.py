@@ -33,7 +33,7 @@ def examine(spec: FederatedJobSpec, data: SiloData) -> list[ReadinessFinding]:
 
 
 def absent_classes(spec: FederatedJobSpec, labels: Sequence[np.ndarray]) -> Iterator[ReadinessFinding]:
-    """Classes that none of the silos has.
+    """A warning that names the classes of which no silo has an example; nothing where each class is in some silo.
 
     :param labels: of each silo.
     """

@@ -96,7 +96,7 @@ def traits_of(config: TwoStageConfig) -> TrainingTraits:
 
 
 def first_loss(silo: SiloContext, config: TwoStageConfig) -> Loss:
-    """Restricted softmax over the silo's classes, eq. 8."""
+    """Cross-entropy of logits scaled by class, eq. 8: a class that the silo lacks by alpha, in the paper's variant."""
     return restricted_loss(silo, class_scales(class_counts(silo), config.alpha, SCALINGS[config.variant]))
 
 
