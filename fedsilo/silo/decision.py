@@ -25,18 +25,18 @@ from fedsilo.wire import DECISION, SigningKey, VerifyKey, sign_statement, verify
 MAX_MESSAGE_CHARACTERS = 1024
 
 
-def sign_decision(ruling: Admission, now: datetime, key: SigningKey) -> Object:
+def sign_decision(admission: Admission, now: datetime, key: SigningKey) -> Object:
     """Sign a decision and return it as it stands in `SiloAgent.status.decision`."""
-    return sign_statement(DECISION, {**_content(ruling), "time": timestamp(now)}, key)
+    return sign_statement(DECISION, {**_content(admission), "time": timestamp(now)}, key)
 
 
-def states(decision: object, ruling: Admission, public_key: str) -> bool:
-    """Whether a decision says what the ruling is, and its signature holds."""
+def states(decision: object, admission: Admission, public_key: str) -> bool:
+    """Whether a decision says what the admission says, and its signature holds."""
     try:
         fields = verify_statement(DECISION, decision, VerifyKey.from_text(public_key))
     except Problem:
         return False
-    return {name: value for name, value in fields.items() if name != "time"} == _content(ruling)
+    return {name: value for name, value in fields.items() if name != "time"} == _content(admission)
 
 
 def read_decision(decision: object, public_key: str) -> Decision:
@@ -55,14 +55,14 @@ def read_decision(decision: object, public_key: str) -> Decision:
         ) from None
 
 
-def _content(ruling: Admission) -> dict[str, Any]:
+def _content(admission: Admission) -> dict[str, Any]:
     """What is decided, apart from when and by which key."""
-    person = ruling.approval
+    person = admission.approval
     facts = {
-        "silo": ruling.silo,
-        "proposal": proposal_digest(ruling.proposal),
-        "decision": "Refused" if ruling.objections else "Admitted",
-        "objections": _objection_entries(ruling.objections),
+        "silo": admission.silo,
+        "proposal": proposal_digest(admission.proposal),
+        "decision": "Refused" if admission.objections else "Admitted",
+        "objections": _objection_entries(admission.objections),
         "decidedBy": person.by if person else None,
         "decidedAt": person.time if person else None,
     }
