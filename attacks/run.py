@@ -15,7 +15,6 @@ from attacks.live_aggregator import LiveAggregator
 from attacks.live_gateway import LiveGateway
 from attacks.live_guard import LiveGuard
 from attacks.programs import Program
-from tests.forking import OWN_INTERPRETER
 
 Target = LiveAggregator | LiveGateway | LiveGuard | HandedOver
 
@@ -33,6 +32,9 @@ MOST_MEMORY = 100 * MB
 
 MOST_MEMORY_OF_A_DOCUMENT = 64 * MB
 """Memory of a command above its peak with honest documents."""
+
+OWN_INTERPRETER = ("env",)
+"""Before the command of a process whose memory is measured, which shall share none with the process of the tests."""
 
 POLLED_SERVICES = ("aggregator", "gateway")
 """What an honest silo polls while it is attacked."""

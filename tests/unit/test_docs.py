@@ -126,11 +126,6 @@ def test_the_readme_quotes_the_quickstart() -> None:
         assert f"---\n{text}" in quickstart
 
 
-def test_the_python_shown_in_the_readme_compiles() -> None:
-    (program,) = blocks("README.md", "python")
-    compile(program, "README.md", "exec")
-
-
 def error_classes(root: type[FedsiloError] = FedsiloError) -> Iterator[type[FedsiloError]]:
     """The tree of errors in fedsilo's own modules, the root first."""
     if root.__module__.startswith("fedsilo"):

@@ -17,6 +17,7 @@ import io
 import json
 import logging
 import os
+import signal
 import site
 import socket
 import subprocess
@@ -143,6 +144,7 @@ def _become(
     numpy.random.seed()  # Python's own generator does so by itself
     _open_standard_files()
     _forget_logging()
+    _forget_signals()
     fork_server._set_title(words)
     vars(child_processes)["subprocess"] = SimpleNamespace(**vars(subprocess) | {"Popen": _ForkedServer})
     program, *arguments = words[words.index("-m") + 1 :]
@@ -154,6 +156,14 @@ def _forget_logging() -> None:
     logging.root.handlers.clear()
     logging.root.setLevel(logging.WARNING)
     logs._process.clear()
+
+
+def _forget_signals() -> None:
+    """Leave no handler of the process that this one was forked from, which may run an event loop."""
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _open_standard_files() -> None:
@@ -174,6 +184,8 @@ def _open_standard_files() -> None:
 
 def _run(program: str, arguments: Sequence[str]) -> NoReturn:
     module = import_module(program)
+    if hasattr(module, "__path__"):
+        module = import_module(f"{program}.__main__")
     sys.modules["__main__"] = module
     sys.argv = [str(module.__file__), *arguments]
     try:

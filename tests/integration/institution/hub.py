@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import sys
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -28,7 +28,7 @@ from fedsilo_operator.gateway.hub import Hub, HubIdentity
 from fedsilo_operator.gateway.limits import Limits
 from fedsilo_operator.gateway.running import Gateway
 from fedsilo_operator.objects import JOB_UID, SILO_AGENT, SILO_KIND, Ref
-from tests.forking import ForkedProcess, run_forked
+from tests import warm
 from tests.integration.gateway.place import server_tls
 from tests.integration.service.site import Site, federation, wait_until
 from tests.operator_fakes.cluster import FakeCluster
@@ -114,7 +114,7 @@ class Consortium:
 
     async def command(self, *arguments: str) -> CompletedProcess[str]:
         """Run `fedsilo silo ...` to its end."""
-        return await asyncio.to_thread(run_forked, PROGRAM, ["silo", *arguments], ENVIRONMENT)
+        return await asyncio.to_thread(warm.run, PROGRAM, ["silo", *arguments], env=ENVIRONMENT)
 
     def offer(self, policy: Object | None = None) -> None:
         """Write the institution's `silo.yaml` with one dataset."""
@@ -127,7 +127,7 @@ class Consortium:
         self.directory.silo_file.write_text(yaml.safe_dump(silo))
 
     @contextmanager
-    def serving(self) -> Iterator[ForkedProcess]:
+    def serving(self) -> Iterator[subprocess.Popen[bytes]]:
         """`fedsilo silo serve`, until the end of the block."""
         process = self.serve()
         try:
@@ -136,9 +136,11 @@ class Consortium:
             process.kill()
             process.wait()
 
-    def serve(self) -> ForkedProcess:
+    def serve(self) -> subprocess.Popen[bytes]:
+        """Start `fedsilo silo serve`."""
         arguments = ["silo", "serve", "--dir", str(self.directory.root)]
-        return ForkedProcess(PROGRAM, arguments, self.log, ENVIRONMENT)
+        with self.log.open("ab") as output:
+            return warm.start(PROGRAM, arguments, env=ENVIRONMENT, stdout=output, stderr=output)
 
     def propose(self, rounds: int = 2) -> None:
         """Make a job with this institution and a silo beside the aggregator, and ask this one for its part."""
@@ -197,7 +199,6 @@ class Consortium:
 
 
 PROGRAM = "fedsilo.cli.main"
-COMMAND = (sys.executable, "-m", PROGRAM, "silo")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 

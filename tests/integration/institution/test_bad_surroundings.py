@@ -20,9 +20,9 @@ from fedsilo.api.silo_status import HubAddress
 from fedsilo.api.timestamps import timestamp
 from fedsilo.wire import SigningKey, make_authority
 from fedsilo_operator.objects import SILO_KIND
-from tests.forking import run_forked
+from tests import warm
 from tests.integration.hub.outside import HUB, ConnectProxy, Hub, saying, tls_of
-from tests.integration.institution.hub import COMMAND, ENVIRONMENT, NORTH, PROGRAM, Consortium
+from tests.integration.institution.hub import ENVIRONMENT, NORTH, PROGRAM, Consortium
 from tests.integration.service.site import wait_until
 
 SURROUNDINGS = {
@@ -39,10 +39,7 @@ time.time = lambda: true() + {seconds}
 async def join(consortium: Consortium, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     invitation, directory = consortium.root / "invitation.yaml", consortium.directory.root
     arguments, given = ["join", str(invitation), "--dir", str(directory)], {**SURROUNDINGS, **environment}
-    if "PYTHONPATH" not in environment:
-        return await asyncio.to_thread(run_forked, PROGRAM, ["silo", *arguments], given)
-    command = [*COMMAND, *arguments]
-    return await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, env=given)
+    return await asyncio.to_thread(warm.run, PROGRAM, ["silo", *arguments], env=given)
 
 
 async def expect_refusal(

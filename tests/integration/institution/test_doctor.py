@@ -17,7 +17,7 @@ from fedsilo.hub.doctor.finding import Finding, FindingState
 from fedsilo.hub.doctor.storage import examine_storage
 from fedsilo.institution import doctor
 from fedsilo.institution.doctor import TRIAL
-from tests.forking import run_forked
+from tests import warm
 from tests.integration.institution.hub import Consortium
 from tests.namespaces import isolation_permitted
 
@@ -80,7 +80,7 @@ async def test_before_a_silo_has_joined_there_is_nothing_to_examine(consortium: 
 async def in_a_pod(consortium: Consortium, key: Path, storage: Path) -> subprocess.CompletedProcess[str]:
     invitation = str(consortium.root / "invitation.yaml")
     arguments = ["--invitation", invitation, "--key", str(key), "--storage", str(storage)]
-    return await asyncio.to_thread(run_forked, "fedsilo.hub.doctor.__main__", arguments, os.environ)
+    return await asyncio.to_thread(warm.run, "fedsilo.hub.doctor", arguments, env=os.environ)
 
 
 @pytest.mark.thorough

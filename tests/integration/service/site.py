@@ -19,7 +19,7 @@ from fedsilo.api.job import FederatedJob
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.silo import Silo
 from fedsilo.local.workdir import RunDirectory
-from tests.forking import ForkedProcess
+from tests import warm
 from tests.ports import free_port
 
 T = TypeVar("T")
@@ -179,58 +179,46 @@ class Site:
 
 
 class Process:
-    """One process of the federation, which ends with the test run at the latest.
+    """One process of the federation, which ends with the test run at the latest: it watches its standard input.
 
-    :param before: a command that runs it. Without one it is forked, as `fedsilo run` does.
+    :param before: a command that runs it. Without one it begins warm.
     """
 
     def __init__(self, module: str, arguments: Sequence[str], log: Path, before: Sequence[str] = ()) -> None:
         arguments = [*arguments, "--exit-with-parent"]
-        self._process = _start_process([*before], module, arguments, log) if before else None
-        self._forked = None if before else ForkedProcess(f"{module}.__main__", arguments, log)
-
-    @property
-    def _either(self) -> subprocess.Popen[bytes] | ForkedProcess:
-        found = self._process or self._forked
-        assert found is not None
-        return found
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        with log.open("ab") as output:
+            files: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": output, "stderr": output}
+            self._process: subprocess.Popen[bytes] = (
+                subprocess.Popen(
+                    [*before, sys.executable, "-m", module, *arguments], env=environment, **files
+                )
+                if before
+                else warm.start(module, arguments, env=environment, **files)
+            )
 
     @property
     def running(self) -> bool:
-        return self._either.poll() is None
+        return self._process.poll() is None
 
     @property
     def pid(self) -> int:
-        return self._either.pid
+        return self._process.pid
 
     def exit_code(self) -> int:
         """Wait for the end."""
         try:
-            return self._either.wait(PATIENCE_SECONDS)
+            return self._process.wait(PATIENCE_SECONDS)
         finally:
             self.kill()
 
     def stop(self) -> None:
         """Ask it to end, as Kubernetes does."""
-        self._either.terminate()
+        self._process.terminate()
 
     def kill(self) -> None:
         """End it as a power cut would."""
-        self._either.kill()
-        self._either.wait()
-        if self._process is not None and self._process.stdin is not None:
+        self._process.kill()
+        self._process.wait()
+        if self._process.stdin is not None:
             self._process.stdin.close()
-
-
-def _start_process(
-    before: Sequence[str], module: str, arguments: Sequence[str], log: Path
-) -> subprocess.Popen[bytes]:
-    """A process with an interpreter of its own; it watches its standard input."""
-    with log.open("ab") as output:
-        return subprocess.Popen(
-            [*before, sys.executable, "-m", module, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=output,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
