@@ -214,7 +214,7 @@ class UploadStore:
                 partial.size += len(piece)
 
         async with aclosing(body):
-            with AppendedFile(partial.path) as file:
+            with AppendedFile(partial.path, synced=True) as file:
                 await take_in_thread(pieces(), take)
         if arrived > part.length:
             self._drop(partial)

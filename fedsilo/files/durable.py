@@ -209,10 +209,14 @@ class AppendedFile:
     """A file that grows piece by piece, opened once; what a power cut leaves of it must be checked.
 
     It is made with the first piece where there is none.
+
+    :param synced: whether `sync` follows, so that the system may as well bring the file to the disk while it grows. A
+        file that can be had again, and is soon removed, may never need a disk.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, synced: bool) -> None:
         self.path = path
+        self._synced = synced
         self._file: FileIO | None = None
         self._early: EarlyWriter | None = None
 
@@ -249,7 +253,8 @@ class AppendedFile:
     def _open_file(self) -> FileIO:
         if self._file is None:
             self._file = FileIO(self.path, "a")
-            self._early = EarlyWriter(self._file.fileno(), self._file.tell())
+            if self._synced:
+                self._early = EarlyWriter(self._file.fileno(), self._file.tell())
         return self._file
 
 

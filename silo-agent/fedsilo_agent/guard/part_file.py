@@ -23,7 +23,7 @@ class PartFile:
     def __init__(self, path: Path) -> None:
         self.path = path.with_name(f".{path.name}.part")
         self._target = path
-        self._file = AppendedFile(self.path)
+        self._file = AppendedFile(self.path, synced=False)
         self._algorithm = algorithm_of(path.name)
         self._hash, self._size = hasher(self._algorithm), 0
 

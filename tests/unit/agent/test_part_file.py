@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from blake3 import blake3
 
-from fedsilo.files import durable
+from fedsilo.files import durable, early_writing
 from fedsilo.files.durable import DiskStep
 from fedsilo_agent.guard.part_file import PartFile
 
@@ -109,3 +109,17 @@ def test_a_blob_holds_one_descriptor_and_gives_it_back(tmp_path: Path) -> None:
             part.append(piece)
             assert len(list(Path("/proc/self/fd").iterdir())) == before + 1
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_what_can_be_had_again_is_not_pushed_to_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: int) -> int:
+        raise AssertionError("its pages may be gone before the system writes them")
+
+    monkeypatch.setattr(early_writing, "EARLY_BYTES", 10)
+    monkeypatch.setattr(early_writing, "_sync_file_range", lambda: fail)
+    with PartFile(tmp_path / "blob") as part:
+        for _ in range(4):
+            part.append(b"12345678")
+        assert part.size() == 32

@@ -106,7 +106,7 @@ def test_a_removed_file_may_be_there_again(tmp_path: Path) -> None:
 def test_an_appended_line_is_torn_behind_the_synced_ones(tmp_path: Path) -> None:
     def append(volume: Path) -> None:
         durable.append_durably(volume / "log", "one")
-        with durable.AppendedFile(volume / "log") as log:
+        with durable.AppendedFile(volume / "log", synced=True) as log:
             log.append(b"second\n")
 
     found = outcomes(tmp_path, lambda _: None, append)

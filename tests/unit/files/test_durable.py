@@ -101,7 +101,7 @@ def test_a_file_is_brought_to_the_disk_while_it_grows(
     monkeypatch.setattr(early_writing, "_sync_file_range", lambda: note)
     path = tmp_path / "file"
     for _ in range(2):
-        with AppendedFile(path) as file:
+        with AppendedFile(path, synced=True) as file:
             for _ in range(4):
                 file.append(b"12345678")
     assert begun == [(0, 16), (16, 16), (32, 16), (48, 16)]

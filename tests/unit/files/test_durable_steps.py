@@ -156,7 +156,7 @@ def test_a_directory_with_content_is_on_the_disk_already(tmp_path: Path, steps: 
 def test_every_other_verb_is_a_step(tmp_path: Path, steps: list[DiskStep]) -> None:
     one, two, tree = tmp_path / "one", tmp_path / "two", tmp_path / "tree"
     tree.mkdir()
-    with durable.AppendedFile(one) as file:
+    with durable.AppendedFile(one, synced=True) as file:
         file.append(b"123")
         file.append(b"45")
     durable.truncate(one, 2)
