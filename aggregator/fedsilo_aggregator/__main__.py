@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedsilo.errors import FedsiloError, ManifestInvalid
+from fedsilo.http.listening import EVERY_ADDRESS
 from fedsilo.logs import add_log_arguments, set_log_facts, start_logging
 from fedsilo.process import Arguments, exit_on_sigterm, exit_with_parent, run_until_done, version
 from fedsilo_aggregator.config import AggregatorConfig, load_config
@@ -39,7 +40,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--task-key", type=Path, required=True, help="private key that signs tasks (PEM)")
     parser.add_argument("--tls-cert", type=Path, required=True, help="server certificate (PEM)")
     parser.add_argument("--tls-key", type=Path, required=True, help="its private key (PEM)")
-    parser.add_argument("--host", default="0.0.0.0", help="address to listen on")
+    parser.add_argument("--host", default=EVERY_ADDRESS, help="address to listen on (default: all)")
     parser.add_argument("--port", type=int, default=8443, help="port to listen on")
     parser.add_argument("--report", action="store_true", help="report into the FederatedJob's status")
     parser.add_argument("--claim", help="with --report: the PersistentVolumeClaim that holds the directory")

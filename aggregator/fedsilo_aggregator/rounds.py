@@ -113,7 +113,7 @@ async def serve(
     spare_collector()
     try:
         await Listener(runner, service.connections, host, port, tls).start()
-        log.info("serving job %s on %s:%d", service.engine.identity.name, host, port)
+        log.info("serving job %s on %s:%d", service.engine.identity.name, host or "*", port)
         await run_rounds(service, status, sink)
     finally:
         await runner.cleanup()

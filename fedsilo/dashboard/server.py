@@ -25,6 +25,7 @@ from fedsilo.dashboard.feed import Feed, TakenSnapshot
 from fedsilo.dashboard.institution import InstitutionSnapshot, institution
 from fedsilo.dashboard.snapshot import JobsSnapshot, PageSnapshot
 from fedsilo.dashboard.view import Document, overview, page
+from fedsilo.http.listening import listening_socket
 from fedsilo.http.log import SERVER_LOG
 
 MAX_WAIT_SECONDS = 30.0
@@ -112,7 +113,7 @@ async def serving(
     )
     await runner.setup()
     try:
-        await web.TCPSite(runner, host, port, ssl_context=tls).start()
+        await web.SockSite(runner, listening_socket(host, port), ssl_context=tls).start()
         yield int(runner.addresses[0][1])
     finally:
         await runner.cleanup()

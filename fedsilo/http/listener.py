@@ -23,6 +23,7 @@ from aiohttp import web
 from typing_extensions import override
 
 from fedsilo.api.text import count_text
+from fedsilo.http.listening import listening_socket
 
 log = logging.getLogger("fedsilo.listener")
 
@@ -183,9 +184,7 @@ class Listener(web.BaseSite):
         :raises OSError: when the address cannot be had.
         """
         await super().start()
-        family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
-        self._listening = socket.create_server(self._address, family=family, backlog=BACKLOG)
-        self._listening.setblocking(False)
+        self._listening = listening_socket(*self._address, BACKLOG)
         self._begin(self._accept(self._listening))
         self._begin(self._sweep())
 

@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from aiohttp import web
 
 from fedsilo.errors import ManifestInvalid
+from fedsilo.http.listening import EVERY_ADDRESS, listening_socket
 from fedsilo.http.log import SERVER_LOG
 from fedsilo.metrics import CONTENT_TYPE, Exposition
 
@@ -41,7 +42,7 @@ async def probes(unready: Callable[[], str], exposition: Exposition, port: int) 
     await runner.setup()
     try:
         try:
-            await web.TCPSite(runner, "0.0.0.0", port).start()
+            await web.SockSite(runner, listening_socket(EVERY_ADDRESS, port)).start()
         except (OSError, OverflowError) as error:
             reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
             raise ManifestInvalid(

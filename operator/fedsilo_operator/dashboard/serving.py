@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from fedsilo.dashboard.server import INSTITUTION, JOBS, Access, LocalAccess, serving
+from fedsilo.http.listening import EVERY_ADDRESS
 from fedsilo_operator.certificate import renew_certificate, served_tls
 from fedsilo_operator.cluster.interface import Cluster
 from fedsilo_operator.dashboard.access import TokenAccess
@@ -26,7 +27,7 @@ async def dashboard(cluster: Cluster, store: Store, port: int, tls: Path | None)
     source = Source(cluster, store)
     context = None if tls is None else served_tls(tls)
     access: Access = LocalAccess() if tls is None else TokenAccess(cluster)
-    host = "127.0.0.1" if tls is None else "0.0.0.0"
+    host = "127.0.0.1" if tls is None else EVERY_ADDRESS
     async with serving(source.feed, access, host, port, context, views=JOBS) as found:
         tasks = [asyncio.create_task(source.run())]
         if context is not None and tls is not None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Never
 
 from fedsilo.errors import ManifestInvalid
+from fedsilo.http.listening import EVERY_ADDRESS
 from fedsilo.logs import add_log_arguments, start_logging
 from fedsilo.process import Arguments, run_until_done, run_until_signalled, version
 from fedsilo_operator.gateway.limits import Limits
@@ -128,7 +129,7 @@ async def _serve(args: argparse.Namespace) -> None:
         gateway = Gateway(server, identity, limits)
         metrics = exposition(gateway.service, gateway.admission)
         async with probes(gateway.unready_reason, metrics, args.health_port):
-            serving: list[Coroutine[Any, Any, Never]] = [gateway.run("0.0.0.0", args.port, tls)]
+            serving: list[Coroutine[Any, Any, Never]] = [gateway.run(EVERY_ADDRESS, args.port, tls)]
             if tls is not None:
                 serving.append(renew_certificate(tls, args.tls))
             await run_until_one_ends(*serving)
