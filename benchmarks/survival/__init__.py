@@ -1,0 +1,1 @@
+"""Survival of patients in six regions, beside the runs that FLamby published of the same rows and settings."""
