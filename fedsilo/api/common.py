@@ -93,6 +93,7 @@ FORMATS = {
 Label = Annotated[str, StringConstraints(pattern=RFC1123_LABEL, max_length=63)]
 ResourceName = Annotated[str, StringConstraints(pattern=RFC1035_LABEL, max_length=40)]
 DatasetName = Annotated[str, StringConstraints(pattern=RFC1123_SUBDOMAIN, max_length=63)]
+SecretName = Annotated[str, StringConstraints(pattern=RFC1123_SUBDOMAIN, max_length=253)]
 Reference = Annotated[str, StringConstraints(pattern=REFERENCE, max_length=253)]
 Image = Annotated[str, StringConstraints(pattern=IMAGE, max_length=512)]
 Url = Annotated[

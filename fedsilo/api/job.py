@@ -25,6 +25,7 @@ from fedsilo.api.common import (
     Number,
     ObjectRef,
     Reference,
+    SecretName,
     StorageSpec,
     Url,
     check_one_of,
@@ -171,6 +172,11 @@ class AggregatorSpec(Fields):
         default=StorageSpec(), description="The volume of rounds, updates and the model."
     )
     image: Image | None = Field(default=None, description="Image; the operator's own release when null.")
+    image_pull_secrets: tuple[SecretName, ...] | None = Field(
+        default=None,
+        max_length=10,
+        description="Secrets of the job's namespace with which the image is pulled; none when null.",
+    )
     url: Url | None = Field(
         default=None, description="Address for silos outside the cluster; the Service when null."
     )

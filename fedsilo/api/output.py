@@ -9,10 +9,10 @@ from pydantic import AfterValidator, Field, StringConstraints
 from fedsilo.api.common import (
     EXPERIMENT,
     REGISTERED_MODEL,
-    RFC1123_SUBDOMAIN,
     TRACKING_URL,
     Fields,
     Flag,
+    SecretName,
     check_server,
 )
 
@@ -23,8 +23,6 @@ TrackingUrl = Annotated[
 ExperimentName = Annotated[str, StringConstraints(pattern=EXPERIMENT, max_length=250)]
 
 RegisteredModelName = Annotated[str, StringConstraints(pattern=REGISTERED_MODEL, max_length=250)]
-
-SecretName = Annotated[str, StringConstraints(pattern=RFC1123_SUBDOMAIN, max_length=253)]
 
 
 class MlflowSpec(Fields):

@@ -21,6 +21,7 @@ from fedsilo.api.common import (
     Metadata,
     PublicKey,
     Quantity,
+    SecretName,
     Sha256,
     StorageSpec,
     Text,
@@ -70,6 +71,11 @@ class SiloAgentTemplate(Fields):
     )
     guard_image: Image | None = Field(
         default=None, description="Image of the guard; the operator's own when absent, never one of the job."
+    )
+    image_pull_secrets: tuple[SecretName, ...] | None = Field(
+        default=None,
+        max_length=10,
+        description="Secrets of the silo's namespace with which the images of both pods are pulled; none when null.",
     )
 
     @property

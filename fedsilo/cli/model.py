@@ -64,10 +64,10 @@ def run(args: argparse.Namespace) -> int:
     kubectl = Kubectl.of(args)
     job = get_job(kubectl, args.job)
     model = _model_of(job, args.job)
-    image = args.image or _aggregator_image(kubectl, job)
+    reader = _reader(kubectl, job, model["claim"], args.image)
     part, described = (file.with_name(f"{file.name}.part") for file in (target, description))
     try:
-        with reading(kubectl, reader_pod(job, model["claim"], image)) as pod:
+        with reading(kubectl, reader) as pod:
             path = Path(model["path"])
             text = pod.content(str(path.with_name("model.json")))
             others = {name: pod.content(str(path.with_name(name))) for name in _extra_files(job, pod)}
@@ -98,9 +98,9 @@ def _fetch_directory(args: argparse.Namespace) -> int:
         kubectl = Kubectl.of(args)
         job = get_job(kubectl, args.job)
         model = _model_of(job, args.job)
-        image = args.image or _aggregator_image(kubectl, job)
+        reader = _reader(kubectl, job, model["claim"], args.image)
         kept = bool((job["spec"].get("aggregator") or {}).get("keepUpdates"))
-        with reading(kubectl, reader_pod(job, model["claim"], image)) as pod:
+        with reading(kubectl, reader) as pod:
             copy = copy_release(pod, model["path"], kept, _extra_files(job, pod), part)
         _require_digest(copy, (part / "model.json").read_bytes(), model["sha256"], reference(job))
     print(f"{target}: sha256 of the model is {copy.sha256} as the status of job {reference(job)} says")
@@ -141,15 +141,21 @@ def _model_of(job: Object, name: str) -> dict[str, Any]:
     return dict(model)
 
 
-def _aggregator_image(kubectl: Kubectl, job: Object) -> str:
-    """The image that wrote the model: it is on that cluster, and has the few programs that reading takes."""
+def _reader(kubectl: Kubectl, job: Object, claim: str, image: str | None) -> Object:
+    """The pod that reads the claim: with image, user and pull secrets of the aggregator that wrote it.
+
+    :param image: another image, for which nothing of the aggregator needs to be known.
+    """
+    if image is not None:
+        return reader_pod(job, claim, image)
     name = f"{job['metadata']['name']}-aggregator"
     made = kubectl.find("jobs.batch", name, namespace=job["metadata"]["namespace"])
     if made is None:
         raise ManifestInvalid(
             f"Job {name} is gone, which says what image to read with; name one with --image"
         )
-    return str(made["spec"]["template"]["spec"]["containers"][0]["image"])
+    writer = made["spec"]["template"]["spec"]
+    return reader_pod(job, claim, str(writer["containers"][0]["image"]), writer)
 
 
 def _require_digest(copy: Copy, description: bytes, expected: str, job: str) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from fedsilo.logs import add_log_arguments, start_logging
 from fedsilo.process import Arguments, run_until_done, run_until_signalled, version
 from fedsilo_operator.arguments import add_controller_arguments, own_namespace
-from fedsilo_operator.settings import API_SERVER_PORTS
+from fedsilo_operator.settings import API_SERVER_PORTS, PLATFORMS
 
 LEASE_NAME = "fedsilo-operator"
 
@@ -125,6 +125,7 @@ async def _operate(args: argparse.Namespace) -> None:
             master=await load_master(server, namespace),
             api_server_ports=args.api_server_ports,
             metrics_from=args.metrics_from,
+            user=PLATFORMS[args.platform],
             gateway=args.gateway,
         )
         store = Store()

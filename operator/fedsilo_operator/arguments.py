@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fedsilo.errors import ManifestInvalid
 from fedsilo_operator.runtime.operator import WORKERS
+from fedsilo_operator.settings import PLATFORMS
 
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 PORT = 8080
@@ -18,6 +19,12 @@ def add_controller_arguments(parser: argparse.ArgumentParser) -> None:
     """Images of the agents, and how this process stands beside others of its kind."""
     parser.add_argument("--guard-image", required=True, help="image of guards whose Silo names none")
     parser.add_argument("--trainer-image", required=True, help="image of trainers whose job names none")
+    parser.add_argument(
+        "--platform",
+        choices=PLATFORMS,
+        default="kubernetes",
+        help="openshift assigns user ids itself, so that pods name none (default: kubernetes)",
+    )
     parser.add_argument("--namespace", help="that of this process (default: POD_NAMESPACE, else the pod's)")
     parser.add_argument(
         "--identity", default=socket.gethostname(), help="name as leader (default: host name)"

@@ -8,6 +8,12 @@ from dataclasses import dataclass, field
 API_SERVER_PORTS = (443, 6443)
 """Usual ports of API servers: behind the Service `kubernetes`, and as network policies see it after translation."""
 
+USER = 65_532
+"""Number of the user and group of every process, as in the images, where the platform assigns none."""
+
+PLATFORMS: Mapping[str, int | None] = {"kubernetes": USER, "openshift": None}
+"""Platform -> user that pods are given, None where the platform assigns each namespace a range of its own."""
+
 
 @dataclass(frozen=True)
 class OutsideSettings:
@@ -33,6 +39,7 @@ class SiloSettings:
     :param trainer_image: image of a trainer whose job names none.
     :param metrics_from: labels of the namespaces that may ask aggregators for metrics; None to have neither
         aggregators nor guards serve any.
+    :param user: user and group of all pods' processes and volumes; None where the platform assigns them.
     :param follows_hub: whether a hub has the keys of the Silos, and takes each next one before it is used.
     """
 
@@ -40,6 +47,7 @@ class SiloSettings:
     trainer_image: str
     metrics_from: Mapping[str, str] | None = None
     outside: OutsideSettings = OutsideSettings()
+    user: int | None = USER
     follows_hub: bool = False
 
 

@@ -44,8 +44,10 @@ imagePullSecrets:
 {{- end }}
 securityContext:
   runAsNonRoot: true
+  {{- if ne .context.Values.platform "openshift" }}
   runAsUser: 65532
   runAsGroup: 65532
+  {{- end }}
   seccompProfile:
     type: RuntimeDefault
 containers:

@@ -35,21 +35,31 @@ LIFETIME_SECONDS = 6 * 3600
 MAX_FAILURES = 5
 """Broken connections in a row, without a byte between them, before the copy is given up."""
 
+UNKNOWN_WRITER: Object = {"securityContext": {"runAsUser": 65_532, "runAsGroup": 65_532}}
+"""What is taken of the pod that wrote where nobody asks: files are its own, and the images know this user."""
+
 _VOLUME = "/model"
 _CONTAINER = "reader"
-_USER = 65532
 _CHUNK_BYTES = 1 << 20
 _FATAL_REASONS = frozenset(
     {"ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"}
 )
 
 
-def reader_pod(job: Object, claim: str, image: str) -> dict[str, Any]:
+def reader_pod(job: Object, claim: str, image: str, writer: Object = UNKNOWN_WRITER) -> dict[str, Any]:
     """A pod of the restricted Pod Security level that may read the claim, and do nothing else.
 
     The job owns it, and it ends by itself: even one that could not be removed does not remain.
+
+    :param writer: specification of the pod that wrote, whose user and pull secrets it has.
     """
     metadata = job["metadata"]
+    user = {
+        name: number
+        for name, number in writer.get("securityContext", {}).items()
+        if name in ("runAsUser", "runAsGroup")
+    }
+    pull_secrets = {"imagePullSecrets": writer["imagePullSecrets"]} if "imagePullSecrets" in writer else {}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -67,6 +77,7 @@ def reader_pod(job: Object, claim: str, image: str) -> dict[str, Any]:
             ],
         },
         "spec": {
+            **pull_secrets,
             "restartPolicy": "Never",
             "activeDeadlineSeconds": LIFETIME_SECONDS,
             "terminationGracePeriodSeconds": 1,
@@ -74,8 +85,7 @@ def reader_pod(job: Object, claim: str, image: str) -> dict[str, Any]:
             "enableServiceLinks": False,
             "securityContext": {
                 "runAsNonRoot": True,
-                "runAsUser": _USER,
-                "runAsGroup": _USER,
+                **user,
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
             "containers": [

@@ -17,7 +17,7 @@ from fedsilo.errors import ManifestInvalid
 from fedsilo.logs import add_log_arguments, start_logging
 from fedsilo.process import Arguments, run_until_done, run_until_signalled, version
 from fedsilo_operator.arguments import add_controller_arguments, own_namespace
-from fedsilo_operator.settings import OutsideSettings
+from fedsilo_operator.settings import PLATFORMS, OutsideSettings
 
 LEASE_NAME = "fedsilo-connector"
 
@@ -128,6 +128,7 @@ async def _connect(args: argparse.Namespace) -> None:
         outside=OutsideSettings(
             args.guard_networks, args.guard_proxy_secret, args.guard_proxy_port, args.guard_authorities
         ),
+        user=PLATFORMS[args.platform],
         follows_hub=True,
     )
     subscription = Subscription(silo, VerifyKey.from_text(hub.key).key_id, hub.url, invitation.token)

@@ -41,6 +41,7 @@ from fedsilo_operator.workloads.pod import (
     batch_job,
     metadata,
     pod_spec,
+    references,
     room_for_data,
 )
 
@@ -222,6 +223,7 @@ def trainer_job(parsed: ParsedAgent, settings: SiloSettings) -> Object:
         affinity["requiredDuringSchedulingIgnoredDuringExecution"] = [there]
     return _job(
         parsed,
+        settings,
         TRAINER,
         container,
         labels,
@@ -280,9 +282,9 @@ def guard_job(parsed: ParsedAgent, settings: SiloSettings) -> Object:
     }
     trust = parsed.agent.spec.trust
     if trust.address is None:
-        return _job(parsed, GUARD, container, affinity=affinity)
+        return _job(parsed, settings, GUARD, container, affinity=affinity)
     host = {"ip": trust.address, "hostnames": [urlsplit(trust.url).hostname]}
-    return _job(parsed, GUARD, container, affinity=affinity, hostAliases=[host])
+    return _job(parsed, settings, GUARD, container, affinity=affinity, hostAliases=[host])
 
 
 def _ledgers(parsed: ParsedAgent) -> list[Mount]:
@@ -321,6 +323,7 @@ def _isolation(parsed: ParsedAgent, settings: SiloSettings) -> Container:
 
 def _job(
     parsed: ParsedAgent,
+    settings: SiloSettings,
     component: str,
     container: Container,
     labels: Mapping[str, str] | None = None,
@@ -331,12 +334,14 @@ def _job(
         extra["nodeSelector"] = dict(template.node_selector)
     if template.tolerations:
         extra["tolerations"] = [_as_json(toleration) for toleration in template.tolerations]
+    if template.image_pull_secrets:
+        extra["imagePullSecrets"] = references(template.image_pull_secrets)
     if template.runtime_class_name is not None:
         extra["runtimeClassName"] = template.runtime_class_name
     return batch_job(
         parsed.child(component),
         {**parsed.labels(component), **(labels or {})},
-        pod_spec(container, **extra),
+        pod_spec(container, user=settings.user, **extra),
         owner=parsed.owner,
         backoff_limit=parsed.agent.spec.job.spec.backoff_limit,
         permanent_exit_codes=PERMANENT_EXIT_CODES,

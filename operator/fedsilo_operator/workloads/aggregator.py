@@ -45,6 +45,7 @@ from fedsilo_operator.workloads.pod import (
     batch_job,
     metadata,
     pod_spec,
+    references,
     room_for_data,
 )
 
@@ -285,7 +286,14 @@ def workload(job: Object, parsed: FederatedJob, settings: Settings) -> Object:
         environment=room_for_data(resources),
         secret_variables=_mlflow_credentials(parsed),
     )
-    pod = pod_spec(container, serviceAccountName=_ref(job).name, automountServiceAccountToken=True)
+    secrets = references(spec.image_pull_secrets or ())
+    pod = pod_spec(
+        container,
+        user=settings.user,
+        serviceAccountName=_ref(job).name,
+        automountServiceAccountToken=True,
+        **({"imagePullSecrets": secrets} if secrets else {}),
+    )
     return batch_job(
         _ref(job),
         _labels(job),

@@ -10,9 +10,7 @@ from fedsilo.api.common import Quantity
 from fedsilo.api.observed import Object
 from fedsilo.process import TEMPORARY_BYTES
 from fedsilo_operator.objects import JOB, Ref
-
-USER = 65532
-"""User and group of every process; the images know no other."""
+from fedsilo_operator.settings import USER
 
 TERMINATION_GRACE_SECONDS = 20
 """Between SIGTERM and SIGKILL: time to finish a write, not a round."""
@@ -84,18 +82,21 @@ class Container:
 def pod_spec(
     container: Container,
     *,
+    user: int | None = USER,
     init_containers: Sequence[Container] = (),
     beside: Sequence[Mount] = (),
     **extra: Any,
 ) -> dict[str, Any]:
     """A pod under the restricted Pod Security level, without token or service links unless `extra` has them.
 
+    :param user: user and group of its processes and volumes; None where the platform assigns them.
     :param init_containers: each runs to its end, one after another, before the pod's own container begins.
     :param beside: volumes that no container of the pod sees: it has to run where they are.
     """
     mounts = [*(mount for each in (*init_containers, container) for mount in each.mounts), *beside]
     volumes = {mount.name: {"name": mount.name, **mount.source} for mount in mounts}
     extra |= {"initContainers": list(map(_container, init_containers))} if init_containers else {}
+    own = {} if user is None else {"runAsUser": user, "runAsGroup": user, "fsGroup": user}
     tmp = {"name": "tmp", "emptyDir": {"sizeLimit": str(_tmp_size(container.resources))}}
     return {
         "restartPolicy": "Never",
@@ -104,9 +105,7 @@ def pod_spec(
         "terminationGracePeriodSeconds": TERMINATION_GRACE_SECONDS,
         "securityContext": {
             "runAsNonRoot": True,
-            "runAsUser": USER,
-            "runAsGroup": USER,
-            "fsGroup": USER,
+            **own,
             "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": {"type": "RuntimeDefault"},
         },
@@ -114,6 +113,11 @@ def pod_spec(
         "volumes": [*volumes.values(), tmp],
         **extra,
     }
+
+
+def references(names: Sequence[str]) -> list[dict[str, str]]:
+    """Local references, as in core/v1, to objects of these names."""
+    return [{"name": name} for name in names]
 
 
 def room_for_data(resources: Mapping[str, Any]) -> dict[str, str]:

@@ -168,6 +168,17 @@ def test_the_pod_can_do_nothing_but_read(volume: Volume, model_directory: Path) 
     assert [owner["kind"] for owner in metadata["ownerReferences"]] == ["FederatedJob"]
 
 
+def test_the_pod_has_the_user_and_the_pull_secrets_of_the_one_that_wrote() -> None:
+    job = {"apiVersion": "a/v1", "kind": "K", "metadata": {"name": "j", "namespace": "n", "uid": "u"}}
+    context = {"runAsNonRoot": True, "runAsUser": 1000, "runAsGroup": 1001, "fsGroup": 1002}
+    writer = {"securityContext": context, "imagePullSecrets": [{"name": "registry"}], "nodeName": "one"}
+    spec = reading.reader_pod(job, "claim", "image", writer)["spec"]
+    assert (spec["securityContext"]["runAsUser"], spec["securityContext"]["runAsGroup"]) == (1000, 1001)
+    assert spec["imagePullSecrets"] == writer["imagePullSecrets"] and "nodeName" not in spec
+    assigned = reading.reader_pod(job, "claim", "image", {"securityContext": {"runAsNonRoot": True}})["spec"]
+    assert not {"runAsUser", "runAsGroup"} & assigned["securityContext"].keys()
+
+
 def test_another_image_may_read_it(volume: Volume, model_directory: Path) -> None:
     volume.streams(0, part(0))
     assert fetch(model_directory, "--image", "registry.example/busybox:1") == 0

@@ -19,6 +19,7 @@ from fedsilo.api.output import MlflowSpec
 from fedsilo.wire import SigningKey
 from fedsilo_aggregator.config import AggregatorConfig
 from fedsilo_operator.objects import CLAIM, CONFIG_MAP, FEDERATED_JOB, JOB, NETWORK_POLICY, SECRET, satisfies
+from fedsilo_operator.settings import PLATFORMS
 from fedsilo_operator.workloads import aggregator
 from tests.unit.operator.job.harness import JobHarness
 from tests.unit.operator.job.objects import NORTH, SETTINGS, SOUTH, manifest, public_key
@@ -145,6 +146,26 @@ def test_an_aggregator_gets_the_entries_for_mlflow_and_no_others(harness: JobHar
         {"name": name, "valueFrom": {"secretKeyRef": {"name": "mlflow", "key": name, "optional": True}}}
         for name in names
     ]
+
+
+def test_an_image_is_pulled_with_the_secrets_that_the_job_names(harness: JobHarness) -> None:
+    seen = harness.current_observation()
+    assert seen is not None
+    names = ["registry", "mirror"]
+    job = {**seen.job, "spec": seen.job["spec"] | {"aggregator": {"imagePullSecrets": names}}}
+    pod = aggregator.workload(job, FederatedJob.model_validate(job), SETTINGS)["spec"]["template"]["spec"]
+    assert pod["imagePullSecrets"] == [{"name": name} for name in names]
+    assert "imagePullSecrets" not in the(harness, JOB)["spec"]["template"]["spec"]
+
+
+def test_a_pod_names_no_user_where_the_platform_assigns_them(harness: JobHarness) -> None:
+    seen = harness.current_observation()
+    assert seen is not None
+    settings = replace(SETTINGS, user=PLATFORMS["openshift"])
+    made = aggregator.workload(seen.job, FederatedJob.model_validate(seen.job), settings)
+    context = made["spec"]["template"]["spec"]["securityContext"]
+    assert not {"runAsUser", "runAsGroup", "fsGroup"} & context.keys()
+    assert context["runAsNonRoot"] is True
 
 
 def test_initial_weights_on_a_claim_are_mounted_where_their_paths_begin(harness: JobHarness) -> None:

@@ -21,7 +21,7 @@ from fedsilo_agent.guard import __main__ as guard_program
 from fedsilo_agent.guard.current_policy import PresentPolicy
 from fedsilo_agent.trainer import __main__ as trainer_program
 from fedsilo_operator.plan import ApplyAction, CreateAction
-from fedsilo_operator.settings import OutsideSettings
+from fedsilo_operator.settings import PLATFORMS, OutsideSettings
 from fedsilo_operator.workloads import agent as children
 from fedsilo_operator.workloads.agent import GUARD, PERMANENT_EXIT_CODES, TRAINER, ParsedAgent
 from tests.unit.operator.silo.harness import SETTINGS, World, agent, job_spec, silo
@@ -371,3 +371,14 @@ def test_a_guard_gets_out_where_its_institution_says_and_by_its_proxy() -> None:
     assert variable == {"name": "SSL_CERT_FILE", "value": f"{mount['mountPath']}/ca.crt"}
     trainer = children.trainer_job(parsed, replace(SETTINGS, outside=OutsideSettings(proxy_secret="login")))
     assert "login" not in str(trainer), "the trainer has no network, and no password"
+
+
+def test_both_pods_have_the_pull_secrets_of_the_silo_and_the_platform_s_user() -> None:
+    owner, content = agent(), silo()
+    content["spec"]["agent"] = content["spec"].get("agent", {}) | {"imagePullSecrets": ["registry"]}
+    parsed = ParsedAgent(SiloAgent.model_validate(owner), Silo.model_validate(content), owner)
+    settings = replace(SETTINGS, user=PLATFORMS["openshift"])
+    for job in (children.trainer_job(parsed, settings), children.guard_job(parsed, settings)):
+        pod = job["spec"]["template"]["spec"]
+        assert pod["imagePullSecrets"] == [{"name": "registry"}]
+        assert not {"runAsUser", "runAsGroup", "fsGroup"} & pod["securityContext"].keys()
