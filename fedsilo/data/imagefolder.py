@@ -12,13 +12,19 @@ import numpy as np
 from PIL import Image
 
 from fedsilo.api.data import DataSpec
-from fedsilo.api.text import first_line
 from fedsilo.data.arrays import LoadedData
 from fedsilo.data.features import scaled_16_bits
 from fedsilo.data.image_configuration import ImageFilesConfig, ImageFolderConfig
+from fedsilo.data.image_files import (
+    is_white_at_zero,
+    open_image,
+    quoted_file_name,
+    turn_upright,
+    upright_size,
+)
 from fedsilo.data.persons import persons_in_paths
 from fedsilo.data.sources import stays_in_files
-from fedsilo.errors import DataInvalid, quoted_value
+from fedsilo.errors import DataInvalid
 
 PILLOW_MODES = {1: "L", 3: "RGB"}
 """Grey and colour images of 8 bits, by number of channels."""
@@ -190,33 +196,28 @@ def entries(folder: Path) -> Iterator[Path]:
 def _decode(file: Path, path: Path, config: ImageFilesConfig, input_shape: tuple[int, ...]) -> np.ndarray:
     name = str(file.relative_to(path))
     channels, height, width = input_shape
-    try:
-        with Image.open(file) as stored:
-            deep = _deep_mode(stored)
-            if config.bits == 8 and deep is not None:
-                grey = channels == 1 and stored.mode.startswith("I")
-                remedy = "set config.bits to 16" if grey else "give float32 through an npz loader"
-                raise DataInvalid(
-                    f"{quoted_file_name(name)} has more than 8 bits per pixel (mode {deep}), which would be clipped; "
-                    f"convert it, or {remedy}"
-                )
-            if config.size is None and stored.width * stored.height > LARGE_PIXELS:
-                require_size(name, stored.size, input_shape)
-            deep_grey = config.bits == 16
-            image = (
-                _grey_of_16_bits(stored, name, deep) if deep_grey else stored.convert(PILLOW_MODES[channels])
+    with open_image(file, path) as stored:
+        deep = _deep_mode(stored)
+        if config.bits == 8 and deep is not None:
+            grey = channels == 1 and stored.mode.startswith("I")
+            remedy = "set config.bits to 16" if grey else "give float32 through an npz loader"
+            raise DataInvalid(
+                f"{quoted_file_name(name)} has more than 8 bits per pixel (mode {deep}), which would be clipped; "
+                f"convert it, or {remedy}"
             )
-            if config.size is not None:
-                image = image.resize((width, height), Image.Resampling.BILINEAR)
-            require_size(name, image.size, input_shape)
-            pixels = np.asarray(image)
-    except (DataInvalid, PermissionError):
-        raise
-    except Exception as error:  # what Pillow's decoders raise on a broken file is not specified
-        raise DataInvalid(
-            f"{quoted_file_name(name)} cannot be decoded as an image ({quoted_value(first_line(error))}); repair or "
-            "remove it"
-        ) from error
+        if (
+            config.size is None
+            and stored.width * stored.height > LARGE_PIXELS
+            and {*stored.size} != {width, height}
+        ):
+            require_size(name, upright_size(stored), input_shape)
+        turn_upright(stored)
+        deep_grey = config.bits == 16
+        image = _grey_of_16_bits(stored, name, deep) if deep_grey else stored.convert(PILLOW_MODES[channels])
+        if config.size is not None:
+            image = image.resize((width, height), Image.Resampling.BILINEAR)
+        require_size(name, image.size, input_shape)
+        pixels = np.asarray(image)
     return pixels[np.newaxis] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
 
 
@@ -230,12 +231,7 @@ def _grey_of_16_bits(stored: Image.Image, name: str, deep: str | None) -> Image.
     pixels = np.asarray(stored)
     if pixels.min() < 0 or pixels.max() > 65535:
         raise DataInvalid(f"{quoted_file_name(name)} has pixels outside of 0 to 65535; convert it to 16 bits")
-    return Image.fromarray(scaled_16_bits(pixels))
-
-
-def quoted_file_name(file: str | Path) -> str:
-    """The file of an example as an error names it, which may say whose it is."""
-    return quoted_value(repr(str(file)))
+    return Image.fromarray(scaled_16_bits(65535 - pixels if is_white_at_zero(stored) else pixels))
 
 
 def require_size(name: str, size: tuple[int, int], input_shape: tuple[int, ...]) -> None:

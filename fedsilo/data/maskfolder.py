@@ -8,10 +8,11 @@ from typing import Final
 import numpy as np
 from PIL import Image
 
-from fedsilo.api.text import comma_separated, first_line
+from fedsilo.api.text import comma_separated
 from fedsilo.data.arrays import LoadedData
 from fedsilo.data.image_configuration import MaskFolderConfig
-from fedsilo.data.imagefolder import entries, image_features, quoted_file_name, require_images, require_size
+from fedsilo.data.image_files import open_image, quoted_file_name, turn_upright, upright_size
+from fedsilo.data.imagefolder import entries, image_features, require_images, require_size
 from fedsilo.data.persons import persons_in_paths
 from fedsilo.errors import DataInvalid, quoted_value
 from fedsilo.tasks.interface import LearningTask, first_place
@@ -124,9 +125,10 @@ def _labels(
         raise DataInvalid(
             f"{quoted_file_name(name)} is {own[0]} pixels wide and {own[1]} high, and its image"
             f" {quoted_file_name(image.relative_to(path))}"
-            f" {size[0]} and {size[1]}; give the mask the size of its image"
+            f" {size[0]} and {size[1]}; give the mask the size of its image, each as "
+            "its EXIF orientation turns it"
         )
-    values = _values(mask, name)
+    values = _values(mask, path)
     labels: np.ndarray = table[values]
     if (wrong := labels == _NO_CLASS).any():
         row, column = first_place(wrong)
@@ -152,34 +154,19 @@ def _remedy(config: MaskFolderConfig, task: SegmentationTask) -> str:
 
 
 def _size(file: Path, path: Path) -> tuple[int, int]:
-    """Width and height, as the file's header says."""
-    try:
-        with Image.open(file) as stored:
-            return stored.size
-    except PermissionError:
-        raise
-    except Exception as error:  # what Pillow's decoders raise on a broken file is not specified
-        raise _unreadable_image_error(str(file.relative_to(path)), error) from error
+    """Width and height of a picture that is upright, as the file's header says."""
+    with open_image(file, path) as stored:
+        return upright_size(stored)
 
 
-def _values(mask: Path, name: str) -> np.ndarray:
-    """Pixels as stored, (height, width), uint8."""
-    try:
-        with Image.open(mask) as stored:
-            if stored.mode not in MASK_MODES:
-                raise DataInvalid(
-                    f"{quoted_file_name(name)} is no mask of one class for each pixel (mode {stored.mode}); write it "
-                    "as a PNG with a palette, or in grey of 8 bits, whose values stand for classes"
-                )
-            return np.asarray(stored).astype(np.uint8)
-    except (DataInvalid, PermissionError):
-        raise
-    except Exception as error:  # as above
-        raise _unreadable_image_error(name, error) from error
-
-
-def _unreadable_image_error(name: str, error: Exception) -> DataInvalid:
-    return DataInvalid(
-        f"{quoted_file_name(name)} cannot be decoded as an image ({quoted_value(first_line(error))}); repair or remove "
-        "it"
-    )
+def _values(mask: Path, path: Path) -> np.ndarray:
+    """Pixels as stored, upright, (height, width), uint8."""
+    with open_image(mask, path) as stored:
+        if stored.mode not in MASK_MODES:
+            raise DataInvalid(
+                f"{quoted_file_name(mask.relative_to(path))} is no mask of one class for each pixel (mode "
+                f"{stored.mode}); write it as a PNG with a palette, or in grey of 8 bits, whose values stand for "
+                "classes"
+            )
+        turn_upright(stored)
+        return np.asarray(stored).astype(np.uint8)

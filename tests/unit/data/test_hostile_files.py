@@ -230,7 +230,7 @@ def png(width: int, height: int, depth: int, colour: int, pixels: bytes) -> byte
 
 def test_an_image_of_a_million_pixels_a_side_is_not_unpacked(folders: Path) -> None:
     (folders / "dog" / "2.png").write_bytes(png(10**6, 10**6, 8, 2, b""))
-    assert "'dog/2.png' cannot be decoded" in refusal(IMAGES, data(3, 4, 4, classes=2), folders)
+    assert "'dog/2.png' is too large to be decoded" in refusal(IMAGES, data(3, 4, 4, classes=2), folders)
 
 
 def test_an_image_of_another_shape_is_not_unpacked(folders: Path) -> None:

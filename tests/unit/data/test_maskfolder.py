@@ -127,7 +127,7 @@ def test_files_that_are_wrong(tmp_path: Path) -> None:
     replace_image(tmp_path, "masks/0.png", mask.resize((3, 4)))
     assert refusal(spec, JOB, tmp_path) == (
         "'masks/0.png' is 3 pixels wide and 4 high, and its image 'images/0.jpg' 3 and 2; give the mask the size of"
-        " its image"
+        " its image, each as its EXIF orientation turns it"
     )
     replace_image(tmp_path, "masks/0.png", mask.convert("RGB"))
     assert refusal(spec, JOB, tmp_path) == (
