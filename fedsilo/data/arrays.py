@@ -69,6 +69,14 @@ class Arrays:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def require_readable(self) -> None:
+        """Check that features which stay in their files can all be read.
+
+        :raises DataInvalid: naming dataset and item.
+        """
+        if isinstance(self.features, LazyFeatures):
+            self.features.require_readable()
+
     def take(self, indices: np.ndarray) -> Arrays:
         """The samples of these indices, in their order."""
         whole = self.features
@@ -127,16 +135,20 @@ def image_schema(features: np.ndarray | LazyFeatures) -> Schema:
     """
     if features.ndim != 4:
         return Schema()
-    return Schema(channels=features.shape[1], value_range=_value_range(features))
+    return Schema(channels=features.shape[1], value_range=_range_of(features))
 
 
-def _value_range(features: np.ndarray | LazyFeatures) -> ValueRange | None:
+def _range_of(features: np.ndarray | LazyFeatures) -> ValueRange | None:
     """The round numbers between which all values lie; the extremes themselves would be an example's."""
     if features.dtype == np.uint8:
         return "0 to 1"  # which training makes of them
     if isinstance(features, LazyFeatures):
         return None
-    least, most = float(features.min()), float(features.max())
+    return value_range(float(features.min()), float(features.max()))
+
+
+def value_range(least: float, most: float) -> ValueRange | None:
+    """Round numbers between which values of images usually lie; None where these lie elsewhere."""
     if least >= 0:
         return "0 to 1" if most <= 1 else "0 to 255" if most <= 255 else None
     return "-1 to 1" if least >= -1 and most <= 1 else None

@@ -21,7 +21,7 @@ SUBFILE_TYPE = 254
 PART_OF_ANOTHER_PAGE = 0b101
 """Bits of that tag which say that a page is another one's reduced copy, or the mask of its transparency."""
 
-SIGNED = 2
+SIGNED_SAMPLES = 2
 """TIFF's number of a sample format with negative values."""
 
 
@@ -98,7 +98,7 @@ def _require_one_picture(stored: Image.Image, name: str) -> None:
     if (
         isinstance(stored, TiffImageFile)
         and stored.mode == "L"
-        and SIGNED in stored.tag_v2.get(SAMPLEFORMAT, ())
+        and SIGNED_SAMPLES in stored.tag_v2.get(SAMPLEFORMAT, ())
     ):
         raise DataInvalid(
             f"{name} has signed values of 8 bits, which Pillow reads as 0 to 255; convert it to unsigned ones"

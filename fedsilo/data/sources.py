@@ -109,6 +109,14 @@ class LazyFeatures:
         """Some of these features, over the same source; nothing is read."""
         return replace(self, items=index if self.items is None else self.items[index])
 
+    def require_readable(self) -> None:
+        """Read and check every item once.
+
+        :raises DataInvalid: as `read`
+        """
+        for place in range(len(self)):
+            self.read(np.array([place]))
+
     def read(self, index: np.ndarray) -> np.ndarray:
         """The features at these places, contiguous.
 

@@ -43,6 +43,8 @@ class GlobalEvaluation:
         try:
             arrays = _test_arrays(spec, root)
             self.schema = arrays.schema
+            if spec.data.check == "refuse":
+                arrays.require_readable()
             self._examples = Examples.from_arrays(
                 arrays.features, arrays.labels, self._device, bind(spec.task, spec.data)
             )

@@ -57,7 +57,7 @@ class _Check:
         spec = self._spec
         for dataset in spec.aggregator.datasets:
             if dataset.name == spec.evaluation.test_dataset:
-                found += self._load_dataset(AGGREGATOR, dataset)[1]
+                found += self._test_set_findings(dataset)
             if dataset.name == spec.aggregation.public_dataset:
                 found += self._public_dataset_findings(dataset)
         found += self._differences()
@@ -96,13 +96,22 @@ class _Check:
         self._schemata[owner] = arrays.schema
         return arrays, []
 
+    def _test_set_findings(self, dataset: DatasetSpec) -> Iterator[ReadinessFinding]:
+        arrays, faults = self._load_dataset(AGGREGATOR, dataset)
+        yield from faults
+        try:
+            if arrays is not None:
+                arrays.require_readable()
+        except DataInvalid as error:
+            yield self._unreadable_finding(AGGREGATOR, error)
+
     def _public_dataset_findings(self, dataset: DatasetSpec) -> Iterator[ReadinessFinding]:
         """Why the aggregator could not learn from its public dataset; its schema is not compared with the silos'."""
         method = registry.bind(self._spec)
         try:
-            load(
-                dataset, self._spec.data, root=self._root, task=self._spec.task, labelled=reads_labels(method)
-            )
+            labelled = reads_labels(method)
+            arrays = load(dataset, self._spec.data, root=self._root, task=self._spec.task, labelled=labelled)
+            arrays.require_readable()
         except DataInvalid as error:
             yield self._unreadable_finding(AGGREGATOR, error)
 

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from fedsilo.api.job import FederatedJobSpec
-from fedsilo.data.arrays import Arrays
+from fedsilo.data.arrays import Arrays, value_range
 from fedsilo.data.statistics import FeatureStatistics
 
 PIECE_NUMBERS = 1 << 20
@@ -64,7 +64,7 @@ class Facts:
     @classmethod
     def of(cls, spec: FederatedJobSpec, data: SiloData) -> Facts:
         """Look at all examples once."""
-        statistics, digests = _pass(spec, data)
+        statistics, digests, extremes = _pass(spec, data)
         task = None if spec.task is None else spec.task.name
         classes = None
         if task in (None, "classification"):
@@ -76,7 +76,7 @@ class Facts:
             examples=len(digests),
             classes=classes,
             statistics=None if task == "language" else statistics,
-            unusual_range=images and data.arrays.schema.value_range is None,
+            unusual_range=images and value_range(*extremes) is None,
             copies=len(digests) - len(np.unique(digests)),
             leaking=int(np.isin(digests[data.validation], digests[data.train]).sum()),
         )
@@ -123,16 +123,20 @@ def scores_its_own(spec: FederatedJobSpec) -> bool:
     return spec.evaluation.test_dataset is None
 
 
-def _pass(spec: FederatedJobSpec, data: SiloData) -> tuple[FeatureStatistics, np.ndarray]:
-    """Statistics of all features, and a digest of each example, (n,), in one pass over them."""
+def _pass(
+    spec: FederatedJobSpec, data: SiloData
+) -> tuple[FeatureStatistics, np.ndarray, tuple[float, float]]:
+    """Statistics of all features, a digest of each example, (n,), and the least and the largest value that is there."""
     shape = spec.data.input_shape
     statistics = FeatureStatistics.none(shape[0])
     digests = np.empty(len(data.arrays), f"S{DIGEST_BYTES}")
+    least, most = np.inf, -np.inf
     rows = max(PIECE_NUMBERS // prod(shape), 1)
     for start in range(0, len(data.arrays), rows):
         piece = np.ascontiguousarray(data.arrays.features[start : start + rows])
         for place, row in enumerate(piece, start):
             digests[place] = hashlib.blake2b(row.tobytes(), digest_size=DIGEST_BYTES).digest()
         fed = piece / 255 if piece.dtype == np.uint8 else piece
+        least, most = np.fmin(least, np.fmin.reduce(fed, None)), np.fmax(most, np.fmax.reduce(fed, None))
         statistics = statistics.merge(FeatureStatistics.of(fed))
-    return statistics, digests
+    return statistics, digests, (float(least), float(most))

@@ -21,7 +21,7 @@ from tests.unit.data.specs import data, dataset
 PIXELS = np.random.RandomState(0).randint(0, 256, (2, 3)).astype(np.uint8)
 """A grey picture as a person sees it, three pixels wide and two high."""
 
-TURNED: dict[int, Callable[[np.ndarray], np.ndarray]] = {
+STORED_FORMS: dict[int, Callable[[np.ndarray], np.ndarray]] = {
     1: lambda x: x,
     2: lambda x: x[:, ::-1],
     3: lambda x: x[::-1, ::-1],
@@ -60,24 +60,24 @@ def refusal(root: Path, bits: int = 8) -> str:
     return message
 
 
-@pytest.mark.parametrize("orientation", TURNED)
+@pytest.mark.parametrize("orientation", STORED_FORMS)
 @pytest.mark.parametrize("ending", ["png", "tif", "webp", "jpg"])
 def test_a_picture_is_read_as_its_exif_turns_it(tmp_path: Path, ending: str, orientation: int) -> None:
-    store(tmp_path / f"c/0.{ending}", TURNED[orientation](PIXELS), orientation, quality=100)
+    store(tmp_path / f"c/0.{ending}", STORED_FORMS[orientation](PIXELS), orientation, quality=100)
     assert np.abs(read(tmp_path)[0].astype(int) - PIXELS).max() <= (3 if ending in ("jpg", "webp") else 0)
 
 
 def test_a_picture_of_16_bits_is_turned_too(tmp_path: Path) -> None:
     deep = PIXELS.astype(np.uint16) * 200
-    store(tmp_path / "c/0.png", TURNED[6](deep), 6)
+    store(tmp_path / "c/0.png", STORED_FORMS[6](deep), 6)
     assert np.array_equal(read(tmp_path, bits=16)[0], deep / np.float32(65535))
 
 
 def test_a_mask_is_turned_as_its_own_exif_says(tmp_path: Path) -> None:
-    store(tmp_path / "images/0.png", TURNED[6](PIXELS), 6)
+    store(tmp_path / "images/0.png", STORED_FORMS[6](PIXELS), 6)
     store(tmp_path / "images/1.png", PIXELS)
     store(tmp_path / "masks/0.png", PIXELS % 3)
-    palette = Image.fromarray(np.ascontiguousarray(TURNED[8](PIXELS % 3)))
+    palette = Image.fromarray(np.ascontiguousarray(STORED_FORMS[8](PIXELS % 3)))
     palette.putpalette([0, 0, 9, 0, 9, 0, 9, 0, 0])
     exif = Image.Exif()
     exif[ExifTags.Base.Orientation] = 8
@@ -95,7 +95,7 @@ def test_an_orientation_that_cannot_be_read_says_nothing(tmp_path: Path) -> None
 
 
 def test_an_orientation_behind_the_pixels_counts(tmp_path: Path) -> None:
-    store(tmp_path / "c/0.png", TURNED[3](PIXELS), 3)
+    store(tmp_path / "c/0.png", STORED_FORMS[3](PIXELS), 3)
     content = (tmp_path / "c/0.png").read_bytes()
     begin = content.index(b"eXIf") - 4
     end = begin + 12 + int.from_bytes(content[begin : begin + 4])

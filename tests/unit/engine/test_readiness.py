@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fedsilo.data.schema import Schema
 from fedsilo.engine.readiness import ReadinessCheck
 from fedsilo.engine.round_engine import RoundEngine
+from fedsilo.engine.scoring import GlobalEvaluation
 from fedsilo.engine.status import StatusSource
-from fedsilo.errors import FileDamaged, Problem, SiloFailed
+from fedsilo.errors import DataInvalid, FileDamaged, Problem, SiloFailed
 from fedsilo.readiness.announced import AnnouncedFinding
 from fedsilo.wire import open_task
 from tests.federate import TASK_KEY, drive, job_spec, local_silos, open_engine
@@ -145,3 +147,17 @@ def test_a_resumed_job_forgets_the_names_that_were_wrong(tmp_path: Path) -> None
     engine.forget_failures()
     engine.announce("silos/s1", READY_SCHEMA)
     assert engine.schemata_agree(SILOS, 90.0)
+
+
+def test_every_item_of_a_test_set_is_read_before_a_job_that_refuses_faults(tmp_path: Path) -> None:
+    np.savez(tmp_path / "held.npz", images=np.full((4, 2), np.inf), labels=np.arange(4), classes=NAMES)
+    held = {"name": "held", "loader": "npz", "config": {"path": "held.npz", "inMemory": False}}
+
+    def open_test_set(check: str) -> GlobalEvaluation:
+        data = {"check": check, "classes": list(NAMES), "inputShape": [2]}
+        scored, at = {"testDataset": "held"}, {"datasets": [held]}
+        return GlobalEvaluation(job_spec("fedavg", 3, data=data, evaluation=scored, aggregator=at), tmp_path)
+
+    assert open_test_set("report").schema.classes == NAMES
+    with pytest.raises(DataInvalid, match=r"^dataset 'held': item 0: features contain inf; remove or mend"):
+        open_test_set("refuse")

@@ -114,6 +114,35 @@ def test_public_data_at_the_aggregator_are_looked_at_too(tmp_path: Path) -> None
     assert check(path) == []
 
 
+def test_every_item_of_data_at_the_aggregator_is_read(tmp_path: Path) -> None:
+    write_datasets(tmp_path)
+    path = manifest(tmp_path)
+    documents = list(yaml.safe_load_all(path.read_text()))
+    job = documents[-1]["spec"]
+    job["method"], job["aggregation"] = {"name": "feddf"}, {"publicDataset": "crowd"}
+    job["aggregator"]["datasets"].append(dataset("crowd", "crowd.npz"))
+    for one in job["aggregator"]["datasets"]:
+        one["config"]["inMemory"] = False
+    path.write_text(yaml.safe_dump_all(documents))
+    for name in ("test", "crowd"):
+        write(tmp_path, name, features=np.where(np.arange(30) == 7, np.inf, 1)[:, np.newaxis].repeat(3, 1))
+    told = [(found.silo, found.place, found.value) for found in check(path) if found.severity == "error"]
+    wrong = "item 7: features contain inf"
+    assert told == [("aggregator", f"dataset '{name}'", wrong) for name in ("test", "crowd")]
+
+
+def test_the_range_of_images_in_their_files_is_looked_at(tmp_path: Path) -> None:
+    path = manifest(tmp_path, inputShape=[1, 2, 2])
+    images = np.random.default_rng(1).random((30, 1, 2, 2))
+    for name in (*SILOS, "test"):
+        write(tmp_path, name, features=images + 300 if name == "west" else images)
+    documents = list(yaml.safe_load_all(path.read_text()))
+    for silo in documents[:-1]:
+        silo["spec"]["datasets"][0]["config"]["inMemory"] = False
+    path.write_text(yaml.safe_dump_all(documents))
+    assert [found.silo for found in check(path) if found.code == "RangeUnusual"] == ["west"]
+
+
 def test_counts_of_classes_are_told_as_the_policy_permits(tmp_path: Path) -> None:
     write_datasets(tmp_path)
     write(tmp_path, "west", labels=np.array([0, 1, 1] + [2] * 27))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from fedsilo.api.loading import load
 from fedsilo.errors import SiloFailed
@@ -32,6 +33,36 @@ def test_one_message_names_every_fault_of_every_silo(tmp_path: Path) -> None:
         "default/east: Unreadable: dataset: dataset 'animals': item 0: features contain inf; remove or mend",
     ):
         assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("check", "said"),
+    [
+        (
+            "refuse",
+            "the data are not ready: default/north: Unreadable: dataset: dataset 'animals': ",
+        ),
+        (None, "silo default/north: dataset 'animals': "),
+    ],
+)
+def test_an_item_that_an_own_object_cannot_read_ends_the_job(
+    tmp_path: Path, check: str | None, said: str
+) -> None:
+    write_datasets(tmp_path)
+    path = manifest(tmp_path, inputShape=[1, 2, 3], classes=2, check=check)
+    documents = list(yaml.safe_load_all(path.read_text()))
+    module = "tests.unit.data.test_function_source"
+    for silo, act in zip(documents[:-1], ("raise_at_7", "tensor", "tensor", "tensor"), strict=True):
+        own = {"loader": f"python:{module}:volumes", "config": {"act": act}}
+        silo["spec"]["datasets"][0].update(own)
+    del documents[-1]["spec"]["evaluation"], documents[-1]["spec"]["aggregator"]
+    documents[-1]["spec"]["participation"] = {"minSilos": 1}
+    path.write_text(yaml.safe_dump_all(documents))
+    with pytest.raises(
+        SiloFailed, match=f"^{said}item 7: loader: python:{module}:volumes: read raised EOF"
+    ) as caught:
+        simulate(load(path), tmp_path, tmp_path / "run")
+    assert caught.value.reason == "DataInvalid"
 
 
 def test_report_changes_nothing_of_the_model_and_shows_the_table(tmp_path: Path) -> None:
