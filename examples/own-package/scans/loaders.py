@@ -8,24 +8,18 @@ from pathlib import Path
 
 import nibabel
 import numpy as np
-import pydicom
+
+from scans.dicom import read_dicom
+
+NIFTI_ENDINGS = (".nii", ".nii.gz")
 
 
 def read_nifti(file: Path) -> np.ndarray:
     """One volume, (depth, height, width): the axes of the patient, whatever those of the scanner were."""
-    image = nibabel.as_closest_canonical(nibabel.load(file))
-    return np.asarray(image.dataobj, np.float32).transpose(2, 1, 0)
-
-
-def read_dicom(folder: Path) -> np.ndarray:
-    """One series, (slices, rows, columns), in the modality's own values, of a CT in Hounsfield units."""
-    slices = [pydicom.dcmread(file) for file in folder.glob("*.dcm")]
-    slices.sort(key=lambda each: float(each.ImagePositionPatient[2]))
-    values = [
-        each.pixel_array * float(each.get("RescaleSlope", 1)) + float(each.get("RescaleIntercept", 0))
-        for each in slices
-    ]
-    return np.stack(values).astype(np.float32)
+    image = nibabel.squeeze_image(nibabel.load(file))
+    if len(image.shape) != 3:
+        raise ValueError(f"has shape {image.shape}, and an example is one volume; store each by itself")
+    return np.asarray(nibabel.as_closest_canonical(image).dataobj, np.float32).transpose(2, 1, 0)
 
 
 @dataclass(frozen=True)
@@ -45,7 +39,7 @@ class Volumes:
         """The volumes of these numbers, (n, depth, height, width); called by several threads at once."""
         found = np.empty((len(items), *self.shape[1:]), self.dtype)
         for place, item in enumerate(items):
-            volume = self.read_one(self.paths[item])
+            volume = _read_volume(self.read_one, self.paths[item])
             if volume.shape != self.shape[1:]:
                 raise ValueError(f"{self.paths[item]} has shape {volume.shape}, not {self.shape[1:]}")
             found[place] = volume
@@ -53,24 +47,44 @@ class Volumes:
 
 
 def nifti(path: str) -> tuple[Volumes, np.ndarray, list[str]]:
-    """The files `path/<class>/*.nii` and `*.nii.gz`."""
-    return _classes(Path(path), "*.nii*", read_nifti)
+    """Volumes of the files `path/<class>/*.nii` and `*.nii.gz`, their labels, and the names of the classes."""
+
+    def files(folder: Path) -> list[Path]:
+        return [entry for entry in _entries(folder, folders=False) if entry.name.endswith(NIFTI_ENDINGS)]
+
+    return _classes(Path(path), files, read_nifti)
 
 
 def dicom(path: str) -> tuple[Volumes, np.ndarray, list[str]]:
-    """Volumes of the series `path/<class>/<series>/*.dcm`, their labels, and the names of the classes."""
-    return _classes(Path(path), "*/", read_dicom)
+    """Volumes of the series `path/<class>/<series>/*`, their labels, and the names of the classes."""
+    return _classes(Path(path), lambda folder: _entries(folder, folders=True), read_dicom)
 
 
 def _classes(
-    root: Path, pattern: str, read_one: Callable[[Path], np.ndarray]
+    root: Path, examples: Callable[[Path], list[Path]], read_one: Callable[[Path], np.ndarray]
 ) -> tuple[Volumes, np.ndarray, list[str]]:
-    names = sorted(folder.name for folder in root.iterdir() if folder.is_dir())
-    found = [
-        (path, label) for label, name in enumerate(names) for path in sorted((root / name).glob(pattern))
-    ]
+    folders = [entry for entry in sorted(root.iterdir()) if entry.is_dir() and not entry.name.startswith(".")]
+    found = [(path, label) for label, folder in enumerate(folders) for path in examples(folder)]
     if not found:
-        raise ValueError(f"{root} has no {pattern} in the folder of a class")
+        raise ValueError(f"{root} has no volume in the folder of a class")
     paths = [path for path, _ in found]
-    volumes = Volumes(paths, read_one, (len(paths), *read_one(paths[0]).shape))
-    return volumes, np.array([label for _, label in found]), names
+    volumes = Volumes(paths, read_one, (len(paths), *_read_volume(read_one, paths[0]).shape))
+    return volumes, np.array([label for _, label in found]), [folder.name for folder in folders]
+
+
+def _entries(folder: Path, *, folders: bool) -> list[Path]:
+    """What is in the folder of a class but for hidden entries; all folders, or none."""
+    entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
+    for entry in entries:
+        if entry.is_dir() != folders:
+            raise ValueError(
+                f"{entry} is {'no' if folders else 'a'} folder; put volumes directly into {folder}"
+            )
+    return entries
+
+
+def _read_volume(read_one: Callable[[Path], np.ndarray], path: Path) -> np.ndarray:
+    try:
+        return read_one(path)
+    except Exception as error:  # of whatever decodes it
+        raise ValueError(f"{path}: {error}") from error
