@@ -287,12 +287,13 @@ def workload(job: Object, parsed: FederatedJob, settings: Settings) -> Object:
         secret_variables=_mlflow_credentials(parsed),
     )
     secrets = references(spec.image_pull_secrets or ())
+    extra: dict[str, Any] = {"imagePullSecrets": secrets} if secrets else {}
     pod = pod_spec(
         container,
         user=settings.user,
         serviceAccountName=_ref(job).name,
         automountServiceAccountToken=True,
-        **({"imagePullSecrets": secrets} if secrets else {}),
+        **extra,
     )
     return batch_job(
         _ref(job),
