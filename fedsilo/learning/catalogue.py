@@ -49,7 +49,9 @@ class MlpConfig(ArchitectureConfig):
     """Configuration of the architecture `mlp`."""
 
     hidden: list[Width] = Field(
-        [200, 200], min_length=1, max_length=16, description="widths of the hidden layers"
+        [200, 200],
+        max_length=16,
+        description="widths of the hidden layers; none for a linear model, such as logistic regression",
     )
 
 

@@ -21,7 +21,6 @@ def test_every_architecture_takes_an_image_and_has_a_summary(name: str) -> None:
 
 
 FAULTS: list[tuple[str, dict[str, object], tuple[int, ...], Finding]] = [
-    ("mlp", {"hidden": []}, (4,), ("spec.model.config.hidden", [], "has 0 entries", "give 1 or more")),
     ("mlp", {"hidden": [5, 0]}, (4,), ("spec.model.config.hidden[1]", 0, "is too small", "use 1 or more")),
     (
         "mlp",

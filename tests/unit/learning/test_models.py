@@ -128,6 +128,14 @@ def test_the_seed_alone_decides_the_weights() -> None:
     assert build(6) != first
 
 
+def test_a_perceptron_without_hidden_layers_is_logistic_regression() -> None:
+    spec, data = model_spec("mlp", hidden=[]), data_spec(6, classes=4)
+    model = build_model(spec, data, seed=0)
+    assert [tensor.name for tensor in signature(model).tensors] == ["classifier.weight", "classifier.bias"]
+    inputs = torch.ones(3, 6)
+    assert torch.equal(model(inputs), model.classifier(inputs))
+
+
 def test_signature_is_the_state_in_order() -> None:
     model = build_model(model_spec("mlp", hidden=[5], bias=False), data_spec(6, classes=4), seed=0)
     assert signature(model).tensors == (
