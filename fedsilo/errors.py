@@ -89,7 +89,20 @@ class ImportNotAllowed(ManifestInvalid):
 
 
 class DataInvalid(FedsiloError):
-    """A dataset that cannot be read, or whose items are not what the job says."""
+    """A dataset that cannot be read, or whose items are not what the job says.
+
+    Each argument is the text of one fault.
+    """
+
+    @property
+    @override
+    def marked_text(self) -> str:
+        return ". ".join(map(str, self.args))
+
+    @property
+    def faults(self) -> tuple[DataInvalid, ...]:
+        """Each fault as an error of its own."""
+        return tuple(DataInvalid(text) for text in self.args)
 
     exit_code = 3
     reason = "DataInvalid"

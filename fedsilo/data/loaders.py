@@ -93,7 +93,7 @@ def load_whole(
             case NpyConfig():
                 raw = read_npy(root, config)
             case CsvConfig() | ParquetConfig():
-                raw = read_labelled_table(root, config, data)
+                raw = read_labelled_table(root, config, data, dataset.class_aliases or ())
             case ImageFolderConfig():
                 _require_single_label(learning_task)
                 folders = class_folders(root / config.path, data if labelled else None)

@@ -135,7 +135,7 @@ def naming(dataset: str) -> Iterator[None]:
     except SchemaMismatch as error:
         raise error.with_dataset(dataset) from error
     except DataInvalid as error:
-        raise DataInvalid(f"dataset {dataset!r}: {error.marked_text}") from error
+        raise DataInvalid(*(f"dataset {dataset!r}: {fault.marked_text}" for fault in error.faults)) from error
     except OSError as error:
         raise DataInvalid(
             f"dataset {dataset!r}: {quoted_value(repr(str(error.filename or 'a file')))} cannot be read"
@@ -215,7 +215,7 @@ class RowWriter:
     def __init__(self, width: int, in_memory: bool | None) -> None:
         self._width = width
         self._in_memory = in_memory
-        self._parts: list[np.ndarray] = []
+        self._held = np.empty((0, width), np.float32)
         self._bytes = 0
         self._file: OpenFile | None = None
         room = os.environ.get(TEMPORARY_BYTES, "")
@@ -226,15 +226,18 @@ class RowWriter:
 
         :raises DataInvalid: when there is no space for the temporary file, or the pod may not write so much
         """
-        self._parts.append(np.ascontiguousarray(rows, np.float32))
-        self._bytes += self._parts[-1].nbytes
+        count = len(self._held)
+        # The system moves pages of a large array rather than their content: there is never a second one.
+        self._held.resize((count + len(rows), self._width), refcheck=False)
+        self._held[count:] = rows
+        self._bytes += rows.size * self._held.itemsize
         if self._file is not None or stays_in_files(self._in_memory, self._bytes):
             self._spill()
 
     def rows(self) -> np.ndarray | StoredRows:
         """All rows, (n, width)."""
         if self._file is None:
-            return np.concatenate(self._parts) if self._parts else np.empty((0, self._width), np.float32)
+            return self._held
         shape = (self._bytes // 4 // self._width, self._width)
         return StoredRows(self._file, "the table's temporary file", 0, shape, np.dtype(np.float32))
 
@@ -248,14 +251,13 @@ class RowWriter:
         try:
             if self._file is None:
                 self._file = OpenFile.temporary_file()
-            for part in self._parts:
-                memory = part.reshape(-1).view(np.uint8).data
-                while memory:
-                    memory = memory[os.write(self._file.number, memory) :]
+            memory = self._held.reshape(-1).view(np.uint8).data
+            while memory:
+                memory = memory[os.write(self._file.number, memory) :]
         except OSError as error:
             raise DataInvalid(
                 f"the table takes {size(self._bytes)} so far, which do not fit into {tempfile.gettempdir()!r}"
                 f" ({error.strerror}); set TMPDIR to a directory with more space, set config.inMemory to true,"
                 " or choose fewer columns"
             ) from error
-        self._parts.clear()
+        self._held = np.empty((0, self._width), np.float32)

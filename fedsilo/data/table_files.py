@@ -6,10 +6,13 @@ Imported only where a table is read: Arrow is an extra.
 from __future__ import annotations
 
 import codecs
+import csv
 import io
+import unicodedata
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from traceback import clear_frames
@@ -21,7 +24,8 @@ import pyarrow.csv
 import pyarrow.parquet
 from typing_extensions import override
 
-from fedsilo.api.text import first_line
+from fedsilo.api.text import count_text, first_line
+from fedsilo.data.file_signatures import SIGNATURE_BYTES, format_problem
 from fedsilo.data.table_configuration import CsvConfig, ParquetConfig
 from fedsilo.errors import DataInvalid, quoted_value
 
@@ -37,24 +41,31 @@ RELEASE_SECONDS = 10
 BATCH_ROWS = 1 << 14
 """Rows of a Parquet file that are decoded at a time."""
 
+SEARCHED_LINES = 50
+"""Lines in which the names of columns are looked for, where they are not in the first."""
+
+DELIMITERS = (",", ";", "\t", "|")
+"""Delimiters that are proposed."""
+
 OpenedTable = tuple[list[str], Generator[pyarrow.RecordBatch, None, None]]
 """Names of the columns, and rows by batch."""
 
 
 def open_csv(stream: IO[bytes], file: Path, config: CsvConfig) -> OpenedTable:
-    """Open a CSV file as batches of rows; every value is text, missing ones are null.
+    """Open a CSV file as batches of rows; every value is text, also a missing one.
 
     Batches that are not read to their end have to be closed.
 
     :raises DataInvalid: naming the row that has another number of values, or bytes of another encoding
     """
+    _refuse_other_formats(stream, file, config)
     names = _header(stream, file, config)
-    reading = pyarrow.csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES)
+    reading = pyarrow.csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES, skip_rows=config.skip_rows)
     converting = pyarrow.csv.ConvertOptions(
-        column_types=dict.fromkeys(names, pyarrow.string()),
-        strings_can_be_null=True,
-        null_values=list(config.missing),
+        column_types=dict.fromkeys(names, pyarrow.string()), strings_can_be_null=False
     )
+
+    plain = _plain_names(names)
 
     def batches() -> Generator[pyarrow.RecordBatch, None, None]:
         ragged: list[pyarrow.csv.InvalidRow] = []
@@ -65,19 +76,20 @@ def open_csv(stream: IO[bytes], file: Path, config: CsvConfig) -> OpenedTable:
 
         try:
             with _TextReader(stream, config) as text:
-                yield from text.open(refuse, reading, converting)
+                for batch in text.open(refuse, reading, converting):
+                    yield batch.rename_columns(plain)
         except UnicodeError as error:
             raise _unreadable_csv_error(file, config, error) from error
         except pyarrow.ArrowException as error:
             if ragged:
                 row = ragged[0]
                 raise DataInvalid(
-                    f"{file.name!r} row {row.number - 1} has {row.actual_columns} values, but there are"
-                    f" {row.expected_columns} columns; mend the row, or correct config.delimiter"
+                    f"{file.name!r} row {row.number - 1 - config.skip_rows} has {row.actual_columns} values, but there"
+                    f" are {row.expected_columns} columns; mend the row, or correct config.delimiter"
                 ) from error
             raise _unreadable_csv_error(file, config, error) from error
 
-    return names, batches()
+    return plain, batches()
 
 
 class _TextReader:
@@ -196,15 +208,26 @@ class _Text(io.RawIOBase):
 
 def _header(stream: IO[bytes], file: Path, config: CsvConfig) -> list[str]:
     """Names of columns, as the first row has them."""
-    reading = pyarrow.csv.ReadOptions(use_threads=False)
+    reading = pyarrow.csv.ReadOptions(use_threads=False, skip_rows=config.skip_rows)
     try:
         with _TextReader(stream, config) as text:
             names: list[str] = text.open(lambda _: "skip", reading).schema.names
     except (pyarrow.ArrowException, UnicodeError) as error:
         raise _unreadable_csv_error(file, config, error) from error
     stream.seek(0)
-    _require_distinct(names, file)
     return names
+
+
+def names_line(file: Path, config: CsvConfig, needed: Collection[str]) -> tuple[int, str] | None:
+    """Number from 1 of the line that has these names, and the delimiter between them; None where no early one has."""
+    with file.open(encoding=config.encoding, errors="replace", newline=None) as text:
+        lines = list(islice(text, SEARCHED_LINES))
+    for number, line in enumerate(lines, 1):
+        for delimiter in dict.fromkeys((config.delimiter, *DELIMITERS)):
+            values = next(csv.reader([line.removeprefix("\ufeff")], delimiter=delimiter), [])
+            if set(_plain_names(values)).issuperset(needed):
+                return number, delimiter
+    return None
 
 
 def _unreadable_csv_error(file: Path, config: CsvConfig, error: Exception) -> DataInvalid:
@@ -221,6 +244,11 @@ def _unreadable_csv_error(file: Path, config: CsvConfig, error: Exception) -> Da
             f"{file.name!r} line {line + 1} is not text in {config.encoding}; set config.encoding to the file's,"
             " such as latin-1, cp1252 or utf-16"
         )
+    if line <= config.skip_rows and line:
+        return DataInvalid(
+            f"{file.name!r} has {count_text(line, 'line')}, and config.skipRows is {config.skip_rows}; set it to the"
+            " number of lines before the names"
+        )
     return DataInvalid(
         f"{file.name!r} cannot be read ({quoted_value(first_line(error))}); write the file anew"
     )
@@ -233,21 +261,23 @@ def open_parquet(stream: IO[bytes], file: Path, config: ParquetConfig) -> Opened
     """
     try:
         # Without pre_buffer it reads a row group at a time, here and in no thread of Arrow.
+        _refuse_other_formats(stream, file, config)
         opened = pyarrow.parquet.ParquetFile(stream, pre_buffer=False, page_checksum_verification=True)
         names: list[str] = opened.schema_arrow.names
     except (pyarrow.ArrowException, OSError, UnicodeError) as error:  # names of columns may be no UTF-8
         raise _damaged_parquet_error(file, error) from error
-    _require_distinct(names, file)
-    extra = () if config.person is None else (config.person,)
-    wanted = names if config.columns is None else [*config.columns, *config.targets, *extra]
+    plain = _plain_names(names)
+    used = plain if config.columns is None else config.used_columns
+    wanted = [name for name, known in zip(names, plain, strict=True) if known in used]
 
     def batches() -> Generator[pyarrow.RecordBatch, None, None]:
         try:
-            yield from opened.iter_batches(BATCH_ROWS, columns=wanted, use_threads=False)
+            for batch in opened.iter_batches(BATCH_ROWS, columns=wanted, use_threads=False):
+                yield batch.rename_columns(_plain_names(batch.schema.names))
         except (pyarrow.ArrowException, OSError, UnicodeError) as error:
             raise _damaged_parquet_error(file, error) from error
 
-    return names, batches()
+    return plain, batches()
 
 
 def _damaged_parquet_error(file: Path, error: Exception) -> DataInvalid:
@@ -256,7 +286,13 @@ def _damaged_parquet_error(file: Path, error: Exception) -> DataInvalid:
     )
 
 
-def _require_distinct(names: list[str], file: Path) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise DataInvalid(f"{file.name!r} has two columns {quoted_value(repr(name))}; rename one")
+def _plain_names(names: Sequence[str]) -> list[str]:
+    """Names of columns without surrounding white space, in the plain form of Unicode."""
+    return [unicodedata.normalize("NFC", name.strip()) for name in names]
+
+
+def _refuse_other_formats(stream: IO[bytes], file: Path, config: CsvConfig | ParquetConfig) -> None:
+    problem = format_problem(stream.read(SIGNATURE_BYTES), config)
+    stream.seek(0)
+    if problem is not None:
+        raise DataInvalid(f"{file.name!r} {problem[0]}; {problem[1]}")

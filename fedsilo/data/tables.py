@@ -7,22 +7,24 @@ a type, which depends on the rows of the first block: so each fault has its file
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedsilo.api.class_names import name_problem
-from fedsilo.api.messages import closest
-from fedsilo.api.text import comma_separated, count_text
+from fedsilo.api.text import comma_separated, join_names
 from fedsilo.data.arrays import LoadedData
+from fedsilo.data.comparison import comparable_name, nearest_name, rule_of
 from fedsilo.data.schema import Schema, TableColumn
-from fedsilo.data.sources import RowWriter, StoredRows
-from fedsilo.data.table_columns import CategoryColumn, NumberColumn, RowPlace, encoder_of, numbers, texts
+from fedsilo.data.sources import StoredRows
+from fedsilo.data.table_columns import CategoryColumn, NumberColumn, encoder_of
 from fedsilo.data.table_configuration import CsvConfig, ParquetConfig, TableConfig
+from fedsilo.data.table_rows import RowReader
 from fedsilo.errors import DataInvalid, quoted_value
 
 if TYPE_CHECKING:
@@ -53,53 +55,43 @@ class Table:
 
 
 def read_table(
-    root: Path, config: CsvConfig | ParquetConfig, *, text_target: bool, imputes: bool = False
+    root: Path,
+    config: CsvConfig | ParquetConfig,
+    *,
+    class_texts: Sequence[str] | None = None,
+    imputes: bool = False,
+    input_shape: tuple[int, ...] | None = None,
 ) -> Table:
     """All rows of the configured files, in their order.
 
     :param root: folder that relative paths start from
-    :param text_target: take the target as text, also where it looks like a number: the job has names of classes
+    :param class_texts: take the target as text, also where it looks like a number or a missing value: the job has
+        names of classes, and of these texts each is one
     :param imputes: leave missing numbers missing, as NaN, where the configuration does not fill them in
-    :raises DataInvalid: a file, column or value that cannot be used, naming it
+    :param input_shape: shape of the features that the job has, where that matters
+    :raises DataInvalid: a file, column or value that cannot be used, naming it; of a file the first of every column
     """
     _require_pyarrow()
-    selected: tuple[str, ...] | None = None
+    selected = config.columns
     encoders: list[NumberColumn | CategoryColumn] = []
-    writer: RowWriter | None = None
-    targets: list[np.ndarray] = []
-    persons: list[np.ndarray] = []
-    extra = () if config.person is None else (config.person,)
+    reader: RowReader | None = None
     for file in _files(root, config):
         with _open_table(file, config) as (names, batches):
-            _require_columns(file, names, [*config.targets, *extra, *(selected or config.columns or ())])
+            _require_columns(file, names, config, [*config.used_columns, *(selected or ())])
             if selected is None:
-                others = (*config.targets, *extra)
-                selected = config.columns or tuple(name for name in names if name not in others)
-                _require_columns(file, selected, config.categories)
-                _require_names([*selected, *config.targets], file)
+                others = (*config.targets, config.person)
+                selected = tuple(name for name in names if name not in others)
+                _require_names(selected, file)
+            if reader is None:
                 encoders = [encoder_of(name, config, imputes) for name in selected]
-                writer = RowWriter(sum(len(encoder.features) for encoder in encoders), config.in_memory)
-            assert writer is not None
-            row = 1
-            for batch in batches:
-                place = RowPlace(file.name, row)
-                writer.append(
-                    np.hstack([encoder.encode(batch[encoder.column], place) for encoder in encoders])
-                )
-                targets.append(_targets(batch, config.targets, place, text=text_target))
-                persons += [_texts(batch[column], column, place, "the person") for column in extra]
-                row += batch.num_rows
-    assert writer is not None
-    return Table(
-        tuple(feature for encoder in encoders for feature in encoder.features),
-        writer.rows(),
-        _joined_targets(targets, config),
-        Schema(
-            columns=tuple(encoder.schema_column for encoder in encoders),
-            target=_target_column(config, text_target),
-        ),
-        np.concatenate([np.empty(0, np.str_), *persons]) if extra else None,
+                reader = RowReader(encoders, config, class_texts, input_shape)
+            reader.read(file, batches)
+    assert reader is not None
+    schema = Schema(
+        columns=tuple(encoder.schema_column for encoder in encoders),
+        target=_target_column(config, class_texts is not None),
     )
+    return Table(reader.features, reader.rows(), reader.targets(), schema, reader.persons())
 
 
 def _target_column(config: TableConfig, text_target: bool) -> TableColumn | None:
@@ -108,18 +100,22 @@ def _target_column(config: TableConfig, text_target: bool) -> TableColumn | None
     return TableColumn(config.targets[0], "category" if text_target else "number")
 
 
-def read_labelled_table(root: Path, config: CsvConfig | ParquetConfig, data: DataSpec) -> LoadedData:
+def read_labelled_table(
+    root: Path, config: CsvConfig | ParquetConfig, data: DataSpec, aliases: Collection[str] = ()
+) -> LoadedData:
     """The table of a job whose example is a vector; errors as `read_table`.
 
     Where the job has names of classes, the target's values are such names, whatever they look like.
+
+    :param aliases: further names of its classes
     """
-    table = read_table(root, config, text_target=data.class_names is not None, imputes=data.imputes)
-    if tuple(data.input_shape) != (len(table.columns),):
-        raise DataInvalid(
-            f"the table has {count_text(len(table.columns), 'feature')} "
-            f"({quoted_value(comma_separated(table.columns))}), but"
-            f" data.inputShape of the job is {list(data.input_shape)}; correct config.columns or the job"
-        )
+    table = read_table(
+        root,
+        config,
+        class_texts=_class_texts(config, data, aliases),
+        imputes=data.imputes,
+        input_shape=tuple(data.input_shape),
+    )
     if not len(table.targets):
         raise DataInvalid("there is not a single sample; give at least one")
     if table.targets.dtype.kind != "U":
@@ -129,6 +125,15 @@ def read_labelled_table(root: Path, config: CsvConfig | ParquetConfig, data: Dat
     return LoadedData(
         table.features, labels, classes, ordered=False, schema=table.schema, persons=table.persons
     )
+
+
+def _class_texts(config: TableConfig, data: DataSpec, aliases: Collection[str]) -> Sequence[str] | None:
+    """Texts of missing values that are names of the job's classes; None where it has no names."""
+    if data.class_names is None:
+        return None
+    rule = rule_of(data)
+    known = {comparable_name(name, rule) for name in data.class_names} | set(aliases)
+    return [text for text in config.missing if {text, comparable_name(text, rule)} & known]
 
 
 def _require_pyarrow() -> None:
@@ -179,63 +184,69 @@ def _open_table(
             yield names, batches
 
 
-def _require_columns(file: Path, names: Sequence[str], needed: Any) -> None:
-    for name in needed:
-        if name not in names:
+def _require_columns(
+    file: Path, names: Sequence[str], config: CsvConfig | ParquetConfig, needed: Sequence[str]
+) -> None:
+    """Refuse a file that lacks columns.
+
+    :raises DataInvalid: naming each, or why none is where it is looked for
+    """
+    counts = Counter(names)
+    read = names if config.columns is None else needed
+    twice = next((name for name in read if counts[name] > 1), None)
+    if twice is not None:
+        raise DataInvalid(f"{file.name!r} has two columns {quoted_value(repr(twice))}; rename one")
+    lacking = [name for name in dict.fromkeys(needed) if name not in names]
+    if not lacking:
+        return
+    has = f"it has {quoted_value(comma_separated(names))}"
+    if isinstance(config, CsvConfig) and (remedy := _header_remedy(file, names, config, needed)) is not None:
+        columns = join_names([repr(name) for name in lacking], 10)
+        raise DataInvalid(f"{file.name!r} has no column {columns} ({has}); {remedy}")
+    raise DataInvalid(
+        *(
             # Without a row of names, what stands in its place are the first example's values.
-            remedy = _delimiter_instead(names) or quoted_value(closest(name, names))
-            raise DataInvalid(
-                f"{file.name!r} has no column {name!r} (it has {quoted_value(comma_separated(names))}); {remedy}"
-            )
+            f"{file.name!r} has no column {name!r} ({has}); {quoted_value(_name_remedy(name, names))}"
+            for name in lacking
+        )
+    )
 
 
-def _delimiter_instead(names: Sequence[str]) -> str | None:
-    """The remedy where a file seems to be read with another delimiter than its own: it has a single column."""
-    for delimiter, written in ((";", "';'"), ("\t", '"\\t"'), ("|", "'|'"), (",", "','")):
-        if len(names) == 1 and delimiter in names[0]:
-            return f"set config.delimiter to {written}"
-    return None
+def _name_remedy(name: str, names: Sequence[str]) -> str:
+    near = nearest_name(name, names)
+    return f"did you mean {near}?" if near is not None else f"use one of {comma_separated(names)}"
+
+
+def _header_remedy(file: Path, names: Sequence[str], config: CsvConfig, needed: Sequence[str]) -> str | None:
+    """The remedy where the names are in another line, or between other delimiters, than those that were read."""
+    from fedsilo.data.table_files import DELIMITERS, names_line
+
+    if (found := names_line(file, config, needed)) is not None:
+        line, delimiter = found
+        settings = []
+        if line - 1 != config.skip_rows:
+            settings.append(f"config.skipRows to {line - 1}")
+        if delimiter != config.delimiter:
+            settings.append(f"config.delimiter to {_quoted_delimiter(delimiter)}")
+        where = "" if line == 1 else f"the names are in line {line}, not in the first line; "
+        return f"{where}set {' and '.join(settings)}" if settings else None
+    other = next((mark for mark in DELIMITERS if len(names) == 1 and mark in names[0]), None)
+    return None if other is None else f"set config.delimiter to {_quoted_delimiter(other)}"
+
+
+def _quoted_delimiter(delimiter: str) -> str:
+    return '"\\t"' if delimiter == "\t" else repr(delimiter)
 
 
 def _require_names(names: Sequence[str], file: Path) -> None:
     """Refuse names that no schema can hold."""
     for name in names:
+        if not name:
+            raise DataInvalid(
+                f"{file.name!r} has a column without a name, such as of row numbers or after a last delimiter; give it"
+                " one, or list the columns of the features in config.columns"
+            )
         if (found := name_problem(name)) is not None:
             raise DataInvalid(
                 f"{file.name!r}: the name of the column {quoted_value(repr(name[:100]))} {found[0]}; {found[1]}"
             )
-
-
-def _targets(
-    batch: pyarrow.RecordBatch, columns: Sequence[str], place: RowPlace, *, text: bool
-) -> np.ndarray:
-    """The targets of a batch: (n,) text or float64, or (n, k) float64."""
-    found = [_target(batch[column], column, place, text=text and len(columns) == 1) for column in columns]
-    return found[0] if len(found) == 1 else np.stack(found, axis=1)
-
-
-def _target(values: pyarrow.Array, column: str, place: RowPlace, *, text: bool) -> np.ndarray:
-    if text:
-        return _texts(values, column, place, "the target")
-    remedy = "give spec.data.classes of the job as a list of names, or write the target as numbers"
-    result = numbers(values, place, column, remedy)
-    _require_all(np.isnan(result), column, place, "the target")
-    return result
-
-
-def _texts(values: pyarrow.Array, column: str, place: RowPlace, what: str) -> np.ndarray:
-    """The texts of a column of which none may be missing, (n,)."""
-    given = texts(values, place, column)
-    _require_all(np.array([text is None for text in given], dtype=bool), column, place, what)
-    return np.array(given, dtype=np.str_)
-
-
-def _require_all(missing: np.ndarray, column: str, place: RowPlace, what: str) -> None:
-    if missing.any():
-        raise place.fault(int(np.argmax(missing)), column, f"{what} is missing; mend or remove the row")
-
-
-def _joined_targets(targets: list[np.ndarray], config: TableConfig) -> np.ndarray:
-    if targets:
-        return np.concatenate(targets)
-    return np.empty((0, len(config.targets)) if len(config.targets) > 1 else 0)

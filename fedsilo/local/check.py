@@ -75,14 +75,14 @@ class _Check:
         try:
             train, validation = split(spec, silo, strata, arrays.persons)
         except DataInvalid as error:
-            yield self._unreadable_finding(name, error)
+            yield from self._unreadable_findings(name, error)
             return
         data = silo_data(spec, silo, arrays, train, validation)
         self._labels.append(arrays.labels)
         try:
             yield from examine(spec, data)
         except DataInvalid as error:  # of features that stay in their files until they are looked at
-            yield self._unreadable_finding(name, error)
+            yield from self._unreadable_findings(name, error)
 
     def _load_dataset(self, owner: str, dataset: DatasetSpec) -> tuple[Arrays | None, list[ReadinessFinding]]:
         """What a dataset holds, or why that is not known."""
@@ -92,7 +92,7 @@ class _Check:
             self._schemata[owner] = mismatch.schema
             return None, []  # the comparison names each difference
         except DataInvalid as error:
-            return None, [self._unreadable_finding(owner, error)]
+            return None, list(self._unreadable_findings(owner, error))
         self._schemata[owner] = arrays.schema
         return arrays, []
 
@@ -113,12 +113,13 @@ class _Check:
             arrays = load(dataset, self._spec.data, root=self._root, task=self._spec.task, labelled=labelled)
             arrays.require_readable()
         except DataInvalid as error:
-            yield self._unreadable_finding(AGGREGATOR, error)
+            yield from self._unreadable_findings(AGGREGATOR, error)
 
-    def _unreadable_finding(self, owner: str, error: DataInvalid) -> ReadinessFinding:
-        place, _, text = str(error).partition(": ")
-        value, _, remedy = text.partition("; ")
-        return ReadinessFinding("Unreadable", "error", owner, place, value, remedy)
+    def _unreadable_findings(self, owner: str, error: DataInvalid) -> Iterator[ReadinessFinding]:
+        for fault in error.faults:
+            place, _, text = str(fault).partition(": ")
+            value, _, remedy = text.partition("; ")
+            yield ReadinessFinding("Unreadable", "error", owner, place, value, remedy)
 
     def _differences(self) -> Iterator[ReadinessFinding]:
         yield from differences(compare(self._spec.data, self._schemata))

@@ -116,14 +116,14 @@ def test_a_missing_number_stays_missing_where_the_job_imputes(tmp_path: Path, in
 def test_targets_may_be_text_numbers_or_several_columns(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x,kind,y,z\n1,benign,0.5,1\n2,7,-2,0\n")
     text = CsvConfig(path="a.csv", target="kind", columns=("x",))
-    assert read_table(tmp_path, text, text_target=True).targets.tolist() == ["benign", "7"]
+    assert read_table(tmp_path, text, class_texts=()).targets.tolist() == ["benign", "7"]
     number = text.model_copy(update={"target": "y"})
-    assert read_table(tmp_path, number, text_target=False).targets.tolist() == [0.5, -2]
+    assert read_table(tmp_path, number, class_texts=None).targets.tolist() == [0.5, -2]
     several = text.model_copy(update={"target": ("y", "z")})
-    assert read_table(tmp_path, several, text_target=False).targets.tolist() == [[0.5, 1], [-2, 0]]
+    assert read_table(tmp_path, several, class_texts=None).targets.tolist() == [[0.5, 1], [-2, 0]]
     pq.write_table(pa.table({"x": [1.5], "kind": [1.0]}), tmp_path / "a.parquet")
     whole = ParquetConfig(path="a.parquet", target="kind")
-    assert read_table(tmp_path, whole, text_target=True).targets.tolist() == ["1"]
+    assert read_table(tmp_path, whole, class_texts=()).targets.tolist() == ["1"]
 
 
 def test_a_table_larger_than_memory_is_read_from_a_file_with_the_same_numbers(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from tests.unit.data.test_bad_data import refusal
         (
             "age,default\n1,0\n",
             {},
-            "'a.csv' has no column 'colour' (it has age); use one of age",
+            "'a.csv' has no column 'colour' (it has age, default); use one of age, default",
         ),
         (
             "age,colour,default\n1,red,0\n2,rad,0\n",
@@ -60,7 +60,7 @@ from tests.unit.data.test_bad_data import refusal
         (
             "age,colour,default\n1,red,0\nold,red,0\n",
             {},
-            "row 2, column 'age': 'old' is not a number; list its values in config.categories, or leave the",
+            "row 2, column 'age': 'old' is not a number; list its values in config.categories, add",
         ),
         ("age,colour,default\n1e39,red,0\n", {}, "row 1, column 'age': 1e+39 is not a finite float32; mend"),
         ("age,colour,default\ninf,red,0\n", {}, "row 1, column 'age': inf is not a finite float32; mend"),
@@ -211,7 +211,7 @@ def test_a_configuration_that_no_table_can_meet(config: dict[str, Any], expected
 def test_a_file_that_is_no_text_is_refused_without_a_traceback(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "a.csv").write_bytes(b"PK\x03\x04" + bytes(range(256)) * 20)
+    (tmp_path / "a.csv").write_bytes(b"QK\x03\x04" + bytes(range(256)) * 20)
     message = refusal(dataset("csv", path="a.csv", target="default"), data(3), tmp_path)
     assert "'a.csv' line 2 is not text in utf-8; " in message
     assert capfd.readouterr().err == ""

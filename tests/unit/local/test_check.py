@@ -143,6 +143,22 @@ def test_the_range_of_images_in_their_files_is_looked_at(tmp_path: Path) -> None
     assert [found.silo for found in check(path) if found.code == "RangeUnusual"] == ["west"]
 
 
+def test_every_faulty_column_of_a_table_is_a_finding(tmp_path: Path) -> None:
+    path = manifest(tmp_path)
+    write_datasets(tmp_path)
+    (tmp_path / "a.csv").write_text("one;two;three;y\n1,5;red;3;fox\n")
+    documents = list(yaml.safe_load_all(path.read_text()))
+    table = {"path": "a.csv", "target": "y", "delimiter": ";"}
+    documents[0]["spec"]["datasets"] = [{"name": "animals", "loader": "csv", "config": table}]
+    path.write_text(yaml.safe_dump_all(documents))
+    found = [finding for finding in check(path) if finding.code == "Unreadable"]
+    assert [(finding.place, finding.remedy.partition(",")[0]) for finding in found] == [
+        ("dataset 'animals'", "set config.decimal to '"),
+        ("dataset 'animals'", "list its values in config.categories"),
+    ]
+    assert ["'one'" in str(found[0].value), "'two'" in str(found[1].value)] == [True, True]
+
+
 def test_counts_of_classes_are_told_as_the_policy_permits(tmp_path: Path) -> None:
     write_datasets(tmp_path)
     write(tmp_path, "west", labels=np.array([0, 1, 1] + [2] * 27))
