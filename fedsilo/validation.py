@@ -14,7 +14,8 @@ from fedsilo.api.contradictions import PUBLIC_DATASET, TEST_EXAMPLES
 from fedsilo.api.documents import IN_MEMORY_FILE_NAME, Document, DocumentList, documents_of
 from fedsilo.api.faults import ABSENT_VALUE
 from fedsilo.api.loading import Fault, JobManifest, ManifestFaults, parse_manifest, read
-from fedsilo.data.catalogue import check_dataset
+from fedsilo.api.text import comma_separated, count_text
+from fedsilo.data.catalogue import check_dataset, listed_features
 from fedsilo.data.same_examples import share_examples
 from fedsilo.errors import FedsiloError, ImportNotAllowed, MethodError
 from fedsilo.learning.catalogue import check_model
@@ -186,6 +187,7 @@ def _dataset_faults(federation: JobManifest) -> Iterator[Fault]:
             where = f"spec.aggregator.datasets[{position}].{path}"
             yield federation.fault(job, where, value, problem, remedy)
     yield from _public_faults(federation)
+    yield from _feature_faults(federation)
     seen: set[str] = set()
     for silo in federation.silos:
         for position, dataset in enumerate(silo.spec.datasets):
@@ -196,6 +198,25 @@ def _dataset_faults(federation: JobManifest) -> Iterator[Fault]:
                 if fault.line() not in seen:
                     yield fault
                 seen.add(fault.line())
+
+
+def _feature_faults(federation: JobManifest) -> Iterator[Fault]:
+    """Tables whose settings list other features than the job has, as far as no file need be read for that."""
+    spec = federation.job.spec
+    found = [(f"silo {silo.metadata.name}", silo.dataset(spec.data.dataset)) for silo in federation.silos]
+    held = [(owner, dataset) for owner, dataset in found if dataset is not None]
+    held += [("the aggregator", dataset) for dataset in spec.aggregator.datasets]
+    owners: dict[int, list[str]] = {}
+    for owner, dataset in held:
+        count = listed_features(dataset)
+        if count is not None and spec.data.input_shape != (count,):
+            owners.setdefault(count, []).append(f"dataset {dataset.name} of {owner}")
+    for count, names in owners.items():
+        listed = f"is not the {count_text(count, 'feature')} that columns and categories list"
+        problem = f"{listed} in {comma_separated(names)}"
+        remedy = f"write [{count}], or correct config.columns or config.categories there"
+        shape = list(spec.data.input_shape)
+        yield federation.fault(federation.job, "spec.data.inputShape", shape, problem, remedy)
 
 
 def _public_faults(federation: JobManifest) -> Iterator[Fault]:

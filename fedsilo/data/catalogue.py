@@ -27,7 +27,7 @@ from fedsilo.data.configuration import (
     Share,
 )
 from fedsilo.data.image_configuration import ImageFolderConfig, MaskFolderConfig
-from fedsilo.data.table_configuration import CsvConfig, ParquetConfig
+from fedsilo.data.table_configuration import CsvConfig, ParquetConfig, TableConfig
 
 if TYPE_CHECKING:
     from fedsilo.api.datasets import DatasetSpec, PartitionSpec
@@ -225,6 +225,14 @@ def names_persons(dataset: DatasetSpec) -> bool | None:
     """Whether a dataset says whose each example is; None where only its reader knows, a function of Python."""
     model = _loader_model(dataset.loader)
     return None if model is PythonConfig else dataset.config.get("person") is not None
+
+
+def listed_features(dataset: DatasetSpec) -> int | None:
+    """How many features a table has by the columns and categories that its settings list; None where they do not."""
+    if check_dataset(dataset):
+        return None
+    config = loader_config(dataset)
+    return config.feature_count if isinstance(config, TableConfig) else None
 
 
 def loader_config(dataset: DatasetSpec) -> LoaderConfig:

@@ -18,7 +18,7 @@ from fedsilo.api.faults import ABSENT_VALUE, value_text
 from fedsilo.api.proposal import decision_on, proposal_digest
 from fedsilo.api.silo import Silo
 from fedsilo.api.text import comma_separated, count_text
-from fedsilo.data.catalogue import check_dataset, names_persons
+from fedsilo.data.catalogue import check_dataset, listed_features, names_persons
 from fedsilo.errors import FedsiloError, ManifestInvalid
 from fedsilo.silo import policy
 from fedsilo.silo.installed import is_installed
@@ -192,6 +192,10 @@ def _dataset(agent: SiloAgent, silo: Silo) -> Iterator[tuple[ObjectionReason, st
         shapes = f"{list(dataset.input_shape)}, the job has {list(data.input_shape)}"
         remedy = "use the dataset's in spec.data.inputShape"
         yield ObjectionReason.DATA_INVALID, f"inputShape of dataset {name} is {shapes}; {remedy}"
+    elif (count := listed_features(dataset)) is not None and data.input_shape != (count,):
+        problem = f"the columns of dataset {name} are not the features of the job, inputShape {list(data.input_shape)}"
+        remedy = "ask the institution how many they are, and use that number in spec.data.inputShape"
+        yield ObjectionReason.DATA_INVALID, f"{problem}; {remedy}"
     if dataset.classes is not None and data.classes is not None and data.class_count < dataset.classes:
         problem = f"dataset {name} has {dataset.classes} classes, the job {data.class_count}"
         yield ObjectionReason.DATA_INVALID, f"{problem}; use that number or more in spec.data.classes"

@@ -110,6 +110,20 @@ PUBLIC_DATASETS = HELD_CONFIG + '      - {name: crowd, loader: "sklearn:digits",
 NEEDS = ("name: fedavg", "name: feddf")
 
 
+LISTED_CONFIG = "config: {path: a.csv, target: y, columns: [age, rating], categories: {rating: [A, B]}}"
+
+
+def test_columns_that_a_silo_lists_are_the_features_of_the_job() -> None:
+    table = ('"sklearn:digits", config: {split: train}}', f"csv, {LISTED_CONFIG}}}")
+    network, network_shape = ("lenet, config: {padding: 2}", "mlp"), "inputShape: [1, 8, 8]"
+    assert lines(table, network, (network_shape, "inputShape: [4]")) == [
+        f"{JOB}spec.data.inputShape: [4]: is not the 3 features that columns and categories list in dataset digits of "
+        "silo north; write [3], or correct config.columns or config.categories there"
+    ]
+    Path("good.yaml").write_text(edited_manifest(table, network, (network_shape, "inputShape: [3]")))
+    assert validate(Path("good.yaml")) == []
+
+
 def test_a_method_that_learns_from_public_data_needs_some() -> None:
     assert lines(NEEDS) == [
         f"{JOB}spec.aggregation.publicDataset: is not set, and method feddf learns at the aggregator from public "

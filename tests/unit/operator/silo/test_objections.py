@@ -112,6 +112,9 @@ CASES: dict[str, tuple[Edit, ...]] = {
     "no image at all": (policy(trainerImages=[]),),
     "dataset": (job(data={"dataset": "letters", "classes": 10, "inputShape": [4]}),),
     "shape of an example": (dataset(inputShape=[1, 64, 64]),),
+    "columns of a table": (
+        dataset(loader="csv", config={"path": "a.csv", "target": "y", "columns": ["age", "weight"]}),
+    ),
     "fewer classes than the dataset has": (dataset(classes=12),),
     "nobody is named": (
         job(privacy={"differentialPrivacy": {"unit": "person", "epsilon": 1, "delta": 0.001}}),
