@@ -103,7 +103,7 @@ class _Check:
             if arrays is not None:
                 arrays.require_readable()
         except DataInvalid as error:
-            yield self._unreadable_finding(AGGREGATOR, error)
+            yield from self._unreadable_findings(AGGREGATOR, error)
 
     def _public_dataset_findings(self, dataset: DatasetSpec) -> Iterator[ReadinessFinding]:
         """Why the aggregator could not learn from its public dataset; its schema is not compared with the silos'."""
