@@ -5,19 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import Field, model_validator
 
-from fedsilo.api.common import invalid_value
+from fedsilo.api.common import Fields, invalid_value
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.loading import load_document
 from fedsilo.wire import VerifyKey, sharing
 
 
-class SiloKey(BaseModel):
+class SiloKey(Fields):
     """A silo of the job and the key that its updates and requests are signed with."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
 
     namespace: str = Field(description="Namespace of the silo.")
     name: str = Field(description="Name of the silo.")
@@ -29,10 +26,8 @@ class SiloKey(BaseModel):
         return f"{self.namespace}/{self.name}"
 
 
-class AggregatorConfig(BaseModel):
+class AggregatorConfig(Fields):
     """The file that `fedsilo-aggregator --config` reads."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
 
     job: FederatedJob = Field(description="The job; its metadata carry the uid.")
     silos: tuple[SiloKey, ...] = Field(description="The job's silos, in the order of its references.")

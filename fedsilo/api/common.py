@@ -185,9 +185,22 @@ It holds what JSON holds, so no infinity and nothing that is not a number."""
 
 
 class Fields(BaseModel):
-    """Base of every part of a manifest: camelCase in YAML, snake_case in Python, unknown fields refused."""
+    """Base of every part of a document: camelCase in YAML, snake_case in Python, unknown fields refused.
+
+    A document names a field in camelCase alone, as an API server knows it; Python's names are those of the constructor.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
+
+    @classmethod
+    @override
+    def model_validate(cls, obj: Any, **options: Any) -> Self:
+        return super().model_validate(obj, by_name=False, **options)
+
+    @classmethod
+    @override
+    def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
+        return super().model_validate_json(json_data, by_name=False, **options)
 
 
 _AS_PLAIN_TEXT = core_schema.plain_serializer_function_ser_schema(str.__str__, when_used="json")

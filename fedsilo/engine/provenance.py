@@ -19,9 +19,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, StringConstraints
-from pydantic.alias_generators import to_camel
+from pydantic import ConfigDict, StringConstraints
 
+from fedsilo.api.common import Fields
 from fedsilo.api.digest import frozen_spec
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.engine.store import JobIdentity
@@ -43,10 +43,8 @@ Name = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,200}$")]
 """A text as in signed messages: it can be shown as it is, whoever wrote it."""
 
 
-class _Fields(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, alias_generator=to_camel, populate_by_name=True
-    )
+class _Fields(Fields):
+    model_config = ConfigDict(strict=True)
 
 
 class StateDigests(_Fields):

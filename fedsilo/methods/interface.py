@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict
-from pydantic.alias_generators import to_camel
+from pydantic import ConfigDict
 
+from fedsilo.api.common import Fields
 from fedsilo.api.job import FederatedJobSpec, ModelSpec
 from fedsilo.methods.moments import ClassMoments, Spread
 from fedsilo.methods.reading import Mean
@@ -53,12 +53,10 @@ LOCAL = "local"
 """The tree of private state with the silo's local tensors, see `spec.model.parameters`; methods do not see it."""
 
 
-class MethodConfig(BaseModel):
+class MethodConfig(Fields):
     """Base of a method's `spec.method.config`: camelCase in YAML; unknown fields and endless numbers are refused."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True, allow_inf_nan=False
-    )
+    model_config = ConfigDict(allow_inf_nan=False)
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import ConfigDict, Field
 
+from fedsilo.api.common import Fields
 from fedsilo.api.data import DataSpec
 from fedsilo.api.faults import Finding
 from fedsilo.errors import DataInvalid, quoted_value
@@ -35,12 +35,10 @@ EVERY_TASK: frozenset[str] = frozenset(
 """What a method declares that has a meaning for whatever has a loss."""
 
 
-class TaskConfig(BaseModel):
+class TaskConfig(Fields):
     """Base of a task's `spec.task.config`: camelCase in YAML, unknown fields refused."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, alias_generator=to_camel, populate_by_name=True
-    )
+    model_config = ConfigDict(strict=True)
 
 
 class WeightedConfig(TaskConfig):

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import Field
 
 from fedsilo.methods.components.feature_statistics import Edges
 from fedsilo.methods.interface import MethodConfig
 
 
-class HistogramConfig(BaseModel):
+class HistogramConfig(MethodConfig):
     """A feature whose values are counted in parts."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True, allow_inf_nan=False
-    )
 
     feature: int = Field(ge=0, description="Column of a table or channel of images, from 0.")
     edges: tuple[float, ...] = Field(
