@@ -11,6 +11,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from fedsilo.api.common import DURATION, FORMATS, RFC1035_LABEL
+from fedsilo.api.resources import (
+    BYTE_RESOURCES,
+    HUGE_PAGES,
+    KNOWN_RESOURCES,
+    PARTS_OF_A_UNIT,
+)
 from fedsilo.privacy.mechanism import LEAST_NOISE_MULTIPLIER
 
 
@@ -120,6 +126,31 @@ def _of_the_rule(field: str, rules: list[str]) -> tuple[Rule, ...]:
     )
 
 
+_DEVICE: Final = "name.contains('/')"
+_EQUAL: Final = f"({_DEVICE} || name.startsWith('{HUGE_PAGES}'))"
+
+AMOUNTS_RULE: Final = Rule(
+    f"self.all(name, {_DEVICE} ? string(self[name]).matches('^[0-9]+$')"
+    f" : name == 'cpu' || name.startsWith('{HUGE_PAGES}')"
+    f" || name in {list(BYTE_RESOURCES)} && !string(self[name]).matches('{PARTS_OF_A_UNIT}'))",
+    f"has what is no resource of a container, or parts of a device or of a byte; {KNOWN_RESOURCES}: 1, and bytes as M, "
+    "Mi or Gi",
+)
+"""The rule of a mapping from resources to amounts, see `fedsilo.api.resources`."""
+
+
+def _requests_rule() -> Rule:
+    """The rule of a container's requests beside its limits."""
+    requests, limits = "self.resources.requests", "self.resources.limits"
+    compared = f"quantity(string({requests}[name])).compareTo(quantity(string({limits}[name])))"
+    return Rule(
+        f"!has(self.resources) || !has({requests}) || {requests}.all(name, has({limits}) && name in {limits}"
+        f" ? {compared} == 0 || !{_EQUAL} && {compared} < 0 : !{_EQUAL})",
+        "has more than limits, or a device or huge pages that limits have not; write what they have",
+        ".resources.requests",
+    )
+
+
 def _not_of_silos(field: str) -> Rule:
     """The rule of a norm in `differentialPrivacy` that is of single examples."""
     text = "has no meaning for unit silo; remove it"
@@ -167,7 +198,17 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
             "has no pattern; name tensors in shared, frozen or local, or remove parameters",
         ),
     ),
+    "SiloAgentTemplate": (_requests_rule(),),
+    "StorageSpec": (
+        Rule(
+            "!has(self.size) || string(self.size).matches('[1-9]')"
+            f" && !string(self.size).matches('{PARTS_OF_A_UNIT}')",
+            "is no whole number of bytes above zero; write a size such as 10Gi",
+            ".size",
+        ),
+    ),
     "AggregatorSpec": (
+        _requests_rule(),
         # An API server asks the rule of the section's own default, too, before the fields in it have theirs.
         Rule(
             "!has(self.datasets) || self.datasets.all(held, !has(held.volume) || !has(held.volume.hostPath))",

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from fedsilo.api.common import QUANTITY
 from hack.crd_pairs import pair_rules
-from hack.crd_rules import PATTERN_RULES, RULES, choice, key_length
+from hack.crd_rules import AMOUNTS_RULE, PATTERN_RULES, RULES, choice, key_length
 
 Schema = dict[str, Any]
 
@@ -69,6 +70,9 @@ def structural_schema(given: Schema, known: Mapping[str, Schema], model: str = "
         rules.append(PATTERN_RULES[given["pattern"]])
     if "maxLength" in given.get("propertyNames", {}):
         rules.append(key_length(given["propertyNames"]["maxLength"]))
+    values = given.get("additionalProperties")
+    if isinstance(values, dict) and values.get("pattern") == QUANTITY:
+        rules.append(AMOUNTS_RULE)
     if rules:
         content["x-kubernetes-validations"] = [rule.schema() for rule in rules]
     return content | ({"x-kubernetes-map-type": "atomic"} if model in ATOMIC_MODELS else {})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from decimal import Decimal
 from math import ceil, isfinite
@@ -125,6 +125,12 @@ def invalid_value(problem: str, remedy: str, *path: str | int, value: Any = None
     """
     context = {"problem": problem, "remedy": remedy, "path": path, "value": value}
     return PydanticCustomError("fedsilo", "{problem}; {remedy}", context)
+
+
+def invalid_values(errors: Sequence[PydanticCustomError]) -> PydanticCustomError:
+    """One error for those of `invalid_value`, at least one, that a validator has found together."""
+    first, *others = (error.context or {} for error in errors)
+    return PydanticCustomError("fedsilo", "{problem}; {remedy}", first | {"others": others})
 
 
 def check_one_of(**given: bool) -> None:
@@ -304,10 +310,15 @@ class Quantity(Notation):
     }
 
     @property
+    def exact(self) -> Decimal:
+        """The amount in units (bytes, cores)."""
+        found = re.fullmatch(QUANTITY, self)
+        return Decimal(found[1]) * _FACTORS[found[2]] if found else Decimal(0)
+
+    @property
     def value(self) -> int:
         """The amount in whole units (bytes, cores), rounded up as Kubernetes does."""
-        found = re.fullmatch(QUANTITY, self)
-        return ceil(Decimal(found[1]) * _FACTORS[found[2]]) if found else 0
+        return ceil(self.exact)
 
     @classmethod
     @override
@@ -353,15 +364,6 @@ class ObjectRef(Fields):
     @override
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
-
-
-class StorageSpec(Fields):
-    """A volume that outlives the pods."""
-
-    size: Quantity = Field(default=Quantity("10Gi"), description="Size of the claim.")
-    storage_class_name: Label | None = Field(
-        default=None, description="StorageClass of the claim; the cluster's default when null."
-    )
 
 
 class Condition(Fields):

@@ -26,7 +26,6 @@ from fedsilo.api.common import (
     ObjectRef,
     Reference,
     SecretName,
-    StorageSpec,
     Url,
     check_one_of,
     invalid_value,
@@ -40,7 +39,7 @@ from fedsilo.api.faults import ABSENT_VALUE
 from fedsilo.api.output import MlflowSpec, OutputSpec
 from fedsilo.api.parameters import InitialWeightsSpec, ParametersSpec
 from fedsilo.api.quorum import quorum
-from fedsilo.api.silo import Resources
+from fedsilo.api.resources import Resources, StorageSpec
 from fedsilo.api.training import TrainingSpec
 from fedsilo.api.transforms import Transforms
 from fedsilo.files.digests import SHA256

@@ -5,9 +5,9 @@ It lives in the institution's own namespace, and the guard reads it from the ins
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, model_validator
 from typing_extensions import override
 
 from fedsilo.api.common import (
@@ -20,22 +20,16 @@ from fedsilo.api.common import (
     Labels,
     Metadata,
     PublicKey,
-    Quantity,
     SecretName,
     Sha256,
-    StorageSpec,
     Text,
     Time,
     invalid_value,
 )
 from fedsilo.api.datasets import DatasetSpec, check_unique_names
+from fedsilo.api.resources import Resources, StorageSpec
 from fedsilo.api.silo_policy import SiloPolicy
 from fedsilo.api.silo_status import SiloStatus
-
-ResourceKey = Annotated[str, StringConstraints(max_length=317)]
-Amounts = Annotated[dict[ResourceKey, Quantity], Field(max_length=32)]
-Resources = Annotated[dict[Literal["requests", "limits"], Amounts], Field(max_length=2)]
-"""A container's resources as in core/v1."""
 
 
 class Toleration(Fields):

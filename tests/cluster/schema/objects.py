@@ -127,7 +127,7 @@ GOOD_OBJECTS = {
     ),
     "steps in place of passes": edited_manifest(("localEpochs: 2", "localSteps: 50")),
     "whole amount": edited_manifest(("size: 10Gi", "size: 1000")),
-    "quoted decimal amount": edited_manifest(("size: 10Gi", 'size: "1.5"')),
+    "quoted decimal amount": edited_manifest(("size: 10Gi", 'size: "1.5Gi"')),
     "no evaluation but on the test set": edited_manifest(
         ("validationFraction: 0.1", "validationFraction: 0")
     ),
