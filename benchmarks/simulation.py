@@ -148,10 +148,10 @@ def _synthetic(job: Job) -> str:
 
 def manifest_of(job: Job) -> JobManifest:
     """The job as a manifest's file would give it."""
-    manifest, faults = parse_manifest("simulation.yaml", documents_of(documents(job)))
-    if manifest is None or faults:
-        raise SystemExit("\n".join(map(str, faults)))
-    return manifest
+    parsed = parse_manifest("simulation.yaml", documents_of(documents(job)))
+    if parsed.federation is None or parsed.faults:
+        raise SystemExit("\n".join(map(str, parsed.faults)))
+    return parsed.federation
 
 
 def measure(way: str, job: Job, directory: Path) -> list[float]:

@@ -5,15 +5,17 @@ Still free of torch, so that the command line, the operator and an admission che
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedsilo.api.allowed_imports import looking_at
 from fedsilo.api.contradictions import PUBLIC_DATASET, TEST_EXAMPLES
-from fedsilo.api.documents import IN_MEMORY_FILE_NAME, Document, DocumentList, documents_of
-from fedsilo.api.faults import ABSENT_VALUE
-from fedsilo.api.loading import Fault, JobManifest, ManifestFaults, parse_manifest, read
+from fedsilo.api.documents import IN_MEMORY_FILE_NAME, Document, DocumentList, documents_of, read_documents
+from fedsilo.api.faults import ABSENT_VALUE, Finding, first_faults
+from fedsilo.api.loading import Fault, JobManifest, ManifestFaults, ParsedManifest, parse_manifest
+from fedsilo.api.partial import further_faults
+from fedsilo.api.silo import Silo
 from fedsilo.api.text import comma_separated, count_text
 from fedsilo.data.catalogue import check_dataset, listed_features
 from fedsilo.data.same_examples import share_examples
@@ -41,17 +43,25 @@ def load_manifest(path: Source, allow_imports: Collection[str] = ()) -> JobManif
     :raises ImportNotAllowed: when the job's method is in a package that is not among them.
     :raises ManifestFaults: with all faults at once, those of the file and those that the registries see.
     """
-    with looking_at(_name(path), allow_imports):
-        federation, faults = _checked_manifest(path)
+    federation, faults = checked_manifest(path, allow_imports)
     if faults or federation is None:
-        raise ManifestFaults(faults)
+        raise ManifestFaults(first_faults(faults))
     return federation
 
 
 def validate(path: Source, allow_imports: Collection[str] = ()) -> list[Fault]:
     """Everything that is wrong with a manifest; nothing when it can run. Parameters and errors as `load_manifest`."""
+    return first_faults(checked_manifest(path, allow_imports)[1])
+
+
+def checked_manifest(
+    path: Source, allow_imports: Collection[str] = ()
+) -> tuple[JobManifest | None, list[Fault]]:
+    """The federation as far as a manifest can be understood, and all that is wrong with it; parameters and errors as
+    `load_manifest`.
+    """
     with looking_at(_name(path), allow_imports):
-        return _checked_manifest(path)[1]
+        return _with_registries(_parsed(path))
 
 
 def as_manifest(manifest: JobManifest | Source) -> JobManifest:
@@ -64,11 +74,9 @@ def varied_manifest(manifest: JobManifest, documents: Sequence[Document]) -> Job
 
     :raises ManifestFaults: with all faults at once.
     """
-    federation, faults = parse_manifest(manifest.file, DocumentList(tuple(documents), ()))
-    if federation is not None:
-        faults = [*faults, *registry_faults(federation)]
+    federation, faults = _with_registries(parse_manifest(manifest.file, DocumentList(tuple(documents), ())))
     if faults or federation is None:
-        raise ManifestFaults(faults)
+        raise ManifestFaults(first_faults(faults))
     return federation
 
 
@@ -87,12 +95,22 @@ def _name(source: Source) -> Path | str:
     return source if isinstance(source, Path | str) else IN_MEMORY_FILE_NAME
 
 
-def _checked_manifest(source: Source) -> tuple[JobManifest | None, list[Fault]]:
+def _parsed(source: Source) -> ParsedManifest:
     if isinstance(source, Path | str):
-        federation, faults = read(Path(source))
+        return parse_manifest(str(source), read_documents(Path(source)))
+    return parse_manifest(IN_MEMORY_FILE_NAME, documents_of(source))
+
+
+def _with_registries(parsed: ParsedManifest) -> tuple[JobManifest | None, list[Fault]]:
+    """The federation, and its faults with those that the registries see."""
+    faults = list(parsed.faults)
+    if parsed.federation is not None:
+        found = registry_faults(parsed.federation)
     else:
-        federation, faults = parse_manifest(IN_MEMORY_FILE_NAME, documents_of(source))
-    return federation, faults if federation is None else [*faults, *registry_faults(federation)]
+        found = _distinct_faults(
+            document.fault(*finding) for document, silo in parsed.silos for finding in _silo_findings(silo)
+        )
+    return parsed.federation, [*faults, *further_faults(faults, found)]
 
 
 def _method_faults(federation: JobManifest) -> Iterator[Fault]:
@@ -188,16 +206,21 @@ def _dataset_faults(federation: JobManifest) -> Iterator[Fault]:
             yield federation.fault(job, where, value, problem, remedy)
     yield from _public_faults(federation)
     yield from _feature_faults(federation)
-    seen: set[str] = set()
-    for silo in federation.silos:
-        for position, dataset in enumerate(silo.spec.datasets):
-            for path, value, problem, remedy in check_dataset(dataset):
-                where = f"spec.datasets[{position}].{path}"
-                fault = federation.fault(silo, where, value, problem, remedy)
-                # Silos of one template have the faults that it has.
-                if fault.line() not in seen:
-                    yield fault
-                seen.add(fault.line())
+    silos = (
+        federation.fault(silo, *finding) for silo in federation.silos for finding in _silo_findings(silo)
+    )
+    yield from _distinct_faults(silos)
+
+
+def _silo_findings(silo: Silo) -> Iterator[Finding]:
+    for position, dataset in enumerate(silo.spec.datasets):
+        for path, value, problem, remedy in check_dataset(dataset):
+            yield f"spec.datasets[{position}].{path}", value, problem, remedy
+
+
+def _distinct_faults(faults: Iterable[Fault]) -> list[Fault]:
+    """Each once: Silos of one template have the faults that it has."""
+    return list({fault.line(): fault for fault in faults}.values())
 
 
 def _feature_faults(federation: JobManifest) -> Iterator[Fault]:

@@ -8,8 +8,10 @@ fault instead of a silent loss.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +84,7 @@ class DocumentList:
 
 
 def read_documents(path: Path) -> DocumentList:
-    """All mappings of a YAML or JSON file, up to the first syntax error; empty documents are passed over.
+    """All mappings of a YAML or JSON file; empty documents are passed over, and torn ones are faults.
 
     :param path: a plain file, a link to one, or what a shell hands over as `/dev/stdin` or `<(command)`.
     """
@@ -99,20 +101,19 @@ def documents_in(text: str, file: str) -> DocumentList:
     """
     documents: list[Document] = []
     faults: list[Fault] = []
-    number = 0
-    try:
-        for number, (content, collected) in enumerate(_parse_documents(text), start=1):
-            if isinstance(content, dict):
-                document = Document(file, number, content)
-                documents.append(document)
-                faults += [document.fault(_place(mark), *rest) for mark, *rest in collected]
-            elif content is not None:
-                remedy = "write a mapping with apiVersion, kind, metadata and spec"
-                faults.append(Fault(file, f"document {number}", "", content, "is not a mapping", remedy))
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        faults.append(_syntax_fault(file, f"document {number + 1}", error))
-        return DocumentList(tuple(documents), tuple(faults), complete=False)
-    return DocumentList(tuple(documents), tuple(faults))
+    complete = True
+    for number, parsed in enumerate(_parse_documents(text), start=1):
+        if isinstance(parsed, Exception):
+            faults.append(_syntax_fault(file, f"document {number}", parsed))
+            complete = False
+        elif isinstance(parsed.content, dict):
+            document = Document(file, number, parsed.content)
+            documents.append(document)
+            faults += [document.fault(_place(mark), *rest) for mark, *rest in parsed.collected]
+        elif parsed.content is not None:
+            remedy = "write a mapping with apiVersion, kind, metadata and spec"
+            faults.append(Fault(file, f"document {number}", "", parsed.content, "is not a mapping", remedy))
+    return DocumentList(tuple(documents), tuple(faults), complete)
 
 
 def documents_of(contents: Sequence[Mapping[str, Any]]) -> DocumentList:
@@ -155,18 +156,57 @@ def _text_of(path: Path) -> tuple[str, Fault | None]:
         return fault(f"is not UTF-8 (byte {error.start})", "save the file as UTF-8")
 
 
-def _parse_documents(text: str) -> Iterator[tuple[Any, list[CollectedFault]]]:
-    loader = JsonLoader(text)
-    try:
-        while loader.check_node():
-            loader.collected = []
-            node = loader.get_node()
-            if expanded_value_count(node, {}) > MAX_VALUES:
-                problem = f"holds more than {MAX_VALUES} values once its aliases are written out"
-                raise SizeError(problem, "write fewer aliases, and none that contains itself")
-            yield loader.construct_document(node), loader.collected
-    finally:
-        loader.dispose()
+@dataclass(frozen=True)
+class _ParsedDocument:
+    content: Any
+    collected: list[CollectedFault]
+
+
+_BEGINNING = re.compile(r"^---(?=\s|$)", re.MULTILINE)
+"""The line that begins a document, which stands within none (YAML 1.1, section 9.1)."""
+
+
+def _parse_documents(text: str) -> Iterator[_ParsedDocument | Exception]:
+    """Each document of a text, or why it is none: a torn one hides no other."""
+    line = fetched = 0
+    for start, part in _parts(text):
+        loader: JsonLoader | None = None
+        try:
+            loader = JsonLoader(part, line, fetched)
+            yield from _documents_of_loader(loader)
+        except SizeError as error:
+            yield error
+            return
+        except (yaml.YAMLError, RecursionError, ValueError) as error:
+            if isinstance(error, yaml.reader.ReaderError):
+                error.position += start
+            yield error
+        finally:
+            if loader is not None:
+                fetched = loader.fetched
+                loader.dispose()
+        line += part.count("\n")
+
+
+def _parts(text: str) -> Iterator[tuple[int, str]]:
+    """Where each part of a text begins that holds documents of its own, and the part."""
+    starts = [found.start() for found in _BEGINNING.finditer(text)]
+    # Blank lines, comments and directives are of the document that follows.
+    before = text[: starts[0]].split("\n") if starts else ()
+    if starts and all(not line.strip() or line.lstrip().startswith(("#", "%")) for line in before):
+        del starts[0]
+    for start, end in pairwise([0, *starts, len(text)]):
+        yield start, text[start:end]
+
+
+def _documents_of_loader(loader: JsonLoader) -> Iterator[_ParsedDocument]:
+    while loader.check_node():
+        loader.collected = []
+        node = loader.get_node()
+        if expanded_value_count(node, {}) > MAX_VALUES:
+            problem = f"holds more than {MAX_VALUES} values once its aliases are written out"
+            raise SizeError(problem, "write fewer aliases, and none that contains itself")
+        yield _ParsedDocument(loader.construct_document(node), loader.collected)
 
 
 def _syntax_fault(file: str, document: str, error: Exception) -> Fault:

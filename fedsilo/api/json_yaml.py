@@ -70,12 +70,17 @@ class ScalarError(yaml.YAMLError):
 
 
 class JsonLoader(yaml.SafeLoader):
-    """Constructs only what JSON has; faults that leave the rest readable are collected."""
+    """Constructs only what JSON has; faults that leave the rest readable are collected.
 
-    def __init__(self, text: str) -> None:
+    :param line: of the file, in which the text begins, from 0.
+    :param fetched: tokens of the file that were read before it, of the limit.
+    """
+
+    def __init__(self, text: str, line: int = 0, fetched: int = 0) -> None:
         super().__init__(text)
         self.collected: list[CollectedFault] = []
-        self._fetched = 0
+        self.line = line
+        self.fetched = fetched
 
     @override
     def get_mark(self) -> Any:
@@ -88,8 +93,8 @@ class JsonLoader(yaml.SafeLoader):
 
         :raises SizeError: beyond it.
         """
-        self._fetched += 1
-        if self._fetched > MAX_TOKENS:
+        self.fetched += 1
+        if self.fetched > MAX_TOKENS:
             problem = f"holds more than {MAX_TOKENS} values, keys and punctuation marks"
             raise SizeError(problem, "write a smaller file")
         super().fetch_more_tokens()

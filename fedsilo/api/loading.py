@@ -19,10 +19,11 @@ from fedsilo.api.documents import Document, DocumentList, read_documents
 from fedsilo.api.faults import ABSENT_VALUE, Fault, ManifestFaults, first_faults
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.messages import closest, faults_of
+from fedsilo.api.partial import further_faults, understood_part
 from fedsilo.api.silo import Silo
 from fedsilo.api.silo_template import TEMPLATE, silos_of
 
-__all__ = ["Fault", "JobManifest", "ManifestFaults", "load", "load_document", "read"]
+__all__ = ["Fault", "JobManifest", "ManifestFaults", "load", "load_document"]
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -56,10 +57,10 @@ def load(path: Path) -> JobManifest:
 
     :raises ManifestFaults: with all faults of the file at once.
     """
-    federation, faults = read(path)
-    if faults or federation is None:
-        raise ManifestFaults(faults)
-    return federation
+    parsed = parse_manifest(str(path), read_documents(path))
+    if parsed.faults or parsed.federation is None:
+        raise ManifestFaults(first_faults(parsed.faults))
+    return parsed.federation
 
 
 def load_document(path: Path, model: type[Model]) -> Model:
@@ -78,13 +79,21 @@ def load_document(path: Path, model: type[Model]) -> Model:
     return found[0]
 
 
-def read(path: Path) -> tuple[JobManifest | None, list[Fault]]:
-    """The federation as far as the file can be understood, and its faults."""
-    return parse_manifest(str(path), read_documents(path))
+@dataclass(frozen=True)
+class ParsedManifest:
+    """What a file says, as far as it can be understood.
+
+    :param federation: None where there is not one job.
+    :param silos: all of the file, each with its document.
+    """
+
+    federation: JobManifest | None
+    silos: tuple[tuple[Document, Silo], ...]
+    faults: tuple[Fault, ...]
 
 
-def parse_manifest(file: str, contents: DocumentList) -> tuple[JobManifest | None, list[Fault]]:
-    """The federation of these documents as far as they can be understood, and its faults."""
+def parse_manifest(file: str, contents: DocumentList) -> ParsedManifest:
+    """What these documents say; what depends on a document that cannot be understood is no fault."""
     faults = list(contents.faults)
     jobs: list[tuple[Document, FederatedJob]] = []
     silos: list[tuple[Document, Silo]] = []
@@ -100,17 +109,19 @@ def parse_manifest(file: str, contents: DocumentList) -> tuple[JobManifest | Non
     faults += _count_faults(file, contents)
     faults += _repeated_silos(silos)
     if len(jobs) != 1:
-        return None, first_faults(faults)
+        return ParsedManifest(None, tuple(silos), tuple(faults))
     where, job = jobs[0]
     chosen = _selected_silos(job, {str(silo): silo for _, silo in silos})
+    found = [where.fault(*finding) for finding in contradictions(job)]
     stated = {document.number for document in contents.documents if document.kind == TEMPLATE}
     if contents.complete and stated <= {document.number for document, _ in silos}:
         # A Silo document that could not be understood is there all the same.
         named = {ref for document in contents.documents for ref in _silo_named(document)}
         named |= {str(silo) for _, silo in silos}
-        faults += _job_faults(where, job, chosen, named)
+        found += _silo_faults(where, job, chosen, named)
     places = {f"Silo {silo}": str(document) for document, silo in silos} | {f"FederatedJob {job}": str(where)}
-    return JobManifest(file, job, tuple(chosen), places, contents.documents), first_faults(faults)
+    federation = JobManifest(file, job, tuple(chosen), places, contents.documents)
+    return ParsedManifest(federation, tuple(silos), (*faults, *further_faults(faults, found)))
 
 
 def _kind_is_known(document: Document, faults: list[Fault]) -> bool:
@@ -133,11 +144,12 @@ def _kind_is_known(document: Document, faults: list[Fault]) -> bool:
 
 
 def _parse(document: Document, model: type[Model], faults: list[Fault]) -> Model | None:
+    """The object of a document; with faults, which are added, what is understood of it."""
     try:
         return model.model_validate(document.content)
     except ValidationError as error:
         faults += faults_of(error, model, file=document.file, document=str(document))
-        return None
+        return understood_part(document.content, model, error)
 
 
 def _silos_of(document: Document, faults: list[Fault]) -> list[Silo]:
@@ -147,9 +159,10 @@ def _silos_of(document: Document, faults: list[Fault]) -> list[Silo]:
     found: list[Silo] = []
     for part in parts:
         wrong: list[Fault] = []
-        if (silo := _parse(part, Silo, wrong)) is None:
+        silo = _parse(part, Silo, wrong)
+        if silo is None or wrong:
             faults += [replace(fault, document=str(document)) for fault in wrong]
-            break
+            return []
         found.append(silo)
     return found
 
@@ -193,7 +206,7 @@ def _silo_named(document: Document) -> Iterator[str]:
         yield f"{metadata.get('namespace', 'default')}/{metadata.get('name')}"
 
 
-def _job_faults(
+def _silo_faults(
     where: Document, job: FederatedJob, chosen: Sequence[Silo], named: set[str]
 ) -> Iterator[Fault]:
     """What the job says of silos and datasets that the rest of the file does not keep."""
@@ -215,7 +228,7 @@ def _job_faults(
                 f"add it there, or use one that it has: {offered}",
             )
             yield where.fault("spec.data.dataset", spec.data.dataset, problem, remedy)
-    for finding in (*contradictions(job), *quorum_findings(job, len(spec.silos.refs) or len(chosen))):
+    for finding in quorum_findings(job, len(spec.silos.refs) or len(chosen)):
         yield where.fault(*finding)
 
 

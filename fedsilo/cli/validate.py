@@ -8,48 +8,137 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fedsilo.api.allowed_imports import looking_at
+from fedsilo.api.faults import ABSENT_VALUE, Fault, ManifestFaults, first_faults
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.python_import import origin_of
 from fedsilo.api.python_reference import PYTHON
 from fedsilo.api.text import comma_separated
 from fedsilo.cli.allow_import import add_allow_import
-from fedsilo.errors import ImportNotAllowed
+from fedsilo.errors import FedsiloError, ImportNotAllowed, ManifestInvalid, MethodError, PolicyRefused
 from fedsilo.silo.shared_data import shared_data
+
+MANIFEST_SUFFIXES = (".yaml", ".yml", ".json")
+"""Endings of the files that are looked at of a folder, as `kubectl apply -f` does."""
+
+_MODEL_FIELDS = ("spec.model", "spec.data", "spec.task")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the manifest's file, and the option for what it may import."""
+    """Add the manifests, and the option for what they may import."""
     parser.add_argument(
-        "-f", "--file", type=Path, required=True, help="manifest with one FederatedJob and its Silos"
+        "-f",
+        "--file",
+        type=Path,
+        action="extend",
+        nargs="+",
+        required=True,
+        help="manifest with one FederatedJob and its Silos; several, a folder of them, or a pattern such as '*.yaml'",
     )
     add_allow_import(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what would run; of what the manifest names nothing is imported but what is allowed.
+    """Print what would run; of what a manifest names nothing is imported but what is allowed.
 
-    :raises PolicyRefused: when so many silos of the manifest would refuse the job that no round has a quorum.
+    :raises ManifestInvalid: with all faults of all files.
+    :raises PolicyRefused: when there is none, and so many silos of a manifest would refuse its job that no round has a
+        quorum.
     """
-    from fedsilo.local.policy_check import require_permitted
-    from fedsilo.validation import load_manifest
-
-    federation = load_manifest(args.file)
-    with looking_at(args.file):
-        unknown = list(_unchecked_notes(federation))
-        warnings = [f"  warning {text}" for text in require_permitted(federation, datetime.now(UTC))]
-    print("\n".join([summary(federation), *warnings, *unknown]))
+    errors = [error for named in args.file for error in _look_at(named)]
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        kind = PolicyRefused if all(isinstance(error, PolicyRefused) for error in errors) else ManifestInvalid
+        raise kind("\n".join(map(str, errors)))
     return 0
 
 
-def _unchecked_notes(federation: JobManifest) -> Iterator[str]:
-    """What could not be found out without an import that nobody has allowed, or on this machine."""
-    from fedsilo.local.declarations_check import require_declarations
+def _look_at(named: Path) -> Iterator[FedsiloError]:
+    """Print what would run of a file, or of each that a folder or a pattern stands for; what is wrong with the others.
+
+    :param named: as the person named it.
+    """
+    try:
+        files = _files_of(named)
+    except ManifestFaults as error:
+        yield error
+        return
+    for file in files:
+        try:
+            print(_report(file))
+        except FedsiloError as error:
+            yield error
+
+
+def _files_of(named: Path) -> list[Path]:
+    if not named.is_dir():
+        matches = [] if named.exists() else sorted(named.parent.glob(named.name))
+        return matches or [named]
+    problem = f"holds no manifest ({', '.join(MANIFEST_SUFFIXES)})"
+    try:
+        files = sorted(file for file in named.iterdir() if file.suffix in MANIFEST_SUFFIXES)
+    except OSError as error:
+        files, problem = [], f"cannot be read ({error.strerror})"
+    if not files:
+        remedy = "name a file, or another folder"
+        raise ManifestFaults([Fault(str(named), "", "", ABSENT_VALUE, problem, remedy)])
+    return files
+
+
+def _report(file: Path) -> str:
+    """What would run of a manifest.
+
+    :raises ManifestInvalid: with what the file, the registries, the policies and the model's own parts say against it.
+    :raises PolicyRefused: where these are the policies alone.
+    """
+    from fedsilo.local.policy_check import require_permitted
+    from fedsilo.validation import checked_manifest
+
+    federation, faults = checked_manifest(file)
+    if federation is None:
+        raise ManifestFaults(first_faults(faults))
+    warnings: list[str] = []
+    refused: PolicyRefused | None = None
+    with looking_at(file):
+        try:
+            warnings = require_permitted(federation, datetime.now(UTC))
+        except PolicyRefused as error:
+            refused = error
+        except MethodError:
+            if not faults:
+                raise
+        unasked = _compare_parts(federation, faults)
+        if faults:
+            lines = [fault.line() for fault in first_faults(faults)]
+            raise ManifestInvalid("\n".join([*lines, *([] if refused is None else [str(refused)])]))
+        if refused is not None:
+            raise refused
+        notes = [*unasked, *_declaration_notes(federation)]
+    return "\n".join([summary(federation), *(f"  warning {text}" for text in warnings), *notes])
+
+
+def _compare_parts(federation: JobManifest, faults: list[Fault]) -> list[str]:
+    """Add what is wrong with the division of the model, where its fields have no other fault; a line if it is unknown.
+
+    :param faults: of the manifest, to which it is added.
+    """
     from fedsilo.local.parts_check import require_parts_of_the_model
 
+    if any(fault.path.startswith(_MODEL_FIELDS) for fault in faults):
+        return []
     try:
         require_parts_of_the_model(federation)
+    except ManifestFaults as wrong:
+        faults += wrong.faults
     except ImportNotAllowed as refused:
-        yield f"  parts   not compared with the model: {refused}"
+        return [f"  parts   not compared with the model: {refused}"]
+    return []
+
+
+def _declaration_notes(federation: JobManifest) -> Iterator[str]:
+    """What of a package's own code could not be found out without an import that nobody has allowed, or here."""
+    from fedsilo.local.declarations_check import require_declarations
+
     if (unasked := require_declarations(federation)) is not None:
         yield f"  sends   not derived from the model: {unasked}"
 

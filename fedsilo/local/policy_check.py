@@ -9,14 +9,14 @@ from fedsilo.api.agent import FrozenJob
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.text import comma_separated
-from fedsilo.errors import PolicyRefused
+from fedsilo.errors import ManifestInvalid, PolicyRefused
 from fedsilo.silo import policy
 
 
 def refusals(federation: JobManifest, now: datetime) -> Mapping[str, list[str]]:
     """Silo -> what its policy says against the job, as its controller and its guard would; only silos that refuse.
 
-    :param federation: without faults.
+    :param federation: what its job sends is left out where faults of the method hide it.
     :param now: the time, for the policies' dates.
     """
     job, spec = federation.job, federation.job.spec
@@ -27,7 +27,10 @@ def refusals(federation: JobManifest, now: datetime) -> Mapping[str, list[str]]:
         spec_digest=spec_digest(spec),
         spec=spec,
     )
-    departure = policy.declared_egress(spec)
+    try:
+        departure = policy.declared_egress(spec)
+    except ManifestInvalid:
+        departure = None
     found = {silo.metadata.name: policy.objections(silo, frozen, departure, now) for silo in federation.silos}
     return {name: objections for name, objections in found.items() if objections}
 
@@ -38,7 +41,8 @@ def require_permitted(federation: JobManifest, now: datetime) -> list[str]:
     :raises PolicyRefused: with these lines, where too few do.
     """
     refused = refusals(federation, now)
-    participation, silos = federation.job.spec.participation, len(federation.silos)
+    spec = federation.job.spec
+    participation, silos = spec.participation, len(spec.silos.refs) or len(federation.silos)
     lines = list(_lines(refused))
     if refused and silos - len(refused) < participation.quorum(participation.sample_size(silos)):
         raise PolicyRefused("\n".join(f"{federation.file}: {line}" for line in lines))

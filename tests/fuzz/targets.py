@@ -18,7 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsilo.api.loading import read
+from fedsilo.api.documents import read_documents
+from fedsilo.api.loading import parse_manifest
 from fedsilo.data.array_files import read_npz
 from fedsilo.data.catalogue import NpzConfig
 from fedsilo.encodings.encoding import in_memory_parts
@@ -379,7 +380,12 @@ def targets() -> dict[str, Target]:
                 },
             ),
         ),
-        Target("manifest", in_file(read), (FedsiloError,), _manifests()),
+        Target(
+            "manifest",
+            in_file(lambda path: parse_manifest(str(path), read_documents(path))),
+            (FedsiloError,),
+            _manifests(),
+        ),
         Target(
             "npz",
             in_file(lambda path: read_npz(path, NpzConfig(path="input"))),

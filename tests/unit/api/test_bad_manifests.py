@@ -9,8 +9,9 @@ import yaml
 
 from fedsilo.api import json_yaml
 from fedsilo.api.common import MAX_SILOS
+from fedsilo.api.documents import read_documents
 from fedsilo.api.faults import MAX_FAULTS
-from fedsilo.api.loading import ManifestFaults, load, read
+from fedsilo.api.loading import ManifestFaults, load, parse_manifest
 from fedsilo.errors import ManifestInvalid
 from tests.unit.api.bad_manifests import CASES, JOB
 from tests.unit.api.manifests import DIGITS, edited_manifest
@@ -164,7 +165,7 @@ def test_all_faults_at_once() -> None:
     ]
 
 
-def test_a_syntax_error_comes_first_and_hides_only_what_follows() -> None:
+def test_a_syntax_error_comes_first_and_hides_no_other_document() -> None:
     text = edited_manifest(("index: 1", "index: 7"), (JOB, "metadata: {"))
     assert [line.split(": ")[1] for line in faults_in(text).splitlines()] == [
         "document 5",
@@ -174,7 +175,8 @@ def test_a_syntax_error_comes_first_and_hides_only_what_follows() -> None:
 
 def test_what_can_be_understood_is_given_in_spite_of_faults() -> None:
     Path("bad.yaml").write_text(edited_manifest(("index: 1", "index: 7")))
-    federation, faults = read(Path("bad.yaml"))
+    parsed = parse_manifest("bad.yaml", read_documents(Path("bad.yaml")))
+    federation, faults = parsed.federation, parsed.faults
     assert federation is not None
     assert [silo.metadata.name for silo in federation.silos] == ["west", "north"]
     assert len(faults) == 1

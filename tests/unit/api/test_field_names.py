@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fedsilo.api.common import Fields
@@ -10,7 +12,7 @@ from fedsilo.validation import validate
 from tests.unit.operator.job.objects import manifest
 
 
-def faults_at(path: str, **sections: object) -> list[Fault]:
+def faults_at(path: str, **sections: Any) -> list[Fault]:
     """What validation says of one field of a job with these sections."""
     return [fault for fault in validate([manifest(**sections)]) if fault.path == path]
 
@@ -37,7 +39,7 @@ def faults_at(path: str, **sections: object) -> list[Fault]:
         ),
     ],
 )
-def test_a_python_name_is_no_field_of_a_document(path: str, near: str, sections: dict[str, object]) -> None:
+def test_a_python_name_is_no_field_of_a_document(path: str, near: str, sections: dict[str, Any]) -> None:
     (fault,) = faults_at(path, **sections)
 
     assert (fault.problem, fault.remedy) == ("is not a known field", f"did you mean {near}?")

@@ -1,0 +1,85 @@
+"""`fedsilo validate` looks at all that it is given, and no option of one value loses another one in silence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedsilo.cli.main import main
+from tests.unit.api.manifests import DIGITS, edited_manifest
+
+MISSPELT = edited_manifest(("localEpochs: 2", "localEpoch: 2"))
+REFUSED = edited_manifest(
+    ("jobNamespaces: [federation]", "jobNamespaces: [other]"), ("minSilos: 2", "minSilos: 3")
+)
+"""A job for which a silo's policy leaves no quorum."""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("bad.yaml").write_text(MISSPELT)
+    Path("good.yml").write_text(DIGITS)
+    Path("notes.txt").write_text("no manifest")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        ["-f", "bad.yaml", "-f", "good.yml"],
+        ["-f", "good.yml", "bad.yaml"],
+        ["-f", "."],
+        ["-f", "*.y*ml"],
+        ["-f", "good.yml", "--file", "bad.yaml"],
+    ],
+)
+def test_every_file_counts(named: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", *named]) == 2
+
+    said = capsys.readouterr()
+    assert said.out.splitlines()[0].endswith("good.yml: valid")
+    assert "bad.yaml: document 5 (FederatedJob digits): spec.training.localEpoch: 2" in said.err
+    assert len(said.err.splitlines()) == 1
+
+
+def test_all_faults_of_all_files_are_told_of(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("torn.yaml").write_text("a: [\n")
+
+    assert main(["validate", "-f", "bad.yaml", "-f", "absent.yaml", "-f", "torn.yaml"]) == 2
+
+    assert [line.split(": ")[1] for line in capsys.readouterr().err.splitlines()] == [
+        "bad.yaml",
+        "absent.yaml",
+        "torn.yaml",
+    ]
+
+
+def test_a_folder_without_manifests_is_a_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("empty").mkdir()
+
+    assert main(["validate", "-f", "empty"]) == 2
+
+    assert "empty: holds no manifest" in capsys.readouterr().err
+
+
+def test_what_a_policy_refuses_is_told_of_beside_the_faults(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("both.yaml").write_text(REFUSED.replace("localEpochs: 2", "localEpoch: 2"))
+    Path("refused.yaml").write_text(REFUSED)
+
+    assert main(["validate", "-f", "both.yaml"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert [("localEpoch" in line, "policy.jobNamespaces" in line) for line in lines] == [
+        (True, False),
+        (False, True),
+    ]
+    assert main(["validate", "-f", "refused.yaml"]) == 5
+    assert main(["validate", "-f", "refused.yaml", "-f", "bad.yaml"]) == 2
+
+
+@pytest.mark.parametrize("command", ["check", "sweep"])
+def test_an_option_of_one_value_is_given_once(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "-f", "bad.yaml", "-f", "good.yml"]) == 2
+
+    assert "-f/--file: is given twice" in capsys.readouterr().err
