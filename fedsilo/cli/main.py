@@ -103,7 +103,7 @@ def _run(args: argparse.Namespace) -> int:
         return int(args.run(args))
 
 
-class CommandParser(argparse.ArgumentParser):
+class _CommandParser(argparse.ArgumentParser):
     """Parser of a command line on which no option of one value is given twice: the first would be lost in silence."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -145,7 +145,7 @@ def _discard_output() -> None:
 
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     called_as = "kubectl fedsilo" if Path(sys.argv[0]).name == PLUGIN else "fedsilo"
-    parser = CommandParser(
+    parser = _CommandParser(
         prog=called_as,
         description="Cross-silo federated learning.",
         allow_abbrev=False,

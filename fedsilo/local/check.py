@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,10 @@ from fedsilo.data.schema import Schema
 from fedsilo.engine.public_dataset import reads_labels
 from fedsilo.engine.readiness import differences
 from fedsilo.errors import DataInvalid
+from fedsilo.local.policy_check import leaves_no_quorum, refusals
 from fedsilo.methods import registry
-from fedsilo.readiness.examine import absent_classes, examine
-from fedsilo.readiness.finding import ReadinessFinding, ordered_findings
+from fedsilo.readiness.examine import absent_classes, examine, split_text
+from fedsilo.readiness.finding import ReadinessFinding, Severity, ordered_findings
 from fedsilo.silo.examples import dataset_of, split
 from fedsilo.silo.readiness import silo_data
 from fedsilo.tasks.registry import bind
@@ -38,9 +40,19 @@ def check(manifest: JobManifest | Path | str) -> list[ReadinessFinding]:
     :raises ManifestInvalid: when the manifest cannot be used.
     """
     federation = as_manifest(manifest)
-    return ordered_findings(
-        _Check(federation.job.spec, Path(federation.file).resolve().parent).run(federation.silos)
-    )
+    found = _Check(federation.job.spec, Path(federation.file).resolve().parent).run(federation.silos)
+    return ordered_findings([*_policy_findings(federation), *found])
+
+
+def _policy_findings(federation: JobManifest) -> Iterator[ReadinessFinding]:
+    """What the silos' own policies say against the job: an error where too few silos are left for a round."""
+    refused = refusals(federation, datetime.now(UTC))
+    severity: Severity = "error" if leaves_no_quorum(federation, refused) else "warning"
+    for silo, objections in refused.items():
+        for text in objections:
+            place, _, rest = text.partition(" ")
+            value, _, remedy = rest.partition("; ")
+            yield ReadinessFinding("PolicyRefuses", severity, silo, place, value, remedy)
 
 
 class _Check:
@@ -117,9 +129,7 @@ class _Check:
 
     def _unreadable_findings(self, owner: str, error: DataInvalid) -> Iterator[ReadinessFinding]:
         for fault in error.faults:
-            place, _, text = str(fault).partition(": ")
-            value, _, remedy = text.partition("; ")
-            yield ReadinessFinding("Unreadable", "error", owner, place, value, remedy)
+            yield ReadinessFinding("Unreadable", "error", owner, *split_text(str(fault)))
 
     def _differences(self) -> Iterator[ReadinessFinding]:
         yield from differences(compare(self._spec.data, self._schemata))

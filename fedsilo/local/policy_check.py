@@ -41,12 +41,17 @@ def require_permitted(federation: JobManifest, now: datetime) -> list[str]:
     :raises PolicyRefused: with these lines, where too few do.
     """
     refused = refusals(federation, now)
-    spec = federation.job.spec
-    participation, silos = spec.participation, len(spec.silos.refs) or len(federation.silos)
     lines = list(_lines(refused))
-    if refused and silos - len(refused) < participation.quorum(participation.sample_size(silos)):
+    if leaves_no_quorum(federation, refused):
         raise PolicyRefused("\n".join(f"{federation.file}: {line}" for line in lines))
     return lines
+
+
+def leaves_no_quorum(federation: JobManifest, refused: Mapping[str, list[str]]) -> bool:
+    """Whether too few silos are left for a round without those that refuse."""
+    spec = federation.job.spec
+    participation, silos = spec.participation, len(spec.silos.refs) or len(federation.silos)
+    return bool(refused) and silos - len(refused) < participation.quorum(participation.sample_size(silos))
 
 
 def _lines(refused: Mapping[str, list[str]]) -> Iterator[str]:

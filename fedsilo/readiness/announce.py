@@ -24,6 +24,10 @@ def unreadable_findings(error: DataInvalid) -> tuple[AnnouncedFinding, ...]:
 def _data_findings(spec: FederatedJobSpec, data: SiloData, facts: Facts) -> Iterator[AnnouncedFinding]:
     if facts.train < 2:
         yield AnnouncedFinding("NoTrainingExamples")
+    if data.limits.records < data.limits.min_records:
+        yield AnnouncedFinding("UpdateTooSmall")
+    if data.limits.privacy is not None:
+        yield AnnouncedFinding("PrivacyUnreachable")
     if facts.validation == 0 and scores_its_own(spec):
         yield AnnouncedFinding("NoValidationExamples")
     # Whether a class is lacking or too small to be told of is one finding: the difference would be a count.

@@ -31,6 +31,8 @@ CLASSES, FEATURES, EXAMPLES, DATASET = "class", "feature", "example", "dataset"
 SUBJECT: Final[Mapping[str, str]] = {
     "Unreadable": DATASET,
     "NoTrainingExamples": EXAMPLES,
+    "UpdateTooSmall": EXAMPLES,
+    "PrivacyUnreachable": EXAMPLES,
     "NoValidationExamples": EXAMPLES,
     "ClassSmall": CLASSES,
     "ValuesMissing": FEATURES,
@@ -46,6 +48,14 @@ SUBJECT: Final[Mapping[str, str]] = {
 TEXTS: Final[Mapping[str, tuple[str, str]]] = {
     "Unreadable": ("cannot be read", "mend the dataset; the silo's trainer has written where"),
     "NoTrainingExamples": ("fewer than two", "give the silo more data"),
+    "UpdateTooSmall": (
+        "fewer than the silo's policy.minSamplesPerUpdate",
+        "give the silo more data, or ask the institution for fewer",
+    ),
+    "PrivacyUnreachable": (
+        "too few for a batch, or too many for delta or the steps that are counted",
+        "change spec.training.batchSize or spec.privacy.differentialPrivacy, or the silo's data",
+    ),
     "NoValidationExamples": (
         "none",
         "give the silo more data, raise spec.data.validationFraction, or name a spec.evaluation.testDataset",
@@ -69,6 +79,8 @@ TEXTS: Final[Mapping[str, tuple[str, str]]] = {
 
 _NOUNS: Final[Mapping[str, str]] = {
     "NoTrainingExamples": "training examples",
+    "UpdateTooSmall": "training examples",
+    "PrivacyUnreachable": "training examples",
     "NoValidationExamples": "validation examples",
     "FeatureUnscaled": "features",
     "RangeUnusual": "values",

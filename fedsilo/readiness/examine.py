@@ -57,6 +57,15 @@ def _splits(spec: FederatedJobSpec, data: SiloData, facts: Facts) -> Iterator[Re
     if facts.train < 2:
         place, value = "training examples", str(facts.train)
         yield _finding("NoTrainingExamples", data.silo, place, value, "give the silo more data")
+    limits = data.limits
+    if limits.records < limits.min_records:
+        remedy = (
+            f"give the silo more data, or lower policy.minSamplesPerUpdate, which is {limits.min_records}"
+        )
+        yield _finding("UpdateTooSmall", data.silo, "training examples", str(limits.records), remedy)
+    if limits.privacy is not None:
+        place, value, remedy = split_text(limits.privacy)
+        yield _finding("PrivacyUnreachable", data.silo, place, value, remedy)
     if facts.validation == 0 and scores_its_own(spec):
         remedy = "give the silo more data, raise spec.data.validationFraction, or name a spec.evaluation.testDataset"
         value = f"0 of {facts.train}"
@@ -117,6 +126,13 @@ def _duplicates(data: SiloData, facts: Facts) -> Iterator[ReadinessFinding]:
     if facts.leaking:
         value = f"{facts.leaking} of {facts.validation} are trained on too"
         yield _finding("ValidationLeaks", data.silo, "validation examples", value, "remove the copies")
+
+
+def split_text(text: str) -> tuple[str, str, str]:
+    """Place, value and remedy of an error's text."""
+    place, _, rest = text.partition(": ")
+    value, _, remedy = rest.partition("; ")
+    return place, value, remedy
 
 
 def _named_items(what: str, names: Iterator[str] | Sequence[str]) -> str:

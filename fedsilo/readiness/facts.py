@@ -23,6 +23,20 @@ SPREAD = 1000.0
 
 
 @dataclass(frozen=True)
+class TrainingLimits:
+    """What the silo's policy and the job's differential privacy ask of the number of examples that are trained on.
+
+    :param records: examples, or persons where the job protects those.
+    :param min_records: below which the policy lets no model leave.
+    :param privacy: why the job's differential privacy cannot be had with so many, and the remedy; None where it can.
+    """
+
+    records: int = 0
+    min_records: int = 0
+    privacy: str | None = None
+
+
+@dataclass(frozen=True)
 class SiloData:
     """One silo's data for a job, and the minima that job and silo ask of them.
 
@@ -30,6 +44,7 @@ class SiloData:
     :param validation: of those that it sets aside.
     :param min_samples_per_class: of job and silo together, as is `min_values_per_feature`.
     :param tells_counts: whether the silo's policy permits counts of its classes.
+    :param limits: of the number of examples that are trained on.
     """
 
     silo: str
@@ -39,6 +54,7 @@ class SiloData:
     min_samples_per_class: int
     min_values_per_feature: int
     tells_counts: bool
+    limits: TrainingLimits = TrainingLimits()
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,9 @@ SEVERITY: Final[Mapping[str, Severity]] = {
     "Unreadable": "error",
     "SchemaDiffers": "error",
     "NoTrainingExamples": "error",
+    "UpdateTooSmall": "error",
+    "PrivacyUnreachable": "error",
+    "PolicyRefuses": "error",
     "NoValidationExamples": "warning",
     "ClassAbsent": "note",
     "ClassSmall": "note",
@@ -27,12 +30,16 @@ SEVERITY: Final[Mapping[str, Severity]] = {
     "Duplicates": "warning",
     "ValidationLeaks": "warning",
 }
-"""How grave each code is in one silo; a class that no silo has is a warning."""
+"""How grave each code is in one silo; a class that no silo has is a warning, and so is a policy that refuses where
+enough other silos are left for a round."""
 
 CODES: Final = {
     "Unreadable": "the dataset cannot be read, or is not what the job says",
     "SchemaDiffers": "names or types are not those of the job or of the other silos",
     "NoTrainingExamples": "too few examples are left to train on",
+    "UpdateTooSmall": "fewer examples to train on than the silo's policy asks of a model that leaves it",
+    "PrivacyUnreachable": "the job's differential privacy cannot be had with so many examples to train on",
+    "PolicyRefuses": "the silo's policy refuses the job, whatever its data are",
     "NoValidationExamples": "no example is left to score the model on, and nobody else scores it",
     "ClassAbsent": "a class of the job that the silo, or none of the silos, has",
     "ClassSmall": "a class with fewer examples than the minimum of job and silo",

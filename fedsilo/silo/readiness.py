@@ -7,10 +7,14 @@ import numpy as np
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.silo import Silo
 from fedsilo.data.arrays import Arrays
+from fedsilo.errors import DataInvalid
+from fedsilo.methods import registry
+from fedsilo.methods.components.post_training import base_method, is_calibration_only
+from fedsilo.methods.differential_privacy import noise_multiplier
 from fedsilo.readiness.announce import findings_of
 from fedsilo.readiness.announced import AnnouncedFinding
-from fedsilo.readiness.facts import SiloData
-from fedsilo.silo.policy import ReplyLimits
+from fedsilo.readiness.facts import SiloData, TrainingLimits
+from fedsilo.silo.policy import ReplyLimits, min_samples_per_update
 
 
 def silo_data(
@@ -30,7 +34,24 @@ def silo_data(
         limits.min_samples_per_class,
         limits.min_values_per_feature,
         tells_counts="class_counts" in silo.spec.policy.payload_kinds,
+        limits=_training_limits(spec, silo, arrays, train),
     )
+
+
+def _training_limits(spec: FederatedJobSpec, silo: Silo, arrays: Arrays, train: np.ndarray) -> TrainingLimits:
+    """What a round would refuse of the number of examples, see `learning.training.steps_of` and `noise_multiplier`."""
+    private, method = spec.privacy.differential_privacy, registry.bind(spec)
+    persons = arrays.persons if private is not None and private.unit == "person" else None
+    records = len(train) if persons is None else len(np.unique(persons[train]))
+    sends_model = method.models.shared.is_model and not is_calibration_only(base_method(method))
+    least = min_samples_per_update(silo) if sends_model and spec.training.trainer is None else 0
+    problem = None
+    if private is not None and private.unit != "silo" and records:
+        try:
+            noise_multiplier(method, records)
+        except DataInvalid as error:
+            problem = error.redacted_text
+    return TrainingLimits(records, least, problem)
 
 
 def readiness(

@@ -20,6 +20,7 @@ from tests.terminal import Terminal
 GOLDEN = Path(__file__).with_name("golden") / "check.txt"
 CLASSES = ["airplane", "bird", "cat"]
 SILOS = ("north", "south", "west", "east")
+PRIVATE = {"epsilon": 8.0, "delta": 1e-5, "unit": "example", "maxGradNorm": 1.0}
 
 
 def document(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
@@ -74,7 +75,8 @@ def test_all_faults_of_all_silos_in_one_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    manifest(tmp_path, preprocessing={"impute": "mean"})
+    permitted = ["model", "class_counts", "feature_statistics"]
+    manifest(tmp_path, {"payloadKinds": permitted}, preprocessing={"impute": "mean"})
     write_datasets(tmp_path)
     write(tmp_path, "south", ["plane", "bird", "cat"])
     features = np.random.default_rng(1).normal(size=(30, 3)) * [1, 1e5, 1]
@@ -194,6 +196,50 @@ def test_splits_that_are_too_small(tmp_path: Path) -> None:
     text = path.read_text().replace("testDataset: test", "every: 1")
     path.write_text(text)
     assert only(check(path), "NoValidationExamples").silo == "east"
+
+
+def test_a_silo_too_small_for_what_its_policy_asks_of_an_update(tmp_path: Path) -> None:
+    write_datasets(tmp_path)
+    path = manifest(tmp_path, {"minSamplesPerUpdate": 24})
+    told = [finding for finding in check(path) if finding.code == "UpdateTooSmall"]
+    assert [(one.silo, one.severity, one.value) for one in told] == [(name, "error", "21") for name in SILOS]
+    assert main(["check", "-f", str(path)]) == 3
+    assert check(manifest(tmp_path, {"minSamplesPerUpdate": 21})) == []
+
+
+def test_nothing_is_asked_of_examples_that_train_no_model(tmp_path: Path) -> None:
+    write_datasets(tmp_path)
+    path = manifest(tmp_path, {"minSamplesPerUpdate": 24, "payloadKinds": ["feature_statistics"]})
+    text = path.read_text().replace("name: fedavg", "name: statistics")
+    path.write_text(text)
+    assert [one for one in check(path) if one.code == "UpdateTooSmall"] == []
+
+
+def test_a_silo_too_small_for_a_private_batch(tmp_path: Path) -> None:
+    write_datasets(tmp_path)
+    path = manifest(tmp_path)
+    documents = list(yaml.safe_load_all(path.read_text()))
+    documents[-1]["spec"]["privacy"] = {"differentialPrivacy": PRIVATE}
+    path.write_text(yaml.safe_dump_all(documents))
+    told = [finding for finding in check(path) if finding.code == "PrivacyUnreachable"]
+    assert [(one.silo, one.place) for one in told] == [(name, "training") for name in SILOS]
+    assert told[0].value.startswith("examples: 21 are fewer than a batch of 32")
+
+
+@pytest.mark.parametrize(("quorum", "severity", "code"), [(4, "error", 3), (3, "warning", 0)])
+def test_a_policy_that_refuses_the_job_is_a_finding(
+    tmp_path: Path, quorum: int, severity: str, code: int
+) -> None:
+    write_datasets(tmp_path)
+    path = manifest(tmp_path)
+    documents = list(yaml.safe_load_all(path.read_text()))
+    documents[0]["spec"]["policy"] = {"maxRounds": 1}
+    documents[-1]["spec"] |= {"training": {"rounds": 2}, "participation": {"minSilos": quorum}}
+    path.write_text(yaml.safe_dump_all(documents))
+    told = only(check(path), "PolicyRefuses")
+    assert (told.silo, told.severity, told.place) == ("north", severity, "policy.maxRounds")
+    assert told.remedy.startswith("make spec.training.rounds 1 or less")
+    assert main(["check", "-f", str(path)]) == code
 
 
 def test_images_of_an_unusual_range(tmp_path: Path) -> None:
