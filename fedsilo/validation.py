@@ -61,7 +61,7 @@ def checked_manifest(
     `load_manifest`.
     """
     with looking_at(_name(path), allow_imports):
-        return _with_registries(_parsed(path))
+        return _with_registries(_parse_source(path))
 
 
 def as_manifest(manifest: JobManifest | Source) -> JobManifest:
@@ -95,7 +95,7 @@ def _name(source: Source) -> Path | str:
     return source if isinstance(source, Path | str) else IN_MEMORY_FILE_NAME
 
 
-def _parsed(source: Source) -> ParsedManifest:
+def _parse_source(source: Source) -> ParsedManifest:
     if isinstance(source, Path | str):
         return parse_manifest(str(source), read_documents(Path(source)))
     return parse_manifest(IN_MEMORY_FILE_NAME, documents_of(source))
@@ -219,7 +219,7 @@ def _silo_findings(silo: Silo) -> Iterator[Finding]:
 
 
 def _distinct_faults(faults: Iterable[Fault]) -> list[Fault]:
-    """Each once: Silos of one template have the faults that it has."""
+    """Leave out repeated faults: Silos of one template have those that it has."""
     return list({fault.line(): fault for fault in faults}.values())
 
 

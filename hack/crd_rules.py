@@ -126,11 +126,11 @@ def _of_the_rule(field: str, rules: list[str]) -> tuple[Rule, ...]:
     )
 
 
-_DEVICE: Final = "name.contains('/')"
-_EQUAL: Final = f"({_DEVICE} || name.startsWith('{HUGE_PAGES}'))"
+_DEVICE_RESOURCE: Final = "name.contains('/')"
+_LIMITED_RESOURCE: Final = f"({_DEVICE_RESOURCE} || name.startsWith('{HUGE_PAGES}'))"
 
 AMOUNTS_RULE: Final = Rule(
-    f"self.all(name, {_DEVICE} ? string(self[name]).matches('^[0-9]+$')"
+    f"self.all(name, {_DEVICE_RESOURCE} ? string(self[name]).matches('^[0-9]+$')"
     f" : name == 'cpu' || name.startsWith('{HUGE_PAGES}')"
     f" || name in {list(BYTE_RESOURCES)} && !string(self[name]).matches('{PARTS_OF_A_UNIT}'))",
     f"has what is no resource of a container, or parts of a device or of a byte; {KNOWN_RESOURCES}: 1, and bytes as M, "
@@ -145,7 +145,7 @@ def _requests_rule() -> Rule:
     compared = f"quantity(string({requests}[name])).compareTo(quantity(string({limits}[name])))"
     return Rule(
         f"!has(self.resources) || !has({requests}) || {requests}.all(name, has({limits}) && name in {limits}"
-        f" ? {compared} == 0 || !{_EQUAL} && {compared} < 0 : !{_EQUAL})",
+        f" ? {compared} == 0 || !{_LIMITED_RESOURCE} && {compared} < 0 : !{_LIMITED_RESOURCE})",
         "has more than limits, or a device or huge pages that limits have not; write what they have",
         ".resources.requests",
     )

@@ -310,7 +310,7 @@ class Quantity(Notation):
     }
 
     @property
-    def exact(self) -> Decimal:
+    def exact_value(self) -> Decimal:
         """The amount in units (bytes, cores)."""
         found = re.fullmatch(QUANTITY, self)
         return Decimal(found[1]) * _FACTORS[found[2]] if found else Decimal(0)
@@ -318,7 +318,7 @@ class Quantity(Notation):
     @property
     def value(self) -> int:
         """The amount in whole units (bytes, cores), rounded up as Kubernetes does."""
-        return ceil(self.exact)
+        return ceil(self.exact_value)
 
     @classmethod
     @override

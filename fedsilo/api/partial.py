@@ -32,7 +32,7 @@ def understood_part(content: dict[str, Any], model: type[Model], error: Validati
 
 
 def further_faults(faults: list[Fault], found: list[Fault]) -> list[Fault]:
-    """Those that were found in what is understood of a file, without what follows from its other faults.
+    """Leave out of the faults of what is understood of a file those that follow from its other faults.
 
     :param faults: of the file, before.
     """

@@ -75,9 +75,9 @@ def _amount_problem(name: str, amount: Quantity) -> tuple[str, str] | None:
 
 
 def _request_problem(name: str, amount: Quantity, limit: Quantity) -> tuple[str, str] | None:
-    if (is_device(name) or name.startswith(HUGE_PAGES)) and amount.exact != limit.exact:
+    if (is_device(name) or name.startswith(HUGE_PAGES)) and amount.exact_value != limit.exact_value:
         return f"is not the limit, {limit}", "write one amount in both, or the limit alone"
-    if amount.exact > limit.exact:
+    if amount.exact_value > limit.exact_value:
         return f"is more than the limit, {limit}", "lower the request, or raise the limit"
     return None
 
@@ -105,7 +105,7 @@ class StorageSpec(Fields):
     @field_validator("size")
     @classmethod
     def _of_some_bytes(cls, size: Quantity) -> Quantity:
-        if size.exact == 0:
+        if size.exact_value == 0:
             raise invalid_value("is no storage", "write a size above zero, such as 10Gi")
         if is_split(size):
             raise invalid_value(*PARTS_OF_A_BYTE)

@@ -19,7 +19,7 @@ LOADER = (
 )
 MISSPELT = ("localEpochs: 2", "localEpoch: 2")
 METHOD = ("method: {name: fedavg, config: {}}", "method: {name: fedavgg, config: {}}")
-TORN = ("policy: {payloadKinds: [model], maxBytes", "policy: {payloadKinds: [model, maxBytes")
+TORN_DOCUMENT = ("policy: {payloadKinds: [model], maxBytes", "policy: {payloadKinds: [model, maxBytes")
 """A bracket that is left open, in the Silo in the middle of the file."""
 
 
@@ -54,7 +54,7 @@ def test_faults_of_two_stages_are_told_of_together(one: Edit, other: Edit) -> No
 
 @pytest.mark.parametrize("other", [MISSPELT, METHOD, ("rounds: 10", 'rounds: "10"')])
 def test_a_torn_document_hides_no_fault_of_the_next(other: Edit) -> None:
-    assert set(problems(TORN, other)) == {*problems(TORN), *problems(other)}
+    assert set(problems(TORN_DOCUMENT, other)) == {*problems(TORN_DOCUMENT), *problems(other)}
 
 
 def test_lines_are_counted_on_after_a_torn_document() -> None:

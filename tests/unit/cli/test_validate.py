@@ -10,7 +10,7 @@ from fedsilo.cli.main import main
 from tests.unit.api.manifests import DIGITS, edited_manifest
 
 MISSPELT = edited_manifest(("localEpochs: 2", "localEpoch: 2"))
-REFUSED = edited_manifest(
+REFUSED_JOB = edited_manifest(
     ("jobNamespaces: [federation]", "jobNamespaces: [other]"), ("minSilos: 2", "minSilos: 3")
 )
 """A job for which a silo's policy leaves no quorum."""
@@ -65,8 +65,8 @@ def test_a_folder_without_manifests_is_a_fault(capsys: pytest.CaptureFixture[str
 
 
 def test_what_a_policy_refuses_is_told_of_beside_the_faults(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("both.yaml").write_text(REFUSED.replace("localEpochs: 2", "localEpoch: 2"))
-    Path("refused.yaml").write_text(REFUSED)
+    Path("both.yaml").write_text(REFUSED_JOB.replace("localEpochs: 2", "localEpoch: 2"))
+    Path("refused.yaml").write_text(REFUSED_JOB)
 
     assert main(["validate", "-f", "both.yaml"]) == 2
     lines = capsys.readouterr().err.splitlines()

@@ -20,7 +20,7 @@ from tests.terminal import Terminal
 GOLDEN = Path(__file__).with_name("golden") / "check.txt"
 CLASSES = ["airplane", "bird", "cat"]
 SILOS = ("north", "south", "west", "east")
-PRIVATE = {"epsilon": 8.0, "delta": 1e-5, "unit": "example", "maxGradNorm": 1.0}
+EXAMPLE_PRIVACY = {"epsilon": 8.0, "delta": 1e-5, "unit": "example", "maxGradNorm": 1.0}
 
 
 def document(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
@@ -219,7 +219,7 @@ def test_a_silo_too_small_for_a_private_batch(tmp_path: Path) -> None:
     write_datasets(tmp_path)
     path = manifest(tmp_path)
     documents = list(yaml.safe_load_all(path.read_text()))
-    documents[-1]["spec"]["privacy"] = {"differentialPrivacy": PRIVATE}
+    documents[-1]["spec"]["privacy"] = {"differentialPrivacy": EXAMPLE_PRIVACY}
     path.write_text(yaml.safe_dump_all(documents))
     told = [finding for finding in check(path) if finding.code == "PrivacyUnreachable"]
     assert [(one.silo, one.place) for one in told] == [(name, "training") for name in SILOS]
