@@ -110,7 +110,7 @@ def _with_registries(parsed: ParsedManifest) -> tuple[JobManifest | None, list[F
         found = _distinct_faults(
             document.fault(*finding) for document, silo in parsed.silos for finding in _silo_findings(silo)
         )
-    return parsed.federation, [*faults, *further_faults(faults, found)]
+    return parsed.federation, [*parsed.all_faults, *further_faults(faults, found)]
 
 
 def _method_faults(federation: JobManifest) -> Iterator[Fault]:

@@ -58,8 +58,8 @@ def load(path: Path) -> JobManifest:
     :raises ManifestFaults: with all faults of the file at once.
     """
     parsed = parse_manifest(str(path), read_documents(path))
-    if parsed.faults or parsed.federation is None:
-        raise ManifestFaults(first_faults(parsed.faults))
+    if parsed.all_faults or parsed.federation is None:
+        raise ManifestFaults(first_faults(parsed.all_faults))
     return parsed.federation
 
 
@@ -85,11 +85,19 @@ class ParsedManifest:
 
     :param federation: None where there is not one job.
     :param silos: all of the file, each with its document.
+    :param faults: of single documents, without which the rest is understood.
+    :param joint_faults: of what the documents say together.
     """
 
     federation: JobManifest | None
     silos: tuple[tuple[Document, Silo], ...]
     faults: tuple[Fault, ...]
+    joint_faults: tuple[Fault, ...] = ()
+
+    @property
+    def all_faults(self) -> tuple[Fault, ...]:
+        """Faults of single documents, then those of all together."""
+        return self.faults + self.joint_faults
 
 
 def parse_manifest(file: str, contents: DocumentList) -> ParsedManifest:
@@ -121,7 +129,7 @@ def parse_manifest(file: str, contents: DocumentList) -> ParsedManifest:
         found += _silo_faults(where, job, chosen, named)
     places = {f"Silo {silo}": str(document) for document, silo in silos} | {f"FederatedJob {job}": str(where)}
     federation = JobManifest(file, job, tuple(chosen), places, contents.documents)
-    return ParsedManifest(federation, tuple(silos), (*faults, *further_faults(faults, found)))
+    return ParsedManifest(federation, tuple(silos), tuple(faults), tuple(further_faults(faults, found)))
 
 
 def _kind_is_known(document: Document, faults: list[Fault]) -> bool:

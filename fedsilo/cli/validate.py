@@ -111,9 +111,9 @@ def _report(file: Path) -> str:
         if faults:
             lines = [fault.line() for fault in first_faults(faults)]
             raise ManifestInvalid("\n".join([*lines, *([] if refused is None else [str(refused)])]))
+        notes = [*unasked, *_declaration_notes(federation)]
         if refused is not None:
             raise refused
-        notes = [*unasked, *_declaration_notes(federation)]
     return "\n".join([summary(federation), *(f"  warning {text}" for text in warnings), *notes])
 
 
