@@ -69,7 +69,8 @@ def require_tensors_of(signature: ModelSignature, weights: StoredTree) -> None:
     if not_finite:
         listed = ", ".join(shortened_list(not_finite, MAX_SHOWN_DIFFERENCES, "more tensors"))
         raise DataInvalid(
-            f"{where}: has NaN or infinity in {listed}; training can begin with finite weights only"
+            f"{where}: has NaN or infinity in {listed}; training can begin with finite weights only, "
+            "and a network has its constants from its factory: leave them out of the file"
         )
     expected = {tensor.name: tensor for tensor in signature.tensors}
     if differences := list(_differences(expected, found)):

@@ -17,6 +17,7 @@ from torch.func import functional_call, vmap
 from torch.nn import functional
 
 from fedsilo.errors import MethodError
+from fedsilo.learning.constants import require_constants
 from fedsilo.learning.divergence import divergence_message
 from fedsilo.learning.examples import Examples, batches
 from fedsilo.learning.models import Model, load_tree
@@ -155,6 +156,7 @@ def fit_batched(model: Model, clients: Sequence[BatchedClient]) -> list[tuple[Tr
     ordered = [clients[place] for place in order]
     stack, steps = _stack(model, ordered), [counts[place][1] for place in order]
     losses, sizes = _train(model, stack, ordered, steps)
+    require_constants(model)
     results: list[tuple[Tree, TrainingReport] | None] = [None] * len(clients)
     for row, place in enumerate(order):
         tree = {name: tensor[row].cpu().numpy() for name, tensor in stack.items()}

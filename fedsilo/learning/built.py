@@ -63,12 +63,15 @@ def built_here(spec: FederatedJobSpec, weights: Path | None = None) -> BuiltNetw
 
     :param weights: file that gets the initial weights, drawn from the job's seed.
     :raises ManifestInvalid: when model, inputs and parts do not fit each other.
-    :raises MethodError: when the model's factory fails, or gives no network for the job.
+    :raises MethodError: when the model's factory fails, or gives no network for the job, or one that begins with NaN.
     """
+    from fedsilo.learning.constants import require_finite_state
     from fedsilo.learning.models import build_module, signature, to_tree
 
     seed = derive_seed(spec.training.seed, "model")
     module = build_module(spec.model, spec.data, seed, spec.task)
+    if spec.model.initial_weights is None:
+        require_finite_state(module)
     found = BuiltNetwork(
         signature(module, bind(spec.task, spec.data)), parts_of(spec.model.parameters, module)
     )

@@ -32,6 +32,7 @@ from fedsilo.learning.confinement import (
     limited_to,
     only_in_this_process,
 )
+from fedsilo.learning.constants import require_constants, without_constants
 from fedsilo.learning.examples import Examples, batches
 from fedsilo.learning.models import signature
 from fedsilo.wire.contract import METRIC_RANGE
@@ -206,18 +207,24 @@ def train_with(
         finally:
             lines.close()
     try:
-        return _checked_outcome(outcome, expected, len(data.train), metrics, declared)
+        return _checked_outcome(outcome, model, expected, len(data.train), metrics, declared)
     except ValueError as fault:
         raise MethodError(f"{FIELD}: {name!r}: {fault}") from None
 
 
 def _checked_outcome(
-    outcome: Any, expected: Any, examples: int, metrics: Sequence[str], declared: Sequence[str]
+    outcome: Any,
+    model: nn.Module,
+    expected: Any,
+    examples: int,
+    metrics: Sequence[str],
+    declared: Sequence[str],
 ) -> TrainingOutcome:
     """The outcome, if it is one.
 
+    :param model: that the function was given.
     :param examples: how many the function was given.
-
+    :raises MethodError: a constant of the model has changed.
     :raises ValueError: what is wrong, with the remedy.
     """
     if not isinstance(outcome, TrainingOutcome):
@@ -234,7 +241,10 @@ def _checked_outcome(
             f"returns samples {samples}, more than the {examples} examples that it was given; count each example "
             "once, in however many epochs it was used"
         )
-    _check_tensors(outcome.model.state_dict(), {spec.name: spec for spec in expected.tensors})
+    require_constants(model)
+    require_constants(outcome.model)
+    found = without_constants(model, outcome.model.state_dict())
+    _check_tensors(found, {spec.name: spec for spec in expected.tensors})
     _check_metrics(outcome.metrics, metrics, declared)
     for key, array in outcome.state.items():
         if not isinstance(array, np.ndarray):

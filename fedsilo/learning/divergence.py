@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fedsilo.errors import MethodError
+from fedsilo.learning.constants import require_constants
 
 
 def divergence_message(lr: float) -> str:
@@ -17,10 +18,11 @@ def divergence_message(lr: float) -> str:
 
 
 def require_finite(losses: Tensor, model: nn.Module, lr: float) -> None:
-    """Return if all losses of the steps so far and all of the model's tensors are finite.
+    """Return if all losses of the steps so far and all of the model's tensors are finite, and its constants unchanged.
 
     :raises MethodError: naming the step, or the tensor.
     """
+    require_constants(model)
     remedy = divergence_message(lr)
     state = model.state_dict()
     # A sum with a NaN or an infinity is not finite, and costs less than testing every number. A sum that merely

@@ -20,6 +20,7 @@ from fedsilo.api.python_reference import PYTHON
 from fedsilo.errors import ManifestInvalid, MethodError, Problem
 from fedsilo.learning import networks
 from fedsilo.learning.catalogue import ARCHITECTURES, check_model
+from fedsilo.learning.constants import require_constants, set_constants_apart
 from fedsilo.learning.made_models import CONCATENATED_MODEL, GATED_MODEL, ConcatenatedConfig, GatedConfig
 from fedsilo.learning.preprocessing import Preprocessing
 from fedsilo.learning.seeding import derive_seed
@@ -318,8 +319,10 @@ def _checked_network(product: object, name: str, task: LearningTask) -> nn.Modul
     encoder, classifier = getattr(product, "encoder", None), getattr(product, "classifier", None)
     parts = isinstance(encoder, nn.Module) and isinstance(classifier, nn.Linear)
     if isinstance(product, nn.Module) and not (parts and task.output_shape == (task.outputs,)):
+        set_constants_apart(product)
         signature(product)
         _try(product, f"{name!r}: network", task, task.output_shape, "what the learning task needs")
+        require_constants(product)
         return product
     if not isinstance(encoder, nn.Module) or not isinstance(classifier, nn.Linear):
         raise MethodError(
@@ -332,8 +335,10 @@ def _checked_network(product: object, name: str, task: LearningTask) -> nn.Modul
             f"{task.outputs}, the job's {task.outputs_field}"
         )
     model = product if isinstance(product, Model) else Model(encoder, classifier)
+    set_constants_apart(model)
     signature(model)
     _try(model.encoder, f"{name!r}: encoder", task, (model.feature,), "the input of the classifier")
+    require_constants(model)
     return model
 
 

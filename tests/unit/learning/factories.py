@@ -66,3 +66,46 @@ def huge_network(input_shape: Shape, classes: int) -> SimpleNamespace:
 def wide_network(input_shape: tuple[int, ...], classes: int, width: int) -> nn.Module:
     """A network as wide as its configuration says."""
     return nn.Sequential(nn.Linear(input_shape[0], width), nn.Linear(width, classes))
+
+
+class Causal(nn.Module):
+    """Attention of each position to itself and those before it, with a mask in the state as many write it."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.embed = nn.Linear(1, 4)
+        self.register_buffer("mask", torch.full((length, length), float("-inf")).triu(1))
+
+    @override
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.embed(x.unsqueeze(-1))
+        weights = (h @ h.transpose(1, 2) + self.mask).softmax(-1)
+        return (weights @ h).mean(1)
+
+
+def causal(input_shape: Shape, classes: int) -> SimpleNamespace:
+    return SimpleNamespace(encoder=Causal(input_shape[0]), classifier=nn.Linear(4, classes))
+
+
+class Ranging(nn.Module):
+    """Notes the least value that it saw, as observers for quantisation do: infinity before the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("least", torch.tensor(float("inf")))
+
+    @override
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.least = torch.minimum(self.least, x.min().detach())
+        return x
+
+
+def ranging(input_shape: Shape, classes: int) -> nn.Module:
+    return nn.Sequential(Ranging(), nn.Linear(input_shape[0], classes))
+
+
+def undefined_weight(input_shape: Shape, classes: int) -> nn.Module:
+    layer = nn.Linear(input_shape[0], classes)
+    nn.init.constant_(layer.bias, float("nan"))
+    return layer

@@ -194,3 +194,18 @@ def in_all_ranks(model: Model, data: TrainingData, context: TrainingContext) -> 
         torch.nn.functional.cross_entropy(parallel(features), labels).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     return TrainingOutcome(model, len(data.train), state={"pid": np.array([os.getpid()])})
+
+
+def rebuilding(model: Model, data: TrainingData, context: TrainingContext) -> Outcome:
+    """Trains a network that it built itself, from the class that the job's factory uses."""
+    from tests.unit.learning.factories import Causal
+
+    built = Model(Causal(4), nn.Linear(4, 2))
+    built.load_state_dict(model.state_dict(), strict=False)
+    return TrainingOutcome(built, len(data.train))
+
+
+def unmasking(model: Model, data: TrainingData, context: TrainingContext) -> Outcome:
+    """Fills in the mask of the network that it was given."""
+    model.encoder.mask.zero_()
+    return TrainingOutcome(model, len(data.train))
