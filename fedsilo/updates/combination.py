@@ -14,6 +14,7 @@ from fedsilo.errors import MethodError
 from fedsilo.methods.reading import AcceptedUpdates, mean_weights
 from fedsilo.methods.state import Tree
 from fedsilo.methods.step import Payload
+from fedsilo.updates.equal_elements import equal_in
 from fedsilo.wire.combine import BlockSum, CountedMean, SquaredDeviations
 
 
@@ -34,14 +35,13 @@ def combine_blocks(updates: AcceptedUpdates, payloads: Sequence[Payload], rule: 
     alike: Tree = {}
     if any(payload.averaged_by_rule for payload in of.values()):
         alike = updates.weighted_sum(kind, mean_weights(updates, rule, updates.silos))
-    senders = [name for silo in updates.silos for name in updates.names(silo, kind)]
     for name, payload in of.items():
         if payload.averaged_by_rule:
             found[name] = alike[name]
         elif isinstance(payload.combine, BlockSum):
             found[name] = totals[name]
-        elif name not in by_count:
-            found[name] = np.asarray(totals[name] / senders.count(name), totals[name].dtype)
+    if left := of.keys() - found.keys() - by_count.keys():
+        found |= _means_over_senders(updates, kind, {name: totals[name] for name in left})
     return {name: found[name] for name in of if name in found}
 
 
@@ -52,6 +52,24 @@ def _payload_of(name: str, payloads: Sequence[Payload]) -> Payload:
 
 def _needs_counts(payload: Payload) -> bool:
     return isinstance(payload.combine, CountedMean | SquaredDeviations)
+
+
+def _means_over_senders(updates: AcceptedUpdates, kind: str, totals: Tree) -> Tree:
+    """Means over the silos that sent a block, each alike, with what all of them sent as they sent it."""
+    senders = [name for silo in updates.silos for name in updates.names(silo, kind)]
+    found = {
+        name: np.asarray(total / senders.count(name), total.dtype).copy() for name, total in totals.items()
+    }
+    first: Tree = {}
+    equal: Tree = {}
+    for silo in updates.silos:
+        for name, array in updates.tensors(silo, kind).items():
+            if name in totals:
+                one = first.setdefault(name, array)
+                equal[name] = equal.get(name, np.True_) & equal_in([one, array])
+    for name, where in equal.items():
+        np.copyto(found[name], first[name], where=where)
+    return found
 
 
 def _by_count(updates: AcceptedUpdates, kind: str, of: Mapping[str, Payload]) -> Tree:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from math import fsum, isclose
 from pathlib import Path
 from typing import ClassVar
 
@@ -103,18 +104,20 @@ class RoundUpdates(ABC):
     def weighted_sum(self, kind: str, weights: Mapping[str, float]) -> Tree:
         """Sum over silos of weight times each tensor of that kind.
 
-        Integer tensors (BatchNorm's step counter) are summed in float64 and truncated, as averaging codes do.
+        Integer tensors (BatchNorm's step counter) are summed in float64 and truncated, as averaging codes do. Where the
+        weights add up to one, the sum is a mean, and what is the same in all silos is the same in it, to the bit.
         """
         silos = [silo for silo in self.silos if silo in weights]
+        mean = isclose(fsum(weights[silo] for silo in silos), 1, rel_tol=1e-9)
         sums: dict[str, Sum] = {}
         for first in range(0, len(silos), self.most_open):
             with ExitStack() as files:
                 for silo in silos[first : first + self.most_open]:
                     for name, tensor in files.enter_context(self.open_tensors(silo, kind)).items():
                         if name not in sums:
-                            sums[name] = Sum(name, tensor.shape, tensor.dtype)
+                            sums[name] = Sum(name, tensor.shape, tensor.dtype, mean)
                         sums[name].include(tensor, weights[silo])
-                add_included(list(sums.values()))
+                add_included(list(sums.values()), first + self.most_open >= len(silos))
         return {name: total.result() for name, total in sums.items()}
 
 

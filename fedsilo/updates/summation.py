@@ -10,11 +10,13 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from math import fsum, isclose
 from typing import Protocol
 
 import numpy as np
 
 from fedsilo.errors import MethodError
+from fedsilo.updates.equal_elements import EqualElements, Held, equal_in
 from fedsilo.wire import DTYPES, TensorEntry, UpdateReader
 
 CHUNK_ELEMENTS = 1 << 17
@@ -79,14 +81,21 @@ class Sum:
     """A weighted sum, and the tensors that are to be added to it.
 
     Integers are summed in float64, and half-precision numbers in float32.
+
+    :param mean: whether the weights add up to one: then what is the same in all tensors, see `EqualElements`, is the
+        same in the sum.
     """
 
-    def __init__(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    def __init__(self, name: str, shape: tuple[int, ...], dtype: np.dtype, mean: bool = False) -> None:
         self._name = name
         self._dtype = dtype
         self._total = np.zeros(shape, _accumulator(dtype))
         self._flat = self._total.reshape(-1)
         self._included: list[tuple[FlatTensor, np.generic]] = []
+        self._weights, self._mean = list[float](), mean
+        self._equal: dict[int, Held] = {}
+        self._all_equal = mean and dtype.kind == "f"  # of other types all elements are whole numbers
+        self._one: FlatTensor | None = None  # equal to all tensors so far, and readable after them
 
     @property
     def size(self) -> int:
@@ -104,26 +113,101 @@ class Sum:
                 "another; all silos must send the same shape"
             )
         self._included.append((tensor, self._flat.dtype.type(weight)))
+        self._weights.append(weight)
 
-    def add(self, first: int, scratch: Scratch) -> None:
-        """Add the piece that begins at this element of all that is included."""
+    def add(self, first: int, last: bool, scratch: Scratch) -> None:
+        """Add the piece that begins at this element of all that is included.
+
+        :param last: whether nothing is included after this.
+        """
         total = self._flat[first : first + CHUNK_ELEMENTS]
         summand = scratch.array("summand", total.dtype, total.size)
+        equal = self._equal_elements(first, total.size, scratch) if self._mean else None
         for tensor, weight in self._included:
             piece = tensor.read(first, scratch.array("read", tensor.dtype, total.size))
+            if equal is not None:
+                equal.compare(piece)
             np.multiply(piece, weight, out=summand, dtype=total.dtype)
             np.add(total, summand, out=total)
+        if equal is None:
+            return
+        if last and self._dtype.kind == "f":
+            if self._is_mean:
+                equal.put(total)
+        else:
+            self._equal[first] = equal.held()
 
-    def forget_included(self) -> None:
-        """Go on with tensors that are still to come: those before are in the sum."""
+    def forget_included(self, last: bool, scratch: Scratch) -> None:
+        """Go on with tensors that are still to come: those before are in the sum.
+
+        :param last: whether none comes.
+        """
+        tensors = [tensor for tensor, _ in self._included]
         self._included.clear()
+        if not self._all_equal or not tensors:
+            return
+        one = self._one or tensors[0]
+        self._all_equal = all(self._is_same(one, tensor, scratch) for tensor in tensors)
+        if self._all_equal and not last:
+            self._one = self._one or HeldTensor(one.read(0, np.empty(self.size, self._dtype)).copy())
+        elif self._all_equal and self._is_mean:
+            self._take(one, scratch)
 
     def result(self) -> np.ndarray:
         """The sum, of the tensors' type."""
         if self._dtype.kind == "f":
             return self._total.astype(self._dtype, copy=False)
-        # 1e-9 guards a mean of equal integers, whose weights may add up to a hair less than one.
-        return np.trunc(self._total + 1e-9).astype(self._dtype)
+        found = truncated(self._total, self._dtype, len(self._weights))
+        if self._is_mean:
+            for first, (where, values) in self._equal.items():
+                if values.size:
+                    found.reshape(-1)[first : first + CHUNK_ELEMENTS][where] = values
+        return found
+
+    def _is_same(self, one: FlatTensor, other: FlatTensor, scratch: Scratch) -> bool:
+        if one is other:
+            return True
+        for first, size in self._pieces():
+            piece = one.read(first, scratch.array("first", self._dtype, size))
+            if not equal_in([piece, other.read(first, scratch.array("read", self._dtype, size))]).all():
+                return False
+        return True
+
+    def _take(self, one: FlatTensor, scratch: Scratch) -> None:
+        """Have a tensor as the sum."""
+        for first, size in self._pieces():
+            self._flat[first : first + size] = one.read(first, scratch.array("read", self._dtype, size))
+
+    def _pieces(self) -> Iterator[tuple[int, int]]:
+        return (
+            (first, min(CHUNK_ELEMENTS, self.size - first)) for first in range(0, self.size, CHUNK_ELEMENTS)
+        )
+
+    @property
+    def _is_mean(self) -> bool:
+        # A tensor that some silos have left out has less than all weights.
+        return self._mean and isclose(fsum(self._weights), 1, rel_tol=1e-9)
+
+    def _equal_elements(self, first: int, size: int, scratch: Scratch) -> EqualElements:
+        where, compared = (scratch.array(purpose, np.dtype(bool), size) for purpose in ("equal", "compared"))
+        return EqualElements(
+            (scratch.array("first", self._dtype, size), where, compared), self._equal.get(first)
+        )
+
+
+def truncated(totals: np.ndarray, dtype: np.dtype, summands: int) -> np.ndarray:
+    """Sums in float64 as integers of a type: towards zero, but for what rounding may have taken off.
+
+    :param summands: how many were rounded and added; weights of a mean may add up to a hair less than one.
+    """
+    slack = 1e-9 + np.abs(totals) * (summands * 2.0**-52)
+    whole = np.trunc(totals + np.copysign(slack, totals))
+    if dtype.kind == "b":
+        return np.asarray(whole).astype(dtype)
+    limits = np.iinfo(dtype)
+    most = float(limits.max)  # of 64 bits it is rounded up, beyond the type
+    bounded = whole.clip(limits.min, most if int(most) == limits.max else np.nextafter(most, 0))
+    return np.asarray(bounded).astype(dtype)
 
 
 class Scratch:
@@ -140,27 +224,31 @@ class Scratch:
         return found[:size]
 
 
-def add_included(sums: Sequence[Sum]) -> None:
-    """Add to every sum what it includes, and have it included no more."""
+def add_included(sums: Sequence[Sum], last: bool) -> None:
+    """Add to every sum what it includes, and have it included no more.
+
+    :param last: whether nothing is included after this.
+    """
     pieces = [(total, first) for total in sums for first in range(0, total.size, CHUNK_ELEMENTS)]
     elements = sum(total.size for total in sums)
     # Each thread takes the next piece: `next` of this iterator is one step that no other thread interrupts.
     left = iter(pieces)
     threads = min(MAX_THREADS, len(os.sched_getaffinity(0)))
     if threads == 1 or elements <= CHUNK_ELEMENTS:
-        _add_pieces(left)
+        _add_pieces(left, last)
     else:
         with ThreadPoolExecutor(threads, "fold") as pool:
-            for ended in [pool.submit(_add_pieces, left) for _ in range(threads)]:
+            for ended in [pool.submit(_add_pieces, left, last) for _ in range(threads)]:
                 ended.result()
+    scratch = Scratch()
     for total in sums:
-        total.forget_included()
+        total.forget_included(last, scratch)
 
 
-def _add_pieces(pieces: Iterator[tuple[Sum, int]]) -> None:
+def _add_pieces(pieces: Iterator[tuple[Sum, int]], last: bool) -> None:
     scratch = Scratch()
     for total, first in pieces:
-        total.add(first, scratch)
+        total.add(first, last, scratch)
 
 
 def _accumulator(dtype: np.dtype) -> np.dtype:

@@ -10,6 +10,7 @@ from math import prod
 import numpy as np
 
 from fedsilo.errors import MethodError
+from fedsilo.updates.equal_elements import equal_in
 from fedsilo.updates.round_updates import RoundUpdates
 from fedsilo.updates.summation import FlatTensor
 
@@ -46,13 +47,27 @@ class Models:
 
     def pieces(self, name: str) -> Iterator[tuple[slice, np.ndarray]]:
         """Places in the flat tensor, and the silos' numbers there, (silos, n) in double precision."""
+        for place, rows in self._rows(name):
+            yield place, bounded(np.stack(rows))
+
+    def put_equal(self, name: str, found: np.ndarray, sent: np.ndarray | None = None) -> None:
+        """Write what is the same in all models, to the bit, into the flat tensor that a rule has found.
+
+        :param sent: flat tensor of a model that counts as well, if any.
+        """
+        for place, rows in self._rows(name):
+            where = equal_in(rows if sent is None else [*rows, sent[place]])
+            np.copyto(found[place], rows[0], where=where)
+
+    def _rows(self, name: str) -> Iterator[tuple[slice, list[np.ndarray]]]:
         tensors, size = self.tensors[name], self.size(name)
         step = max(PIECE_BYTES // (8 * len(tensors)), 1)
         for first in range(0, size, step):
             last = min(first + step, size)
-            rows = [tensor.read(first, np.empty(last - first, tensor.dtype)) for tensor in tensors]
-            numbers = np.stack([row.astype(np.float64) for row in rows])
-            yield slice(first, last), np.clip(numbers, -LARGEST_MAGNITUDE, LARGEST_MAGNITUDE, out=numbers)
+            yield (
+                slice(first, last),
+                [tensor.read(first, np.empty(last - first, tensor.dtype)) for tensor in tensors],
+            )
 
     def size(self, name: str) -> int:
         """How many numbers the tensor has."""
@@ -65,6 +80,12 @@ class Models:
     def dtype(self, name: str) -> np.dtype:
         """Element type of the tensor of this name."""
         return self.tensors[name][0].dtype
+
+
+def bounded(numbers: np.ndarray) -> np.ndarray:
+    """Numbers in double precision, of a magnitude that can be squared."""
+    found = numbers.astype(np.float64)
+    return np.clip(found, -LARGEST_MAGNITUDE, LARGEST_MAGNITUDE, out=found)
 
 
 @contextmanager

@@ -51,7 +51,8 @@ class RobustMean:
         """A weighted sum of the models, and of the model that was sent where some of their weight is left over."""
         gram = weighted.products(models, self._sent)
         weights, kept = self._weights(gram, shares)
-        rest = 1 - float(weights.sum()) if self._rule.name == "norm-clipping" else 0.0
+        clipped = self._rule.name == "norm-clipping" and bool((kept < 1).any())
+        rest = 1 - float(weights.sum()) if clipped else 0.0
         # Of the other tensors the median: no distance depends on them, so that a model of any weight may have anything.
         counters, _ = trimmed_mean(models, models.non_float_names, median_trim(models.silos))
         tree = counters | weighted.weighted_sum(models, weights, self._sent, rest)

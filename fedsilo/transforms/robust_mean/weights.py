@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from fedsilo.methods.state import Tree
-from fedsilo.transforms.robust_mean.pieces import Models
+from fedsilo.transforms.robust_mean.pieces import Models, bounded
 
 ITERATIONS = 1000
 """Most iterations of Weiszfeld's algorithm."""
@@ -34,7 +34,7 @@ def products(models: Models, sent: Mapping[str, np.ndarray]) -> np.ndarray:
     for name in models.floats:
         flat = np.asarray(sent[name]).reshape(-1)
         for place, numbers in models.pieces(name):
-            changes = numbers - flat[place]
+            changes = numbers - bounded(flat[place])
             gram = gram + changes @ changes.T
     return gram
 
@@ -42,17 +42,20 @@ def products(models: Models, sent: Mapping[str, np.ndarray]) -> np.ndarray:
 def weighted_sum(
     models: Models, weights: np.ndarray, sent: Mapping[str, np.ndarray], sent_weight: float
 ) -> Tree:
-    """Sum of the weighted models and of the weighted model that was sent, of all tensors of floating-point numbers.
+    """Mean of the weighted models and of the weighted model that was sent, of all tensors of floating-point numbers.
 
     In double precision: the weight of a model that is far away may be less than single precision has.
     """
     tree: Tree = {}
     for name in models.floats:
-        total = sent_weight * np.asarray(sent[name]).reshape(-1).astype(np.float64)
+        given = np.asarray(sent[name]).reshape(-1)
+        total = sent_weight * given.astype(np.float64)
         for place, numbers in models.pieces(name):
             for weight, row in zip(weights, numbers, strict=True):
                 total[place] += weight * row
-        tree[name] = total.astype(models.dtype(name)).reshape(models.shape(name))
+        flat = total.astype(models.dtype(name))
+        models.put_equal(name, flat, given if sent_weight else None)
+        tree[name] = flat.reshape(models.shape(name))
     return tree
 
 

@@ -207,5 +207,5 @@ def rebuilding(model: Model, data: TrainingData, context: TrainingContext) -> Ou
 
 def unmasking(model: Model, data: TrainingData, context: TrainingContext) -> Outcome:
     """Fills in the mask of the network that it was given."""
-    model.encoder.mask.zero_()
+    model.get_buffer("encoder.mask").zero_()
     return TrainingOutcome(model, len(data.train))
