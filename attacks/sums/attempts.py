@@ -172,12 +172,8 @@ def compare_candidates(
     blocks = layout.contract.blocks
     numbers = sum(block.spec.size for block in blocks)
     head, point = len(summand) - numbers, tensor_point(layout.silos, blocks[0], layout.weights)
-    sent = np.zeros(numbers)
-    if step == "train":
-        weight = guards.answer(silo, step, MODEL)["samples"]
-        sent = weight * np.concatenate([MODEL[block.name].reshape(-1) for block in blocks]).astype(np.float64)
-    truth = point.decode(summand[head:].copy()) - sent
-    found = [_correlation(point.decode(one[head:].copy()) - sent, truth) for one in candidates]
+    truth = point.decode(summand[head:].copy())
+    found = [_correlation(point.decode(one[head:].copy()), truth) for one in candidates]
     exact = any(bool((one[:head] == summand[:head]).all()) for one in candidates)
     refusals = sorted(map(_short_refusal, guards.refusals()))
     return Finding(max(found, default=0.0), exact, tuple(refusals))

@@ -170,7 +170,8 @@ class Guards:
         """The silo's summand in a sum, (n,) uint64: what nobody else may learn."""
         told = self.answer(silo, step, model)
         tensors = told["tensors"]
-        return self.layout(step).encode(told["samples"], told["metrics"], tensors, tensors.__getitem__)
+        layout, samples, metrics = self.layout(step), told["samples"], told["metrics"]
+        return layout.encode(samples, metrics, tensors, tensors.__getitem__, model)
 
     async def ask(
         self,

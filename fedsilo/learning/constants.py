@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from fedsilo.errors import MethodError
@@ -28,11 +29,12 @@ def set_constants_apart(network: nn.Module) -> None:
             for name, buffer in module.named_buffers(recurse=False)
             if not _is_finite(buffer) and name in module.state_dict()
         }
+        if not found or isinstance(module, torch.jit.ScriptModule):  # of which all buffers are in the state
+            continue
         for name, buffer in found.items():
             module.register_buffer(name, buffer, persistent=False)
-        if found:
-            copies = {name: buffer.detach().clone() for name, buffer in found.items()}
-            setattr(module, _AS_BUILT, getattr(module, _AS_BUILT, {}) | copies)
+        copies = {name: buffer.detach().clone() for name, buffer in found.items()}
+        setattr(module, _AS_BUILT, getattr(module, _AS_BUILT, {}) | copies)
 
 
 def require_constants(network: nn.Module) -> None:

@@ -71,28 +71,31 @@ class Layout:
         metrics: Mapping[str, float],
         names: Collection[str],
         tensor: Callable[[str], np.ndarray],
+        sent: Mapping[str, np.ndarray],
     ) -> np.ndarray:
         """The (size,) uint64 vector of an update that keeps the contract.
 
         :param names: of the tensors that it has.
         :param tensor: name -> its values.
+        :param sent: the model that the silos were sent, from which changes are counted.
         :raises Problem: `out-of-range` for a number beyond its bound, `missing-block` for a class's tensor without the
             number that counts its examples.
         """
-        update, vector = PlainUpdate(samples, metrics, names, tensor), np.zeros(self.size, np.uint64)
+        update, vector = PlainUpdate(samples, metrics, names, tensor, sent), np.zeros(self.size, np.uint64)
         for part, start in self._places():
             part.encode_into(vector[start : start + part.size], update)
         return vector
 
-    def decode(self, total: np.ndarray, silos: int) -> SumResult:
+    def decode(self, total: np.ndarray, silos: int, sent: Mapping[str, np.ndarray]) -> SumResult:
         """What a (size,) uint64 sum says.
 
         :param silos: whose vectors are in it.
+        :param sent: the model that they were sent.
         :raises MethodError: no silo has stated a sample, by which means are weighted.
         :raises Problem: `out-of-range` for a sum that so many silos cannot have: one of them has not masked its update
             as the protocol says, or was sent something else than the others.
         """
-        summed = SumResult(silos)
+        summed = SumResult(silos, sent)
         for part, start in self._places():
             if isinstance(part, AveragedTensor) and summed.weight(part.weights) == 0:
                 raise MethodError("no silo states any sample, so their updates cannot be weighted")

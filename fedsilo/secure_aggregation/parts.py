@@ -10,6 +10,7 @@ import numpy as np
 from typing_extensions import override
 
 from fedsilo.errors import Problem
+from fedsilo.secure_aggregation.changes import changed_numbers, changes_of, sent_tensor
 from fedsilo.secure_aggregation.fixed_point import FixedPoint
 from fedsilo.secure_aggregation.plausibility import plausible_sums, taken_count
 from fedsilo.wire import ExpectedBlock
@@ -20,10 +21,10 @@ SAMPLES_BOUND = 2.0**24
 """Most samples of one silo, and most examples of a class that weigh a tensor."""
 
 VALUE_BOUND = 2.0**13
-"""Largest magnitude of a tensor's element that is no integer."""
+"""Largest magnitude of a tensor's element that is no integer, or of its change."""
 
 INTEGER_BOUND = 2.0**24
-"""Largest magnitude of a tensor's element that is an integer, such as BatchNorm's counter of batches."""
+"""Largest magnitude of a tensor's element that is an integer, such as BatchNorm's counter of batches, or of its change."""
 
 TOTAL_BOUND = 2.0**40
 """Largest magnitude of an element of a tensor that is added as it is, such as a number of examples or pixels."""
@@ -40,12 +41,14 @@ class PlainUpdate:
 
     :param names: of the tensors that it has.
     :param tensor: name -> its values.
+    :param sent: the model that the silos were sent, from which changes are counted; without what it lacks.
     """
 
     samples: int
     metrics: Mapping[str, float]
     names: Collection[str]
     tensor: Callable[[str], np.ndarray]
+    sent: Mapping[str, np.ndarray]
 
     def weight(self, weights: Weights) -> float:
         """How much it counts in a mean by this rule."""
@@ -69,6 +72,7 @@ class SumResult:
     """What the sum of some silos' vectors says.
 
     :ivar silos: how many they are.
+    :ivar sent: the model that they were sent, as of `PlainUpdate`.
     :ivar samples: of all of them.
     :ivar metrics: means over the silos that stated them, weighted by samples.
     :ivar alike: figures in which silos count alike.
@@ -79,6 +83,7 @@ class SumResult:
     """
 
     silos: int
+    sent: Mapping[str, np.ndarray]
     samples: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
     alike: dict[str, CrossSiloStatistics] = field(default_factory=dict)
@@ -139,7 +144,10 @@ class Total(VectorPart):
 
 @dataclass(frozen=True)
 class AveragedTensor(VectorPart):
-    """A tensor that every silo sends: w x for each element x, where w is n or 1."""
+    """A tensor that every silo sends: w (x - b) for each element x, where w is n or 1.
+
+    b is what silos were sent, or 0 where that is no tensor of the model: what no silo changes is b again, to the bit.
+    """
 
     silos: int
     block: ExpectedBlock
@@ -152,13 +160,14 @@ class AveragedTensor(VectorPart):
 
     @override
     def encode_into(self, numbers: np.ndarray, update: PlainUpdate) -> None:
-        put_tensor(numbers, self.block, self._point, update.weight(self.weights), update)
+        base = sent_tensor(self.block, update.sent)
+        put_tensor(numbers, self.block, self._point, update.weight(self.weights), update, base)
 
     @override
     def decode_from(self, numbers: np.ndarray, summed: SumResult) -> None:
-        divisor = summed.weight(self.weights)
+        divisor, base = summed.weight(self.weights), sent_tensor(self.block, summed.sent)
         summed.tensors[self.block.name] = taken_tensor(
-            numbers, self.block, self._point, divisor, summed.silos
+            numbers, self.block, self._point, divisor, summed.silos, base
         )
 
     @property
@@ -210,7 +219,7 @@ class ClassTensor(VectorPart):
 
 @dataclass(frozen=True)
 class QuotientPart(VectorPart):
-    """The weight w over a metric m, at least 1, and w x / m for each element x of some tensors.
+    """The weight w over a metric m, at least 1, and w (x - b) / m for each element x of some tensors.
 
     :param own: whether w is 1 whatever the job's rule, so that the sums are not divided by the sum of w.
     """
@@ -231,7 +240,8 @@ class QuotientPart(VectorPart):
         part = update.weight(self.weights) / update.metrics[self.metric]
         put(numbers, f"weight over {self.metric}", self._weight, np.array([part]))
         for block, start in self._places():
-            put_tensor(numbers[start:], block, tensor_point(self.silos, block, self.weights), part, update)
+            point, base = tensor_point(self.silos, block, self.weights), sent_tensor(block, update.sent)
+            put_tensor(numbers[start:], block, point, part, update, base)
 
     @override
     def decode_from(self, numbers: np.ndarray, summed: SumResult) -> None:
@@ -239,8 +249,10 @@ class QuotientPart(VectorPart):
         weight = taken_count(numbers, f"weight over {self.metric}", self._weight, summed.silos)
         summed.quotient_weight = weight / divisor
         for block, start in self._places():
-            point = tensor_point(self.silos, block, self.weights)
-            summed.quotients[block.name] = taken_tensor(numbers[start:], block, point, divisor, summed.silos)
+            point, base = tensor_point(self.silos, block, self.weights), sent_tensor(block, summed.sent)
+            summed.quotients[block.name] = taken_tensor(
+                numbers[start:], block, point, divisor, summed.silos, base, summed.quotient_weight
+            )
 
     def _places(self) -> Iterator[tuple[ExpectedBlock, int]]:
         start = 1
@@ -281,26 +293,38 @@ def put(numbers: np.ndarray, what: str, point: FixedPoint, values: np.ndarray) -
 
 
 def put_tensor(
-    numbers: np.ndarray, block: ExpectedBlock, point: FixedPoint, weight: float, update: PlainUpdate
+    numbers: np.ndarray,
+    block: ExpectedBlock,
+    point: FixedPoint,
+    weight: float,
+    update: PlainUpdate,
+    base: np.ndarray | None = None,
 ) -> None:
-    """Weight times each element of an update's tensor; errors as `put`."""
+    """Weight times each element of an update's tensor, less what it was where there is a base; errors as `put`."""
     values = update.tensor(block.name).reshape(-1)
     for first in range(0, values.size, PIECE_NUMBERS):
-        piece = weight * values[first : first + PIECE_NUMBERS].astype(np.float64)
-        put(numbers[first:], f"tensor {block.name}", point, piece)
+        place = slice(first, first + PIECE_NUMBERS)
+        changes = changes_of(values[place], None if base is None else base.reshape(-1)[place])
+        put(numbers[first:], f"tensor {block.name}", point, weight * changes)
 
 
 def taken_tensor(
-    numbers: np.ndarray, block: ExpectedBlock, point: FixedPoint, divisor: float, silos: int
+    numbers: np.ndarray,
+    block: ExpectedBlock,
+    point: FixedPoint,
+    divisor: float,
+    silos: int,
+    base: np.ndarray | None = None,
+    weight: float = 1.0,
 ) -> np.ndarray:
-    """The sums of such elements over a divisor; errors as `taken`."""
+    """The sums of such elements over a divisor, and weight times the base where there is one; errors as `taken`."""
     spec = block.spec
     found = np.empty(spec.size, DTYPES[spec.dtype])
     for first in range(0, spec.size, PIECE_NUMBERS):
-        last = min(first + PIECE_NUMBERS, spec.size)
-        found[first:last] = (
-            plausible_sums(numbers[first:last], f"tensor {block.name}", point, silos) / divisor
-        )
+        place = slice(first, min(first + PIECE_NUMBERS, spec.size))
+        changes = plausible_sums(numbers[place], f"tensor {block.name}", point, silos) / divisor
+        given = None if base is None else base.reshape(-1)[place]
+        found[place] = changed_numbers(given, weight, changes, found.dtype)
     return found.reshape(spec.shape)
 
 

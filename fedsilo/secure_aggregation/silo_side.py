@@ -292,7 +292,7 @@ def pair_mask(private: bytes, public: bytes, context: SumContext, sent: bytes) -
 
 def own_mask(seed: bytes, context: SumContext) -> bytes:
     """The secret of a silo's own mask."""
-    return hashlib.sha256(b"fedsilo/own-mask/v1\0" + seed + context.content).digest()
+    return hashlib.sha256(b"fedsilo/own-mask/v2\0" + seed + context.content).digest()
 
 
 def _digest_of(announced: Mapping[str, KeyAnnouncement]) -> bytes:

@@ -60,4 +60,5 @@ def equal_in(rows: Sequence[np.ndarray]) -> np.ndarray:
 
 def as_bits(array: np.ndarray) -> np.ndarray:
     """The array's elements as unsigned integers of their size."""
-    return np.asarray(array).view(f"u{array.dtype.itemsize}")
+    bits: np.ndarray = array.view(f"u{array.dtype.itemsize}")
+    return bits

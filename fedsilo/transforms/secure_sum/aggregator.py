@@ -10,10 +10,11 @@ from typing import Any
 from typing_extensions import override
 
 from fedsilo.errors import JobFailed, Problem
-from fedsilo.methods.interface import Exchange
+from fedsilo.methods.interface import Assignment, Exchange
 from fedsilo.methods.method import Method
-from fedsilo.methods.state import State
+from fedsilo.methods.state import State, Tree
 from fedsilo.secure_aggregation.layout import Layout
+from fedsilo.transforms.guard import MODEL
 from fedsilo.transforms.secure_sum.protocol import RESPONDERS, SecureSums, without_secure_sums
 from fedsilo.transforms.secure_sum.steps import (
     CONFIRMED,
@@ -59,7 +60,7 @@ class OpenSums(_SecureSumAggregatorSide):
         """The sum in the place of the updates."""
         updates, rule = received.updates, self._spec.aggregation.rule
         layout = self._layout(received.exchange)
-        summed = sum_plaintext(updates, layout, rule, lambda: received.state.tree("model"))
+        summed = sum_plaintext(updates, layout, rule, _sent_model(received.broadcast()))
         return _of_all(received, summed, updates.silos)
 
 
@@ -101,10 +102,17 @@ class MaskedSums(_SecureSumAggregatorSide):
                 )
             assert exchange.of is not None, "the last is a step"
             answered, layout = tuple(state.tree(CONFIRMED)), self._layout(exchange.of)
-            summed = self._sums.unmask_sum(self._spec, state, exchange, received.updates, layout)
-        whole = replace(received, exchange=exchange.of, state=without_secure_sums(state))
-        again = self._place.assigned_again(whole.state, exchange.of, answered)
+            whole = replace(received, exchange=exchange.of, state=without_secure_sums(state))
+            again = self._place.assigned_again(whole.state, exchange.of, answered)
+            sent = _sent_model(again())
+            summed = self._sums.unmask_sum(self._spec, state, exchange, received.updates, layout, sent)
         return _of_all(replace(whole, broadcast=again), summed, answered)
+
+
+def _sent_model(broadcast: Broadcast) -> Tree:
+    """The tree from which silos count changes, as it was sent; empty where they were sent none."""
+    given = next(iter(broadcast.assignments.values()), Assignment())
+    return broadcast.state.tree(given.trees[MODEL]) if MODEL in given.trees else {}
 
 
 def _of_all(received: ReceivedExchange, summed: SummedUpdates, answered: Sequence[str]) -> ReceivedExchange:

@@ -19,6 +19,7 @@ from fedsilo.files.durable import make_own_directory, remove
 from fedsilo.files.json_files import read_with_digest, write_with_digest
 from fedsilo.methods.method import Method, declaring
 from fedsilo.methods.schedule import answers_may_differ, exchange_id, participants
+from fedsilo.methods.state import Tree
 from fedsilo.secure_aggregation.clipping import Tensor, clipped_model
 from fedsilo.secure_aggregation.layout import Layout
 from fedsilo.secure_aggregation.messages import KeyAnnouncement, SumContext
@@ -77,11 +78,12 @@ class SecureSumGuardSide(GuardSide):
         context, layout = self._context(task), layout_of(self._method, contract)
         side = self._side(context)
         with _refusing(task):
+            sent = {} if model is None else open_blob(model).tree()
             with open_update(update) as opened:
                 header = opened.header
-                tensor = self._clipped_tensor(task, layout, opened.tensor, model)
+                tensor = self._clipped_tensor(task, layout, opened.tensor, sent)
                 names = {entry.name for entry in header.tensors}
-                vector = layout.encode(header.samples, header.metrics, names, tensor)
+                vector = layout.encode(header.samples, header.metrics, names, tensor, sent)
             broadcast = self.broadcast(task)
             following, masked = side.mask_vector(
                 _announced_keys(messages), messages.get(SEALED, {}), vector, broadcast
@@ -124,16 +126,16 @@ class SecureSumGuardSide(GuardSide):
         except Problem as problem:
             raise PolicyRefused(str(problem)) from problem
 
-    def _clipped_tensor(self, task: Task, layout: Layout, tensor: Tensor, sent: Path | None) -> Tensor:
+    def _clipped_tensor(self, task: Task, layout: Layout, tensor: Tensor, sent: Tree) -> Tensor:
         """The update's tensors, with the change to the model clipped where the job has a rule for that."""
         rule = self._method.spec.aggregation.rule
         if rule is None or rule.norm is None or not layout.model:
             return tensor
-        if sent is None:
+        if not sent:
             raise PolicyRefused(
                 f"task {task.task}: hands out no model, of which a silo's change could be clipped"
             )
-        return clipped_model(tensor, layout.model, open_blob(sent).tree(), rule.norm)
+        return clipped_model(tensor, layout.model, sent, rule.norm)
 
     def _answer(
         self, step: str, context: SumContext, side: SiloSide, messages: Messages

@@ -98,10 +98,17 @@ class SecureSums:
         return self._on_masked_vectors(state, context, updates)
 
     def unmask_sum(
-        self, spec: FederatedJobSpec, state: State, exchange: Exchange, updates: RoundUpdates, layout: Layout
+        self,
+        spec: FederatedJobSpec,
+        state: State,
+        exchange: Exchange,
+        updates: RoundUpdates,
+        layout: Layout,
+        model: Tree,
     ) -> SummedUpdates:
         """The sum, after the last exchange.
 
+        :param model: that the silos were sent.
         :raises QuorumLost: there are too few shares, or too few silos were sent the same.
         :raises Problem: `malformed` where silos have sent shares of no secret, `out-of-range` for a sum that no silos
             can have.
@@ -116,7 +123,7 @@ class SecureSums:
         total = state.tree(SUM)[MASKED].copy()
         sent = agreed_broadcast(context, survivors, confirmed)
         unmask(total, context, announced, sharers, survivors, found, sent)
-        return SummedUpdates(layout, layout.decode(total, len(survivors)))
+        return SummedUpdates(layout, layout.decode(total, len(survivors), model))
 
     def _on_announcements(self, state: State, context: SumContext, updates: RoundUpdates) -> State:
         def announcement(silo: str, content: bytes) -> KeyAnnouncement:

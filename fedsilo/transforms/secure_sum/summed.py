@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,12 +94,12 @@ class SummedUpdates(InMemoryUpdates):
 
 
 def sum_plaintext(
-    updates: RoundUpdates, layout: Layout, rule: RuleSpec | None, sent: Callable[[], Tree]
+    updates: RoundUpdates, layout: Layout, rule: RuleSpec | None, sent: Mapping[str, np.ndarray]
 ) -> SummedUpdates:
     """The sum of updates that are not masked, to the bit the one that comes of masked ones: for simulations.
 
     :param rule: norm clipping, where the job has it.
-    :param sent: the model that the silos were sent.
+    :param sent: the model that the silos were sent, as it was sent.
     """
     total = np.zeros(layout.size, np.uint64)
     kinds = dict.fromkeys(block.kind for block in layout.contract.blocks)
@@ -107,6 +107,7 @@ def sum_plaintext(
         tensors = {name: array for kind in kinds for name, array in updates.tensors(silo, kind).items()}
         tensor: Tensor = tensors.__getitem__
         if rule is not None and rule.norm is not None and layout.model:
-            tensor = clipped_model(tensor, layout.model, sent(), rule.norm)
-        add_masked(total, [layout.encode(updates.samples(silo), updates.metrics(silo), tensors, tensor)])
-    return SummedUpdates(layout, layout.decode(total, len(updates.silos)))
+            tensor = clipped_model(tensor, layout.model, sent, rule.norm)
+        summand = layout.encode(updates.samples(silo), updates.metrics(silo), tensors, tensor, sent)
+        add_masked(total, [summand])
+    return SummedUpdates(layout, layout.decode(total, len(updates.silos), sent))

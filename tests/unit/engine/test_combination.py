@@ -66,7 +66,7 @@ def test_a_plain_job_and_a_sum_read_the_same(silos: int, seed: int, rule: str) -
     rng = np.random.default_rng(seed)
     plain = InMemoryUpdates({f"silos/s{k}": update(rng) for k in range(silos)})
     layout = Layout(CONTRACT, silos, "samples" if rule == "samples" else "uniform")
-    summed = sum_plaintext(plain, layout, None, dict)
+    summed = sum_plaintext(plain, layout, None, {})
     for kind in ("model", "class_means", "feature_statistics"):
         here, there = (Sums(updates, rule, STEP.payloads).combine(kind) for updates in (plain, summed))
         assert all(not there[name].any() for name in there.keys() - here.keys()), "a sum of nothing is zeros"

@@ -79,8 +79,9 @@ class Causal(nn.Module):
     @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         h = self.embed(x.unsqueeze(-1))
-        weights = (h @ h.transpose(1, 2) + self.mask).softmax(-1)
-        return (weights @ h).mean(1)
+        weights = (h @ h.transpose(1, 2) + self.get_buffer("mask")).softmax(-1)
+        means: torch.Tensor = (weights @ h).mean(1)
+        return means
 
 
 def causal(input_shape: Shape, classes: int) -> SimpleNamespace:
@@ -97,7 +98,8 @@ class Ranging(nn.Module):
     @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.training:
-            self.least = torch.minimum(self.least, x.min().detach())
+            least = self.get_buffer("least")
+            least.copy_(torch.minimum(least, x.min().detach()))
         return x
 
 

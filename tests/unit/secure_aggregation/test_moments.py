@@ -35,8 +35,8 @@ def decoded_sum(parts: list[FeatureStatistics], silos: int) -> SumResult:
     total = np.zeros(layout.size, np.uint64)
     for part in parts:
         tensors = {name: getattr(part, name) for name in NAMES}
-        total += layout.encode(0, {}, tensors, tensors.__getitem__)
-    return layout.decode(total, len(parts))
+        total += layout.encode(0, {}, tensors, tensors.__getitem__, {})
+    return layout.decode(total, len(parts), {})
 
 
 @given(

@@ -46,7 +46,7 @@ def masked_vector(silo: str, sent: bytes) -> np.ndarray:
     seed = bytes.fromhex(SUM["secrets"][silo]["seed"])
     vector = numbers(SUM["vectors"][silo])
     total: np.ndarray = vector + stream(
-        hashlib.sha256(b"fedsilo/own-mask/v1\0" + seed + CONTEXT).digest(), vector.size
+        hashlib.sha256(b"fedsilo/own-mask/v2\0" + seed + CONTEXT).digest(), vector.size
     )
     places = list(MEMBERS)
     for other in places:
