@@ -24,7 +24,7 @@ VALUE_BOUND = 2.0**13
 """Largest magnitude of a tensor's element that is no integer, or of its change."""
 
 INTEGER_BOUND = 2.0**24
-"""Largest magnitude of a tensor's element that is an integer, such as BatchNorm's counter of batches, or of its change."""
+"""Largest magnitude of a tensor's element that is an integer, such as a counter of batches, or of its change."""
 
 TOTAL_BOUND = 2.0**40
 """Largest magnitude of an element of a tensor that is added as it is, such as a number of examples or pixels."""

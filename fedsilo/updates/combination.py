@@ -14,7 +14,7 @@ from fedsilo.errors import MethodError
 from fedsilo.methods.reading import AcceptedUpdates, mean_weights
 from fedsilo.methods.state import Tree
 from fedsilo.methods.step import Payload
-from fedsilo.updates.equal_elements import equal_in
+from fedsilo.updates.equality import equal_in
 from fedsilo.wire.combine import BlockSum, CountedMean, SquaredDeviations
 
 

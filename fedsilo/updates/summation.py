@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from fedsilo.errors import MethodError
-from fedsilo.updates.equal_elements import EqualElements, Held, equal_in
+from fedsilo.updates.equality import EqualityCheck, Held, equal_in
 from fedsilo.wire import DTYPES, TensorEntry, UpdateReader
 
 CHUNK_ELEMENTS = 1 << 17
@@ -82,7 +82,7 @@ class Sum:
 
     Integers are summed in float64, and half-precision numbers in float32.
 
-    :param mean: whether the weights add up to one: then what is the same in all tensors, see `EqualElements`, is the
+    :param mean: whether the weights add up to one: then what is the same in all tensors, see `EqualityCheck`, is the
         same in the sum.
     """
 
@@ -188,9 +188,9 @@ class Sum:
         # A tensor that some silos have left out has less than all weights.
         return self._mean and isclose(fsum(self._weights), 1, rel_tol=1e-9)
 
-    def _equal_elements(self, first: int, size: int, scratch: Scratch) -> EqualElements:
+    def _equal_elements(self, first: int, size: int, scratch: Scratch) -> EqualityCheck:
         where, compared = (scratch.array(purpose, np.dtype(bool), size) for purpose in ("equal", "compared"))
-        return EqualElements(
+        return EqualityCheck(
             (scratch.array("first", self._dtype, size), where, compared), self._equal.get(first)
         )
 

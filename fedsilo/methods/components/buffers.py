@@ -14,6 +14,11 @@ def is_statistic(name: str) -> bool:
     return name.rpartition(".")[2] in STATISTICS
 
 
+def is_learned(name: str, tensor: np.ndarray) -> bool:
+    """Whether gradients and steps are of it: floating-point numbers that are no statistics."""
+    return tensor.dtype.kind == "f" and not is_statistic(name)
+
+
 def zero_like(tree: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Zeros, in the shape of each learned tensor."""
-    return {name: np.zeros_like(array) for name, array in tree.items() if not is_statistic(name)}
+    return {name: np.zeros_like(array) for name, array in tree.items() if is_learned(name, array)}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from typing_extensions import override
 
-from fedsilo.methods.components.buffers import is_statistic, zero_like
+from fedsilo.methods.components.buffers import zero_like
 from fedsilo.methods.components.control_variates import ControlVariateRule
 from fedsilo.methods.components.local_steps import STEPS, rate_of, steps_of
 from fedsilo.methods.components.sizes import SHARE, SIZES, size_of, with_sizes
@@ -54,7 +54,7 @@ class _ControlVariateServer(OneModelServer):
     ) -> State:
         """w <- w + eta_g mean(y_k - w), and c <- c + 1 / N times the sum of the changes of the silos' variates.
 
-        BatchNorm's statistics have no variates and are averaged.
+        BatchNorm's statistics, integers and booleans have no variates and are averaged.
 
         :param moved: sum over silos of v_k y_k / (tau_k eta), where v_k is 1 or the silo's size.
         :param pull: that of v_k / (tau_k eta).
@@ -63,7 +63,7 @@ class _ControlVariateServer(OneModelServer):
         """
         w, c = state.tree("model"), state.tree("control")
         model = {
-            name: mean[name] if is_statistic(name) else w[name] + self.server_rate * (mean[name] - w[name])
+            name: w[name] + self.server_rate * (mean[name] - w[name]) if name in c else mean[name]
             for name in w
         }
         n = count if self.rule.over_sampled else len(job.silos)

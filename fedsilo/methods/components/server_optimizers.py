@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedsilo.methods.components.buffers import is_statistic
+from fedsilo.methods.components.buffers import is_learned
 from fedsilo.methods.state import Tree
 
 AdaptiveRule = Literal["adam", "yogi", "adagrad"]
@@ -20,7 +20,7 @@ AdaptiveRule = Literal["adam", "yogi", "adagrad"]
 
 def change(old: Mapping[str, np.ndarray], mean: Mapping[str, np.ndarray]) -> Tree:
     """Delta of every learned tensor."""
-    return {name: mean[name] - w for name, w in old.items() if _is_learned(name, w)}
+    return {name: mean[name] - w for name, w in old.items() if is_learned(name, w)}
 
 
 def apply_step(
@@ -35,7 +35,7 @@ def apply_step(
 
 def moments(model: Mapping[str, np.ndarray], value: float = 0.0) -> Tree:
     """A moment of every learned tensor, before the first round."""
-    return {name: np.full_like(w, value) for name, w in model.items() if _is_learned(name, w)}
+    return {name: np.full_like(w, value) for name, w in model.items() if is_learned(name, w)}
 
 
 def moment(
@@ -69,7 +69,3 @@ def second_moment(
 def adaptive_step(first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarray], tau: float) -> Tree:
     """m / (sqrt(v) + tau), without a correction of the bias."""
     return {name: m / (np.sqrt(second[name]) + tau) for name, m in first.items()}
-
-
-def _is_learned(name: str, tensor: np.ndarray) -> bool:
-    return tensor.dtype.kind == "f" and not is_statistic(name)

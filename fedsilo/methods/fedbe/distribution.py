@@ -8,7 +8,7 @@ from typing import Self
 
 import numpy as np
 
-from fedsilo.methods.components.buffers import is_statistic
+from fedsilo.methods.components.buffers import is_learned
 from fedsilo.methods.state import Tree
 
 VARIANCE_SCALE = 0.1
@@ -44,7 +44,7 @@ class GaussianDistribution:
     @classmethod
     def of(cls, base: Mapping[str, np.ndarray], models: Iterable[Mapping[str, np.ndarray]]) -> Self:
         """Fitted to the models, of which one is in memory at a time."""
-        learned = [name for name in base if not is_statistic(name)]
+        learned = [name for name, array in base.items() if is_learned(name, array)]
         first = {name: np.zeros(base[name].shape) for name in learned}
         second = {name: np.zeros(base[name].shape) for name in learned}
         norms, count = dict.fromkeys(learned, 0.0), 0

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from fedsilo.learning.distilling import Distillation
-from fedsilo.methods.components.buffers import is_statistic
+from fedsilo.methods.components.buffers import is_learned
 from fedsilo.methods.components.ensembles import distill_ensemble, softmax
 from fedsilo.methods.fedavg import OneModelServer
 from fedsilo.methods.fedbe.config import FedBEConfig
@@ -45,7 +45,7 @@ class FedBEServer(OneModelServer):
         self, base: Tree, average: Tree, updates: Updates, rng: np.random.Generator
     ) -> Iterator[Tree]:
         """M samples of the distribution, the silos' models, and their average; samples have its statistics."""
-        statistics = {name: array for name, array in average.items() if is_statistic(name)}
+        statistics = {name: array for name, array in average.items() if not is_learned(name, array)}
         for sample in self._samples(base, updates, rng):
             yield sample | statistics
         for silo in updates.silos:

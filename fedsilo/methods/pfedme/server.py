@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedsilo.methods.components.buffers import is_statistic
+from fedsilo.methods.components.buffers import is_learned
 from fedsilo.methods.fedavg import OneModelServer
 from fedsilo.methods.interface import Exchange, ServerContext
 from fedsilo.methods.pfedme.config import PFedMeConfig
@@ -23,7 +23,7 @@ class PFedMeServer(OneModelServer):
         old, mean, beta = state.tree("model"), sums.mean("model"), self.config.beta
         if beta != 1:
             mean = {
-                name: w if is_statistic(name) else ((1 - beta) * old[name] + beta * w).astype(w.dtype)
+                name: ((1 - beta) * old[name] + beta * w).astype(w.dtype) if is_learned(name, w) else w
                 for name, w in mean.items()
             }
         return state.with_trees(model=mean)

@@ -10,7 +10,7 @@ from math import prod
 import numpy as np
 
 from fedsilo.errors import MethodError
-from fedsilo.updates.equal_elements import equal_in
+from fedsilo.updates.equality import equal_in
 from fedsilo.updates.round_updates import RoundUpdates
 from fedsilo.updates.summation import FlatTensor
 

@@ -120,7 +120,7 @@ def test_a_mean_of_large_integers_is_exact_and_towards_zero(base: int, silos: li
 def test_a_change_beyond_what_64_bits_tell_is_refused() -> None:
     layout = Layout(Contract((ExpectedBlock("model", "n", (1,), "int64"),)), 3, "uniform")
     own, sent = {"n": np.array([2**63 - 1])}, {"n": np.array([-(2**63)])}
-    with pytest.raises(Problem, match="tensor n: fixed point: number 0 is 1.8"):
+    with pytest.raises(Problem, match=r"tensor n: fixed point: number 0 is 1\.8"):
         layout.encode(1, {}, own, own.__getitem__, sent)
 
 

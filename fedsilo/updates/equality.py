@@ -13,7 +13,7 @@ Held = tuple[np.ndarray, np.ndarray]
 """Where elements of a piece are equal, and which they are."""
 
 
-class EqualElements:
+class EqualityCheck:
     """Whole numbers of a piece that are the same in all tensors which were compared.
 
     :param buffers: of the piece's size: of the tensors' type, and two of booleans.
@@ -55,7 +55,9 @@ class EqualElements:
 def equal_in(rows: Sequence[np.ndarray]) -> np.ndarray:
     """Where all rows are the same."""
     first, *others = (as_bits(row) for row in rows)
-    return np.logical_and.reduce([np.ones(first.shape, bool), *(first == other for other in others)])
+    return np.asarray(
+        np.logical_and.reduce([np.ones(first.shape, bool), *(first == other for other in others)])
+    )
 
 
 def as_bits(array: np.ndarray) -> np.ndarray:
