@@ -12,7 +12,7 @@ import numpy as np
 from fedsilo.wire import ExpectedBlock
 from fedsilo.wire.tensors import DTYPES
 
-_EXACT = 2.0**62
+_EXACT_MAGNITUDE = 2.0**62
 """Magnitude up to which a difference of two integers of 64 bits is exact modulo 2^64."""
 
 
@@ -38,7 +38,7 @@ def changes_of(values: np.ndarray, base: np.ndarray | None) -> np.ndarray:
     if values.dtype.kind == "f":
         return difference
     wrapped = values.astype(np.int64) - base.astype(np.int64)
-    return np.where(np.abs(difference) < _EXACT, wrapped, difference)
+    return np.where(np.abs(difference) < _EXACT_MAGNITUDE, wrapped, difference)
 
 
 def changed_numbers(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-Held = tuple[np.ndarray, np.ndarray]
+EqualNumbers = tuple[np.ndarray, np.ndarray]
 """Where elements of a piece are equal, and which they are."""
 
 
@@ -20,7 +20,9 @@ class EqualityCheck:
     :param before: what was equal in tensors that were added before; None where there were none.
     """
 
-    def __init__(self, buffers: tuple[np.ndarray, np.ndarray, np.ndarray], before: Held | None) -> None:
+    def __init__(
+        self, buffers: tuple[np.ndarray, np.ndarray, np.ndarray], before: EqualNumbers | None
+    ) -> None:
         self._values, self._where, self._compared = buffers
         self._begun, self._left = before is not None, True
         if before is not None:
@@ -45,7 +47,7 @@ class EqualityCheck:
         if self._begun and self._left:
             np.copyto(total, self._values, where=self._where)
 
-    def held(self) -> Held:
+    def equal_numbers(self) -> EqualNumbers:
         """A copy, which outlives the buffers; of as good as no size where none is equal."""
         if not self._left:
             return np.zeros((), bool), self._values[:0].copy()

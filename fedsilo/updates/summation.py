@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from fedsilo.errors import MethodError
-from fedsilo.updates.equality import EqualityCheck, Held, equal_in
+from fedsilo.updates.equality import EqualityCheck, EqualNumbers, equal_in
 from fedsilo.wire import DTYPES, TensorEntry, UpdateReader
 
 CHUNK_ELEMENTS = 1 << 17
@@ -93,7 +93,7 @@ class Sum:
         self._flat = self._total.reshape(-1)
         self._included: list[tuple[FlatTensor, np.generic]] = []
         self._weights, self._mean = list[float](), mean
-        self._equal: dict[int, Held] = {}
+        self._equal: dict[int, EqualNumbers] = {}
         self._all_equal = mean and dtype.kind == "f"  # of other types all elements are whole numbers
         self._one: FlatTensor | None = None  # equal to all tensors so far, and readable after them
 
@@ -135,7 +135,7 @@ class Sum:
             if self._is_mean:
                 equal.put(total)
         else:
-            self._equal[first] = equal.held()
+            self._equal[first] = equal.equal_numbers()
 
     def forget_included(self, last: bool, scratch: Scratch) -> None:
         """Go on with tensors that are still to come: those before are in the sum.
@@ -157,7 +157,7 @@ class Sum:
         """The sum, of the tensors' type."""
         if self._dtype.kind == "f":
             return self._total.astype(self._dtype, copy=False)
-        found = truncated(self._total, self._dtype, len(self._weights))
+        found = truncated_sums(self._total, self._dtype, len(self._weights))
         if self._is_mean:
             for first, (where, values) in self._equal.items():
                 if values.size:
@@ -195,7 +195,7 @@ class Sum:
         )
 
 
-def truncated(totals: np.ndarray, dtype: np.dtype, summands: int) -> np.ndarray:
+def truncated_sums(totals: np.ndarray, dtype: np.dtype, summands: int) -> np.ndarray:
     """Sums in float64 as integers of a type: towards zero, but for what rounding may have taken off.
 
     :param summands: how many were rounded and added; weights of a mean may add up to a hair less than one.
@@ -247,8 +247,9 @@ def add_included(sums: Sequence[Sum], last: bool) -> None:
 
 def _add_pieces(pieces: Iterator[tuple[Sum, int]], last: bool) -> None:
     scratch = Scratch()
-    for total, first in pieces:
-        total.add(first, last, scratch)
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused as the method's new state
+        for total, first in pieces:
+            total.add(first, last, scratch)
 
 
 def _accumulator(dtype: np.dtype) -> np.dtype:

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedsilo.methods.state import Tree
 from fedsilo.transforms.robust_mean.pieces import Models
-from fedsilo.updates.summation import truncated
+from fedsilo.updates.summation import truncated_sums
 
 
 def trimmed_mean(models: Models, names: Sequence[str], left_out: int) -> tuple[Tree, np.ndarray]:
@@ -33,7 +33,7 @@ def trimmed_mean(models: Models, names: Sequence[str], left_out: int) -> tuple[T
             found[place] = middle.mean(axis=0)
             counted += _counted_coordinates(numbers, middle)
             coordinates += numbers.shape[1]
-        flat = found.astype(dtype) if dtype.kind == "f" else truncated(found, dtype, models.silos)
+        flat = found.astype(dtype) if dtype.kind == "f" else truncated_sums(found, dtype, models.silos)
         models.put_equal(name, flat)
         tree[name] = flat.reshape(models.shape(name))
     return tree, counted / max(coordinates, 1)

@@ -48,7 +48,7 @@ class Models:
     def pieces(self, name: str) -> Iterator[tuple[slice, np.ndarray]]:
         """Places in the flat tensor, and the silos' numbers there, (silos, n) in double precision."""
         for place, rows in self._rows(name):
-            yield place, bounded(np.stack(rows))
+            yield place, bounded_numbers(np.stack(rows))
 
     def put_equal(self, name: str, found: np.ndarray, sent: np.ndarray | None = None) -> None:
         """Write what is the same in all models, to the bit, into the flat tensor that a rule has found.
@@ -82,7 +82,7 @@ class Models:
         return self.tensors[name][0].dtype
 
 
-def bounded(numbers: np.ndarray) -> np.ndarray:
+def bounded_numbers(numbers: np.ndarray) -> np.ndarray:
     """Numbers in double precision, of a magnitude that can be squared."""
     found = numbers.astype(np.float64)
     return np.clip(found, -LARGEST_MAGNITUDE, LARGEST_MAGNITUDE, out=found)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from fedsilo.methods.state import Tree
-from fedsilo.transforms.robust_mean.pieces import Models, bounded
+from fedsilo.transforms.robust_mean.pieces import Models, bounded_numbers
 
 ITERATIONS = 1000
 """Most iterations of Weiszfeld's algorithm."""
@@ -34,7 +34,7 @@ def products(models: Models, sent: Mapping[str, np.ndarray]) -> np.ndarray:
     for name in models.floats:
         flat = np.asarray(sent[name]).reshape(-1)
         for place, numbers in models.pieces(name):
-            changes = numbers - bounded(flat[place])
+            changes = numbers - bounded_numbers(flat[place])
             gram = gram + changes @ changes.T
     return gram
 

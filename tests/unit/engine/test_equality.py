@@ -19,7 +19,7 @@ from fedsilo.updates import summation
 from fedsilo.updates.held import InMemoryUpdates
 from fedsilo.wire.tensors import DTYPES
 
-LARGE: dict[str, list[float | int]] = {
+LARGE_NUMBERS: dict[str, list[float | int]] = {
     "float16": [0.1, 2049.0],
     "float32": [0.1, 2.0**24 + 2, 1.7e9, 3e38],
     "float64": [0.1, 2.0**53 + 2, 1e300],
@@ -45,7 +45,7 @@ RULES: list[dict[str, Any]] = [
 @st.composite
 def numbers(draw: st.DrawFn) -> np.ndarray:
     """An array of any type with any finite numbers."""
-    dtype = DTYPES[draw(st.sampled_from(sorted(LARGE)))]
+    dtype = DTYPES[draw(st.sampled_from(sorted(LARGE_NUMBERS)))]
     size = draw(st.integers(1, 9))
     if dtype.kind == "f":
         width: Any = 8 * dtype.itemsize
@@ -107,9 +107,9 @@ def test_other_elements_do_not_change_whole_numbers_that_are_equal(
         assert mean[-1] == 0
 
 
-@pytest.mark.parametrize("dtype", LARGE)
+@pytest.mark.parametrize("dtype", LARGE_NUMBERS)
 def test_large_numbers_stay_whole(dtype: str) -> None:
-    tree: Tree = {"w": np.array(LARGE[dtype], dtype)}
+    tree: Tree = {"w": np.array(LARGE_NUMBERS[dtype], dtype)}
     updates = updates_of([tree] * 3, [1, 2, 4])
     assert (
         updates.weighted_sum("model", mean_weights(updates, "samples", updates.silos))["w"].tolist()

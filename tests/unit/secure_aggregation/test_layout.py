@@ -65,7 +65,7 @@ def test_a_sum_is_the_mean_of_the_updates(counts: list[int], weights: Weights, s
     assert found.tensors["weight"].dtype == np.float32
 
 
-WHOLE = {
+WHOLE_NUMBERS = {
     "int32": [-7, 2**31 - 1],
     "int64": [-(2**53) - 1, 2**63 - 1],
     "uint64": [0, 2**64 - 1],
@@ -79,7 +79,7 @@ def models(draw: st.DrawFn) -> dict[str, np.ndarray]:
     width: Literal[16, 32, 64] = draw(st.sampled_from([16, 32, 64]))
     finite, dtype = st.floats(allow_nan=False, allow_infinity=False, width=width), f"float{width}"
     found = {"x": np.array(draw(st.lists(finite, min_size=1, max_size=5)), dtype)}
-    return found | {name: np.array(whole, name) for name, whole in WHOLE.items()}
+    return found | {name: np.array(whole, name) for name, whole in WHOLE_NUMBERS.items()}
 
 
 @given(
