@@ -29,6 +29,9 @@ TERMINATED_EXIT_CODE = 128 + signal.SIGTERM
 TERMINATION_LOG = Path("/dev/termination-log")
 """The file in which a container leaves its termination message (Kubernetes, `terminationMessagePath`)."""
 
+TERMINATION_LOG_VARIABLE = "FEDSILO_TERMINATION_LOG"
+"""Variable that names another file in its place, for a program that runs in no container."""
+
 MAX_TERMINATION_BYTES = 4096
 """Bytes of it that Kubernetes reads."""
 
@@ -140,14 +143,17 @@ EMPTY_MAPPING: Mapping[str, Any] = MappingProxyType({})
 
 def run_until_done(
     body: Callable[[], None],
-    termination_log: Path = TERMINATION_LOG,
+    termination_log: Path | None = None,
     facts: Mapping[str, Any] = EMPTY_MAPPING,
 ) -> int:
     """Run a process's body; its exit code. Errors become one line each, an unforeseen one keeps its traceback.
 
-    :param termination_log: gets reason and message of an error as JSON, if there is such a file.
+    :param termination_log: gets reason and message of an error as JSON, if there is such a file; by default the one
+        that the environment names, else the container's.
     :param facts: what else the process says there, as it is at its end.
     """
+    if termination_log is None:
+        termination_log = Path(os.environ.get(TERMINATION_LOG_VARIABLE) or TERMINATION_LOG)
     exit_without_collecting()
     try:
         body()

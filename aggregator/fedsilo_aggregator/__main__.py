@@ -42,6 +42,11 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--tls-key", type=Path, required=True, help="its private key (PEM)")
     parser.add_argument("--host", default=EVERY_ADDRESS, help="address to listen on (default: all)")
     parser.add_argument("--port", type=int, default=8443, help="port to listen on")
+    parser.add_argument(
+        "--lost-silos",
+        type=Path,
+        help="file that says which silos' guards have ended for good (default: none)",
+    )
     parser.add_argument("--report", action="store_true", help="report into the FederatedJob's status")
     parser.add_argument("--claim", help="with --report: the PersistentVolumeClaim that holds the directory")
     parser.add_argument(
@@ -81,6 +86,7 @@ def _aggregate(args: argparse.Namespace, config: AggregatorConfig) -> None:
     from fedsilo.http.event_loop import run_event_loop
     from fedsilo.http.probes import probing
     from fedsilo_aggregator.http import AggregatorService
+    from fedsilo_aggregator.lost_silos import LostSilosFile
     from fedsilo_aggregator.metrics import exposition
     from fedsilo_aggregator.rounds import leaving_on_sigterm, serve, server_context
     from fedsilo_aggregator.startup import open_engine
@@ -98,14 +104,16 @@ def _aggregate(args: argparse.Namespace, config: AggregatorConfig) -> None:
     status = StatusSource(engine, service.refused, service.served)
     metrics = exposition(config.job, service, status)
     tls = server_context(args.tls_cert, args.tls_key)
+    lost = LostSilosFile(args.lost_silos)
 
     async def serving(sinks: Sequence[StatusSink]) -> str | None:
         async with leaving_on_sigterm(), probing(metrics, args.metrics_port):
             if not args.report:
-                await serve(service, status, CombinedStatusSink(sinks), args.host, args.port, tls)
+                await serve(service, status, CombinedStatusSink(sinks), args.host, args.port, tls, lost)
                 return None
             async with reporting(config.job.metadata, args.claim) as report:
-                await serve(service, status, CombinedStatusSink((*sinks, report)), args.host, args.port, tls)
+                everywhere = CombinedStatusSink((*sinks, report))
+                await serve(service, status, everywhere, args.host, args.port, tls, lost)
                 return await report.wait_until_written()
 
     with tracked as tracking_sinks:

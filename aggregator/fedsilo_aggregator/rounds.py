@@ -17,6 +17,7 @@ from fedsilo.engine.record import log_line
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.engine.status import StatusSource
 from fedsilo.engine.status_sinks import StatusSink
+from fedsilo.errors import ManifestInvalid
 from fedsilo.files.durable import is_disk_full
 from fedsilo.files.full_disk import FULL_DISK_SECONDS
 from fedsilo.http.listener import Listener
@@ -24,6 +25,7 @@ from fedsilo.http.refusals import RefusingRunner
 from fedsilo.logs import set_log_facts
 from fedsilo.process import TERMINATED_EXIT_CODE
 from fedsilo_aggregator.http import AggregatorService
+from fedsilo_aggregator.lost_silos import LostSilosFile
 
 log = logging.getLogger("fedsilo.aggregator")
 
@@ -50,10 +52,19 @@ STATUS_SECONDS = 0.25
 
 
 def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """TLS 1.3 with the job's server certificate."""
+    """TLS 1.3 with the job's server certificate.
+
+    :raises ManifestInvalid: when certificate and key cannot be read, or do not belong together.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.load_cert_chain(certificate, key)
+    try:
+        context.load_cert_chain(certificate, key)
+    except OSError as error:  # an SSLError is one
+        raise ManifestInvalid(
+            f"certificate {certificate} with key {key}: cannot be used ({error.strerror}); name readable files in PEM "
+            "that belong together"
+        ) from error
     return context
 
 
@@ -106,6 +117,7 @@ async def serve(
     host: str,
     port: int,
     tls: ssl.SSLContext,
+    lost: LostSilosFile,
 ) -> None:
     """Serve until the job has ended and its silos have been informed."""
     runner = runner_of(service)
@@ -114,7 +126,7 @@ async def serve(
     try:
         await Listener(runner, service.connections, host, port, tls).start()
         log.info("serving job %s on %s:%d", service.engine.identity.name, host or "*", port)
-        await run_rounds(service, status, sink)
+        await run_rounds(service, status, sink, lost)
     finally:
         await runner.cleanup()
         await _connections_end(service)
@@ -127,7 +139,9 @@ async def _connections_end(service: AggregatorService) -> None:
         await asyncio.sleep(CLOSING_SECONDS / 50)
 
 
-async def run_rounds(service: AggregatorService, status: StatusSource, sink: StatusSink) -> None:
+async def run_rounds(
+    service: AggregatorService, status: StatusSource, sink: StatusSink, lost: LostSilosFile
+) -> None:
     """Run rounds to the end, then let every silo fetch its last task."""
     engine, message, began = service.engine, "", time.monotonic()
     completed, published, said = len(engine.history()), float("-inf"), message
@@ -142,6 +156,8 @@ async def run_rounds(service: AggregatorService, status: StatusSource, sink: Sta
         await service.wait_for_change(TICK_SECONDS)
         served = time.monotonic() - before
         try:
+            if await asyncio.to_thread(lost.fail_tasks, engine):
+                service.announce_change()
             await _advance(service, served)
             message = ""
         except OSError as error:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 import ssl
 import time
@@ -23,6 +24,7 @@ from aiohttp import web
 from typing_extensions import override
 
 from fedsilo.api.text import count_text
+from fedsilo.errors import ManifestInvalid
 from fedsilo.http.listening import listening_socket
 
 log = logging.getLogger("fedsilo.listener")
@@ -181,10 +183,17 @@ class Listener(web.BaseSite):
     async def start(self) -> None:
         """Bind the address and accept connections from here on.
 
-        :raises OSError: when the address cannot be had.
+        :raises ManifestInvalid: when the address cannot be had, for example because another process has it.
         """
         await super().start()
-        self._listening = listening_socket(*self._address, BACKLOG)
+        try:
+            self._listening = listening_socket(*self._address, BACKLOG)
+        except (OSError, OverflowError) as error:
+            host, port = self._address
+            reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+            raise ManifestInvalid(
+                f"host {host or '*'}, port {port}: cannot be listened on ({reason}); name others"
+            ) from error
         self._begin(self._accept(self._listening))
         self._begin(self._sweep())
 

@@ -17,7 +17,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from fedsilo.errors import FedsiloError
+from fedsilo.errors import FedsiloError, FileDamaged
+from fedsilo.files.json_files import read_json
+from fedsilo.process import TERMINATION_LOG_VARIABLE
 
 FINAL_EXIT_CODES = frozenset({0, 2, 3, 4, 5, 6, 7})
 """Exit codes after which starting again cannot help, see `fedsilo.errors`."""
@@ -238,6 +240,8 @@ class ChildProcess:
     :param program: module whose `main(arguments)` it runs.
     :param backoff_limit: crashes after which it is given up.
     :param environment: variables that it has and others do not.
+    :param last_words: file in which it leaves why it failed; None for one that runs a job's code, which could write
+        anything there.
     """
 
     server: ForkServerClient
@@ -250,12 +254,24 @@ class ChildProcess:
     exit_code: int | None = None
     pid: int | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    last_words: Path | None = None
     _not_before: float = 0.0
 
     @property
     def ended(self) -> bool:
         """Whether it has ended for good."""
         return self.exit_code is not None
+
+    @property
+    def cause(self) -> tuple[str, str] | None:
+        """Reason and message of the error that ended it, by its own last words; None where it left none."""
+        if self.last_words is None or not _has_bytes(self.last_words):
+            return None
+        try:
+            said = read_json(self.last_words)
+        except FileDamaged:  # it was killed while it wrote
+            return None
+        return said["reason"], said["message"]
 
     def supervise(self) -> None:
         """Take note of an end that the server has noticed, and start again where that may help."""
@@ -264,9 +280,12 @@ class ChildProcess:
         if self.pid is None:
             if time.monotonic() >= self._not_before and self.server.is_ready():
                 # It ends by itself when this process does, since it watches its standard input.
-                arguments = [*self.arguments, "--exit-with-parent"]
+                arguments, environment = [*self.arguments, "--exit-with-parent"], dict(self.environment)
+                if self.last_words is not None:
+                    self.last_words.write_bytes(b"")  # a program writes into a file that is there
+                    environment[TERMINATION_LOG_VARIABLE] = str(self.last_words)
                 try:
-                    self.pid = self.server.start(self.program, arguments, self.log_file, self.environment)
+                    self.pid = self.server.start(self.program, arguments, self.log_file, environment)
                 except StartFailed as error:
                     with self.log_file.open("a", encoding="utf-8") as log:
                         print(f"{error.reason}: {error}", file=log)
@@ -304,6 +323,10 @@ def end_all(processes: Sequence[ChildProcess], server: ForkServerClient) -> None
     for process in processes:
         if process.pid is not None and process.exit_code is None:
             process.exit_code = server.exit_code(process.pid)
+
+
+def _has_bytes(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > 0
 
 
 def _any_runs(processes: Sequence[ChildProcess], server: ForkServerClient) -> bool:

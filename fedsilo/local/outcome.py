@@ -36,7 +36,13 @@ def report_lost_trainer(trainer: ChildProcess, volume: Volume) -> None:
     """
     failed = volume.drop / "failed.json"
     if not failed.exists():
-        write_json(failed, {"reason": "TrainerLost", "message": _last_words(trainer)})
+        write_json(failed, {"reason": "TrainerLost", "message": _last_words(trainer, "trainer")})
+
+
+def lost_guard(guard: ChildProcess) -> dict[str, str]:
+    """Reason and message of a guard that has ended for good, for the aggregator, which hears nothing of its silo."""
+    reason, message = guard.cause or ("GuardLost", _last_words(guard, "guard"))
+    return {"reason": reason, "message": message}
 
 
 def is_dismissed(volume: Volume) -> bool:
@@ -45,12 +51,12 @@ def is_dismissed(volume: Volume) -> bool:
     return isinstance(task, dict) and task.get("step") == FINISH
 
 
-def _last_words(trainer: ChildProcess) -> str:
-    """What is reported of a trainer that has ended for good."""
-    if trainer.exit_code == 0:
+def _last_words(process: ChildProcess, role: str) -> str:
+    """What is reported of a guard or trainer that has ended for good."""
+    if process.exit_code == 0:
         return (
-            "the trainer ended with exit code 0 before the job was over; its loader, model or method must not end "
+            f"the {role} ended with exit code 0 before the job was over; its loader, model or method must not end "
             "the process, see its log"
         )
-    crashed = f"crashed {trainer.crashes} times, last" if trainer.crashes > 1 else "ended"
-    return f"the trainer {crashed} with exit code {trainer.exit_code}; see its log"
+    crashed = f"crashed {process.crashes} times, last" if process.crashes > 1 else "ended"
+    return f"the {role} {crashed} with exit code {process.exit_code}; see its log"

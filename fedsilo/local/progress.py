@@ -48,6 +48,7 @@ class RunProgress:
     :param rounds: records of the completed rounds.
     :param notes: what the user should know and no status contains.
     :param isolation: how trainers describe their isolation -> the silos of those trainers.
+    :param cause: reason and message of the aggregator's end, as far as it left any.
     :ivar status: the job's status as JSON has it, by its aggregator once it has begun.
     """
 
@@ -57,6 +58,7 @@ class RunProgress:
     rounds: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     isolation: dict[str, list[str]] = field(default_factory=dict)
+    cause: tuple[str, str] | None = None
     began: float = field(default_factory=time.monotonic)
     _first_round: tuple[int, float] | None = None
     _stale: float = field(default_factory=time.time)
@@ -186,6 +188,8 @@ class RunProgress:
         if self.status["phase"] == JobPhase.FAILED:
             return {name: self.condition[name] for name in ("reason", "message")}
         log_file = self.workdir.logs / "aggregator.log"
+        if self.cause is not None:
+            return {"reason": self.cause[0], "message": f"{self.cause[1]}; see {log_file}"}
         return {"reason": "AggregatorLost", "message": f"the aggregator ended without a word; see {log_file}"}
 
 

@@ -33,6 +33,9 @@ AGGREGATOR, GUARD, TRAINER = (
 )
 """The programs, by name: their packages depend on this one."""
 
+LAST_WORDS = ".end.json"
+"""Suffix of the file beside a log in which a process says why it failed."""
+
 POLL_SECONDS = 0.1
 """Time between two checks of the local baseline."""
 
@@ -73,6 +76,7 @@ def run_processes(
                 end_all([aggregator, *agents], server)
             space.wait(workdir.collect)
             progress.read()
+            progress.cause = aggregator.cause
         document = progress.outcome(time.monotonic() - began)
         exit_code = 0 if document["phase"] == "Succeeded" else _exit_code(aggregator)
         return RunOutcome(document, exit_code, progress.exchanged_bytes, progress.rounds)
@@ -118,16 +122,28 @@ def _child_processes(
     arguments = ["--config", str(aggregator / "config.json"), "--dir", str(aggregator), *root]
     arguments += ["--task-key", str(secrets / "task-key.pem"), "--host", "127.0.0.1", "--port", str(port)]
     arguments += ["--tls-cert", str(secrets / "server.crt"), "--tls-key", str(secrets / "server.key")]
+    arguments += ["--lost-silos", str(workdir.lost_silos)]
     log_file = workdir.logs / "aggregator.log"
     environment = {} if federation.job.spec.mlflow is None else logins()
-    yield ChildProcess(server, "aggregator", AGGREGATOR, arguments, log_file, limit, environment=environment)
+    words = log_file.with_suffix(LAST_WORDS)
+    yield ChildProcess(
+        server,
+        "aggregator",
+        AGGREGATOR,
+        arguments,
+        log_file,
+        limit,
+        environment=environment,
+        last_words=words,
+    )
     names = [silo.metadata.name for silo in federation.silos]
     for name in names:
         volume = workdir.volume(name)
         arguments = [*_documents(volume, volume.guard), "--key", str(volume.guard / "key.pem")]
         arguments += ["--policy", str(volume.guard / "silo.json"), "--ledgers", str(workdir.ledgers(name))]
         log_file = workdir.logs / f"{name}-guard.log"
-        yield ChildProcess(server, f"{name} guard", GUARD, arguments, log_file, limit)
+        words = log_file.with_suffix(LAST_WORDS)
+        yield ChildProcess(server, f"{name} guard", GUARD, arguments, log_file, limit, last_words=words)
         hidden = [secrets, aggregator, *(workdir.silo(other) for other in names if other != name)]
         arguments = [*_documents(volume, volume.root), *root, "--isolate"]
         arguments += [f"--hide={path}" for path in hidden]

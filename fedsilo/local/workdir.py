@@ -3,6 +3,7 @@
 run.json                 the job's uid and specification
 lock                     held while a run is alive; its process id
 processes.json           process ids of the run
+lost-silos.json          silos whose guard has ended for good, and why, for the aggregator
 aggregator/              the aggregator's directory
 aggregator-secrets/      its keys and certificate
 silos/<name>/            one silo: what its guard and trainer share, and its audit log
@@ -29,7 +30,14 @@ from fedsilo.api.digest import spec_digest
 from fedsilo.api.loading import JobManifest
 from fedsilo.api.silo import Silo
 from fedsilo.errors import WorkdirConflict
-from fedsilo.files.durable import make_directory, make_own_directory, publish, temporary_file, write_durably
+from fedsilo.files.durable import (
+    make_directory,
+    make_own_directory,
+    publish,
+    remove,
+    temporary_file,
+    write_durably,
+)
 from fedsilo.files.json_files import read_with_digest, write_json, write_with_digest
 from fedsilo.files.locking import NAME as LOCK_FILE
 from fedsilo.files.locking import DirectoryLock
@@ -79,6 +87,11 @@ class RunDirectory:
     def logs(self) -> Path:
         """Output of each process."""
         return self.root / "logs"
+
+    @property
+    def lost_silos(self) -> Path:
+        """Which silos' guards have ended for good, and why."""
+        return self.root / "lost-silos.json"
 
     def silo(self, name: str) -> Path:
         """Directory of one silo."""
@@ -162,6 +175,8 @@ class RunDirectory:
         for directory in (self.aggregator, self.secrets, self.logs):
             make_own_directory(directory)
         self.secrets.chmod(0o700)
+        if self.lost_silos.exists():
+            remove(self.lost_silos)  # their guards are tried again
         authority = make_authority()
         certificate, key = issue_server(authority, ["localhost", "127.0.0.1"])
         write_durably(self.secrets / "server.crt", certificate)

@@ -30,6 +30,7 @@ from fedsilo_agent.guard.task_source import decline
 from fedsilo_agent.trainer.loop import Trainer
 from fedsilo_agent.trainer.mailbox import Mailbox
 from fedsilo_aggregator.http import AggregatorService
+from fedsilo_aggregator.lost_silos import LostSilosFile
 from fedsilo_aggregator.rounds import run_rounds, runner_of
 from tests.protocol.network import MemoryConnector
 from tests.protocol.numeric import Runner
@@ -143,7 +144,7 @@ async def _aggregate(process: Process, service: AggregatorService, file: StatusF
     try:
         assert runner.server is not None
         world.network.listen(process, runner.server)
-        await run_rounds(service, status, file)
+        await run_rounds(service, status, file, LostSilosFile(None))
     finally:
         await runner.cleanup()
     if engine.failure is not None:

@@ -16,9 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsilo.errors import DataInvalid, FedsiloError, JobFailed
+from fedsilo.errors import DataInvalid, FedsiloError, JobFailed, ManifestInvalid
 from fedsilo.process import (
     MAX_TERMINATION_BYTES,
+    TERMINATION_LOG_VARIABLE,
     Arguments,
     importing_for_good,
     run_until_done,
@@ -80,6 +81,14 @@ def test_an_end_that_is_no_error_leaves_nothing(
 def test_where_there_is_no_such_file_none_is_made(tmp_path: Path) -> None:
     assert run_until_done(raising(FedsiloError("x")), tmp_path / "termination-log") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_environment_names_the_file_outside_of_containers(
+    termination_log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(TERMINATION_LOG_VARIABLE, str(termination_log))
+    run_until_done(raising(ManifestInvalid("SSL_CERT_FILE=gone: no such file")))
+    assert json.loads(termination_log.read_bytes())["message"] == "SSL_CERT_FILE=gone: no such file"
 
 
 def test_a_file_that_may_not_be_written_changes_no_exit_code(tmp_path: Path) -> None:

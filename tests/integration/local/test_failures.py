@@ -57,6 +57,18 @@ def test_where_all_are_needed_a_crashing_trainer_fails_the_job(tmp_path: Path) -
 
 
 @pytest.mark.thorough
+def test_guards_that_cannot_start_end_the_job_with_their_cause_and_not_with_a_deadline(
+    tmp_path: Path,
+) -> None:
+    manifest = write(tmp_path / "digits.yaml", silos("north", "east"), participation={"roundDeadline": "30m"})
+    ended = run(manifest, tmp_path / "run", environment={"SSL_CERT_FILE": str(tmp_path / "gone.pem")})
+    assert (ended.code, ended.document["reason"]) == (4, "ManifestInvalid")
+    assert ": SSL_CERT_FILE=" in ended.document["message"]
+    assert "north guard: ended with exit code 2: ManifestInvalid: SSL_CERT_FILE=" in ended.err
+    assert running_processes(tmp_path) == {}
+
+
+@pytest.mark.thorough
 def test_at_the_deadline_without_quorum_the_job_fails_and_can_be_resumed(tmp_path: Path) -> None:
     manifest = write(
         tmp_path / "digits.yaml", [silo("north", python("hang"))], participation={"roundDeadline": "1s"}

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from fedsilo.errors import ManifestInvalid
 from fedsilo.http.listener import (
     MAX_PER_SILO,
     MAX_UNPROVEN,
@@ -259,3 +260,21 @@ def test_how_many_connections_a_silo_has_is_the_services_to_say() -> None:
         connections.add(name, lambda name=name: closed.append(name))  # type: ignore[misc]
         connections.prove(name, "a/a")
     assert closed == ["c0"]
+
+
+async def test_an_address_in_use_is_said_with_its_remedy() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        runner = RefusingRunner(web.Application(), problem_response, ConnectionStore())  # type: ignore[arg-type]
+        await runner.setup()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        with pytest.raises(
+            ManifestInvalid, match=rf"port {port}: cannot be listened on \(Address already in use\)"
+        ):
+            await Listener(runner, ConnectionStore(), "127.0.0.1", port, context).start()
+        await runner.cleanup()
+
+
+def test_a_certificate_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ManifestInvalid, match=r"server\.crt"):
+        server_context(tmp_path / "server.crt", tmp_path / "server.key")

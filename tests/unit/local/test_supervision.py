@@ -17,6 +17,7 @@ from fedsilo.local.disk_space import DiskSpaceCheck
 from fedsilo.local.progress import RunProgress
 from fedsilo.local.supervision import Supervision
 from fedsilo.local.workdir import RunDirectory
+from fedsilo.process import termination_message
 from tests.integration.local.manifest import silos, write
 
 
@@ -56,8 +57,12 @@ def run(server: FakeServer, tmp_path: Path) -> Supervision:
     workdir.volume("north").prepare()
     progress = RunProgress(manifest, workdir)
     processes = [
-        ChildProcess(server, name, name, [], tmp_path / "log", 0)  # type: ignore[arg-type]
-        for name in ("aggregator", "north guard", "north trainer")
+        ChildProcess(server, name, name, [], tmp_path / "log", 0, last_words=words)  # type: ignore[arg-type]
+        for name, words in (
+            ("aggregator", tmp_path / "aggregator.end.json"),
+            ("north guard", tmp_path / "guard.end.json"),
+            ("north trainer", None),
+        )
     ]
     space = DiskSpaceCheck(workdir.root, progress.note)
     run = Supervision(processes[0], processes[1:], server, progress, space)  # type: ignore[arg-type]
@@ -102,6 +107,51 @@ def test_the_trainer_s_own_word_is_not_replaced(run: Supervision, server: FakeSe
     write_json(run.progress.workdir.volume("north").drop / "failed.json", {"reason": "DataInvalid"})
     end(run, server, "north trainer", 3)
     assert failure(run) == {"reason": "DataInvalid"}
+
+
+def test_the_aggregator_is_told_of_a_guard_that_has_ended_and_why(
+    run: Supervision, server: FakeServer
+) -> None:
+    guard = run.agents[0]
+    assert guard.last_words is not None
+    guard.last_words.write_bytes(termination_message("ManifestInvalid", "SSL_CERT_FILE=gone: no such file"))
+    end(run, server, "north guard", 2)
+    assert json.loads(run.progress.workdir.lost_silos.read_bytes()) == {
+        "silo-north/north": {"reason": "ManifestInvalid", "message": "SSL_CERT_FILE=gone: no such file"}
+    }
+    [note] = run.progress.notes
+    assert note.startswith(
+        "north guard: ended with exit code 2: ManifestInvalid: SSL_CERT_FILE=gone: no such file"
+    )
+
+
+@pytest.mark.parametrize("left", [b"", b'{"reason": "Mani'])
+def test_a_guard_without_last_words_is_lost_by_its_exit_code(
+    run: Supervision, server: FakeServer, left: bytes
+) -> None:
+    guard = run.agents[0]
+    assert guard.last_words is not None
+    guard.last_words.write_bytes(left)
+    end(run, server, "north guard", -9)
+    assert json.loads(run.progress.workdir.lost_silos.read_bytes()) == {
+        "silo-north/north": {
+            "reason": "GuardLost",
+            "message": "the guard ended with exit code -9; see its log",
+        }
+    }
+
+
+def test_a_guard_that_is_done_is_not_lost(run: Supervision, server: FakeServer) -> None:
+    end(run, server, "north guard", 0)
+    assert not run.progress.workdir.lost_silos.exists()
+
+
+def test_an_aggregator_that_ends_before_any_status_is_quoted(run: Supervision) -> None:
+    run.progress.cause = ("ManifestInvalid", "port 8443: cannot be listened on")
+    assert run.progress.failure() == {
+        "reason": "ManifestInvalid",
+        "message": f"port 8443: cannot be listened on; see {run.progress.workdir.logs / 'aggregator.log'}",
+    }
 
 
 def test_on_a_full_disk_nothing_is_started_again_until_there_is_space(
