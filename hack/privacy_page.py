@@ -10,8 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fedsilo.methods import registry
+from fedsilo.methods.interface import EVALUATE
+from fedsilo.methods.step import NAMED_SCORES
+from fedsilo.transforms.plan import JobPlan
 from hack.combination_pages import Reasons, pairs, table_head, table_row
-from hack.combinations import FEATURES, Feature, are_one_field, refusals
+from hack.combinations import FEATURES, Feature, are_one_field, method_of, refusals
 
 BEGIN = "<!-- Below this line, down to the next such comment: `make reference`. -->"
 END = "<!-- Above this line: `make reference`. -->"
@@ -43,6 +46,13 @@ def _features() -> Iterator[str]:
     for feature in FEATURES:
         label = f"{feature.name} (`{feature.place}`)"
         yield table_row(label, *(_cell(feature, promise, reasons) for promise in PROMISES))
+    yield table_row("scores by silo (the Silo's `policy.scores`)", *map(_named_scores, PROMISES))
+
+
+def _named_scores(promise: Feature) -> str:
+    """Whether a job with a promise has scores that a silo could permit by name, by what its silos declare."""
+    names = JobPlan(method_of(promise)).step(EVALUATE).names
+    return "if all silos permit it" if NAMED_SCORES in names else "none"
 
 
 def _cell(feature: Feature, promise: Feature, reasons: Reasons) -> str:

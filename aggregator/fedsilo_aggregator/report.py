@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
+from fedsilo.api.scores import ScoresStatus
 from fedsilo.api.status import CurvePoint, FederatedJobStatus, SiloStatusEntry
 
 log = logging.getLogger("fedsilo.aggregator")
@@ -35,6 +36,9 @@ MAX_FIGURES = 100
 
 MAX_CURVES = 20
 """Scores, and training figures, of each point of the status's curve, as the status's schema allows."""
+
+MAX_SILO_FIGURES = 4000
+"""Scores of all silos together: an API server takes no object above 1.5 MB."""
 
 NOT_APPLIED: dict[str, Any] = {
     "phase": True,
@@ -71,6 +75,7 @@ def aggregator_fields(status: FederatedJobStatus, claim: str | None) -> dict[str
                 found.model_copy(update={"figures": _rounded_figures(found.figures, MAX_CURVES)})
                 for found in status.classes
             ),
+            "scores": status.scores and _scores(status.scores),
             "best": status.best and status.best.model_copy(update={"value": _round(status.best.value)}),
             "training": _rounded_figures(status.training),
             "curve": tuple(_point(point) for point in status.curve),
@@ -82,6 +87,14 @@ def aggregator_fields(status: FederatedJobStatus, claim: str | None) -> dict[str
     content = bounded.document(exclude=NOT_APPLIED)
     content["curve"] = [_nonempty_fields(point) for point in content["curve"]]
     return _nonempty_fields(content)
+
+
+def _scores(scores: ScoresStatus) -> ScoresStatus:
+    each = min(MAX_CURVES, max(1, MAX_SILO_FIGURES // max(1, len(scores.by_silo))))
+    rounded = (
+        silo.model_copy(update={"metrics": _rounded_figures(silo.metrics, each)}) for silo in scores.by_silo
+    )
+    return scores.model_copy(update={"by_silo": tuple(rounded)})
 
 
 def _silo(silo: SiloStatusEntry) -> SiloStatusEntry:

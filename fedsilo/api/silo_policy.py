@@ -27,6 +27,7 @@ from fedsilo.api.differential_privacy import PrivacyUnit
 from fedsilo.payload_kinds import PayloadKind
 
 PersonalAccuracy = Literal["Withheld", "Mean", "PerSilo"]
+ScoreReporting = Literal["Mean", "PerSilo"]
 Verdict = Literal["Approved", "Refused"]
 """What a person of the institution says about a job."""
 
@@ -103,6 +104,12 @@ class SiloPolicy(Fields):
         description="How the accuracy of the silo's own model is reported, if the method trains one: Withheld, it "
         "stays in the silo; Mean, the aggregator reports mean and spread over the silos; PerSilo, with the silo's "
         "name, unless the job has aggregation.secure.",
+    )
+    scores: ScoreReporting = Field(
+        default="Mean",
+        description="How the scores of the job's model on the silo's validation examples are reported: Mean, only "
+        "together with the other silos'; PerSilo, with the silo's name and number of examples too, if these are as "
+        "many as minSamplesPerUpdate asks for, every other silo permits it and the job has no aggregation.secure.",
     )
     max_bytes_per_round: Quantity | None = Field(
         default=None,

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from fedsilo.api.common import MAX_SILOS, Condition, Fields, Integer, Label, Number, Sha256, Text
 from fedsilo.api.conditions import ConditionType
+from fedsilo.api.scores import ScoresStatus
 from fedsilo.api.timestamps import timestamp
 
 
@@ -125,6 +126,9 @@ class FederatedJobStatus(Fields):
     score: Text | None = Field(
         default=None,
         description="Of the model that the job would end with now, such as balanced_accuracy=0.9431.",
+    )
+    scores: ScoresStatus | None = Field(
+        default=None, description="What the latest scores are of, where silos score the model."
     )
     classes: tuple[ClassStatus, ...] = Field(
         default=(), max_length=50, description="The latest figures of each class, of at most 50 classes."

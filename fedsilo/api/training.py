@@ -11,7 +11,7 @@ from fedsilo.api.common import REFERENCE, Fields, Flag, Integer, Number, Referen
 Decay = Annotated[Number, Field(ge=0, lt=1)]
 MetricName = Annotated[str, StringConstraints(pattern=REFERENCE, max_length=63)]
 
-OWN_METRIC_NAMES = ("loss", "accuracy", "personal_accuracy", "named_personal_accuracy")
+OWN_METRIC_NAMES = ("loss", "accuracy", "personal_accuracy", "named_personal_accuracy", "named_scores")
 """Names that mean the same in every job, so that a function of the job's own gives no other meaning to them."""
 
 MOMENTUM = 0.9

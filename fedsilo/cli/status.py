@@ -12,7 +12,9 @@ from typing import Any
 
 from fedsilo.api.conditions import JobPhase
 from fedsilo.api.figures import main_score, score_text
+from fedsilo.api.losses import losses
 from fedsilo.api.observed import Object, reference, status_of
+from fedsilo.api.scores import ScoresStatus
 from fedsilo.api.text import size
 from fedsilo.cli.cluster.federation import JOBS, get_job
 from fedsilo.cli.cluster.kubectl import Kubectl, add_cluster_arguments
@@ -124,10 +126,14 @@ def page(job: Object, now: datetime) -> str:
     """The status of one job as text."""
     status = status_of(job)
     spec = job["spec"]
-    head = f"{reference(job)}  {_state(job)}  {spec['method']['name']}, {spec['model']['name']}"
+    without = losses(status.get("silos") or ()) if has_ended(job) else None
+    ended = "" if without is None else f", {plain_line(without)}"
+    head = f"{reference(job)}  {_state(job)}{ended}  {spec['method']['name']}, {spec['model']['name']}"
     sections = [[head, *(f"  {name:<10}{value}" for name, value in _facts(job, now))]]
     if silos := status.get("silos"):
         sections.append(_silos(silos))
+    if (scores := ScoresStatus.of_status(status)) is not None:
+        sections.append(_scores(scores, status))
     if classes := status.get("classes"):
         sections.append(_classes(classes, (spec.get("data") or {}).get("classes")))
     if findings := status.get("findings"):
@@ -184,6 +190,22 @@ def _silos(silos: Sequence[Mapping[str, Any]]) -> list[str]:
             )
         )
     return [columns(rows, right=range(3, 6 + len(shown)))]
+
+
+def _scores(scores: ScoresStatus, status: Mapping[str, Any]) -> list[str]:
+    """Each silo's scores where all permit it, below what the pooled ones are of."""
+    names = scores.names(status)
+    head = f"  scores of round {scores.round}: {plain_line(scores.basis)}"
+    if scores.refusal is not None:
+        head += f"; not by silo: {plain_line(scores.refusal)}"
+    rows: list[Sequence[str]] = [
+        (f"  {plain_line(silo)}", _number(examples), *map(_number, figures))
+        for silo, examples, figures in scores.rows(status)
+    ]
+    if not rows:
+        return [head]
+    rows.insert(0, ("  scored on", "examples", *map(plain_line, names)))
+    return [head, columns(rows, right=range(1, len(names) + 2))]
 
 
 def _classes(classes: Sequence[Mapping[str, Any]], names: object) -> list[str]:

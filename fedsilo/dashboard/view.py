@@ -14,6 +14,7 @@ from typing import Any
 from fedsilo.api.conditions import AgentPhase, JobPhase, SiloState
 from fedsilo.api.figures import finite_figures, main_score
 from fedsilo.api.observed import Object, status_of, uid_of
+from fedsilo.api.scores import ScoresStatus
 from fedsilo.dashboard.contract import contract
 from fedsilo.dashboard.snapshot import JobsSnapshot, Receipt
 from fedsilo.dashboard.waiting import waiting
@@ -110,6 +111,7 @@ def _page(found: JobsSnapshot) -> Document:
         "parameters": status.get("parameters"),
         "quorum": (job["spec"].get("participation") or {}).get("minSilos"),
         "curves": _curves(status.get("curve") or ()),
+        "scores": _scores(status),
         "classes": _classes(job),
         "findings": [
             {**found, "tone": SEVERITY_TONES.get(found["severity"], "none")}
@@ -177,6 +179,24 @@ def _curves(points: Iterable[Object]) -> list[Document]:
             for name, value in finite_figures(figures or {}).items():
                 found[group, name].append((point["round"], value))
     return [{"name": name, "group": group, "points": found[group, name]} for group, name in sorted(found)]
+
+
+def _scores(status: Mapping[str, Any]) -> Document | None:
+    """What the latest scores are of, and each silo's own where all permit it."""
+    scores = ScoresStatus.of_status(status)
+    if scores is None:
+        return None
+    return {
+        "round": scores.round,
+        "basis": scores.basis,
+        "whole": scores.is_whole,
+        "refusal": scores.refusal,
+        "names": list(scores.names(status)),
+        "rows": [
+            {"name": name, "examples": examples, "figures": figures}
+            for name, examples, figures in scores.rows(status)
+        ],
+    }
 
 
 def _classes(job: Object) -> list[Document]:

@@ -2,8 +2,9 @@
 
 It has the form of Hugging Face's model cards: metadata in YAML, then Markdown (M. Mitchell et al. Model Cards for Model
 Reporting. FAccT 2019). Everything in it follows from the job, `model.json`, the history and the names of the data that
-silos announced; nothing of it depends on time, and nothing is said of a single silo but its name and in which rounds it
-answered. It is for reading: signatures and checks are those of `model.json` and `provenance.json`.
+silos announced; nothing of it depends on time, and nothing is said of a single silo but its name, in which rounds it
+answered, and its scores where all silos permit that. It is for reading: signatures and checks are those of
+`model.json` and `provenance.json`.
 """
 
 from __future__ import annotations
@@ -13,18 +14,21 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from fedsilo.api.job import FederatedJobSpec
+from fedsilo.api.losses import ended_without
+from fedsilo.api.scores import ScoresStatus
 from fedsilo.api.text import count_text
 from fedsilo.data.schema import Schema
 from fedsilo.engine.card_metadata import front_matter, task_name
 from fedsilo.engine.data_description import data_section, silos_classes
 from fedsilo.engine.markdown import escape_markdown, table, yaml_block
 from fedsilo.engine.provenance import FILE as PROVENANCE
-from fedsilo.engine.record import Record, counted_silos, total_samples
+from fedsilo.engine.record import Record, counted_silos, lost_silos, total_samples
 from fedsilo.files.durable import write_durably
 from fedsilo.methods.method import Method
 from fedsilo.transforms.plan import JobPlan
@@ -125,8 +129,11 @@ def _summary(sources: CardContext) -> list[str]:
         what = (
             f"{what}: a network `{spec.model.name}` of each silo's own for {escape_markdown(task_name(spec))}"
         )
+    lost = reduce(lost_silos, sources.history, dict[str, str]())
+    without = ended_without(sorted(lost), len(sources.silos))
+    ended = "" if without is None else f" The job {escape_markdown(without)}."
     made = f"made by federated learning in {rounds} from the data of {silos}, which stayed where they were."
-    return [f"# {escape_markdown(sources.description['job']['name'])}", "", f"{what}, {made}"]
+    return [f"# {escape_markdown(sources.description['job']['name'])}", "", f"{what}, {made}{ended}"]
 
 
 def _samples(sources: CardContext) -> int | None:
@@ -147,12 +154,26 @@ def _metrics(sources: CardContext) -> list[str]:
     if not metrics:
         return [*lines, "The model was not scored."]
     rows = [(f"`{name}`", _figure(value)) for name, value in sorted(metrics.items())]
+    scores = ScoresStatus.of_record(sources.record)
+    basis = "" if scores is None else f", {scores.basis}"
     return [
         *lines,
-        f"On {where}, after round {sources.record['round']}:",
+        f"On {where}{escape_markdown(basis)}, after round {sources.record['round']}:",
         "",
         *table(("metric", "value"), rows),
+        *([] if scores is None else _scores_by_silo(scores, sources.record)),
     ]
+
+
+def _scores_by_silo(scores: ScoresStatus, record: Record) -> list[str]:
+    """Each silo's own scores, where all permit it."""
+    names = scores.names(record)
+    rows = [
+        (escape_markdown(silo), str(examples), *map(_figure, figures))
+        for silo, examples, figures in scores.rows(record)
+    ]
+    heads = ("silo", "examples", *(f"`{name}`" for name in names))
+    return ["", "### By silo", "", *table(heads, rows)] if rows else []
 
 
 def _classes(sources: CardContext) -> list[str]:

@@ -78,6 +78,17 @@ def counted_silos(line: Record) -> list[str]:
     return list(line["summed"]["silos"] if "summed" in line else line["samples"])
 
 
+def lost_silos(before: Mapping[str, str], line: Record) -> dict[str, str]:
+    """Silos that a job has lost after a round, and why: each failed or was missing, and has answered no round since.
+
+    :param before: those that it had lost before that round.
+    """
+    number, counted = line["round"], set(counted_silos(line))
+    missing = dict.fromkeys(line["missing"], f"was not waited for in round {number}")
+    failed = {silo: f"failed in round {number}: {why}" for silo, why in line["failed"].items()}
+    return {silo: why for silo, why in {**before, **missing, **failed}.items() if silo not in counted}
+
+
 def total_samples(line: Record) -> int:
     """Examples of these together."""
     return int(line["summed"]["samples"] if "summed" in line else sum(line.get("samples", {}).values()))

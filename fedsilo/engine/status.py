@@ -12,6 +12,8 @@ from pydantic import Field
 from fedsilo.api.common import Condition, Integer
 from fedsilo.api.conditions import ConditionType, JobPhase, SiloState
 from fedsilo.api.figures import finite_figures, main_score
+from fedsilo.api.losses import ended_without
+from fedsilo.api.scores import ScoresStatus
 from fedsilo.api.status import (
     BestStatus,
     ClassStatus,
@@ -24,7 +26,7 @@ from fedsilo.api.status import (
 )
 from fedsilo.api.text import count_text
 from fedsilo.api.timestamps import timestamp
-from fedsilo.engine.record import class_figures, counted_silos, curve, receipts
+from fedsilo.engine.record import class_figures, counted_silos, curve, lost_silos, receipts
 from fedsilo.engine.result import Result
 from fedsilo.engine.running_job import CurrentExchange, RunningJob
 from fedsilo.methods.interface import EVALUATE, PREPROCESSING
@@ -113,6 +115,8 @@ class StatusSource:
         self._metrics: dict[str, float] = {}
         self._training: dict[str, float] = {}
         self._classes: tuple[ClassStatus, ...] = ()
+        self._scores: ScoresStatus | None = None
+        self._lost: dict[str, str] = {}
         self._curve: tuple[CurvePoint, ...] = ()
 
     def status(self, message: str) -> EngineStatus:
@@ -137,6 +141,7 @@ class StatusSource:
             round_deadline=deadline,
             metrics=self._metrics,
             score=self._score(),
+            scores=self._scores,
             classes=_named_classes(self._classes, job.classes),
             findings=tuple(map(_finding, job.findings[:MAX_FINDINGS])),
             best=self._best_status(),
@@ -155,7 +160,8 @@ class StatusSource:
         if failure:
             name, reason, message = ConditionType.FAILED, failure.reason, str(failure)
         elif self._job.result:
-            name, reason, message = ConditionType.COMPLETE, SUCCEEDED_REASON, self._early_end() or message
+            name, reason = ConditionType.COMPLETE, SUCCEEDED_REASON
+            message = "; ".join(filter(None, (self._losses(), self._early_end()))) or message
         else:
             name = ConditionType.RUNNING
             reason = str(name)
@@ -170,6 +176,7 @@ class StatusSource:
                     self._accounts[silo].rounds[outcome] += 1
             for silo, count in line["bytes"].items():
                 self._accounts[silo].sent += count
+            self._lost = lost_silos(self._lost, line)
             for silo in counted_silos(line):
                 self._accounts[silo].last_round = line["round"]
                 # Under differential privacy a silo states 0, which tells nothing of its number.
@@ -183,6 +190,7 @@ class StatusSource:
                 for silo, account in self._accounts.items():
                     account.personal_accuracy = line.get("personal", {}).get(silo)
                 self._classes = class_figures(line)
+                self._scores = ScoresStatus.of_record(line)
             self._metrics = line.get("metrics", self._metrics)
             self._training = line["training"] or self._training
         if len(history) > self._seen:
@@ -200,6 +208,11 @@ class StatusSource:
         if best is None or best.round is None or best.value is None:
             return None
         return BestStatus.model_construct(round=best.round, metric=best.metric, value=best.value)
+
+    def _losses(self) -> str | None:
+        """Which silos the job ended without, that it began with."""
+        lost = [_name(silo) for silo in self._accounts if silo in self._lost]
+        return ended_without(lost, len(self._accounts))
 
     def _early_end(self) -> str | None:
         """Why the job has its model before its last round."""
@@ -242,8 +255,8 @@ class StatusSource:
         return SiloStatusEntry.model_construct(
             name=_name(silo),
             namespace=silo.rpartition("/")[0],
-            message=current.round.failed.get(silo) if current else None,
-            state=_silo_state(current, silo),
+            message=current.round.failed.get(silo) if current else self._lost.get(silo),
+            state=self._silo_state(current, silo),
             last_round=account.last_round,
             samples=account.samples,
             bytes_sent=account.sent,
@@ -251,6 +264,15 @@ class StatusSource:
             kept=account.kept,
             personal_accuracy=account.personal_accuracy,
         )
+
+    def _silo_state(self, current: CurrentExchange | None, silo: str) -> SiloState:
+        if current is None:
+            return SiloState.FAILED if silo in self._lost else SiloState.FINISHED
+        if silo in current.round.failed:
+            return SiloState.FAILED
+        if silo in current.round.answered:
+            return SiloState.REPORTED
+        return SiloState.AWAITED if silo in current.round.silos else SiloState.IDLE
 
 
 def _named_classes(classes: tuple[ClassStatus, ...], names: Sequence[str] | None) -> tuple[ClassStatus, ...]:
@@ -273,16 +295,6 @@ def _finding(found: ReadinessFinding) -> DataFinding:
 
 def _name(silo: str) -> str:
     return silo.rpartition("/")[2]
-
-
-def _silo_state(current: CurrentExchange | None, silo: str) -> SiloState:
-    if current is None:
-        return SiloState.FINISHED
-    if silo in current.round.failed:
-        return SiloState.FAILED
-    if silo in current.round.answered:
-        return SiloState.REPORTED
-    return SiloState.AWAITED if silo in current.round.silos else SiloState.IDLE
 
 
 def _model(result: Result | None) -> ModelStatus | None:

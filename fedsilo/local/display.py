@@ -16,6 +16,8 @@ from rich.text import Text
 from fedsilo.api.conditions import AgentPhase, SiloState
 from fedsilo.api.data import DataSpec
 from fedsilo.api.figures import SMALLER_IS_BETTER, main_score, score_text
+from fedsilo.api.losses import losses
+from fedsilo.api.scores import ScoresStatus
 from fedsilo.api.text import count_text, severities, size
 from fedsilo.engine.record import counted_silos
 from fedsilo.local.progress import RunOutcome, RunProgress
@@ -142,8 +144,14 @@ def show_result(outcome: Mapping[str, Any], baseline: Sequence[Mapping[str, Any]
         console.print(Text(outcome["phase"], style="red").append(message, style="default"), soft_wrap=True)
         return
     head = f"{outcome['job']}: {outcome['method']}, {outcome['rounds']} rounds, {outcome['seconds']:.0f} s"
-    console.print(head, style="bold", soft_wrap=True)
+    without = losses(outcome["silos"])
+    console.print(head if without is None else f"{head}, {without}", style="bold", soft_wrap=True)
     console.print(_result_table(outcome, baseline, data))
+    if (scores := ScoresStatus.of_status(outcome)) is not None:
+        _show_scores(console, scores, outcome)
+    for silo in outcome["silos"]:
+        if silo.get("state") == SiloState.FAILED:
+            console.print(f"lost    {silo['name']}: {silo.get('message')}", style="red", soft_wrap=True)
     if best := outcome.get("best"):
         console.print(f"best    round {best['round']}: {best['metric']} {best['value']:.4g}", soft_wrap=True)
     if left := [f"{silo['name']} {silo['kept']:.0%}" for silo in outcome["silos"] if "kept" in silo]:
@@ -159,6 +167,30 @@ def show_result(outcome: Mapping[str, Any], baseline: Sequence[Mapping[str, Any]
         where = Path(outcome["model"]["path"]).parent / "silos" / "NAME" / "state" / PERSONAL_TENSORS
         console.print(f"own     {where} of each silo", soft_wrap=True)
     console.print(f"sha256  {outcome['model']['sha256']}", soft_wrap=True)
+
+
+def _show_scores(console: Console, scores: ScoresStatus, outcome: Mapping[str, Any]) -> None:
+    """Each silo's scores where all permit it, and what the pooled ones are of."""
+    names = scores.names(outcome)
+    if rows := scores.rows(outcome):
+        table = Table("scored on", Column("examples", justify="right"))
+        for name in names:
+            table.add_column(_title(name), justify="right")
+        for silo, examples, figures in rows[:-1]:
+            table.add_row(silo, _count(examples), *_scores_text(names, figures))
+        table.add_section()
+        whole, examples, figures = rows[-1]
+        table.add_row(whole, _count(examples), *_scores_text(names, figures), style="bold green")
+        console.print(table)
+    console.print(f"scored  {scores.basis}", style=None if scores.is_whole else "red", soft_wrap=True)
+    if scores.withheld:
+        console.print(f"        not by silo: {scores.refusal}", soft_wrap=True)
+
+
+def _scores_text(names: Sequence[str], figures: Sequence[float | None]) -> list[str]:
+    return [
+        "-" if value is None else score_text(name, value) for name, value in zip(names, figures, strict=True)
+    ]
 
 
 def _budget_text(silo: str, budget: Mapping[str, Any]) -> str:
@@ -264,6 +296,9 @@ def _round_line(record: Mapping[str, Any], progress: RunProgress) -> str:
     parts.append(f"{size(sum(record['bytes'].values()))} received")
     for silo, why in record["failed"].items():
         parts.append(f"{silo} failed: {why}")
+    scores = ScoresStatus.of_record(record)
+    if scores is not None and not scores.is_whole:
+        parts.append(f"scored on {scores.basis}")
     if record["missing"]:
         parts.append(f"closed without {', '.join(record['missing'])}")
     return "   ".join([*parts, *_remaining_time_lines(progress)])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from typing_extensions import override
 
+from fedsilo.api.scores import score_rows
 from fedsilo.engine.record import counted_silos, total_samples
 from fedsilo.errors import FedsiloError
 
@@ -57,6 +58,10 @@ class History(Sequence[Mapping[str, Any]]):
     def rows(self) -> list[dict[str, Any]]:
         """Each round's figures of all silos together, metrics under their names, training's as `training loss`."""
         return [dict(_row(record)) for record in self._records]
+
+    def score_rows(self) -> list[dict[str, Any]]:
+        """Each silo's scores in each evaluation, where all silos permit that: round, silo, examples, metrics."""
+        return list(score_rows(self._records))
 
     def to_pandas(self) -> pandas.DataFrame:
         """The rows as a data frame.

@@ -59,6 +59,7 @@ def run_in_process(
             opening = partial(_open, progress, uid, data_root, execution, space)
             error = _run(opening, progress, display, check)
             space.wait(workdir.collect)
+            space.wait(lambda: workdir.write_scores(progress.rounds))
         document = progress.outcome(time.monotonic() - began)
         return RunOutcome(
             document, error.exit_code if error else 0, progress.exchanged_bytes, progress.rounds

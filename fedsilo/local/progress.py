@@ -155,10 +155,10 @@ class RunProgress:
             "metrics": finite_figures(self.status["metrics"]),
             **({} if private is None else {"privacy": str(private)}),
             **({"secure": True} if job.spec.aggregation.secure else {}),
-            **{name: self.status[name] for name in ("best", "findings") if self.status.get(name)},
+            **{name: self.status[name] for name in ("best", "scores", "findings") if self.status.get(name)},
             "silos": [
                 {key: silo.get(key) for key in ("name", "state", "samples", "lastRound")}
-                | {key: silo[key] for key in ("kept",) if silo.get(key) is not None}
+                | {key: silo[key] for key in ("kept", "message") if silo.get(key) is not None}
                 | self._budget(silo["name"])
                 for silo in self.silos
             ],

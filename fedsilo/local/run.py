@@ -76,6 +76,7 @@ def run_processes(
                 end_all([aggregator, *agents], server)
             space.wait(workdir.collect)
             progress.read()
+            space.wait(lambda: workdir.write_scores(progress.rounds))
             progress.cause = aggregator.cause
         document = progress.outcome(time.monotonic() - began)
         exit_code = 0 if document["phase"] == "Succeeded" else _exit_code(aggregator)

@@ -9,6 +9,7 @@ aggregator-secrets/      its keys and certificate
 silos/<name>/            one silo: what its guard and trainer share, and its audit log
 logs/                    output of each process
 model.safetensors, model.json, MODEL_CARD.md, history.jsonl, curves.tfevents, provenance.json      the result
+scores.csv               each silo's scores in each evaluation, where all silos permit them by name
 checkpoints/             models of some rounds, where the job keeps them
 """
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -28,6 +29,7 @@ from fedsilo.api.agent import FrozenJob, Member, SiloAgent, SiloAgentSpec, Trust
 from fedsilo.api.common import Metadata, ObjectRef
 from fedsilo.api.digest import spec_digest
 from fedsilo.api.loading import JobManifest
+from fedsilo.api.scores import score_rows
 from fedsilo.api.silo import Silo
 from fedsilo.errors import WorkdirConflict
 from fedsilo.files.durable import (
@@ -41,6 +43,7 @@ from fedsilo.files.durable import (
 from fedsilo.files.json_files import read_with_digest, write_json, write_with_digest
 from fedsilo.files.locking import NAME as LOCK_FILE
 from fedsilo.files.locking import DirectoryLock
+from fedsilo.local.csv_rows import csv_bytes
 from fedsilo.local.disk_space import DiskSpaceCheck
 from fedsilo.local.outcome import clear_outcome
 from fedsilo.silo.volume import Volume
@@ -54,6 +57,9 @@ RESULTS = (
     "curves.tfevents",
     "provenance.json",
 )
+
+SCORES = "scores.csv"
+"""File with each silo's scores."""
 
 CHECKPOINTS = "checkpoints"
 """Folder of the models that a job keeps by the way, in the aggregator's directory as in that of the run."""
@@ -213,6 +219,11 @@ class RunDirectory:
             update={"metadata": federation.job.metadata.model_copy(update={"uid": uid})}
         )
         write_json(self.aggregator / "config.json", {"job": _plain_document(job), "silos": silos})
+
+    def write_scores(self, rounds: Sequence[Mapping[str, Any]]) -> None:
+        """Write each silo's scores in each evaluation as a CSV file, where all silos permit them by name."""
+        if rows := list(score_rows(rounds)):
+            write_durably(self.root / SCORES, csv_bytes(rows))
 
     def collect(self) -> None:
         """Put the result where the user looks for it: each file whole, or as it was."""

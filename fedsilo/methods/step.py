@@ -15,6 +15,9 @@ PERSONAL_ACCURACY = "personal_accuracy"
 NAMED_PERSONAL_ACCURACY = "named_personal_accuracy"
 """Accuracy of the silo's own model, reported with the silo's name where its policy permits; only its guard says it."""
 
+NAMED_SCORES = "named_scores"
+"""Is 1 beside scores of the job's model that may be reported with the silo's name; only its guard says it."""
+
 RANGES = dict.fromkeys(("accuracy", PERSONAL_ACCURACY, NAMED_PERSONAL_ACCURACY), (0.0, 1.0))
 """Range of a metric of this name, unless its step declares another."""
 

@@ -21,7 +21,7 @@ from fedsilo.api.text import comma_separated, count_text
 from fedsilo.errors import FedsiloError, MethodError, PolicyRefused
 from fedsilo.methods import registry
 from fedsilo.methods.components.feature_statistics import KIND
-from fedsilo.methods.step import NAMED_PERSONAL_ACCURACY, PERSONAL_ACCURACY, Payload
+from fedsilo.methods.step import NAMED_PERSONAL_ACCURACY, NAMED_SCORES, PERSONAL_ACCURACY, Payload
 from fedsilo.payload_kinds import SECURE_AGGREGATION
 from fedsilo.silo.budget_figures import SpentBudget, stated_epsilon
 from fedsilo.transforms.plan import JobPlan
@@ -138,6 +138,7 @@ class ReplyLimits:
     :param min_values_per_feature: values that statistics of a feature must be computed from; an image has as many
         in a channel as pixels.
     :param min_samples_per_feature: examples that statistics of targets must be computed from.
+    :param scores_named_from: validation examples from which on scores are reported with the silo's name; None: never.
     :param figures: whether number of samples and metrics leave: none do under differential privacy, which has no
         mechanism for them.
     """
@@ -147,6 +148,7 @@ class ReplyLimits:
     min_values_per_feature: int = 1
     min_samples_per_feature: int = 1
     figures: bool = True
+    scores_named_from: int | None = None
 
     @classmethod
     def of(cls, spec: FederatedJobSpec, silo: Silo) -> ReplyLimits:
@@ -157,32 +159,44 @@ class ReplyLimits:
         if personal == "PerSilo" and spec.aggregation.secure:
             personal = "Mean"  # no job with sums declares the other name
         figures = spec.privacy.differential_privacy is None
-        return cls(min_samples_per_class(spec, silo), personal, values, examples, figures)
+        named_from = min_samples_per_update(silo) if silo.spec.policy.scores == "PerSilo" else None
+        return cls(min_samples_per_class(spec, silo), personal, values, examples, figures, named_from)
 
     def and_those(self, other: ReplyLimits) -> ReplyLimits:
         """The stricter of both in everything."""
         named = get_args(PersonalAccuracy)  # from the strictest on
+        named_from = (self.scores_named_from, other.scores_named_from)
         return ReplyLimits(
             max(self.min_samples_per_class, other.min_samples_per_class),
             min(self.personal_accuracy, other.personal_accuracy, key=named.index),
             max(self.min_values_per_feature, other.min_values_per_feature),
             max(self.min_samples_per_feature, other.min_samples_per_feature),
             self.figures and other.figures,
+            None if None in named_from else max(filter(None, named_from), default=1),
         )
 
     def samples(self, stated: int) -> int:
         """The number of samples that an update states: the trainer's, or 0 where it does not leave."""
         return stated if self.figures else 0
 
-    def metrics(self, stated: Mapping[str, float]) -> dict[str, float]:
-        """The scalars that may leave; the name of the personal accuracy says whether it may be reported by silo.
+    def metrics(
+        self, stated: Mapping[str, float], samples: int = 0, declared: Collection[str] = ()
+    ) -> dict[str, float]:
+        """The scalars that may leave; the name of the personal accuracy says whether it may be reported by silo, and
+        `named_scores` whether the others may.
 
         :param stated: those of the trainer, which does not choose between the two names.
+        :param samples: the number of samples that it states beside them.
+        :param declared: names that the contract permits.
         """
         if not self.figures:
             return {}
         leaving = dict(stated)
         leaving.pop(NAMED_PERSONAL_ACCURACY, None)
+        leaving.pop(NAMED_SCORES, None)
+        least = self.scores_named_from
+        if NAMED_SCORES in declared and least is not None and samples >= least:
+            leaving[NAMED_SCORES] = 1.0
         accuracy = leaving.pop(PERSONAL_ACCURACY, None)
         if accuracy is None or self.personal_accuracy == "Withheld":
             return leaving

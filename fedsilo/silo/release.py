@@ -140,7 +140,8 @@ def release(
         with next(altered, None) or reply.passing() as passing:
             specs = passing.specs
             blocks = released_blocks(contract, specs, stated.support, limits.min_samples_per_class)
-            samples, metrics = limits.samples(stated.samples), limits.metrics(stated.metrics)
+            samples = limits.samples(stated.samples)
+            metrics = limits.metrics(stated.metrics, stated.samples, contract.metrics)
             contract.check(blocks, metrics, samples)
             leaving = EgressSummary(
                 tuple((block.kind, specs[block.name]) for block in blocks), samples, metrics

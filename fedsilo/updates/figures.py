@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedsilo.methods.reading import mean_weights
-from fedsilo.methods.step import NAMED_PERSONAL_ACCURACY, PERSONAL_ACCURACY
+from fedsilo.methods.step import NAMED_PERSONAL_ACCURACY, NAMED_SCORES, PERSONAL_ACCURACY
 from fedsilo.updates.round_updates import RoundUpdates
 
 
@@ -19,8 +19,10 @@ def mean_metrics(updates: RoundUpdates) -> dict[str, float]:
 
 
 def public_metrics(updates: RoundUpdates, silo: str) -> dict[str, float]:
-    """The silo's scalars, less those of its own model, which only `personal_accuracy` reports."""
-    own = (PERSONAL_ACCURACY, NAMED_PERSONAL_ACCURACY)
+    """The silo's scalars, less those of its own model, which only `personal_accuracy` reports, and less what it
+    permits.
+    """
+    own = (PERSONAL_ACCURACY, NAMED_PERSONAL_ACCURACY, NAMED_SCORES)
     return {name: value for name, value in updates.metrics(silo).items() if name not in own}
 
 

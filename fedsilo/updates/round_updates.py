@@ -11,9 +11,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from copy import copy
 from math import fsum, isclose
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 from typing_extensions import override
@@ -47,6 +48,12 @@ class RoundUpdates(ABC):
     def count(self) -> int:
         """How many silos' updates count."""
         return len(self.silos)
+
+    def only(self, silo: str) -> Self:
+        """One silo's update, as if it were the only one."""
+        alone = copy(self)
+        alone.silos = (silo,)
+        return alone
 
     @abstractmethod
     def samples(self, silo: str) -> int:

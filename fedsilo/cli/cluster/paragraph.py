@@ -12,7 +12,9 @@ from datetime import datetime
 from typing import Any
 
 from fedsilo.api.conditions import UNREADABLE_REASON, UNVERIFIED_REASON, ConditionType
+from fedsilo.api.losses import losses
 from fedsilo.api.observed import Object, status_of
+from fedsilo.api.scores import ScoresStatus
 from fedsilo.api.text import join_names, severities, shortened_list
 from fedsilo.cli.cluster.round_text import in_round
 from fedsilo.cli.cluster.silos import MAX_NAMES, SiloView, silo_views
@@ -114,7 +116,13 @@ def _deleting(context: Context) -> str:
 def _complete(context: Context) -> str:
     metrics = sorted((context.status.get("metrics") or {}).items())
     scores = [f"{name} {value:.4g}" for name, value in metrics]
-    text = f"{context.subject} is complete {context.since_text}: {', '.join([context.rounds, *scores])}."
+    without, scored = losses(context.status.get("silos") or ()), ScoresStatus.of_status(context.status)
+    basis = f", scored on {scored.basis}" if scored is not None and not scored.is_whole else ""
+    ended = f" and {plain_line(without)}" if without is not None else ""
+    text = (
+        f"{context.subject} is complete {context.since_text}{ended}: {', '.join([context.rounds, *scores])}"
+        f"{plain_line(basis)}."
+    )
     if not (context.status.get("model") or {}).get("claim"):
         return f"{text} Its status names no model."
     return f"{text} Fetch its model with `kubectl fedsilo model {context.arguments} -o model.safetensors`."

@@ -17,6 +17,7 @@ export function jobPage(view) {
         view.waiting.reason && view.waiting.reason !== view.state && [h("b", null, view.waiting.reason), " "], view.waiting.message)),
     h("div", { class: "facts" }, rounds(view), marks(view), facts(view)),
     curves(view),
+    view.scores && section("Scores by silo", scores(view.scores)),
     view.classes.length > 0 && section("Classes", classes(view.classes)),
     view.findings.length > 0 && section("Data", findings(view.findings)),
     section("Silos", members(view.members)),
@@ -67,6 +68,18 @@ function curves(view) {
     h("div", { class: "charts" }, names.map((name) => chart(name, view.curves.filter((curve) => curve.name === name), view.rounds))),
     h("details", null, h("summary", null, "The figures by round"),
       table("Figures by round", columns, figures.map(([round, cells]) => ({ key: String(round), cells: [String(round), ...cells] })))));
+}
+
+// What the latest scores are of, and each silo's own where all permit it.
+function scores({ round, basis, whole, refusal, names, rows }) {
+  const columns = [{ title: "Silo" }, { title: "Examples", number: true }, ...names.map((name) => ({ title: name, number: true }))];
+  return [
+    h("p", { class: whole ? "quiet" : "sentence" }, `After round ${round}, on ${basis}.${refusal ? ` Not by silo: ${refusal}.` : ""}`),
+    rows.length > 0 && table("Scores by silo", columns, rows.map((row, place) => ({
+      key: `${place} ${row.name}`,
+      cells: [h("b", null, row.name), count(row.examples), ...row.figures.map((value, column) => value === null ? "" : figure(names[column], value))],
+    }))),
+  ];
 }
 
 function members(rows) {

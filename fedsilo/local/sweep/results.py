@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from typing_extensions import override
 
-from fedsilo.api.text import count_text, for_spreadsheet
+from fedsilo.api.scores import score_rows
+from fedsilo.api.text import count_text
 from fedsilo.errors import ManifestInvalid
 from fedsilo.files.durable import publish, temporary_file, write_durably
+from fedsilo.local.csv_rows import csv_bytes
 from fedsilo.local.sweep.grid import describe, setting_text, short_names
 from fedsilo.local.sweep.runs import GridRun
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
 
-CURVES, RESULTS, ROUNDS = "curves.svg", "results.csv", "rounds.csv"
+CURVES, RESULTS, ROUNDS, SCORES = "curves.svg", "results.csv", "rounds.csv", "scores.csv"
 
 
 @dataclass(frozen=True)
@@ -88,9 +87,10 @@ def table(runs: Sequence[GridRun]) -> list[list[str]]:
 
 
 def write_results(directory: Path, runs: Sequence[GridRun]) -> None:
-    """Write both tables and the plot; again they have the same bytes, seconds apart."""
-    write_durably(directory / RESULTS, _csv(list(_rows(runs))))
-    write_durably(directory / ROUNDS, _csv(list(_round_rows(runs))))
+    """Write the tables and the plot; again they have the same bytes, seconds apart."""
+    write_durably(directory / RESULTS, csv_bytes(list(_rows(runs))))
+    write_durably(directory / ROUNDS, csv_bytes(list(_round_rows(runs))))
+    write_durably(directory / SCORES, csv_bytes(list(_score_rows(runs))))
     with temporary_file(directory) as (file, temporary):
         _draw(runs, file)
         publish(file, temporary, directory / CURVES)
@@ -142,19 +142,10 @@ def _round_rows(runs: Sequence[GridRun]) -> Iterator[dict[str, Any]]:
                 yield {"run": number, **run.point.values, **seed, **record["metrics"]}
 
 
-def _csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(map(_cell, names))
-    writer.writerows([_cell(row.get(name, "")) for name in names] for row in rows)
-    return text.getvalue().encode()
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, str):
-        return for_spreadsheet(value)
-    return json.dumps(value) if isinstance(value, dict | list | bool) else value
+def _score_rows(runs: Sequence[GridRun]) -> Iterator[dict[str, Any]]:
+    for number, run in enumerate(runs, start=1):
+        for row in score_rows(run.rounds):
+            yield {"run": number, **run.point.values, "seed": run.point.seed, **row}
 
 
 def _draw(runs: Sequence[GridRun], file: BinaryIO) -> None:

@@ -5,6 +5,7 @@ lock                held while the sweep goes on
 runs/001/           the directory of a run; outcome.json in it, with a digest, says that it is complete
 results.csv         a line for each run
 rounds.csv          a line for each evaluation of each run
+scores.csv          a line for each silo in each evaluation, where all silos permit their scores by name
 curves.svg          the metrics over the rounds
 """
 

@@ -37,7 +37,8 @@ class EvaluationAggregatorSide(AggregatorSide):
     @override
     def figures(self, received: ReceivedExchange) -> dict[str, Any]:
         """What the silos' scores say together."""
-        return evaluation_record(received.updates, self._metrics, self._spec.data.class_count)
+        asked = self._place.context.silos if self._by_silos else ()
+        return evaluation_record(received.updates, self._metrics, self._spec.data.class_count, asked)
 
     @override
     def model_scores(self, state: State, exchange: Exchange, rounds: int) -> Mapping[str, Any]:

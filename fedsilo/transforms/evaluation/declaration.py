@@ -12,7 +12,13 @@ from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.methods.interface import EVALUATE, Exchange, Phase
 from fedsilo.methods.method import Method
 from fedsilo.methods.schedule import is_evaluated
-from fedsilo.methods.step import NAMED_PERSONAL_ACCURACY, PERSONAL_ACCURACY, Metric, Step
+from fedsilo.methods.step import (
+    NAMED_PERSONAL_ACCURACY,
+    NAMED_SCORES,
+    PERSONAL_ACCURACY,
+    Metric,
+    Step,
+)
 from fedsilo.tasks.registry import metrics_of
 from fedsilo.transforms.evaluation.conflicts import check_metrics_of_method
 from fedsilo.transforms.evaluation.sums import sums_payloads
@@ -48,7 +54,9 @@ class EvaluationTransform(Transform):
         chosen = ChosenMetrics.of_job(spec)
         by_silo = (Metric(name, chosen.ranges.get(name), is_unweighted=True) for name in chosen.by_silo)
         summed = (Metric(name, chosen.ranges.get(name)) for name in chosen.intermediate_metrics)
-        return Step(tuple(sums_payloads(chosen, spec)), (*scores, *by_silo, *summed))
+        # Where single silos are seen, a silo may permit that its scores are.
+        named = () if spec.aggregation.secure else (Metric(NAMED_SCORES, (1.0, 1.0)),)
+        return Step(tuple(sums_payloads(chosen, spec)), (*scores, *by_silo, *summed, *named))
 
     @property
     def by_silos(self) -> bool:

@@ -8,7 +8,7 @@ the names of their mean and spread say so.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from fedsilo.learning.metrics.confusion import LABEL_OUTCOMES, EvaluationMetrics
 from fedsilo.learning.metrics.sums import BIN_ROWS, ScoreSums
 from fedsilo.methods.components.feature_statistics import KIND
 from fedsilo.methods.state import Tree
-from fedsilo.methods.step import CALIBRATION, CONFUSION, TARGETS
+from fedsilo.methods.step import CALIBRATION, CONFUSION, NAMED_SCORES, TARGETS
 from fedsilo.transforms.evaluation.sums import statistics_in
 from fedsilo.updates.figures import mean_metrics, personal_accuracy
 from fedsilo.updates.round_updates import RoundUpdates
@@ -30,21 +30,62 @@ MAX_COUNT = 2**53
 """Largest count of a silo, up to which sums of them are exact in whatever adds them."""
 
 
-def evaluation_record(updates: RoundUpdates, chosen: ChosenMetrics, classes: int) -> dict[str, Any]:
+def evaluation_record(
+    updates: RoundUpdates, chosen: ChosenMetrics, classes: int, asked: Sequence[str] = ()
+) -> dict[str, Any]:
     """Fields of the round's record.
 
     :param classes: number of classes, where the job counts answers.
+    :param asked: silos that were to score the job's model; none where they score their own only.
     :raises MethodError: when a silo's sums are none.
     """
+    own, by_silo = personal_accuracy(updates)
+    figures = EvaluationMetrics(own).and_those(_figures(updates, chosen, classes))
+    figures = figures.and_those(EvaluationMetrics(_over_silos(updates, chosen)))
+    scores = {"scores": _scores(updates, chosen, classes, asked)} if asked else {}
+    return figures.record() | ({"personal": by_silo} if by_silo else {}) | scores
+
+
+def _figures(updates: RoundUpdates, chosen: ChosenMetrics, classes: int) -> EvaluationMetrics:
+    """What follows exactly from means and sums of the updates."""
     means = mean_metrics(updates)
     hidden = {*chosen.by_silo, *chosen.intermediate_metrics}
-    own, by_silo = personal_accuracy(updates)
-    public = {name: value for name, value in means.items() if name not in hidden}
-    figures = EvaluationMetrics({**public, **own, **_over_silos(updates, chosen)})
+    figures = EvaluationMetrics({name: value for name, value in means.items() if name not in hidden})
     figures = figures.and_those(_sums(updates, chosen, classes, means).figures(chosen))
     if RMSE in chosen.sums and LOSS in means:
         figures = figures.and_those(EvaluationMetrics({RMSE: math.sqrt(max(means[LOSS], 0.0))}))
-    return figures.record() | ({"personal": by_silo} if by_silo else {})
+    return figures
+
+
+def _scores(
+    updates: RoundUpdates, chosen: ChosenMetrics, classes: int, asked: Sequence[str]
+) -> dict[str, Any]:
+    """What the pooled scores are of, and each silo's own if every one that scored permits it: beside the others, the
+    pooled score would give away the one that does not.
+    """
+    examples = sum(map(updates.samples, updates.silos))
+    if updates.together:
+        return {"examples": examples, "scored": updates.count, "asked": len(asked)}
+    scored = [silo for silo in updates.silos if updates.samples(silo)]
+    withheld = [silo for silo in scored if NAMED_SCORES not in updates.metrics(silo)]
+    found: dict[str, Any] = {
+        "examples": examples,
+        "scored": len(scored),
+        "asked": len(asked),
+        "without": [silo for silo in asked if silo not in scored],
+        "withheld": withheld,
+    }
+    if not withheld:
+        found["bySilo"] = [_own_scores(updates.only(silo), chosen, classes) for silo in scored]
+    return found
+
+
+def _own_scores(update: RoundUpdates, chosen: ChosenMetrics, classes: int) -> dict[str, Any]:
+    """One silo's scores, by the names that they have in its own evaluation."""
+    (silo,) = update.silos
+    own = {name: value for name, value in update.metrics(silo).items() if name in chosen.by_silo}
+    metrics = {**_figures(update, chosen, classes).metrics, **own}
+    return {"name": silo, "examples": update.samples(silo), "metrics": metrics}
 
 
 def _over_silos(updates: RoundUpdates, chosen: ChosenMetrics) -> dict[str, float]:

@@ -8,7 +8,8 @@ from dataclasses import replace
 from fedsilo.api.conditions import ConditionType
 from fedsilo.api.diagnosis import Condition, Diagnosis
 from fedsilo.api.job import FederatedJob
-from fedsilo.api.observed import Object, condition, holds, uid_of
+from fedsilo.api.losses import losses
+from fedsilo.api.observed import Object, condition, holds, status_of, uid_of
 from fedsilo.api.text import count_text
 from fedsilo_operator.diagnosis.diagnose import diagnose
 from fedsilo_operator.diagnosis.outcome import outcome
@@ -157,7 +158,10 @@ def _end_of_aggregator(state: JobState) -> Condition | None:
     if found is None:
         return None
     if found.succeeded:
+        without = losses(status_of(state.observed).get("silos") or ())
         message = f"The model is in PersistentVolumeClaim {claim_ref(state.observed).name}."
+        if without is not None:
+            message = f"The job {without}. {message}"
         return Condition(ConditionType.COMPLETE, "True", Reason.COMPLETE, message)
     before = _earlier_problem(state.observed, found.diagnosis)
     return _failed_condition(replace(found.diagnosis, message=found.diagnosis.message + before))

@@ -12,6 +12,7 @@ import pytest
 
 from fedsilo_aggregator import rounds
 from fedsilo_aggregator.http import AggregatorService
+from fedsilo_aggregator.lost_silos import LostSilosFile
 from tests.federate import job_spec, local_silos, open_engine, runners, skewed_silos
 
 NORTH, SOUTH = "silo-north/north", "silo-south/south"
@@ -65,7 +66,7 @@ async def test_silos_that_answered_before_the_restart_are_told_the_end(
     assert task is not None
     engine.fail(second.reference, task.id, "DataInvalid", "no data")
     service = AggregatorService(engine, {})
-    work = asyncio.ensure_future(rounds.run_rounds(service, Mock(), Mock()))
+    work = asyncio.ensure_future(rounds.run_rounds(service, Mock(), Mock(), LostSilosFile(None)))
     while not engine.ended:
         await asyncio.sleep(0)
     for _ in range(20):
@@ -81,7 +82,7 @@ async def test_an_aggregator_that_was_killed_after_the_end_tells_its_silos(
     monkeypatch.setattr(rounds, "TICK_SECONDS", 0.0)
     service: Any = Service()
     service.engine.ended, service.engine.current_exchange = True, None
-    work = asyncio.ensure_future(rounds.run_rounds(service, Mock(), Mock()))
+    work = asyncio.ensure_future(rounds.run_rounds(service, Mock(), Mock(), LostSilosFile(None)))
     while service.ticks < 20 and not work.done():
         await asyncio.sleep(0)
     assert not work.done()
@@ -92,7 +93,7 @@ async def test_an_aggregator_that_was_killed_after_the_end_tells_its_silos(
 async def test_nobody_is_waited_for_who_has_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "TICK_SECONDS", 0.0)
     service: Any = Service()
-    await asyncio.wait_for(rounds.run_rounds(service, Mock(), Mock()), 10)
+    await asyncio.wait_for(rounds.run_rounds(service, Mock(), Mock(), LostSilosFile(None)), 10)
 
 
 async def test_a_silo_whose_update_was_lost_before_the_fold_is_given_its_task_again(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsilo.api.conditions import ConditionType, JobPhase, SiloState
+from fedsilo.api.scores import ScoresStatus, SiloScoresStatus
 from fedsilo.api.status import CurvePoint, FederatedJobStatus, ModelStatus, SiloStatusEntry, condition_of
 from fedsilo.engine.status import EngineStatus
 from fedsilo_aggregator.report import JobGoneError, Report, aggregator_fields
@@ -271,3 +272,12 @@ def test_the_admission_policy_admits_every_field_of_a_report() -> None:
     every = {field.alias or name for name, field in FederatedJobStatus.model_fields.items()}
     operators = {"observedGeneration", "phase", "conditions", "startTime", "completionTime"}
     assert set(ast.literal_eval(variables["fields"])) == every - operators
+
+
+def test_scores_by_silo_fit_into_the_object_that_an_api_server_takes() -> None:
+    own = SiloScoresStatus(name="a", examples=3, metrics={f"m{number}": 1 / 3 for number in range(9)})
+    many = tuple(own.model_copy(update={"name": f"s{number}"}) for number in range(1000))
+    scores = ScoresStatus(round=1, examples=3000, scored=1000, asked=1000, by_silo=many)
+    found = aggregator_fields(EngineStatus(phase="Running", scores=scores), None)["scores"]
+    assert {len(silo["metrics"]) for silo in found["bySilo"]} == {4}
+    assert found["bySilo"][0]["metrics"]["m0"] == 0.333333

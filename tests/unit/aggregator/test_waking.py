@@ -18,6 +18,7 @@ from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.wire import FINISH, sign_request
 from fedsilo_aggregator import rounds
 from fedsilo_aggregator.http import AggregatorService
+from fedsilo_aggregator.lost_silos import LostSilosFile
 from tests.federate import job_spec, open_engine, silo_key
 from tests.unit.aggregator.test_drain import Service
 from tests.unit.aggregator.test_held_requests import held_request
@@ -106,7 +107,7 @@ async def test_statuses_are_no_more_frequent_than_anybody_looks(
     service: Any = Service()
     service.engine.awaits_answers = True
     sink = Mock()
-    work = asyncio.ensure_future(rounds.run_rounds(service, Mock(), sink))
+    work = asyncio.ensure_future(rounds.run_rounds(service, Mock(), sink, LostSilosFile(None)))
     while service.ticks < most:
         await asyncio.sleep(0)
     service.engine.ended = True

@@ -150,7 +150,7 @@ def test_a_declaration_is_reported_in_full() -> None:
         "\n metrics loss one number each\n",
         " describe class_means mean/<class> feature float32 4 B x feature per class\n",
         " averaged_gradients gradient classes x feature float64 8 B x classes x feature\n",
-        " evaluate metrics accuracy, loss one number each\n",
+        " evaluate metrics accuracy, loss, named_scores one number each\n",
         " classes: spec.data.classes\n",
         " counts per class of the silo's samples",
         "what the aggregator reads of that\n sums over silos, ",

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedsilo.cli import status
+from fedsilo.cli.cluster.paragraph import paragraph
 from fedsilo.cli.main import main
 from fedsilo.cli.status import cut, page, table
 from tests.unit.cli.fake_kubectl import FakeKubectl
@@ -46,6 +47,23 @@ COMPLETE_JOB = job(
     metrics={"accuracy": 1},
     model={"claim": "a-finished-one-6f1c2c0e", "path": "model.safetensors", "sha256": "ab" * 32},
 )
+SCORES = {
+    "round": 9,
+    "examples": 80, "scored": 2, "asked": 3, "without": ["east"], "withheld": [],
+    "bySilo": [
+        {"name": "north", "examples": 60, "metrics": {"accuracy": 0.9, "loss": 0.1}},
+        {"name": "south", "examples": 20, "metrics": {"accuracy": 0.1, "loss": 2.0}},
+    ],
+}
+LOSSY_JOB = job(
+    condition("Complete", "True", "Complete", seconds=20),
+    phase="Complete",
+    metrics={"accuracy": 0.7, "loss": 0.575},
+    scores=SCORES,
+    silos=[entry("north", state="Finished"), entry("south", state="Finished"), entry("east", state="Failed")],
+)
+"""A job that has lost one of its silos."""
+
 NEW_JOB = {**job(metadata={"name": "new"}), "status": None}
 
 
@@ -61,6 +79,31 @@ NEW_JOB = {**job(metadata={"name": "new"}), "status": None}
 )
 def test_the_output_is_that_of_the_golden_file(name: str, shown: str) -> None:
     assert shown == (GOLDEN / f"{name}.txt").read_text().rstrip("\n")
+
+
+def test_each_silo_s_scores_stand_below_how_many_examples_they_are_of() -> None:
+    _, _, scores, *_ = page(LOSSY_JOB, NOW).split("\n\n")
+    head, *rows = scores.splitlines()
+    assert head == "  scores of round 9: 80 validation examples of 2 of 3 silos, without east"
+    assert [row.split() for row in rows] == [
+        ["scored", "on", "examples", "accuracy", "loss"],
+        ["north", "60", "0.9", "0.1"],
+        ["south", "20", "0.1", "2"],
+        ["all", "80", "0.7", "0.575"],
+    ]
+
+
+def test_silos_that_permit_no_score_by_name_are_said() -> None:
+    told = job(scores={**SCORES, "bySilo": [], "withheld": ["north"]})
+    assert "not by silo: north permits none by name; policy.scores: PerSilo would" in page(told, NOW)
+
+
+def test_a_job_that_has_lost_a_silo_says_so_in_the_first_line() -> None:
+    first = page(LOSSY_JOB, NOW).splitlines()[0]
+    assert "Complete, ended with 2 of 3 silos, without east" in first
+    told = paragraph(LOSSY_JOB, [], NOW)
+    assert "and ended with 2 of 3 silos, without east: " in told
+    assert "scored on 80 validation examples of 2 of 3 silos, without east." in told
 
 
 def test_the_accuracy_of_silos_own_models_has_a_column_where_it_is_reported() -> None:

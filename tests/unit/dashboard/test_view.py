@@ -60,6 +60,26 @@ def test_the_page_of_a_job_on_this_machine_has_all_receipts() -> None:
     ]
 
 
+def test_a_page_has_each_silo_s_scores_and_what_they_are_of() -> None:
+    own = [{"name": "north", "examples": 60, "metrics": {"loss": 0.1, "accuracy": 0.9}}]
+    scores = {"round": 2, "examples": 60, "scored": 1, "asked": 2, "without": ["south"], "bySilo": own}
+    status = {"scores": scores, "metrics": {"accuracy": 0.9, "loss": 0.1}}
+    found = page(
+        JobsSnapshot(place="cluster", jobs=[job("new", "uid", Calendar().ago(seconds=2), status)]),
+        "research",
+        "new",
+    )
+    assert found is not None
+    assert found["scores"] == {
+        "round": 2, "whole": False, "refusal": None, "names": ["accuracy", "loss"],
+        "basis": "60 validation examples of 1 of 2 silos, without south",
+        "rows": [
+            {"name": "north", "examples": 60, "figures": [0.9, 0.1]},
+            {"name": "all", "examples": 60, "figures": [0.9, 0.1]},
+        ],
+    }
+
+
 def test_a_job_that_there_is_not_has_no_page() -> None:
     assert page(consortium(), "research", "elsewhere") is None
     assert page(consortium(), "other", "digits") is None

@@ -18,6 +18,7 @@ from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.learning.metrics.scores import Scores
 from fedsilo.methods.interface import EVALUATE
 from fedsilo.tasks.places import UNSCORED_TARGET
+from fedsilo.tasks.registry import metrics_of
 from fedsilo.tasks.regression import RegressionTask
 from fedsilo.transforms.evaluation.record import evaluation_record
 from fedsilo.transforms.evaluation.scores import class_support
@@ -212,11 +213,10 @@ def test_what_leaves_is_declared(answers: Any, kinds: list[str], scalars: set[st
     names = [name for name in metrics_for(answers) if METRICS[name].source in ("counts", "sums")]
     step = JobPlan(bound_method("fedavg", evaluation={"metrics": names}, **TASKS[answers])).step(EVALUATE)
     assert [payload.kind for payload in step.payloads] == kinds
-    assert set(step.names) == scalars
-    held = JobPlan(
-        bound_method("fedavg", evaluation={"metrics": names, "testDataset": "t"}, **TASKS[answers])
-    ).step(EVALUATE)
-    assert held == JobPlan(bound_method("fedavg", **TASKS[answers])).step(EVALUATE)
+    assert set(step.names) == {*scalars, "named_scores"}
+    held_method = bound_method("fedavg", evaluation={"metrics": names, "testDataset": "t"}, **TASKS[answers])
+    held = JobPlan(held_method).step(EVALUATE)
+    assert (held.payloads, set(held.names)) == ((), set(metrics_of(held_method.spec.task)))
 
 
 BINS = np.zeros((16, 3))

@@ -111,6 +111,18 @@ def test_no_silo_s_own_number_of_examples_is_in_it() -> None:
     assert "training examples, all silos together" not in alone
 
 
+def test_scores_by_silo_are_in_it_where_all_permit_them() -> None:
+    own = [{"name": "silos/north", "examples": 7, "metrics": {"accuracy": 0.5}}]
+    scores = {"examples": 7, "scored": 1, "asked": 2, "without": ["silos/south"], "withheld": []}
+    history = [*HISTORY[:1], HISTORY[1] | {"scores": scores | {"bySilo": own}}, *HISTORY[2:]]
+    text = model_card(sources(history=history))
+    assert "7 validation examples of 1 of 2 silos, without south, after round 2:" in text
+    assert "### By silo\n\n| silo | examples | `accuracy` |\n" in text
+    assert "| north | 7 | 0.5 |" in text
+    history[1] = HISTORY[1] | {"scores": scores | {"withheld": ["silos/north"]}}
+    assert "### By silo" not in model_card(sources(history=history))
+
+
 @pytest.mark.parametrize(
     ("task", "shape", "expected"),
     [
