@@ -15,7 +15,7 @@ log = logging.getLogger("fedsilo.aggregator")
 
 @dataclass
 class LostSilosFile:
-    """A JSON object: silo, `namespace/name` -> `reason` and `message` of its guard's end.
+    """A JSON file that says of silos, `namespace/name`, with which `reason` and `message` their guards ended.
 
     :param path: None where nobody writes one, as on a cluster, whose operator sees how pods end.
     """

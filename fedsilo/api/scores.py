@@ -49,13 +49,13 @@ class ScoresStatus(Fields):
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> ScoresStatus | None:
-        """That of a round's record; None where it has no scores by silos."""
+        """Read it from a round's record; None where it has no scores by silos."""
         found = record.get("scores")
         return None if found is None else cls._of_document({"round": record["round"], **found})
 
     @classmethod
     def of_status(cls, status: Mapping[str, Any]) -> ScoresStatus | None:
-        """That of a job's status as JSON has it; None where it has none."""
+        """Read it from a job's status as JSON has it; None where it has none."""
         found = status.get("scores")
         return None if found is None else cls._of_document(found)
 
@@ -117,7 +117,7 @@ class ScoresStatus(Fields):
         first = [name for name in known if main is not None and main[0] in (name, f"{name}{MEAN}")]
         return (*first, *(name for name in known if name not in first))
 
-    def pooled(self, name: str, status: Mapping[str, Any]) -> float | None:
+    def pooled_score(self, name: str, status: Mapping[str, Any]) -> float | None:
         """The score of all silos together beside the silos' own; of a metric that no sum gives, the mean over silos.
 
         :param status: the job's, for its metrics.
@@ -137,7 +137,7 @@ class ScoresStatus(Fields):
         own = [
             (silo.name, silo.examples, [silo.metrics.get(name) for name in names]) for silo in self.by_silo
         ]
-        return [*own, ("all", self.examples, [self.pooled(name, status) for name in names])]
+        return [*own, ("all", self.examples, [self.pooled_score(name, status) for name in names])]
 
 
 def score_rows(history: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -15,7 +15,7 @@ def engine_of(root: Path, quorum: int) -> RoundEngine:
     return open_engine(root / "aggregator", job_spec("fedavg", 2, participation={"minSilos": quorum}))
 
 
-def lost(root: Path, engine: RoundEngine, reason: str) -> LostSilosFile:
+def file_of_losses(root: Path, engine: RoundEngine, reason: str) -> LostSilosFile:
     """The file, which names the job's last silo."""
     cause = {"reason": reason, "message": "the guard ended"}
     write_json(root / "lost.json", {engine.identity.silos[-1]: cause})
@@ -24,7 +24,7 @@ def lost(root: Path, engine: RoundEngine, reason: str) -> LostSilosFile:
 
 def test_a_round_that_needs_the_silo_is_lost_with_its_cause(tmp_path: Path) -> None:
     engine = engine_of(tmp_path, quorum=2)
-    assert lost(tmp_path, engine, "GuardLost").fail_tasks(engine)
+    assert file_of_losses(tmp_path, engine, "GuardLost").fail_tasks(engine)
     assert not engine.awaits_answers
     engine.settle()
     assert isinstance(engine.failure, QuorumLost)
@@ -33,7 +33,7 @@ def test_a_round_that_needs_the_silo_is_lost_with_its_cause(tmp_path: Path) -> N
 
 def test_what_no_second_try_mends_fails_the_job_by_its_reason(tmp_path: Path) -> None:
     engine = engine_of(tmp_path, quorum=1)
-    assert lost(tmp_path, engine, "ManifestInvalid").fail_tasks(engine)
+    assert file_of_losses(tmp_path, engine, "ManifestInvalid").fail_tasks(engine)
     assert engine.failure is not None
     assert (engine.failure.reason, str(engine.failure)) == (
         "ManifestInvalid",
@@ -43,7 +43,7 @@ def test_what_no_second_try_mends_fails_the_job_by_its_reason(tmp_path: Path) ->
 
 def test_a_round_with_a_quorum_waits_for_the_others_only(tmp_path: Path) -> None:
     engine = engine_of(tmp_path, quorum=1)
-    file = lost(tmp_path, engine, "GuardLost")
+    file = file_of_losses(tmp_path, engine, "GuardLost")
     assert file.fail_tasks(engine)
     assert engine.current_exchange is not None
     assert engine.current_exchange.round.awaited_silos == engine.identity.silos[:-1]

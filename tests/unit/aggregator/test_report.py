@@ -280,4 +280,4 @@ def test_scores_by_silo_fit_into_the_object_that_an_api_server_takes() -> None:
     scores = ScoresStatus(round=1, examples=3000, scored=1000, asked=1000, by_silo=many)
     found = aggregator_fields(EngineStatus(phase="Running", scores=scores), None)["scores"]
     assert {len(silo["metrics"]) for silo in found["bySilo"]} == {4}
-    assert found["bySilo"][0]["metrics"]["m0"] == 0.333333
+    assert found["bySilo"][0]["metrics"]["m0"] == 0.3333

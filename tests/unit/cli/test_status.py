@@ -49,7 +49,11 @@ COMPLETE_JOB = job(
 )
 SCORES = {
     "round": 9,
-    "examples": 80, "scored": 2, "asked": 3, "without": ["east"], "withheld": [],
+    "examples": 80,
+    "scored": 2,
+    "asked": 3,
+    "without": ["east"],
+    "withheld": [],
     "bySilo": [
         {"name": "north", "examples": 60, "metrics": {"accuracy": 0.9, "loss": 0.1}},
         {"name": "south", "examples": 20, "metrics": {"accuracy": 0.1, "loss": 2.0}},

@@ -71,7 +71,10 @@ def test_a_page_has_each_silo_s_scores_and_what_they_are_of() -> None:
     )
     assert found is not None
     assert found["scores"] == {
-        "round": 2, "whole": False, "refusal": None, "names": ["accuracy", "loss"],
+        "round": 2,
+        "whole": False,
+        "refusal": None,
+        "names": ["accuracy", "loss"],
         "basis": "60 validation examples of 1 of 2 silos, without south",
         "rows": [
             {"name": "north", "examples": 60, "figures": [0.9, 0.1]},

@@ -1,4 +1,4 @@
-"""Scores by silo: what each silo's examples gave, by name where all permit it, and what the pooled score is of."""
+"""Each silo has its own score, by name where all permit it, and a pooled score says what it is of."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_a_metric_by_counts_is_each_silo_s_own(tmp_path: Path) -> None:
     for silo in status.scores.by_silo:
         assert set(silo.metrics) == {"accuracy", "loss", "recall", "auroc"}
     found = [silo.metrics["auroc"] for silo in status.scores.by_silo]
-    assert sum(found) / 3 == pytest.approx(status.scores.pooled("auroc", {"metrics": status.metrics}))
+    assert sum(found) / 3 == pytest.approx(status.scores.pooled_score("auroc", {"metrics": status.metrics}))
 
 
 def test_a_job_that_ends_with_fewer_silos_than_it_began_with_says_so_first(
