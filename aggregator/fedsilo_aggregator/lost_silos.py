@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,14 +29,9 @@ class LostSilosFile:
 
         :raises OSError: when the disk is full.
         """
-        current = engine.current_exchange
-        if self.path is None or current is None or engine.ended:
+        current, lost, failed = engine.current_exchange, self.read(), False
+        if not lost or current is None or engine.ended:
             return False
-        try:
-            lost = read_json(self.path) or {}
-        except FileDamaged:
-            return False  # it is replaced whole, so that the next look finds it
-        failed = False
         for silo in set(lost) & set(current.round.awaited_silos):
             reason, message = lost[silo]["reason"], lost[silo]["message"]
             if silo not in self._logged:
@@ -43,3 +39,10 @@ class LostSilosFile:
                 self._logged |= {silo}
             failed |= engine.fail(silo, current.tasks[silo].id, reason, message)
         return failed
+
+    def read(self) -> Mapping[str, Mapping[str, str]]:
+        """Silos that are lost by now, each with its cause."""
+        try:
+            return (read_json(self.path) if self.path is not None else None) or {}
+        except FileDamaged:
+            return {}  # it is replaced whole, so that the next look finds it

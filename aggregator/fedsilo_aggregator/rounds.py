@@ -178,7 +178,7 @@ async def run_rounds(
         log.info("the job is complete; its silos fetch their last task")
     service.announce_change()
     sink.publish(status.status(message))
-    await _drain(service)
+    await _drain(service, lost)
 
 
 def _answered_before(engine: RoundEngine) -> Iterable[str]:
@@ -203,12 +203,12 @@ async def _advance(service: AggregatorService, served: float) -> None:
     await asyncio.to_thread(service.engine.sweep)  # while the silos fetch their tasks
 
 
-async def _drain(service: AggregatorService) -> None:
-    """Wait until every silo that was heard from recently has said that it has the `finish` task."""
+async def _drain(service: AggregatorService, lost: LostSilosFile) -> None:
+    """Wait until every silo that was heard from recently, and is not lost, has said that it has the `finish` task."""
     until = time.monotonic() + DRAIN_SECONDS
     while time.monotonic() < until:
         now = time.monotonic()
         recent = {silo for silo, seen in service.last_seen.items() if now - seen < RECENT_SECONDS}
-        if recent <= service.finished:
+        if recent - lost.read().keys() <= service.finished:
             return
         await service.wait_for_change(TICK_SECONDS)

@@ -10,6 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from fedsilo.files.json_files import write_json
 from fedsilo_aggregator import rounds
 from fedsilo_aggregator.http import AggregatorService
 from fedsilo_aggregator.lost_silos import LostSilosFile
@@ -88,6 +89,19 @@ async def test_an_aggregator_that_was_killed_after_the_end_tells_its_silos(
     assert not work.done()
     service.finished = {NORTH, SOUTH}
     await asyncio.wait_for(work, 10)
+
+
+async def test_nobody_is_waited_for_whose_guard_is_gone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(rounds, "TICK_SECONDS", 0.0)
+    service: Any = Service()
+    service.engine.ended, service.engine.current_exchange = True, None
+    service.finished = {NORTH}
+    gone = {"reason": "GuardLost", "message": "the guard ended with exit code -9"}
+    write_json(tmp_path / "lost.json", {SOUTH: gone})
+    lost = LostSilosFile(tmp_path / "lost.json")
+    await asyncio.wait_for(rounds.run_rounds(service, Mock(), Mock(), lost), 10)
 
 
 async def test_nobody_is_waited_for_who_has_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:

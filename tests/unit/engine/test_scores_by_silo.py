@@ -113,8 +113,9 @@ def test_the_guard_and_not_the_trainer_permits_the_name(
 
 
 def test_a_sum_over_silos_names_nobody() -> None:
-    sections = {"aggregation": {"secure": True}, "evaluation": {"metrics": ["auroc"]}}
-    assert NAMED_SCORES not in JobPlan(bound_method("fedavg", **sections)).step(EVALUATE).names
+    assert NAMED_SCORES in JobPlan(bound_method("fedavg")).step(EVALUATE).names
+    summed = bound_method("fedavg", aggregation={"secure": True})
+    assert NAMED_SCORES not in JobPlan(summed).step(EVALUATE).names
 
 
 SILOS = {"a": [0, 1], "b": [2, 3], "c": [0, 3]}
