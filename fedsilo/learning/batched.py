@@ -23,6 +23,7 @@ from fedsilo.learning.examples import Examples, batches
 from fedsilo.learning.models import Model, load_tree
 from fedsilo.learning.optimizers import OptimizerState
 from fedsilo.learning.plan import View
+from fedsilo.learning.state_names import named_parameters
 from fedsilo.learning.training import LocalTraining, TrainingReport, has_batch_norm, steps_of
 
 Stack = dict[str, Tensor]
@@ -135,6 +136,11 @@ def require_independent(model: nn.Module) -> None:
     if what is not None:
         raise MethodError(
             f"the network has {what}, with which clients cannot be trained together; train one client at a time"
+        )
+    if [name for name, _ in named_parameters(model)] != [name for name, _ in model.named_parameters()]:
+        raise MethodError(
+            "the network's state has other names than its parameters, by which clients are trained together; train one "
+            "client at a time"
         )
 
 

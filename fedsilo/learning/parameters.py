@@ -61,6 +61,8 @@ def parts_findings(spec: ParametersSpec, model: nn.Module) -> list[Finding]:
     """Faults of a division: patterns that match nothing, or else tensors of two parts, or nothing that is shared."""
     state = model.state_dict(keep_vars=True)
     names = tuple(state)
+    from fedsilo.learning.state_names import named_parameters
+
     if unmatched := [
         finding for part in PARTS for finding in _unmatched_patterns(part, getattr(spec, part), names)
     ]:
@@ -68,7 +70,7 @@ def parts_findings(spec: ParametersSpec, model: nn.Module) -> list[Finding]:
     parts = _partition_parameters(spec, names)
     if overlapping := list(_overlapping(parts)):
         return overlapping
-    if not any(name in parts.shared for name, _ in model.named_parameters(remove_duplicate=False)):
+    if not any(name in parts.shared for name, _ in named_parameters(model, remove_duplicate=False)):
         problem = "no parameter is shared, so that silos would learn nothing from each other"
         return [(FIELD, ABSENT_VALUE, problem, "leave some to shared")]
     return list(_divided_tensors(parts, state))
@@ -91,12 +93,16 @@ def freeze(model: nn.Module, frozen: frozenset[str]) -> None:
     Parameters get no gradient. A module with a frozen buffer, such as BatchNorm's running statistics, stays in
     evaluation mode, since a forward pass in training mode would change it.
     """
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        if name in frozen:
+    from fedsilo.learning.state_names import memory_place
+
+    places = {
+        memory_place(tensor) for name, tensor in model.state_dict(keep_vars=True).items() if name in frozen
+    }
+    for parameter in model.parameters():
+        if memory_place(parameter) in places:
             parameter.requires_grad_(False)
-    for prefix, module in model.named_modules():
-        buffers = (f"{prefix}.{name}".lstrip(".") for name, _ in module.named_buffers(recurse=False))
-        if any(name in frozen for name in buffers):
+    for module in model.modules():
+        if any(memory_place(buffer) in places for buffer in module.buffers(recurse=False)):
             _stay_in_evaluation(module)
 
 

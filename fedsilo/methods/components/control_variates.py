@@ -114,16 +114,18 @@ def _corrections(silo: SiloContext, shift: Tree, rate: float) -> tuple[Correctio
     import torch
     from torch import nn
 
+    from fedsilo.learning.state_names import named_parameters
+
     added = {name: torch.tensor(array, device=silo.train.labels.device) for name, array in shift.items()}
 
     def correct(model: nn.Module) -> None:
-        for name, parameter in model.named_parameters():
+        for name, parameter in named_parameters(model):
             if parameter.grad is not None:
                 parameter.grad += added[name]
 
     def step(model: nn.Module) -> None:
         with torch.no_grad():
-            for name, parameter in model.named_parameters():
+            for name, parameter in named_parameters(model):
                 parameter.sub_(added[name], alpha=rate)
 
     return correct, step

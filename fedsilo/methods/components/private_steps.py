@@ -92,7 +92,9 @@ def _mechanism_of(silo: SiloContext, task: SiloTask, name: MechanismName) -> Mec
 
 def noised_by_training(model: nn.Module) -> frozenset[str]:
     """Names of all tensors that `fit_privately` has clipped and noised: the parameters that it trains."""
-    parameters = model.named_parameters(remove_duplicate=False)
+    from fedsilo.learning.state_names import named_parameters
+
+    parameters = named_parameters(model, remove_duplicate=False)
     return frozenset(name for name, parameter in parameters if parameter.requires_grad)
 
 

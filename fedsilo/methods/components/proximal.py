@@ -34,13 +34,15 @@ def proximal_loss(
     from torch import Tensor, nn
     from torch.nn import functional
 
+    from fedsilo.learning.state_names import named_parameters
+
     own, device = silo.loss(), silo.train.labels.device
     anchors = {name: torch.tensor(array, device=device) for name, array in start.items()}
 
     def loss(model: nn.Module, features: Tensor, labels: Tensor) -> Tensor:
         pairs = [
             (w, anchors[name])
-            for name, w in model.named_parameters()
+            for name, w in named_parameters(model)
             if name.startswith(part) and name in anchors  # what stays in the silo is not pulled
         ]
         if distance == "huber":

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from fedsilo.learning.models import to_tree
+from fedsilo.learning.state_names import named_parameters
 from fedsilo.learning.training import fit
 from fedsilo.methods.components.local_steps import STEPS
 from fedsilo.methods.fedcm.config import FedCMConfig
@@ -29,7 +30,7 @@ def train(silo: SiloContext, task: SiloTask, private: State, *, config: FedCMCon
     delta = {name: torch.tensor(array, device=device) for name, array in direction.items()}
 
     def correct(model: nn.Module) -> None:
-        for name, parameter in model.named_parameters():
+        for name, parameter in named_parameters(model):
             if parameter.grad is not None:
                 parameter.grad.mul_(alpha).add_(delta[name], alpha=1 - alpha)
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedsilo.learning.models import to_tree
+from fedsilo.learning.state_names import named_parameters
 from fedsilo.learning.training import Correction, fit
 from fedsilo.methods.components.server_optimizers import change, moments
 from fedsilo.methods.components.sizes import share_of
@@ -39,7 +40,7 @@ def train(silo: SiloContext, task: SiloTask, private: State, *, config: FedDynCo
 
     def adding(term: Callable[[str, Tensor], Tensor]) -> Correction:
         def correct(model: nn.Module) -> None:
-            for name, theta in model.named_parameters():
+            for name, theta in named_parameters(model):
                 if theta.grad is not None:
                     theta.grad.add_(term(name, theta.detach()), alpha=alpha)
 

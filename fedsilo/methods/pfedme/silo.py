@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedsilo.learning.models import to_tree
+from fedsilo.learning.state_names import named_parameters
 from fedsilo.learning.training import LocalTraining, Loss, fit
 from fedsilo.methods.interface import PERSONAL_TREE, Reply, SiloContext, SiloTask
 from fedsilo.methods.pfedme.config import PFedMeConfig
@@ -25,7 +26,7 @@ def train(silo: SiloContext, task: SiloTask, private: State, *, config: PFedMeCo
     if config.variant == "map":
         outer = replace(outer, lr=config.alpha)
     report = fit(model, silo.train, outer, loss=envelope(silo, theta, config, plan))
-    own, learned = to_tree(theta), dict(model.named_parameters())
+    own, learned = to_tree(theta), dict(named_parameters(model))
     sent = {name: w if name in learned else own[name] for name, w in to_tree(model).items()}
     return Reply(sent, len(silo.train), {"loss": report.loss}, private=State({PERSONAL_TREE: own}))
 
@@ -47,7 +48,7 @@ def envelope(silo: SiloContext, theta: nn.Module, config: PFedMeConfig, plan: Lo
             gradients = torch.autograd.grad(value, personal, materialize_grads=True)
             with torch.no_grad():
                 for p, w, gradient in zip(personal, anchors, gradients, strict=True):
-                    p.sub_(rate * (gradient + pull * (p - w) + plan.weight_decay * p))
+                    p.sub_(rate * (pull * (p - w) + gradient + plan.weight_decay * p))  # which may be sparse
         squares = [(w - p.detach()).square().sum() for p, w in zip(personal, anchors, strict=True)]
         return value.detach() + (pull if paper else 1) / 2 * torch.stack(squares).sum()
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch import nn
@@ -111,3 +114,160 @@ def undefined_weight(input_shape: Shape, classes: int) -> nn.Module:
     layer = nn.Linear(input_shape[0], classes)
     nn.init.constant_(layer.bias, float("nan"))
     return layer
+
+
+class OddOutputs(nn.Module):
+    """A linear layer whose output is wrapped: always, or in training mode alone."""
+
+    def __init__(self, layer: nn.Module, wrap: Callable[[torch.Tensor], object], only_training: bool) -> None:
+        super().__init__()
+        self.layer, self.wrap, self.only_training = layer, wrap, only_training
+
+    @override
+    def forward(self, x: torch.Tensor) -> object:
+        y = self.layer(x)
+        return self.wrap(y) if self.training or not self.only_training else y
+
+
+@dataclass
+class Prediction:
+    logits: torch.Tensor
+    hidden: torch.Tensor
+
+
+OUTPUTS: dict[str, Callable[[torch.Tensor], object]] = {
+    "dict": lambda y: {"logits": y},
+    "tuple": lambda y: (y, y),
+    "dataclass": lambda y: Prediction(y, y),
+    "none": lambda y: None,
+    "numpy": lambda y: y.detach().numpy(),
+    "short": lambda y: y[:, :-1],
+    "whole": lambda y: y.argmax(dim=1, keepdim=True).expand_as(y),
+}
+
+
+def odd_outputs(input_shape: Shape, classes: int, kind: str, only_training: bool = False) -> nn.Module:
+    return OddOutputs(nn.Linear(input_shape[0], classes), OUTPUTS[kind], only_training)
+
+
+def odd_features(input_shape: Shape, classes: int) -> SimpleNamespace:
+    encoder = OddOutputs(nn.Linear(input_shape[0], 3), OUTPUTS["tuple"], only_training=True)
+    return SimpleNamespace(encoder=encoder, classifier=nn.Linear(3, classes))
+
+
+class Crowd(nn.Module):
+    """Needs as many examples in training as the job's batches have."""
+
+    def __init__(self, examples: int) -> None:
+        super().__init__()
+        self.examples = examples
+
+    @override
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training and len(x) < self.examples:
+            raise ValueError(f"fewer than {self.examples} examples")
+        return x
+
+
+def crowded_network(input_shape: Shape, classes: int, examples: int) -> nn.Module:
+    return nn.Sequential(nn.BatchNorm1d(input_shape[0]), Crowd(examples), nn.Linear(input_shape[0], classes))
+
+
+def lazy_network(input_shape: Shape, classes: int) -> nn.Module:
+    return nn.Sequential(nn.LazyLinear(5), nn.LazyBatchNorm1d(), nn.ReLU(), nn.LazyLinear(classes))
+
+
+def lazy_parts(input_shape: Shape, classes: int) -> SimpleNamespace:
+    return SimpleNamespace(encoder=nn.LazyLinear(5), classifier=nn.LazyLinear(classes))
+
+
+def half_lazy_network(input_shape: Shape, classes: int) -> nn.Module:
+    """Has a lazy layer that its forward pass does not call."""
+    network = nn.Linear(input_shape[0], classes)
+    network.add_module("head", nn.LazyLinear(classes))
+    return network
+
+
+def hook_state(module: Any, hook: Callable[..., None]) -> None:
+    """Have a module's state go through a hook, whose registration has no types."""
+    module.register_state_dict_post_hook(hook)
+
+
+def rename_state(module: nn.Module, old: str, new: str) -> None:
+    """Have the state of a module say `new` where the names of its parameters say `old`."""
+
+    def shorten(_: nn.Module, state: dict[str, torch.Tensor], prefix: str, __: object) -> None:
+        for name in [name for name in state if name.startswith(prefix + old)]:
+            state[prefix + new + name.removeprefix(prefix + old)] = state.pop(name)
+
+    hook_state(module, shorten)
+
+
+def renamed_network(input_shape: Shape, classes: int, renamed: bool = True) -> nn.Module:
+    """Two layers and BatchNorm, with shorter names in its state where asked."""
+    network = nn.Sequential()
+    inner = nn.Sequential(nn.Linear(input_shape[0], 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, classes))
+    network.add_module("inner", inner)
+    if renamed:
+        rename_state(network, "inner.", "")
+    return network
+
+
+def renamed_parts(input_shape: Shape, classes: int, renamed: bool = True) -> SimpleNamespace:
+    """An encoder with other names in its state where asked."""
+    encoder = nn.Sequential(nn.Linear(input_shape[0], 5), nn.ReLU())
+    if renamed:
+        rename_state(encoder, "0.", "first.")
+    return SimpleNamespace(encoder=encoder, classifier=nn.Linear(5, classes))
+
+
+def copied_state(input_shape: Shape, classes: int) -> nn.Module:
+    """Its state has copies of its parameters, into which nothing can be loaded."""
+
+    def copy_tensors(_: nn.Module, state: dict[str, torch.Tensor], __: str, ___: object) -> None:
+        state.update({name: tensor.clone() for name, tensor in state.items()})
+
+    network = nn.Linear(input_shape[0], classes)
+    hook_state(network, copy_tensors)
+    return network
+
+
+def failing_state(input_shape: Shape, classes: int) -> nn.Module:
+    """Its state cannot be had."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("no state today")
+
+    network = nn.Linear(input_shape[0], classes)
+    hook_state(network, fail)
+    return network
+
+
+def short_state(input_shape: Shape, classes: int, frozen: bool = False) -> nn.Module:
+    """A parameter that its state leaves out, which may be one that does not learn."""
+    network = nn.Linear(input_shape[0], classes)
+    network.bias.requires_grad_(not frozen)
+
+    def drop_bias(_: nn.Module, state: dict[str, torch.Tensor], prefix: str, __: object) -> None:
+        del state[prefix + "bias"]
+
+    hook_state(network, drop_bias)
+    return network
+
+
+def sparse_network(
+    input_shape: Shape, classes: int, sparse: bool = True, vocabulary: int = 50
+) -> SimpleNamespace:
+    """Features of six numbers as words of a vocabulary, whose embedding has sparse gradients where asked."""
+    return SimpleNamespace(encoder=_Words(vocabulary, sparse), classifier=nn.Linear(4, classes))
+
+
+class _Words(nn.Module):
+    def __init__(self, vocabulary: int, sparse: bool) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(vocabulary, 4, sparse=sparse)
+
+    @override
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        words = ((x + 2) * 10).long().clamp(0, self.embed.num_embeddings - 1)
+        return torch.as_tensor(self.embed(words)).mean(dim=1)
