@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fedsilo.errors import MethodError
 from fedsilo.learning.examples import Examples, batches
-from fedsilo.learning.gradients import clear
+from fedsilo.learning.gradients import clear, make_dense
 from fedsilo.learning.models import evaluating
 from fedsilo.learning.optimizers import AdamOptimizer
 from fedsilo.learning.sgd import SGD
@@ -89,6 +89,7 @@ def _steps(
         for step, (index, features, _) in enumerate(stream):
             clear(list(parameters.values()))
             torch.autograd.backward(divergence(targets[index], student(features)))
+            make_dense(parameters.values())
             if plan.gradient_clip is not None:
                 nn.utils.clip_grad_norm_(parameters.values(), plan.gradient_clip)
             if plan.cosine:

@@ -28,6 +28,7 @@ class Gradients:
 
     :param parameters: all whose gradients are to be cleared before a batch.
     :param skip_single: no part of a batch may be a single example.
+    :param dense: gradients that are sparse, as an embedding's may be, become dense ones, which can be read and changed.
     :ivar steps: steps that the optimiser has taken.
     """
 
@@ -39,8 +40,10 @@ class Gradients:
         parameters: Sequence[nn.Parameter],
         skip_single: bool,
         device: torch.device,
+        dense: bool,
     ) -> None:
         self.steps = 0
+        self._dense = dense
         self._model, self._loss, self._plan = model, loss, plan
         self._parameters, self._skip_single, self._device = parameters, skip_single, device
         self._scaler = _scaler(plan, device)
@@ -64,6 +67,8 @@ class Gradients:
                     value = value * self._fraction(y, whole)
             (value if self._scaler is None else self._scaler.scale(value)).backward()  # type: ignore[no-untyped-call]
             values.append(value.detach())
+        if self._dense:
+            make_dense(self._parameters)
         self._sum()
         return values[0] if parts == 1 else torch.stack(values).sum()
 
@@ -135,6 +140,13 @@ def clear(parameters: Iterable[nn.Parameter]) -> None:
     """Leave no gradient behind."""
     for parameter in parameters:
         parameter.grad = None
+
+
+def make_dense(parameters: Iterable[nn.Parameter]) -> None:
+    """Put a dense tensor in place of every gradient that is sparse."""
+    for parameter in parameters:
+        if parameter.grad is not None and parameter.grad.is_sparse:
+            parameter.grad = parameter.grad.to_dense()
 
 
 def require_steps(gradients: Gradients, tried: int) -> None:

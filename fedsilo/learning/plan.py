@@ -94,6 +94,12 @@ class LocalTraining:
         """How many steps it takes."""
         return LocalSteps(self.batch_size, self.epochs, self.min_steps, self.max_steps)
 
+    @property
+    def reads_gradients(self) -> bool:
+        """Whether a step is more than the rate times the gradient, for which a sparse one would do."""
+        more = self.momentum or self.weight_decay or self.gradient_clip is not None
+        return bool(more) or self.optimizer != "sgd" or self.group.world_size > 1
+
     def taking(self, steps: LocalSteps) -> Self:
         """Another plan that takes these steps, and is otherwise this one."""
         return replace(self, **asdict(steps))

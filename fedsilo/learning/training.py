@@ -150,7 +150,8 @@ def fit(
     touched = list(dict.fromkeys([*model.parameters(), *trained]))
     model.train()
     view, group = plan.views(), plan.group
-    gradients = Gradients(model, loss, plan, touched, skip_single, device)
+    dense = plan.reads_gradients or correct is not None or after_clip is not None
+    gradients = Gradients(model, loss, plan, touched, skip_single, device, dense)
     group.broadcast_([*touched, *model.buffers()])
     wholes, ahead = tee(islice(order, steps))
     shares = (index[group.share(len(index), skip_single)] for index in ahead)

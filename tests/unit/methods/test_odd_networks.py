@@ -53,3 +53,22 @@ def test_parts_of_the_model_are_found_by_the_names_of_the_state(tmp_path: Path) 
         for renamed, prefix in ((True, ""), (False, "inner."))
     ]
     assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize(
+    ("method", "training"),
+    [
+        ("fedcm", {}),
+        ("feddyn", {}),
+        ("scaffold", {}),
+        ("pfedme", {}),
+        ("fedprox", {}),
+        ("fedavg", {"gradientClip": 0.1}),
+        ("fedavg", {"optimizer": {"name": "adam", "learningRate": 0.01}}),
+        ("fedavg", {"optimizer": {"weightDecay": 0.1, "momentum": 0.9, "learningRate": 0.01}}),
+    ],
+)
+def test_sparse_gradients_are_read_as_dense_ones(
+    method: str, training: dict[str, Any], tmp_path: Path
+) -> None:
+    require_same_bytes(tmp_path, method, "sparse_network", "sparse", training=training)
