@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
@@ -21,12 +22,20 @@ from fedsilo.errors import ManifestInvalid, MethodError, Problem
 from fedsilo.learning import networks
 from fedsilo.learning.catalogue import ARCHITECTURES, check_model
 from fedsilo.learning.constants import require_constants, set_constants_apart
+from fedsilo.learning.held_state import HeldState
 from fedsilo.learning.made_models import CONCATENATED_MODEL, GATED_MODEL, ConcatenatedConfig, GatedConfig
+from fedsilo.learning.network_trial import in_mode, initialise_lazy_layers, try_network
 from fedsilo.learning.preprocessing import Preprocessing
 from fedsilo.learning.seeding import derive_seed
+from fedsilo.learning.state_names import require_own_tensors
 from fedsilo.tasks.interface import LearningTask
 from fedsilo.tasks.registry import bind
 from fedsilo.wire.tensors import ModelSignature, TensorSpec, Tree
+
+_REMEDIES = {
+    torch.bfloat16: "; keep the weights in float32 and let spec.training.precision: bfloat16 compute in it"
+}
+"""What else to do about a dtype that cannot travel."""
 
 
 class Model(nn.Module):
@@ -159,6 +168,31 @@ def build_module(
         return _built_in(model, learning_task)
 
 
+def try_in_training(module: nn.Module, spec: FederatedJobSpec) -> None:
+    """Try a factory's network as training will call it; evaluation has called it when it was built.
+
+    Two examples tell what it gives. One that fails on them may want a whole batch, and gets one then. Its tensors are
+    afterwards as they were.
+
+    :raises MethodError: when it fails in training mode, or gives there what the job cannot learn from.
+    """
+    name, batch = spec.model.name, spec.training.batch_size
+    if not name.startswith(PYTHON):
+        return
+    tried = _tried_part(module, name, bind(spec.task, spec.data))
+    held = HeldState(module)
+    with torch.random.fork_rng([]):
+        for examples in (2, batch):
+            try:
+                try_network(*tried, examples=examples, training=True)
+                return
+            except MethodError as failure:
+                if failure.__cause__ is None or examples == batch:
+                    raise
+            finally:
+                held.restore()
+
+
 def blank_model(model: ModelSpec, task: LearningTask) -> nn.Module:
     """A built-in network whose tensors have names, shapes and dtypes, and no numbers; it takes no memory.
 
@@ -216,7 +250,7 @@ def signature(model: nn.Module, task: LearningTask | None = None) -> ModelSignat
     """Names, shapes and dtypes of the model's tensors in the order of its state.
 
     :param task: what it learns; classification by default.
-    :raises MethodError: a tensor that cannot travel: an unsupported dtype, or more than 1 TiB.
+    :raises MethodError: a tensor that cannot travel: an unsupported dtype, no sizes yet, or more than 1 TiB.
     """
     specs = []
     for name, tensor in model.state_dict().items():
@@ -224,10 +258,16 @@ def signature(model: nn.Module, task: LearningTask | None = None) -> ModelSignat
             raise MethodError(
                 f"model: state {name!r}: is a {type(tensor).__name__}; keep tensors only in the state"
             )
+        if is_lazy(tensor):
+            layer = name.rpartition(".")[0]
+            raise MethodError(
+                f"model: tensor {name!r}: the lazy layer {layer!r} has no sizes yet; call it in the forward pass, or "
+                "call the network once in the factory"
+            )
         try:
             specs.append(TensorSpec(name, tuple(tensor.shape), _dtype(tensor)))
         except Problem as problem:
-            raise MethodError(f"model: {problem.detail}") from None
+            raise MethodError(f"model: {problem.detail}{_REMEDIES.get(tensor.dtype, '')}") from None
     if not isinstance(model, Model):
         return ModelSignature(tuple(specs), task.outputs if task is not None and task.single_label else 0)
     classes = model.classifier.out_features if task is None or task.single_label else 0
@@ -279,16 +319,9 @@ def require_tensors(model: nn.Module, found: Mapping[str, np.ndarray | TensorSpe
             raise MethodError(f"model: tensor {name!r}: dtype {given.dtype}: give {expected}")
 
 
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: nn.Module) -> AbstractContextManager[None]:
     """Put a model into evaluation mode inside; afterwards each module is in the mode it had, frozen ones included."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
+    return in_mode(model, training=False)
 
 
 def _dtype(tensor: Tensor) -> str:
@@ -319,11 +352,7 @@ def _checked_network(product: object, name: str, task: LearningTask) -> nn.Modul
     encoder, classifier = getattr(product, "encoder", None), getattr(product, "classifier", None)
     parts = isinstance(encoder, nn.Module) and isinstance(classifier, nn.Linear)
     if isinstance(product, nn.Module) and not (parts and task.output_shape == (task.outputs,)):
-        set_constants_apart(product)
-        signature(product)
-        _try(product, f"{name!r}: network", task, task.output_shape, "what the learning task needs")
-        require_constants(product)
-        return product
+        return _tried_network(product, name, task)
     if not isinstance(encoder, nn.Module) or not isinstance(classifier, nn.Linear):
         raise MethodError(
             f"spec.model.name: {name!r}: the factory gave a {type(product).__name__}; it needs .encoder "
@@ -334,31 +363,40 @@ def _checked_network(product: object, name: str, task: LearningTask) -> nn.Modul
             f"spec.model.name: {name!r}: classifier.out_features: {classifier.out_features}: make it "
             f"{task.outputs}, the job's {task.outputs_field}"
         )
-    model = product if isinstance(product, Model) else Model(encoder, classifier)
-    set_constants_apart(model)
-    signature(model)
-    _try(model.encoder, f"{name!r}: encoder", task, (model.feature,), "the input of the classifier")
-    require_constants(model)
-    return model
+    return _tried_network(product if isinstance(product, Model) else Model(encoder, classifier), name, task)
 
 
-def _try(module: nn.Module, what: str, task: LearningTask, output: tuple[int, ...], meaning: str) -> None:
-    if torch.get_default_device().type == "meta":
-        return  # PyTorch would import its compiler, and the network is tried once it is built
-    shape = task.data.input_shape
-    dtype = torch.float32 if task.vocabulary is None else torch.int64
+def _tried_network(module: nn.Module, name: str, task: LearningTask) -> nn.Module:
+    """The network, once nothing of it keeps it from being evaluated or sent."""
+    real = torch.get_default_device().type != "meta"  # on which PyTorch would import its compiler
+    if real:
+        initialise_lazy_layers(module, f"spec.model.name: {name!r}: network", task)
+    set_constants_apart(module)
     try:
-        with evaluating(module), torch.no_grad():
-            found = tuple(module(torch.zeros(1, *shape, dtype=dtype)).shape)
-    except (Exception, SystemExit) as failure:
+        signature(module)
+        if real:
+            require_own_tensors(module)
+    except MethodError:
+        raise
+    except Exception as failure:  # whatever a foreign network's own hooks raise
         raise MethodError(
-            f"spec.model.name: {what}: fails on an input of shape {[1, *shape]}: {error_summary(failure)}; "
-            "fit the network to spec.data.inputShape"
+            f"spec.model.name: {name!r}: network: state_dict() fails: {error_summary(failure)}"
+            f"{place_of(failure, (__file__,))}; correct its hooks"
         ) from failure
-    if found != (1, *output):
-        raise MethodError(
-            f"spec.model.name: {what}: output of shape {list(found)}: make it {[1, *output]}, {meaning}"
-        )
+    if real:
+        try_network(*_tried_part(module, name, task))
+        require_constants(module)
+    return module
+
+
+def _tried_part(
+    module: nn.Module, name: str, task: LearningTask
+) -> tuple[nn.Module, str, LearningTask, tuple[int, ...], str]:
+    """What of a network is called, as `try_network` takes it: the encoder, where it has one."""
+    subject = f"spec.model.name: {name!r}"
+    if isinstance(module, Model):
+        return module.encoder, f"{subject}: encoder", task, (module.feature,), "the input of the classifier"
+    return module, f"{subject}: network", task, task.output_shape, "what the learning task needs"
 
 
 def _line(path: str, value: object, problem: str, remedy: str) -> str:

@@ -11,6 +11,7 @@ from torch import nn
 from typing_extensions import override
 
 from fedsilo.api.job import FederatedJobSpec, ModelSpec
+from fedsilo.api.python_reference import PYTHON
 from fedsilo.api.silo import Silo
 from fedsilo.data.schema import Schema
 from fedsilo.errors import MethodError
@@ -32,6 +33,7 @@ from fedsilo.learning.models import (
     initial_model,
     load_tree,
     signature,
+    try_in_training,
     with_preprocessing,
 )
 from fedsilo.learning.optimizers import OptimizerState
@@ -39,6 +41,7 @@ from fedsilo.learning.parameters import ParameterPartition, freeze, parts_of
 from fedsilo.learning.preprocessing import Preprocessing
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.learning.training import LocalTraining
+from fedsilo.methods import registry
 from fedsilo.methods.components.class_moments import class_moments
 from fedsilo.methods.interface import SiloContext, SiloTask
 from fedsilo.methods.moments import ClassMoments, Spread
@@ -219,6 +222,18 @@ class LocalContext(SiloContext):
         return self.secret.generator(*purpose)
 
 
+def require_trainable(spec: FederatedJobSpec, module: nn.Module) -> None:
+    """Try the job's network in training mode, before round 1, where what calls it there is fedsilo's own.
+
+    A training, method or learning task of other people's may take whatever their network gives.
+
+    :raises MethodError: when it fails, or gives what the learning task cannot take.
+    """
+    own_task = spec.task is not None and spec.task.name.startswith(PYTHON)
+    if spec.training.trainer is None and not own_task and registry.package_of(spec.method.name) is None:
+        try_in_training(module, spec)
+
+
 def open_context(
     spec: FederatedJobSpec, silo: Silo, root: Path, group: ProcessGroup = SINGLE_PROCESS_GROUP
 ) -> LocalContext:
@@ -227,10 +242,12 @@ def open_context(
     :param root: directory that relative dataset paths start from.
     :param group: the silo's processes, all of which run its tasks.
     :raises ManifestInvalid: when the parts of the model are not as the job describes them.
+    :raises MethodError: when its network cannot be trained.
     :raises DataInvalid: when the silo's dataset cannot be read or is not what the job says.
     """
     examples = read_examples(spec, silo, root)
     module = build_module(spec.model, spec.data, 0, spec.task)
+    require_trainable(spec, module)
     whole = signature(module, bind(spec.task, spec.data))
     parts = parts_of(spec.model.parameters, module)
     return LocalContext(

@@ -26,7 +26,7 @@ from fedsilo.readiness.announce import unreadable_findings
 from fedsilo.readiness.announced import AnnouncedFinding
 from fedsilo.silo import policy
 from fedsilo.silo.announcement import finding_rules
-from fedsilo.silo.context import LocalContext
+from fedsilo.silo.context import LocalContext, require_trainable
 from fedsilo.silo.release import ReleaseRules, release
 from fedsilo.silo.runner import TaskRunner
 from fedsilo.silo.secret import Secret
@@ -210,6 +210,7 @@ def open_silos(
     transforms = JobPlan(method).transforms
     networks = NetworkStore(job.spec.data, job.spec.task)
     network = networks.new_network(job.spec.model)
+    require_trainable(job.spec, network)
     whole = signature(network, bind(job.spec.task, job.spec.data))
     parts = parts_of(method.spec.model.parameters, network)
     model = parts.signature(whole) if parts else whole
