@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from fedsilo.silo.context import open_context
 from fedsilo.silo.network_cache import NetworkCache
 from fedsilo.silo.runner import TaskRunner
 from tests.federate import federate, job_spec, model_of, skewed_silos
+from tests.unit.learning.factories import renamed_network
 
 MLP = ModelSpec(name="mlp", config={"hidden": [5]})
 SPEC = job_spec("fedavg", 2)
@@ -99,13 +101,91 @@ def test_a_network_that_a_task_has_changed_is_built_again(use: Callable[[Any], o
     assert not used_again(Counting, use)
 
 
-def test_a_network_that_cannot_be_written_is_built_for_every_task() -> None:
-    def build() -> nn.Module:
-        module = Counting()
+class Local:
+    """Networks whose classes and functions have no name that leads to them, and what a task may do to each."""
+
+    @staticmethod
+    def build(calls: list[int] | None = None) -> nn.Module:
+        seen = calls if calls is not None else list[int]()
+
+        @dataclass
+        class Setting:
+            scale: float = 1.0
+
+            @property
+            def double(self) -> float:
+                return 2 * self.scale
+
+        class Half(Counting):
+            kept = 0
+
+            def __init__(self) -> None:
+                super().__init__()
+                self.act, self.setting = (lambda x: x * len(seen[:0])), Setting()
+
+            @staticmethod
+            def twice(x: torch.Tensor) -> torch.Tensor:
+                return 2 * x
+
+            @override
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return self.twice(super().forward(x))
+
+        module = Half()
         module.register_forward_hook(lambda *_: None)
         return module
 
-    assert not used_again(build, train_module)
+
+@pytest.mark.parametrize("use", [train_module, freeze_module])
+def test_a_network_whose_class_lies_in_a_function_is_used_again(use: Callable[[Any], object]) -> None:
+    assert used_again(Local.build, use)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda module: setattr(module, "act", lambda x: x),
+        lambda module: setattr(type(module), "kept", 1),
+        lambda module: setattr(type(module), "forward", lambda self, x: x),
+        lambda module: setattr(module.setting, "scale", 2.0),
+        lambda module: setattr(module.act, "note", 1),
+        lambda module: module.act.__closure__[0].cell_contents.append(1),
+    ],
+)
+def test_what_a_task_changes_of_a_class_or_function_without_a_name_is_seen(
+    use: Callable[[Any], object],
+) -> None:
+    assert not used_again(Local.build, use)
+
+
+def test_why_a_network_cannot_be_kept_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    def build() -> nn.Module:
+        module = Counting()
+        module.lock = threading.Lock()  # type: ignore[assignment]
+        return module
+
+    kept = NetworkCache()
+    for _ in range(3):
+        first = kept.take(MLP, build)
+        kept.release()
+        assert kept.take(MLP, build) is not first
+        kept.release()
+    (record,) = caplog.records
+    assert "'mlp': the network is built anew for every task" in record.getMessage()
+    assert "cannot pickle '_thread.lock' object" in record.getMessage()
+
+
+def test_a_network_that_tasks_change_is_said_once_to_be_built_anew(caplog: pytest.LogCaptureFixture) -> None:
+    kept = NetworkCache()
+    for _ in range(3):
+        kept.take(MLP, Counting).calls += 1  # type: ignore[operator]
+        kept.release()
+    (record,) = caplog.records
+    assert "a task changes more of it than its weights" in record.getMessage()
+
+
+def test_a_network_with_other_names_in_its_state_is_used_again() -> None:
+    assert used_again(lambda: renamed_network((6,), 4), train_module)
 
 
 def test_a_built_in_network_is_used_again_also_with_preprocessing() -> None:
