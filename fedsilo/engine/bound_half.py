@@ -13,6 +13,7 @@ from fedsilo.errors import FedsiloError, MethodError
 from fedsilo.methods.interface import Assignment, Exchange, ServerHalf, Snapshot
 from fedsilo.methods.method import averaging_of
 from fedsilo.methods.state import Scalar, State, require_finite
+from fedsilo.plain_numbers import plain_number
 from fedsilo.transforms.plan import JobPlan
 from fedsilo.transforms.transform import ReceivedExchange
 
@@ -40,7 +41,8 @@ class BoundHalf:
     def assign(self, state: State, exchange: Exchange, silos: Sequence[str]) -> Mapping[str, Assignment]:
         """What the method asks of each silo."""
         with self._errors("assign"):
-            return self._half.assign(self._context, self._plan.of_method(state), exchange, silos)
+            given = self._half.assign(self._context, self._plan.of_method(state), exchange, silos)
+            return {silo: replace(each, settings=_plain(each.settings)) for silo, each in given.items()}
 
     def aggregate(self, received: ReceivedExchange, prepared: Callable[[nn.Module], nn.Module]) -> State:
         """The job's state after an exchange of the method's.
@@ -69,7 +71,8 @@ class BoundHalf:
     def model(self, state: State) -> Snapshot:
         """The method's model, as silos share it."""
         with self._errors("model"):
-            return self._half.model(self._context, self._plan.of_method(state))
+            snapshot = self._half.model(self._context, self._plan.of_method(state))
+            return replace(snapshot, settings=_plain(snapshot.settings))
 
     def report(self, snapshot: Snapshot) -> dict[str, Any]:
         """What `model.json` says of the model by the method."""
@@ -79,7 +82,7 @@ class BoundHalf:
     def own_settings(self, exchange: Exchange, silo: str) -> Mapping[str, Scalar]:
         """Settings in which a silo's task differs from those of the others."""
         with self._errors("silo_settings"):
-            return self._method.silo_settings(exchange, silo)
+            return _plain(self._method.silo_settings(exchange, silo))
 
     @contextmanager
     def _errors(self, function: str) -> Iterator[None]:
@@ -91,3 +94,8 @@ class BoundHalf:
             log.exception("%s of method %s", function, self._method.name)
             text = f"{function} of method {self._method.name} failed: {type(error).__name__}: {error}"
             raise MethodError(text) from error
+
+
+def _plain(settings: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+    """Settings with numbers of Python, whatever library they are of."""
+    return {name: plain_number(value) for name, value in settings.items()}

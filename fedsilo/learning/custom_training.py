@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, redirect_stderr, redirect_stdout
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -35,6 +35,7 @@ from fedsilo.learning.confinement import (
 from fedsilo.learning.constants import require_constants, without_constants
 from fedsilo.learning.examples import Examples, batches
 from fedsilo.learning.models import signature
+from fedsilo.plain_numbers import plain_number
 from fedsilo.wire.contract import METRIC_RANGE
 from fedsilo.wire.tensors import TensorSpec
 
@@ -220,7 +221,7 @@ def _checked_outcome(
     metrics: Sequence[str],
     declared: Sequence[str],
 ) -> TrainingOutcome:
-    """The outcome, if it is one.
+    """The outcome with numbers of Python, if it is one.
 
     :param model: that the function was given.
     :param examples: how many the function was given.
@@ -231,7 +232,7 @@ def _checked_outcome(
         raise ValueError(f"returns a {type(outcome).__name__}; return a fedsilo.TrainingOutcome")
     if not isinstance(outcome.model, nn.Module):
         raise ValueError(f"returns a {type(outcome.model).__name__} as model; return the trained Module")
-    samples = outcome.samples
+    samples = plain_number(outcome.samples)
     if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
         raise ValueError(
             f"returns samples {quoted_value(repr(samples))}; return the number of examples that it trained on"
@@ -243,9 +244,10 @@ def _checked_outcome(
         )
     require_constants(model)
     require_constants(outcome.model)
-    found = without_constants(model, outcome.model.state_dict())
-    _check_tensors(found, {spec.name: spec for spec in expected.tensors})
-    _check_metrics(outcome.metrics, metrics, declared)
+    tensors = without_constants(model, outcome.model.state_dict())
+    _check_tensors(tensors, {spec.name: spec for spec in expected.tensors})
+    found = {name: plain_number(value) for name, value in outcome.metrics.items()}
+    _check_metrics(found, metrics, declared)
     for key, array in outcome.state.items():
         if not isinstance(array, np.ndarray):
             raise ValueError(f"returns state {key!r}, a {type(array).__name__}; keep NumPy arrays")
@@ -253,7 +255,7 @@ def _checked_outcome(
             TensorSpec(key, array.shape, array.dtype.name)
         except Problem as problem:
             raise ValueError(f"returns state that cannot be kept: {problem.detail}") from None
-    return outcome
+    return replace(outcome, samples=samples, metrics=found)
 
 
 def _check_metrics(found: Mapping[str, Any], metrics: Sequence[str], declared: Sequence[str]) -> None:

@@ -371,8 +371,8 @@ def _tried_network(module: nn.Module, name: str, task: LearningTask) -> nn.Modul
     real = torch.get_default_device().type != "meta"  # on which PyTorch would import its compiler
     if real:
         initialise_lazy_layers(module, f"spec.model.name: {name!r}: network", task)
-    set_constants_apart(module)
     try:
+        set_constants_apart(module)
         signature(module)
         if real:
             require_own_tensors(module)

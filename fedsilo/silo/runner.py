@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +15,8 @@ from fedsilo.methods.checks import check_training
 from fedsilo.methods.components.private_steps import require_examples_apart
 from fedsilo.methods.interface import BatchedStep, Reply, SiloTask
 from fedsilo.methods.method import Method
-from fedsilo.methods.state import State
+from fedsilo.methods.state import KeptTree, State
+from fedsilo.plain_numbers import plain_number
 from fedsilo.silo.context import LocalContext
 from fedsilo.transforms.plan import JobPlan
 from fedsilo.transforms.transform import TrainerSide, Work, acting
@@ -95,16 +98,45 @@ class TaskRunner:
         step = self._steps.get(work.task.step)
         if step is None:
             raise MethodError(f"the silo half of method {name} has no step {work.task.step!r}")
-        reply = step(work.context, *self.method_inputs(work))
+        reply, where = (
+            step(work.context, *self.method_inputs(work)),
+            f"step {work.task.step!r} of method {name}",
+        )
         if not isinstance(reply, Reply):
-            raise MethodError(f"step {work.task.step!r} of method {name} returned no Reply")
+            raise MethodError(f"{where} returned no Reply")
         if reply.private is not None:
-            _require_state(f"step {work.task.step!r} of method {name}", reply.private)
-        return reply
+            _require_state(where, reply.private)
+        return _plain_reply(where, reply)
 
     def _outer_sides(self, step: str, verb: str) -> list[TrainerSide]:
         """The transforms that a step passes which have this to do in a trainer."""
         return acting([self._sides[each] for each in self._plan.outer_transforms(step)], TrainerSide, verb)
+
+
+def _plain_reply(where: str, reply: Reply) -> Reply:
+    """The reply with numbers of Python and arrays of NumPy, whatever library its numbers are of.
+
+    :raises MethodError: when it has other things in their places.
+    """
+    tensors = {name: np.asarray(a) if isinstance(a, np.generic) else a for name, a in reply.tensors.items()}
+    for name, array in tensors.items():
+        if not isinstance(array, np.ndarray):
+            raise MethodError(
+                f"{where}: {name!r} of Reply.tensors is a {type(array).__name__}; give NumPy arrays"
+            )
+    metrics = {name: _number(where, "metrics", name, found, float) for name, found in reply.metrics.items()}
+    support = {name: _number(where, "support", name, found, int) for name, found in reply.support.items()}
+    samples = _number(where, "samples", None, reply.samples, int)
+    return replace(reply, tensors=tensors, samples=samples, metrics=metrics, support=support)
+
+
+def _number(where: str, field: str, name: str | None, found: object, kind: type) -> Any:
+    number = plain_number(found)
+    if isinstance(number, int) or (isinstance(number, float) and (kind is float or number.is_integer())):
+        return kind(number)
+    wanted = "a whole number" if kind is int else "a number"
+    named = f"{field} {name!r}" if name else field
+    raise MethodError(f"{where}: {named} of its Reply is a {type(found).__name__}; give {wanted}")
 
 
 def _require_state(where: str, private: object) -> None:
@@ -115,9 +147,12 @@ def _require_state(where: str, private: object) -> None:
     if not isinstance(private, State):
         raise MethodError(f"{where}: Reply.private is a {type(private).__name__}; keep a State, or None")
     for name, tree in private.trees.items():
-        for tensor, array in (
-            tree.items() if isinstance(tree, dict) else ()
-        ):  # others are those that it was given
+        if not isinstance(tree, Mapping):
+            raise MethodError(
+                f"{where}: tree {name!r} of Reply.private is a {type(tree).__name__}; keep a mapping from names "
+                "to arrays"
+            )
+        for tensor, array in () if isinstance(tree, KeptTree) else tree.items():
             if not isinstance(array, np.ndarray) or array.dtype.name not in DTYPES:
                 kind = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
                 raise MethodError(

@@ -72,6 +72,13 @@ def test_each_fault_has_its_line(name: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["counting_in_numpy", "counting_in_tensors"])
+def test_numbers_of_numpy_and_pytorch_are_numbers(name: str) -> None:
+    outcome = train(name)
+    assert (outcome.samples, outcome.metrics) == (3, {"loss": 0.5})
+    assert [type(found) for found in (outcome.samples, outcome.metrics["loss"])] == [int, float]
+
+
 @pytest.mark.parametrize(
     ("name", "line"),
     [

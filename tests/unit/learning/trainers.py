@@ -162,6 +162,18 @@ def confiding(model: Model, data: TrainingData, context: TrainingContext) -> Out
     return TrainingOutcome(model, 1, {"mean_age": 61.5})
 
 
+def counting_in_numpy(model: Model, data: TrainingData, context: TrainingContext) -> Outcome:
+    samples: Any = np.int64(3)
+    loss: Any = np.float32(0.5)
+    return TrainingOutcome(model, samples, {"loss": loss})
+
+
+def counting_in_tensors(model: Model, data: TrainingData, context: TrainingContext) -> Outcome:
+    samples: Any = torch.tensor(3)
+    loss: Any = torch.tensor([0.5], requires_grad=True)
+    return TrainingOutcome(model, samples, {"loss": loss})
+
+
 def infinitely_lossy(model: Model, data: TrainingData, context: TrainingContext) -> Outcome:
     return TrainingOutcome(model, 1, {"loss": float("inf")})
 
