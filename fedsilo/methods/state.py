@@ -1,14 +1,17 @@
 """State of a method: named trees of tensors and plain values, nothing hidden.
 
-A tree is held in memory while it is new and by reference to a content-addressed file once it is stored; code
-that reads a state sees no difference. Trees that a round does not change are therefore not written again.
+A tree is held in memory while it is new and by reference to a content-addressed file once it is stored. Whoever reads
+a state that was kept finds the same read-only mapping in both places. Trees that a round does not change are therefore
+not written again.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +20,12 @@ from typing_extensions import override
 
 from fedsilo.errors import MethodError
 from fedsilo.files.digests import SHA256
+from fedsilo.plain_numbers import plain_number
 from fedsilo.wire import BlobRef, Scalar, Tree, copy_blob, open_blob, write_blob
 
 __all__ = [
+    "HeldTree",
+    "KeptTree",
     "LoadedTree",
     "Scalar",
     "State",
@@ -31,16 +37,64 @@ __all__ = [
 ]
 
 
+class KeptTree(Mapping[str, np.ndarray]):
+    """A tree that a state has kept: a read-only mapping from names to read-only arrays, which loads when it is read."""
+
+    @abstractmethod
+    def load(self) -> Tree:
+        """The tree's tensors in a dictionary of the caller's own; the arrays stay read-only."""
+
+    @override
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._tensors[name]
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    @cached_property
+    def _tensors(self) -> Tree:
+        return self.load()
+
+
+class HeldTree(KeptTree):
+    """A tree in memory, as a simulation keeps it.
+
+    :param tensors: which nobody changes any more.
+    """
+
+    def __init__(self, tensors: Mapping[str, np.ndarray]) -> None:
+        self._held = {name: as_stored(array) for name, array in tensors.items()}
+
+    @override
+    def load(self) -> Tree:
+        return dict(self._held)
+
+    @override
+    def __reduce__(self) -> tuple[type[HeldTree], tuple[Tree]]:
+        """A copy is read-only too, which arrays that were pickled are not."""
+        return HeldTree, (self._held,)
+
+
 @dataclass(frozen=True)
-class StoredTree:
-    """A tree in a file named by its digest."""
+class StoredTree(KeptTree):
+    """A tree in a file named by its digest, which is mapped when the tree is read."""
 
     ref: BlobRef
     path: Path
 
+    @override
     def load(self) -> LoadedTree:
-        """The tree's tensors as memory-mapped, read-only arrays."""
         return LoadedTree(self, open_blob(self.path).tree())
+
+    @override
+    def __reduce__(self) -> tuple[type[StoredTree], tuple[BlobRef, Path]]:
+        """A copy is of the reference, and not of what was read."""
+        return StoredTree, (self.ref, self.path)
 
 
 class LoadedTree(Tree):
@@ -70,7 +124,7 @@ class LoadedTree(Tree):
         return dict, (dict(self),)
 
 
-def stored_of(tree: Tree | StoredTree) -> StoredTree | None:
+def stored_of(tree: Mapping[str, np.ndarray]) -> StoredTree | None:
     """The tree's file, where it has one."""
     if isinstance(tree, LoadedTree):
         return tree.stored_tree
@@ -81,24 +135,24 @@ def stored_of(tree: Tree | StoredTree) -> StoredTree | None:
 class State:
     """Explicit state of one half of a method.
 
-    :param trees: name -> tensors.
-    :param values: name -> anything that JSON can say.
+    :param trees: name -> tensors by their names; those that were kept are read-only (`KeptTree`).
+    :param values: name -> anything that JSON can say; numbers of NumPy and PyTorch become Python's.
     """
 
-    trees: Mapping[str, Tree | StoredTree] = field(default_factory=dict)
+    trees: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
 
     def tree(self, name: str) -> Tree:
-        """Tensors of a tree, mapped read-only where it is stored."""
+        """Tensors of a tree in a dictionary of the caller's own; arrays of one that was kept are read-only."""
         try:
             tree = self.trees[name]
         except KeyError:
             raise MethodError(
                 f"state has no tree {name!r}; it has {sorted(self.trees)}: the method must store it first"
             ) from None
-        return tree.load() if isinstance(tree, StoredTree) else tree
+        return tree.load() if isinstance(tree, KeptTree) else dict(tree)
 
-    def with_trees(self, **trees: Tree | StoredTree) -> State:
+    def with_trees(self, **trees: Mapping[str, np.ndarray]) -> State:
         """A state with some trees of this one replaced."""
         return State({**self.trees, **trees}, self.values)
 
@@ -115,23 +169,19 @@ class State:
         return State(trees, self.values)
 
     @staticmethod
-    def _store_tree(tree: Tree | StoredTree, blobs: Path, algorithm: str) -> StoredTree:
+    def _store_tree(tree: Mapping[str, np.ndarray], blobs: Path, algorithm: str) -> StoredTree:
         if (stored := stored_of(tree)) is not None:
             if not (blobs / stored.ref.digest).exists():  # a file of the person's own, kept as it is
                 copy_blob(stored.path, stored.ref, blobs)
                 return StoredTree(stored.ref, blobs / stored.ref.digest)
             return stored
-        assert not isinstance(tree, StoredTree)
-        ref = write_blob(tree, blobs, algorithm)
+        ref = write_blob(dict(tree), blobs, algorithm)
         return StoredTree(ref, blobs / ref.digest)
 
     def in_memory(self) -> State:
         """The state as storing and reading it would give it, without files: read-only arrays, values of JSON."""
         trees = {
-            name: tree
-            if isinstance(tree, StoredTree)
-            else {key: as_stored(array) for key, array in tree.items()}
-            for name, tree in self.trees.items()
+            name: tree if isinstance(tree, KeptTree) else HeldTree(tree) for name, tree in self.trees.items()
         }
         return State(trees, json.loads(self._values_text()))
 
@@ -142,8 +192,7 @@ class State:
     def to_json(self) -> dict[str, Any]:
         """References and values of a stored state."""
         trees = {name: {"digest": ref.digest, "length": ref.length} for name, ref in self.refs().items()}
-        self._values_text()
-        return {"trees": trees, "values": dict(self.values)}
+        return {"trees": trees, "values": json.loads(self._values_text())}
 
     def _values_text(self) -> str:
         """The values in JSON.
@@ -151,7 +200,7 @@ class State:
         :raises MethodError: when they hold anything that JSON cannot say.
         """
         try:
-            return json.dumps(dict(self.values), allow_nan=False)
+            return json.dumps(dict(self.values), allow_nan=False, default=_json_number)
         except (TypeError, ValueError) as error:
             raise MethodError(
                 f"the method's state: values hold what JSON cannot say ({error}); keep finite numbers, texts and "
@@ -166,6 +215,17 @@ class State:
             for name, ref in document["trees"].items()
         }
         return cls(trees, document["values"])
+
+
+def _json_number(value: object) -> object:
+    """A number that JSON can say in place of one of NumPy's or PyTorch's.
+
+    :raises TypeError: when it is no number.
+    """
+    number = plain_number(value)
+    if number is value:
+        raise TypeError(f"{type(value).__name__} is no number, text or list")
+    return number
 
 
 def as_stored(array: np.ndarray) -> np.ndarray:
@@ -185,7 +245,6 @@ def require_finite(before: State, after: State) -> None:
     for name, tree in after.trees.items():
         if stored_of(tree) is not None or tree is before.trees.get(name):
             continue
-        assert not isinstance(tree, StoredTree)
         for tensor, array in tree.items():
             if array.dtype.kind == "f" and not _is_finite(array):
                 raise MethodError(

@@ -12,12 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from fedsilo.errors import FedsiloError, FileDamaged
 from fedsilo.files.durable import link, make_directory, rename, require_content, sync_directory, unlink
 from fedsilo.files.json_files import read_json, write_json
 from fedsilo.methods.interface import PERSONAL_TREE, PREPROCESSING
 from fedsilo.methods.method import Method
-from fedsilo.methods.state import State, StoredTree, Tree
+from fedsilo.methods.state import State, StoredTree
 from fedsilo.wire import write_tensors
 
 TENSORS, DESCRIPTION = f"{PERSONAL_TREE}.safetensors", f"{PERSONAL_TREE}.json"
@@ -53,11 +55,11 @@ class PersonalModel:
         except OSError as error:
             log.warning("%s was not written: %s", self.directory / TENSORS, error)
 
-    def _write(self, tree: Tree | StoredTree, described: Mapping[str, object]) -> None:
+    def _write(self, tree: Mapping[str, np.ndarray], described: Mapping[str, object]) -> None:
         make_directory(self.directory)
         path = self.directory / TENSORS
         if not isinstance(tree, StoredTree):
-            digest = write_tensors(tree, path).digest
+            digest = write_tensors(dict(tree), path).digest
         elif self._is_there(tree.ref.digest, described):
             return
         else:

@@ -13,6 +13,7 @@ import json
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FedsiloError
 from fedsilo.methods.interface import Assignment, Exchange, SiloTask
 from fedsilo.methods.schedule import task_id
-from fedsilo.methods.state import State
+from fedsilo.methods.state import State, Tree
 from fedsilo.readiness.finding import ReadinessFinding
 from fedsilo.silo.policy import EgressTotals
 from fedsilo.simulation.backend import Backend
@@ -166,7 +167,11 @@ class Simulation:
         round = self._workflow.round(state, exchange)
         self._broadcast = self._workflow.assign(state, exchange, round.silos)
         offered, given = self._broadcast.state, self._broadcast.tasks
-        tasks = [self._task(offered, exchange, silo, given[silo]) for silo in round.silos]
+        # Once for all silos: a worker is sent each tree once, by its identity.
+        trees = {
+            name: offered.tree(name) for name in {*chain(*(each.trees.values() for each in given.values()))}
+        }
+        tasks = [self._task(trees, exchange, silo, given[silo]) for silo in round.silos]
         updates: dict[str, SimulatedUpdate] = {}
         self.current_exchange = SimulatedExchange(exchange, round)
         for silo, found in self.backend.run(tasks):
@@ -183,7 +188,9 @@ class Simulation:
             yield
         return updates
 
-    def _task(self, offered: State, exchange: Exchange, silo: str, assignment: Assignment) -> SimulatedTask:
+    def _task(
+        self, offered: Mapping[str, Tree], exchange: Exchange, silo: str, assignment: Assignment
+    ) -> SimulatedTask:
         settings, step = dict(assignment.settings), exchange.phase.step
         task = SiloTask(
             step=step,
@@ -191,7 +198,7 @@ class Simulation:
             round=exchange.round,
             phase_round=exchange.phase_round,
             phase_rounds=exchange.phase_rounds,
-            trees={name: offered.tree(tree) for name, tree in assignment.trees.items()},
+            trees={name: offered[tree] for name, tree in assignment.trees.items()},
             settings=settings,
         )
         contract = self._workflow.contract(step, settings)
