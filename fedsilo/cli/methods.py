@@ -6,9 +6,11 @@ import argparse
 import json
 import math
 import re
+import tempfile
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ValidationError
 
@@ -29,6 +31,9 @@ from fedsilo.payload_kinds import count_samples
 from fedsilo.transforms.plan import JobPlan
 from fedsilo.transforms.update_noise.conflicts import uncovered_silo
 from fedsilo.wire.tensors import DTYPES
+
+if TYPE_CHECKING:
+    from fedsilo.engine.traffic import TrafficEstimate
 
 ROUNDS = 10
 """Rounds of the job whose phases are shown."""
@@ -334,7 +339,10 @@ def _job(name: str, file: Path) -> str:
         raise ManifestInvalid(
             f"{file}: spec.method.name is {spec.method.name}, not {name}; describe that method"
         )
-    estimate = estimate_traffic(registry.bind(spec), [str(silo) for silo in federation.silos])
+    method, silos = registry.bind(spec), [str(silo) for silo in federation.silos]
+    estimate, trial = (
+        _rehearse(method, silos) if registry.package_of(name) else (estimate_traffic(method, silos), "")
+    )
     tensors = estimate.signature.tensors
     parameters = sum(math.prod(tensor.shape) for tensor in tensors)
     size = sum(tensor.nbytes for tensor in tensors)
@@ -357,8 +365,24 @@ def _job(name: str, file: Path) -> str:
             "  up: tensors of an update, if every class may be disclosed; header and signature come on top",
             "  down: blobs of a task; again: of these, what the silo's task before, in the same phase, did not have",
             "  whole job: for a silo that takes part in every round",
+            *([trial] if trial else []),
         ]
     )
+
+
+def _rehearse(method: Method, silos: Sequence[str]) -> tuple[TrafficEstimate, str]:
+    """The traffic of a job of somebody else's method, and what running its silo half on the way has shown.
+
+    :raises MethodError: when it fails.
+    """
+    from fedsilo.engine.traffic import estimate_traffic
+    from fedsilo.local.made_up_silo import MadeUpSilo
+
+    with tempfile.TemporaryDirectory() as directory:
+        trial = MadeUpSilo(method, silos[0], Path(directory))
+        estimate = estimate_traffic(method, silos, trial)
+    said = f"  silo half: answered {count_text(trial.answered, 'task')} on made-up examples, keeping its state in files"
+    return estimate, said if trial.unsuited is None else f"{said}; then not tried, since {trial.unsuited}"
 
 
 def _fields(config: type[BaseModel]) -> Iterator[str]:

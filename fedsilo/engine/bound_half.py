@@ -42,7 +42,9 @@ class BoundHalf:
         """What the method asks of each silo."""
         with self._errors("assign"):
             given = self._half.assign(self._context, self._plan.of_method(state), exchange, silos)
-            return {silo: replace(each, settings=_plain(each.settings)) for silo, each in given.items()}
+            return {
+                silo: replace(each, settings=_plain_settings(each.settings)) for silo, each in given.items()
+            }
 
     def aggregate(self, received: ReceivedExchange, prepared: Callable[[nn.Module], nn.Module]) -> State:
         """The job's state after an exchange of the method's.
@@ -72,7 +74,7 @@ class BoundHalf:
         """The method's model, as silos share it."""
         with self._errors("model"):
             snapshot = self._half.model(self._context, self._plan.of_method(state))
-            return replace(snapshot, settings=_plain(snapshot.settings))
+            return replace(snapshot, settings=_plain_settings(snapshot.settings))
 
     def report(self, snapshot: Snapshot) -> dict[str, Any]:
         """What `model.json` says of the model by the method."""
@@ -82,7 +84,7 @@ class BoundHalf:
     def own_settings(self, exchange: Exchange, silo: str) -> Mapping[str, Scalar]:
         """Settings in which a silo's task differs from those of the others."""
         with self._errors("silo_settings"):
-            return _plain(self._method.silo_settings(exchange, silo))
+            return _plain_settings(self._method.silo_settings(exchange, silo))
 
     @contextmanager
     def _errors(self, function: str) -> Iterator[None]:
@@ -96,6 +98,6 @@ class BoundHalf:
             raise MethodError(text) from error
 
 
-def _plain(settings: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+def _plain_settings(settings: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
     """Settings with numbers of Python, whatever library they are of."""
     return {name: plain_number(value) for name, value in settings.items()}

@@ -6,7 +6,7 @@ Only the first two rounds and the last of a phase are run, for the rounds betwee
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,9 +19,9 @@ from fedsilo.engine.public_dataset import NoExamples
 from fedsilo.engine.workflow import Workflow
 from fedsilo.learning.models import initial_model
 from fedsilo.learning.seeding import derive_seed
-from fedsilo.methods.interface import INITIAL_WEIGHTS, Assignment, Exchange
+from fedsilo.methods.interface import INITIAL_WEIGHTS, Assignment, Exchange, SiloTask
 from fedsilo.methods.method import Method
-from fedsilo.methods.state import Tree
+from fedsilo.methods.state import State, Tree
 from fedsilo.updates.round_updates import RoundUpdates
 from fedsilo.updates.summation import FlatTensor, HeldTensor
 from fedsilo.wire import BlobRef, Contract, ModelSignature
@@ -59,10 +59,13 @@ class TrafficEstimate:
     down: int
 
 
-def estimate_traffic(method: Method, silos: Sequence[str]) -> TrafficEstimate:
+def estimate_traffic(
+    method: Method, silos: Sequence[str], shown: Callable[[SiloTask], None] | None = None
+) -> TrafficEstimate:
     """Run the aggregator's side of a job on synthetic updates.
 
     :param silos: references `namespace/name`, in the job's order.
+    :param shown: gets the tasks of one of them, as far as its silo half answers them.
     """
     # The file of the initial weights, which need not be on this machine, has as many bytes as those of a seed.
     drawn = initial_model(method.spec) if method.spec.model.initial_weights else None
@@ -71,7 +74,8 @@ def estimate_traffic(method: Method, silos: Sequence[str]) -> TrafficEstimate:
     phases: dict[tuple[str, str], PhaseTraffic] = {}
     up = down = 0
     with tempfile.TemporaryDirectory() as blobs:
-        rounds = _SyntheticRounds(workflow, context, Path(blobs), method.models.hand_out_initial(method.spec))
+        broadcasts_initial = method.models.hand_out_initial(method.spec)
+        rounds = _SyntheticRounds(workflow, context, Path(blobs), broadcasts_initial, shown)
         before: PhaseTraffic | None = None
         for exchange, representative in zip(workflow.exchanges, _representatives(workflow), strict=True):
             phase = exchange.phase
@@ -105,8 +109,14 @@ class _SyntheticRounds:
     """
 
     def __init__(
-        self, workflow: Workflow, context: JobContext, blobs: Path, broadcasts_initial_weights: bool
+        self,
+        workflow: Workflow,
+        context: JobContext,
+        blobs: Path,
+        broadcasts_initial_weights: bool,
+        shown: Callable[[SiloTask], None] | None,
     ) -> None:
+        self._shown = shown
         self._workflow, self._silos, self._blobs = workflow, context.silos, blobs
         self._signature, self._initial = context.signature, context.initial_model()
         self._state = workflow.stored_state(workflow.start(), blobs)
@@ -120,6 +130,8 @@ class _SyntheticRounds:
         broadcast = replace(assigned, state=self._workflow.stored_state(assigned.state, self._blobs))
         assignments = broadcast.tasks
         self._note_blobs(broadcast.state.refs(), assignments, traffic)
+        if self._shown is not None and self._workflow.plan.owner(exchange.phase.step) is None:
+            self._shown(_task_of(exchange, next(iter(assignments.values())), broadcast.state))
         contracts = {
             silo: self._workflow.contract(exchange.phase.step, assignment.settings)
             for silo, assignment in assignments.items()
@@ -150,6 +162,12 @@ class _SyntheticRounds:
             ]
             traffic.again = max(traffic.again, *new)
         self._fetched[traffic.phase] = {silo: set(blobs) for silo, blobs in blobs_of.items()}
+
+
+def _task_of(exchange: Exchange, assignment: Assignment, state: State) -> SiloTask:
+    trees = {name: state.tree(tree) for name, tree in assignment.trees.items()}
+    rounds = exchange.round, exchange.phase_round, exchange.phase_rounds
+    return SiloTask(exchange.phase.step, exchange.phase.name, *rounds, trees, assignment.settings)
 
 
 class SyntheticUpdates(RoundUpdates):

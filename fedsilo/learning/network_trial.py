@@ -57,10 +57,10 @@ def try_network(
     :raises MethodError: when it fails or gives anything else, which is named.
     """
     found = blank_output(module, subject, task, examples, training)
-    wanted, subject = [examples, *output], _in_training(subject, training)
+    wanted, subject = [examples, *output], _subject_text(subject, training)
     if not isinstance(found, Tensor):
         raise MethodError(
-            f"{subject}: gives {_described(found)}; return a tensor of shape {wanted}, {meaning}"
+            f"{subject}: gives {_kind_text(found)}; return a tensor of shape {wanted}, {meaning}"
         )
     if list(found.shape) != wanted:
         raise MethodError(f"{subject}: output of shape {list(found.shape)}: make it {wanted}, {meaning}")
@@ -85,17 +85,17 @@ def blank_output(
             found: object = module(torch.zeros(shape, dtype=dtype))
     except (Exception, SystemExit) as failure:
         raise MethodError(
-            f"{_in_training(subject, training)}: fails on an input of shape {list(shape)}: {error_summary(failure)}; "
+            f"{_subject_text(subject, training)}: fails on an input of shape {list(shape)}: {error_summary(failure)}; "
             "fit the network to spec.data.inputShape"
         ) from failure
     return found
 
 
-def _in_training(subject: str, training: bool) -> str:
+def _subject_text(subject: str, training: bool) -> str:
     return f"{subject}: in training mode" if training else subject
 
 
-def _described(found: object) -> str:
+def _kind_text(found: object) -> str:
     """What is no tensor, by its type and what it holds."""
     if found is None:
         return "None"

@@ -117,7 +117,7 @@ class _StructurePickler(pickle.Pickler):
         if found is None:
             return NotImplemented
         # What it is made of comes after it, for that may lead back to it.
-        return _unnamed, (type(obj).__name__, getattr(obj, "__qualname__", None)), found
+        return _nothing_made, (type(obj).__name__, getattr(obj, "__qualname__", None)), found
 
 
 _MADE_BY_PYTHON = frozenset(
@@ -126,7 +126,7 @@ _MADE_BY_PYTHON = frozenset(
 """Members that Python gives to a class for its own use, some of them when it is first pickled."""
 
 
-def _unnamed(*parts: object) -> None:
+def _nothing_made(*parts: object) -> None:
     """Stands where pickle would make an object again, which nothing here does."""
 
 

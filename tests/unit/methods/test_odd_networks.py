@@ -13,7 +13,7 @@ from tests.federate import federate, job_spec, model_of, runners, skewed_silos
 FACTORIES = "python:tests.unit.learning.factories"
 CLASSES = {"s0": [0, 1], "s1": [1, 2], "s2": [2, 3]}
 
-NAMED = ["fedprox", "feddyn", "fedcm", "scaffold", "pfedme", "fedavg"]
+NAMING_METHODS = ["fedprox", "feddyn", "fedcm", "scaffold", "pfedme", "fedavg"]
 """Methods that look parameters up by their names, and one that does not."""
 
 
@@ -36,7 +36,7 @@ def require_same_bytes(tmp_path: Path, method: str, name: str, odd: str, **secti
     assert odd_one == plain
 
 
-@pytest.mark.parametrize("method", NAMED)
+@pytest.mark.parametrize("method", NAMING_METHODS)
 def test_parameters_are_found_by_the_names_of_the_state(method: str, tmp_path: Path) -> None:
     require_same_bytes(tmp_path, method, "renamed_network", "renamed")
 

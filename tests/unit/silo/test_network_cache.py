@@ -124,12 +124,12 @@ class Local:
                 self.act, self.setting = (lambda x: x * len(seen[:0])), Setting()
 
             @staticmethod
-            def twice(x: torch.Tensor) -> torch.Tensor:
+            def double_outputs(x: torch.Tensor) -> torch.Tensor:
                 return 2 * x
 
             @override
             def forward(self, x: torch.Tensor) -> torch.Tensor:
-                return self.twice(super().forward(x))
+                return self.double_outputs(super().forward(x))
 
         module = Half()
         module.register_forward_hook(lambda *_: None)
@@ -178,7 +178,8 @@ def test_why_a_network_cannot_be_kept_is_logged_once(caplog: pytest.LogCaptureFi
 def test_a_network_that_tasks_change_is_said_once_to_be_built_anew(caplog: pytest.LogCaptureFixture) -> None:
     kept = NetworkCache()
     for _ in range(3):
-        kept.take(MLP, Counting).calls += 1  # type: ignore[operator]
+        taken: Any = kept.take(MLP, Counting)
+        taken.calls += 1
         kept.release()
     (record,) = caplog.records
     assert "a task changes more of it than its weights" in record.getMessage()
