@@ -21,6 +21,7 @@ from types import CellType, CodeType, FunctionType, MappingProxyType
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 from typing_extensions import override
 
 from fedsilo.api.job import ModelSpec
@@ -131,13 +132,15 @@ def _nothing_made(*parts: object) -> None:
 
 
 def _parts_of(obj: Any) -> tuple[object, ...] | None:
-    """What a class, a function or a part of one is made of; None of one that pickle knows how to write."""
+    """What a class, a function, a part of one or a network is made of; None of one that pickle knows how to write."""
     match obj:
         case FunctionType() if not _is_found_by_name(obj):
             return obj.__code__, obj.__defaults__, obj.__kwdefaults__, obj.__closure__, obj.__dict__
         case type() if not _is_found_by_name(obj):
             members = {name: value for name, value in vars(obj).items() if name not in _MADE_BY_PYTHON}
             return obj.__bases__, members
+        case nn.Module() if is_parametrized(obj):  # which PyTorch lets nobody pickle
+            return type(obj), vars(obj)
         case CodeType():
             signature = obj.co_argcount, obj.co_posonlyargcount, obj.co_kwonlyargcount, obj.co_flags
             return signature, obj.co_code, obj.co_consts, obj.co_names, obj.co_varnames, obj.co_freevars

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrizations
+from torch.nn.utils.parametrize import remove_parametrizations
 from typing_extensions import override
 
 from fedsilo.api.job import FederatedJobSpec, ModelSpec
@@ -156,6 +158,16 @@ def test_what_a_task_changes_of_a_class_or_function_without_a_name_is_seen(
     use: Callable[[Any], object],
 ) -> None:
     assert not used_again(Local.build, use)
+
+
+def test_a_network_with_parametrizations_is_used_again() -> None:
+    def build() -> nn.Module:
+        module = Counting()
+        parametrizations.weight_norm(module.layer)
+        return module
+
+    assert used_again(build, train_module)
+    assert not used_again(build, lambda module: remove_parametrizations(module.layer, "weight"))
 
 
 def test_why_a_network_cannot_be_kept_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
