@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedsilo.data.features import checked_features, checked_tokens, numeric_array
+from fedsilo.data.features import FeatureRules, checked_features, checked_tokens, numeric_array, probed_rows
 from fedsilo.data.schema import Schema, ValueRange
 from fedsilo.data.sources import FeatureSource, LazyFeatures
 from fedsilo.errors import DataInvalid, quoted_value
@@ -55,7 +55,8 @@ class Arrays:
     """Samples and their targets.
 
     :param features: images (N, C, H, W) or vectors (N, F); uint8 as stored (0 to 255, training scales by
-        1/255) or finite float32; those that stay in their files are read by batch; tokens in int64
+        1/255) or finite float32, float64 where that would lose what matters; those that stay in their files are read
+        by batch; tokens in int64
     :param labels: class of every sample, shape (N,), int64; another target where the learning task has another
     :param schema: of the whole dataset that they are from, as the silo announces it
     :param persons: whose each sample is, (N,) texts; None where the data do not say. They stay in the silo
@@ -91,16 +92,17 @@ def checked_arrays(
     task: LearningTask,
     classes: int | None = None,
     dataset: str = "",
-    missing: bool = False,
+    rules: FeatureRules | None = None,
 ) -> Arrays:
     """What a loader found in the common form; of a `FeatureSource` what its header says, and the rest when it is read.
 
     :param features: (N, *input_shape), images also with channels last, or without channels where there is one
     :param classes: how many the data have, where that is not what the job says
     :param dataset: name that errors of a later reading begin with
-    :param missing: whether NaN, a missing value, is admitted
+    :param rules: of the features; those of the task's job by default
     :raises DataInvalid: anything else, naming the first offending item
     """
+    rules = FeatureRules.of(task.data) if rules is None else rules
     x = features if isinstance(features, FeatureSource) else numeric_array("features", features)
     y = numeric_array("labels", labels)
     if not x.shape or not y.shape or x.shape[0] != len(y) or (task.single_label and y.ndim != 1):
@@ -117,9 +119,16 @@ def checked_arrays(
         x, y = task.pairs(x, y)
         if task.vocabulary is not None:
             return Arrays(checked_tokens(x, shape, task.vocabulary), _checked_targets(y, task, classes))
-        return Arrays(checked_features(x, shape, missing=missing), _checked_targets(y, task, classes))
+        found = checked_features(x, shape, missing=rules.missing, double=rules.keep_double(x))
+        return Arrays(found, _checked_targets(y, task, classes))
     checked_features(np.empty((0, *x.shape[1:]), x.dtype), shape)
-    return Arrays(LazyFeatures(x, shape, dataset, missing=missing), _checked_targets(y, task, classes))
+    double = rules.rounding is not None and x.dtype == np.float64 and rules.keep_double(_first_items(x))
+    features = LazyFeatures(x, shape, dataset, missing=rules.missing, double=double)
+    return Arrays(features, _checked_targets(y, task, classes))
+
+
+def _first_items(source: FeatureSource) -> np.ndarray:
+    return source.read(np.arange(min(source.shape[0], probed_rows(source.shape))))
 
 
 def _checked_targets(y: np.ndarray, task: LearningTask, classes: int | None) -> np.ndarray:

@@ -26,7 +26,7 @@ from fedsilo.data.catalogue import (
     TorchvisionLoaderConfig,
     loader_config,
 )
-from fedsilo.data.features import numeric_array
+from fedsilo.data.features import FeatureRules, numeric_array
 from fedsilo.data.image_configuration import ImageFolderConfig, MaskFolderConfig
 from fedsilo.data.imagefolder import class_folders, read_imagefolder
 from fedsilo.data.maskfolder import read_maskfolder
@@ -56,6 +56,7 @@ def load(
     root: Path,
     task: LearningTaskSpec | None = None,
     labelled: bool = True,
+    exact: bool = False,
 ) -> Arrays:
     """Load a silo's samples: the whole dataset, or the part that its partition assigns.
 
@@ -64,10 +65,11 @@ def load(
     :param root: folder against which relative paths in `dataset.config` are resolved
     :param task: what the job learns; classes by default
     :param labelled: whether the labels are of the job; otherwise they are not looked at, and zeros take their place
+    :param exact: whether every number of the features counts as it is written
     :raises ManifestInvalid: the loader, the scheme or a configuration is unknown
     :raises DataInvalid: the data are not there or not what the job says; names dataset, item and remedy
     """
-    whole = load_whole(dataset, data, root=root, task=task, labelled=labelled)
+    whole = load_whole(dataset, data, root=root, task=task, labelled=labelled, exact=exact)
     if dataset.partition is None:
         return whole
     parts = all_parts(dataset, bind(task, data).strata(whole.labels))
@@ -81,9 +83,11 @@ def load_whole(
     root: Path,
     task: LearningTaskSpec | None = None,
     labelled: bool = True,
+    exact: bool = False,
 ) -> Arrays:
     """All samples that the loader finds, whatever the partition; errors as `load`."""
     config, learning_task = loader_config(dataset), bind(task, data)
+    rules = FeatureRules.of(data, exact=exact)
     with naming(dataset.name):
         match config:
             case DigitsConfig():
@@ -93,7 +97,7 @@ def load_whole(
             case NpyConfig():
                 raw = read_npy(root, config)
             case CsvConfig() | ParquetConfig():
-                raw = read_labelled_table(root, config, data, dataset.class_aliases or ())
+                raw = read_labelled_table(root, config, data, rules, dataset.class_aliases or ())
             case ImageFolderConfig():
                 _require_single_label(learning_task)
                 folders = class_folders(root / config.path, data if labelled else None)
@@ -102,7 +106,7 @@ def load_whole(
                     _numbering([folder.name for folder in folders], dataset, data, ordered=False)
                 raw = read_imagefolder(root / config.path, config, folders, data.input_shape)
             case MaskFolderConfig():
-                return _masks(root / config.path, config, dataset, learning_task)
+                return _masks(root / config.path, config, dataset, learning_task, rules)
             case TorchvisionLoaderConfig():
                 raw = read_torchvision(
                     dataset.loader.removeprefix("torchvision:"), root / config.path, config
@@ -112,28 +116,30 @@ def load_whole(
             case _:
                 assert_never(config)
         if not labelled:
-            return _unlabelled_arrays(raw.features, dataset, learning_task)
-        return _with_persons(_in_the_jobs_labels(raw, dataset, learning_task), raw)
+            return _unlabelled_arrays(raw.features, dataset, learning_task, rules)
+        return _with_persons(_in_the_jobs_labels(raw, dataset, learning_task, rules), raw)
 
 
 def _with_persons(found: Arrays, raw: LoadedData) -> Arrays:
     return found if raw.persons is None else replace(found, persons=checked_persons(raw.persons, len(found)))
 
 
-def _unlabelled_arrays(features: object, dataset: DatasetSpec, task: LearningTask) -> Arrays:
+def _unlabelled_arrays(
+    features: object, dataset: DatasetSpec, task: LearningTask, rules: FeatureRules
+) -> Arrays:
     """Examples whose labels nobody reads, so that they need not be of the job's classes."""
     count = (
         features.shape[0] if isinstance(features, FeatureSource) else len(numeric_array("features", features))
     )
-    return checked_arrays(
-        features, np.zeros(count, np.int64), task, dataset=dataset.name, missing=task.data.imputes
-    )
+    return checked_arrays(features, np.zeros(count, np.int64), task, dataset=dataset.name, rules=rules)
 
 
-def _in_the_jobs_labels(raw: LoadedData, dataset: DatasetSpec, task: LearningTask) -> Arrays:
+def _in_the_jobs_labels(
+    raw: LoadedData, dataset: DatasetSpec, task: LearningTask, rules: FeatureRules
+) -> Arrays:
     data = task.data
     if data.classes is None:
-        found = checked_arrays(raw.features, raw.labels, task, dataset=dataset.name, missing=data.imputes)
+        found = checked_arrays(raw.features, raw.labels, task, dataset=dataset.name, rules=rules)
         return replace(found, schema=image_schema(found.features) if raw.schema is None else raw.schema)
     numbering = _numbering(raw.classes, dataset, data, raw.ordered)
     by_name = numbering is not None and not (data.class_names is None and raw.ordered)
@@ -141,7 +147,7 @@ def _in_the_jobs_labels(raw: LoadedData, dataset: DatasetSpec, task: LearningTas
         _require_the_jobs_order(numbering, data)
         by_name = False
     count = len(numbering.labels) if numbering is not None and by_name else None
-    found = checked_arrays(raw.features, raw.labels, task, count, dataset.name, missing=data.imputes)
+    found = checked_arrays(raw.features, raw.labels, task, count, dataset.name, rules=rules)
     schema = image_schema(found.features) if raw.schema is None else raw.schema
     if numbering is None:
         return replace(found, schema=schema)
@@ -149,7 +155,9 @@ def _in_the_jobs_labels(raw: LoadedData, dataset: DatasetSpec, task: LearningTas
     return replace(found, labels=labels, schema=replace(schema, classes=numbering.classes))
 
 
-def _masks(path: Path, config: MaskFolderConfig, dataset: DatasetSpec, task: LearningTask) -> Arrays:
+def _masks(
+    path: Path, config: MaskFolderConfig, dataset: DatasetSpec, task: LearningTask, rules: FeatureRules
+) -> Arrays:
     """Images and masks, whose values are classes by name where the configuration names them."""
     names = None if config.classes is None else list(config.classes)
     # As in a folder of images, names that are not the job's are found before any file is read.
@@ -157,7 +165,7 @@ def _masks(path: Path, config: MaskFolderConfig, dataset: DatasetSpec, task: Lea
         _numbering(names, dataset, task.data, ordered=False) if task.data.classes is not None else None
     )
     raw = read_maskfolder(path, config, task, None if numbering is None else numbering.labels)
-    found = checked_arrays(raw.features, raw.labels, task, dataset=dataset.name, missing=task.data.imputes)
+    found = checked_arrays(raw.features, raw.labels, task, dataset=dataset.name, rules=rules)
     schema = image_schema(found.features)
     named = schema if numbering is None else replace(schema, classes=numbering.classes)
     return _with_persons(replace(found, schema=named), raw)

@@ -17,7 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from fedsilo.api.text import first_line, size
-from fedsilo.data.features import checked_features
+from fedsilo.data.features import FeatureRules, checked_features
 from fedsilo.data.numbering import SchemaMismatch
 from fedsilo.errors import DataInvalid, quoted_value
 from fedsilo.process import TEMPORARY_BYTES
@@ -60,6 +60,7 @@ class LazyFeatures:
     :param dataset: name that errors begin with
     :param items: which items of the source these are; None for all
     :param missing: whether NaN, a missing value, is admitted
+    :param double: whether numbers that are no bytes are read as float64
     """
 
     source: FeatureSource
@@ -67,6 +68,7 @@ class LazyFeatures:
     dataset: str
     items: np.ndarray | None = None
     missing: bool = False
+    double: bool = False
 
     def __len__(self) -> int:
         return self.source.shape[0] if self.items is None else len(self.items)
@@ -83,8 +85,10 @@ class LazyFeatures:
 
     @property
     def dtype(self) -> np.dtype:
-        """Element type of the features that are read: bytes stay what they are, other numbers become float32."""
-        return np.dtype(np.uint8 if self.source.dtype == np.uint8 else np.float32)
+        """Element type of the features that are read: bytes stay what they are, others become float32 or float64."""
+        if self.source.dtype == np.uint8:
+            return np.dtype(np.uint8)
+        return np.dtype(np.float64 if self.double else np.float32)
 
     @property
     def nbytes(self) -> int:
@@ -124,7 +128,8 @@ class LazyFeatures:
         """
         items = index if self.items is None else self.items[index]
         with naming(self.dataset):
-            return checked_features(self.source.read(items), self.input_shape, items, missing=self.missing)
+            found = self.source.read(items)
+            return checked_features(found, self.input_shape, items, missing=self.missing, double=self.double)
 
 
 @contextmanager
@@ -206,26 +211,39 @@ class StoredRows:
 
 
 class RowWriter:
-    """Collects rows of float32: in memory up to a size, beyond it in a temporary file without a name.
+    """Collects rows of numbers: in memory up to a size, beyond it in a temporary file without a name.
 
     :param width: numbers of a row
     :param in_memory: the loader's setting
+    :param rules: by which the first rows decide whether all are float32 or float64
     """
 
-    def __init__(self, width: int, in_memory: bool | None) -> None:
+    def __init__(self, width: int, in_memory: bool | None, rules: FeatureRules | None = None) -> None:
         self._width = width
         self._in_memory = in_memory
-        self._held = np.empty((0, width), np.float32)
+        self._rules = rules or FeatureRules()
+        self._held: np.ndarray | None = None
         self._bytes = 0
         self._file: OpenFile | None = None
         room = os.environ.get(TEMPORARY_BYTES, "")
         self._room = int(room) if room.isdecimal() else None
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type in which rows are to be given: float64 before the first ones, if they may have to stay in it."""
+        if self._held is not None:
+            return self._held.dtype
+        return np.dtype(np.float32 if self._rules.rounding is None else np.float64)
 
     def append(self, rows: np.ndarray) -> None:
         """Add rows, (n, width).
 
         :raises DataInvalid: when there is no space for the temporary file, or the pod may not write so much
         """
+        if self._held is None:
+            self._held = np.empty(
+                (0, self._width), np.float64 if self._rules.keep_double(rows) else np.float32
+            )
         count = len(self._held)
         # The system moves pages of a large array rather than their content: there is never a second one.
         self._held.resize((count + len(rows), self._width), refcheck=False)
@@ -237,9 +255,9 @@ class RowWriter:
     def rows(self) -> np.ndarray | StoredRows:
         """All rows, (n, width)."""
         if self._file is None:
-            return self._held
-        shape = (self._bytes // 4 // self._width, self._width)
-        return StoredRows(self._file, "the table's temporary file", 0, shape, np.dtype(np.float32))
+            return self._held if self._held is not None else np.empty((0, self._width), self.dtype)
+        shape = (self._bytes // self.dtype.itemsize // self._width, self._width)
+        return StoredRows(self._file, "the table's temporary file", 0, shape, self.dtype)
 
     def _spill(self) -> None:
         if self._room is not None and self._bytes > self._room:
@@ -251,6 +269,7 @@ class RowWriter:
         try:
             if self._file is None:
                 self._file = OpenFile.temporary_file()
+            assert self._held is not None, "rows have been added"
             memory = self._held.reshape(-1).view(np.uint8).data
             while memory:
                 memory = memory[os.write(self._file.number, memory) :]
@@ -260,4 +279,4 @@ class RowWriter:
                 f" ({error.strerror}); set TMPDIR to a directory with more space, set config.inMemory to true,"
                 " or choose fewer columns"
             ) from error
-        self._held = np.empty((0, self._width), np.float32)
+        self._held = np.empty((0, self._width), self.dtype)

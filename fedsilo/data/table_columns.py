@@ -51,7 +51,7 @@ class NumberColumn:
         return TableColumn(self.column, "number")
 
     def encode(self, values: pyarrow.Array, place: RowPlace, out: np.ndarray) -> None:
-        """Write values into (n, 1) float32."""
+        """Write values into (n, 1) float32 or float64."""
         remedy = (
             "list its values in config.categories, add it to config.missing if it says that there is no value, or "
             "leave the column out"
@@ -69,7 +69,7 @@ class NumberColumn:
             found = np.where(missing, self.fill, found)
         with np.errstate(over="ignore"):
             out[:, 0] = found
-        infinite = np.isinf(out[:, 0])
+            infinite = np.isinf(found.astype(np.float32))
         if infinite.any():
             row = int(np.argmax(infinite))
             raise place.fault(

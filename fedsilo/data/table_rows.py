@@ -35,6 +35,7 @@ class RowReader:
     :param encoders: of the columns that become features
     :param class_texts: texts that are classes of the target, and no missing value; None for a target of numbers
     :param expected: shape of the features that the job has, if it matters
+    :param writer: of rows of features
     """
 
     def __init__(
@@ -43,13 +44,14 @@ class RowReader:
         config: TableConfig,
         class_texts: Sequence[str] | None,
         expected: Sequence[int] | None,
+        writer: RowWriter,
     ) -> None:
         self._encoders = encoders
         self._config = config
         self._class_texts = class_texts
         self._expected = expected
         self.features = tuple(feature for encoder in encoders for feature in encoder.features)
-        self._writer = RowWriter(len(self.features), config.in_memory)
+        self._writer = writer
         self._targets: list[np.ndarray] = []
         self._persons: list[np.ndarray] = []
         self._faults: dict[str, str] = {}
@@ -73,7 +75,7 @@ class RowReader:
             raise DataInvalid(*self._told_faults(file))
 
     def rows(self) -> np.ndarray | StoredRows:
-        """Features of all rows, (N, F) float32."""
+        """Features of all rows, (N, F) float32, or float64 where the job's rules say so."""
         return self._writer.rows()
 
     def targets(self) -> np.ndarray:
@@ -138,7 +140,7 @@ class RowReader:
 
     def _append(self, batch: pyarrow.RecordBatch, place: RowPlace) -> None:
         config, end = self._config, 0
-        rows = np.zeros((batch.num_rows, len(self.features)), np.float32)
+        rows = np.zeros((batch.num_rows, len(self.features)), self._writer.dtype)
         for encoder in self._encoders:
             start, end = end, end + len(encoder.features)
             if encoder.column not in self._faults:

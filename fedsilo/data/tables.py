@@ -20,8 +20,9 @@ from fedsilo.api.class_names import name_problem
 from fedsilo.api.text import comma_separated, join_names
 from fedsilo.data.arrays import LoadedData
 from fedsilo.data.comparison import comparable_name, nearest_name, rule_of
+from fedsilo.data.features import FeatureRules
 from fedsilo.data.schema import Schema, TableColumn
-from fedsilo.data.sources import StoredRows
+from fedsilo.data.sources import RowWriter, StoredRows
 from fedsilo.data.table_columns import CategoryColumn, NumberColumn, encoder_of
 from fedsilo.data.table_configuration import CsvConfig, ParquetConfig, TableConfig
 from fedsilo.data.table_rows import RowReader
@@ -41,7 +42,7 @@ class Table:
     """Rows of all files.
 
     :param columns: name of each feature, `column` or `column=category`
-    :param features: (N, len(columns)), float32
+    :param features: (N, len(columns)), float32, or float64 where the job's rules say so
     :param targets: (N,) float64, or text where the target is text; (N, k) float64 for a target of k columns
     :param schema: of features and target
     :param persons: (N,) text, whose each row is; None where no column says
@@ -59,7 +60,7 @@ def read_table(
     config: CsvConfig | ParquetConfig,
     *,
     class_texts: Sequence[str] | None = None,
-    imputes: bool = False,
+    rules: FeatureRules | None = None,
     input_shape: tuple[int, ...] | None = None,
 ) -> Table:
     """All rows of the configured files, in their order.
@@ -67,11 +68,13 @@ def read_table(
     :param root: folder that relative paths start from
     :param class_texts: take the target as text, also where it looks like a number or a missing value: the job has
         names of classes, and of these texts each is one
-    :param imputes: leave missing numbers missing, as NaN, where the configuration does not fill them in
+    :param rules: of the features; missing numbers that they admit stay missing, as NaN, where the configuration does
+        not fill them in
     :param input_shape: shape of the features that the job has, where that matters
     :raises DataInvalid: a file, column or value that cannot be used, naming it; of a file the first of every column
     """
     _require_pyarrow()
+    rules = rules or FeatureRules()
     selected = config.columns
     encoders: list[NumberColumn | CategoryColumn] = []
     reader: RowReader | None = None
@@ -83,8 +86,11 @@ def read_table(
                 selected = tuple(name for name in names if name not in others)
                 _require_names(selected, file)
             if reader is None:
-                encoders = [encoder_of(name, config, imputes) for name in selected]
-                reader = RowReader(encoders, config, class_texts, input_shape)
+                encoders = [encoder_of(name, config, rules.missing) for name in selected]
+                writer = RowWriter(
+                    sum(len(encoder.features) for encoder in encoders), config.in_memory, rules
+                )
+                reader = RowReader(encoders, config, class_texts, input_shape, writer)
             reader.read(file, batches)
     assert reader is not None
     schema = Schema(
@@ -101,7 +107,11 @@ def _target_column(config: TableConfig, text_target: bool) -> TableColumn | None
 
 
 def read_labelled_table(
-    root: Path, config: CsvConfig | ParquetConfig, data: DataSpec, aliases: Collection[str] = ()
+    root: Path,
+    config: CsvConfig | ParquetConfig,
+    data: DataSpec,
+    rules: FeatureRules,
+    aliases: Collection[str] = (),
 ) -> LoadedData:
     """The table of a job whose example is a vector; errors as `read_table`.
 
@@ -113,7 +123,7 @@ def read_labelled_table(
         root,
         config,
         class_texts=_class_texts(config, data, aliases),
-        imputes=data.imputes,
+        rules=rules,
         input_shape=tuple(data.input_shape),
     )
     if not len(table.targets):

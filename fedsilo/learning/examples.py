@@ -39,7 +39,7 @@ class StoredFeatures(Protocol):
 
     @property
     def dtype(self) -> np.dtype:
-        """Element type of the features, uint8 or float32."""
+        """Element type of the features, uint8, float32 or float64."""
 
     def read(self, index: np.ndarray) -> np.ndarray:
         """The features at these places, in their order; called from several threads at once."""
@@ -50,8 +50,8 @@ class Examples:
     """A set of examples with targets; the targets, and features that are held in memory, are on the device that
     computes.
 
-    :param pool: (n, *input shape), uint8 (scaled by 1/255 when a batch is taken), float32 or tokens in int64; or, with
-        `rows`, features of which these examples are some.
+    :param pool: (n, *input shape), uint8 (scaled by 1/255 when a batch is taken), float32, tokens in int64, or
+        float64 that the job's preprocessing makes float32; or, with `rows`, features of which these examples are some.
     :param labels: targets of the learning task; classes (n,), int64, unless it says otherwise.
     :param rows: (n,), int64: where in the pool each example's features are, so that several silos of one process hold
         a dataset that they divide once; None where they own the pool.
@@ -74,7 +74,7 @@ class Examples:
         return self.pool if self.rows is None else self.pool[self.rows]
 
     def batch(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Features in float32 and labels of the examples that `index` names, in its order.
+        """Features in float32, or float64, and labels of the examples that `index` names, in its order.
 
         :raises DataInvalid: features that stay in their files cannot be read.
         """

@@ -75,7 +75,7 @@ def test_it_equals_a_scaler_of_the_pooled_table_to_1e_9(tmp_path: Path) -> None:
     pooled = np.concatenate([parts[name][0] for name in NAMES]).astype(np.float64)
     scaler = StandardScaler().fit(pooled)
     expected = np.where(np.isnan(pooled), 0.0, scaler.transform(pooled))
-    ours = Preprocessing(found)(torch.tensor(pooled))
+    ours = Preprocessing(found).double()(torch.tensor(pooled))
     np.testing.assert_allclose(ours.numpy(), expected, rtol=0, atol=1e-9)
     assert (ours[:, 3] == 0).all(), "a constant feature is centred exactly"
 
