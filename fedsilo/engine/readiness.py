@@ -11,13 +11,14 @@ from typing import Any
 
 from fedsilo.api.data import DataSpec
 from fedsilo.data.comparison import SchemaFault
-from fedsilo.data.schema import Schema
+from fedsilo.data.schema import Schema, feature_names
 from fedsilo.engine.schemata import ABSENT_SECONDS, ABSENT_SHARE
 from fedsilo.errors import DataInvalid, FileDamaged, SiloFailed
 from fedsilo.files.durable import unlink
 from fedsilo.files.json_files import Fields, read_with_digest, write_with_digest
-from fedsilo.readiness.announced import AnnouncedFinding, announced_findings, describe_finding
+from fedsilo.readiness.announced import MAGNITUDES, AnnouncedFinding, announced_findings, describe_finding
 from fedsilo.readiness.finding import SEVERITY, ReadinessFinding, ordered_findings
+from fedsilo.readiness.units import unit_differences
 
 CHECK_SHARE = 0.5
 """Share of the round's deadline for which silos that are there are waited for: they read all their data meanwhile."""
@@ -105,8 +106,17 @@ def readiness_table(
         describe_finding(finding, silo, data, schemata.get(silo))
         for silo, findings in sorted(told.items())
         for finding in findings
+        if finding.code != MAGNITUDES
     ]
-    return tuple(ordered_findings([*differences(faults), *found]))
+    magnitudes = {
+        silo: finding.magnitudes
+        for silo, findings in sorted(told.items())
+        for finding in findings
+        if finding.code == MAGNITUDES
+    }
+    known = next((schemata[silo] for silo in magnitudes if silo in schemata), Schema())
+    units = unit_differences(magnitudes, feature_names(known, data.input_shape[0]))
+    return tuple(ordered_findings([*differences(faults), *units, *found]))
 
 
 def differences(faults: Mapping[str, Sequence[SchemaFault]]) -> list[ReadinessFinding]:

@@ -16,14 +16,16 @@ from fedsilo.data.arrays import Arrays
 from fedsilo.data.comparison import compare
 from fedsilo.data.loaders import load
 from fedsilo.data.numbering import SchemaMismatch
-from fedsilo.data.schema import Schema
+from fedsilo.data.schema import Schema, feature_names
 from fedsilo.engine.public_dataset import reads_labels
 from fedsilo.engine.readiness import differences
 from fedsilo.errors import DataInvalid
 from fedsilo.local.policy_check import leaves_no_quorum, refusals
 from fedsilo.methods import registry
 from fedsilo.readiness.examine import absent_classes, examine, split_text
+from fedsilo.readiness.facts import Facts
 from fedsilo.readiness.finding import ReadinessFinding, Severity, ordered_findings
+from fedsilo.readiness.units import Magnitudes, unit_differences
 from fedsilo.silo.examples import dataset_of, split
 from fedsilo.silo.readiness import silo_data
 from fedsilo.tasks.registry import bind
@@ -63,6 +65,7 @@ class _Check:
         self._root = root
         self._schemata: dict[str, Schema] = {}
         self._labels: list[np.ndarray] = []
+        self._magnitudes: dict[str, Magnitudes] = {}
 
     def run(self, silos: tuple[Silo, ...]) -> list[ReadinessFinding]:
         found = [finding for silo in silos for finding in self._silo(silo)]
@@ -72,7 +75,7 @@ class _Check:
                 found += self._test_set_findings(dataset)
             if dataset.name == spec.aggregation.public_dataset:
                 found += self._public_dataset_findings(dataset)
-        found += self._differences()
+        found += [*self._differences(), *self._unit_differences()]
         if len(self._labels) == len(silos) and bind(spec.task, spec.data).single_label:
             found += absent_classes(spec, self._labels)
         return found
@@ -92,7 +95,10 @@ class _Check:
         data = silo_data(spec, silo, arrays, train, validation)
         self._labels.append(arrays.labels)
         try:
-            yield from examine(spec, data)
+            facts = Facts.of(spec, data)
+            if data.tells_features:
+                self._magnitudes[name] = facts.magnitudes(data.min_values_per_feature)
+            yield from examine(spec, data, facts)
         except DataInvalid as error:  # of features that stay in their files until they are looked at
             yield from self._unreadable_findings(name, error)
 
@@ -133,3 +139,7 @@ class _Check:
 
     def _differences(self) -> Iterator[ReadinessFinding]:
         yield from differences(compare(self._spec.data, self._schemata))
+
+    def _unit_differences(self) -> Iterator[ReadinessFinding]:
+        known = next((self._schemata[silo] for silo in self._magnitudes), Schema())
+        return unit_differences(self._magnitudes, feature_names(known, self._spec.data.input_shape[0]))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.errors import DataInvalid
-from fedsilo.readiness.announced import MAX_MESSAGE, MAX_PLACES, AnnouncedFinding
+from fedsilo.readiness.announced import MAGNITUDES, MAX_MESSAGE, MAX_PLACES, AnnouncedFinding
 from fedsilo.readiness.facts import Facts, SiloData, scores_its_own, standardises
 
 
@@ -45,6 +45,9 @@ def _data_findings(spec: FederatedJobSpec, data: SiloData, facts: Facts) -> Iter
         yield AnnouncedFinding("RangeUnusual")
     if not standardises(spec) and facts.spread() is not None:
         yield AnnouncedFinding("FeatureUnscaled")
+    magnitudes = facts.magnitudes(least)
+    if any(power is not None for power in magnitudes):
+        yield AnnouncedFinding(MAGNITUDES, magnitudes=magnitudes)
     if facts.copies:
         yield AnnouncedFinding("Duplicates", count=facts.copies)
     if facts.leaking:

@@ -2,8 +2,9 @@
 
 A finding that travels holds nothing that a trainer could choose freely: its code is one of a list, each once, and what
 it concerns are places in lists that the aggregator has anyway, the job's classes and the features of the announced
-schema. The sentence that people read is made from that at the aggregator. The one exception is why a dataset cannot be
-read: the text that leaves as the failure of the silo's first task in every job.
+schema. The sentence that people read is made from that at the aggregator. Orders of magnitude are no finding of one
+silo: differences between silos are, once all have told theirs. The one exception is why a dataset cannot be read: the
+text that leaves as the failure of the silo's first task in every job.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from fedsilo.api.text import count_text, first_items
 from fedsilo.data.schema import Schema, feature_names
 from fedsilo.errors import DataInvalid
 from fedsilo.readiness.finding import SEVERITY, ReadinessFinding
+from fedsilo.readiness.units import LARGEST_MAGNITUDE, MAX_MAGNITUDES, Magnitudes
 
 MAX_PLACES: Final = 4
 """Classes or features that a finding names; of more it tells the number."""
@@ -25,6 +27,9 @@ MAX_COUNT: Final = 1 << 53
 
 MAX_MESSAGE: Final = 1000
 """Characters of the reason for which a dataset cannot be read."""
+
+MAGNITUDES: Final = "FeatureMagnitudes"
+"""Code of what a silo tells for units to be compared."""
 
 CLASSES, FEATURES, EXAMPLES, DATASET = "class", "feature", "example", "dataset"
 
@@ -38,6 +43,7 @@ SUBJECT: Final[Mapping[str, str]] = {
     "ValuesMissing": FEATURES,
     "FeatureEmpty": FEATURES,
     "FeatureConstant": FEATURES,
+    MAGNITUDES: FEATURES,
     "FeatureUnscaled": DATASET,
     "RangeUnusual": DATASET,
     "Duplicates": EXAMPLES,
@@ -97,18 +103,21 @@ class AnnouncedFinding:
     :param places: numbers of the first classes or features that it is about, ascending.
     :param count: of classes, features or examples that it is about; None where that is not told.
     :param message: why the dataset cannot be read.
+    :param magnitudes: of the features, of `MAGNITUDES` alone.
     """
 
     code: str
     places: tuple[int, ...] = ()
     count: int | None = None
     message: str | None = None
+    magnitudes: Magnitudes = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON, without what is not told."""
         found: dict[str, Any] = {"code": self.code}
         found |= {"places": list(self.places)} if self.places else {}
         found |= {} if self.count is None else {"count": self.count}
+        found |= {"magnitudes": list(self.magnitudes)} if self.magnitudes else {}
         return found if self.message is None else found | {"message": self.message}
 
 
@@ -145,6 +154,8 @@ class FindingRules:
         subject = SUBJECT[finding.code]
         if subject == CLASSES:
             return finding if self.classes else None
+        if finding.code == MAGNITUDES and not self.features:
+            return None
         if subject == FEATURES and not self.features:
             return replace(finding, places=(), count=None)
         if subject == DATASET and not self.texts:
@@ -171,9 +182,10 @@ def announced_findings(value: object, data: DataSpec) -> tuple[AnnouncedFinding,
 
 
 def _finding(what: str, value: object, data: DataSpec) -> AnnouncedFinding:
-    if not isinstance(value, dict) or not {"code"} <= value.keys() <= {"code", "places", "count", "message"}:
-        raise _invalid_value_error(what, value, "an object with code, and perhaps places, count or message")
-    code, places, count, message = (value.get(name) for name in ("code", "places", "count", "message"))
+    names = ("code", "places", "count", "message", "magnitudes")
+    if not isinstance(value, dict) or not {"code"} <= value.keys() <= set(names):
+        raise _invalid_value_error(what, value, f"an object with code, and perhaps {', '.join(names[1:])}")
+    code, places, count, message, magnitudes = (value.get(name) for name in names)
     if not isinstance(code, str) or code not in SUBJECT:
         raise _invalid_value_error(f"{what}: code", code, f"one of {', '.join(SUBJECT)}")
     subject = SUBJECT[code]
@@ -192,7 +204,21 @@ def _finding(what: str, value: object, data: DataSpec) -> AnnouncedFinding:
         raise _invalid_value_error(
             f"{what}: message", message, f"one line of {MAX_MESSAGE} characters, of Unreadable alone"
         )
-    return AnnouncedFinding(code, tuple(places or ()), count, message)
+    if (code == MAGNITUDES) != (magnitudes is not None):
+        raise _invalid_value_error(f"{what}: magnitudes", magnitudes, f"what {MAGNITUDES} alone has")
+    if magnitudes is not None:
+        _require_magnitudes(f"{what}: magnitudes", magnitudes, min(_things(FEATURES, data), MAX_MAGNITUDES))
+    return AnnouncedFinding(code, tuple(places or ()), count, message, tuple(magnitudes or ()))
+
+
+def _require_magnitudes(what: str, magnitudes: object, features: int) -> None:
+    if not isinstance(magnitudes, list) or not 1 <= len(magnitudes) <= features:
+        raise _invalid_value_error(what, magnitudes, f"a list of 1 to {features} numbers")
+    for power in magnitudes:
+        if power is not None and not (type(power) is int and abs(power) <= LARGEST_MAGNITUDE):
+            raise _invalid_value_error(
+                what, power, f"an integer from -{LARGEST_MAGNITUDE} to {LARGEST_MAGNITUDE}, or null"
+            )
 
 
 def _require_places(what: str, places: object, things: int) -> None:

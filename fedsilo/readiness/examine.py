@@ -21,9 +21,8 @@ FEW_EXAMPLES = 4
 """Features or classes that a finding names; of more it tells the number."""
 
 
-def examine(spec: FederatedJobSpec, data: SiloData) -> list[ReadinessFinding]:
+def examine(spec: FederatedJobSpec, data: SiloData, facts: Facts) -> list[ReadinessFinding]:
     """Everything that is worth saying about the silo's data."""
-    facts = Facts.of(spec, data)
     return [
         *_splits(spec, data, facts),
         *_classes(spec, data, facts),

@@ -11,6 +11,7 @@ import numpy as np
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.data.arrays import Arrays, value_range
 from fedsilo.data.statistics import FeatureStatistics
+from fedsilo.readiness.units import Magnitudes, magnitudes_of, sizes_of
 
 PIECE_NUMBERS = 1 << 20
 """Numbers that are in memory in double precision at a time."""
@@ -44,6 +45,7 @@ class SiloData:
     :param validation: of those that it sets aside.
     :param min_samples_per_class: of job and silo together, as is `min_values_per_feature`.
     :param tells_counts: whether the silo's policy permits counts of its classes.
+    :param tells_features: whether it permits statistics of its features.
     :param limits: of the number of examples that are trained on.
     """
 
@@ -54,6 +56,7 @@ class SiloData:
     min_samples_per_class: int
     min_values_per_feature: int
     tells_counts: bool
+    tells_features: bool
     limits: TrainingLimits = TrainingLimits()
 
 
@@ -63,6 +66,7 @@ class Facts:
 
     :param classes: training examples of each class; None where the task has no single class.
     :param statistics: of the features; None where they are tokens.
+    :param sizes: statistics of the sizes of their numbers other than zero.
     :param unusual_range: whether values of images lie in none of the usual ranges.
     :param copies: examples that are there before.
     :param leaking: validation examples of which a copy is trained on.
@@ -73,6 +77,7 @@ class Facts:
     examples: int
     classes: np.ndarray | None
     statistics: FeatureStatistics | None
+    sizes: FeatureStatistics
     unusual_range: bool
     copies: int
     leaking: int
@@ -80,7 +85,7 @@ class Facts:
     @classmethod
     def of(cls, spec: FederatedJobSpec, data: SiloData) -> Facts:
         """Look at all examples once."""
-        statistics, digests, extremes = _pass(spec, data)
+        statistics, sizes, digests, extremes = _pass(spec, data)
         task = None if spec.task is None else spec.task.name
         classes = None
         if task in (None, "classification"):
@@ -92,6 +97,7 @@ class Facts:
             examples=len(digests),
             classes=classes,
             statistics=None if task == "language" else statistics,
+            sizes=sizes,
             unusual_range=images and value_range(*extremes) is None,
             copies=len(digests) - len(np.unique(digests)),
             leaking=int(np.isin(digests[data.validation], digests[data.train]).sum()),
@@ -120,6 +126,10 @@ class Facts:
         found = self.statistics
         return [] if found is None else np.flatnonzero((found.m2 == 0) & (found.count > 1)).tolist()
 
+    def magnitudes(self, minimum: int) -> Magnitudes:
+        """Orders of magnitude of the features with so many numbers other than zero; none of tokens."""
+        return () if self.statistics is None else magnitudes_of(self.sizes, minimum)
+
     def spread(self) -> tuple[float, float] | None:
         """The smallest and the largest standard deviation, where they are very different."""
         if self.statistics is None:
@@ -141,10 +151,12 @@ def scores_its_own(spec: FederatedJobSpec) -> bool:
 
 def _pass(
     spec: FederatedJobSpec, data: SiloData
-) -> tuple[FeatureStatistics, np.ndarray, tuple[float, float]]:
-    """Statistics of all features, a digest of each example, (n,), and the least and the largest value that is there."""
+) -> tuple[FeatureStatistics, FeatureStatistics, np.ndarray, tuple[float, float]]:
+    """Statistics of all features and of their sizes, a digest of each example, (n,), and the least and the largest
+    value that is there.
+    """
     shape = spec.data.input_shape
-    statistics = FeatureStatistics.none(shape[0])
+    statistics = sizes = FeatureStatistics.none(shape[0])
     digests = np.empty(len(data.arrays), f"S{DIGEST_BYTES}")
     least, most = np.inf, -np.inf
     rows = max(PIECE_NUMBERS // prod(shape), 1)
@@ -155,4 +167,5 @@ def _pass(
         fed = piece / 255 if piece.dtype == np.uint8 else piece
         least, most = np.fmin(least, np.fmin.reduce(fed, None)), np.fmax(most, np.fmax.reduce(fed, None))
         statistics = statistics.merge(FeatureStatistics.of(fed))
-    return statistics, digests, (float(least), float(most))
+        sizes = sizes.merge(FeatureStatistics.of(sizes_of(fed)))
+    return statistics, sizes, digests, (float(least), float(most))

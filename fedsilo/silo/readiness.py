@@ -34,6 +34,7 @@ def silo_data(
         limits.min_samples_per_class,
         limits.min_values_per_feature,
         tells_counts="class_counts" in silo.spec.policy.payload_kinds,
+        tells_features="feature_statistics" in silo.spec.policy.payload_kinds,
         limits=_training_limits(spec, silo, arrays, train),
     )
 

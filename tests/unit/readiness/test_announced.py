@@ -15,6 +15,7 @@ from fedsilo.data.schema import Schema, TableColumn
 from fedsilo.errors import DataInvalid
 from fedsilo.readiness.announce import findings_of, unreadable_findings
 from fedsilo.readiness.announced import (
+    MAGNITUDES,
     MAX_MESSAGE,
     SUBJECT,
     TEXTS,
@@ -39,7 +40,8 @@ FULL_RULES = FindingRules(classes=True, features=True, minimum=5)
 
 def test_every_code_has_a_severity_a_subject_and_a_text() -> None:
     assert CODES.keys() == SEVERITY.keys()
-    assert SUBJECT.keys() == TEXTS.keys() == CODES.keys() - {"SchemaDiffers", "ClassAbsent", "PolicyRefuses"}
+    assert TEXTS.keys() == CODES.keys() - {"SchemaDiffers", "ClassAbsent", "PolicyRefuses", "UnitsDiffer"}
+    assert SUBJECT.keys() == TEXTS.keys() | {MAGNITUDES}
 
 
 @pytest.mark.parametrize(
@@ -87,13 +89,13 @@ def test_what_was_written_is_read_again() -> None:
 @pytest.mark.parametrize(
     ("findings", "problem"),
     [
-        (None, "findings: 'None' is not a list of at most 13"),
+        (None, "findings: 'None' is not a list of at most 14"),
         ([{}], "an object with code"),
         ([{"code": "RangeUnusual", "value": "patient 17"}], "an object with code"),
         ([{"code": "Patient"}], "code: 'Patient' is not one of"),
         ([{"code": ["RangeUnusual"]}], "is not one of"),
         ([{"code": "RangeUnusual"}] * 2, "a list of codes, each once"),
-        ([{"code": "RangeUnusual"}] * 14, "a list of at most 13"),
+        ([{"code": "RangeUnusual"}] * 15, "a list of at most 14"),
         ([{"code": "ClassSmall", "places": [3]}], "ascending numbers from 0 to 2"),
         ([{"code": "ClassSmall", "places": [True]}], "ascending numbers"),
         ([{"code": "ClassSmall", "places": [1, 0]}], "ascending numbers"),
@@ -155,7 +157,16 @@ def findings_by_code(
 ) -> dict[str, AnnouncedFinding]:
     cut = max(len(labels) - 5, 0)
     places = np.arange(len(labels))
-    data = SiloData("north", Arrays(features, labels), places[:cut], places[cut:], 5, 5, tells_counts=True)
+    data = SiloData(
+        "north",
+        Arrays(features, labels),
+        places[:cut],
+        places[cut:],
+        5,
+        5,
+        tells_counts=True,
+        tells_features=True,
+    )
     return {finding.code: finding for finding in findings_of(spec, data)}
 
 
@@ -171,6 +182,7 @@ def test_a_silo_s_data_become_findings_without_a_number_of_a_class() -> None:
         "ClassSmall": AnnouncedFinding("ClassSmall", (1, 2), 2),
         "FeatureConstant": AnnouncedFinding("FeatureConstant", (1,), 1),
         "FeatureUnscaled": AnnouncedFinding("FeatureUnscaled"),
+        MAGNITUDES: AnnouncedFinding(MAGNITUDES, magnitudes=(0, 3, 17)),
         "Duplicates": AnnouncedFinding("Duplicates", count=2),
         "ValidationLeaks": AnnouncedFinding("ValidationLeaks", count=1),
     }
