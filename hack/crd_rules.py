@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fedsilo.api.common import DURATION, FORMATS, RFC1035_LABEL
+from fedsilo.api.data import UNTRAINED_METHODS
 from fedsilo.api.resources import (
     BYTE_RESOURCES,
     HUGE_PAGES,
@@ -272,7 +273,8 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
             computed=True,
         ),
         Rule(
-            "has(self.evaluation.testDataset) || self.data.validationFraction > 0.0",
+            f"has(self.evaluation.testDataset) || self.method.name in {list(UNTRAINED_METHODS)}"
+            " || !has(self.data.validationFraction) || self.data.validationFraction > 0.0",
             "0: leaves the silos nothing to evaluate on; hold a part out, such as 0.1, "
             "or name a spec.evaluation.testDataset",
             ".data.validationFraction",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fedsilo.api.data import UNTRAINED_METHODS
 from fedsilo.api.faults import Finding
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.messages import closest
@@ -25,7 +26,8 @@ def contradictions(job: FederatedJob) -> Iterator[Finding]:
             yield field, name, "is not among spec.aggregator.datasets", remedy
     if test in held and public == test:
         yield PUBLIC_DATASET, public, TEST_EXAMPLES, "name another dataset of public examples"
-    if spec.evaluation.test_dataset is None and spec.data.validation_fraction == 0:
+    trained = spec.method.name not in UNTRAINED_METHODS
+    if trained and spec.evaluation.test_dataset is None and spec.data.validation_fraction == 0:
         problem = "leaves the silos nothing to evaluate on"
         remedy = "hold a part out, such as 0.1, or name a spec.evaluation.testDataset"
         yield "spec.data.validationFraction", 0, problem, remedy

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Final, Literal, Self
 
 from pydantic import Field, model_validator
 
 from fedsilo.api.class_names import Classes
 from fedsilo.api.common import DatasetName, Dimension, Fields, Flag, Number, invalid_value
+
+VALIDATION_FRACTION: Final = 0.1
+"""Fraction of each silo's data that is kept out of training where the job does not say."""
+
+UNTRAINED_METHODS: Final = ("statistics",)
+"""Methods that train nothing: where the job does not say otherwise, they are of all examples."""
 
 
 class PreprocessingSpec(Fields):
@@ -48,8 +54,12 @@ class DataSpec(Fields):
         max_length=4,
         description="Shape of one example: [features], [channels, height, width] or [channels, depth, height, width].",
     )
-    validation_fraction: Number = Field(
-        default=0.1, ge=0, lt=1, description="Fraction of each silo's data that is kept out of training."
+    validation_fraction: Number | None = Field(
+        default=None,
+        ge=0,
+        lt=1,
+        description="Fraction of each silo's data that is kept out of training; when null 0.1, or 0 where the method "
+        "trains nothing.",
     )
     on_schema_mismatch: Literal["refuse", "map"] | None = Field(
         default=None,

@@ -31,7 +31,7 @@ from fedsilo.api.common import (
     invalid_value,
 )
 from fedsilo.api.communication import CommunicationSpec, DownloadSpec, UploadSpec
-from fedsilo.api.data import DataSpec
+from fedsilo.api.data import UNTRAINED_METHODS, VALIDATION_FRACTION, DataSpec
 from fedsilo.api.datasets import DatasetSpec, check_unique_names
 from fedsilo.api.differential_privacy import DifferentialPrivacySpec
 from fedsilo.api.evaluation import EvaluationSpec
@@ -288,6 +288,13 @@ class FederatedJobSpec(Fields):
     def _classes_are_said(self) -> Self:
         if self.task is None and self.data.classes is None:
             raise invalid_value("is missing", "add it", "data", "classes", value=ABSENT_VALUE)
+        return self
+
+    @model_validator(mode="after")
+    def _some_data_is_held_out(self) -> Self:
+        if self.data.validation_fraction is None and self.method.name not in UNTRAINED_METHODS:
+            data = self.data.model_copy(update={"validation_fraction": VALIDATION_FRACTION})
+            object.__setattr__(self, "data", data)
         return self
 
     @model_validator(mode="after")

@@ -90,8 +90,8 @@ class SiloPolicy(Fields):
     min_samples_per_feature: Integer | None = Field(
         default=None,
         ge=1,
-        description="A feature with fewer values is left out of feature_statistics, and so is a part of a histogram; "
-        "minSamplesPerClass when null.",
+        description="A feature with fewer values is left out of feature_statistics, and so is a part of a histogram, "
+        "of sums in a job whose minimum is smaller; minSamplesPerClass when null.",
     )
     min_samples_per_update: Integer | None = Field(
         default=None,

@@ -276,6 +276,7 @@ def _limit_lines(sources: CardContext) -> Iterator[str]:
     ]
     if never:
         yield f"It finds no example at all of {', '.join(never[:MAX_CLASSES])}."
+    yield from map(escape_markdown, sources.description.get("remarks", ()))
     if sources.method.models.shared.is_model:
         if not recalls:
             yield "There is no recall by class here: a class that it never finds would not show."

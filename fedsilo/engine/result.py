@@ -22,11 +22,15 @@ CHECKPOINTS = "checkpoints"
 
 @dataclass(frozen=True)
 class Result:
-    """Where the model lies and the digest of its file."""
+    """Where the model lies and the digest of its file.
+
+    :param remarks: what a reader of the result must know, as the method says it.
+    """
 
     path: Path
     sha256: str
     metrics: Mapping[str, float]
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ def _write(path: Path, released: FinalModel, spec: FederatedJobSpec, identity: J
         **({} if released.round is None else {"round": released.round}),
     }
     write_json(path.with_suffix(".json"), description)
-    return Result(path, ref.digest, metrics)
+    return Result(path, ref.digest, metrics, tuple(map(str, released.described.get("remarks", ()))))
 
 
 def _record(released: FinalModel) -> Mapping[str, Any]:

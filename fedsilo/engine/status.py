@@ -45,6 +45,9 @@ MAX_FINDINGS = 100
 MAX_FINDING_TEXT = 1000
 """Characters of what a finding says, and of its remedy."""
 
+MAX_REMARKS = 3
+"""Remarks about the result that the status has."""
+
 DRIFT = timedelta(seconds=10)
 """How far a round's deadline may drift before the status changes: it moves while no silo can be served."""
 
@@ -161,7 +164,8 @@ class StatusSource:
             name, reason, message = ConditionType.FAILED, failure.reason, str(failure)
         elif self._job.result:
             name, reason = ConditionType.COMPLETE, SUCCEEDED_REASON
-            message = "; ".join(filter(None, (self._losses(), self._early_end()))) or message
+            told = (self._losses(), self._early_end() or _told_remarks(self._job.result))
+            message = "; ".join(filter(None, told)) or message
         else:
             name = ConditionType.RUNNING
             reason = str(name)
@@ -273,6 +277,13 @@ class StatusSource:
         if silo in current.round.answered:
             return SiloState.REPORTED
         return SiloState.AWAITED if silo in current.round.silos else SiloState.IDLE
+
+
+def _told_remarks(result: Result) -> str:
+    """What a reader of the result must know; of many remarks the first, for `model.json` has them all."""
+    told = ". ".join(result.remarks[:MAX_REMARKS])
+    more = len(result.remarks) - MAX_REMARKS
+    return f"{told}. {more} more remarks are in model.json" if more > 0 else told
 
 
 def _named_classes(classes: tuple[ClassStatus, ...], names: Sequence[str] | None) -> tuple[ClassStatus, ...]:

@@ -26,7 +26,7 @@ from fedsilo.readiness.examine import absent_classes, examine, split_text
 from fedsilo.readiness.facts import Facts
 from fedsilo.readiness.finding import ReadinessFinding, Severity, ordered_findings
 from fedsilo.readiness.units import Magnitudes, unit_differences
-from fedsilo.silo.examples import dataset_of, split
+from fedsilo.silo.examples import dataset_of, split, trains_model
 from fedsilo.silo.readiness import silo_data
 from fedsilo.tasks.registry import bind
 from fedsilo.validation import as_manifest
@@ -105,7 +105,8 @@ class _Check:
     def _load_dataset(self, owner: str, dataset: DatasetSpec) -> tuple[Arrays | None, list[ReadinessFinding]]:
         """What a dataset holds, or why that is not known."""
         try:
-            arrays = load(dataset, self._spec.data, root=self._root, task=self._spec.task)
+            exact, task = not trains_model(self._spec), self._spec.task
+            arrays = load(dataset, self._spec.data, root=self._root, task=task, exact=exact)
         except SchemaMismatch as mismatch:
             self._schemata[owner] = mismatch.schema
             return None, []  # the comparison names each difference

@@ -140,14 +140,14 @@ class RunProgress:
         return words
 
     def outcome(self, seconds: float) -> dict[str, Any]:
-        """The result as one document; `message` is there where the job failed."""
+        """The result as one document; `message` is there where the job failed, or a reader must know something."""
         job = self.federation.job
         succeeded = self.status["phase"] == JobPhase.COMPLETE
         model = self.status.get("model") if succeeded else None
         private = job.spec.privacy.differential_privacy
         return {
             "phase": "Succeeded" if succeeded else "Failed",
-            **({"reason": "Succeeded"} if succeeded else self.failure()),
+            **({"reason": "Succeeded"} | self._remarks() if succeeded else self.failure()),
             "job": str(job),
             "method": job.spec.method.name,
             "rounds": len(self.rounds),
@@ -167,6 +167,11 @@ class RunProgress:
             else None,
             "seconds": round(seconds, 3),
         }
+
+    def _remarks(self) -> dict[str, str]:
+        """What a reader of the result must know."""
+        message = next((one.get("message") for one in self.status.get("conditions", ())), None)
+        return {"message": message} if message else {}
 
     def _samples(self) -> int:
         """Examples of all silos; of sums, of those of the last round, since nobody knows each silo's."""

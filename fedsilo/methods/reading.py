@@ -88,6 +88,10 @@ class Mean:
         """How many silos' updates count."""
         return self._updates.count
 
+    def total_samples(self) -> int:
+        """Samples that the silos state together."""
+        return sum(map(self._updates.samples, self._updates.silos))
+
     def mean(self, kind: str) -> Tree:
         """Average of a kind of tensor over the silos that answered, by the job's rule.
 

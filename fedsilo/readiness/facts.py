@@ -8,6 +8,7 @@ from math import prod
 
 import numpy as np
 
+from fedsilo.api.data import UNTRAINED_METHODS
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.data.arrays import Arrays, value_range
 from fedsilo.data.statistics import FeatureStatistics
@@ -145,8 +146,8 @@ def standardises(spec: FederatedJobSpec) -> bool:
 
 
 def scores_its_own(spec: FederatedJobSpec) -> bool:
-    """Whether nobody scores the model but the silos."""
-    return spec.evaluation.test_dataset is None
+    """Whether there is a model that nobody scores but the silos."""
+    return spec.evaluation.test_dataset is None and spec.method.name not in UNTRAINED_METHODS
 
 
 def _pass(

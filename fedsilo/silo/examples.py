@@ -19,6 +19,7 @@ from fedsilo.errors import DataInvalid
 from fedsilo.learning.devices import pick_device
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.seeding import derive_seed
+from fedsilo.methods import registry
 from fedsilo.readiness.announced import AnnouncedFinding
 from fedsilo.silo.readiness import readiness
 from fedsilo.tasks.registry import bind
@@ -57,12 +58,17 @@ def read_examples(spec: FederatedJobSpec, silo: Silo, root: Path) -> SiloExample
     """
     task = bind(spec.task, spec.data)
     dataset = dataset_of(spec, silo)
-    arrays = load(dataset, spec.data, root=root, task=spec.task)
+    arrays = load(dataset, spec.data, root=root, task=spec.task, exact=not trains_model(spec))
     require_listed(spec, dataset, arrays.schema)
     device = pick_device(spec.training.device)
     places = split(spec, silo, task.strata(arrays.labels), arrays.persons)
     train, validation = (examples_of(spec, part, device) for part in map(arrays.take, places))
     return SiloExamples(train, validation, arrays.schema, readiness(spec, silo, arrays, *places))
+
+
+def trains_model(spec: FederatedJobSpec) -> bool:
+    """Whether anything is trained; otherwise what is told is of the examples, all of them and as they are written."""
+    return registry.bind(spec).models.scored
 
 
 def dataset_of(spec: FederatedJobSpec, silo: Silo) -> DatasetSpec:
@@ -106,12 +112,15 @@ def split(
     :param persons: whose each is, which a job that protects persons goes by; None where the data do not say.
     :raises DataInvalid: such a job, and data that do not say.
     """
-    seed = derive_seed(spec.training.seed, str(silo), "validation")
+    seed, fraction = (
+        derive_seed(spec.training.seed, str(silo), "validation"),
+        spec.data.validation_fraction or 0.0,
+    )
     if not protects_persons(spec):
-        return split_validation(labels, spec.data.validation_fraction, seed)
+        return split_validation(labels, fraction, seed)
     if persons is None:
         raise DataInvalid(_names_nobody(dataset_of(spec, silo)))
-    return split_persons(persons, spec.data.validation_fraction, seed)
+    return split_persons(persons, fraction, seed)
 
 
 def _names_nobody(dataset: DatasetSpec) -> str:

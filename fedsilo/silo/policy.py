@@ -20,7 +20,7 @@ from fedsilo.api.silo_policy import PersonalAccuracy, PrivacyBudget, SiloPolicy
 from fedsilo.api.text import comma_separated, count_text
 from fedsilo.errors import FedsiloError, MethodError, PolicyRefused
 from fedsilo.methods import registry
-from fedsilo.methods.components.feature_statistics import KIND
+from fedsilo.methods.components.feature_statistics import KIND, min_values_per_part
 from fedsilo.methods.step import NAMED_PERSONAL_ACCURACY, NAMED_SCORES, PERSONAL_ACCURACY, Payload
 from fedsilo.payload_kinds import SECURE_AGGREGATION
 from fedsilo.silo.budget_figures import SpentBudget, stated_epsilon
@@ -141,6 +141,7 @@ class ReplyLimits:
     :param scores_named_from: validation examples from which on scores are reported with the silo's name; None: never.
     :param figures: whether number of samples and metrics leave: none do under differential privacy, which has no
         mechanism for them.
+    :param min_values_per_part: values that a part of a histogram must have.
     """
 
     min_samples_per_class: int
@@ -149,6 +150,7 @@ class ReplyLimits:
     min_samples_per_feature: int = 1
     figures: bool = True
     scores_named_from: int | None = None
+    min_values_per_part: int = 1
 
     @classmethod
     def of(cls, spec: FederatedJobSpec, silo: Silo) -> ReplyLimits:
@@ -160,7 +162,9 @@ class ReplyLimits:
             personal = "Mean"  # no job with sums declares the other name
         figures = spec.privacy.differential_privacy is None
         named_from = min_samples_per_update(silo) if silo.spec.policy.scores == "PerSilo" else None
-        return cls(min_samples_per_class(spec, silo), personal, values, examples, figures, named_from)
+        per_part = min_values_per_part(spec, examples)
+        per_class = min_samples_per_class(spec, silo)
+        return cls(per_class, personal, values, examples, figures, named_from, per_part)
 
     def and_those(self, other: ReplyLimits) -> ReplyLimits:
         """The stricter of both in everything."""
@@ -173,6 +177,7 @@ class ReplyLimits:
             max(self.min_samples_per_feature, other.min_samples_per_feature),
             self.figures and other.figures,
             None if None in named_from else max(filter(None, named_from), default=1),
+            max(self.min_values_per_part, other.min_values_per_part),
         )
 
     def samples(self, stated: int) -> int:

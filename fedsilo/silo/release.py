@@ -149,7 +149,9 @@ def release(
             with new_copy(leaving) as own:
                 for name, piece in passing.pieces():
                     own.write(name, piece)
-                require_enough_values(blocks, own.read, limits.min_values_per_feature)
+                require_enough_values(
+                    blocks, own.read, limits.min_values_per_feature, limits.min_values_per_part
+                )
                 require_enough_examples(
                     blocks, own.read, limits.min_samples_per_class, limits.min_samples_per_feature
                 )

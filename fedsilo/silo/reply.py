@@ -128,11 +128,12 @@ def released_blocks(
 
 
 def require_enough_values(
-    blocks: Iterable[ExpectedBlock], tensor: Callable[[str], np.ndarray], minimum: int
+    blocks: Iterable[ExpectedBlock], tensor: Callable[[str], np.ndarray], minimum: int, per_part: int
 ) -> None:
     """Check that statistics of features are computed from enough values, as far as they show it themselves.
 
-    A count is 0 or at least the minimum, also in each part of a histogram; where it is 0, mean and spread are too.
+    A count is 0 or at least the minimum, and in each part of a histogram that of parts; where it is 0, mean and spread
+    are too.
     Blocks of other names are refused, since nothing would be known of them.
 
     :param blocks: those that leave.
@@ -154,9 +155,10 @@ def require_enough_values(
             tensor(name)
         )  # a copy: an error would keep a view, and the file could not be closed
         if name == "count" or name.startswith(HISTOGRAM):
+            least = minimum if name == "count" else per_part
             few, what = (
-                (values != 0) & (values < minimum),
-                f"fewer than the {minimum} that minSamplesPerFeature asks",
+                (values != 0) & (values < least),
+                f"fewer than the {least} that minSamplesPerFeature asks",
             )
         elif name in ("mean", "m2"):
             counts = np.array(tensor("count")) if "count" in statistics else np.zeros(values.shape)

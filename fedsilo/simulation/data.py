@@ -18,7 +18,7 @@ from fedsilo.data.schema import Schema
 from fedsilo.learning.devices import pick_device
 from fedsilo.learning.examples import Examples
 from fedsilo.readiness.announced import AnnouncedFinding
-from fedsilo.silo.examples import dataset_of, examples_of, require_listed, split
+from fedsilo.silo.examples import dataset_of, examples_of, require_listed, split, trains_model
 from fedsilo.silo.readiness import readiness
 from fedsilo.tasks.registry import bind
 
@@ -85,7 +85,8 @@ class SharedData:
     def _load(self, dataset: DatasetSpec) -> _WholeDataset:
         source = _source(dataset)
         if source not in self._full:
-            arrays = load_whole(dataset, self._spec.data, root=self._root, task=self._spec.task)
+            exact, task = not trains_model(self._spec), self._spec.task
+            arrays = load_whole(dataset, self._spec.data, root=self._root, task=task, exact=exact)
             require_listed(self._spec, dataset, arrays.schema)
             examples = examples_of(self._spec, arrays, self._device)
             if self._spec.data.check is not None:

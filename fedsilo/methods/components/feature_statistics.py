@@ -2,7 +2,7 @@
 
 Blocks `count`, `missing` (int64), `mean` and `m2` (float64) have a value for each column of a table or channel of
 images, `histogram/<feature>` one for each part. A feature with fewer values than the silo's minimum is sent as one
-without any, and so is a part of a histogram.
+without any, and so is a part of a histogram, unless only sums over silos are seen.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedsilo.api.data import DataSpec
+from fedsilo.api.job import FederatedJobSpec
 from fedsilo.data.statistics import FeatureStatistics, histogram, merge_statistics
 from fedsilo.errors import MethodError
 from fedsilo.methods.interface import Reply, SiloContext
@@ -64,9 +65,23 @@ def feature_statistics(silo: SiloContext, edges: Edges) -> Reply:
         "mean": np.where(enough, found.mean, 0.0),
         "m2": np.where(enough, found.m2, 0.0),
     }
+    per_part = min_values_per_part(silo.spec, silo.min_samples_per_feature)
     for feature, counts in parts.items():
-        tensors[f"histogram/{feature}"] = np.where(counts >= minimum, counts, 0)
+        tensors[f"histogram/{feature}"] = np.where(enough[feature] & (counts >= per_part), counts, 0)
     return Reply(tensors, samples=len(silo.train))
+
+
+def min_values_per_part(spec: FederatedJobSpec, samples: int) -> int:
+    """Values that a part of a histogram must have in a silo.
+
+    Where only sums are seen it is the total that must reach the job's minimum (`pool_histograms`), unless the silo's
+    own minimum is larger, which the aggregator does not know.
+
+    :param samples: the larger of the job's and the silo's minimum.
+    """
+    if spec.aggregation.secure and samples <= spec.privacy.min_samples_per_class:
+        return 1
+    return samples * prod(spec.data.input_shape[1:])
 
 
 def statistics_of(
@@ -96,13 +111,15 @@ def pool(sent: Iterable[tuple[str, Tree]], data: DataSpec) -> FeatureStatistics:
     return merge_statistics((_statistics_of(silo, tree) for silo, tree in sent), data.input_shape[0])
 
 
-def pool_histograms(sent: Iterable[tuple[str, Tree]], edges: Edges) -> Tree:
-    """The sums of the silos' histograms, by block name.
+def pool_histograms(sent: Iterable[tuple[str, Tree]], edges: Edges, spec: FederatedJobSpec) -> Tree:
+    """The sums of the silos' histograms, by block name; of a part whose total is below the job's minimum, 0.
 
     :param sent: a silo's name, and its tensors of this kind.
     """
     names, trees = [f"histogram/{feature}" for feature in edges], [tree for _, tree in sent]
-    return {name: np.asarray(sum(tree[name] for tree in trees), np.int64) for name in names}
+    totals = {name: np.asarray(sum(tree[name] for tree in trees), np.int64) for name in names}
+    least = spec.privacy.min_samples_per_class * prod(spec.data.input_shape[1:])
+    return {name: np.where(total >= least, total, 0) for name, total in totals.items()}
 
 
 def _statistics_of(silo: str, tree: Tree) -> FeatureStatistics:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -43,7 +43,7 @@ class Statistics(Method):
     @override
     def models(self) -> JobModels:
         """Statistics in place of a model, as the tensors that come of the job."""
-        found = SharedModel(is_model=False, architecture=ModelSpec(name=STEP), report=self._lines)
+        found = SharedModel(is_model=False, architecture=ModelSpec(name=STEP), report=self._report)
         return JobModels(found)
 
     @override
@@ -75,21 +75,49 @@ class Statistics(Method):
 
         return {STEP: state_statistics(self.config)}
 
-    def _lines(self, snapshot: Snapshot) -> Mapping[str, Any]:
+    def _report(self, snapshot: Snapshot) -> Mapping[str, Any]:
+        """A line for each feature, and what a reader must know: values that are in no figure."""
+        lines = self._lines(snapshot)
+        remarks = list(self._remarks(lines))
+        return {"statistics": lines, **({"remarks": remarks} if remarks else {})}
+
+    def _remarks(self, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+        for line in lines:
+            if line["suppressed"]:
+                yield (
+                    f"feature {line['feature']}: {line['suppressed']} values are in no figure, since their silos have "
+                    "fewer than the minimum of job and silo; lower minSamplesPerFeature where the silos can"
+                )
+            if suppressed := line.get("histogram", {}).get("suppressed"):
+                yield (
+                    f"feature {line['feature']}: {suppressed} of {line['count']} values are in no part of the "
+                    f"histogram, since their parts have too few; {self._remedy}"
+                )
+
+    @property
+    def _remedy(self) -> str:
+        coarser = "use fewer edges"
+        if self.spec.aggregation.secure:
+            return coarser
+        return f"{coarser}, or spec.aggregation.secure: only the total of a part must then reach the minimum"
+
+    def _lines(self, snapshot: Snapshot) -> list[dict[str, Any]]:
         """A line for each feature; no mean where there is no value."""
         tree = snapshot.tree
         lines: list[dict[str, Any]] = []
         for feature, count in enumerate(tree["count"].tolist()):
-            line = {"feature": feature, "count": count, "missing": int(tree["missing"][feature])}
+            line = {"feature": feature, "count": count}
+            line |= {name: int(tree[name][feature]) for name in ("missing", "suppressed")}
             if count:
                 variance = float(tree["variance"][feature])
                 mean = float(tree["mean"][feature])
                 line |= {"mean": mean, "variance": variance, "standardDeviation": variance**0.5}
             if feature in self.config.edges:
                 counts = tree[f"histogram/{feature}"].tolist()
-                line["histogram"] = {"edges": list(self.config.edges[feature]), "counts": counts}
+                edges, suppressed = list(self.config.edges[feature]), count - sum(counts)
+                line["histogram"] = {"edges": edges, "counts": counts, "suppressed": suppressed}
             lines.append(line)
-        return {"statistics": lines}
+        return lines
 
     @override
     def check(self) -> list[Finding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Generic, TypeVar
 
 from fedsilo.methods.components.feature_statistics import KIND, pool, pool_histograms
@@ -39,12 +40,14 @@ class StatisticsServer(Generic[Read]):
         """Statistics of all silos' examples together."""
         sent = list(self.sent(read, KIND))
         found = pool(sent, job.spec.data)
+        values = read.total_samples() * prod(job.spec.data.input_shape[1:])
         features: Tree = {
             "count": found.count,
             "missing": found.missing,
+            "suppressed": values - found.count - found.missing,
             "mean": found.mean,
             "variance": found.variance,
-            **pool_histograms(sent, self.config.edges),
+            **pool_histograms(sent, self.config.edges, job.spec),
         }
         return state.with_trees(features=features)
 

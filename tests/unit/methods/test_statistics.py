@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsilo.methods.components.feature_statistics import feature_statistics
+from fedsilo.api.data import UNTRAINED_METHODS
+from fedsilo.methods import registry
+from fedsilo.methods.components.feature_statistics import feature_statistics, min_values_per_part
 from fedsilo.silo.context import open_context
 from tests.federate import bound_method, federate, job_spec, model_of, runners, silo_holding
 
 NAMES = ["north", "south", "west"]
 EDGES = [-1.0, 0.0, 1.0]
+THREE = {"privacy": {"minSamplesPerClass": 3}}
 CONFIG = {"histograms": [{"feature": 1, "edges": EDGES}]}
 
 
@@ -67,8 +70,8 @@ def test_features_and_parts_of_histograms_with_few_values_are_left_out(tmp_path:
     assert list(found["histogram/1"]) == [count if count >= 8 else 0 for count in whole]
     (tmp_path / "none").mkdir()
     none, (_, description) = run(tmp_path / "none", parts, privacy={"minSamplesPerClass": 100})
-    assert not any(array.any() for name, array in none.items() if name != "missing")
-    assert description["statistics"][0] == {"feature": 0, "count": 0, "missing": 0}
+    assert not any(array.any() for name, array in none.items() if name not in ("missing", "suppressed"))
+    assert description["statistics"][0] == {"feature": 0, "count": 0, "missing": 0, "suppressed": 37}
 
 
 def test_an_image_counts_once_however_many_pixels_it_has(tmp_path: Path) -> None:
@@ -104,3 +107,75 @@ def test_a_histogram_that_cannot_be_is_refused(
 ) -> None:
     faults = bound_method("statistics", config={"histograms": histograms}).check()
     assert [(where, what) for where, _, what, _ in faults] == [(f"spec.method.config.{path}", problem)]
+
+
+def test_what_is_in_no_part_of_a_histogram_is_said_with_remedies(tmp_path: Path) -> None:
+    parts = tables((30, 30))
+    for part in parts:
+        part[:, 1] = np.where(np.arange(30) < 2, 2.0, -0.5)
+    found, (_, description) = run(tmp_path, parts, **THREE)
+    assert found["histogram/1"].sum() == 56
+    assert description["statistics"][1]["histogram"]["suppressed"] == 4
+    (remark,) = description["remarks"]
+    assert "feature 1: 4 of 60 values are in no part of the histogram" in remark
+    assert "fewer edges" in remark
+    assert "spec.aggregation.secure" in remark
+    assert remark in (tmp_path / "job" / "aggregator" / "MODEL_CARD.md").read_text()
+
+
+def test_what_is_in_no_figure_of_a_feature_is_said(tmp_path: Path) -> None:
+    parts = tables((30, 2))
+    found, (_, description) = run(tmp_path, parts, **THREE)
+    assert list(found["count"]) == [30] * 6
+    assert list(found["suppressed"]) == [2] * 6
+    assert "feature 0: 2 values are in no figure" in description["remarks"][0]
+
+
+def test_the_result_says_nothing_where_nothing_is_left_out(tmp_path: Path) -> None:
+    _, (_, description) = run(tmp_path, tables((60, 60)), privacy={"minSamplesPerClass": 1})
+    assert "remarks" not in description
+
+
+def test_of_sums_the_total_of_a_part_must_reach_the_minimum(tmp_path: Path) -> None:
+    parts = tables((30, 30, 30))
+    for part in parts:
+        part[:, 1] = np.where(np.arange(30) < 2, 2.0, -0.5)
+    parts[0][2:4, 1] = 0.5
+    found, (_, description) = run(tmp_path, parts, aggregation={"secure": True}, **THREE)
+    assert list(found["histogram/1"]) == [0, 82, 0, 6], "2 values of all silos are too few, 6 are not"
+    assert description["statistics"][1]["histogram"]["suppressed"] == 2
+    assert "secure" not in description["remarks"][0]
+
+
+def test_a_silo_that_asks_for_more_than_the_job_leaves_small_parts_out_of_sums() -> None:
+    spec = job_spec("statistics", 3, aggregation={"secure": True}, privacy={"minSamplesPerClass": 5})
+    assert (min_values_per_part(spec, 5), min_values_per_part(spec, 9)) == (1, 9)
+
+
+def test_numbers_between_edges_are_counted_as_they_are_written(tmp_path: Path) -> None:
+    rows = np.tile(np.array([[0.7], [0.3]]), (10, 6))
+    config = {"histograms": [{"feature": 1, "edges": [0.3, 0.7]}]}
+    spec = job_spec("statistics", NAMES[:1], method={"config": config})
+    silos = [silo_holding(tmp_path, "north", rows, np.zeros(20, np.int64))]
+    engine = federate(tmp_path / "job", spec, runners(spec, silos, tmp_path))
+    assert list(model_of(engine)["histogram/1"]) == [0, 10, 10]
+    assert model_of(engine)["mean"][0] == 0.5
+
+
+def test_all_examples_count_unless_the_job_says_otherwise(tmp_path: Path) -> None:
+    def examples(**data: object) -> int:
+        spec = job_spec("statistics", 1, data={"validationFraction": None, **data})
+        silo = silo_holding(tmp_path, "s0", np.zeros((40, 6), np.float32), np.zeros(40, np.int64))
+        return len(open_context(spec, silo, tmp_path).train)
+
+    assert examples() == examples(validationFraction=0) == 40
+    assert examples(validationFraction=0.25) == 30
+
+
+def test_the_methods_that_train_nothing_are_those_of_all_examples() -> None:
+    untrained = {
+        name
+        for name in registry.names()
+        if registry.package_of(name) is None and not bound_method(name).models.scored
+    }
+    assert untrained == set(UNTRAINED_METHODS)

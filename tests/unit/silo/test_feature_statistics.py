@@ -26,7 +26,7 @@ def require(tensors: dict[str, np.ndarray], minimum: int = 5) -> None:
         ExpectedBlock("feature_statistics", name, array.shape, array.dtype.name)
         for name, array in tensors.items()
     ]
-    require_enough_values(blocks, tensors.__getitem__, minimum)
+    require_enough_values(blocks, tensors.__getitem__, minimum, minimum)
 
 
 def test_counts_of_zero_and_from_the_minimum_on_may_leave() -> None:
@@ -55,7 +55,9 @@ def test_a_mean_without_counts_is_refused() -> None:
 
 
 def test_other_kinds_are_not_looked_at() -> None:
-    require_enough_values([ExpectedBlock("class_means", "count", (1,), "int64")], lambda name: np.ones(1), 5)
+    require_enough_values(
+        [ExpectedBlock("class_means", "count", (1,), "int64")], lambda name: np.ones(1), 5, 5
+    )
 
 
 @pytest.mark.parametrize(
