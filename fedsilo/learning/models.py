@@ -70,7 +70,7 @@ class Model(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(n, *input shape) -> logits (n, classes)."""
         logits: Tensor = self.classifier(self.features(x))
-        return logits
+        return logits if self.preprocessing is None else self.preprocessing.raw_outputs(logits)
 
 
 class ConcatenatedEncoder(nn.ModuleList):
@@ -229,7 +229,7 @@ class _SkipMetaInit(TorchFunctionMode):
 
 
 def with_preprocessing(module: nn.Module, preprocessing: Preprocessing) -> None:
-    """Have raw values preprocessed before the module gets them; no part of its state."""
+    """Have raw values preprocessed before the module gets them, and its outputs after; no part of its state."""
     if isinstance(module, Model):
         module.preprocessing = preprocessing
         return
@@ -237,7 +237,12 @@ def with_preprocessing(module: nn.Module, preprocessing: Preprocessing) -> None:
     def preprocess_hook(_module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return preprocessing.to(inputs[0].device)(inputs[0]), *inputs[1:]
 
+    def output_hook(_module: nn.Module, _inputs: object, outputs: Tensor) -> Tensor:
+        return preprocessing.to(outputs.device).raw_outputs(outputs)
+
     module.register_forward_pre_hook(preprocess_hook)
+    if preprocessing.target_mean is not None:
+        module.register_forward_hook(output_hook)
 
 
 def initial_model(spec: FederatedJobSpec) -> Tree:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from fedsilo.learning.preprocessing_numbers import NAMES
+from fedsilo.learning.preprocessing_numbers import NAMES, TARGET_MEAN, TARGET_SCALE
 
 
 class Preprocessing(nn.Module):
@@ -19,18 +19,24 @@ class Preprocessing(nn.Module):
     its mean is taken off; what comes of it has the type of the network. Its numbers are no part of the model's state:
     they are the job's, never trained or averaged.
 
-    :param numbers: `fill`, `mean` and `scale`, each (F,), float64.
+    :param numbers: `fill`, `mean` and `scale`, each (F,), float64; and `TARGET_MEAN` and `TARGET_SCALE`, (outputs,),
+        where a network that has learned standardised targets is to predict raw ones.
     """
 
     fill: Tensor
     mean: Tensor
     scale: Tensor
     typed: Tensor
+    target_mean: Tensor | None
+    target_scale: Tensor | None
 
     def __init__(self, numbers: Mapping[str, np.ndarray]) -> None:
         super().__init__()
         for name in NAMES:
             self.register_buffer(name, torch.tensor(numbers[name], dtype=torch.float64), persistent=False)
+        for buffer, name in (("target_mean", TARGET_MEAN), ("target_scale", TARGET_SCALE)):
+            given = torch.tensor(numbers[name], dtype=torch.float64) if name in numbers else None
+            self.register_buffer(buffer, given, persistent=False)
         # Empty: it becomes of the type that `Module.to` gives the network.
         self.register_buffer("typed", torch.empty(0), persistent=False)
 
@@ -43,3 +49,25 @@ class Preprocessing(nn.Module):
         values = x.double()
         values = torch.where(values.isnan(), fill, values)
         return ((values - mean) / scale).to(self.typed.dtype)
+
+    def raw_outputs(self, outputs: Tensor) -> Tensor:
+        """Predictions in the units of the targets, float64, where those were standardised; otherwise as they are."""
+        if self.target_mean is None or self.target_scale is None:
+            return outputs
+        return outputs.double() * self.target_scale + self.target_mean
+
+
+def standardised_targets(targets: Tensor, numbers: Mapping[str, np.ndarray]) -> Tensor:
+    """Targets (n, outputs) as a network learns them, float32; as they are where the numbers have none of targets."""
+    if TARGET_MEAN not in numbers:
+        return targets
+    mean, scale = (
+        torch.tensor(numbers[name], dtype=torch.float64, device=targets.device)
+        for name in (TARGET_MEAN, TARGET_SCALE)
+    )
+    return ((targets.double() - mean) / scale).float()
+
+
+def without_targets(numbers: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The numbers of the features alone, with which a network gives what it has learned."""
+    return {name: numbers[name] for name in NAMES}

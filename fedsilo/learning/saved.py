@@ -28,6 +28,8 @@ from fedsilo.learning.made_models import CONFIGS
 from fedsilo.learning.models import build_module, load_tree, with_preprocessing
 from fedsilo.learning.preprocessing import Preprocessing
 from fedsilo.learning.preprocessing_numbers import from_document
+from fedsilo.tasks.registry import bind
+from fedsilo.tasks.regression import RegressionTask
 from fedsilo.wire.blob import map_blob
 
 
@@ -154,11 +156,12 @@ def _description(path: Path) -> _Description:
         # The network does not depend on the dataset's name.
         data = DataSpec.model_validate({"dataset": path.stem, **document["data"]})
         numbers = document.get("preprocessing")
+        task = LearningTaskSpec.model_validate(document["task"]) if "task" in document else None
         return _Description(
             model=_model_of(document["model"]),
             data=data,
-            task=LearningTaskSpec.model_validate(document["task"]) if "task" in document else None,
-            preprocessing=None if numbers is None else from_document(numbers, data.input_shape[0]),
+            task=task,
+            preprocessing=None if numbers is None else _numbers(numbers, data, task),
             sha256=str(document["sha256"]),
         )
     except KeyError as missing:
@@ -170,6 +173,11 @@ def _description(path: Path) -> _Description:
     except (ValueError, TypeError, OverflowError, RecursionError, DataInvalid) as wrong:
         reason = escaped_text(str(wrong))
     raise ManifestInvalid(f"model {path}: {reason}; use the {path.name} that the job wrote")
+
+
+def _numbers(document: object, data: DataSpec, task: LearningTaskSpec | None) -> Mapping[str, np.ndarray]:
+    regression = task is not None and task.name == RegressionTask.name
+    return from_document(document, data.input_shape[0], bind(task, data).outputs if regression else 0)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from torch import nn
 
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.loading import JobManifest, load
+from fedsilo.data.statistics import FeatureStatistics, merge_statistics
 from fedsilo.engine.initial_weights import initial_weights
 from fedsilo.engine.scoring import load_test_set
 from fedsilo.files.json_files import write_json
@@ -30,7 +31,7 @@ from fedsilo.learning.metrics.scores import Scores
 from fedsilo.learning.models import build_module, load_tree, to_tree, with_preprocessing
 from fedsilo.learning.optimizers import OptimizerState
 from fedsilo.learning.parameters import freeze, parts_of
-from fedsilo.learning.preprocessing import Preprocessing
+from fedsilo.learning.preprocessing import Preprocessing, standardised_targets, without_targets
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.learning.training import LocalTraining, fit
 from fedsilo.local.evaluation import pooled_evaluation
@@ -41,7 +42,7 @@ from fedsilo.process import exit_with_parent, run_until_done
 from fedsilo.silo.context import trained_by_the_job
 from fedsilo.silo.examples import load_examples
 from fedsilo.tasks.registry import bind
-from fedsilo.transforms.preprocessing.numbers import numbers_of
+from fedsilo.transforms.preprocessing.numbers import numbers_of, standardised_outputs
 
 
 def train_locally(
@@ -49,13 +50,13 @@ def train_locally(
     silo: str,
     data: tuple[Examples, Examples],
     initial: StoredTree | None = None,
-    preprocessing: Preprocessing | None = None,
+    prepared: Mapping[str, np.ndarray] | None = None,
 ) -> nn.Module:
     """The job's model, trained on one silo's examples for as many rounds as the job has.
 
     :param data: examples to train on, and those that are held out.
     :param initial: the job's initial weights, where it has a file of them.
-    :param preprocessing: of the raw values, where the job does anything.
+    :param prepared: numbers of the preprocessing, where the job does any.
     """
     model = build_module(spec.model, spec.data, derive_seed(spec.training.seed, "model"), spec.task)
     task = bind(spec.task, spec.data)
@@ -65,8 +66,10 @@ def train_locally(
         load_tree(model, initial.load())
     if parts is not None:
         freeze(model, parts.frozen)
-    if preprocessing is not None:
-        with_preprocessing(model, preprocessing)
+    if prepared is not None:
+        train, held_out = (replace(one, labels=standardised_targets(one.labels, prepared)) for one in data)
+        data = train, held_out
+        with_preprocessing(model, Preprocessing(without_targets(prepared)))
     model.to(pick_device(spec.training.device))
     training = spec.training
     kept = OptimizerState() if training.optimizer.state == "keep" else None
@@ -81,7 +84,17 @@ def train_locally(
         outcome = trained_by_the_job(spec, model, sets, plan, (number, training.rounds), state)
         load_tree(model, to_tree(outcome.model))
         state = outcome.state
-    return model
+    return model if prepared is None else _giving_raw_outputs(spec, model, prepared)
+
+
+def _giving_raw_outputs(
+    spec: FederatedJobSpec, trained: nn.Module, prepared: Mapping[str, np.ndarray]
+) -> nn.Module:
+    """A network of these weights that gives predictions in the units of raw targets."""
+    model = build_module(spec.model, spec.data, 0, spec.task)
+    load_tree(model, to_tree(trained))
+    with_preprocessing(model, Preprocessing(prepared))
+    return model.to(pick_device(spec.training.device))
 
 
 def scores(federation: JobManifest, root: Path) -> list[dict[str, object]]:
@@ -94,11 +107,11 @@ def scores(federation: JobManifest, root: Path) -> list[dict[str, object]]:
         tests = [load_test_set(spec, root, pick_device(spec.training.device))]
     else:
         tests = [validation for _, validation in loaded.values() if len(validation)]
-    preprocessing = _preprocessing(spec, [train for train, _ in loaded.values()])
+    prepared = _prepared_numbers(spec, [train for train, _ in loaded.values()])
     found: list[dict[str, object]] = []
     for silo in federation.silos:
         data = loaded[str(silo)]
-        model = train_locally(spec, str(silo), data, initial, preprocessing)
+        model = train_locally(spec, str(silo), data, initial, prepared)
         scored = [evaluate(model, test, scores=Scores(chosen, task), task=task) for test in tests]
         entry = {**pooled_evaluation(dict(zip(map(str, range(len(tests))), scored, strict=True))).metrics}
         counts = {}
@@ -108,11 +121,15 @@ def scores(federation: JobManifest, root: Path) -> list[dict[str, object]]:
     return found
 
 
-def _preprocessing(spec: FederatedJobSpec, train: Sequence[Examples]) -> Preprocessing | None:
-    """The job's preprocessing by statistics of all silos, so that only the training is each silo's own."""
+def _prepared_numbers(spec: FederatedJobSpec, train: Sequence[Examples]) -> Mapping[str, np.ndarray] | None:
+    """Numbers of the job's preprocessing by all silos together, so that only the training is each silo's own."""
     if spec.data.preprocessing is None:
         return None
-    return Preprocessing(numbers_of(spec.data.preprocessing, pool_examples(train, spec.data)))
+    outputs, targets = standardised_outputs(spec), None
+    if outputs:
+        parts = (FeatureStatistics.of(examples.labels.cpu().numpy()) for examples in train)
+        targets = merge_statistics(parts, outputs)
+    return numbers_of(spec.data.preprocessing, pool_examples(train, spec.data), targets)
 
 
 def main(argv: list[str] | None = None) -> int:

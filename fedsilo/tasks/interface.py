@@ -120,13 +120,19 @@ class LearningTask(ABC):
         """What the model is given and what it is to say, from what a loader found: the same, unless the task says."""
         return features, targets
 
+    @property
+    def standardises_targets(self) -> bool:
+        """Whether the job's networks learn targets less their mean, divided by their deviation, and give raw ones."""
+        return False
+
     def strata(self, targets: np.ndarray) -> np.ndarray:
         """What partitions by class and stratified splits go by, (n,), which is nothing without a single class."""
         return targets if self.single_label else np.zeros(len(targets), np.int64)
 
     @abstractmethod
     def targets(self, values: np.ndarray) -> np.ndarray:
-        """The targets of all examples, checked: from what a loader found to what the loss takes, int64 or float32.
+        """The targets of all examples, checked: from what a loader found to what the loss takes, int64 or float32;
+        float64 where they are standardised first.
 
         :param values: numbers, one entry of the first dimension for each example.
         :raises DataInvalid: naming the first offending item, its value and the remedy.

@@ -54,9 +54,16 @@ class RegressionTask(LearningTask):
     def answers(self) -> Answers:
         return "numbers"
 
+    @property
+    @override
+    def standardises_targets(self) -> bool:
+        # A task of somebody else's that is made of this one says by itself what it learns.
+        asked = self.data.preprocessing
+        return type(self) is RegressionTask and asked is not None and asked.standardise
+
     @override
     def targets(self, values: np.ndarray) -> np.ndarray:
-        """(n, outputs), finite float32."""
+        """(n, outputs), finite float32; float64 where they are centred first."""
         values = paired_targets(values, (self.outputs,), "as many numbers as spec.task.config.outputs")
         with np.errstate(over="ignore"):  # what overflows becomes infinite, and is refused as such
             numbers = np.ascontiguousarray(values, dtype=np.float32)
@@ -67,7 +74,7 @@ class RegressionTask(LearningTask):
                 f"item {item}: target {quoted_value(values[item, output])} of output {output} is not a finite number;"
                 " remove or mend the item"
             )
-        return numbers
+        return np.ascontiguousarray(values, dtype=np.float64) if self.standardises_targets else numbers
 
     @override
     def loss(self, outputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -78,10 +85,12 @@ class RegressionTask(LearningTask):
     @override
     def scores(self, outputs: Tensor, targets: Tensor) -> Mapping[str, Tensor]:
         """Absolute and squared error, each the mean over outputs."""
-        error = outputs.float() - targets
+        error = self.predictions(outputs) - targets
         return {"mae": error.abs().mean(dim=1), "loss": error.square().mean(dim=1)}
 
     @override
     def predictions(self, outputs: Tensor) -> Tensor:
-        """The values themselves, (n, outputs)."""
-        return outputs.float()
+        """The values themselves, (n, outputs); float64 stays."""
+        import torch
+
+        return outputs.to(torch.promote_types(outputs.dtype, torch.float32))

@@ -8,6 +8,7 @@ without any, and so is a part of a histogram, unless only sums over silos are se
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from fedsilo.data.statistics import FeatureStatistics, histogram, merge_statisti
 from fedsilo.errors import MethodError
 from fedsilo.methods.interface import Reply, SiloContext
 from fedsilo.methods.state import Tree
-from fedsilo.methods.step import Payload
+from fedsilo.methods.step import TARGETS, Payload
 from fedsilo.wire.combine import BlockSum, CountedMean, SquaredDeviations
 
 if TYPE_CHECKING:
@@ -111,6 +112,21 @@ def pool(sent: Iterable[tuple[str, Tree]], data: DataSpec) -> FeatureStatistics:
     return merge_statistics((_statistics_of(silo, tree) for silo, tree in sent), data.input_shape[0])
 
 
+def pool_targets(sent: Iterable[tuple[str, Tree]], outputs: int) -> FeatureStatistics:
+    """The statistics of all silos' targets together; arguments and errors as those of `pool`."""
+    return merge_statistics((_statistics_of(silo, tree, TARGETS) for silo, tree in sent), outputs)
+
+
+def target_statistics(silo: SiloContext) -> Tree:
+    """Blocks of statistics of the silo's targets, (n, outputs), less what too few examples say."""
+    found = FeatureStatistics.of(silo.train.labels.cpu().numpy())
+    enough = found.count >= silo.min_samples_per_feature
+    names = [field.name for field in fields(FeatureStatistics)]
+    return {
+        TARGETS + name: np.where(enough, (one := getattr(found, name)), np.zeros_like(one)) for name in names
+    }
+
+
 def pool_histograms(sent: Iterable[tuple[str, Tree]], edges: Edges, spec: FederatedJobSpec) -> Tree:
     """The sums of the silos' histograms, by block name; of a part whose total is below the job's minimum, 0.
 
@@ -122,14 +138,14 @@ def pool_histograms(sent: Iterable[tuple[str, Tree]], edges: Edges, spec: Federa
     return {name: np.where(total >= least, total, 0) for name, total in totals.items()}
 
 
-def _statistics_of(silo: str, tree: Tree) -> FeatureStatistics:
-    for name in ("count", "missing", "m2"):
+def _statistics_of(silo: str, tree: Tree, prefix: str = "") -> FeatureStatistics:
+    for name in (prefix + "count", prefix + "missing", prefix + "m2"):
         if (tree[name] < 0).any():
             place = int(np.argmax(tree[name] < 0))
             raise MethodError(
                 f"silo {silo}: {name} of feature {place} is {tree[name][place]:g}; none is below 0"
             )
-    return FeatureStatistics(tree["count"], tree["missing"], tree["mean"], tree["m2"])
+    return FeatureStatistics(*(tree[prefix + field.name] for field in fields(FeatureStatistics)))
 
 
 def _pieces(examples: Examples, size: int) -> Iterator[np.ndarray]:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from fedsilo.api.data import DataSpec
+from fedsilo.api.job import FederatedJobSpec
 from fedsilo.learning.preprocessing_numbers import to_document
-from fedsilo.methods.components.feature_statistics import KIND, pool
+from fedsilo.methods.components.feature_statistics import KIND, pool, pool_targets
 from fedsilo.methods.interface import PREPROCESSING, Assignment, Exchange
 from fedsilo.methods.state import State
-from fedsilo.transforms.preprocessing.numbers import numbers_of
+from fedsilo.transforms.preprocessing.numbers import numbers_of, standardised_outputs
 from fedsilo.transforms.transform import AggregatorSide, Broadcast, ReceivedExchange
 
 if TYPE_CHECKING:
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 class PreprocessingAggregatorSide(AggregatorSide):
     """The exchange before round 1, and what comes of it."""
 
-    def __init__(self, data: DataSpec) -> None:
-        self._data = data
+    def __init__(self, spec: FederatedJobSpec) -> None:
+        self._data = spec.data
+        self._outputs = standardised_outputs(spec)
 
     @override
     def assign(self, state: State, exchange: Exchange, silos: Sequence[str]) -> Broadcast:
@@ -38,8 +39,11 @@ class PreprocessingAggregatorSide(AggregatorSide):
         """
         updates, asked = received.updates, self._data.preprocessing
         assert asked is not None, "else there is no such exchange"
-        found = pool(((silo, updates.tensors(silo, KIND)) for silo in updates.silos), self._data)
-        return received.state.with_trees(**{PREPROCESSING: numbers_of(asked, found)})
+        sent = [(silo, updates.tensors(silo, KIND)) for silo in updates.silos]
+        found, targets = pool(sent, self._data), None
+        if self._outputs:
+            targets = pool_targets(sent, self._outputs)
+        return received.state.with_trees(**{PREPROCESSING: numbers_of(asked, found, targets)})
 
     @override
     def send(self, exchange: Exchange, broadcast: Broadcast) -> Broadcast:

@@ -8,11 +8,12 @@ from typing import Self
 from typing_extensions import override
 
 from fedsilo.api.faults import Finding
-from fedsilo.methods.components.feature_statistics import payloads
+from fedsilo.methods.components.feature_statistics import payloads, statistics_payloads
 from fedsilo.methods.interface import PREPROCESSING, Exchange, Phase
 from fedsilo.methods.method import Method
-from fedsilo.methods.step import Step
+from fedsilo.methods.step import TARGETS, Step
 from fedsilo.transforms.preprocessing.conflicts import check_values
+from fedsilo.transforms.preprocessing.numbers import standardised_outputs
 from fedsilo.transforms.transform import Aggregator, AggregatorSide, TrainerSide, Transform
 
 
@@ -38,7 +39,9 @@ class PreprocessingTransform(Transform):
 
     @override
     def steps(self) -> Mapping[str, Step]:
-        return {PREPROCESSING: Step(payloads(self.spec.data, {}))}
+        outputs = standardised_outputs(self.spec)
+        targets = statistics_payloads(TARGETS, outputs) if outputs else ()
+        return {PREPROCESSING: Step((*payloads(self.spec.data, {}), *targets))}
 
     @override
     def plan(self, exchanges: list[Exchange]) -> list[Exchange]:
@@ -55,7 +58,7 @@ class PreprocessingTransform(Transform):
         """What makes numbers of the statistics."""
         from fedsilo.transforms.preprocessing.aggregator import PreprocessingAggregatorSide
 
-        return PreprocessingAggregatorSide(self.spec.data)
+        return PreprocessingAggregatorSide(self.spec)
 
     @override
     def in_trainer(self) -> TrainerSide:

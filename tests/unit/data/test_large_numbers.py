@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,11 @@ STANDARDISING = {"preprocessing": {"standardise": True}}
 
 
 def load_columns(
-    directory: Path, loader: str, columns: list[np.ndarray], exact: bool = False, **data: object
+    directory: Path,
+    loader: str,
+    columns: list[np.ndarray],
+    exact: bool = False,
+    data: dict[str, Any] | None = None,
 ) -> Arrays:
     table = np.stack(columns, axis=1)
     config: dict[str, object] = {"path": f"data.{loader}"}
@@ -38,7 +43,9 @@ def load_columns(
         np.save(directory / "y.npy", LABELS)
         config = {"features": "x.npy", "labels": "y.npy", "inMemory": False}
     dataset = DatasetSpec.model_validate({"name": "data", "loader": loader, "config": config})
-    spec = DataSpec.model_validate({"dataset": "data", "classes": 2, "inputShape": [len(columns)], **data})
+    spec = DataSpec.model_validate(
+        {"dataset": "data", "classes": 2, "inputShape": [len(columns)], **(data or {})}
+    )
     return load(dataset, spec, root=directory, exact=exact)
 
 
@@ -46,14 +53,14 @@ def load_columns(
 def test_differences_of_large_numbers_are_kept_where_the_job_standardises(
     tmp_path: Path, loader: str
 ) -> None:
-    found = load_columns(tmp_path, loader, [EPOCH_SECONDS, SMALL_NUMBERS], **STANDARDISING)
+    found = load_columns(tmp_path, loader, [EPOCH_SECONDS, SMALL_NUMBERS], data=STANDARDISING)
     assert found.features.dtype == np.float64
     np.testing.assert_array_equal(np.asarray(found.features)[:, 0], EPOCH_SECONDS)
     np.testing.assert_array_equal(found.take(np.array([5, 3])).features[:], found.features[:][[5, 3]])
 
 
 def test_a_table_of_large_numbers_is_the_same_in_a_temporary_file(tmp_path: Path) -> None:
-    in_memory = load_columns(tmp_path, "csv", [EPOCH_SECONDS, SMALL_NUMBERS], **STANDARDISING)
+    in_memory = load_columns(tmp_path, "csv", [EPOCH_SECONDS, SMALL_NUMBERS], data=STANDARDISING)
     dataset = DatasetSpec.model_validate(
         {"name": "data", "loader": "csv", "config": {"path": "data.csv", "target": "y", "inMemory": False}}
     )
@@ -66,7 +73,7 @@ def test_a_table_of_large_numbers_is_the_same_in_a_temporary_file(tmp_path: Path
 @pytest.mark.parametrize("loader", ["csv", "npz", "npy"])
 def test_ordinary_numbers_stay_in_float32(tmp_path: Path, loader: str) -> None:
     assert (
-        load_columns(tmp_path, loader, [SMALL_NUMBERS, SMALL_NUMBERS], **STANDARDISING).features.dtype
+        load_columns(tmp_path, loader, [SMALL_NUMBERS, SMALL_NUMBERS], data=STANDARDISING).features.dtype
         == np.float32
     )
     assert load_columns(tmp_path, loader, [EPOCH_SECONDS, SMALL_NUMBERS]).features.dtype == np.float32

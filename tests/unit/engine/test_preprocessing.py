@@ -11,7 +11,9 @@ import pytest
 import torch
 from sklearn.preprocessing import StandardScaler
 
+from fedsilo.api.data import PreprocessingSpec
 from fedsilo.api.job import FederatedJobSpec
+from fedsilo.data.statistics import FeatureStatistics
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.engine.scoring import GlobalEvaluation
 from fedsilo.errors import DataInvalid
@@ -24,6 +26,7 @@ from fedsilo.learning.saved import load_model
 from fedsilo.methods import registry
 from fedsilo.methods.interface import PERSONAL_TREE, PREPROCESSING
 from fedsilo.silo.personal import PersonalModel
+from fedsilo.transforms.preprocessing.numbers import numbers_of
 from tests.federate import drive, federate, job_spec, local_silos, open_engine, runners, silo_holding
 from tests.unit.verification.chains import replay_directory
 
@@ -181,3 +184,66 @@ def test_missing_values_are_refused_unless_they_are_imputed(tmp_path: Path) -> N
     parts["south"][0][2, 1] = np.inf
     with pytest.raises(DataInvalid, match=r"item 2: features contain inf; remove or mend the item$"):
         job(tmp_path, parts, data={"preprocessing": BOTH_STEPS})
+
+
+def regression_parts() -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Targets that are large beside their spread, and follow from features that are too."""
+    rng = np.random.default_rng(7)
+    found = {}
+    for name in (*NAMES, "test"):
+        spread = rng.normal(size=(60, 6))
+        found[name] = (
+            spread + np.array([1.7e9, 0, 0, 0, 0, 0]),
+            1.8e9 + 3 * spread[:, :1] + 2 * spread[:, 1:2],
+        )
+    return found
+
+
+REGRESSION: dict[str, Any] = {
+    "task": {"name": "regression"},
+    "training": {
+        "rounds": 12,
+        "device": "cpu",
+        "batchSize": 10,
+        "optimizer": {"name": "sgd", "learningRate": 0.1},
+    },
+    "model": {"name": "mlp", "config": {"hidden": [16]}},
+    "data": {"classes": None, "preprocessing": {"standardise": True}},
+}
+
+
+def test_targets_far_from_zero_are_learned_and_predicted_in_their_own_units(tmp_path: Path) -> None:
+    parts = regression_parts()
+    engine = run(tmp_path, parts, **REGRESSION, evaluation={"testDataset": "test", "every": 1})
+    assert engine.result is not None
+    scored = engine.history()[-1]["metrics"]["mae"]
+    assert scored < 1, "float32 has steps of 128 there, and targets a deviation of 3.6"
+    description = json.loads(engine.result.path.with_name("model.json").read_text())["preprocessing"]
+    pooled = np.concatenate([parts[name][1] for name in NAMES])
+    np.testing.assert_allclose(description["targetMean"], pooled.mean(axis=0), rtol=1e-15)
+    np.testing.assert_allclose(description["targetScale"], pooled.std(axis=0), rtol=1e-9)
+    with torch.no_grad():
+        predicted = load_model(engine.result.path)(torch.tensor(parts["test"][0]))
+    assert predicted.dtype == torch.float64
+    assert np.abs(predicted.numpy() - parts["test"][1]).mean() == pytest.approx(scored)
+
+
+def test_silos_score_targets_in_their_own_units(tmp_path: Path) -> None:
+    held_out = {"data": REGRESSION["data"] | {"validationFraction": 0.2}}
+    engine = run(tmp_path, regression_parts(), **REGRESSION | held_out, evaluation={"every": 1})
+    assert 0.01 < engine.history()[-1]["metrics"]["mae"] < 1
+    assert engine.history()[-1]["training"]["loss"] < 0.2, "the loss is of standardised targets"
+
+
+def test_targets_of_which_no_silo_tells_are_refused() -> None:
+    found, nothing = FeatureStatistics.of(np.ones((9, 1))), FeatureStatistics.none(1)
+    with pytest.raises(DataInvalid, match="targets: no silo tells of them"):
+        numbers_of(PreprocessingSpec(standardise=True), found, nothing)
+
+
+@pytest.mark.parametrize("wrong", [{"targetMean": [1.0]}, {"targetMean": [1.0], "targetScale": [0.0]}])
+def test_numbers_of_targets_are_whole_and_divide(wrong: dict[str, list[float]]) -> None:
+    document = {"fill": [0.0], "mean": [0.0], "scale": [1.0]}
+    assert from_document(document | {"targetMean": [1.0], "targetScale": [2.0]}, 1, 1)["targetScale"] == [2.0]
+    with pytest.raises(DataInvalid, match="preprocessing"):
+        from_document(document | wrong, 1, 1)

@@ -80,5 +80,8 @@ def test_networks_at_the_aggregator_preprocess_too(tmp_path: Path) -> None:
     assert labels.tolist() == [0, 0]  # what is not read is not there
     numbers = {"fill": np.zeros(1), "mean": np.full(1, 0.5), "scale": np.full(1, 0.25)}
     wanted = job.module(tree)((images - 0.5) / 0.25)
-    prepared = partial(PreprocessingAggregatorSide(found.data).network, State({PREPROCESSING: numbers}))
+    prepared = partial(
+        PreprocessingAggregatorSide(found).network,
+        State({PREPROCESSING: numbers}),
+    )
     assert torch.allclose(replace(job, prepared=prepared).module(tree)(images), wanted, atol=1e-6)
