@@ -39,7 +39,8 @@ def put_wide(numbers: np.ndarray, silos: int, name: str, values: Sequence[Fracti
         if abs(value) > SUMMAND_BOUND:
             raise Problem(
                 "out-of-range",
-                f"{name}: sum {place} is {float(value):g}, beyond the bound {SUMMAND_BOUND:g}; nothing is sent",
+                f"{name}: sum {place} is beyond the bound {SUMMAND_BOUND:g}, so nothing is sent; write such numbers in "
+                "a larger unit, or less a constant, in all silos",
             )
         high, low = divmod(round(value / UNIT), 1 << digits)
         numbers[2 * place] = low
