@@ -152,9 +152,9 @@ def show_result(outcome: Mapping[str, Any], baseline: Sequence[Mapping[str, Any]
     for silo in outcome["silos"]:
         if silo.get("state") == SiloState.FAILED:
             console.print(f"lost    {silo['name']}: {silo.get('message')}", style="red", soft_wrap=True)
-    if (message := outcome.get("message")) and message != without:
+    if (remarks := outcome.get("message")) and remarks != without:
         # Text and not markup, as above.
-        console.print(Text("note    ", style="yellow").append(message, style="default"), soft_wrap=True)
+        console.print(Text("note    ", style="yellow").append(remarks, style="default"), soft_wrap=True)
     if best := outcome.get("best"):
         console.print(f"best    round {best['round']}: {best['metric']} {best['value']:.4g}", soft_wrap=True)
     if left := [f"{silo['name']} {silo['kept']:.0%}" for silo in outcome["silos"] if "kept" in silo]:
