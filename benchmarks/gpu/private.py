@@ -16,8 +16,9 @@ from benchmarks.gpu.cases import Case, Figures, Setting
 from benchmarks.gpu.clock import now
 from benchmarks.training import cross_entropy, job_of, silo_of, task_of
 from fedsilo.learning.models import build_module, initial_model, load_tree
+from fedsilo.learning.opacus_hooks import Part
 from fedsilo.learning.private_training import ExamplePrivacy, fit_privately
-from fedsilo.learning.single_gradients import TRIED_EXAMPLES, Part, SingleGradients
+from fedsilo.learning.single_gradients import ONE_BY_ONE, TRIED_EXAMPLES, SingleGradients
 from fedsilo.learning.training import LocalTraining, fit
 from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.silo.context import LocalContext, open_context
@@ -42,15 +43,17 @@ def step_time_figures(setting: Setting, network: str) -> Figures:
     context = open_context(spec, silo_of(network, steps * batch), Path.cwd())
     open_ = training_seconds(context, setting, lambda model, plan: fit(model, context.train, plan, loss=loss))
     with counting_single_passes() as single:
-        hooks = training_seconds(context, setting, lambda model, plan: privately(context, model, plan, steps))
+        together = training_seconds(
+            context, setting, lambda model, plan: privately(context, model, plan, steps)
+        )
     with one_pass_each():
         alone = training_seconds(context, setting, lambda model, plan: privately(context, model, plan, steps))
-    figures = {"not private": open_, "a pass for a batch": hooks, "a pass for each example": alone}
+    figures = {"not private": open_, "a pass for a batch": together, "a pass for each example": alone}
     milliseconds = {f"{name}, ms/step": 1000 * seconds / steps for name, seconds in figures.items()}
     return {
         "steps": steps,
         **milliseconds,
-        "a pass for a batch over not private": hooks / open_,
+        "a pass for a batch over not private": together / open_,
         "passes for single examples in the former": len(single) - TRAININGS * TRIED_EXAMPLES,
     }
 
@@ -86,7 +89,7 @@ def privately(context: LocalContext, model: torch.nn.Module, plan: LocalTraining
 
 @contextmanager
 def counting_single_passes() -> Iterator[list[int]]:
-    """Inside, every backward pass of a single example is listed: where hooks fail, each example gets one."""
+    """Inside, every backward pass of a single example is listed: where nothing else applies, each example gets one."""
     known, passes = SingleGradients._single_gradient, list[int]()
 
     def count_pass(self: SingleGradients, features: Tensor, labels: Tensor, place: int) -> Part:
@@ -102,14 +105,10 @@ def counting_single_passes() -> Iterator[list[int]]:
 
 @contextmanager
 def one_pass_each() -> Iterator[None]:
-    """Inside, no network has hooks, as if Opacus knew none of its layers."""
-    known = SingleGradients._open_hooks
-    SingleGradients._open_hooks = _no_hooks  # type: ignore[method-assign]
+    """Inside, no network is found to have gradients of a batch, layer by layer or by Opacus."""
+    known = SingleGradients._choose
+    SingleGradients._choose = lambda *_: ONE_BY_ONE  # type: ignore[method-assign]
     try:
         yield
     finally:
-        SingleGradients._open_hooks = known  # type: ignore[method-assign]
-
-
-def _no_hooks(self: SingleGradients) -> None:
-    pass
+        SingleGradients._choose = known  # type: ignore[method-assign]

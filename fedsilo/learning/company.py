@@ -8,7 +8,7 @@ open: one example beside some others, again, beside yet others, in another place
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import product
@@ -64,8 +64,10 @@ def made_up_inputs(like: Tensor, tokens: int | None) -> list[Tensor]:
     return [torch.rand(shape, generator=generator).to(like.dtype), codes.to(like.dtype)]
 
 
-def require_apart(model: nn.Module, inputs: Sequence[Tensor], labels: Tensor, loss: Loss) -> None:
+def require_apart(model: nn.Module, inputs: Sequence[Tensor], labels: Tensor, loss: Loss) -> str:
     """Refuse a network, or a loss, in which examples see each other or that keeps something of them.
+
+    Returns how gradients of its single examples are had, in words.
 
     The network has the same tensors afterwards, and is in training mode.
 
@@ -73,9 +75,9 @@ def require_apart(model: nn.Module, inputs: Sequence[Tensor], labels: Tensor, lo
     :param labels: (`NEEDED`, ...) targets.
     :raises MethodError: naming module or tensor, and what may stand in its place; or a comparison was not made.
     """
-    held = HeldState(model)
+    held, chosen = HeldState(model), ""
     # All outputs first: they tell which module it is.
-    compared = {
+    compared: dict[str, Callable[[_Trial], str | None]] = {
         "in training mode": _Trial.outputs_in_training,
         "in evaluation mode": _Trial.outputs_in_evaluation,
         "for the gradients of its loss": _Trial.gradients,
@@ -87,7 +89,7 @@ def require_apart(model: nn.Module, inputs: Sequence[Tensor], labels: Tensor, lo
                 try:
                     if moved:
                         _move(model)
-                    compare(_Trial(model, features, labels, loss, moved))
+                    chosen = compare(_Trial(model, features, labels, loss, moved)) or chosen
                 except MethodError:
                     raise
                 except Exception as error:  # whatever the network raises
@@ -97,6 +99,7 @@ def require_apart(model: nn.Module, inputs: Sequence[Tensor], labels: Tensor, lo
                     model.train()
             if len(failures) == len(inputs):
                 raise _never_computed(how, moved, inputs, failures[0]) from failures[0]
+    return chosen
 
 
 def _never_computed(how: str, moved: bool, inputs: Sequence[Tensor], failure: Exception) -> MethodError:
@@ -140,14 +143,16 @@ class _Trial:
         self.model.eval()
         self._compare()
 
-    def gradients(self) -> None:
+    def gradients(self) -> str:
         """Compare the gradient of a batch with those of its examples, which is where a loss mixes them.
+
+        Returns how gradients of single examples are had.
 
         :raises MethodError: it does, or there is none.
         """
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         with SingleGradients(self.model, trained, self.loss) as single:
-            single.choose(self.features, self.labels)
+            return single.choose(self.features, self.labels)
 
     def _compare(self) -> None:
         first, others = torch.arange(COMPANY), torch.tensor(OTHER_BATCH)

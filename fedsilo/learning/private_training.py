@@ -22,9 +22,12 @@ from fedsilo.errors import MethodError
 from fedsilo.learning.divergence import require_finite
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.gradients import Loss
-from fedsilo.learning.single_gradients import TRIED_EXAMPLES, SingleGradients, clipped_sum
+from fedsilo.learning.single_gradients import TRIED_EXAMPLES, SingleGradients
 from fedsilo.learning.training import LocalTraining, TrainingReport, optimizer_of, seeded_generators, steps_of
 from fedsilo.privacy.mechanism import Mechanism
+
+NOISE_NUMBERS = 1 << 15
+"""Numbers of noise that are drawn at once."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +76,7 @@ def fit_privately(
             for part in torch.split(index, plan.batch_size) if len(index) else ():
                 features, labels = examples.batch(part)
                 features = view(features, slice(0, len(part)), len(part))
-                for gradients, value in single.of(features, labels):
-                    clipped_sum(sums, gradients, privacy.max_norm)
-                    losses[step] += float(value)
+                losses[step] += single.add_clipped(sums, features, labels, privacy.max_norm)
             _set_noisy(trained, sums, plan.batch_size, privacy)
             taken += 1
             optimizer.step()
@@ -110,10 +111,17 @@ def _summed_as(parameter: nn.Parameter) -> torch.dtype:
 def _set_noisy(
     trained: Sequence[nn.Parameter], sums: Sequence[Tensor], batch: int, privacy: ExamplePrivacy
 ) -> None:
-    """Give each parameter the noisy sum over the batch's size as its gradient; noise is added in double precision."""
+    """Give each parameter the noisy sum over the batch's size as its gradient; noise is added in double precision.
+
+    Piece by piece, so that neither noise nor sums in double precision go to memory.
+    """
     for parameter, total in zip(trained, sums, strict=True):
-        noise = torch.as_tensor(np.asarray(privacy.random.normal(0, privacy.deviation, total.shape)))
-        parameter.grad = ((total.double() + noise.to(total.device)) / batch).to(parameter.dtype)
+        parameter.grad = torch.empty_like(parameter, memory_format=torch.contiguous_format)
+        flat, gradient = total.flatten(), parameter.grad.view(-1)
+        for start in range(0, len(flat), NOISE_NUMBERS):
+            piece = flat[start : start + NOISE_NUMBERS]
+            noise = torch.from_numpy(privacy.random.normal(0, privacy.deviation, len(piece)))
+            gradient[start : start + NOISE_NUMBERS] = noise.to(total.device).add_(piece).div_(batch)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
-"""Gradients of single examples: all of a batch in one backward pass, or one after the other.
+"""Clipped gradients of single examples: layer by layer, all of a batch at once, or one after the other.
 
-Opacus takes a batch's gradient apart by hooks on modules, of whose kinds it has to know. Whether it can take a network
-apart is tried: what it finds for a few examples must be what backward passes of each by itself find. Where it is not,
-each example gets a pass of its own, which is slow and always right.
+Layer by layer is as fast as a plain step, and needs layers whose gradients follow from what they take. Opacus makes the
+gradients of a whole batch by hooks on modules, of whose kinds it has to know. Whether either can take a network apart
+is tried: what it finds for a few examples must be what backward passes of each by itself find. Where it is not, each
+example gets a pass of its own, which is slow and always right.
 
 Every pass begins with the parameters and buffers that the step began with, so that no example meets what another one
 left in them.
@@ -13,9 +14,9 @@ from __future__ import annotations
 import logging
 import math
 import sys
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -26,6 +27,8 @@ from fedsilo.errors import MethodError
 from fedsilo.learning.fixed_draws import fixed_draws
 from fedsilo.learning.gradients import Loss, clear
 from fedsilo.learning.held_state import HeldState
+from fedsilo.learning.layerwise_gradients import BatchGradients, LayerwiseGradients
+from fedsilo.learning.opacus_hooks import OpacusGradients, Part
 
 FIELD = "spec.privacy.differentialPrivacy"
 
@@ -42,8 +45,11 @@ NEGLIGIBLE_SHARE = 1e-5
 
 log = logging.getLogger("fedsilo.trainer")
 
-Part = tuple[list[Tensor], Tensor]
-"""Gradients (m, *shape) of m examples by each parameter, and their losses' sum."""
+LAYER_BY_LAYER = "layer by layer, as fast as without privacy"
+BATCH_AT_ONCE = (
+    "those of a batch at once, with the memory of as many networks, since not all follow from layers"
+)
+ONE_BY_ONE = "each example gets a backward pass of its own, since hooks do not find them"
 
 
 class SingleGradients:
@@ -56,7 +62,8 @@ class SingleGradients:
     def __init__(self, model: nn.Module, trained: Sequence[nn.Parameter], loss: Loss) -> None:
         self._model, self._trained, self._loss = model, list(trained), loss
         self._state = HeldState(model)
-        self._hooks: Any = None
+        self._layerwise: LayerwiseGradients | None = None
+        self._hooks: OpacusGradients | None = None
         self._choosing = False
         self._open = ExitStack()
 
@@ -69,51 +76,77 @@ class SingleGradients:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Leave the network without hooks and gradients, with the parameters that it has now."""
-        self._close_hooks()
+        self._one_by_one()
         clear(self._model.parameters())
         self._open.close()
 
-    def choose(self, features: Tensor, labels: Tensor) -> None:
-        """Find out, by some examples, how gradients of this network are had.
+    def choose(self, features: Tensor, labels: Tensor) -> str:
+        """Find out, by some examples, how gradients of this network are had; says it in words.
 
         :raises MethodError: network or loss have examples see each other, or no parameter has any part in the loss.
         """
         self._choosing = True
         try:
-            self._choose(features[:TRIED_EXAMPLES], labels[:TRIED_EXAMPLES])
+            return self._choose(features[:TRIED_EXAMPLES], labels[:TRIED_EXAMPLES])
         finally:
             self._choosing = False
 
-    def _choose(self, features: Tensor, labels: Tensor) -> None:
+    def _choose(self, features: Tensor, labels: Tensor) -> str:
         alone = _joined_gradients(
             [self._single_gradient(features, labels, place) for place in range(len(labels))]
         )
-        self._open_hooks()
-        found = self._by_hooks(features, labels)
         close = CLOSE_HALVES if has_halves(self._trained) else CLOSE
+        self._layerwise = LayerwiseGradients(self._model, self._trained)
+        if self._layerwise.applies:
+            self._layerwise.__enter__()
+            self._state.restore()
+            layers = self._by_layers(features, labels)
+            if layers is not None and _agree_by_layer(layers[0], alone, close):
+                return LAYER_BY_LAYER
+        self._one_by_one()
+        self._hooks = OpacusGradients.hook(self._model, self._trained)
+        found = self._by_hooks(features, labels)
         if found is not None and _agree(found[0], alone, close):
-            return
-        self._close_hooks()
+            return BATCH_AT_ONCE
+        self._one_by_one()
         together, sums = self._batch_gradients(features, labels), [each.sum(dim=0) for each in alone]
-        if _distance(_flat_gradients(together), _flat_gradients(sums)) > close * _size(
-            _flat_gradients(alone)
-        ):
+        distances = [_distance(one, other) for one, other in zip(together, sums, strict=True)]
+        if math.hypot(*distances) > close * _whole_size(alone):
             raise MethodError(
                 f"{FIELD}: the gradient of a batch is not the sum of its examples' gradients, so that examples see "
                 "each other in the network or its loss; use a network and a loss that take each example by itself"
             )
-        log.info(
-            "gradients of single examples: each gets a backward pass of its own, since hooks do not find them"
-        )
+        return ONE_BY_ONE
+
+    def add_clipped(self, sums: Sequence[Tensor], features: Tensor, labels: Tensor, norm: float) -> float:
+        """Add sum_i min(1, C / |g_i|) g_i over a batch, under the parameters that the model has now; the losses' sum.
+
+        :param sums: of each parameter; a gradient that is not finite adds nothing.
+        :param norm: C
+        """
+        self._state = HeldState(self._model)
+        layers = self._by_layers(features, labels)
+        if layers is None:
+            if self._layerwise is not None:
+                log.info("gradients of single examples: %s", ONE_BY_ONE)
+            losses = 0.0
+            for gradients, value in self.of(features, labels):
+                clipped_sum(sums, gradients, norm)
+                losses += float(value)
+            return losses
+        gradients_by_layer, value = layers
+        gradients_by_layer.add_clipped(sums, norm)
+        self._state.restore()
+        return float(value)
 
     def of(self, features: Tensor, labels: Tensor) -> Iterator[Part]:
-        """All examples of a batch, in parts, under the parameters that the model has now."""
+        """Gradients of all examples of a batch, in parts, under the parameters that the model has now."""
         self._state = HeldState(self._model)
-        found = self._by_hooks(features, labels) if self._hooks is not None else None
+        found = self._by_hooks(features, labels)
         if found is not None:
             yield found
         else:
-            self._close_hooks()
+            self._one_by_one()
             for place in range(len(labels)):
                 yield self._single_gradient(features, labels, place)
         self._state.restore()
@@ -128,8 +161,14 @@ class SingleGradients:
 
     def _backward(self, features: Tensor, labels: Tensor) -> Tensor:
         """The losses' sum, whose gradients are in the parameters then."""
-        clear(self._trained)
         self._state.restore()
+        value = self._losses(features, labels)
+        torch.autograd.backward(value)
+        return value.detach()
+
+    def _losses(self, features: Tensor, labels: Tensor) -> Tensor:
+        """The losses' sum, differentiable."""
+        clear(self._trained)
         with fixed_draws(labels.device) if self._choosing else nullcontext():
             value = self._loss(self._model, features, labels) * len(labels)
         if not value.requires_grad:
@@ -137,61 +176,32 @@ class SingleGradients:
                 f"{FIELD}: no parameter of the network has a part in the loss, so that there is nothing to learn; "
                 "remove what cuts its outputs off from its parameters, such as torch.no_grad or detach"
             )
-        torch.autograd.backward(value)
-        return value.detach()
+        return value
 
-    def _open_hooks(self) -> None:
-        from opacus import GradSampleModule
-
-        try:
-            self._hooks = GradSampleModule(self._model, loss_reduction="sum", strict=False)
-        except Exception:  # whatever a module that Opacus cannot hook raises
-            self._close_hooks()
-
-    def _by_hooks(self, features: Tensor, labels: Tensor) -> Part | None:
-        """What the hooks found; None where they do not apply to the network."""
-        if self._hooks is None:
+    def _by_layers(self, features: Tensor, labels: Tensor) -> tuple[BatchGradients, Tensor] | None:
+        """What the layers took and what came back to them; None where gradients do not follow from it."""
+        if self._layerwise is None:
             return None
         try:
-            with warnings.catch_warnings():
-                # The first layer is hooked too, whose inputs are the examples, of which no gradient is wanted.
-                warnings.filterwarnings("ignore", "Full backward hook is firing")
-                value = self._backward(features, labels)
+            return self._layerwise.of(partial(self._losses, features, labels), len(labels))
         except MethodError:
             raise
-        except Exception:  # whatever a hook raises in a module of which it cannot take the gradient apart
+        except Exception:  # whatever a layer raises that is called in another way than the tried ones
             return None
-        found = []
-        for parameter in self._trained:
-            sample = getattr(parameter, "grad_sample", None)
-            if sample is None and parameter.grad is None:
-                sample = parameter.new_zeros((len(labels), *parameter.shape))
-            if not isinstance(sample, Tensor) or sample.shape != (len(labels), *parameter.shape):
-                return None
-            found.append(sample)
-            parameter.grad_sample = None  # type: ignore[attr-defined]
-        return found, value
 
-    def _close_hooks(self) -> None:
-        self._hooks = None
-        # Those of modules that came before one which cannot be hooked, too.
-        for handle in getattr(self._model, "autograd_grad_sample_hooks", ()):
-            handle.remove()
-        for owner in (*self._model.parameters(), *self._model.modules()):
-            for name in _LEFT_BY_HOOKS:
-                owner.__dict__.pop(name, None)
+    def _by_hooks(self, features: Tensor, labels: Tensor) -> Part | None:
+        """What Opacus found of a batch; None where it does not apply to the network."""
+        if self._hooks is None:
+            return None
+        return self._hooks.of(partial(self._backward, features, labels), len(labels))
 
-
-_LEFT_BY_HOOKS = (
-    "activations",
-    "autograd_grad_sample_hooks",
-    "ft_compute_sample_grad",
-    "grad_sample",
-    "max_batch_len",
-    "_current_grad_sample",
-    "_forward_counter",
-)
-"""Attributes that Opacus gives to modules and parameters."""
+    def _one_by_one(self) -> None:
+        """Take all hooks off the network."""
+        if self._layerwise is not None:
+            self._layerwise.__exit__()
+        if self._hooks is not None:
+            self._hooks.close()
+        self._layerwise = self._hooks = None
 
 
 def disable_compilation() -> AbstractContextManager[Any]:
@@ -213,27 +223,50 @@ def _joined_gradients(parts: Sequence[Part]) -> list[Tensor]:
     return [torch.cat(each) for each in zip(*(gradients for gradients, _ in parts), strict=True)]
 
 
-def _flat_gradients(gradients: Sequence[Tensor]) -> Tensor:
-    return torch.cat([each.flatten().float() for each in gradients])
-
-
 def _agree(found: Sequence[Tensor], expected: Sequence[Tensor], tolerance: float) -> bool:
     """Whether gradients differ by rounding only: of their own size, or of next to nothing beside all others."""
-    nothing = NEGLIGIBLE_SHARE * _size(_flat_gradients(expected))
+    nothing = NEGLIGIBLE_SHARE * _whole_size(expected)
     return all(
         _distance(one, other) <= max(tolerance * _size(other), nothing)
         for one, other in zip(found, expected, strict=True)
     )
 
 
+def _agree_by_layer(found: BatchGradients, expected: Sequence[Tensor], tolerance: float) -> bool:
+    """Whether layers have the gradients of single examples, and each of them their norms."""
+    gradients = [torch.zeros_like(each) for each in expected]
+    for place, one in enumerate(torch.eye(len(expected[0]), device=expected[0].device)):
+        found.add_weighted([each[place] for each in gradients], one)
+    if not _agree(gradients, expected, tolerance):
+        return False
+    norms = [_norms(layer_gradients) for layer_gradients in found.split(expected)]
+    return _agree([each.squares().sqrt() for each in found.layers], norms, tolerance)
+
+
+def _norms(gradients: Sequence[Tensor]) -> Tensor:
+    """(n,) norms of single examples' gradients over all of some parameters."""
+    rows = torch.cat([each.flatten(1).norm(dim=1, keepdim=True) for each in gradients], dim=1)
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=1)
+    return norms
+
+
 def _distance(one: Tensor, other: Tensor) -> float:
     """Norm of the difference; what is not finite in both counts as equal."""
     one, other = one.float(), other.float()
+    distance = float((one - other).norm())
+    if math.isfinite(distance):
+        return distance
     return float(torch.where(one.isfinite() | other.isfinite(), one - other, 0).norm())
 
 
 def _size(gradient: Tensor) -> float:
-    return float(gradient.float().nan_to_num(0.0, 0.0, 0.0).norm())
+    size = float(gradient.float().norm())
+    return size if math.isfinite(size) else float(gradient.float().nan_to_num(0.0, 0.0, 0.0).norm())
+
+
+def _whole_size(gradients: Sequence[Tensor]) -> float:
+    """Norm over all parameters."""
+    return math.hypot(*map(_size, gradients))
 
 
 def has_halves(parameters: Iterable[Tensor]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
     from fedsilo.learning.examples import Examples
     from fedsilo.learning.training import LocalTraining, Loss, TrainingReport
+
+log = logging.getLogger("fedsilo.trainer")
 
 
 def privacy_of(silo: SiloContext) -> DifferentialPrivacySpec | None:
@@ -72,7 +75,8 @@ def require_examples_apart(silo: SiloContext, network: Callable[[], nn.Module]) 
         torch.arange(NEEDED_EXAMPLES, device=silo.train.labels.device) % len(silo.train)
     )
     inputs = made_up_inputs(features, silo.learning_task.vocabulary)
-    require_apart(network(), inputs, labels.cpu(), silo.loss())
+    chosen = require_apart(network(), inputs, labels.cpu(), silo.loss())
+    log.info("gradients of single examples: %s", chosen)
 
 
 def _mechanism_of(silo: SiloContext, task: SiloTask, name: MechanismName) -> Mechanism:

@@ -21,7 +21,7 @@ from fedsilo.learning.examples import Examples
 from fedsilo.learning.models import Model, build_model, load_tree, to_tree
 from fedsilo.learning.optimizers import OptimizerState
 from fedsilo.learning.private_training import ExamplePrivacy, fit_privately
-from fedsilo.learning.single_gradients import SingleGradients
+from fedsilo.learning.single_gradients import LAYER_BY_LAYER, SingleGradients
 from fedsilo.learning.training import LocalTraining, cross_entropy_loss, fit, seeded_generators
 from fedsilo.methods.state import Tree
 from fedsilo.privacy.mechanism import Mechanism
@@ -160,20 +160,21 @@ def test_clients_in_a_batch_are_clients_one_by_one(device: str) -> None:
         assert distance(dict(found), alone) <= 1e-3 * distance(alone, dict(tree))
 
 
-def gradients(device: str, hooks: bool) -> Sequence[torch.Tensor]:
+def clipped_gradients(device: str, tried: bool) -> Sequence[torch.Tensor]:
     model, data = network().to(device), examples(device, 6)
     parameters = list(model.parameters())
+    sums = [torch.zeros_like(each) for each in parameters]
     with SingleGradients(model, parameters, cross_entropy_loss) as single:
         batch = data.batch(torch.arange(6, device=device))
-        if hooks:
-            single.choose(*batch)
-        parts = [part for part, _ in single.of(*batch)]
-    assert (len(parts) == 1) == hooks
-    return [torch.cat([part[place] for part in parts]).cpu() for place in range(len(parameters))]
+        if tried:
+            assert single.choose(*batch) == LAYER_BY_LAYER
+        single.add_clipped(sums, *batch, 0.5)
+    return [each.cpu() for each in sums]
 
 
-def test_gradients_of_single_examples_are_the_same_by_hooks_and_one_by_one(device: str) -> None:
-    for one, other in zip(gradients(device, hooks=True), gradients(device, hooks=False), strict=True):
+def test_clipped_gradients_are_the_same_layer_by_layer_and_one_by_one(device: str) -> None:
+    layerwise, one_by_one = clipped_gradients(device, tried=True), clipped_gradients(device, tried=False)
+    for one, other in zip(layerwise, one_by_one, strict=True):
         assert torch.allclose(one, other, rtol=1e-3, atol=1e-5)
 
 

@@ -127,8 +127,8 @@ def test_an_empty_sample_is_a_step_of_noise() -> None:
         def random(self, n: int) -> np.ndarray:
             return np.ones(n)
 
-        def normal(self, mean: float, deviation: float, shape: tuple[int, ...]) -> np.ndarray:
-            return np.full(shape, deviation)
+        def normal(self, mean: float, deviation: float, n: int) -> np.ndarray:
+            return np.full(n, float(deviation))
 
     model = Model(nn.Flatten(), nn.Linear(64, 3))
     before = weights(model)

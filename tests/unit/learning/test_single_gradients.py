@@ -15,7 +15,7 @@ from typing_extensions import override
 from fedsilo.errors import MethodError
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.private_training import ExamplePrivacy, fit_privately
-from fedsilo.learning.single_gradients import SingleGradients, clipped_sum
+from fedsilo.learning.single_gradients import LAYER_BY_LAYER, SingleGradients, clipped_sum
 from fedsilo.learning.training import LocalTraining
 from fedsilo.privacy.mechanism import Mechanism
 from tests.unit.learning.odd_networks import (
@@ -106,12 +106,9 @@ def test_what_a_compiled_network_did_before_does_not_keep_hooks_from_it() -> Non
         loss(plain, *given.batch(torch.arange(BATCH_EXAMPLES))).backward()  # type: ignore[no-untyped-call]
     sums = clipped_gradient_sums(sequential_network(nn.ReLU()), given, 1e6)
     with SingleGradients(model, list(model.parameters()), loss) as single:
-        single.choose(*given.batch(torch.arange(BATCH_EXAMPLES)))
+        assert single.choose(*given.batch(torch.arange(BATCH_EXAMPLES))) == LAYER_BY_LAYER
         found = [torch.zeros(each.shape) for each in sums]
-        parts = list(single.of(*given.batch(torch.arange(BATCH_EXAMPLES))))
-        for gradients, _ in parts:
-            clipped_sum(found, gradients, 1e6)
-    assert len(parts) == 1
+        single.add_clipped(found, *given.batch(torch.arange(BATCH_EXAMPLES)), 1e6)
     torch.testing.assert_close(found, sums)
 
 
@@ -139,8 +136,7 @@ def test_a_branch_that_hooks_do_not_see_is_found_when_it_comes_to_take_part() ->
         with torch.no_grad():
             model.gate.fill_(1.0)
         sums = [torch.zeros(each.shape) for each in model.parameters()]
-        for gradients, _ in single.of(*whole):
-            clipped_sum(sums, gradients, 1e6)
+        single.add_clipped(sums, *whole, 1e6)
     torch.testing.assert_close(sums, clipped_gradient_sums(model, given, 1e6))
 
 
@@ -165,8 +161,7 @@ def test_no_example_meets_what_another_left_in_the_network() -> None:
         before = model.layer.weight.detach().clone()
         with SingleGradients(model, list(model.parameters()), loss) as single:
             sums = [torch.zeros(each.shape) for each in model.parameters()]
-            for gradients, _ in single.of(*given.batch(torch.arange(n))):
-                clipped_sum(sums, gradients, 0.5)
+            single.add_clipped(sums, *given.batch(torch.arange(n)), 0.5)
         assert torch.equal(model.layer.weight, before)
         return torch.cat([each.flatten() for each in sums])
 

@@ -1,0 +1,289 @@
+"""Gradients of single examples in one layer, from what it took and what came back: norms and weighted sums.
+
+Norms come from products of inputs and output gradients (Goodfellow, "Efficient per-example gradient computations",
+2015; Bu et al., "Scalable and efficient training of large convolutional neural networks with differential privacy",
+NeurIPS 2022), or of one example's gradient at a time where that takes fewer operations, so that those of a whole batch
+are never there at once. What came back serves for the weighted sum too, without a second pass through the network (Bu
+et al., "Differentially private optimization on large model at small cost", ICML 2023).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.grad import conv1d_weight, conv2d_weight, conv3d_weight
+from typing_extensions import override
+
+CHUNK_NUMBERS = 1 << 22
+"""Numbers that inputs are unfolded to at once."""
+
+
+@dataclass(frozen=True)
+class CallGradients:
+    """What one call of a layer took and what came back to it.
+
+    :param inputs: (n, ...), of n examples.
+    :param outputs: (n, ...), gradient of the loss by its outputs.
+    """
+
+    inputs: Tensor
+    outputs: Tensor
+
+
+class LayerGradients(ABC):
+    """Gradients of a batch's examples by the parameters of one layer, which may have been called several times."""
+
+    def __init__(self, layer: Any, calls: Sequence[CallGradients]) -> None:
+        self.layer, self.calls = layer, calls
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """Parameters of which gradients are wanted."""
+        return trained_parameters(self.layer)
+
+    @abstractmethod
+    def squares(self) -> Tensor:
+        """(n,) squared norms, in double precision."""
+
+    @abstractmethod
+    def weighted_sum(self, factors: Tensor) -> list[Tensor]:
+        """Sum of the examples' gradients, each times its factor, by each of `parameters`.
+
+        :param factors: (n,)
+        """
+
+
+class MatrixGradients(LayerGradients):
+    """Gradients of linear layers and convolutions: sums over positions of products of two vectors."""
+
+    @override
+    def squares(self) -> Tensor:
+        weight, bias = self.layer.weight, self.layer.bias
+        found = torch.zeros(len(self.calls[0].inputs), dtype=torch.float64, device=weight.device)
+        if weight.requires_grad:
+            found += self._weight_squares()
+        if bias is not None and bias.requires_grad:
+            rows = sum(_by_position(self.layer, each.outputs).sum(dim=3).flatten(1) for each in self.calls)
+            found += rows.double().square().sum(dim=1)  # type: ignore[union-attr]
+        return found
+
+    @override
+    def weighted_sum(self, factors: Tensor) -> list[Tensor]:
+        calls = [CallGradients(each.inputs, _scaled_rows(each.outputs, factors)) for each in self.calls]
+        found = []
+        if self.layer.weight.requires_grad:
+            found.append(_weight_gradient(self.layer, calls))
+        if self.layer.bias is not None and self.layer.bias.requires_grad:
+            found.append(_total([_by_position(self.layer, each.outputs).sum(dim=(0, 3)) for each in calls]))
+        return [each.reshape(parameter.shape) for each, parameter in zip(found, self.parameters, strict=True)]
+
+    def _weight_squares(self) -> Tensor:
+        """Inner products of positions take fewer operations where there are few."""
+        rows, columns = len(self.layer.weight) // _groups(self.layer), self.layer.weight[0].numel()
+        positions = sum(each.outputs[0].numel() // len(self.layer.weight) for each in self.calls)
+        n = len(self.calls[0].inputs)
+        # Twice, since they are of double precision.
+        if 2 * positions * (rows + columns) >= rows * columns:
+            single = [_weight_gradient(self.layer, _examples(self.calls, slice(i, i + 1))) for i in range(n)]
+            return torch.stack([torch.linalg.vector_norm(each) for each in single]).double().square()
+        size = max(1, CHUNK_NUMBERS // (_groups(self.layer) * columns * positions))
+        parts = [_examples(self.calls, slice(i, i + size)) for i in range(0, n, size)]
+        return torch.cat([_product_squares(self.layer, each) for each in parts])
+
+
+class EmbeddingGradients(LayerGradients):
+    """Gradients of tables of vectors: each row has the sum of what came back where it was looked up."""
+
+    @override
+    def squares(self) -> Tensor:
+        codes, rows = self._codes(), self._rows()
+        n, height = len(codes), self.layer.num_embeddings
+        keys = codes + height * torch.arange(n, device=codes.device).unsqueeze(1)
+        found, places = keys.flatten().unique(return_inverse=True)
+        sums = rows.new_zeros(len(found), rows.shape[-1]).index_add_(0, places, rows.flatten(0, 1))
+        squares = torch.zeros(n, dtype=torch.float64, device=rows.device)
+        return squares.index_add_(0, found // height, sums.double().square().sum(dim=1))
+
+    @override
+    def weighted_sum(self, factors: Tensor) -> list[Tensor]:
+        rows = _scaled_rows(self._rows(), factors).flatten(0, 1)
+        return [torch.zeros_like(self.layer.weight).index_add_(0, self._codes().flatten(), rows)]
+
+    def _codes(self) -> Tensor:
+        """Numbers of the rows that were looked up, (n, lookups)."""
+        return torch.cat([each.inputs.flatten(1).long() for each in self.calls], dim=1)
+
+    def _rows(self) -> Tensor:
+        """(n, lookups, width), zeros where padding was looked up."""
+        width = self.layer.embedding_dim
+        rows = torch.cat([each.outputs.reshape(len(each.outputs), -1, width) for each in self.calls], dim=1)
+        if self.layer.padding_idx is None:
+            return rows
+        return rows.masked_fill((self._codes() == self.layer.padding_idx).unsqueeze(2), 0.0)
+
+
+class NormGradients(LayerGradients):
+    """Gradients of scales and shifts after a normalisation, which are so few that those of all examples are made."""
+
+    def __init__(self, layer: Any, calls: Sequence[CallGradients]) -> None:
+        super().__init__(layer, calls)
+        self._single = [_total(each) for each in zip(*map(self._of_call, calls), strict=True)]
+
+    @override
+    def squares(self) -> Tensor:
+        return _total([each.flatten(1).double().square().sum(dim=1) for each in self._single])
+
+    @override
+    def weighted_sum(self, factors: Tensor) -> list[Tensor]:
+        return [torch.tensordot(factors.to(each.dtype), each, dims=1) for each in self._single]
+
+    def _of_call(self, call: CallGradients) -> list[Tensor]:
+        """(n, *shape) by each parameter that is trained."""
+        axes = call.outputs.dim()
+        by_channel = not isinstance(self.layer, nn.LayerNorm | nn.RMSNorm)
+        summed = range(2, axes) if by_channel else range(1, axes - self.layer.weight.dim())
+        found = []
+        for name, parameter in self.layer.named_parameters(recurse=False):
+            if parameter.requires_grad:
+                each = (
+                    call.outputs * _normalised_inputs(self.layer, call.inputs)
+                    if name == "weight"
+                    else call.outputs
+                )
+                found.append(each.sum(dim=tuple(summed)) if summed else each)
+        return found
+
+
+def trained_parameters(layer: nn.Module) -> list[nn.Parameter]:
+    """Parameters of the layer itself, not of those inside, that have gradients."""
+    return [each for each in layer.parameters(recurse=False) if each.requires_grad]
+
+
+def gradients_class(layer: nn.Module) -> type[LayerGradients] | None:
+    """How gradients of a layer are had; None where they are not to be had from what it took and what came back.
+
+    In half precision a sum is rounded by more than one example may add.
+    """
+    parameters = dict(layer.named_parameters(recurse=False))
+    if not parameters.keys() <= {"weight", "bias"} or any(each.itemsize < 4 for each in parameters.values()):
+        return None
+    if isinstance(layer, nn.Embedding) and (layer.scale_grad_by_freq or layer.max_norm is not None):
+        return None
+    if isinstance(layer, nn.modules.batchnorm._BatchNorm) and (layer.training or layer.running_mean is None):
+        return None
+    if isinstance(layer, nn.modules.instancenorm._InstanceNorm) and layer.track_running_stats:
+        return None
+    return next((found for kind, found in _CLASSES.items() if _computes_as(layer, kind)), None)
+
+
+def _computes_as(layer: nn.Module, kind: type[nn.Module]) -> bool:
+    """Whether the layer is of that class, or of a subclass that leaves its forward pass alone."""
+    names = ("forward", "_conv_forward")
+    return isinstance(layer, kind) and all(
+        getattr(type(layer), name, None) is getattr(kind, name, None) for name in names
+    )
+
+
+_CLASSES: dict[type[nn.Module], type[LayerGradients]] = {
+    **dict.fromkeys((nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d), MatrixGradients),
+    nn.Embedding: EmbeddingGradients,
+    **dict.fromkeys((nn.LayerNorm, nn.RMSNorm, nn.GroupNorm), NormGradients),
+    **dict.fromkeys((nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d), NormGradients),
+    **dict.fromkeys((nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d), NormGradients),
+}
+
+
+def _normalised_inputs(layer: Any, x: Tensor) -> Tensor:
+    if isinstance(layer, nn.LayerNorm):
+        return functional.layer_norm(x, layer.normalized_shape, eps=layer.eps)
+    if isinstance(layer, nn.RMSNorm):
+        return functional.rms_norm(x, list(layer.normalized_shape), eps=layer.eps)
+    if isinstance(layer, nn.GroupNorm):
+        return functional.group_norm(x, layer.num_groups, eps=layer.eps)
+    if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+        return functional.batch_norm(x, layer.running_mean, layer.running_var, eps=layer.eps)
+    return functional.instance_norm(x, eps=layer.eps)
+
+
+def _examples(calls: Sequence[CallGradients], places: slice) -> list[CallGradients]:
+    return [CallGradients(each.inputs[places], each.outputs[places]) for each in calls]
+
+
+def _scaled_rows(rows: Tensor, factors: Tensor) -> Tensor:
+    return rows * factors.to(rows.dtype).reshape(-1, *[1] * (rows.dim() - 1))
+
+
+def _total(terms: Sequence[Tensor]) -> Tensor:
+    return reduce(torch.add, terms)
+
+
+def _groups(layer: Any) -> int:
+    groups: int = getattr(layer, "groups", 1)
+    return groups
+
+
+def _by_position(layer: Any, rows: Tensor) -> Tensor:
+    """Inputs of a linear layer, or outputs of any, as (n, groups, vector, positions)."""
+    if isinstance(layer, nn.Linear):
+        return rows.reshape(len(rows), 1, -1, rows.shape[-1]).mT
+    groups = layer.groups
+    return rows.reshape(len(rows), groups, rows.shape[1] // groups, -1)
+
+
+def _unfolded_inputs(layer: Any, inputs: Tensor) -> Tensor:
+    """What a layer multiplies at each position, (n, groups, columns of its weight, positions)."""
+    if isinstance(layer, nn.Linear):
+        return _by_position(layer, inputs)
+    x, axes = _padded_inputs(layer, inputs), len(layer.kernel_size)
+    for axis, (size, stride, dilation) in enumerate(
+        zip(layer.kernel_size, layer.stride, layer.dilation, strict=True), start=2
+    ):
+        x = x.unfold(axis, dilation * (size - 1) + 1, stride)[..., ::dilation]
+    positions = math.prod(x.shape[2 : 2 + axes])
+    x = x.permute(0, 1, *range(2 + axes, 2 + 2 * axes), *range(2, 2 + axes))
+    return x.reshape(len(x), layer.groups, -1, positions)
+
+
+def _padded_inputs(layer: Any, inputs: Tensor) -> Tensor:
+    mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
+    return functional.pad(inputs, layer._reversed_padding_repeated_twice, mode=mode)
+
+
+def _product_squares(layer: Any, calls: Sequence[CallGradients]) -> Tensor:
+    """(n,) squared norms of the weight's gradients: sum over pairs of positions of both vectors' inner products.
+
+    In double precision, since what came back at many positions may cancel.
+    """
+    taken = torch.cat([_unfolded_inputs(layer, each.inputs) for each in calls], dim=3).double()
+    back = torch.cat([_by_position(layer, each.outputs) for each in calls], dim=3).double()
+    return ((taken.mT @ taken) * (back.mT @ back)).sum(dim=(1, 2, 3)).clamp(min=0)
+
+
+_CONVOLUTION_WEIGHTS: dict[int, Callable[..., Tensor]] = {
+    1: conv1d_weight,
+    2: conv2d_weight,
+    3: conv3d_weight,
+}
+
+
+def _weight_gradient(layer: Any, calls: Sequence[CallGradients]) -> Tensor:
+    """Sum of the examples' gradients by the weight."""
+    return _total(list(_weight_gradients(layer, calls)))
+
+
+def _weight_gradients(layer: Any, calls: Sequence[CallGradients]) -> Iterator[Tensor]:
+    for call in calls:
+        if isinstance(layer, nn.Linear):
+            yield call.outputs.flatten(0, -2).T @ call.inputs.flatten(0, -2)
+        else:
+            of_axes = _CONVOLUTION_WEIGHTS[len(layer.kernel_size)]
+            inputs, shape = _padded_inputs(layer, call.inputs), layer.weight.shape
+            yield of_axes(inputs, shape, call.outputs, layer.stride, 0, layer.dilation, layer.groups)
