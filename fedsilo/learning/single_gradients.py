@@ -1,6 +1,6 @@
 """Clipped gradients of single examples: layer by layer, all of a batch at once, or one after the other.
 
-Layer by layer is as fast as a plain step, and needs layers whose gradients follow from what they take. Opacus makes the
+Layer by layer takes one pass for a batch, and needs layers whose gradients follow from what they take. Opacus makes the
 gradients of a whole batch by hooks on modules, of whose kinds it has to know. Whether either can take a network apart
 is tried: what it finds for a few examples must be what backward passes of each by itself find. Where it is not, each
 example gets a pass of its own, which is slow and always right.
@@ -45,7 +45,7 @@ NEGLIGIBLE_SHARE = 1e-5
 
 log = logging.getLogger("fedsilo.trainer")
 
-LAYER_BY_LAYER = "layer by layer, as fast as without privacy"
+LAYER_BY_LAYER = "layer by layer, by one pass for a batch"
 BATCH_AT_ONCE = (
     "those of a batch at once, with the memory of as many networks, since not all follow from layers"
 )
