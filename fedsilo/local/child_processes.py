@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from fedsilo.errors import FedsiloError, FileDamaged
+from fedsilo.files.durable import write_visibly
 from fedsilo.files.json_files import read_json
 from fedsilo.process import TERMINATION_LOG_VARIABLE
 
@@ -282,7 +283,7 @@ class ChildProcess:
                 # It ends by itself when this process does, since it watches its standard input.
                 arguments, environment = [*self.arguments, "--exit-with-parent"], dict(self.environment)
                 if self.last_words is not None:
-                    self.last_words.write_bytes(b"")  # a program writes into a file that is there
+                    write_visibly(self.last_words, b"")  # a program writes into a file that is there
                     environment[TERMINATION_LOG_VARIABLE] = str(self.last_words)
                 try:
                     self.pid = self.server.start(self.program, arguments, self.log_file, environment)

@@ -32,15 +32,15 @@ FAULTS = (
     PlantedFault(
         "a class's mean is over the silos that sent it",
         "fedsilo/updates/combination.py",
-        "totals[name] / senders.count(name)",
-        "totals[name] / len(updates.silos)",
+        "total / senders.count(name)",
+        "total / len(updates.silos)",
         "tests/unit/engine/test_combination.py",
     ),
     PlantedFault(
         "integers are averaged without loss",
         "fedsilo/updates/summation.py",
-        "np.trunc(self._total + 1e-9)",
-        "np.trunc(self._total)",
+        "np.trunc(totals + np.copysign(slack, totals))",
+        "np.trunc(totals)",
         "tests/unit/engine/test_fold.py",
     ),
     PlantedFault(

@@ -96,7 +96,6 @@ print({pool["num_threads"] for pool in threadpoolctl.threadpool_info()}, "torch.
         (0, None, 4, 1),
         (2, None, 4, 2),
         (4, None, 2, 2),
-        ("1k", None, 2, 2),
         (2, 1, 2, 1),
         (0, 3, 4, 3),
         (0, None, 0, 1),
@@ -104,7 +103,7 @@ print({pool["num_threads"] for pool in threadpoolctl.threadpool_info()}, "torch.
     ],
 )
 def test_a_process_for_each_gpu_that_the_agent_asks_for(
-    gpus: int | str, nproc_per_node: int | None, found: int, processes: int, monkeypatch: pytest.MonkeyPatch
+    gpus: int, nproc_per_node: int | None, found: int, processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: found > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: found)

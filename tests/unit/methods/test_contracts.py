@@ -12,7 +12,7 @@ from fedsilo.api.communication import UploadSpec
 from fedsilo.encodings.registry import with_encoding
 from fedsilo.methods import registry
 from fedsilo.methods.interface import EVALUATE
-from fedsilo.methods.step import NAMED_PERSONAL_ACCURACY
+from fedsilo.methods.step import NAMED_PERSONAL_ACCURACY, NAMED_SCORES
 from fedsilo.transforms.learned import learned_names
 from fedsilo.wire import Contract, ExpectedBlock, UpdateReader, open_task, open_update
 from tests.federate import TASK_KEY, local_silos, open_engine
@@ -47,8 +47,8 @@ def test_every_update_has_the_blocks_of_the_contract(tmp_path: Path, form: str) 
             promised = {(b.kind, b.name, b.shape, b.dtype) for b in given.contract.blocks}
             assert {block[:4] for block in sent} == promised
             assert sum(block[4] for block in sent) == given.contract.max_bytes()
-            # Of the two ways of telling what a silo's own model scores, the silo's policy chooses one.
-            assert metrics == set(given.contract.metrics) - {NAMED_PERSONAL_ACCURACY}
+            # What a silo reports by its name, its policy permits.
+            assert metrics == set(given.contract.metrics) - {NAMED_PERSONAL_ACCURACY, NAMED_SCORES}
             steps.add(task.step)
             silo.send(engine, given.id, path)
         engine.settle()

@@ -21,7 +21,7 @@ from fedsilo.methods import registry
 from fedsilo.methods.fedavg import FedAvg
 from fedsilo.methods.interface import EVALUATE, MethodConfig
 from fedsilo.methods.method import Method, averaging_of
-from fedsilo.methods.step import LOSS, Metric, Payload, Step
+from fedsilo.methods.step import LOSS, NAMED_SCORES, Metric, Payload, Step
 from fedsilo.transforms.plan import JobPlan
 from fedsilo.wire import KINDS, ModelSignature, TensorSpec
 from fedsilo.wire.contract import METRIC_RANGE
@@ -137,7 +137,9 @@ def test_a_contract_lists_the_models_tensors_symbolic_shapes_and_one_block_per_c
 
 def test_every_method_has_the_evaluation_and_no_step_that_it_does_not_declare() -> None:
     diary = Diary(job_spec("fedavg", 2), MethodConfig())
-    assert JobPlan(diary).step(EVALUATE) == Step(metrics=(Metric("accuracy"), LOSS))
+    assert JobPlan(diary).step(EVALUATE) == Step(
+        metrics=(Metric("accuracy"), LOSS, Metric(NAMED_SCORES, (1.0, 1.0)))
+    )
     with pytest.raises(
         MethodError,
         match=r"method diary declares no step 'steal'; the job has \['evaluate', 'read', 'write'\]",
@@ -161,6 +163,7 @@ def test_an_accuracy_is_from_0_to_1_and_every_figure_is_bounded_unless_its_step_
     assert JobPlan(diary).contract(EVALUATE, SIGNATURE, {}).ranges == {
         "accuracy": (0.0, 1.0),
         "loss": METRIC_RANGE,
+        NAMED_SCORES: (1.0, 1.0),
     }
     other = JobPlan(Percentages(job_spec("fedavg", 2), MethodConfig())).contract("send", SIGNATURE, {})
     assert other.ranges == {"accuracy": (0.0, 100.0), "batches": (0.0, 1e6), "loss": METRIC_RANGE}
