@@ -10,17 +10,21 @@ neither torch nor anything else that is heavy: each name is imported when it is 
 `tasks`, `encodings`, `privacy` and `secure_aggregation` what that is made of, `engine` the aggregator's rounds, `silo`
 what runs in a silo, `simulation` both in one process, `local` a federation on one machine, `institution` and `hub` a
 silo elsewhere, `verification` what is checked afterwards, `explanation`, `dashboard` and `cli` what people see. Single
-modules beside them are shared by all: `errors` is the tree of error classes, `payload_kinds` what a silo can be asked
-to send, `canonical` the one JSON encoding for digests and signatures, `validation` finds the faults of a manifest that
-only the registries know.
+modules beside them are shared by all: `errors` is the tree of error classes, `standard_streams` input and output that
+may be closed, `payload_kinds` what a silo can be asked to send, `canonical` the one JSON encoding for digests and
+signatures, `validation` finds the faults of a manifest that only the registries know.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+
+# That of `typing`, whose import takes longer than all else here: until it is over an interruption is a traceback.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from typing import Any
+
     __version__: str
 
     from fedsilo.api.faults import Fault

@@ -8,7 +8,7 @@ from fedsilo.api.allowed_imports import OPTION
 
 
 def add_allow_import(parser: argparse.ArgumentParser) -> None:
-    """Add the option that lets a command import code named in a manifest. `fedsilo.cli.main` applies it while the
+    """Add the option that lets a command import code named in a manifest. `fedsilo.cli.commands` applies it while the
     command runs.
     """
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""The help of a command that has commands of its own."""
+"""The help of commands, and of a command that has commands of its own."""
 
 from __future__ import annotations
 
@@ -18,3 +18,8 @@ class CommandsHelp(argparse.HelpFormatter):
             width = max(len(name) for name in action.choices)
             needed = width + self._current_indent + self._indent_increment
             self._action_max_length = max(self._action_max_length, needed)
+
+
+def sentence(summary: str) -> str:
+    """What a command's help begins with; words such as ONNX keep their letters."""
+    return f"{summary[0].upper()}{summary[1:]}."

@@ -18,6 +18,7 @@ from fedsilo.cli.cluster.kubectl import Kubectl, add_cluster_arguments, failure
 from fedsilo.cli.cluster.pods import COMPONENT_NAMES, ComponentView, components, why_no_pod, why_silent
 from fedsilo.errors import ManifestInvalid
 from fedsilo.logs import as_text
+from fedsilo.standard_streams import has_lost_reader
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -148,6 +149,8 @@ class Reader:
                 with self._writing:
                     sys.stdout.buffer.write(prefix + (line if self._raw else _for_people(line)))
                     sys.stdout.buffer.flush()
+                if has_lost_reader(sys.stdout):
+                    self._end()
             said = process.stderr.read()
         if process.returncode > 0:
             print(f"fedsilo: {source.prefix}{failure(arguments, said)}", file=sys.stderr)

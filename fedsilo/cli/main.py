@@ -1,175 +1,55 @@
 """Entry point of the `fedsilo` command, which is also kubectl's plugin: `kubectl fedsilo` runs `kubectl-fedsilo`.
 
-Each sub-command is a module of this package with `add_arguments(parser)` and `run(args) -> int`. Only the one
-that is called is imported: `fedsilo validate` must answer at once, on a machine without torch.
+Whatever takes time to import is imported where an interruption is caught, so that it is one line from the start.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
-from collections.abc import Sequence
-from importlib import import_module
-from pathlib import Path
-from typing import Any
-
-from typing_extensions import override
-
-from fedsilo.cli.help_text import CommandsHelp
-from fedsilo.errors import FedsiloError, ManifestInvalid, StorageFailed
-from fedsilo.files.durable import is_disk_full
-from fedsilo.process import exit_without_collecting, importing_for_good, version
-
-COMMANDS = {
-    "validate": "check a manifest and say everything that is wrong with it",
-    "check": "check whether the data of a manifest's silos fit its job, before anything is trained",
-    "run": "run a manifest on this machine, without a cluster",
-    "sweep": "run a manifest with many settings and seeds, and compare them",
-    "evaluate": "score a trained model on a dataset",
-    "export": "write a trained model as ONNX or TorchScript",
-    "verify": "check what a model was made from, offline and with public keys alone",
-    "methods": "list the methods that jobs can name",
-    "silo": "run an institution's own silo, and say what left it",
-    "status": "show the jobs of a cluster, or one of them with its silos",
-    "why": "say what a job waits for, since when and until when",
-    "logs": "print what the pods of a job said",
-    "model": "fetch the model of a complete job and check its digest",
-    "approve": "approve a job in a silo, or list the jobs that wait for it",
-    "refuse": "refuse a job in a silo",
-    "silos": "show the institutions of a hub, and why one is not ready",
-    "budget": "show what may be learned of the silos' datasets, what is spent, and by which job",
-    "invite": "invite an institution outside of the cluster",
-    "accept": "accept the key that an institution has registered",
-    "revoke": "refuse an institution outside of the cluster from now on",
-    "rotate-key": "ask a silo in this cluster for another signing key",
-    "leave": "leave the hub that a silo in this cluster follows",
-}
-"""Sub-command -> its help; the module of the same name implements it."""
-
-LOCAL_PACKAGES = frozenset({"torch", "torchvision", "sklearn", "PIL", "aiohttp", "uvloop", "rich"})
-"""Packages that the commands that compute import and the base installation lacks."""
-
-PLUGIN = "kubectl-fedsilo"
-"""Name under which kubectl finds the command on PATH."""
 
 _INTERRUPTED_EXIT_CODE = 130
-_BROKEN_PIPE = 141
+_REPEAT_SECONDS = 0.02
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code: those of `fedsilo.errors`, 2 for wrong arguments, 130 for SIGINT."""
-    arguments = sys.argv[1:] if argv is None else argv
-    exit_without_collecting()
+    if argv is None:
+        sys.unraisablehook = _repeat_interruption
     try:
-        args = _parser(arguments).parse_args(arguments)
-        code = _run(args)
-        sys.stdout.flush()
-        return code
-    except SystemExit as exit_:  # argparse has printed its help, version or error already
-        return exit_.code if isinstance(exit_.code, int) else 0
-    except FedsiloError as error:
-        from fedsilo.wire.problems import one_line  # not above: it imports what no other command needs
+        from fedsilo.cli.commands import run_command
 
-        for line in str(error).split("\n"):
-            print(f"fedsilo: {one_line(line)}", file=sys.stderr)
-        return error.exit_code
-    except ModuleNotFoundError as missing:
-        if missing.name not in LOCAL_PACKAGES:
-            raise
-        print(f"fedsilo: this command needs {missing.name}; pip install 'fedsilo[local]'", file=sys.stderr)
-        return ManifestInvalid.exit_code
-    except BrokenPipeError:
-        # The reader of our output has closed it, as `head` does: nobody is left to report to.
-        _discard_output()
-        return _BROKEN_PIPE
-    except OSError as error:
-        if not is_disk_full(error):
-            raise
-        _discard_output()
-        where = f"{error.filename}: " if error.filename else ""
-        print(f"fedsilo: {where}{error.strerror}; make room and repeat the command", file=sys.stderr)
-        return StorageFailed.exit_code
+        return run_command(sys.argv[1:] if argv is None else argv)
     except KeyboardInterrupt:
+        if argv is None:
+            _block_interruptions()
         print("fedsilo: interrupted", file=sys.stderr)
         return _INTERRUPTED_EXIT_CODE
 
 
-def _run(args: argparse.Namespace) -> int:
-    """Run a parsed command. One that looks at a document has the option for what that may import."""
-    from fedsilo.api.allowed_imports import looking_at, running
+def _repeat_interruption(ignored: sys.UnraisableHookArgs, /) -> None:
+    """Raise an interruption once more if Python ignores it, as it does in a destructor and while it imports."""
+    if ignored.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(ignored)
+        return
+    import signal
+    import threading
 
-    with looking_at("", args.allow_import) if "allow_import" in args else running():
-        return int(args.run(args))
-
-
-class _CommandParser(argparse.ArgumentParser):
-    """Parser of a command line on which no option of one value is given twice: the first would be lost in silence."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        for name in (None, "store"):
-            self.register("action", name, _StoreOnce)
+    # Not at once: here it would be ignored again. And of this thread, so that what it waits for ends.
+    this = threading.get_ident()
+    again = threading.Timer(_REPEAT_SECONDS, signal.pthread_kill, [this, signal.SIGINT])
+    again.daemon = True
+    again.start()
 
 
-class _StoreOnce(argparse._StoreAction):
-    stored = False
+def _block_interruptions() -> None:
+    """Let no signal interfere with the end of this process, neither a second one nor the first.
 
-    @override
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
-        if self.stored and option_string is not None:
-            raise argparse.ArgumentError(self, "is given twice; give it once")
-        self.stored = True
-        super().__call__(parser, namespace, values, option_string)
+    Python kills itself with SIGINT in place of exiting if the interruption has passed through `exec`, as it does where
+    a library is being imported; blocked, that signal leaves the exit code that it stands for.
+    """
+    import signal
 
-
-class _ShowVersion(argparse.Action):
-    """Prints the version, for which the installed packages are read only then."""
-
-    @override
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        print(version())
-        parser.exit()
-
-
-def _discard_output() -> None:
-    """Leave nothing that the end of this process would try to write."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
-    called_as = "kubectl fedsilo" if Path(sys.argv[0]).name == PLUGIN else "fedsilo"
-    parser = _CommandParser(
-        prog=called_as,
-        description="Cross-silo federated learning.",
-        allow_abbrev=False,
-        formatter_class=CommandsHelp,
-    )
-    parser.add_argument(
-        "--version", action=_ShowVersion, nargs=0, help="show program's version number and exit"
-    )
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    called = next((argument for argument in arguments if not argument.startswith("-")), None)
-    for name, summary in COMMANDS.items():
-        command = commands.add_parser(
-            name,
-            help=summary,
-            description=f"{summary.capitalize()}.",
-            allow_abbrev=False,
-            formatter_class=CommandsHelp,
-        )
-        if name == called:
-            with importing_for_good():
-                module = import_module(f"fedsilo.cli.{name.replace('-', '_')}")
-            module.add_arguments(command)
-            command.set_defaults(run=module.run)
-    return parser
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from fedsilo.cli.cluster.time_format import age, duration, moment_text, since_te
 from fedsilo.cli.columns import columns
 from fedsilo.errors import ManifestInvalid
 from fedsilo.explanation.explain import has_ended, open_round
+from fedsilo.standard_streams import has_lost_reader
 
 POLL_SECONDS = 2.0
 """Time between two requests of `--watch`."""
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         elif found != last:
             print(text if last is None else f"\n{text}", flush=True)
         last = found
-        if not args.watch or (args.job and has_ended(found[0])):
+        if not args.watch or (args.job and has_ended(found[0])) or has_lost_reader(sys.stdout):
             return 0
         time.sleep(POLL_SECONDS)
 

@@ -46,15 +46,17 @@ class Display(Protocol):
         """Show what is new."""
 
 
-def display_for(stream: TextIO) -> Display:
-    """A live display where the stream is a terminal, plain lines where it is not."""
-    return LiveDisplay(Console(file=stream)) if stream.isatty() else PlainDisplay(stream)
+def display_for(stream: TextIO | None) -> Display:
+    """A live display where the stream is a terminal, plain lines where it is not, nothing where it is closed."""
+    return (
+        LiveDisplay(Console(file=stream)) if stream is not None and stream.isatty() else PlainDisplay(stream)
+    )
 
 
 class PlainDisplay:
     """One line for each completed round and each note."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
         self._rounds = self._notes = 0
         self._findings: list[Mapping[str, str]] = []
@@ -87,7 +89,8 @@ class PlainDisplay:
         self._notes = len(progress.notes)
 
     def _print(self, line: str) -> None:
-        print(line, file=self._stream, flush=True)
+        if self._stream is not None:
+            print(line, file=self._stream, flush=True)
 
 
 class LiveDisplay:

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from fedsilo import errors
-from fedsilo.cli.main import COMMANDS
+from fedsilo.cli.commands import COMMANDS
 from fedsilo.errors import FedsiloError
 from tests.pages import blocks, commands, name_of, pages
 from tests.paths import ROOT

@@ -11,7 +11,8 @@ from types import ModuleType
 
 import pytest
 
-from fedsilo.cli.main import COMMANDS, main
+from fedsilo.cli.commands import COMMANDS
+from fedsilo.cli.main import main
 from fedsilo.cli.silo import QUESTIONS
 from fedsilo.errors import FedsiloError, QuorumLost
 from tests.unit.api.manifests import GOOD_MANIFESTS, edited_manifest

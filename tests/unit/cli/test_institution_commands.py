@@ -26,7 +26,8 @@ class Missing:
             raise ModuleNotFoundError(f"No module named {{name}}", name=name)
 
 sys.meta_path.insert(0, Missing())
-from fedsilo.cli.main import LOCAL_PACKAGES, main
+from fedsilo.cli.commands import LOCAL_PACKAGES
+from fedsilo.cli.main import main
 assert {packages} == set(LOCAL_PACKAGES)
 sys.exit(main({arguments}))
 """

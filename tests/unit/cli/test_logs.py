@@ -247,6 +247,21 @@ def test_an_interruption_leaves_no_kubectl_behind(federation: FakeKubectl, tmp_p
     assert_gone(tmp_path / "pids")
 
 
+def test_following_ends_with_its_reader(federation: FakeKubectl, tmp_path: Path) -> None:
+    code = "import sys; from fedsilo.cli.main import main; sys.exit(main(['logs', 'digits', '--follow']))"
+    environment = {**os.environ, "KUBECTL": str(endless_kubectl(federation, tmp_path)), "PATH": os.defpath}
+    reader, writer = os.pipe()
+    os.close(reader)
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=writer, stderr=subprocess.PIPE, env=environment
+    ) as process:
+        os.close(writer)
+        assert process.stderr
+        assert b"Traceback" not in process.stderr.read()
+        assert process.wait(10) == 0
+    assert_gone(tmp_path / "pids")
+
+
 def endless_kubectl(federation: FakeKubectl, folder: Path) -> Path:
     """A kubectl whose logs never end; it writes its process ids into `pids`."""
     endless = folder / "endless"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsilo.cli.main import COMMANDS, PLUGIN
+from fedsilo.cli.commands import COMMANDS, PLUGIN
 from tests.paths import ROOT
 from tests.unit.test_docs import options
 
