@@ -12,11 +12,11 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from typing_extensions import override
 
-from fedsilo.cli.help_text import CommandsHelp, sentence
+from fedsilo.cli.command_parser import CommandParser
+from fedsilo.cli.help_text import description
 from fedsilo.errors import FedsiloError, ManifestInvalid, StorageFailed
 from fedsilo.files.durable import is_disk_full
 from fedsilo.process import exit_without_collecting, importing_for_good, version
@@ -97,32 +97,6 @@ def _run(args: argparse.Namespace) -> int:
         return int(args.run(args))
 
 
-class _CommandParser(argparse.ArgumentParser):
-    """Parser of a command line on which no option of one value is given twice: the first would be lost in silence."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        for name in (None, "store"):
-            self.register("action", name, _StoreOnce)
-
-
-class _StoreOnce(argparse._StoreAction):
-    stored = False
-
-    @override
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
-        if self.stored and option_string is not None:
-            raise argparse.ArgumentError(self, "is given twice; give it once")
-        self.stored = True
-        super().__call__(parser, namespace, values, option_string)
-
-
 class _ShowVersion(argparse.Action):
     """Prints the version, for which the installed packages are read only then."""
 
@@ -139,11 +113,9 @@ def _discard_output() -> None:
 
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     called_as = "kubectl fedsilo" if Path(sys.argv[0]).name == PLUGIN else "fedsilo"
-    parser = _CommandParser(
+    parser = CommandParser(
         prog=called_as,
         description="Cross-silo federated learning.",
-        allow_abbrev=False,
-        formatter_class=CommandsHelp,
     )
     parser.add_argument(
         "--version", action=_ShowVersion, nargs=0, help="show program's version number and exit"
@@ -154,9 +126,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
         command = commands.add_parser(
             name,
             help=summary,
-            description=sentence(summary),
-            allow_abbrev=False,
-            formatter_class=CommandsHelp,
+            description=description(summary),
         )
         if name == called:
             with importing_for_good():

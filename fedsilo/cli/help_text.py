@@ -20,6 +20,6 @@ class CommandsHelp(argparse.HelpFormatter):
             self._action_max_length = max(self._action_max_length, needed)
 
 
-def sentence(summary: str) -> str:
+def description(summary: str) -> str:
     """What a command's help begins with; words such as ONNX keep their letters."""
     return f"{summary[0].upper()}{summary[1:]}."

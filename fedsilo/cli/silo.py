@@ -7,7 +7,7 @@ from __future__ import annotations
 import argparse
 from importlib import import_module
 
-from fedsilo.cli.help_text import sentence
+from fedsilo.cli.help_text import description
 
 QUESTIONS = {
     "join": "make a silo's directory and key, and register the key with an invitation",
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command, and what it takes."""
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, summary in QUESTIONS.items():
-        command = commands.add_parser(name, help=summary, description=sentence(summary), allow_abbrev=False)
+        command = commands.add_parser(name, help=summary, description=description(summary))
         module = import_module(f"fedsilo.cli.institution.{name.replace('-', '_')}")
         module.add_arguments(command)
         command.set_defaults(answer=module.run)
