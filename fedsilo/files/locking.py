@@ -88,3 +88,18 @@ def _open_lock_file(path: Path) -> FileIO:
         file.close()
         raise FileDamaged(f"{path}: is not a file; remove it")
     return file
+
+
+def is_locked(directory: Path) -> bool:
+    """Whether somebody holds the lock of a directory, which is only read; False where there is none or it is closed."""
+    try:
+        lock = os.open(directory / NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False

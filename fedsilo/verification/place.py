@@ -11,6 +11,7 @@ from fedsilo.engine.provenance import FILE
 from fedsilo.errors import ManifestInvalid
 from fedsilo.files.json_files import Fields, read_with_digest
 from fedsilo.files.plain_files import open_plain
+from fedsilo.verification.other_places import PLACES, directory_text, file_text
 
 _RUN_FIELDS: Fields = {"uid": str, "specDigest": str}
 
@@ -48,6 +49,10 @@ def find(directory: Path) -> Place:
     :raises ManifestInvalid: when it has no provenance; the message says why, as far as can be told.
     :raises FileDamaged: when the run's own file is damaged.
     """
+    if not os.path.lexists(directory):
+        raise ManifestInvalid(f"{directory}: there is no such directory; {PLACES}")
+    if not directory.is_dir():
+        raise ManifestInvalid(f"{directory}: {file_text(directory)}")
     run = read_with_digest(
         directory / "run.json", fields=_RUN_FIELDS, most=_MAX_RUN_BYTES, most_values=_MAX_RUN_VALUES
     )
@@ -58,7 +63,7 @@ def find(directory: Path) -> Place:
         )
     provenance = directory / FILE
     if not os.path.lexists(provenance):
-        raise ManifestInvalid(f"{directory}: has no {FILE}; {_why(directory)}")
+        raise ManifestInvalid(f"{directory}: {directory_text(directory)}")
     inner = directory / "aggregator"
     return Place(
         root=directory,
@@ -68,16 +73,3 @@ def find(directory: Path) -> Place:
         kept=(inner if run is not None else directory) / "kept",
         run=None if run is None else (run["uid"], run["specDigest"]),
     )
-
-
-def _why(directory: Path) -> str:
-    if not directory.is_dir():
-        return "there is no such directory"
-    if any((folder / "state.json").is_file() for folder in (directory, directory / "aggregator")):
-        return "its job has no model yet: verify it at its end"
-    if (directory / "model.safetensors").is_file():
-        return (
-            "its model is one of a run in one process, in which nothing is signed, or was fetched without "
-            "--with-provenance"
-        )
-    return "name the directory of a run, of its aggregator, or one that kubectl fedsilo model --with-provenance made"

@@ -517,19 +517,3 @@ def test_what_a_run_says_of_itself_is_short(directory: Path, text: str, message:
         assert tracemalloc.get_traced_memory()[1] < 8 << 20
     finally:
         tracemalloc.stop()
-
-
-def test_why_there_is_nothing_to_verify_is_said(directory: Path, tmp_path: Path) -> None:
-    def refusal_text(path: Path) -> str:
-        with pytest.raises(ManifestInvalid) as refusal:
-            verify_directory(path)
-        return str(refusal.value)
-
-    assert "there is no such directory" in refusal_text(tmp_path / "nowhere")
-    assert "name the directory of a run" in refusal_text(directory / "open")
-    (directory / "provenance.json").unlink()
-    assert "its job has no model yet" in refusal_text(directory)
-    (directory / "state.json").unlink()
-    assert "in which nothing is signed, or was fetched without --with-provenance" in refusal_text(directory)
-    write_with_digest(directory / "run.json", {"job": "j", "uid": "u", "specDigest": "d", "inProcess": True})
-    assert "holds a run in one process, in which nothing is signed" in refusal_text(directory)
