@@ -226,7 +226,17 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
             computed=True,
         ),
     ),
-    "TrainingSpec": (_without_steps("localEpochs"), _without_steps("minSteps")),
+    "TrainingSpec": (
+        _without_steps("localEpochs"),
+        _without_steps("minSteps"),
+        Rule(
+            "self.warmupRounds <= self.rounds",
+            "'%d: is more than rounds (%d), so that the learning rate never reaches its value; use at most %d, or "
+            "more rounds'.format([self.warmupRounds, self.rounds, self.rounds])",
+            ".warmupRounds",
+            computed=True,
+        ),
+    ),
     "SiloPolicy": (
         Rule(
             "!has(self.notBefore) || !has(self.notAfter) || self.notBefore < self.notAfter",

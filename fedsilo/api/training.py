@@ -146,7 +146,10 @@ class TrainingSpec(Fields):
         default=1.0, gt=0, le=1, description="Factor per round of the exponential schedule."
     )
     warmup_rounds: Integer = Field(
-        default=0, ge=0, le=10_000, description="Rounds in which the learning rate rises to its value."
+        default=0,
+        ge=0,
+        le=10_000,
+        description="Rounds in which the learning rate rises to its value; at most rounds.",
     )
     gradient_clip: Number | None = Field(
         default=None, gt=0, description="Largest global gradient norm; none when null."
@@ -184,6 +187,16 @@ class TrainingSpec(Fields):
                     f"has no meaning with localSteps, which says the number of steps ({self.local_steps})"
                 )
                 raise invalid_value(problem, f"remove {field} or localSteps", field, value=value)
+        return self
+
+    @model_validator(mode="after")
+    def _warm_up_ends(self) -> Self:
+        if self.warmup_rounds > self.rounds:
+            problem = (
+                f"is more than rounds ({self.rounds}), so that the learning rate never reaches its value"
+            )
+            remedy = f"use at most {self.rounds}, or more rounds"
+            raise invalid_value(problem, remedy, "warmupRounds", value=self.warmup_rounds)
         return self
 
     @model_validator(mode="after")

@@ -72,6 +72,7 @@ FIELDS: dict[str, Edit] = {
     "no other silos": ("maxBytesPerRound: 64Mi", "minSilos: 0"),
     "no learning rate": ("learningRate: 0.05", "learningRate: 0"),
     "steps and passes": ("localEpochs: 2", "localEpochs: 2\n    localSteps: 50"),
+    "warm-up without end": ("gradientClip: null", "gradientClip: null\n    warmupRounds: 11"),
     "nothing left to train on": ("validationFraction: 0.1", "validationFraction: 1.0"),
     "fraction above one": ("fraction: 1.0", "fraction: 1.5"),
     "empty shape": ("inputShape: [1, 8, 8]", "inputShape: []"),

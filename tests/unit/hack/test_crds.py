@@ -234,19 +234,21 @@ def test_the_sample_is_the_same_in_cel(ten_thousandths: int, silos: int) -> None
 
 @pytest.mark.parametrize(("schema", "path"), [(JOB, ".spec.training"), (AGENT, ".spec.job.spec.training")])
 @pytest.mark.parametrize("steps", [None, 50])
-def test_passes_and_steps_are_refused_by_an_api_server_where_the_model_refuses_them(
+def test_training_is_refused_by_an_api_server_where_the_model_refuses_it(
     schema: Schema, path: str, steps: int | None
 ) -> None:
-    """The two defaults of 1, which it fills in before, are as if nothing were written."""
+    """The defaults, which it fills in before, are as if nothing were written."""
     training = find(schema, path)
     rules = [rule["rule"] for rule in training["x-kubernetes-validations"]]
-    for passes, least in product((1, 2), repeat=2):
-        written = {"localEpochs": passes, "minSteps": least}
-        assert all(training["properties"][field]["default"] == 1 for field in written)
+    assert [
+        training["properties"][field]["default"] for field in ("localEpochs", "minSteps", "warmupRounds")
+    ] == [1, 1, 0]
+    for passes, least, warmup in product((1, 2), (1, 2), (0, 3, 4)):
+        written = {"localEpochs": passes, "minSteps": least, "warmupRounds": warmup, "rounds": 3}
         as_python = [rule.replace("!has(self.localSteps) ||", "self.localSteps is None or") for rule in rules]
         taken = all(eval(rule, {"self": SimpleNamespace(localSteps=steps, **written)}) for rule in as_python)
         try:
-            TrainingSpec.model_validate({"rounds": 1, "localSteps": steps, **written})
+            TrainingSpec.model_validate({"localSteps": steps, **written})
         except ValidationError:
             assert not taken
         else:

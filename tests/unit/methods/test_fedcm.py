@@ -99,8 +99,8 @@ def test_the_first_round_has_no_direction(
 def test_the_direction_is_the_mean_step_of_the_round_at_its_rate() -> None:
     """With weights by samples, silos with different numbers of steps, and a rate in its second round of warm-up."""
     optimizer = {"learningRate": 0.5}
-    training = {"rounds": 3, "warmupRounds": 5, "optimizer": optimizer}
-    method = bound_method("fedcm", rounds=3, training=training, aggregation={"weights": "samples"})
+    training = {"rounds": 5, "warmupRounds": 5, "optimizer": optimizer}
+    method = bound_method("fedcm", rounds=5, training=training, aggregation={"weights": "samples"})
     job = server_context(method.spec, ModelSignature((), 4, 5))
     w = {"w": np.array([1.0, 2.0]), "bn.running_mean": np.zeros(1)}
     ys = [
