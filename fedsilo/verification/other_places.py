@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tarfile
 import zipfile
 from pathlib import Path
@@ -39,7 +38,7 @@ def file_text(file: Path) -> str:
 def directory_text(directory: Path) -> str:
     """Why a directory has no provenance, as far as can be told."""
     try:
-        names = sorted(os.listdir(directory))
+        names = sorted(path.name for path in directory.iterdir())
     except OSError as error:
         return f"cannot be read ({error.strerror}); ask whom it belongs to, or {PLACES}"
     if not names:

@@ -18,6 +18,7 @@ from fedsilo.institution.directory import SiloDirectory
 from fedsilo.silo.ledger_head import HeadStore
 from fedsilo.silo.privacy_account import PrivacyAccount
 from fedsilo.silo.privacy_ledger import SUFFIX, PrivacyLedger, ledgers_in
+from fedsilo.silo.receipts import SILOS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,27 +38,34 @@ def run(args: argparse.Namespace) -> int:
     parts = records(place) if place.agents.is_dir() else []
     jobs = {job.uid: job for part in parts if (job := reserving(part)) is not None}
     found: list[tuple[PrivacyLedger, PrivacyAccount, BudgetStatus | None]] = []
-    for ledger in _ledgers(args.directory):
+    silos: list[str | None] = []
+    for silo, ledger in _ledgers(args.directory):
+        silos.append(silo)
         account = ledger.account(now)
         here = {uid: job for uid, job in jobs.items() if job.spec.data.dataset == ledger.dataset}
         budget = account.budget
         status = None if budget is None else budget_status(ledger.dataset, budget, account, here)
         found.append((ledger, account, status))
     if args.json:
-        print(json.dumps({"datasets": [_document(*one) for one in found]}))
+        documents = [_document(silo, *one) for silo, one in zip(silos, found, strict=True)]
+        print(json.dumps({"datasets": documents}))
     elif not found:
         print(
             f"nothing is on record in {args.directory}: no dataset has a budget that anything was charged to"
         )
     else:
-        print(budget_table([_row(*one) for one in found]))
+        named = [plain_line(silo or "-") for silo in silos]
+        print(budget_table([_row(*one) for one in found], named if any(silos) else ()))
     return 0
 
 
-def _ledgers(directory: Path) -> Iterator[PrivacyLedger]:
-    """Privacy ledgers of an institution's directory, or of the guards of a run."""
+def _ledgers(directory: Path) -> Iterator[tuple[str | None, PrivacyLedger]]:
+    """Privacy ledgers of a run's guards, each with its silo, or of an institution's directory, which is of one silo."""
     for place in sorted({path.parent for path in directory.glob(f"**/ledgers/*{SUFFIX}")}):
-        yield from ledgers_in(place, HeadStore(place))
+        parts = place.relative_to(directory).parts
+        silo = parts[parts.index(SILOS) + 1] if SILOS in parts[:-1] else None
+        for ledger in ledgers_in(place, HeadStore(place)):
+            yield silo, ledger
 
 
 def _row(ledger: PrivacyLedger, account: PrivacyAccount, status: BudgetStatus | None) -> tuple[str, ...]:
@@ -67,9 +75,12 @@ def _row(ledger: PrivacyLedger, account: PrivacyAccount, status: BudgetStatus | 
     return (plain_line(ledger.dataset), *"------", ", ".join(map(plain_line, jobs)) or "-")
 
 
-def _document(ledger: PrivacyLedger, account: PrivacyAccount, status: BudgetStatus | None) -> dict[str, Any]:
+def _document(
+    silo: str | None, ledger: PrivacyLedger, account: PrivacyAccount, status: BudgetStatus | None
+) -> dict[str, Any]:
     budget = account.budget
     return {
+        **({} if silo is None else {"silo": silo}),
         "dataset": ledger.dataset,
         "ledger": str(ledger.path),
         "budget": None if budget is None else budget.to_dict(),

@@ -56,10 +56,11 @@ def test_a_private_job_says_what_it_promised_tells_no_loss_and_charges_what_left
 
     shown = terminal.type(budget, {"/var/lib/fedsilo-silo": str(found)})
     head, *rows = shown.splitlines()
-    assert head.split() == ["DATASET", "UNIT", "EPSILON", "DELTA", "SPENT", "RESERVED", "LEFT", "BY", "JOB"]
+    columns = ["SILO", "DATASET", "UNIT", "EPSILON", "DELTA", "SPENT", "RESERVED", "LEFT", "BY", "JOB"]
+    assert head.split() == columns
     assert len(rows) == 4
     for row in rows:
-        dataset, unit, epsilon, _, spent, kept, left, job, own = row.split()
+        _, dataset, unit, epsilon, _, spent, kept, left, job, own = row.split()
         assert (dataset, unit, epsilon, kept, job) == (
             "digits",
             "example",

@@ -108,3 +108,17 @@ def test_a_machine_shows_what_its_admitted_jobs_may_yet_spend(
     assert main(["silo", "budget", str(place.root), "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["datasets"]
     assert (found["spent"], found["reserved"]) == (spent, 1.5)
+
+
+def test_the_budgets_of_a_run_are_each_of_a_silo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("north", "east"):
+        ledger = PrivacyLedger(tmp_path / "silos" / name / "guard" / "ledgers", "digits")
+        ledger.set_budget(Budget(4.0, 1e-3), NOW)
+        ledger.charge(Charge("research/old", "old", "a" * 64, (Mechanism(2.0),)), NOW)
+    assert main(["silo", "budget", str(tmp_path)]) == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split()[:2] == ["SILO", "DATASET"]
+    assert [row.split()[:2] for row in rows] == [["east", "digits"], ["north", "digits"]]
+    assert main(["silo", "budget", str(tmp_path), "--json"]) == 0
+    datasets = json.loads(capsys.readouterr().out)["datasets"]
+    assert [found["silo"] for found in datasets] == ["east", "north"]
