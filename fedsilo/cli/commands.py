@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -31,6 +31,7 @@ COMMANDS = {
     "export": "write a trained model as ONNX or TorchScript",
     "verify": "check what a model was made from, offline and with public keys alone",
     "methods": "list the methods that jobs can name",
+    "completion": "print what completes commands in bash, zsh or fish",
     "silo": "run an institution's own silo, and say what left it",
     "status": "show the jobs of a cluster, or one of them with its silos",
     "why": "say what a job waits for, since when and until when",
@@ -63,7 +64,8 @@ def run_command(arguments: Sequence[str]) -> int:
     prepare_standard_streams()
     exit_without_collecting()
     try:
-        args = _parser(arguments).parse_args(arguments)
+        called = next((argument for argument in arguments if not argument.startswith("-")), "")
+        args = _parser({called}).parse_args(arguments)
         code = _run(args)
         sys.stdout.flush()
         return code
@@ -111,24 +113,22 @@ def _discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+def whole_parser() -> argparse.ArgumentParser:
+    """The parser with the arguments of all commands, each of whose modules is imported."""
+    return _parser(COMMANDS)
+
+
+def _parser(called: Container[str]) -> argparse.ArgumentParser:
+    """The parser, with the arguments of these commands alone."""
     called_as = "kubectl fedsilo" if Path(sys.argv[0]).name == PLUGIN else "fedsilo"
-    parser = CommandParser(
-        prog=called_as,
-        description="Cross-silo federated learning.",
-    )
+    parser = CommandParser(prog=called_as, description="Cross-silo federated learning.")
     parser.add_argument(
         "--version", action=_ShowVersion, nargs=0, help="show program's version number and exit"
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    called = next((argument for argument in arguments if not argument.startswith("-")), None)
     for name, summary in COMMANDS.items():
-        command = commands.add_parser(
-            name,
-            help=summary,
-            description=description(summary),
-        )
-        if name == called:
+        command = commands.add_parser(name, help=summary, description=description(summary))
+        if name in called:
             with importing_for_good():
                 module = import_module(f"fedsilo.cli.{name.replace('-', '_')}")
             module.add_arguments(command)
