@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from typing_extensions import override
 
 from fedsilo.api.scores import score_rows
-from fedsilo.api.text import count_text
 from fedsilo.errors import ManifestInvalid
 from fedsilo.files.durable import publish, temporary_file, write_durably
 from fedsilo.local.csv_rows import csv_bytes
-from fedsilo.local.sweep.grid import describe, setting_text, short_names
+from fedsilo.local.sweep.grid import setting_text, short_names
+from fedsilo.local.sweep.plot_text import labels, plot_title, spoken_metric
 from fedsilo.local.sweep.runs import GridRun
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def _draw(runs: Sequence[GridRun], file: BinaryIO) -> None:
     # With a salt of its own a figure has the same bytes each time.
     with matplotlib.rc_context({"svg.hashsalt": "fedsilo", "svg.fonttype": "none"}):
         figure = Figure(figsize=(6.5, 3.8 * max(1, len(metrics))), layout="constrained")
-        figure.suptitle(f"mean and standard deviation of {count_text(len(runs), 'run')}", fontsize="medium")
+        figure.suptitle(plot_title(runs), fontsize="medium")
         for position, metric in enumerate(metrics, start=1):
             _draw_metric(figure.add_subplot(len(metrics), 1, position), combinations(runs), metric)
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
@@ -168,23 +168,17 @@ def _draw_metric(panel: Axes, groups: Sequence[Sequence[GridRun]], metric: str) 
     import matplotlib
 
     colors = matplotlib.colormaps["viridis"].resampled(len(groups) + 1)
-    for number, (group, label) in enumerate(zip(groups, _labels(groups), strict=True)):
+    for number, (group, label) in enumerate(zip(groups, labels(groups), strict=True)):
         rounds, means, spreads = _curve(group, metric)
         panel.plot(rounds, means, marker=".", color=colors(number), label=label)
         low = [mean - spread for mean, spread in zip(means, spreads, strict=True)]
         high = [mean + spread for mean, spread in zip(means, spreads, strict=True)]
         panel.fill_between(rounds, low, high, color=colors(number), alpha=0.15, linewidth=0)
     panel.set_xlabel("round")
-    panel.set_ylabel(metric)
+    panel.set_ylabel(spoken_metric(metric))
     panel.grid(alpha=0.3)
-    panel.legend(fontsize="x-small")
-
-
-def _labels(groups: Sequence[Sequence[GridRun]]) -> list[str]:
-    """What sets each combination apart: the fields of which there are several values."""
-    values = [group[0].point.values for group in groups]
-    differing = [path for path in values[0] if any(other[path] != values[0][path] for other in values)]
-    return [describe({path: combination[path] for path in differing}) for combination in values]
+    if len(groups) > 1:
+        panel.legend(fontsize="x-small")
 
 
 def _curve(group: Sequence[GridRun], metric: str) -> tuple[list[int], list[float], list[float]]:

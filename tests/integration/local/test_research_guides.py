@@ -41,7 +41,7 @@ def test_the_commands_of_clients_and_sweeps_run(terminal: Terminal) -> None:
     folder = terminal.folder / "runs" / "sweep"
     with (folder / "results.csv").open() as file:
         assert [row["seed"] for row in csv.DictReader(file)] == ["1", "2", "3", "1", "2", "3"]
-    assert (folder / "curves.svg").read_text().count(">learningRate=0.1<") == 2
+    assert (folder / "curves.svg").read_text().count(">learning rate 0.1<") == 2
     assert "TorchScript, checked on 256 examples" in terminal.type(export)
 
 
