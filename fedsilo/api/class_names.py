@@ -115,5 +115,39 @@ ClassName = Annotated[
     AfterValidator(_checked_name),
 ]
 
+
+def _checked_class(given: Any) -> int | str:
+    """A class by its name or its number.
+
+    :raises PydanticCustomError: saying what it is instead.
+    """
+    if isinstance(given, bool) or not isinstance(given, int | str):
+        raise invalid_value(
+            "is neither a name nor a number of a class", "write the name in quotes, or its number"
+        )
+    if isinstance(given, str):
+        return _checked_name(given)
+    if not 0 <= given < MAX_CLASSES:
+        raise invalid_value("is no number of a class", f"use 0 to {MAX_CLASSES - 1}")
+    return given
+
+
+PositiveClass = Annotated[
+    int | str,
+    PlainValidator(_checked_class),
+    PlainSerializer(_as_it_is),
+    WithJsonSchema(
+        {
+            "x-type": "name or number of a class",
+            "x-kubernetes-int-or-string": True,
+            "minLength": 1,
+            "maxLength": MAX_NAME_CHARACTERS,
+            "minimum": 0,
+            "maximum": MAX_CLASSES - 1,
+        }
+    ),
+]
+"""One of a job's two classes."""
+
 ClassAliases = Annotated[dict[ClassName, ClassName], Field(max_length=100)]
 """A silo's own name of a class -> the job's."""

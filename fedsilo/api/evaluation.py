@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from collections.abc import Mapping
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from fedsilo.api.class_names import PositiveClass
 from fedsilo.api.common import DatasetName, Fields, Integer, Number, Reference, invalid_value
+from fedsilo.api.figures import SMALLER_IS_BETTER
+
+
+def better_mode(metric: str) -> Literal["max", "min"]:
+    """Whether larger or smaller values of a metric are better; of one's own metrics larger ones."""
+    return "min" if metric in SMALLER_IS_BETTER else "max"
 
 
 class BestSpec(Fields):
     """By what the rounds' models are compared."""
 
-    metric: Reference = Field(min_length=1, description="Name of a score as reports have it.")
-    mode: Literal["max", "min"] = Field(
-        default="max", description="Whether larger or smaller values are better."
+    metric: Reference | None = Field(
+        default=None,
+        min_length=1,
+        description="Name of a score as reports have it; the first of metrics, else the main one of spec.task, when "
+        "null.",
     )
+    mode: Literal["max", "min"] | None = Field(
+        default=None,
+        description="Whether larger or smaller values are better; `min` for errors and losses, else `max`, when null.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_mode(cls, given: Any) -> Any:
+        """Fill the mode in where the metric says it, so that a job is the same whether it is written out or not."""
+        metric = given.get("metric") if isinstance(given, Mapping) else None
+        if isinstance(metric, str) and given.get("mode") is None:
+            return {**given, "mode": better_mode(metric)}
+        return given
 
 
 class EvaluationSpec(Fields):
@@ -36,6 +59,11 @@ class EvaluationSpec(Fields):
         max_length=16,
         description="Metrics besides the main one of spec.task and the loss: names (docs/evaluation.md) or "
         "python:package.module:factory.",
+    )
+    positive_class: PositiveClass | None = Field(
+        default=None,
+        description="Of two classes the one that recall, precision, f1, auroc, average_precision, dice and iou are of: "
+        "its name, or its number where data.classes has no names; the mean over both when null.",
     )
     best: BestSpec | None = Field(
         default=None, description="The job ends with the best model by this; with the last one when null."
@@ -59,7 +87,7 @@ class EvaluationSpec(Fields):
     @model_validator(mode="after")
     def _stopping_has_a_metric(self) -> Self:
         if self.patience is not None and self.best is None:
-            remedy = "name a metric in best: {metric, mode}"
+            remedy = "add best: {}, or name a metric in best: {metric, mode}"
             raise invalid_value(
                 "waits for nothing that could improve", remedy, "patience", value=self.patience
             )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 MAIN_METRICS = ("accuracy", "mae", "loss")
-"""What stands for a job where it does not say by what its best model is chosen: the first that it reports."""
+"""What stands for a job that reports no figure of its main metric: the first of these that it has."""
 
 SMALLER_IS_BETTER = frozenset(("loss", "mae", "rmse", "perplexity", "calibration_error"))
 
@@ -18,12 +18,27 @@ _SHARE = re.compile("accuracy|^(recall|precision|f1|dice|iou|auroc|average_preci
 def main_score(status: Mapping[str, Any]) -> tuple[str, float] | None:
     """Name and value of the one score that stands for a job in tables; None where it has none yet.
 
-    :param status: of the job, or what a run ended with: its `metrics`, and `best` where it chooses its model.
+    :param status: of the job, or what a run ended with: its `metrics`, and `score`, which names the main one.
     """
     metrics = status.get("metrics") or {}
-    chosen = (status.get("best") or {}).get("metric")
-    name = next((name for name in (chosen, *MAIN_METRICS, *metrics) if name in metrics), None)
+    return first_score(metrics, (status.get("score") or "").partition("=")[0])
+
+
+def main_name(status: Mapping[str, Any]) -> str | None:
+    """Name of that score; None where there is none yet."""
+    found = main_score(status)
+    return None if found is None else found[0]
+
+
+def first_score(metrics: Mapping[str, float], main: str | None) -> tuple[str, float] | None:
+    """Name and value of the main metric, or of what stands for it where it has no value."""
+    name = next((name for name in (main, *MAIN_METRICS, *metrics) if name in metrics), None)
     return None if name is None else (name, metrics[name])
+
+
+def main_first(names: Iterable[str], main: str | None) -> list[str]:
+    """The names in their order, but the main metric's first."""
+    return sorted(names, key=lambda name: name != main)
 
 
 def score_text(metric: str, value: float) -> str:

@@ -8,11 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedsilo.api.data import DataSpec
+from fedsilo.api.figures import main_first
+from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.loading import JobManifest
 from fedsilo.cli.allow_import import add_allow_import
 from fedsilo.cli.columns import columns
-from fedsilo.learning.metrics.catalogue import METRICS
+from fedsilo.learning.metrics.catalogue import METRICS, pooled_name
+from fedsilo.learning.metrics.chosen import class_scope
+from fedsilo.methods import registry
+from fedsilo.methods.main_metric import main_metric
 from fedsilo.validation import load_manifest
 
 if TYPE_CHECKING:
@@ -51,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         sha256 = read_description(args.model.with_suffix(".json"))["sha256"]
         print(json.dumps(_document(args.model, sha256, federation, scores, total)))
     else:
-        print("\n\n".join(_tables(federation.job.spec.data, scores, total)))
+        print("\n\n".join(_tables(federation.job.spec, scores, total)))
     return 0
 
 
@@ -83,14 +87,18 @@ def _figures(score: Evaluation) -> dict[str, Any]:
     return found if score.scores is None else {**found, **score.figures.record()}
 
 
-def _tables(data: DataSpec, scores: Mapping[str, Evaluation | None], total: Evaluation) -> Iterator[str]:
-    names = tuple(total.metrics)
+def _tables(
+    spec: FederatedJobSpec, scores: Mapping[str, Evaluation | None], total: Evaluation
+) -> Iterator[str]:
+    data, main = spec.data, main_metric(registry.bind(spec))
+    names = main_first(total.metrics, main and pooled_name(main))
     rows: list[Sequence[str]] = [("", "samples", *names)]
     for name, score in scores.items():
         rows.append((name, "0", *["-"] * len(names)) if score is None else _row(name, names, score))
     if len(scores) > 1:
         rows.append(_row("all", names, total))
-    yield columns(rows, right=range(1, len(names) + 2))
+    scope = class_scope(spec)
+    yield columns(rows, right=range(1, len(names) + 2)) + ("" if scope is None else f"\n{scope}")
     if per_class := total.figures.per_class:
         values = zip(*per_class.values(), strict=True)
         by_class = [(data.class_label(label), *map(_share, found)) for label, found in enumerate(values)]

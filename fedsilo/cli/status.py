@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from fedsilo.api.conditions import JobPhase
-from fedsilo.api.figures import main_score, score_text
+from fedsilo.api.figures import main_first, main_name, main_score, score_text
 from fedsilo.api.losses import losses
 from fedsilo.api.observed import Object, reference, status_of
 from fedsilo.api.scores import ScoresStatus
@@ -164,7 +164,10 @@ def _facts(job: Object, now: datetime) -> Iterable[tuple[str, str]]:
         if values := status.get(name):
             yield (
                 name,
-                ", ".join(f"{plain_line(key)} {_number(value)}" for key, value in sorted(values.items())),
+                ", ".join(
+                    f"{plain_line(key)} {_number(values[key])}"
+                    for key in main_first(sorted(values), main_name(status))
+                ),
             )
     if model := status.get("model"):
         yield "model", f"{model['path']} in claim {model.get('claim') or '-'}"

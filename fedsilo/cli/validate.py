@@ -15,6 +15,7 @@ from fedsilo.api.python_reference import PYTHON
 from fedsilo.api.text import comma_separated
 from fedsilo.cli.allow_import import add_allow_import
 from fedsilo.errors import FedsiloError, ImportNotAllowed, ManifestInvalid, MethodError, PolicyRefused
+from fedsilo.learning.metrics.chosen import class_scope
 from fedsilo.silo.shared_data import shared_data
 
 MANIFEST_SUFFIXES = (".yaml", ".yml", ".json")
@@ -163,6 +164,8 @@ def summary(federation: JobManifest) -> str:
         else "0: nothing is trained",
         "quorum": f"{quorum} within {spec.participation.round_deadline}",
     }
+    if (scope := class_scope(spec)) is not None:
+        rows["scores"] = scope
     rows |= JobPlan.of(spec).describe()
     lines = [f"  {name:<8}{value}" for name, value in rows.items()]
     lines += [f"  {'warning':<8}{text}" for text in _warnings(federation)]

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from fedsilo.api.conditions import AgentPhase, JobPhase, SiloState
-from fedsilo.api.figures import finite_figures, main_score
+from fedsilo.api.figures import finite_figures, main_name
 from fedsilo.api.observed import Object, status_of, uid_of
 from fedsilo.api.scores import ScoresStatus
 from fedsilo.dashboard.contract import contract
@@ -149,7 +149,7 @@ def _summary(job: Object) -> Document:
         "rounds": status.get("rounds"),
         "step": None if has_ended(job) else status.get("step"),
         "metrics": finite_figures(status.get("metrics") or {}),
-        "main": (main_score(status) or (None,))[0],
+        "main": main_name(status),
         "spark": _spark(status),
         "waiting": waiting(job),
         "marks": [_mark(silo) for silo in silos[:MAX_MARKS]],
@@ -161,7 +161,7 @@ def _summary(job: Object) -> Document:
 
 def _spark(status: Mapping[str, Any]) -> Document | None:
     """The one curve that stands for the job: that of its main score, else of any, else of a training figure."""
-    main = (main_score(status) or ("accuracy",))[0]
+    main = main_name(status) or "accuracy"
     curves = _curves(status.get("curve") or ())
     named = sorted(curves, key=lambda curve: (curve["name"] != main, curve["group"] != "score"))
     if not named:

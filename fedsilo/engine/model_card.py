@@ -19,6 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from fedsilo.api.figures import main_first
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.losses import ended_without
 from fedsilo.api.scores import ScoresStatus
@@ -30,6 +31,8 @@ from fedsilo.engine.markdown import escape_markdown, table, yaml_block
 from fedsilo.engine.provenance import FILE as PROVENANCE
 from fedsilo.engine.record import Record, counted_silos, lost_silos, total_samples
 from fedsilo.files.durable import write_durably
+from fedsilo.learning.metrics.chosen import class_scope
+from fedsilo.methods.main_metric import main_metric, whole_evaluation
 from fedsilo.methods.method import Method
 from fedsilo.transforms.plan import JobPlan
 
@@ -153,7 +156,9 @@ def _metrics(sources: CardContext) -> list[str]:
         where = "each silo's own validation examples, its own model"
     if not metrics:
         return [*lines, "The model was not scored."]
-    rows = [(f"`{name}`", _figure(value)) for name, value in sorted(metrics.items())]
+    names = main_first(sorted(metrics), main_metric(sources.method))
+    rows = [(f"`{name}`", _figure(metrics[name])) for name in names]
+    scope = class_scope(sources.spec)
     scores = ScoresStatus.of_record(sources.record)
     basis = "" if scores is None else f", {scores.basis}"
     return [
@@ -161,6 +166,7 @@ def _metrics(sources: CardContext) -> list[str]:
         f"On {where}{escape_markdown(basis)}, after round {sources.record['round']}:",
         "",
         *table(("metric", "value"), rows),
+        *([] if scope is None else ["", f"Here {escape_markdown(scope)}."]),
         *([] if scores is None else _scores_by_silo(scores, sources.record)),
     ]
 
@@ -203,7 +209,7 @@ def _making(sources: CardContext) -> list[str]:
 
 
 def _rounds(sources: CardContext) -> list[str]:
-    number, best = sources.description.get("round"), sources.spec.evaluation.best
+    number, best = sources.description.get("round"), whole_evaluation(sources.method).best
     planned = max(exchange.round for exchange in JobPlan(sources.method).exchanges)
     said = f"{len(sources.history)} of {count_text(planned, 'round')} were run."
     if best is not None and number is not None:

@@ -28,6 +28,7 @@ from fedsilo.engine.store import JobIdentity, JobProgress, JobStore
 from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FedsiloError, FileDamaged, Problem
 from fedsilo.freed_memory import release_free_memory
+from fedsilo.methods.main_metric import main_metric, whole_evaluation
 from fedsilo.methods.method import written_spec
 from fedsilo.methods.schedule import exchange_id, is_task_of, task_id
 from fedsilo.methods.state import State
@@ -109,7 +110,12 @@ class RoundEngine:
     @property
     def evaluation(self) -> EvaluationSpec:
         """How the job's model is scored."""
-        return self._workflow.spec.evaluation
+        return whole_evaluation(self._workflow.method)
+
+    @property
+    def main_metric(self) -> str | None:
+        """Name of the metric that stands for the job."""
+        return main_metric(self._workflow.method)
 
     @property
     def classes(self) -> tuple[str, ...] | None:

@@ -39,7 +39,11 @@ class RunningJob(Protocol):
 
     @property
     def evaluation(self) -> EvaluationSpec:
-        """How it is scored."""
+        """How it is scored, with by what its best model is chosen."""
+
+    @property
+    def main_metric(self) -> str | None:
+        """Name of the metric that stands for it; None where only its own learning task knows."""
 
     @property
     def parameters(self) -> int:

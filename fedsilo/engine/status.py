@@ -11,7 +11,7 @@ from pydantic import Field
 
 from fedsilo.api.common import Condition, Integer
 from fedsilo.api.conditions import ConditionType, JobPhase, SiloState
-from fedsilo.api.figures import finite_figures, main_score
+from fedsilo.api.figures import finite_figures, first_score
 from fedsilo.api.losses import ended_without
 from fedsilo.api.scores import ScoresStatus
 from fedsilo.api.status import (
@@ -204,7 +204,8 @@ class StatusSource:
     def _score(self) -> str | None:
         """The score of the model that the job would end with now."""
         best = self._best_status()
-        score = main_score({"metrics": self._metrics}) if best is None else (best.metric, best.value)
+        main = first_score(self._metrics, self._job.main_metric)
+        score = main if best is None else (best.metric, best.value)
         return None if score is None else f"{score[0]}={score[1]:.4g}"
 
     def _best_status(self) -> BestStatus | None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from fedsilo.engine.record import total_samples
 from fedsilo.errors import PolicyRefused
 from fedsilo.files.json_files import read_json
 from fedsilo.local.workdir import RunDirectory
+from fedsilo.methods import registry
+from fedsilo.methods.main_metric import main_metric
 from fedsilo.silo.privacy_ledger import PrivacyLedger
 from fedsilo.silo.trainer_files import read_object
 
@@ -94,6 +97,11 @@ class RunProgress:
         found: Mapping[str, Any] = self.status["conditions"][-1]
         return found
 
+    @cached_property
+    def main_metric(self) -> str | None:
+        """Name of the metric that stands for the job."""
+        return main_metric(registry.bind(self.federation.job.spec))
+
     @property
     def has_begun(self) -> bool:
         """Whether the aggregator has published a status."""
@@ -155,7 +163,11 @@ class RunProgress:
             "metrics": finite_figures(self.status["metrics"]),
             **({} if private is None else {"privacy": str(private)}),
             **({"secure": True} if job.spec.aggregation.secure else {}),
-            **{name: self.status[name] for name in ("best", "scores", "findings") if self.status.get(name)},
+            **{
+                name: self.status[name]
+                for name in ("score", "best", "scores", "findings")
+                if self.status.get(name)
+            },
             "silos": [
                 {key: silo.get(key) for key in ("name", "state", "samples", "lastRound")}
                 | {key: silo[key] for key in ("kept", "message") if silo.get(key) is not None}

@@ -27,6 +27,7 @@ from fedsilo.engine.store import JobIdentity
 from fedsilo.engine.workflow import Workflow
 from fedsilo.errors import FedsiloError
 from fedsilo.methods.interface import Assignment, Exchange, SiloTask
+from fedsilo.methods.main_metric import main_metric, whole_evaluation
 from fedsilo.methods.schedule import task_id
 from fedsilo.methods.state import State, Tree
 from fedsilo.readiness.finding import ReadinessFinding
@@ -100,7 +101,7 @@ class Simulation:
         self.identity = identity
         self.rounds = workflow.rounds
         self.parameters = workflow.parameters
-        self.evaluation = workflow.spec.evaluation
+        self.evaluation, self.main_metric = whole_evaluation(workflow.method), main_metric(workflow.method)
         self.current_exchange: SimulatedExchange | None = None
         self.result: Result | None = None
         self.failure: FedsiloError | None = None

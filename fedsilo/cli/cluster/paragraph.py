@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from fedsilo.api.conditions import UNREADABLE_REASON, UNVERIFIED_REASON, ConditionType
+from fedsilo.api.figures import main_first, main_name
 from fedsilo.api.losses import losses
 from fedsilo.api.observed import Object, status_of
 from fedsilo.api.scores import ScoresStatus
@@ -114,8 +115,10 @@ def _deleting(context: Context) -> str:
 
 
 def _complete(context: Context) -> str:
-    metrics = sorted((context.status.get("metrics") or {}).items())
-    scores = [f"{name} {value:.4g}" for name, value in metrics]
+    metrics = context.status.get("metrics") or {}
+    scores = [
+        f"{name} {metrics[name]:.4g}" for name in main_first(sorted(metrics), main_name(context.status))
+    ]
     without, scored = losses(context.status.get("silos") or ()), ScoresStatus.of_status(context.status)
     basis = f", scored on {scored.basis}" if scored is not None and not scored.is_whole else ""
     ended = f" and {plain_line(without)}" if without is not None else ""

@@ -117,6 +117,11 @@ def over_silos(metric: str) -> tuple[str, str]:
     return f"{metric}_mean", f"{metric}_spread"
 
 
+def pooled_name(reported: str) -> str:
+    """Name of the metric whose mean over silos is reported under this name; else the name itself."""
+    return reported.removesuffix("_mean")
+
+
 def reported_name(metric: str) -> str:
     """Name of a metric in reports: that of its function, where it is the job's own."""
     return metric.rpartition(":")[2]

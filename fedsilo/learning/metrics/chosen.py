@@ -9,8 +9,10 @@ from fedsilo.api.faults import Finding
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.messages import closest
 from fedsilo.api.python_reference import PYTHON, python_reference
+from fedsilo.api.text import comma_separated
 from fedsilo.learning.metrics.catalogue import (
     CALIBRATION_ERROR,
+    CLASSES,
     CONFUSION_MATRIX,
     LOSS,
     MAX_CONFUSION_CLASSES,
@@ -30,6 +32,9 @@ from fedsilo.tasks.registry import DEFAULT, TASKS, answers_of, check_task
 
 OWN_METRIC = "python:package.module:factory"
 
+POSITIVE_AND_NEGATIVE = 2
+"""Classes of a job that can have a positive one."""
+
 TOKENS, LOG_LIKELIHOOD = "tokens", "log_likelihood"
 """Names of the scalars that perplexity follows from: a sequence's tokens and their log-likelihood, both means."""
 
@@ -40,9 +45,10 @@ class ChosenMetrics:
 
     :param counts: names of those that follow from counts of answers.
     :param sums: names of those that follow from other sums.
-    :param predictions: names of torchmetrics' that need every prediction.
+    :param predictions: names of scikit-learn's that need every prediction.
     :param own: name in reports -> `python:` reference of a factory.
     :param answers: what they are metrics of; None for an own learning task.
+    :param positive: label of the class that metrics are of which others give by class; None for their mean.
     """
 
     counts: tuple[str, ...]
@@ -50,9 +56,12 @@ class ChosenMetrics:
     predictions: tuple[str, ...]
     own: dict[str, str]
     answers: Answers | None = "class"
+    positive: int | None = None
 
     @classmethod
-    def of(cls, metrics: Sequence[str] | None, answers: Answers | None = "class") -> ChosenMetrics:
+    def of(
+        cls, metrics: Sequence[str] | None, answers: Answers | None = "class", positive: int | None = None
+    ) -> ChosenMetrics:
         """The metrics that `spec.evaluation.metrics` names, by how they are computed."""
         names = metrics or ()
 
@@ -60,14 +69,13 @@ class ChosenMetrics:
             return tuple(name for name in names if name in METRICS and METRICS[name].source == source)
 
         own = {reported_name(name): name for name in names if name.startswith(PYTHON)}
-        return cls(
-            names_of_source("counts"), names_of_source("sums"), names_of_source("predictions"), own, answers
-        )
+        counts, sums = names_of_source("counts"), names_of_source("sums")
+        return cls(counts, sums, names_of_source("predictions"), own, answers, positive)
 
     @classmethod
     def of_job(cls, spec: FederatedJobSpec) -> ChosenMetrics:
         """The metrics of a job's specification, by how they are computed."""
-        return cls.of(spec.evaluation.metrics, answers_of(spec.task, spec.data))
+        return cls.of(spec.evaluation.metrics, answers_of(spec.task, spec.data), positive_label(spec))
 
     @property
     def any(self) -> bool:
@@ -100,6 +108,31 @@ class ChosenMetrics:
         return {name: (0.0, 1.0) for name in self.predictions if METRICS[name].unit_range}
 
 
+def positive_label(spec: FederatedJobSpec) -> int | None:
+    """Label of the job's positive class; None where it names none, or none that it has."""
+    positive, names = spec.evaluation.positive_class, spec.data.class_names
+    if names is not None:
+        return names.index(positive) if isinstance(positive, str) and positive in names else None
+    return positive if isinstance(positive, int) and positive < spec.data.class_count else None
+
+
+def metrics_by_class(spec: FederatedJobSpec) -> list[str]:
+    """The job's metrics that are of one class, the positive one, or else the mean of those of all classes."""
+    return [name for name in spec.evaluation.metrics or () if name in METRICS and METRICS[name].per_class]
+
+
+def class_scope(spec: FederatedJobSpec) -> str | None:
+    """What a job of two classes measures by class, for people; None where there is nothing to tell apart."""
+    names = metrics_by_class(spec)
+    if not names or spec.data.class_count != POSITIVE_AND_NEGATIVE:
+        return None
+    what, verb = comma_separated(names), "is" if len(names) == 1 else "are"
+    if (positive := positive_label(spec)) is not None:
+        return f"{what} {verb} of the class {spec.data.class_label(positive)}"
+    mean = "the mean" if len(names) == 1 else "means"
+    return f"{what} {verb} {mean} over both classes, as evaluation.positiveClass names none"
+
+
 def reported_metrics(spec: FederatedJobSpec) -> tuple[str, ...] | None:
     """Names of the figures that evaluations of a job report; None where only the job's own task knows them."""
     task = TASKS.get((spec.task or DEFAULT).name)
@@ -116,7 +149,12 @@ def reported_metrics(spec: FederatedJobSpec) -> tuple[str, ...] | None:
 def check_metrics(spec: FederatedJobSpec) -> list[Finding]:
     """Faults of the metrics that `spec.evaluation.metrics` names."""
     names = spec.evaluation.metrics or ()
-    return [*_name_faults(names), *_task_faults(spec, names), *_size_faults(spec, names)]
+    return [
+        *_name_faults(names),
+        *_task_faults(spec, names),
+        *_size_faults(spec, names),
+        *_positive_class_faults(spec),
+    ]
 
 
 def _name_faults(names: Sequence[str]) -> Iterator[Finding]:
@@ -151,6 +189,30 @@ def _task_faults(spec: FederatedJobSpec, names: Sequence[str]) -> Iterator[Findi
             problem = f"is a metric of {whose}, and the job's learning task is {job}"
             remedy = f"use {', '.join((*available, OWN_METRIC))}" if available else f"use {OWN_METRIC}"
             yield f"spec.evaluation.metrics[{position}]", name, problem, remedy
+
+
+def _positive_class_faults(spec: FederatedJobSpec) -> Iterator[Finding]:
+    """A positive class of a job that has not two, that is none of them, or of which nothing is measured."""
+    path, positive = "spec.evaluation.positiveClass", spec.evaluation.positive_class
+    if positive is None or check_task(spec.task, spec.data):
+        return
+    classes, names = spec.data.class_count, spec.data.class_names
+    if answers_of(spec.task, spec.data) not in CLASSES or classes != POSITIVE_AND_NEGATIVE:
+        problem = (
+            f"is for classification of two classes, or masks of two, and the job learns {spec.task_summary}"
+        )
+        each = "; perClass in the history has each class's own figures" if classes else ""
+        yield path, positive, problem, f"remove it{each}"
+    elif positive_label(spec) is None:
+        if names is None:
+            remedy = f"use the number of a class, 0 to {classes - 1}; data.classes has no names"
+        else:
+            remedy = closest(str(positive), names)
+        yield path, positive, "is not among spec.data.classes", remedy
+    elif not metrics_by_class(spec):
+        by_class = [name for name in metrics_for(answers_of(spec.task, spec.data)) if METRICS[name].per_class]
+        remedy = f"add {', '.join(by_class)}, or remove it"
+        yield path, positive, "matters to no metric of spec.evaluation.metrics", remedy
 
 
 def _size_faults(spec: FederatedJobSpec, names: Sequence[str]) -> Iterator[Finding]:

@@ -51,10 +51,13 @@ class EvaluationMetrics:
         )
 
 
-def count_figures(confusion: np.ndarray, chosen: Collection[str]) -> EvaluationMetrics:
+def count_figures(
+    confusion: np.ndarray, chosen: Collection[str], positive: int | None = None
+) -> EvaluationMetrics:
     """The chosen metrics of a confusion matrix of examples or pixels.
 
     :param confusion: (classes, classes), integers: [class of the example, answer].
+    :param positive: the one class that metrics are of which others give by class; None for the mean over classes.
     """
     correct = confusion.diagonal().astype(np.float64)
     labels, answers = confusion.sum(axis=1), confusion.sum(axis=0)
@@ -67,7 +70,10 @@ def count_figures(confusion: np.ndarray, chosen: Collection[str]) -> EvaluationM
         "iou": _ratio(correct, labels + answers - correct),
     }
     occurs = labels + answers > 0
-    metrics = {name: float(values[name][occurs].mean()) for name in values if name in chosen and occurs.any()}
+    counted = of_positive(occurs, positive)
+    metrics = {
+        name: float(values[name][counted].mean()) for name in values if name in chosen and counted.any()
+    }
     if "balanced_accuracy" in chosen and labels.any():
         metrics["balanced_accuracy"] = float(values["recall"][labels > 0].mean())
     # A recall without examples, or a precision of a class that is neither there nor answered, is no number.
@@ -107,6 +113,11 @@ def label_figures(counts: np.ndarray, chosen: Collection[str]) -> EvaluationMetr
         if name in chosen and len(counts) <= MAX_PER_CLASS
     }
     return EvaluationMetrics(metrics, per_class)
+
+
+def of_positive(classes: np.ndarray, positive: int | None) -> np.ndarray:
+    """Which of the classes, (n,) booleans, a metric is the mean over: the positive one alone, or all where none is."""
+    return classes if positive is None else classes & (np.arange(len(classes)) == positive)
 
 
 def per_class_values(values: np.ndarray, defined: np.ndarray) -> FiguresPerClass:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,11 +12,11 @@ import torch
 from torch import Tensor
 
 from fedsilo.api.python_import import error_summary, import_user_code, place_of
-from fedsilo.errors import ManifestInvalid, MethodError
+from fedsilo.errors import MethodError
 from fedsilo.learning.metrics.batches import no_sums, sums_of
 from fedsilo.learning.metrics.catalogue import MAX_PER_CLASS
 from fedsilo.learning.metrics.chosen import ChosenMetrics
-from fedsilo.learning.metrics.confusion import EvaluationMetrics, per_class_values
+from fedsilo.learning.metrics.confusion import EvaluationMetrics, of_positive, per_class_values
 from fedsilo.learning.metrics.sums import ScoreSums, pooled_sums
 from fedsilo.tasks.interface import LearningTask
 
@@ -73,7 +72,7 @@ class Scores:
         if targets.ndim == 1:
             targets = torch.nn.functional.one_hot(targets, probabilities.shape[1])
         for name in self._chosen.predictions:
-            found = found.and_those(_PREDICTION_METRICS[name](probabilities, targets))
+            found = found.and_those(_one_against_others(name, probabilities, targets, self._chosen.positive))
         return found
 
     def _own_value(self, reference: str) -> float:
@@ -96,49 +95,42 @@ class Scores:
             ) from None
 
 
-def _one_against_others(name: str, predictions: Tensor, targets: Tensor) -> EvaluationMetrics:
-    """A binary metric for each class or label, and the mean over those that have examples of both kinds.
+def _one_against_others(
+    name: str, predictions: Tensor, targets: Tensor, positive: int | None
+) -> EvaluationMetrics:
+    """A binary metric of scikit-learn's for each class or label that has examples of both kinds, and their mean.
 
-    :param predictions: probabilities, (n, classes).
+    :param predictions: probabilities, (n, classes); of a model that has none, the metric is undefined.
     :param targets: of the same shape, 1 for those of the class and 0 for others; other numbers do not count.
+    :param positive: the one class that the metric is of; None for the mean.
     """
-    from torchmetrics.functional import classification
+    from sklearn import metrics
 
-    function: Callable[..., Tensor] = getattr(classification, f"binary_{name}")
+    function: Callable[..., float] = getattr(metrics, _OF_SCIKIT_LEARN[name])
     own, others = (torch.eq(targets, value).sum(dim=0).numpy() for value in (1, 0))
-    defined = (own > 0) & (others > 0) & (own + others == len(targets))
+    known = predictions.isfinite().all(dim=0).numpy()
+    defined = known & (own > 0) & (others > 0) & (own + others == len(targets))
     values = np.zeros(len(defined))
     for label in np.flatnonzero(defined).tolist():
-        values[label] = function(predictions[:, label], targets[:, label].long()).item()
-    if not defined.any():
+        values[label] = function(targets[:, label].numpy(), predictions[:, label].numpy())
+    counted = of_positive(defined, positive)
+    if not counted.any():
         return EvaluationMetrics()
     per_class = {name: per_class_values(values, defined)} if len(defined) <= MAX_PER_CLASS else {}
-    return EvaluationMetrics({name: float(values[defined].mean())}, per_class)
+    return EvaluationMetrics({name: float(values[counted].mean())}, per_class)
 
 
-_PREDICTION_METRICS: dict[str, Callable[[Tensor, Tensor], EvaluationMetrics]] = {
-    "auroc": partial(_one_against_others, "auroc"),
-    "average_precision": partial(_one_against_others, "average_precision"),
-}
-"""Name of every metric of source `predictions` -> its function of probabilities and targets, (n, classes) each."""
+_OF_SCIKIT_LEARN = {"auroc": "roc_auc_score", "average_precision": "average_precision_score"}
+"""Name of every metric of source `predictions` -> scikit-learn's, which counts in double precision."""
 
 
 def require_metrics(chosen: ChosenMetrics) -> None:
     """Check that what computes the metrics is installed.
 
-    :raises ManifestInvalid: when torchmetrics or the module of an own metric is not.
+    :raises ManifestInvalid: when the module of an own metric is not.
     """
     for reference in chosen.own.values():
         own_metric(reference)
-    if chosen.predictions and not _is_installed("torchmetrics"):
-        raise ManifestInvalid(
-            f"spec.evaluation.metrics: {chosen.predictions[0]!r}: needs torchmetrics, which is not installed here; "
-            "install fedsilo[metrics], or name metrics that follow from counts, such as balanced_accuracy and recall"
-        )
-
-
-def _is_installed(package: str) -> bool:
-    return importlib.util.find_spec(package) is not None
 
 
 def own_metric(reference: str) -> Callable[[], Any]:

@@ -48,8 +48,11 @@ class ScoreSums:
         """The metrics that follow; one that is undefined is left out."""
         found = EvaluationMetrics()
         if self.counts is not None and chosen.counts:
-            by_class = label_figures if chosen.answers == "labels" else count_figures
-            found = by_class(self.counts, chosen.counts)
+            found = (
+                label_figures(self.counts, chosen.counts)
+                if chosen.answers == "labels"
+                else count_figures(self.counts, chosen.counts, chosen.positive)
+            )
         metrics: dict[str, float] = {}
         if self.bins is not None and self.bins[:, 0].any():
             metrics[CALIBRATION_ERROR] = _calibration_error(self.bins)

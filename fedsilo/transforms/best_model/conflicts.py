@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from fedsilo.api.faults import Finding
 from fedsilo.api.messages import closest_or
 from fedsilo.learning.metrics.chosen import reported_metrics
+from fedsilo.methods.main_metric import whole_evaluation
 from fedsilo.methods.method import Method
 from fedsilo.methods.step import PERSONAL_ACCURACY
 
 
 def check_choice(method: Method) -> Iterator[Finding]:
     """A metric that is not reported, and an end of a job whose phases need one another."""
-    evaluation, models = method.spec.evaluation, method.models
+    evaluation, models = whole_evaluation(method), method.models
     names = reported_metrics(method.spec) if models.shared.is_model else ()
     if evaluation.best is not None and names is not None:
         known = (*names, *([PERSONAL_ACCURACY] if models.personal is not None else []))

@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from fedsilo.api.faults import Finding
 from fedsilo.methods.interface import Exchange
+from fedsilo.methods.main_metric import whole_evaluation
 from fedsilo.methods.method import Method
 from fedsilo.transforms.best_model.conflicts import check_choice
 from fedsilo.transforms.best_model.selection import BEST
@@ -38,4 +39,4 @@ class BestModelTransform(Transform):
     def at_aggregator(self, place: Aggregator) -> AggregatorSide:
         from fedsilo.transforms.best_model.aggregator import BestModelAggregatorSide
 
-        return BestModelAggregatorSide(self.spec.evaluation)
+        return BestModelAggregatorSide(whole_evaluation(self.method))

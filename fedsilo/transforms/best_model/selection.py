@@ -38,8 +38,10 @@ def best_round(evaluation: EvaluationSpec, history: Iterable[Mapping[str, Any]])
     """The best round of a history; None where the job asks for none.
 
     Of equal rounds the first is the best.
+
+    :param evaluation: with the metric, see `whole_evaluation`.
     """
-    if evaluation.best is None:
+    if evaluation.best is None or evaluation.best.metric is None:
         return None
     sign = 1 if evaluation.best.mode == "max" else -1
     least = evaluation.min_delta or 0.0

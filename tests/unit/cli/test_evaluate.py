@@ -119,15 +119,15 @@ def test_the_metrics_of_the_job_are_columns_and_those_by_class_tables(
     path = manifest(folder, metrics=("balanced_accuracy", "recall", "precision", "confusion_matrix"))
     assert main(["evaluate", "--model", str(model), "-f", str(path)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["samples", "accuracy", "loss", "recall", "precision", "balanced_accuracy"]
+    assert lines[0].split() == ["samples", "balanced_accuracy", "accuracy", "loss", "recall", "precision"]
     assert lines[1].split() == [
         "scans-test",
         "5",
+        "33.3%",
         "60.0%",
         f"{LOG_SUM - 3 / 5:.4f}",
         "33.3%",
         "20.0%",
-        "33.3%",
     ]
     assert [line.split() for line in lines[3:7]] == [
         ["class", "recall", "precision"],

@@ -165,11 +165,12 @@ def test_watching_shows_each_change_once_and_ends_with_the_job(
 def test_jobs_without_accuracy_show_their_own_score() -> None:
     numbers = job(phase="Running", metrics={"loss": 9.0, "mae": 2.25})
     best = {"round": 3, "metric": "dice", "value": 0.5}
-    masks = job(phase="Running", metrics={"accuracy": 0.9, "dice": 0.5}, best=best)
+    masks = job(phase="Running", metrics={"accuracy": 0.9, "dice": 0.5}, best=best, score="dice=0.5")
     shown = table([numbers, masks], NOW, namespaces=False)
     assert "accuracy" not in shown
     assert "mae 2.25" in shown and "dice 50.0%" in shown and " score " in shown
     assert "  best      round 3: dice 0.5" in page(masks, NOW)
+    assert "  metrics   dice 0.5, accuracy 0.9" in page(masks, NOW)
 
 
 FINDINGS = [

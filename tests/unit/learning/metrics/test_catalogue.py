@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from fedsilo.learning.metrics.catalogue import METRICS
-from fedsilo.learning.metrics.scores import _PREDICTION_METRICS
+from fedsilo.learning.metrics.scores import _OF_SCIKIT_LEARN
 from tests.paths import ROOT
 
 PAGE = (ROOT / "docs" / "evaluation.md").read_text()
@@ -17,6 +17,4 @@ def test_the_page_has_a_row_for_every_metric() -> None:
 
 
 def test_every_metric_of_predictions_is_computed() -> None:
-    assert set(_PREDICTION_METRICS) == {
-        name for name, entry in METRICS.items() if entry.source == "predictions"
-    }
+    assert set(_OF_SCIKIT_LEARN) == {name for name, entry in METRICS.items() if entry.source == "predictions"}

@@ -14,7 +14,6 @@ from sklearn import metrics as sklearn
 from torch import Tensor
 
 from fedsilo.errors import ManifestInvalid, MethodError
-from fedsilo.learning.metrics import scores as module
 from fedsilo.learning.metrics.catalogue import METRICS, metrics_for
 from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.learning.metrics.confusion import count_figures
@@ -150,10 +149,12 @@ def test_an_own_metric_that_fails_is_named(name: str, said: str) -> None:
         scores.figures()
 
 
-def test_what_is_not_installed_is_named_before_anything_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_installed_is_named_before_anything_is_computed() -> None:
     with pytest.raises(ManifestInvalid, match=r"Absent.*cannot be imported"):
         Scores(chosen_metrics(f"{OWN_METRICS}:Absent"), TASK)
-    monkeypatch.setattr(module, "_is_installed", lambda package: False)
-    with pytest.raises(ManifestInvalid, match=r"install fedsilo\[metrics\]"):
-        Scores(chosen_metrics("auroc"), TASK)
-    Scores(chosen_metrics("recall"), TASK)
+
+
+def test_a_model_without_finite_probabilities_has_no_metric_of_them() -> None:
+    scores = Scores(chosen_metrics("auroc", "average_precision", "recall"), TASK)
+    scores.update(torch.full((4, CLASSES), torch.nan), torch.tensor([0, 1, 2, 3]))
+    assert set(scores.figures().metrics) == {"recall"}
