@@ -10,8 +10,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedsilo.api.figures import finite_figures
 from fedsilo.api.loading import JobManifest
 from fedsilo.errors import ManifestInvalid
+from fedsilo.files.durable import write_durably
 from fedsilo.validation import load_manifest
 
 if TYPE_CHECKING:
@@ -43,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--alone",
         action="store_true",
-        help="also train each silo of the first manifest by itself, to show what federation brings",
+        help="also train each silo of the first manifest by itself, and one model on all their data, to compare them",
     )
     parser.add_argument(
         "--in-process",
@@ -106,6 +108,8 @@ def _run_in_turn(
     server: ForkServerClient | None,
     dashboard: Dashboard | None,
 ) -> int:
+    from fedsilo.local.comparison import COMPARISON_FILE, job_rows
+    from fedsilo.local.csv_rows import csv_bytes
     from fedsilo.local.display import show_comparison
     from fedsilo.local.stopping import StopRequest
     from fedsilo.local.workdir import RunDirectory
@@ -122,8 +126,10 @@ def _run_in_turn(
             return stopped.exit_code
         if outcomes[-1].exit_code != 0:
             break
-    if len(federations) > 1 and not args.json:
-        show_comparison(outcomes)
+    if len(federations) > 1:
+        write_durably(base / COMPARISON_FILE, csv_bytes(list(job_rows(outcomes))))
+        if not args.json:
+            show_comparison(outcomes)
     return outcomes[-1].exit_code
 
 
@@ -150,6 +156,8 @@ def _run_one(
     server: ForkServerClient | None,
     dashboard: Dashboard | None,
 ) -> RunOutcome:
+    from fedsilo.local.comparison import ALONE_FILE, alone_rows
+    from fedsilo.local.csv_rows import csv_bytes
     from fedsilo.local.display import display_for, show_result
     from fedsilo.local.in_process import run_in_process
     from fedsilo.local.run import local_baseline, run_processes
@@ -171,17 +179,15 @@ def _run_one(
         assert server is not None
         with stopping() as check:
             outcome = run_processes(federation, workdir, root, resume, display, server, check)
-    baseline: list[dict[str, Any]] = []
+    baseline: dict[str, Any] = {}
     if with_baseline and outcome.exit_code == 0:
-        print("training each silo alone, for comparison", file=stream, flush=True)
+        print("training each silo alone, and all silos' data pooled, for comparison", file=stream, flush=True)
         assert server is not None
         with stopping() as check:
             baseline = local_baseline(workdir, file.resolve(), root, server, check)
+        write_durably(workdir.root / ALONE_FILE, csv_bytes(list(alone_rows(outcome.document, baseline))))
     if args.json:
-        print(
-            json.dumps(outcome.document | ({"alone": baseline} if baseline else {}), allow_nan=False),
-            flush=True,
-        )
+        print(json.dumps(outcome.document | finite_figures(baseline), allow_nan=False), flush=True)
     else:
         show_result(outcome.document, baseline, federation.job.spec.data)
     return outcome

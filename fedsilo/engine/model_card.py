@@ -156,7 +156,8 @@ def _metrics(sources: CardContext) -> list[str]:
         where = "each silo's own validation examples, its own model"
     if not metrics:
         return [*lines, "The model was not scored."]
-    names = main_first(sorted(metrics), main_metric(sources.method))
+    main = main_metric(sources.method)
+    names = main_first(sorted(metrics), main)
     rows = [(f"`{name}`", _figure(metrics[name])) for name in names]
     scope = class_scope(sources.spec)
     scores = ScoresStatus.of_record(sources.record)
@@ -167,7 +168,7 @@ def _metrics(sources: CardContext) -> list[str]:
         "",
         *table(("metric", "value"), rows),
         *([] if scope is None else ["", f"Here {escape_markdown(scope)}."]),
-        *([] if scores is None else _scores_by_silo(scores, sources.record)),
+        *([] if scores is None else _scores_by_silo(scores, {**sources.record, "score": main or ""})),
     ]
 
 

@@ -84,7 +84,7 @@ class Examples:
             # An example at a time: indexing with brackets would copy a number at a time.
             places = index if self.rows is None else self.rows.index_select(0, index)
             features = self.pool.index_select(0, places)
-        return _scaled_features(features), self.labels.index_select(0, index)
+        return scaled_features(features), self.labels.index_select(0, index)
 
     def stream(self, order: Iterable[Tensor]) -> Generator[tuple[Tensor, Tensor, Tensor], None, None]:
         """Each index of `order` with its batch; close it, if it is left before its end.
@@ -109,7 +109,7 @@ class Examples:
                     index, reading = pending.popleft()
                     features = reading.result()
                     ahead = max(1, min(readers + 1, READ_AHEAD_BYTES // max(features.nbytes, 1)))
-                    yield index, _scaled_features(self._features_on_device(features)), self.labels[index]
+                    yield index, scaled_features(self._features_on_device(features)), self.labels[index]
             finally:
                 threads.shutdown(cancel_futures=True)
 
@@ -180,7 +180,8 @@ def _pool(features: np.ndarray | StoredFeatures, device: torch.device | str) -> 
     return features
 
 
-def _scaled_features(features: Tensor) -> Tensor:
+def scaled_features(features: Tensor) -> Tensor:
+    """Features as a network gets them: bytes between 0 and 1, anything else as it is."""
     if features.dtype == torch.uint8:
         # Kept as bytes until here: a quarter of the device memory.
         features = features.float().div_(255)

@@ -1,4 +1,5 @@
-"""The scores that each silo reaches by itself: the job's training, the same number of rounds, no exchange.
+"""The scores that each silo reaches by itself, and one model on all silos' data: the job's training, the same number
+of rounds, no exchange.
 
 Run as `python -m fedsilo.local.baseline MANIFEST DATA_ROOT OUTPUT`. It reads every silo's data in one process, which
 only a machine that holds them all can do; a real federation cannot and need not.
@@ -11,6 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from torch import nn
@@ -23,14 +25,16 @@ from fedsilo.engine.scoring import load_test_set
 from fedsilo.files.json_files import write_json
 from fedsilo.learning.custom_training import ExampleSet, TrainingData
 from fedsilo.learning.devices import pick_device, prepare_torch
-from fedsilo.learning.evaluation import evaluate
+from fedsilo.learning.evaluation import Evaluation, evaluate
 from fedsilo.learning.examples import Examples
 from fedsilo.learning.losses import task_divisor, task_loss
+from fedsilo.learning.metrics.catalogue import over_silos
 from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.learning.metrics.scores import Scores
 from fedsilo.learning.models import build_module, load_tree, to_tree, with_preprocessing
 from fedsilo.learning.optimizers import OptimizerState
 from fedsilo.learning.parameters import freeze, parts_of
+from fedsilo.learning.pooled_examples import pooled_examples
 from fedsilo.learning.preprocessing import Preprocessing, standardised_targets, without_targets
 from fedsilo.learning.seeding import derive_seed
 from fedsilo.learning.training import LocalTraining, fit
@@ -44,6 +48,9 @@ from fedsilo.silo.examples import load_examples
 from fedsilo.tasks.registry import bind
 from fedsilo.transforms.preprocessing.numbers import numbers_of, standardised_outputs
 
+POOLED = "pooled"
+"""Whose training the one of all silos' examples is: no silo's, whose names have a namespace."""
+
 
 def train_locally(
     spec: FederatedJobSpec,
@@ -52,8 +59,10 @@ def train_locally(
     initial: StoredTree | None = None,
     prepared: Mapping[str, np.ndarray] | None = None,
 ) -> nn.Module:
-    """The job's model, trained on one silo's examples for as many rounds as the job has.
+    """The job's model, trained on one silo's examples for as many rounds as the job has, each of as many local epochs
+    or steps.
 
+    :param silo: whose examples they are; its batches come in an order of their own.
     :param data: examples to train on, and those that are held out.
     :param initial: the job's initial weights, where it has a file of them.
     :param prepared: numbers of the preprocessing, where the job does any.
@@ -97,8 +106,11 @@ def _giving_raw_outputs(
     return model.to(pick_device(spec.training.device))
 
 
-def scores(federation: JobManifest, root: Path) -> list[dict[str, object]]:
-    """Scores of each silo's own model on the test set, or on all silos' validation examples without one."""
+def scores(federation: JobManifest, root: Path) -> dict[str, Any]:
+    """Scores on the test set, or on all silos' validation examples without one.
+
+    :returns: `alone`, of each silo's own model, and `pooled`, of one model on all silos' examples.
+    """
     spec = federation.job.spec
     initial, task = initial_weights(spec, root), bind(spec.task, spec.data)
     chosen = ChosenMetrics.of_job(spec)
@@ -108,16 +120,33 @@ def scores(federation: JobManifest, root: Path) -> list[dict[str, object]]:
     else:
         tests = [validation for _, validation in loaded.values() if len(validation)]
     prepared = _prepared_numbers(spec, [train for train, _ in loaded.values()])
-    found: list[dict[str, object]] = []
+
+    def scores_of(name: str, data: tuple[Examples, Examples]) -> dict[str, float]:
+        model = train_locally(spec, name, data, initial, prepared)
+        scored = [evaluate(model, test, scores=Scores(chosen, task), task=task) for test in tests]
+        return {
+            **pooled_evaluation(dict(zip(map(str, range(len(tests))), scored, strict=True))).metrics,
+            **({} if spec.evaluation.test_dataset else _over_silos(scored, chosen)),
+        }
+
+    alone: list[dict[str, Any]] = []
     for silo in federation.silos:
         data = loaded[str(silo)]
-        model = train_locally(spec, str(silo), data, initial, prepared)
-        scored = [evaluate(model, test, scores=Scores(chosen, task), task=task) for test in tests]
-        entry = {**pooled_evaluation(dict(zip(map(str, range(len(tests))), scored, strict=True))).metrics}
         counts = {}
         if task.single_label:
             counts = {"classes": data[0].labels.bincount(minlength=spec.data.class_count).tolist()}
-        found.append({**entry, "name": silo.metadata.name, **counts})
+        alone.append({**scores_of(str(silo), data), "name": silo.metadata.name, **counts})
+    train, validation = (pooled_examples(parts) for parts in zip(*loaded.values(), strict=True))
+    return {"alone": alone, "pooled": scores_of(POOLED, (train, validation))}
+
+
+def _over_silos(scored: Sequence[Evaluation], chosen: ChosenMetrics) -> dict[str, float]:
+    """Mean and spread over silos of the metrics of which a federation reports these."""
+    found: dict[str, float] = {}
+    for metric in chosen.by_silo:
+        if values := [each.metrics[metric] for each in scored if metric in each.metrics]:
+            mean, spread = over_silos(metric)
+            found |= {mean: float(np.mean(values)), spread: float(np.std(values))}
     return found
 
 
@@ -133,7 +162,7 @@ def _prepared_numbers(spec: FederatedJobSpec, train: Sequence[Examples]) -> Mapp
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Write every silo's score; returns the exit code."""
+    """Write the scores of silos alone and of their data pooled; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("manifest", "root", "output"):
         parser.add_argument(name, type=Path)

@@ -15,11 +15,12 @@ from rich.text import Text
 
 from fedsilo.api.conditions import AgentPhase, SiloState
 from fedsilo.api.data import DataSpec
-from fedsilo.api.figures import SMALLER_IS_BETTER, main_score, score_text
+from fedsilo.api.figures import SMALLER_IS_BETTER, main_first, main_score, score_text
 from fedsilo.api.losses import losses
 from fedsilo.api.scores import ScoresStatus
 from fedsilo.api.text import count_text, severities, size
 from fedsilo.engine.record import counted_silos
+from fedsilo.local.comparison import FEDERATED, POOLED
 from fedsilo.local.progress import RunOutcome, RunProgress
 from fedsilo.methods.step import PERSONAL_ACCURACY
 from fedsilo.silo.personal import TENSORS as PERSONAL_TENSORS
@@ -136,8 +137,11 @@ class LiveDisplay:
         return Group(*lines)
 
 
-def show_result(outcome: Mapping[str, Any], baseline: Sequence[Mapping[str, Any]], data: DataSpec) -> None:
-    """The table at the end, with each silo's score in the local baseline where that was computed."""
+def show_result(outcome: Mapping[str, Any], baseline: Mapping[str, Any], data: DataSpec) -> None:
+    """The table at the end, with the scores of the local baseline where that was computed.
+
+    :param baseline: `alone` and `pooled`, see `fedsilo.local.baseline.scores`; otherwise empty.
+    """
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 100, highlight=False)
     if findings := outcome.get("findings"):
         console.print(_findings_table(findings))
@@ -242,19 +246,18 @@ def _finding_line(found: Mapping[str, str]) -> str:
     return f"data of {found['silo']}: {found['severity']}: {place}: {found['value']}; {found['remedy']}"
 
 
-def _result_table(outcome: Mapping[str, Any], baseline: Sequence[Mapping[str, Any]], data: DataSpec) -> Table:
+def _result_table(outcome: Mapping[str, Any], baseline: Mapping[str, Any], data: DataSpec) -> Table:
+    alone, pooled = baseline.get("alone", ()), baseline.get("pooled")
     table = Table("trained on", Column("samples", justify="right"))
     # Of several silos' scores there may be a mean and no score of one model, which a baseline has.
-    metrics = {
-        name: value for name, value in outcome["metrics"].items() if not baseline or name in baseline[0]
-    }
+    metrics = {name: value for name, value in outcome["metrics"].items() if pooled is None or name in pooled}
     # Of silos' own models alone, which a baseline has no score of either, there is a mean.
     main = main_score({**outcome, "metrics": metrics or outcome["metrics"]})
-    by_class = any("classes" in score for score in baseline)
+    by_class = any("classes" in score for score in alone)
     if by_class:
         table.add_column("classes", overflow="fold")
     table.add_column("score" if main is None else _title(main[0]), justify="right")
-    scores = {score["name"]: score for score in baseline}
+    scores = {score["name"]: score for score in alone}
     for silo in outcome["silos"]:
         score = scores.get(silo["name"])
         cells = [] if score is None or not by_class else [_classes(score["classes"], data)]
@@ -264,10 +267,11 @@ def _result_table(outcome: Mapping[str, Any], baseline: Sequence[Mapping[str, An
             f"{silo['name']} alone" if baseline else silo["name"], _count(silo.get("samples")), *cells
         )
     table.add_section()
+    if pooled is not None and main is not None:
+        score = score_text(main[0], pooled[main[0]]) if main[0] in pooled else "-"
+        table.add_row(POOLED, _count(outcome["samples"]), *([""] if by_class else []), score)
     cells = [*([""] if by_class else []), "-" if main is None else score_text(*main)]
-    whole = (
-        "all, silos' own models" if main is not None and main[0] == PERSONAL_ACCURACY else "all, federated"
-    )
+    whole = "all, silos' own models" if main is not None and main[0] == PERSONAL_ACCURACY else FEDERATED
     table.add_row(whole, _count(outcome["samples"]), *cells, style="bold green")
     return table
 
@@ -287,7 +291,10 @@ def _state(progress: RunProgress) -> str:
     if not progress.has_begun:
         return str(message)
     parts = [f"round {status['round']}/{status['rounds']}"] if "round" in status else []
-    parts += [f"{name} {value:.4g}" for name, value in status["metrics"].items()]
+    parts += [
+        f"{name} {status['metrics'][name]:.4g}"
+        for name in main_first(status["metrics"], progress.main_metric)
+    ]
     parts += _remaining_time_lines(progress)
     if message:
         parts.append(message)
@@ -296,7 +303,8 @@ def _state(progress: RunProgress) -> str:
 
 def _round_line(record: Mapping[str, Any], progress: RunProgress) -> str:
     parts = [f"round {record['round']}/{progress.total}"]
-    parts += [f"{name} {value:.4f}" for name, value in record.get("metrics", {}).items()]
+    metrics = record.get("metrics", {})
+    parts += [f"{name} {metrics[name]:.4f}" for name in main_first(metrics, progress.main_metric)]
     parts += [f"training {name} {value:.4f}" for name, value in record.get("training", {}).items()]
     parts.append(f"silos {len(counted_silos(record))}/{len(progress.federation.silos)}")
     parts.append(f"{size(sum(record['bytes'].values()))} received")

@@ -89,8 +89,9 @@ def local_baseline(
     data_root: Path,
     server: ForkServerClient,
     check: Callable[[], None] = lambda: None,
-) -> list[dict[str, Any]]:
-    """Scores of each silo training by itself, for comparison; in a process of its own.
+) -> dict[str, Any]:
+    """Scores of each silo training by itself, and of one model on all their data, for comparison; see
+    `fedsilo.local.baseline.scores`, which runs in a process of its own.
 
     Possible only here, where one machine holds every silo's data.
 
@@ -107,9 +108,11 @@ def local_baseline(
             time.sleep(POLL_SECONDS)
     finally:
         end_all([process], server)
-    found: list[dict[str, Any]] | None = read_json(output) if process.exit_code == 0 else None
+    found: dict[str, Any] | None = read_json(output) if process.exit_code == 0 else None
     if found is None:
-        raise FedsiloError(f"training alone ended with exit code {process.exit_code}; see {log_file}")
+        raise FedsiloError(
+            f"training for comparison ended with exit code {process.exit_code}; see {log_file}"
+        )
     return found
 
 

@@ -25,7 +25,7 @@ LINES = [
     r"round 1/2   accuracy 0\.\d{4}   loss \d\.\d{4}   training loss \d\.\d{4}   silos 2/2   11\.\d kB received"
     r"(   about \d+ s left)?",
     r"round 2/2   accuracy 0\.\d{4}   loss \d\.\d{4}   training loss \d\.\d{4}   silos 2/2   11\.\d kB received",
-    r"training each silo alone, for comparison",
+    r"training each silo alone, and all silos' data pooled, for comparison",
     r"federation/digits: fedavg, 2 rounds, \d+ s",
     r"┏━+┳━+┳━+┳━+┓",
     r"┃ trained on     ┃ samples ┃ classes             ┃ accuracy ┃",
@@ -33,6 +33,7 @@ LINES = [
     r"│ north alone    │     647 │ 0 1 2 3 4 5 6 7 8 9 │ +\d\d\.\d% │",
     r"│ east alone     │     646 │ 0 1 2 3 4 5 6 7 8 9 │ +\d\d\.\d% │",
     r"├─+┼─+┼─+┼─+┤",
+    r"│ all, pooled    │   1,293 │                     │ +\d\d\.\d% │",
     r"│ all, federated │   1,293 │                     │ +\d\d\.\d% │",
     r"└─+┴─+┴─+┴─+┘",
     r"model   WORKDIR/model\.safetensors",
@@ -109,5 +110,5 @@ def test_the_table_says_what_a_person_should_know(tmp_path: Path) -> None:
 def test_a_message_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     message = "set config.size to [height, width] in 'digits'; " + "a long line is not cut " * 10
     failed = {"phase": "Failed", "reason": "DataInvalid", "message": message}
-    show_result(failed, [], DataSpec(dataset="digits", classes=10, input_shape=(1, 8, 8)))
+    show_result(failed, {}, DataSpec(dataset="digits", classes=10, input_shape=(1, 8, 8)))
     assert capsys.readouterr().out == f"Failed: DataInvalid: {message}\n"

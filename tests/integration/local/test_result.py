@@ -14,7 +14,19 @@ from safetensors.numpy import load_file
 from tests.integration.local.runs import PATIENCE_SECONDS, EndedRun, run, running_processes
 from tests.paths import ROOT
 
-FIELDS = ["phase", "reason", "job", "method", "rounds", "samples", "metrics", "silos", "model", "seconds"]
+FIELDS = [
+    "phase",
+    "reason",
+    "job",
+    "method",
+    "rounds",
+    "samples",
+    "metrics",
+    "score",
+    "silos",
+    "model",
+    "seconds",
+]
 
 
 def test_the_last_line_of_json_has_the_promised_fields(undisturbed_run: EndedRun) -> None:
@@ -100,6 +112,9 @@ def test_the_quickstart_trains_a_model_far_better_than_any_silo_alone(tmp_path: 
     assert (document["phase"], document["rounds"]) == ("Succeeded", len(ended.history))
     best = max(silo["accuracy"] for silo in document["alone"])
     assert best < 0.6 < 0.85 < document["metrics"]["accuracy"]
+    assert document["pooled"]["accuracy"] > 0.85
+    table = (tmp_path / "run" / "alone.csv").read_text().splitlines()
+    assert [len(table), table[0]] == [1 + 4 + 2, "trained on,samples,accuracy,loss"]
     assert [len([n for n in silo["classes"] if n]) for silo in document["alone"]] == [4, 4, 4, 4]
     assert 0 < document["seconds"] < PATIENCE_SECONDS
     assert running_processes(tmp_path) == {}
