@@ -31,6 +31,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="runs of each combination, with spec.training.seed from the manifest's on (default: 1)",
     )
+    parser.add_argument(
+        "--partition-seeds",
+        type=count,
+        default=1,
+        metavar="N",
+        help="with each of these, seeds of the silos' partitions, from the manifest's on (default: 1)",
+    )
     parser.add_argument("--workdir", type=Path, help="directory of the sweep (default: runs/JOB-sweep-TIME)")
     parser.add_argument(
         "--resume", action="store_true", help="go on with the sweep that --workdir holds; complete runs stay"
@@ -68,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
     settings = [parse_setting(text) for text in args.settings]
     manifest = load_manifest(args.file)
-    points = grid(manifest, settings, args.seeds)
+    points = grid(manifest, settings, args.seeds, args.partition_seeds)
     require_plots()
     base: Path = args.workdir or default_directory(f"{manifest.job.metadata.name}-sweep")
     directory = SweepDirectory(base.resolve())
@@ -85,7 +92,8 @@ def run(args: argparse.Namespace) -> int:
         return stopped.exit_code
     result = SweepResult(directory.root, runs)
     if args.json:
-        print(json.dumps({"directory": str(directory.root), "runs": result.rows()}, allow_nan=False))
+        found = {"directory": str(directory.root), "runs": result.rows(), "means": result.means()}
+        print(json.dumps(found, allow_nan=False))
     else:
         rows = table(runs)
         print(columns(rows, right=range(len(rows[0]))))

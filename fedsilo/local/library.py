@@ -148,6 +148,7 @@ def sweep(
     directory: Path | str | None = None,
     *,
     seeds: int = 1,
+    partition_seeds: int = 1,
     resume: bool = False,
     workers: int = 0,
     batch_clients: int = 0,
@@ -161,10 +162,13 @@ def sweep(
     :param settings: field of the job, such as `spec.training.batchSize` -> the values that it takes.
     :param directory: `runs/JOB-sweep-TIME` by default.
     :param seeds: runs of each combination, with `spec.training.seed` from the manifest's on.
+    :param partition_seeds: values of the seed of the silos' partitions with each of these, also from the manifest's on.
     :raises FedsiloError: before the first run, where manifest, settings or directory cannot be used.
     """
     loaded = as_manifest(manifest)
-    points = grid(loaded, [Setting(path, tuple(values)) for path, values in settings.items()], seeds)
+    points = grid(
+        loaded, [Setting(path, tuple(values)) for path, values in settings.items()], seeds, partition_seeds
+    )
     require_plots()
     chosen = default_directory(f"{loaded.job.metadata.name}-sweep") if directory is None else Path(directory)
     place = SweepDirectory(chosen.resolve())

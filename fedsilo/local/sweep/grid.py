@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import yaml
+from typing_extensions import override
 
 from fedsilo.api.digest import canonical_digest, frozen_spec
 from fedsilo.api.documents import Document
@@ -25,6 +26,9 @@ MAX_RUNS = 10_000
 """Most runs of a sweep: more than anybody waits for, and few enough for every manifest to be checked first."""
 
 SEED = "spec.training.seed"
+
+PARTITION_SEED = "partitionSeed"
+"""Name in tables of the seed by which the silos' parts were drawn."""
 
 _PART = re.compile(r"([A-Za-z0-9_-]+)|\[([0-9]{1,6})\]")
 
@@ -51,16 +55,29 @@ class GridPoint:
 
     :param values: path -> value, of the fields that the sweep sets.
     :param seed: `spec.training.seed`.
+    :param partition_seed: of the silos' parts of the job's dataset, where the sweep sets that; None where it does not.
     """
 
     values: Mapping[str, Any]
     seed: int
     manifest: JobManifest
+    partition_seed: int | None = None
 
     @property
     def combination(self) -> str:
-        """The values as one key, by which runs that differ in their seed alone belong together."""
+        """The values as one key, by which runs that differ in their seeds alone belong together."""
         return json.dumps(self.values, sort_keys=True)
+
+    @property
+    def seeds(self) -> dict[str, int]:
+        """The run's seeds by the names that tables have for them."""
+        partition = {} if self.partition_seed is None else {PARTITION_SEED: self.partition_seed}
+        return {"seed": self.seed, **partition}
+
+    @override
+    def __str__(self) -> str:
+        """What sets the run apart: `batchSize=16, seed 1, partitionSeed 2`."""
+        return ", ".join([describe(self.values), *(f"{name} {seed}" for name, seed in self.seeds.items())])
 
     @property
     def digest(self) -> str:
@@ -89,31 +106,71 @@ def parse_setting(text: str) -> Setting:
     return Setting(path, tuple(found))
 
 
-def grid(manifest: JobManifest, settings: Sequence[Setting], seeds: int) -> list[GridPoint]:
-    """Every combination in the order in which the values are given, the last setting changing first.
+def grid(
+    manifest: JobManifest, settings: Sequence[Setting], seeds: int, partition_seeds: int = 1
+) -> list[GridPoint]:
+    """Every combination in the order in which the values are given, the last setting changing first, and then every
+    seed.
 
-    :param seeds: runs of each combination, with seeds from the manifest's own on.
+    :param seeds: values of `spec.training.seed` with each combination, from the manifest's own on.
+    :param partition_seeds: values of the seed of the silos' partitions with each of these, from the manifest's own on.
     :raises ManifestInvalid: naming setting, value and remedy; also where a run's manifest would not be valid.
     """
     _require_settings(settings)
-    if not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 1:
-        raise ManifestInvalid(
-            f"seeds: {value_text(seeds)}: is not a number from 1; give the runs of each value"
-        )
-    runs = seeds
+    _require_number("seeds", seeds, "give the runs of each value")
+    _require_number("partition seeds", partition_seeds, "give the partitions of each value")
+    parted = _partition_seed(manifest) if partition_seeds > 1 else None
+    runs = seeds * partition_seeds
     for setting in settings:
         runs *= len(setting.values)
     if runs > MAX_RUNS:
         raise ManifestInvalid(
             f"the grid has {runs:,} runs; give fewer values or seeds, for at most {MAX_RUNS:,}"
         )
-    points = [
-        _point(manifest, settings, values, seed)
-        for values in itertools.product(*(setting.values for setting in settings))
-        for seed in range(manifest.job.spec.training.seed, manifest.job.spec.training.seed + seeds)
-    ]
+    first = manifest.job.spec.training.seed
+    points = []
+    for values in itertools.product(*(setting.values for setting in settings)):
+        for further, seed in itertools.product(range(partition_seeds), range(first, first + seeds)):
+            varied = manifest if parted is None else _with_partition_seeds(manifest, further)
+            point = _point(varied, settings, values, seed)
+            points.append(point if parted is None else replace(point, partition_seed=parted + further))
     _require_difference(points)
     return points
+
+
+def _require_number(what: str, number: object, remedy: str) -> None:
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        raise ManifestInvalid(f"{what}: {value_text(number)}: is not a number from 1; {remedy}")
+
+
+def _partition_seed(manifest: JobManifest) -> int:
+    """The seed by which the silos' parts of the job's dataset are drawn.
+
+    :raises ManifestInvalid: they are no parts of a partition, or of several.
+    """
+    name = manifest.job.spec.data.dataset
+    datasets = (dataset for silo in manifest.silos for dataset in silo.spec.datasets if dataset.name == name)
+    seeds = {None if dataset.partition is None else dataset.partition.seed for dataset in datasets}
+    if len(seeds) == 1 and (seed := seeds.pop()) is not None:
+        return seed
+    found = (
+        "there are parts by several seeds"
+        if None not in seeds and seeds
+        else "not all silos hold a part of one"
+    )
+    remedy = "give each silo's dataset a partition with one seed, or leave it out"
+    raise ManifestInvalid(f"--partition-seeds: dataset {value_text(name)}: {found}; {remedy}")
+
+
+def _with_partition_seeds(manifest: JobManifest, further: int) -> JobManifest:
+    """The manifest in whose silos the seeds of all partitions are so many higher."""
+    documents = [deepcopy(document) for document in manifest.documents]
+    for document in documents:
+        if document.kind != "FederatedJob":
+            for dataset in document.content["spec"].get("datasets") or ():
+                if partition := dataset.get("partition"):
+                    dataset["partition"] = {**partition, "seed": partition.get("seed", 0) + further}
+    return replace(manifest, documents=tuple(documents))
 
 
 def _require_settings(settings: Sequence[Setting]) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from typing_extensions import override
 
+from fedsilo.api.figures import main_first, main_name
 from fedsilo.api.scores import score_rows
 from fedsilo.errors import ManifestInvalid
 from fedsilo.files.durable import publish, temporary_file, write_durably
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
 
-CURVES, RESULTS, ROUNDS, SCORES = "curves.svg", "results.csv", "rounds.csv", "scores.csv"
+CURVES, RESULTS = "curves.svg", "results.csv"
+MEANS, ROUNDS, SCORES = "means.csv", "rounds.csv", "scores.csv"
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,14 @@ class SweepResult:
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each run: its number, the values that it was given, seed, metrics, and why it failed."""
+        """A row for each run: its number, the values that it was given, seeds, metrics, and why it failed."""
         return list(_rows(self.runs))
+
+    def means(self) -> list[dict[str, Any]]:
+        """A row for each combination of values: its complete `runs` and those that `failed`, and of each metric the
+        mean over them, under its name, and the sample standard deviation, as `NAME_deviation`; None where unknown.
+        """
+        return list(_mean_rows(self.runs))
 
     def to_pandas(self) -> pandas.DataFrame:
         """The rows as a data frame.
@@ -64,7 +72,7 @@ class SweepResult:
 
 
 def combinations(runs: Sequence[GridRun]) -> list[list[GridRun]]:
-    """Runs that differ in their seed alone, together, in the grid's order."""
+    """Runs that differ in their seeds alone, together, in the grid's order."""
     found: dict[str, list[GridRun]] = {}
     for run in runs:
         found.setdefault(run.point.combination, []).append(run)
@@ -79,7 +87,7 @@ def table(runs: Sequence[GridRun]) -> list[list[str]]:
     for group in combinations(runs):
         values = [setting_text(value) for value in group[0].point.values.values()]
         ended = [run for run in group if run.succeeded]
-        scores = [_spread([run.document["metrics"].get(metric) for run in ended]) for metric in metrics]
+        scores = [_spread_text(*_spread(ended, metric)) for metric in metrics]
         seconds = [run.document["seconds"] for run in ended]
         complete = str(len(ended)) if len(ended) == len(group) else f"{len(ended)} of {len(group)}"
         lines.append([*values, complete, *scores, f"{statistics.fmean(seconds):.1f}" if seconds else "-"])
@@ -89,6 +97,7 @@ def table(runs: Sequence[GridRun]) -> list[list[str]]:
 def write_results(directory: Path, runs: Sequence[GridRun]) -> None:
     """Write the tables and the plot; again they have the same bytes, seconds apart."""
     write_durably(directory / RESULTS, csv_bytes(list(_rows(runs))))
+    write_durably(directory / MEANS, csv_bytes(list(_mean_rows(runs))))
     write_durably(directory / ROUNDS, csv_bytes(list(_round_rows(runs))))
     write_durably(directory / SCORES, csv_bytes(list(_score_rows(runs))))
     with temporary_file(directory) as (file, temporary):
@@ -108,25 +117,49 @@ def require_plots() -> None:
 
 
 def _metrics(runs: Sequence[GridRun]) -> list[str]:
-    return list(dict.fromkeys(name for run in runs if run.succeeded for name in run.document["metrics"]))
+    """Names of all runs' metrics, the main one of the first run that has any before the others."""
+    names = dict.fromkeys(name for run in runs if run.succeeded for name in run.document["metrics"])
+    return main_first(names, _main_name(runs))
 
 
-def _spread(values: Sequence[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    if not known:
+def _main_name(runs: Sequence[GridRun]) -> str | None:
+    return next((name for run in runs if run.succeeded and (name := main_name(run.document))), None)
+
+
+def _mean_rows(runs: Sequence[GridRun]) -> Iterator[dict[str, Any]]:
+    metrics = _metrics(runs)
+    for group in combinations(runs):
+        ended = [run for run in group if run.succeeded]
+        row = {**group[0].point.values, "runs": len(ended), "failed": len(group) - len(ended)}
+        for metric in metrics:
+            row[metric], row[f"{metric}_deviation"] = _spread(ended, metric)
+        seconds = [run.document["seconds"] for run in ended]
+        yield row | {"seconds": statistics.fmean(seconds) if seconds else None}
+
+
+def _spread(runs: Sequence[GridRun], metric: str) -> tuple[float | None, float | None]:
+    """Mean and sample standard deviation over the runs that have the metric."""
+    known = [run.document["metrics"][metric] for run in runs if metric in run.document["metrics"]]
+    mean = statistics.fmean(known) if known else None
+    return mean, statistics.stdev(known) if len(known) > 1 else None
+
+
+def _spread_text(mean: float | None, deviation: float | None) -> str:
+    if mean is None:
         return "-"
-    mean = f"{statistics.fmean(known):.4f}"
-    return mean if len(known) == 1 else f"{mean} ± {statistics.stdev(known):.4f}"
+    return f"{mean:.4f}" if deviation is None else f"{mean:.4f} ± {deviation:.4f}"
 
 
 def _rows(runs: Sequence[GridRun]) -> Iterator[dict[str, Any]]:
+    metrics = _metrics(runs)
     for number, run in enumerate(runs, start=1):
         document = run.document
+        scores = document["metrics"] if run.succeeded else {}
         yield {
             "run": number,
             **run.point.values,
-            "seed": run.point.seed,
-            **(document["metrics"] if run.succeeded else {}),
+            **run.point.seeds,
+            **{name: scores[name] for name in metrics if name in scores},
             "rounds": document["rounds"],
             "seconds": document["seconds"],
             "failure": "" if run.succeeded else document["reason"],
@@ -138,14 +171,14 @@ def _round_rows(runs: Sequence[GridRun]) -> Iterator[dict[str, Any]]:
     for number, run in enumerate(runs, start=1):
         for record in run.rounds:
             if "metrics" in record:
-                seed = {"seed": run.point.seed, "round": record["round"]}
-                yield {"run": number, **run.point.values, **seed, **record["metrics"]}
+                seeds = {**run.point.seeds, "round": record["round"]}
+                yield {"run": number, **run.point.values, **seeds, **record["metrics"]}
 
 
 def _score_rows(runs: Sequence[GridRun]) -> Iterator[dict[str, Any]]:
     for number, run in enumerate(runs, start=1):
         for row in score_rows(run.rounds):
-            yield {"run": number, **run.point.values, "seed": run.point.seed, **row}
+            yield {"run": number, **run.point.values, **run.point.seeds, **row}
 
 
 def _draw(runs: Sequence[GridRun], file: BinaryIO) -> None:
@@ -154,7 +187,7 @@ def _draw(runs: Sequence[GridRun], file: BinaryIO) -> None:
     from matplotlib.figure import Figure
 
     names = (name for run in runs for record in run.rounds for name in record.get("metrics", {}))
-    metrics = list(dict.fromkeys(names))
+    metrics = main_first(dict.fromkeys(names), _main_name(runs))
     # With a salt of its own a figure has the same bytes each time.
     with matplotlib.rc_context({"svg.hashsalt": "fedsilo", "svg.fonttype": "none"}):
         figure = Figure(figsize=(6.5, 3.8 * max(1, len(metrics))), layout="constrained")

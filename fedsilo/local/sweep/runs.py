@@ -4,6 +4,7 @@ sweep.json          which grid it is, with a digest of itself
 lock                held while the sweep goes on
 runs/001/           the directory of a run; outcome.json in it, with a digest, says that it is complete
 results.csv         a line for each run
+means.csv           a line for each combination of values: mean and standard deviation over its runs
 rounds.csv          a line for each evaluation of each run
 scores.csv          a line for each silo in each evaluation, where all silos permit their scores by name
 curves.svg          the metrics over the rounds
@@ -25,7 +26,7 @@ from fedsilo.files.locking import DirectoryLock
 from fedsilo.local.disk_space import DiskSpaceCheck
 from fedsilo.local.display import Display
 from fedsilo.local.in_process import run_in_process
-from fedsilo.local.sweep.grid import GridPoint, describe, grid_digest
+from fedsilo.local.sweep.grid import GridPoint, grid_digest
 from fedsilo.local.workdir import RunDirectory
 from fedsilo.simulation.execution import ExecutionPlan
 
@@ -101,7 +102,7 @@ class SweepDirectory:
         digest, path = grid_digest(points), self.root / "sweep.json"
         found = read_with_digest(path, BEGIN_AGAIN, {"grid": str})
         if found is None:
-            runs = [{"values": point.values, "seed": point.seed, "digest": point.digest} for point in points]
+            runs = [{"values": point.values, **point.seeds, "digest": point.digest} for point in points]
             write_with_digest(path, {"grid": digest, "runs": runs})
         elif found["grid"] != digest:
             raise WorkdirConflict(
@@ -132,7 +133,7 @@ def run_grid(
     """
     runs = []
     for number, point in enumerate(points, start=1):
-        what = f"run {number}/{len(points)}: {describe(point.values)}, seed {point.seed}"
+        what = f"run {number}/{len(points)}: {point}"
         run = _complete(directory.run(number), point)
         if run is None:
             say(what)

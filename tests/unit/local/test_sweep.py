@@ -6,12 +6,14 @@ import csv
 import json
 import os
 import signal
+import statistics
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import fedsilo
 from fedsilo.cli.main import main
@@ -19,7 +21,7 @@ from fedsilo.local.in_process import run_in_process
 from fedsilo.local.sweep.grid import MAX_RUNS, Setting, describe, grid, parse_setting, short_names
 from fedsilo.local.sweep.runs import SweepDirectory
 from fedsilo.local.workdir import RunDirectory
-from tests.integration.local.manifest import silos, write
+from tests.integration.local.manifest import job, silo, silos, write
 from tests.unit.learning.test_devices import restored_settings
 
 __all__ = ["restored_settings"]
@@ -45,6 +47,79 @@ def test_the_grid_is_every_combination_with_every_seed(manifest: Path) -> None:
     ]
     assert describe(points[0].values) == "batchSize=16, name=fedavg"
     assert len({point.digest for point in points}) == 8
+
+
+def test_partition_seeds_are_of_every_silos_part_and_of_a_template(manifest: Path, tmp_path: Path) -> None:
+    template = tmp_path / "template.yaml"
+    parts = {"name": "digits", "loader": "sklearn:digits", "partition": {"scheme": "iid", "seed": 40}}
+    content = {**silos("clinic")[0], "kind": "SiloTemplate", "spec": {"count": 2, "datasets": [parts]}}
+    names = [{"metadata": {**content["metadata"], "name": f"clinic-{number}"}} for number in (0, 1)]
+    template.write_text(yaml.safe_dump_all([content, job(names)]))
+    for file, first in ((manifest, 0), (template, 40)):
+        points = grid(fedsilo.load_manifest(file), [], 2, 3)
+        found = [
+            {
+                dataset.partition.seed
+                for silo in point.manifest.silos
+                for dataset in silo.spec.datasets
+                if dataset.partition
+            }
+            for point in points
+        ]
+        assert found == [{first}, {first}, {first + 1}, {first + 1}, {first + 2}, {first + 2}]
+        assert [point.seeds["partitionSeed"] for point in points] == [seed for (seed,) in found]
+        assert len({point.combination for point in points}) == 1
+    (point,) = grid(fedsilo.load_manifest(manifest), [], 1)
+    assert point.seeds == {"seed": 7}
+
+
+@pytest.mark.parametrize(
+    ("members", "found"),
+    [
+        ([silo("north"), silo("east")], "not all silos hold a part of one"),
+        ([silos("north", "east")[0], silo("east")], "not all silos hold a part of one"),
+        (
+            [
+                silos("north", "east")[0],
+                silo("east", {"partition": {"scheme": "iid", "silos": 2, "index": 1, "seed": 3}}),
+            ],
+            "there are parts by several seeds",
+        ),
+    ],
+)
+def test_partition_seeds_of_silos_without_one_partition_are_refused(
+    members: list[dict[str, Any]], found: str, tmp_path: Path
+) -> None:
+    manifest = fedsilo.load_manifest(write(tmp_path / "digits.yaml", members))
+    with pytest.raises(
+        fedsilo.ManifestInvalid, match=f'--partition-seeds: dataset "digits": {found}; give each'
+    ):
+        grid(manifest, [], 1, 2)
+
+
+def test_means_and_deviations_over_seeds_are_a_table_by_column_name(
+    manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = [
+        "--set",
+        "spec.data.inputShape=[1, 8, 8],[64]",
+        "--partition-seeds",
+        "2",
+        "--workdir",
+        str(tmp_path / "s"),
+    ]
+    assert main(["sweep", "-f", str(manifest), "--json", *options]) == 3
+    found = json.loads(capsys.readouterr().out)
+    assert [row["partitionSeed"] for row in found["runs"]] == [0, 1, 0, 1]
+    values = [row["accuracy"] for row in found["runs"][:2]]
+    whole, failed = found["means"]
+    assert (whole["runs"], whole["failed"], failed["runs"], failed["failed"]) == (2, 0, 0, 2)
+    assert whole["accuracy"] == pytest.approx(statistics.fmean(values))
+    assert whole["accuracy_deviation"] == pytest.approx(statistics.stdev(values)) and values[0] != values[1]
+    assert failed["accuracy"] is None and failed["spec.data.inputShape"] == [64]
+    with (tmp_path / "s" / "means.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert [line["accuracy_deviation"] for line in lines] == [str(whole["accuracy_deviation"]), ""]
 
 
 @pytest.mark.parametrize(
