@@ -180,7 +180,7 @@ def test_a_job_that_ends_with_fewer_silos_than_it_began_with_says_so_first(
         **{name: document[name] for name in ("metrics", "scores", "silos")},
         "model": {"path": "model.safetensors", "sha256": "0"},
     }
-    show_result(outcome, [], DataSpec(dataset="data", classes=4, input_shape=(6,)))
+    show_result(outcome, {}, DataSpec(dataset="data", classes=4, input_shape=(6,)))
     first, *rest = capsys.readouterr().out.splitlines()
     assert first == "j: fedavg, 2 rounds, 1 s, ended with 2 of 3 silos, without c"
     assert "lost    c: failed in round 2: TrainerLost: the trainer ended" in rest
