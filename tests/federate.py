@@ -86,7 +86,15 @@ def job_spec(
     }
     for name, section in sections.items():
         spec[name] = spec.get(name, {}) | section
-    return FederatedJobSpec.model_validate(with_public_data(spec))
+    training = spec["training"]
+    enough = max(training["rounds"], training.get("warmupRounds", 0))
+    spec["training"] = training | {"rounds": enough}
+    valid = FederatedJobSpec.model_validate(with_public_data(spec))
+    if enough == training["rounds"]:
+        return valid
+    # A recorded run may end in its warm-up, which no manifest may say.
+    shorter = valid.training.model_copy(update={"rounds": training["rounds"]})
+    return valid.model_copy(update={"training": shorter})
 
 
 def bound_method(

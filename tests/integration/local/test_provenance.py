@@ -113,7 +113,9 @@ def test_a_run_that_goes_on_and_one_without_signatures_have_nothing_to_verify(
     said = verify(tmp_path / "run")
     os.kill(guard, signal.SIGCONT)
     assert (said.returncode, said.stdout) == (2, "")
-    assert "has no provenance.json; its job has no model yet: verify it at its end" in said.stderr
+    assert (
+        "has no provenance.json; its job has no model yet and still runs: verify it at its end" in said.stderr
+    )
     os.kill(process.pid, signal.SIGINT)
     process.communicate()
 

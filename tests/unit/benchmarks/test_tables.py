@@ -167,7 +167,9 @@ def test_a_cell_whose_silos_are_users(tmp_path: Path) -> None:
     folder = Path(leaf(tmp_path, {"few": 4, "w1": 6, "w2": 6}))
     chosen = definition.choose("map-12", "reduced", ["FedAvg"], ["q30-e2"])
     [cell] = cells(chosen, 1)
-    settings = definition.merge_patch(cell.settings, {"silos": 2, "job": {"training": {"rounds": 2}}})
+    settings = definition.merge_patch(
+        cell.settings, {"silos": 2, "job": {"training": {"rounds": 2, "warmupRounds": 1}}}
+    )
     cell = dataclasses.replace(cell, settings=settings)
     [silo, _] = cell.manifest(folder, "cpu").silos
     assert silo.spec.datasets[0].partition is None and silo.spec.datasets[0].config["user"] == 0

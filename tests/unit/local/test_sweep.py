@@ -307,7 +307,7 @@ def test_the_plot_has_a_line_for_each_value_in_each_metric(manifest: Path, tmp_p
     for text in ("accuracy", "loss", "round"):
         assert f">{text}<" in plot
     # The only number of rounds tells nothing apart.
-    assert plot.count(">learningRate=0.01<") == plot.count(">learningRate=0.1<") == 2
+    assert plot.count(">learning rate 0.01<") == plot.count(">learning rate 0.1<") == 2
     assert "±" in repr(result) and repr(result).splitlines()[0].split()[:2] == ["learningRate", "rounds"]
 
 
