@@ -230,7 +230,7 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
         _without_steps("localEpochs"),
         _without_steps("minSteps"),
         Rule(
-            "self.warmupRounds <= self.rounds",
+            "self.warmupRounds <= self.rounds || self.warmupRounds == 0",
             "'%d: is more than rounds (%d), so that the learning rate never reaches its value; use at most %d, or "
             "more rounds'.format([self.warmupRounds, self.rounds, self.rounds])",
             ".warmupRounds",

@@ -35,7 +35,7 @@ INSTITUTION: Values = {
 }
 """Values of a release in an institution's own cluster."""
 
-OF_INSTITUTION = ("images", "connector", "proxy", "egress", "apiServer", "crds")
+OF_INSTITUTION = ("images", "platform", "connector", "proxy", "egress", "apiServer", "crds")
 """Values of the chart fedsilo-silo that are about such a release only."""
 
 CHANGES: dict[Path, dict[str, tuple[object, str]]] = {
@@ -102,7 +102,7 @@ CHANGES: dict[Path, dict[str, tuple[object, str]]] = {
         "agent.storage.size": ("1Ti", '"size":"1Ti"'),
         "agent.storage.storageClassName": ("fast", '"storageClassName":"fast"'),
         "agent.guardImage": ("r/guard:7", 'guardImage: "r/guard:7"'),
-        "agent.imagePullSecrets": (["agents"], "agents"),
+        "agent.imagePullSecrets": (["mirror"], "mirror"),
         "policy.methods": (["fedavg"], 'methods: ["fedavg"]'),
         "policy.transforms": (["signs"], 'transforms: ["signs"]'),
         "policy.payloadKinds": (["model"], 'payloadKinds: ["model"]'),

@@ -110,7 +110,11 @@ async def test_the_score_that_stands_for_a_job_is_first(page: Page, site: Site, 
         for number in (1, 2)
     ]
     best = {"round": 2, "metric": "dice", "value": 0.6}
-    site.show(consortium(times, running(times, curve=points, metrics=points[1]["metrics"], best=best)))
+    site.show(
+        consortium(
+            times, running(times, curve=points, metrics=points[1]["metrics"], best=best, score="dice=0.6")
+        )
+    )
     await page.show(f"{site.address}#/jobs/research/digits")
     titles = "[...document.querySelectorAll('.chart .title')].map((title) => title.textContent)"
     assert await page.value(titles) == ["dice", "accuracy", "calibration_error"]
