@@ -12,7 +12,7 @@ from typing import Any
 
 from fedsilo.api.conditions import JobPhase
 from fedsilo.api.figures import main_first, main_name, main_score, score_text
-from fedsilo.api.losses import losses
+from fedsilo.api.lost_silos import lost_silos_text
 from fedsilo.api.observed import Object, reference, status_of
 from fedsilo.api.scores import ScoresStatus
 from fedsilo.api.text import size
@@ -127,7 +127,7 @@ def page(job: Object, now: datetime) -> str:
     """The status of one job as text."""
     status = status_of(job)
     spec = job["spec"]
-    without = losses(status.get("silos") or ()) if has_ended(job) else None
+    without = lost_silos_text(status.get("silos") or ()) if has_ended(job) else None
     ended = "" if without is None else f", {plain_line(without)}"
     head = f"{reference(job)}  {_state(job)}{ended}  {spec['method']['name']}, {spec['model']['name']}"
     sections = [[head, *(f"  {name:<10}{value}" for name, value in _facts(job, now))]]

@@ -21,7 +21,7 @@ from typing import Any
 
 from fedsilo.api.figures import main_first
 from fedsilo.api.job import FederatedJobSpec
-from fedsilo.api.losses import ended_without
+from fedsilo.api.lost_silos import ended_without
 from fedsilo.api.scores import ScoresStatus
 from fedsilo.api.text import count_text
 from fedsilo.data.schema import Schema

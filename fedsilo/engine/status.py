@@ -12,7 +12,7 @@ from pydantic import Field
 from fedsilo.api.common import Condition, Integer
 from fedsilo.api.conditions import ConditionType, JobPhase, SiloState
 from fedsilo.api.figures import finite_figures, first_score
-from fedsilo.api.losses import ended_without
+from fedsilo.api.lost_silos import ended_without
 from fedsilo.api.scores import ScoresStatus
 from fedsilo.api.status import (
     BestStatus,
@@ -164,7 +164,7 @@ class StatusSource:
             name, reason, message = ConditionType.FAILED, failure.reason, str(failure)
         elif self._job.result:
             name, reason = ConditionType.COMPLETE, SUCCEEDED_REASON
-            told = (self._losses(), self._early_end() or _told_remarks(self._job.result))
+            told = (self._lost_silos_text(), self._early_end() or _told_remarks(self._job.result))
             message = "; ".join(filter(None, told)) or message
         else:
             name = ConditionType.RUNNING
@@ -214,7 +214,7 @@ class StatusSource:
             return None
         return BestStatus.model_construct(round=best.round, metric=best.metric, value=best.value)
 
-    def _losses(self) -> str | None:
+    def _lost_silos_text(self) -> str | None:
         """Which silos the job ended without, that it began with."""
         lost = [_name(silo) for silo in self._accounts if silo in self._lost]
         return ended_without(lost, len(self._accounts))

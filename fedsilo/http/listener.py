@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import socket
 import ssl
 import time
@@ -25,7 +24,7 @@ from typing_extensions import override
 
 from fedsilo.api.text import count_text
 from fedsilo.errors import ManifestInvalid
-from fedsilo.http.listening import listening_socket
+from fedsilo.http.listening import listening_socket, refusal_reason
 
 log = logging.getLogger("fedsilo.listener")
 
@@ -190,9 +189,8 @@ class Listener(web.BaseSite):
             self._listening = listening_socket(*self._address, BACKLOG)
         except (OSError, OverflowError) as error:
             host, port = self._address
-            reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
             raise ManifestInvalid(
-                f"host {host or '*'}, port {port}: cannot be listened on ({reason}); name others"
+                f"host {host or '*'}, port {port}: cannot be listened on ({refusal_reason(error)}); name others"
             ) from error
         self._begin(self._accept(self._listening))
         self._begin(self._sweep())

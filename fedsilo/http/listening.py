@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
 
 EVERY_ADDRESS = ""
@@ -28,6 +29,11 @@ def listening_socket(host: str, port: int, backlog: int = BACKLOG) -> socket.soc
     listening = _bound_socket(host, port, backlog)
     listening.setblocking(False)
     return listening
+
+
+def refusal_reason(error: OSError | OverflowError) -> str:
+    """Why `listening_socket` had no socket, in the system's words."""
+    return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
 
 
 def _bound_socket(host: str, port: int, backlog: int) -> socket.socket:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 
 from aiohttp import web
 
 from fedsilo.errors import ManifestInvalid
-from fedsilo.http.listening import EVERY_ADDRESS, listening_socket
+from fedsilo.http.listening import EVERY_ADDRESS, listening_socket, refusal_reason
 from fedsilo.http.log import SERVER_LOG
 from fedsilo.metrics import CONTENT_TYPE, Exposition
 
@@ -44,9 +43,8 @@ async def probes(unready: Callable[[], str], exposition: Exposition, port: int) 
         try:
             await web.SockSite(runner, listening_socket(EVERY_ADDRESS, port)).start()
         except (OSError, OverflowError) as error:
-            reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
             raise ManifestInvalid(
-                f"port {port}: /healthz and /metrics cannot be served ({reason}); name another"
+                f"port {port}: /healthz and /metrics cannot be served ({refusal_reason(error)}); name another"
             ) from error
         yield int(runner.addresses[0][1])
     finally:

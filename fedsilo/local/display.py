@@ -16,7 +16,7 @@ from rich.text import Text
 from fedsilo.api.conditions import AgentPhase, SiloState
 from fedsilo.api.data import DataSpec
 from fedsilo.api.figures import SMALLER_IS_BETTER, main_first, main_score, score_text
-from fedsilo.api.losses import losses
+from fedsilo.api.lost_silos import lost_silos_text
 from fedsilo.api.scores import ScoresStatus
 from fedsilo.api.text import count_text, severities, size
 from fedsilo.engine.record import counted_silos
@@ -151,7 +151,7 @@ def show_result(outcome: Mapping[str, Any], baseline: Mapping[str, Any], data: D
         console.print(Text(outcome["phase"], style="red").append(message, style="default"), soft_wrap=True)
         return
     head = f"{outcome['job']}: {outcome['method']}, {outcome['rounds']} rounds, {outcome['seconds']:.0f} s"
-    without = losses(outcome["silos"])
+    without = lost_silos_text(outcome["silos"])
     console.print(head if without is None else f"{head}, {without}", style="bold", soft_wrap=True)
     console.print(_result_table(outcome, baseline, data))
     if (scores := ScoresStatus.of_status(outcome)) is not None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from fedsilo.api.conditions import UNREADABLE_REASON, UNVERIFIED_REASON, ConditionType
 from fedsilo.api.figures import main_first, main_name
-from fedsilo.api.losses import losses
+from fedsilo.api.lost_silos import lost_silos_text
 from fedsilo.api.observed import Object, status_of
 from fedsilo.api.scores import ScoresStatus
 from fedsilo.api.text import join_names, severities, shortened_list
@@ -119,7 +119,10 @@ def _complete(context: Context) -> str:
     scores = [
         f"{name} {metrics[name]:.4g}" for name in main_first(sorted(metrics), main_name(context.status))
     ]
-    without, scored = losses(context.status.get("silos") or ()), ScoresStatus.of_status(context.status)
+    without, scored = (
+        lost_silos_text(context.status.get("silos") or ()),
+        ScoresStatus.of_status(context.status),
+    )
     basis = f", scored on {scored.basis}" if scored is not None and not scored.is_whole else ""
     ended = f" and {plain_line(without)}" if without is not None else ""
     text = (

@@ -8,7 +8,7 @@ from dataclasses import replace
 from fedsilo.api.conditions import ConditionType
 from fedsilo.api.diagnosis import Condition, Diagnosis
 from fedsilo.api.job import FederatedJob
-from fedsilo.api.losses import losses
+from fedsilo.api.lost_silos import lost_silos_text
 from fedsilo.api.observed import Object, condition, holds, status_of, uid_of
 from fedsilo.api.text import count_text
 from fedsilo_operator.diagnosis.diagnose import diagnose
@@ -158,7 +158,7 @@ def _end_of_aggregator(state: JobState) -> Condition | None:
     if found is None:
         return None
     if found.succeeded:
-        without = losses(status_of(state.observed).get("silos") or ())
+        without = lost_silos_text(status_of(state.observed).get("silos") or ())
         message = f"The model is in PersistentVolumeClaim {claim_ref(state.observed).name}."
         if without is not None:
             message = f"The job {without}. {message}"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsilo.api.data import DataSpec
-from fedsilo.api.losses import losses
+from fedsilo.api.lost_silos import lost_silos_text
 from fedsilo.api.scores import ScoresStatus, score_rows
 from fedsilo.api.silo_policy import SiloPolicy
 from fedsilo.engine.record import lost_silos
@@ -198,9 +198,9 @@ def test_a_silo_that_answers_again_is_not_lost() -> None:
 
 def test_silos_that_the_job_began_without_are_not_missed() -> None:
     left_out = {"name": "late", "phase": "LeftOut"}
-    assert losses([{"name": "a", "state": "Finished"}, left_out]) is None
+    assert lost_silos_text([{"name": "a", "state": "Finished"}, left_out]) is None
     silos = [{"name": "a", "state": "Finished"}, {"name": "b", "state": "Failed"}, left_out]
-    assert losses(silos) == "ended with 1 of 2 silos, without b"
+    assert lost_silos_text(silos) == "ended with 1 of 2 silos, without b"
 
 
 def test_rows_for_spreadsheets_are_by_round_and_silo() -> None:

@@ -9,7 +9,7 @@ from fedsilo.api.conditions import AgentPhase, SiloState
 from fedsilo.api.text import comma_separated, count_text
 
 
-def losses(silos: Sequence[Mapping[str, Any]]) -> str | None:
+def lost_silos_text(silos: Sequence[Mapping[str, Any]]) -> str | None:
     """What the silos of a status say once the job is over: `ended with 2 of 3 silos, without south`; None where none is
     missing.
 
