@@ -190,13 +190,23 @@ def _parse_documents(text: str) -> Iterator[_ParsedDocument | Exception]:
 
 def _parts(text: str) -> Iterator[tuple[int, str]]:
     """Where each part of a text begins that holds documents of its own, and the part."""
-    starts = [found.start() for found in _BEGINNING.finditer(text)]
-    # Blank lines, comments and directives are of the document that follows.
-    before = text[: starts[0]].split("\n") if starts else ()
-    if starts and all(not line.strip() or line.lstrip().startswith(("#", "%")) for line in before):
-        del starts[0]
-    for start, end in pairwise([0, *starts, len(text)]):
+    starts = [0]
+    for found in _BEGINNING.finditer(text):
+        starts.append(_directives_start(text, starts[-1], found.start()))
+    for start, end in pairwise([*starts, len(text)]):
         yield start, text[start:end]
+
+
+def _directives_start(text: str, least: int, beginning: int) -> int:
+    """Where the first of the directives is that a document's beginning follows; the beginning where it follows none."""
+    first = place = beginning
+    for line in reversed(text[least:beginning].split("\n")[:-1]):
+        place -= len(line) + 1
+        if line.startswith("%"):
+            first = place
+        elif line.strip() and not line.lstrip().startswith("#"):
+            break
+    return first
 
 
 def _documents_of_loader(loader: JsonLoader) -> Iterator[_ParsedDocument]:

@@ -72,14 +72,16 @@ def _look_at(named: Path) -> Iterator[FedsiloError]:
 
 
 def _files_of(named: Path) -> list[Path]:
-    if not named.is_dir():
-        matches = [] if named.exists() else sorted(named.parent.glob(named.name))
-        return matches or [named]
     problem = f"holds no manifest ({', '.join(MANIFEST_SUFFIXES)})"
     try:
+        if not named.is_dir():
+            matches = [] if named.exists() else sorted(named.parent.glob(named.name))
+            return matches or [named]
         files = sorted(file for file in named.iterdir() if file.suffix in MANIFEST_SUFFIXES)
     except OSError as error:
         files, problem = [], f"cannot be read ({error.strerror})"
+    except ValueError as error:  # of a pattern
+        files, problem = [], f"is no file, and no pattern of names ({error})"
     if not files:
         remedy = "name a file, or another folder"
         raise ManifestFaults([Fault(str(named), "", "", ABSENT_VALUE, problem, remedy)])

@@ -224,10 +224,18 @@ def names_line(file: Path, config: CsvConfig, needed: Collection[str]) -> tuple[
         lines = list(islice(text, SEARCHED_LINES))
     for number, line in enumerate(lines, 1):
         for delimiter in dict.fromkeys((config.delimiter, *DELIMITERS)):
-            values = next(csv.reader([line.removeprefix("\ufeff")], delimiter=delimiter), [])
+            values = _split_line(line.removeprefix("\ufeff"), delimiter)
             if set(_plain_names(values)).issuperset(needed):
                 return number, delimiter
     return None
+
+
+def _split_line(line: str, delimiter: str) -> list[str]:
+    """The values of a line; none where one is longer than `csv` reads, as between other delimiters than the file's."""
+    try:
+        return next(csv.reader([line], delimiter=delimiter), [])
+    except csv.Error:
+        return []
 
 
 def _unreadable_csv_error(file: Path, config: CsvConfig, error: Exception) -> DataInvalid:

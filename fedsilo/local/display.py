@@ -49,9 +49,7 @@ class Display(Protocol):
 
 def display_for(stream: TextIO | None) -> Display:
     """A live display where the stream is a terminal, plain lines where it is not, nothing where it is closed."""
-    return (
-        LiveDisplay(Console(file=stream)) if stream is not None and stream.isatty() else PlainDisplay(stream)
-    )
+    return LiveDisplay(_console(stream)) if stream is not None and stream.isatty() else PlainDisplay(stream)
 
 
 class PlainDisplay:
@@ -137,16 +135,21 @@ class LiveDisplay:
         return Group(*lines)
 
 
+def _console(stream: TextIO) -> Console:
+    """A console that shows texts as they are: messages quote shapes such as [height, width], and columns have any name."""
+    width = None if stream.isatty() else 100
+    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+
+
 def show_result(outcome: Mapping[str, Any], baseline: Mapping[str, Any], data: DataSpec) -> None:
     """The table at the end, with the scores of the local baseline where that was computed.
 
     :param baseline: `alone` and `pooled`, see `fedsilo.local.baseline.scores`; otherwise empty.
     """
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 100, highlight=False)
+    console = _console(sys.stdout)
     if findings := outcome.get("findings"):
         console.print(_findings_table(findings))
     if outcome["phase"] != "Succeeded":
-        # Text and not markup: messages quote shapes such as [height, width].
         message = f": {outcome['reason']}: {outcome['message']}"
         console.print(Text(outcome["phase"], style="red").append(message, style="default"), soft_wrap=True)
         return
@@ -160,7 +163,6 @@ def show_result(outcome: Mapping[str, Any], baseline: Mapping[str, Any], data: D
         if silo.get("state") == SiloState.FAILED:
             console.print(f"lost    {silo['name']}: {silo.get('message')}", style="red", soft_wrap=True)
     if (remarks := outcome.get("message")) and remarks != without:
-        # Text and not markup, as above.
         console.print(Text("note    ", style="yellow").append(remarks, style="default"), soft_wrap=True)
     if best := outcome.get("best"):
         console.print(f"best    round {best['round']}: {best['metric']} {best['value']:.4g}", soft_wrap=True)
@@ -209,7 +211,7 @@ def _budget_text(silo: str, budget: Mapping[str, Any]) -> str:
 
 def show_comparison(outcomes: Sequence[RunOutcome]) -> None:
     """One line for each of several jobs."""
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 100, highlight=False)
+    console = _console(sys.stdout)
     table = Table("job", "method", title="compared", title_justify="left")
     scores = [main_score(outcome.document) for outcome in outcomes]
     names = {score[0] for score in scores if score is not None}
@@ -234,10 +236,8 @@ def _findings_table(findings: Sequence[Mapping[str, str]]) -> Table:
     table = Table("silo", "", "place", "what was found, and what to do", title=title, title_justify="left")
     for found in findings:
         style = SEVERITY_STYLES.get(found["severity"], "")
-        # Text and not markup: names of columns may have brackets.
-        told = Text(f"{found['value']}; {found['remedy']}")
         code = Text(f"{found['severity']} {found['code']}", style=style)
-        table.add_row(Text(found["silo"]), code, Text(found["place"]), told)
+        table.add_row(found["silo"], code, found["place"], f"{found['value']}; {found['remedy']}")
     return table
 
 

@@ -163,13 +163,17 @@ def _partition_seed(manifest: JobManifest) -> int:
 
 
 def _with_partition_seeds(manifest: JobManifest, further: int) -> JobManifest:
-    """The manifest in whose silos the seeds of all partitions are so many higher."""
+    """The manifest in which the seeds of all partitions are so many higher.
+
+    Those of the aggregator's datasets too: another part of the silos' partition has no example in common with theirs.
+    """
     documents = [deepcopy(document) for document in manifest.documents]
     for document in documents:
-        if document.kind != "FederatedJob":
-            for dataset in document.content["spec"].get("datasets") or ():
-                if partition := dataset.get("partition"):
-                    dataset["partition"] = {**partition, "seed": partition.get("seed", 0) + further}
+        spec = document.content["spec"]
+        holder = spec.get("aggregator") or {} if document.kind == "FederatedJob" else spec
+        for dataset in holder.get("datasets") or ():
+            if partition := dataset.get("partition"):
+                dataset["partition"] = {**partition, "seed": partition.get("seed", 0) + further}
     return replace(manifest, documents=tuple(documents))
 
 

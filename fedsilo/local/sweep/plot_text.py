@@ -20,10 +20,14 @@ _ABBREVIATIONS = {
 
 
 def plot_title(runs: Sequence[GridRun]) -> str:
-    """The job, and over how many seeds each line is a mean."""
+    """The job, and over how many seeds and partitions each line is a mean."""
     job = runs[0].point.manifest.job.metadata.name
-    seeds = len({run.point.seed for run in runs})
-    return f"{job}: mean and standard deviation over {count_text(seeds, 'seed')}" if seeds > 1 else job
+    counts = {
+        "seed": len({run.point.seed for run in runs}),
+        "partition": len({run.point.partition_seed for run in runs}),
+    }
+    varied = [count_text(count, noun) for noun, count in counts.items() if count > 1]
+    return f"{job}: mean and standard deviation over {' of '.join(varied)}" if varied else job
 
 
 def labels(groups: Sequence[Sequence[GridRun]]) -> list[str]:

@@ -112,3 +112,27 @@ def test_a_message_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None
     failed = {"phase": "Failed", "reason": "DataInvalid", "message": message}
     show_result(failed, {}, DataSpec(dataset="digits", classes=10, input_shape=(1, 8, 8)))
     assert capsys.readouterr().out == f"Failed: DataInvalid: {message}\n"
+
+
+def test_why_a_silo_was_lost_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    why = (
+        "failed in round 1: DataInvalid: use [1, height, width] or [features], not [/b]; [bold]correct[/] it"
+    )
+    outcome = {
+        "phase": "Succeeded",
+        "job": "federation/digits",
+        "method": "fedavg",
+        "rounds": 2,
+        "seconds": 1.0,
+        "samples": 9,
+        "metrics": {"accuracy": 0.5},
+        "silos": [
+            {"name": "north", "state": "Finished", "samples": 9},
+            {"name": "east", "state": "Failed", "message": why},
+        ],
+        "model": {"path": "runs/[x]/model.safetensors", "sha256": "0"},
+    }
+    show_result(outcome, {}, DataSpec(dataset="digits", classes=10, input_shape=(1, 8, 8)))
+    shown = capsys.readouterr().out.splitlines()
+    assert f"lost    east: {why}" in shown
+    assert "model   runs/[x]/model.safetensors" in shown

@@ -36,6 +36,14 @@ def test_what_json_has_comes_back(value: object) -> None:
     assert found.faults == () and found.documents[0].content == {"value": value}
 
 
+def test_directives_are_of_the_document_that_follows() -> None:
+    found = documents_in(
+        "%YAML 1.1\n---\na: 1\n...\n# b\n%YAML 1.1\n%TAG ! x:\n---\nb: 2\n---\nc: [\n", "file"
+    )
+    assert [document.content for document in found.documents] == [{"a": 1}, {"b": 2}]
+    assert [(fault.document, fault.path) for fault in found.faults] == [("document 3", "line 12, column 1")]
+
+
 @pytest.mark.parametrize("number", [1, 1.5, 1e-05, 1e300, -3])
 def test_numbers_need_no_quotes(number: float) -> None:
     assert "'" not in yaml.dump({"number": number}, Dumper=JsonDumper)

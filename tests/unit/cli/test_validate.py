@@ -64,6 +64,24 @@ def test_a_folder_without_manifests_is_a_fault(capsys: pytest.CaptureFixture[str
     assert "empty: holds no manifest" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("named", "problem"),
+    [
+        ("a" * 300 + ".yaml", "cannot be read (File name too long)"),
+        ("**.yaml", "is no file, and no pattern of names"),
+        ("a/**.yaml", "is no file, and no pattern of names"),
+    ],
+)
+def test_a_name_that_no_file_has_is_a_fault(
+    named: str, problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["validate", "-f", named, "-f", "good.yml"]) == 2
+
+    said = capsys.readouterr()
+    assert said.out.splitlines()[0].endswith("good.yml: valid")
+    assert f"{named}: {problem}" in said.err and "; name a file" in said.err
+
+
 def test_what_a_policy_refuses_is_told_of_beside_the_faults(capsys: pytest.CaptureFixture[str]) -> None:
     Path("both.yaml").write_text(REFUSED_JOB.replace("localEpochs: 2", "localEpoch: 2"))
     Path("refused.yaml").write_text(REFUSED_JOB)

@@ -220,6 +220,12 @@ def test_columns_that_no_one_uses_need_no_names_of_their_own(tmp_path: Path) -> 
     assert "has a column without a name, such as of row numbers or after a last" in faults(tmp_path, rows, 2)
 
 
+def test_a_long_row_of_names_between_other_delimiters_is_found(tmp_path: Path) -> None:
+    names = [f"gene{number:06}" for number in range(20_000)]
+    text = "\t".join(["y", *names]) + "\n" + "\t".join("0" * 20_001) + "\n"
+    assert 'set config.delimiter to "\\t"' in faults(tmp_path, text, 20_000)
+
+
 def test_more_lines_are_skipped_than_there_are(tmp_path: Path) -> None:
     found = faults(tmp_path, "x,y\n1,0\n", skipRows=9)
     assert "'a.csv' has 2 lines, and config.skipRows is 9; set it to the number of lines before the" in found

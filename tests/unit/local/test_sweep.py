@@ -73,6 +73,19 @@ def test_partition_seeds_are_of_every_silos_part_and_of_a_template(manifest: Pat
     assert point.seeds == {"seed": 7}
 
 
+def test_partition_seeds_leave_silos_and_test_set_without_common_examples(tmp_path: Path) -> None:
+    def part(index: int) -> dict[str, Any]:
+        return {"partition": {"scheme": "iid", "silos": 3, "index": index}}
+
+    members = [silo("north", part(0)), silo("east", part(1))]
+    held = {"name": "test", "loader": "sklearn:digits", **part(2)}
+    file = write(tmp_path / "digits.yaml", members, aggregator={"datasets": [held]})
+
+    for further, point in enumerate(grid(fedsilo.load_manifest(file), [], 1, 3)):
+        (test,) = point.manifest.job.spec.aggregator.datasets
+        assert test.partition is not None and test.partition.seed == further
+
+
 @pytest.mark.parametrize(
     ("members", "found"),
     [

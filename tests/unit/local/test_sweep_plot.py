@@ -15,9 +15,9 @@ from fedsilo.local.sweep.runs import GridRun
 RATE, SIZE = "spec.training.optimizer.learningRate", "spec.training.batchSize"
 
 
-def grid_run(values: dict[str, Any], seed: int = 1) -> GridRun:
+def grid_run(values: dict[str, Any], seed: int = 1, partition_seed: int | None = None) -> GridRun:
     job = SimpleNamespace(metadata=SimpleNamespace(name="digits"))
-    point = GridPoint(values, seed, cast(JobManifest, SimpleNamespace(job=job)))
+    point = GridPoint(values, seed, cast(JobManifest, SimpleNamespace(job=job)), partition_seed)
     return GridRun(point, {}, [])
 
 
@@ -51,6 +51,17 @@ def test_the_title_names_the_job_and_the_seeds_of_a_mean() -> None:
         "digits: mean and standard deviation over 3 seeds"
     )
     assert plot_title([grid_run({RATE: 0.1}), grid_run({RATE: 0.2})]) == "digits"
+
+
+@pytest.mark.parametrize(
+    ("seeds", "partition_seeds", "over"),
+    [([1], [0, 1], "2 partitions"), ([1, 2], [0, 1, 2], "2 seeds of 3 partitions")],
+)
+def test_the_title_names_the_partitions_of_a_mean(
+    seeds: list[int], partition_seeds: list[int], over: str
+) -> None:
+    runs = [grid_run({RATE: 0.1}, seed, part) for seed in seeds for part in partition_seeds]
+    assert plot_title(runs) == f"digits: mean and standard deviation over {over}"
 
 
 def test_axes_are_words() -> None:
