@@ -73,7 +73,7 @@ def faults_of(
     :param under: where in the document the validated value lies.
     """
     faults = []
-    details = [*_single_details(error)]
+    details = list(single_details(error))
     for detail in details[:MAX_FAULTS]:
         if detail["type"] == "too_short" and len(detail["input"]) >= detail["ctx"]["min_length"]:
             continue  # pydantic counts valid entries only, and each invalid one has its own fault
@@ -91,7 +91,7 @@ def faults_of(
     return faults
 
 
-def _single_details(error: ValidationError) -> Iterator[ErrorDetails]:
+def single_details(error: ValidationError) -> Iterator[ErrorDetails]:
     """The errors of a validation, and apart from each other those that one validator has found together."""
     for detail in error.errors(include_url=False):
         context = detail.get("ctx", {})

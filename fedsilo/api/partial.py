@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from fedsilo.api.faults import Fault
+from fedsilo.api.messages import single_details
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -22,9 +23,12 @@ def understood_part(content: dict[str, Any], model: type[Model], error: Validati
     :param error: what is wrong with the content.
     """
     content = deepcopy(content)
-    for detail in error.errors(include_url=False):
-        more = detail.get("ctx", {}).get("path", ())
-        _mend(content, [*(part for part in detail["loc"] if part != "[key]"), *more], detail["type"])
+    for detail in single_details(error):
+        place = [part for part in detail["loc"] if part != "[key]"]
+        inner = [*place, *detail.get("ctx", {}).get("path", ())]
+        # What is missing cannot be left out, but what lacks it.
+        if not _mend(content, inner, detail["type"]):
+            _mend(content, place, detail["type"])
     try:
         return model.model_validate(content)
     except ValidationError:
@@ -45,22 +49,24 @@ def _is_within(fault: Fault, known: Fault) -> bool:
     return fault.document == known.document and (here.startswith(there) or there.startswith(here))
 
 
-def _mend(content: Any, path: list[str | int], problem: str) -> None:
+def _mend(content: Any, path: list[str | int], problem: str) -> bool:
+    """Leave out a field, or write the number that it stands for; whether it was there."""
     *owners, last = path or [""]
     for part in owners:
         if not isinstance(content, dict | list):
-            return
+            return False
         try:
             content = content[part]  # type: ignore[index]
         except (KeyError, IndexError, TypeError):
-            return
+            return False
     if not isinstance(content, dict) or last not in content:
-        return
+        return False
     number = _number(content[last]) if problem in _NUMBERS else None
     if number is None:
         del content[last]
     else:
         content[last] = number
+    return True
 
 
 def _number(value: Any) -> int | float | None:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import re
-import tempfile
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ValidationError
 
@@ -20,6 +17,7 @@ from fedsilo.api.text import comma_separated, count_text
 from fedsilo.api.type_text import type_text
 from fedsilo.cli.allow_import import add_allow_import
 from fedsilo.cli.columns import columns
+from fedsilo.cli.job_traffic import job_traffic
 from fedsilo.errors import FedsiloError, ImportNotAllowed, ManifestInvalid
 from fedsilo.methods import registry
 from fedsilo.methods.differential_privacy import uncovered_payloads
@@ -31,9 +29,6 @@ from fedsilo.payload_kinds import count_samples
 from fedsilo.transforms.plan import JobPlan
 from fedsilo.transforms.update_noise.conflicts import uncovered_silo
 from fedsilo.wire.tensors import DTYPES
-
-if TYPE_CHECKING:
-    from fedsilo.engine.traffic import TrafficEstimate
 
 ROUNDS = 10
 """Rounds of the job whose phases are shown."""
@@ -89,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     if args.file is not None:
         named = registry.permission_of(args.name)
         with looking_at(args.file, [] if named is None else [named]):
-            described = f"{described}\n\n{_job(args.name, args.file)}"
+            described = f"{described}\n\n{job_traffic(args.name, args.file)}"
     print(described)
     return 0
 
@@ -323,66 +318,6 @@ def _disclosure(steps: Mapping[str, Step]) -> Iterator[str]:
         yield "  no counts; which classes have minSamplesPerClass samples or more can be seen"
     else:
         yield "  nothing; every update states the number of samples of all classes together"
-
-
-def _job(name: str, file: Path) -> str:
-    """What a job moves per silo.
-
-    :raises ManifestInvalid: when the job names another method.
-    """
-    from fedsilo.engine.traffic import estimate_traffic
-    from fedsilo.validation import load_manifest
-
-    federation = load_manifest(file)
-    spec = federation.job.spec
-    if spec.method.name != name:
-        raise ManifestInvalid(
-            f"{file}: spec.method.name is {spec.method.name}, not {name}; describe that method"
-        )
-    method, silos = registry.bind(spec), [str(silo) for silo in federation.silos]
-    estimate, trial = (
-        _rehearse(method, silos) if registry.package_of(name) else (estimate_traffic(method, silos), "")
-    )
-    tensors = estimate.signature.tensors
-    parameters = sum(math.prod(tensor.shape) for tensor in tensors)
-    size = sum(tensor.nbytes for tensor in tensors)
-    head = ("  phase", "step", "rounds", "up", "down", "down again")
-    rows = [
-        (
-            f"  {one.phase}",
-            one.step,
-            *(f"{number:,}" for number in (one.rounds, one.up, one.down)),
-            f"{one.again:,}" if one.rounds > 1 else "",
-        )
-        for one in estimate.phases
-    ]
-    total = ("  whole job", "", "", f"{estimate.up:,}", f"{estimate.down:,}", "")
-    return "\n".join(
-        [
-            f"in job {federation.job} of {file}, bytes of one silo",
-            f"  model: {parameters:,} numbers in {len(tensors)} tensors, {size:,} bytes",
-            columns([head, *rows, total], right={2, 3, 4, 5}),
-            "  up: tensors of an update, if every class may be disclosed; header and signature come on top",
-            "  down: blobs of a task; again: of these, what the silo's task before, in the same phase, did not have",
-            "  whole job: for a silo that takes part in every round",
-            *([trial] if trial else []),
-        ]
-    )
-
-
-def _rehearse(method: Method, silos: Sequence[str]) -> tuple[TrafficEstimate, str]:
-    """The traffic of a job of somebody else's method, and what running its silo half on the way has shown.
-
-    :raises MethodError: when it fails.
-    """
-    from fedsilo.engine.traffic import estimate_traffic
-    from fedsilo.local.made_up_silo import MadeUpSilo
-
-    with tempfile.TemporaryDirectory() as directory:
-        trial = MadeUpSilo(method, silos[0], Path(directory))
-        estimate = estimate_traffic(method, silos, trial)
-    said = f"  silo half: answered {count_text(trial.answered, 'task')} on made-up examples, keeping its state in files"
-    return estimate, said if trial.unsuited is None else f"{said}; then not tried, since {trial.unsuited}"
 
 
 def _fields(config: type[BaseModel]) -> Iterator[str]:

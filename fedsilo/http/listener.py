@@ -37,9 +37,6 @@ MAX_UNPROVEN = 128
 MAX_PER_SILO = 16
 """Connections of one silo. Its guard uses two or three; others are left over when its network was interrupted."""
 
-BACKLOG = 256
-"""Connections that the kernel keeps until they are accepted."""
-
 SWEEP_SECONDS = 1.0
 """Interval at which connections are closed whose time is up."""
 
@@ -186,7 +183,7 @@ class Listener(web.BaseSite):
         """
         await super().start()
         try:
-            self._listening = listening_socket(*self._address, BACKLOG)
+            self._listening = listening_socket(*self._address)
         except (OSError, OverflowError) as error:
             host, port = self._address
             raise ManifestInvalid(

@@ -9,14 +9,13 @@ import socket
 EVERY_ADDRESS = ""
 """Host of a service that all addresses of its machine lead to, of IPv4 and of IPv6."""
 
-BACKLOG = 128
-"""Connections that the system takes before the process does, unless a service says otherwise."""
-
+BACKLOG = 256
+"""Connections that the kernel keeps until they are accepted: those of all silos of a job at once."""
 
 MAX_PORT = 65_535
 
 
-def listening_socket(host: str, port: int, backlog: int = BACKLOG) -> socket.socket:
+def listening_socket(host: str, port: int) -> socket.socket:
     """A TCP socket that listens and does not block.
 
     :param host: a name or an address, or `EVERY_ADDRESS`.
@@ -26,7 +25,7 @@ def listening_socket(host: str, port: int, backlog: int = BACKLOG) -> socket.soc
     """
     if not 0 <= port <= MAX_PORT:  # Python's own refusal leaves a socket open
         raise OverflowError(f"a port is from 0 to {MAX_PORT}")
-    listening = _bound_socket(host, port, backlog)
+    listening = _bound_socket(host, port)
     listening.setblocking(False)
     return listening
 
@@ -36,16 +35,16 @@ def refusal_reason(error: OSError | OverflowError) -> str:
     return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
 
 
-def _bound_socket(host: str, port: int, backlog: int) -> socket.socket:
+def _bound_socket(host: str, port: int) -> socket.socket:
     if host == EVERY_ADDRESS:
         if socket.has_dualstack_ipv6():
             try:
                 return socket.create_server(
-                    (host, port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=backlog
+                    (host, port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG
                 )
             except OSError as error:
                 if error.errno != errno.EADDRNOTAVAIL:  # the kernel has IPv6, and it is switched off here
                     raise
-        return socket.create_server((host, port), backlog=backlog)
+        return socket.create_server((host, port), backlog=BACKLOG)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=backlog)
+    return socket.create_server((host, port), family=family, backlog=BACKLOG)

@@ -136,7 +136,7 @@ class LiveDisplay:
 
 
 def _console(stream: TextIO) -> Console:
-    """A console that shows texts as they are: messages quote shapes such as [height, width], and columns have any name."""
+    """A console that shows texts as they are: messages quote shapes such as [height, width], columns have any name."""
     width = None if stream.isatty() else 100
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
 

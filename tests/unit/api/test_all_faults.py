@@ -52,6 +52,20 @@ def test_faults_of_two_stages_are_told_of_together(one: Edit, other: Edit) -> No
     assert len(problems(one, other)) == 2
 
 
+@pytest.mark.parametrize(
+    "resources",
+    [
+        "limits: {cpus: 2, memory: 5m}",
+        "requests: {nvidia.com/gpu: 1}",
+        "requests: {cpu: 2, cpus: 1}, limits: {cpu: 1}",
+    ],
+)
+def test_faults_that_one_rule_finds_hide_none_of_another_stage(resources: str) -> None:
+    one = ("aggregator:\n", f"aggregator:\n    resources: {{{resources}}}\n")
+
+    assert problems(one, METHOD) == sorted([*problems(one), *problems(METHOD)])
+
+
 @pytest.mark.parametrize("other", [MISSPELT, METHOD, ("rounds: 10", 'rounds: "10"')])
 def test_a_torn_document_hides_no_fault_of_the_next(other: Edit) -> None:
     assert set(problems(TORN_DOCUMENT, other)) == {*problems(TORN_DOCUMENT), *problems(other)}
