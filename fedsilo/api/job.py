@@ -287,7 +287,11 @@ class FederatedJobSpec(Fields):
     @model_validator(mode="after")
     def _classes_are_said(self) -> Self:
         if self.task is None and self.data.classes is None:
-            raise invalid_value("is missing", "add it", "data", "classes", value=ABSENT_VALUE)
+            problem, remedy = (
+                "is missing, which a job without task needs",
+                "write how many there are, or their names",
+            )
+            raise invalid_value(problem, remedy, "data", "classes", value=ABSENT_VALUE)
         return self
 
     @model_validator(mode="after")

@@ -58,6 +58,8 @@ def _resource_errors(resources: Mapping[Section, Mapping[str, Quantity]]) -> Ite
             if (wrong := _amount_problem(name, amount)) is not None:
                 yield invalid_value(*wrong, section, name, value=str(amount))
     for name, amount in requests.items():
+        if _amount_problem(name, amount) is not None:
+            continue  # what its limit should be follows from a right amount
         if (is_device(name) or name.startswith(HUGE_PAGES)) and name not in limits:
             problem, remedy = "is missing, which its request needs", f"write {amount} here too"
             yield invalid_value(problem, remedy, "limits", name, value=ABSENT_VALUE)

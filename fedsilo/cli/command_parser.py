@@ -72,7 +72,8 @@ def _stray_manifests(words: Sequence[str], options: Mapping[str, argparse.Action
     takes_files = options.get("-f")
     if takes_files is None or takes_files.dest != "file":
         return
-    if not isinstance(takes_files, argparse._AppendAction) and {"-f", "--file"} & set(words):
+    given = any(word.partition("=")[0] in takes_files.option_strings for word in words)
+    if given and not isinstance(takes_files, argparse._AppendAction):
         return
     taker: argparse.Action | None = None
     for word in words:

@@ -76,7 +76,9 @@ def run(args: argparse.Namespace) -> int:
     """
     if args.name is None:
         if args.file is not None:
-            raise ManifestInvalid(f"{args.file}: a file needs the name of its job's method before it")
+            raise ManifestInvalid(
+                f"{args.file}: needs the name of its job's method before it; write fedsilo methods NAME -f FILE"
+            )
         print(_list())
         return 0
     with running():  # a person has named the method

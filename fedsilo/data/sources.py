@@ -142,9 +142,15 @@ def naming(dataset: str) -> Iterator[None]:
     except DataInvalid as error:
         raise DataInvalid(*(f"dataset {dataset!r}: {fault.marked_text}" for fault in error.faults)) from error
     except OSError as error:
+        denied = isinstance(error, PermissionError)
+        remedy = (
+            "give this process the right to read it"
+            if denied
+            else "see that it is there and its volume works"
+        )
         raise DataInvalid(
             f"dataset {dataset!r}: {quoted_value(repr(str(error.filename or 'a file')))} cannot be read"
-            f" ({error.strerror or quoted_value(first_line(error))}); give this process the right to read it"
+            f" ({error.strerror or quoted_value(first_line(error))}); {remedy}"
         ) from error
     except MemoryError as error:
         raise DataInvalid(

@@ -153,7 +153,8 @@ def show_result(outcome: Mapping[str, Any], baseline: Mapping[str, Any], data: D
         message = f": {outcome['reason']}: {outcome['message']}"
         console.print(Text(outcome["phase"], style="red").append(message, style="default"), soft_wrap=True)
         return
-    head = f"{outcome['job']}: {outcome['method']}, {outcome['rounds']} rounds, {outcome['seconds']:.0f} s"
+    rounds = count_text(outcome["rounds"], "round")
+    head = f"{outcome['job']}: {outcome['method']}, {rounds}, {outcome['seconds']:.0f} s"
     without = lost_silos_text(outcome["silos"])
     console.print(head if without is None else f"{head}, {without}", style="bold", soft_wrap=True)
     console.print(_result_table(outcome, baseline, data))

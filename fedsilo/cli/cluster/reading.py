@@ -227,6 +227,7 @@ def _await_running(kubectl: Kubectl, name: str, namespace: str) -> None:
         fatal = reason.partition(":")[0] in _FATAL_REASONS
         if fatal or phase in ("Failed", "Succeeded") or time.monotonic() > end:
             raise FedsiloError(
-                f"pod {name} in namespace {namespace}, which reads the model, does not run: {reason}"
+                f"pod {name} in namespace {namespace}, which reads the model, does not run: {reason}; mend that, or "
+                "name another image with --image"
             )
         time.sleep(1)

@@ -90,7 +90,9 @@ def _kept_updates(provenance: Path) -> dict[str, str]:
         digests = names_of_updates(where, line)
         for silo, name in update_files(line, tuple(line.updates)).items():
             if not _SAFE_REFERENCE.fullmatch(name):  # it comes from the volume, and becomes a path here
-                raise ProvenanceInvalid(f"{where}: kept/{name} is no file of an update")
+                raise ProvenanceInvalid(
+                    f"{where}: kept/{name} is no file of an update; find out who wrote it"
+                )
             found[name] = digests[silo]
     return found
 

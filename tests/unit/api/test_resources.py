@@ -32,6 +32,7 @@ def lines(model: type[Any], document: dict[str, Any]) -> list[str]:
     [
         ({"requests": {GPU: 1}}, f"limits[{GPU}]: is missing, which its request needs"),
         ({"limits": {GPU: "0.5"}}, f"limits[{GPU}]: is no whole number of devices"),
+        ({"requests": {GPU: "0.5"}}, f"requests[{GPU}]: is no whole number of devices"),
         ({"limits": {GPU: "500m"}}, f"limits[{GPU}]: is no whole number of devices"),
         ({"requests": {GPU: 1}, "limits": {GPU: 2}}, f"requests[{GPU}]: is not the limit, 2"),
         (

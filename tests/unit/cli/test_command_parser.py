@@ -57,6 +57,7 @@ FIELD_VALUES = {"auroc", "csv"}
         ("run -f a.yaml b.yaml", "b.yaml: is given without -f; write -f b.yaml"),
         ("sweep --workdir d --set x=1 a.yaml", "a.yaml: is given without -f; write -f a.yaml"),
         ("check -f a.yaml b.yaml", "unrecognized arguments: b.yaml"),
+        ("check --file=a.yaml b.yaml", "unrecognized arguments: b.yaml"),
         ("run --wrokdir=d -f a.yaml", "--wrokdir: is no option; did you mean --workdir?"),
         ("silo receipts --jsn", "--jsn: is no option; did you mean --json?"),
         ("--vresion", "--vresion: is no option; did you mean --version?"),

@@ -326,7 +326,8 @@ def test_a_pod_that_cannot_run_is_removed_and_says_why(
     assert fetch(model_directory) == 1
     name = volume.pod["metadata"]["name"]
     assert capsys.readouterr().err == (
-        f"fedsilo: pod {name} in namespace research, which reads the model, does not run: {reason}\n"
+        f"fedsilo: pod {name} in namespace research, which reads the model, does not run: {reason}; mend that, or name "
+        "another image with --image\n"
     )
     volume.require_removed()
 

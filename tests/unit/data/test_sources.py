@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from PIL import Image
 from fedsilo.api.data import DataSpec
 from fedsilo.api.datasets import DatasetSpec
 from fedsilo.data.loaders import load
-from fedsilo.data.sources import IN_MEMORY_BYTES, LazyFeatures
+from fedsilo.data.sources import IN_MEMORY_BYTES, LazyFeatures, naming
 from fedsilo.errors import DataInvalid
 from tests.unit.data.specs import data, dataset, part
 from tests.unit.data.test_bad_data import folders, refusal
@@ -159,3 +160,22 @@ def test_an_array_in_another_order_is_read_whole(tmp_path: Path) -> None:
     np.save(tmp_path / "y.npy", np.arange(6) % 3)
     arrays = load(dataset("npy", features="x.npy", labels="y.npy"), data(2, classes=3), root=tmp_path)
     assert np.array_equal(arrays.features, values)
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (
+            PermissionError(errno.EACCES, "Permission denied", "x.csv"),
+            "give this process the right to read it",
+        ),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "x.csv"), "see that it is there"),
+        (OSError(errno.EIO, "Input/output error", "x.csv"), "see that it is there and its volume works"),
+    ],
+)
+def test_the_remedy_of_what_cannot_be_read_is_that_of_the_system_error(error: OSError, remedy: str) -> None:
+    with (
+        pytest.raises(DataInvalid, match=rf"dataset 'd': 'x.csv' cannot be read \(.*\); {remedy}"),
+        naming("d"),
+    ):
+        raise error
