@@ -109,7 +109,8 @@ def _giving_raw_outputs(
 def scores(federation: JobManifest, root: Path) -> dict[str, Any]:
     """Scores on the test set, or on all silos' validation examples without one.
 
-    :returns: `alone`, of each silo's own model, and `pooled`, of one model on all silos' examples.
+    :returns: `alone`, of each silo's own model, and `pooled`, of one model on all silos' examples, each with the
+        number of examples that it was trained on, `samples`.
     """
     spec = federation.job.spec
     initial, task = initial_weights(spec, root), bind(spec.task, spec.data)
@@ -121,12 +122,13 @@ def scores(federation: JobManifest, root: Path) -> dict[str, Any]:
         tests = [validation for _, validation in loaded.values() if len(validation)]
     prepared = _prepared_numbers(spec, [train for train, _ in loaded.values()])
 
-    def scores_of(name: str, data: tuple[Examples, Examples]) -> dict[str, float]:
+    def scores_of(name: str, data: tuple[Examples, Examples]) -> dict[str, Any]:
         model = train_locally(spec, name, data, initial, prepared)
         scored = [evaluate(model, test, scores=Scores(chosen, task), task=task) for test in tests]
         return {
             **pooled_evaluation(dict(zip(map(str, range(len(tests))), scored, strict=True))).metrics,
             **({} if spec.evaluation.test_dataset else _over_silos(scored, chosen)),
+            "samples": len(data[0]),
         }
 
     alone: list[dict[str, Any]] = []

@@ -16,6 +16,9 @@ ALONE_FILE, COMPARISON_FILE = "alone.csv", "compared.csv"
 POOLED, FEDERATED = "all, pooled", "all, federated"
 """What a model was trained on, beside each silo alone."""
 
+_FACTS = ("name", "classes", "samples")
+"""What a baseline says of a model besides its scores."""
+
 
 def alone_rows(outcome: Mapping[str, Any], baseline: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """A row for each silo alone, one for all silos' data pooled and one for the federation.
@@ -23,12 +26,11 @@ def alone_rows(outcome: Mapping[str, Any], baseline: Mapping[str, Any]) -> Itera
     :param outcome: what `fedsilo run --json` prints of the run.
     :param baseline: `alone` and `pooled`, see `fedsilo.local.baseline.scores`.
     """
-    samples = {silo["name"]: silo.get("samples") for silo in outcome["silos"]}
-    for silo in baseline["alone"]:
-        scores = {name: value for name, value in silo.items() if name not in ("name", "classes")}
-        yield _row(outcome, {"trained on": f"{silo['name']} alone", "samples": samples[silo["name"]]}, scores)
-    for name, scores in ((POOLED, baseline["pooled"]), (FEDERATED, outcome["metrics"])):
-        yield _row(outcome, {"trained on": name, "samples": outcome["samples"]}, scores)
+    found = [(f"{silo['name']} alone", silo) for silo in baseline["alone"]]
+    for name, trained in (*found, (POOLED, baseline["pooled"])):
+        scores = {metric: value for metric, value in trained.items() if metric not in _FACTS}
+        yield _row(outcome, {"trained on": name, "samples": trained["samples"]}, scores)
+    yield _row(outcome, {"trained on": FEDERATED, "samples": outcome["samples"]}, outcome["metrics"])
 
 
 def job_rows(outcomes: Sequence[RunOutcome]) -> Iterator[dict[str, Any]]:

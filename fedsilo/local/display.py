@@ -264,13 +264,12 @@ def _result_table(outcome: Mapping[str, Any], baseline: Mapping[str, Any], data:
         cells = [] if score is None or not by_class else [_classes(score["classes"], data)]
         if score is not None and main is not None:
             cells.append(score_text(main[0], score[main[0]]) if main[0] in score else "-")
-        table.add_row(
-            f"{silo['name']} alone" if baseline else silo["name"], _count(silo.get("samples")), *cells
-        )
+        samples = _count((silo if score is None else score).get("samples"))
+        table.add_row(f"{silo['name']} alone" if baseline else silo["name"], samples, *cells)
     table.add_section()
     if pooled is not None and main is not None:
         score = score_text(main[0], pooled[main[0]]) if main[0] in pooled else "-"
-        table.add_row(POOLED, _count(outcome["samples"]), *([""] if by_class else []), score)
+        table.add_row(POOLED, _count(pooled["samples"]), *([""] if by_class else []), score)
     cells = [*([""] if by_class else []), "-" if main is None else score_text(*main)]
     whole = "all, silos' own models" if main is not None and main[0] == PERSONAL_ACCURACY else FEDERATED
     table.add_row(whole, _count(outcome["samples"]), *cells, style="bold green")

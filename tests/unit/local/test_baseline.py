@@ -55,8 +55,11 @@ def test_every_silo_alone_has_the_scores_of_the_job(task: str, metrics: list[str
     manifest = example(task, metrics=metrics)
     found = scores(manifest, ROOT / "examples" / "tasks")
     assert [entry["name"] for entry in found["alone"]] == [silo.metadata.name for silo in manifest.silos]
-    assert all(entry.keys() == {"name", *names} for entry in found["alone"]), "no counts of classes"
-    assert found["pooled"].keys() == names
+    assert all(entry.keys() == {"name", "samples", *names} for entry in found["alone"]), (
+        "no counts of classes"
+    )
+    assert found["pooled"].keys() == {"samples", *names}
+    assert found["pooled"]["samples"] == sum(entry["samples"] for entry in found["alone"])
 
 
 def test_a_step_a_round_on_all_examples_is_pooled_training(tmp_path: Path, restored_settings: None) -> None:
@@ -66,6 +69,7 @@ def test_a_step_a_round_on_all_examples_is_pooled_training(tmp_path: Path, resto
     )
     federated = simulate(manifest, tmp_path / "run", display=False).metrics
     found = scores(manifest, ROOT / "examples" / "tasks")
+    assert found["pooled"].pop("samples") > 0
     assert found["pooled"] == pytest.approx(federated, rel=1e-5)
     assert all(abs(silo["loss"] - federated["loss"]) > 1e-3 for silo in found["alone"])
 
@@ -73,21 +77,22 @@ def test_a_step_a_round_on_all_examples_is_pooled_training(tmp_path: Path, resto
 def test_where_silos_score_a_baseline_has_the_names_that_the_federation_reports() -> None:
     manifest = example("multilabel", metrics=["auroc"], testDataset=None)
     pooled = scores(manifest, ROOT / "examples" / "tasks")["pooled"]
-    assert pooled.keys() == {"accuracy", "loss", "auroc", "auroc_mean", "auroc_spread"}
+    assert pooled.keys() == {"samples", "accuracy", "loss", "auroc", "auroc_mean", "auroc_spread"}
     assert 0 < pooled["auroc_spread"] < pooled["auroc_mean"] <= 1
 
 
 def test_the_table_compares_by_the_main_score_under_its_name(capsys: pytest.CaptureFixture[str]) -> None:
     data = example("regression").job.spec.data
     alone = [{"name": "north", "mae": 31.25, "loss": 9.0}, {"name": "south", "mae": 40.0, "loss": 9.5}]
-    baseline = {"alone": alone, "pooled": {"mae": 11.75, "loss": 1.5}}
+    alone = [{**silo, "samples": 120} for silo in alone]
+    baseline = {"alone": alone, "pooled": {"mae": 11.75, "loss": 1.5, "samples": 250}}
     show_result(outcome({"loss": 2.0, "mae": 12.5}), baseline, data)
     shown = capsys.readouterr().out
     assert "mae (smaller is better)" in shown and "accuracy" not in shown
     for cells in (
         ["north alone", "120", "31.25"],
         ["south alone", "120", "40"],
-        ["all, pooled", "240", "11.75"],
+        ["all, pooled", "250", "11.75"],
         ["all, federated", "240", "12.5"],
     ):
         assert any(all(cell in line for cell in cells) for line in shown.splitlines()), cells

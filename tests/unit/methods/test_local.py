@@ -66,10 +66,12 @@ def test_preprocessing_is_of_the_silos_own_models_too(tmp_path: Path) -> None:
     assert described["model"]["name"] == "local"
 
 
-SILO_SCORES = [{"name": name, "accuracy": 0.5} for name in CLASSES]
+SILO_SCORES = [{"name": name, "accuracy": 0.5, "samples": 24} for name in CLASSES]
 
 
-@pytest.mark.parametrize("baseline", [{}, {"alone": SILO_SCORES, "pooled": {"accuracy": 0.75}}])
+@pytest.mark.parametrize(
+    "baseline", [{}, {"alone": SILO_SCORES, "pooled": {"accuracy": 0.75, "samples": 48}}]
+)
 def test_a_run_ends_with_the_mean_of_the_silos_models_and_says_where_they_are(
     baseline: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
