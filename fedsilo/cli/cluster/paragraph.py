@@ -119,10 +119,8 @@ def _complete(context: Context) -> str:
     scores = [
         f"{name} {metrics[name]:.4g}" for name in main_first(sorted(metrics), main_name(context.status))
     ]
-    without, scored = (
-        lost_silos_text(context.status.get("silos") or ()),
-        ScoresStatus.of_status(context.status),
-    )
+    without = lost_silos_text(context.status.get("silos") or ())
+    scored = ScoresStatus.of_status(context.status)
     basis = f", scored on {scored.basis}" if scored is not None and not scored.is_whole else ""
     ended = f" and {plain_line(without)}" if without is not None else ""
     text = (
