@@ -144,18 +144,19 @@ def _model_of(job: Object, name: str) -> dict[str, Any]:
 def _reader(kubectl: Kubectl, job: Object, claim: str, image: str | None) -> Object:
     """The pod that reads the claim: with image, user and pull secrets of the aggregator that wrote it.
 
-    :param image: another image, for which nothing of the aggregator needs to be known.
+    :param image: another image, so that the aggregator may be gone.
+    :raises ManifestInvalid: when it is, and no other image is named.
     """
-    if image is not None:
-        return reader_pod(job, claim, image)
     name = f"{job['metadata']['name']}-aggregator"
     made = kubectl.find("jobs.batch", name, namespace=job["metadata"]["namespace"])
+    if made is None and image is not None:
+        return reader_pod(job, claim, image)
     if made is None:
         raise ManifestInvalid(
             f"Job {name} is gone, which says what image to read with; name one with --image"
         )
     writer = made["spec"]["template"]["spec"]
-    return reader_pod(job, claim, str(writer["containers"][0]["image"]), writer)
+    return reader_pod(job, claim, image or str(writer["containers"][0]["image"]), writer)
 
 
 def _require_digest(copy: Copy, description: bytes, expected: str, job: str) -> None:

@@ -36,7 +36,7 @@ MAX_FAILURES = 5
 """Broken connections in a row, without a byte between them, before the copy is given up."""
 
 UNKNOWN_WRITER: Object = {"securityContext": {"runAsUser": 65_532, "runAsGroup": 65_532}}
-"""What is taken of the pod that wrote where nobody asks: files are its own, and the images know this user."""
+"""What is taken of the pod that wrote where it is gone: files are its own, and the images know this user."""
 
 _VOLUME = "/model"
 _CONTAINER = "reader"

@@ -183,7 +183,19 @@ def test_another_image_may_read_it(volume: Volume, model_directory: Path) -> Non
     volume.streams(0, part(0))
     assert fetch(model_directory, "--image", "registry.example/busybox:1") == 0
     assert volume.pod["spec"]["containers"][0]["image"] == "registry.example/busybox:1"
-    assert not any(call.words[1] == "jobs.batch" for call in volume.kubectl.calls)
+    assert "runAsUser" not in volume.pod["spec"]["securityContext"], (
+        "the files are those of the pod that wrote"
+    )
+
+
+def test_another_image_may_read_what_an_aggregator_wrote_that_is_gone(
+    volume: Volume, model_directory: Path
+) -> None:
+    volume.streams(0, part(0))
+    gone = {"err": 'Error from server (NotFound): jobs.batch "x" not found\n', "code": 1}
+    volume.kubectl.answer_first("get jobs.batch .*", gone)
+    assert fetch(model_directory, "--image", "registry.example/busybox:1") == 0
+    assert volume.pod["spec"]["securityContext"]["runAsUser"] == 65_532
 
 
 def test_a_broken_connection_is_taken_up_where_it_broke(volume: Volume, model_directory: Path) -> None:
