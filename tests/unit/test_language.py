@@ -6,6 +6,7 @@ import ast
 import builtins
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from inspect import cleandoc
 from itertools import pairwise
@@ -38,20 +39,37 @@ FEWEST_WORDS = 4
 SENTENCE_END = re.compile(r"(?<=[.!?:;])\s")
 
 
+@dataclass(frozen=True)
+class SourceText:
+    """What tests ask of a Python file of the project; its tree, of which all together are large, is not kept.
+
+    :ivar docstrings: where each stands, as `file:line name`, and its text.
+    :ivar names: of classes that it defines, and of what it imports.
+    """
+
+    docstrings: tuple[tuple[str, str], ...]
+    names: frozenset[str]
+
+    @classmethod
+    def of(cls, path: Path) -> SourceText:
+        module = ast.parse(path.read_text())
+        docstrings = (
+            (f"{path.relative_to(ROOT)}:{line} {name}", text) for line, name, text in docstrings_of(module)
+        )
+        return cls(tuple(docstrings), frozenset(names_known_to(module)))
+
+
 @cache
-def docstrings() -> tuple[tuple[str, str], ...]:
-    """Where each docstring stands, as `file:line name`, and its text."""
+def sources() -> tuple[SourceText, ...]:
+    """Every Python file of the project."""
     return tuple(
-        (f"{path.relative_to(ROOT)}:{line} {name}", text)
-        for path in sources()
-        for line, name, text in docstrings_of(ast.parse(path.read_text()))
+        SourceText.of(path) for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))
     )
 
 
-def sources() -> Iterator[Path]:
-    """Every Python file of the project."""
-    for package in PACKAGES:
-        yield from sorted((ROOT / package).rglob("*.py"))
+def docstrings() -> Iterator[tuple[str, str]]:
+    """Where each docstring of the project stands, and its text."""
+    return (found for source in sources() for found in source.docstrings)
 
 
 def docstrings_of(module: ast.Module) -> Iterator[tuple[int, str, str]]:
@@ -135,7 +153,7 @@ def test_what_stands_below_a_constant_is_its_docstring() -> None:
 def names_known_to(module: ast.Module) -> set[str]:
     """Names that a module defines or imports."""
     known: set[str] = set()
-    for node in ast.walk(module):
+    for node in statements(module):
         match node:
             case ast.ClassDef(name=name):
                 known.add(name)
@@ -145,13 +163,16 @@ def names_known_to(module: ast.Module) -> set[str]:
 
 
 def test_errors_that_a_docstring_says_are_raised_exist() -> None:
-    modules = {path: ast.parse(path.read_text()) for path in sources()}
-    everywhere = set(dir(builtins)).union(*map(names_known_to, modules.values()))
+    everywhere = set(dir(builtins)).union(*(source.names for source in sources()))
     unknown = [
-        f"{path.relative_to(ROOT)}:{line}: {name}"
-        for path, module in modules.items()
-        for line, _, text in docstrings_of(module)
+        f"{where}: {name}"
+        for where, text in docstrings()
         for name in re.findall(r"^\s*:raises (\w+):", text, re.MULTILINE)
         if name not in everywhere
     ]
     assert not unknown, "\n".join(["name an error that there is", *unknown])
+
+
+def test_names_are_known_of_classes_and_imports_wherever_they_stand() -> None:
+    module = ast.parse("import a.b\ndef f():\n    try:\n        from c import D as E\n    except X:\n        class G: ...")
+    assert names_known_to(module) == {"a", "E", "G"}

@@ -10,7 +10,8 @@ from fedsilo.wire import SigningKey
 from tests.integration.service.site import Process, Site, federation, wait_until
 from tests.tiers import mark_thorough
 
-DIGITS = {"classes": 10, "inputShape": [1, 8, 8]}
+DIGITS = {"classes": [str(digit) for digit in range(10)], "inputShape": [1, 8, 8]}
+"""With names of classes: else a silo would wait for what the other, which is not there, calls them."""
 
 
 def replace_key(folder: Path, keep: bool) -> tuple[SigningKey, SigningKey]:
