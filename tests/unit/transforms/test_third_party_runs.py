@@ -62,7 +62,7 @@ JOBS: dict[str, dict[str, Any]] = {
         "transforms": ["for-more"],
         "training": {"rounds": 2, "batchSize": 8},
         "privacy": {
-            "differentialPrivacy": {"unit": "example", "epsilon": 8, "delta": 0.001, "maxGradNorm": 1}
+            "differentialPrivacy": {"unit": "example", "noiseMultiplier": 1, "delta": 0.001, "maxGradNorm": 1}
         },
     },
 }
