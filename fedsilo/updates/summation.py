@@ -196,12 +196,12 @@ class Sum:
 
 
 def truncated_sums(totals: np.ndarray, dtype: np.dtype, summands: int) -> np.ndarray:
-    """Sums in float64 as integers of a type: towards zero, but for what rounding may have taken off.
+    """Sums in float64 as integers of a type: towards zero, but for what rounding may have taken off a whole number.
 
     :param summands: how many were rounded and added; weights of a mean may add up to a hair less than one.
     """
-    slack = 1e-9 + np.abs(totals) * (summands * 2.0**-52)
-    whole = np.trunc(totals + np.copysign(slack, totals))
+    nearest, slack = np.rint(totals), 1e-9 + np.abs(totals) * (summands * 2.0**-52)
+    whole = np.where(np.abs(totals - nearest) <= slack, nearest, np.trunc(totals))
     if dtype.kind == "b":
         return np.asarray(whole).astype(dtype)
     limits = np.iinfo(dtype)

@@ -127,6 +127,18 @@ def test_a_mean_of_integers_is_truncated_towards_zero_and_stays_in_its_type() ->
     assert abs(mean[2] - (2**63 - 2)) <= 1024
 
 
+@pytest.mark.parametrize(
+    ("integers", "weight", "total"),
+    [([2**51, 2**51 + 2], 0.5, 2**51 + 1), ([2**50] * 3, 1.0, 3 * 2**50), ([-(2**50)] * 3, 1.0, -3 * 2**50)],
+)
+def test_whole_numbers_that_float64_has_are_added_exactly(
+    integers: list[int], weight: float, total: int
+) -> None:
+    updates = updates_of([{"w": np.array([integer])} for integer in integers])
+    found = updates.weighted_sum("model", dict.fromkeys(updates.silos, weight))["w"]
+    assert found.tolist() == [total]
+
+
 def test_a_sum_that_is_no_mean_adds_equal_numbers() -> None:
     updates = updates_of([{"w": np.array([-2]), "x": np.array([0.5])}] * 3)
     total = updates.weighted_sum("model", dict.fromkeys(updates.silos, 1.0))
