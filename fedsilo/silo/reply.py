@@ -170,6 +170,23 @@ def require_enough_values(
             raise PolicyRefused(
                 f"block {name}: place {place} is {values.reshape(-1)[place]:g}, {what}; the method must leave it out"
             )
+        if name.startswith(HISTOGRAM) and "count" in statistics:
+            _require_enough_left_out(name, values, np.array(tensor("count")), per_part)
+
+
+def _require_enough_left_out(name: str, parts: np.ndarray, counts: np.ndarray, minimum: int) -> None:
+    """Check that the parts of a histogram that were left out do not follow from the feature's count and the others.
+
+    :raises PolicyRefused: naming the block.
+    """
+    feature = name.removeprefix(HISTOGRAM)
+    count = int(counts[int(feature)]) if feature.isdecimal() and int(feature) < len(counts) else 0
+    left_out = count - int(parts.sum())
+    if left_out != 0 and left_out < minimum:
+        raise PolicyRefused(
+            f"block {name}: the feature's count less all parts is {left_out}, neither 0 nor the {minimum} that "
+            "minSamplesPerFeature asks; the method must leave out another part, or count none twice"
+        )
 
 
 def require_enough_examples(

@@ -1,8 +1,9 @@
 """Statistics of the features that silos hold: what each of them sends, and what they are together.
 
 Blocks `count`, `missing` (int64), `mean` and `m2` (float64) have a value for each column of a table or channel of
-images, `histogram/<feature>` one for each part. A feature with fewer values than the silo's minimum is sent as one
-without any, and so is a part of a histogram, unless only sums over silos are seen.
+images, `histogram/<feature>` one for each part. Nothing is sent of a feature with fewer values than the silo's minimum,
+and 0 for a part of a histogram, unless only sums over silos are seen. What is left out cannot be had from the rest
+either: neither from the number of missing values, nor from a feature's count less its other parts.
 """
 
 from __future__ import annotations
@@ -62,14 +63,27 @@ def feature_statistics(silo: SiloContext, edges: Edges) -> Reply:
     enough = found.count >= minimum
     tensors: Tree = {
         "count": np.where(enough, found.count, 0),
-        "missing": found.missing,
+        "missing": np.where(enough | (found.count == 0), found.missing, 0),
         "mean": np.where(enough, found.mean, 0.0),
         "m2": np.where(enough, found.m2, 0.0),
     }
     per_part = min_values_per_part(silo.spec, silo.min_samples_per_feature)
     for feature, counts in parts.items():
-        tensors[f"histogram/{feature}"] = np.where(enough[feature] & (counts >= per_part), counts, 0)
+        tensors[f"histogram/{feature}"] = large_parts(counts, per_part) * enough[feature]
     return Reply(tensors, samples=len(silo.train))
+
+
+def large_parts(counts: np.ndarray, minimum: int) -> np.ndarray:
+    """Counts of a histogram's parts, with 0 for those below a minimum, of which no less than that may be left out.
+
+    What is left out is the count of the feature less the parts that are there: of a single small part that would be its
+    count, so that the smallest of the others is left out with it.
+    """
+    found = np.where(counts >= minimum, counts, 0)
+    if 0 < counts.sum() - found.sum() < minimum and found.any():
+        shown = np.flatnonzero(found)
+        found[shown[found[shown].argmin()]] = 0
+    return found
 
 
 def min_values_per_part(spec: FederatedJobSpec, samples: int) -> int:
@@ -128,14 +142,14 @@ def target_statistics(silo: SiloContext) -> Tree:
 
 
 def pool_histograms(sent: Iterable[tuple[str, Tree]], edges: Edges, spec: FederatedJobSpec) -> Tree:
-    """The sums of the silos' histograms, by block name; of a part whose total is below the job's minimum, 0.
+    """The sums of the silos' histograms, by block name, without what totals below the job's minimum would tell.
 
     :param sent: a silo's name, and its tensors of this kind.
     """
     names, trees = [f"histogram/{feature}" for feature in edges], [tree for _, tree in sent]
     totals = {name: np.asarray(sum(tree[name] for tree in trees), np.int64) for name in names}
     least = spec.privacy.min_samples_per_class * prod(spec.data.input_shape[1:])
-    return {name: np.where(total >= least, total, 0) for name, total in totals.items()}
+    return {name: large_parts(total, least) for name, total in totals.items()}
 
 
 def _statistics_of(silo: str, tree: Tree, prefix: str = "") -> FeatureStatistics:

@@ -10,9 +10,10 @@ kind `feature_statistics`. All examples count, unless the job sets a `validation
 by 255, as for a model.
 
 A silo sends nothing of a feature with fewer values than its `minSamplesPerFeature`, and 0 for such a part of a
-histogram. How many values are therefore in no figure (`suppressed`) is said by `model.json` (`remarks`), model card,
-status and `fedsilo run`. Fewer edges suppress less. So does `spec.aggregation.secure`: the total of a part must then
-reach the job's `minSamplesPerClass`, and each silo's own part that of a silo which asks for more. The aggregator
+histogram. Where all that is left out would be less than that, and so follow from `count`, the smallest of the other
+parts is left out with it. How many values are in no figure (`suppressed`) is said by `model.json` (`remarks`), model
+card, status and `fedsilo run`. Fewer edges suppress less. So does `spec.aggregation.secure`: the total of a part must
+then reach the job's `minSamplesPerClass`, and each silo's own part that of a silo which asks for more. The aggregator
 leaves smaller totals out, which it has seen.
 """
 

@@ -85,8 +85,9 @@ class Statistics(Method):
         for line in lines:
             if line["suppressed"]:
                 yield (
-                    f"feature {line['feature']}: {line['suppressed']} values are in no figure, since their silos have "
-                    "fewer than the minimum of job and silo; lower minSamplesPerFeature where the silos can"
+                    f"feature {line['feature']}: {line['suppressed']} values are in no figure, with what these silos "
+                    "lack, since they have fewer than the minimum of job and silo; lower minSamplesPerFeature where "
+                    "the silos can"
                 )
             if suppressed := line.get("histogram", {}).get("suppressed"):
                 yield (

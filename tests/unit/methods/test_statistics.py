@@ -11,7 +11,11 @@ import pytest
 
 from fedsilo.api.data import UNTRAINED_METHODS
 from fedsilo.methods import registry
-from fedsilo.methods.components.feature_statistics import feature_statistics, min_values_per_part
+from fedsilo.methods.components.feature_statistics import (
+    feature_statistics,
+    large_parts,
+    min_values_per_part,
+)
 from fedsilo.silo.context import open_context
 from tests.federate import bound_method, federate, job_spec, model_of, runners, silo_holding
 
@@ -113,14 +117,46 @@ def test_what_is_in_no_part_of_a_histogram_is_said_with_remedies(tmp_path: Path)
     parts = tables((30, 30))
     for part in parts:
         part[:, 1] = np.where(np.arange(30) < 2, 2.0, -0.5)
+        part[2:4, 1] = 0.5
     found, (_, description) = run(tmp_path, parts, **THREE)
-    assert found["histogram/1"].sum() == 56
-    assert description["statistics"][1]["histogram"]["suppressed"] == 4
+    assert found["histogram/1"].tolist() == [0, 52, 0, 0]
+    assert description["statistics"][1]["histogram"]["suppressed"] == 8
     (remark,) = description["remarks"]
-    assert "feature 1: 4 of 60 values are in no part of the histogram" in remark
+    assert "feature 1: 8 of 60 values are in no part of the histogram" in remark
     assert "fewer edges" in remark
     assert "spec.aggregation.secure" in remark
     assert remark in (tmp_path / "job" / "aggregator" / "MODEL_CARD.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("counts", "shown"),
+    [
+        ([9, 2, 7, 8], [9, 0, 0, 8]),  # else 26 less 24 would be the one part
+        ([9, 2, 3, 8], [9, 0, 0, 8]),  # 5 of two parts, neither of which is known
+        ([9, 0, 7, 8], [9, 0, 7, 8]),
+        ([2, 58, 0, 0], [0, 0, 0, 0]),
+        ([1, 1, 1, 1], [0, 0, 0, 0]),
+        ([5, 5, 4, 0], [0, 5, 0, 0]),
+        ([0, 0, 0, 0], [0, 0, 0, 0]),
+    ],
+)
+def test_what_is_left_out_of_a_histogram_does_not_follow_from_the_rest(
+    counts: list[int], shown: list[int]
+) -> None:
+    assert large_parts(np.array(counts), 5).tolist() == shown
+
+
+def test_how_many_values_a_feature_has_does_not_follow_from_those_that_it_lacks(tmp_path: Path) -> None:
+    table = tables((9,))[0]
+    table[2:, 0] = np.nan  # 2 values are there
+    table[:, 2] = np.nan
+    table[0, 3] = np.nan
+    silo = silo_holding(tmp_path, "north", table, np.zeros(9, np.int64))
+    few = {"minSamplesPerClass": 3}
+    spec = job_spec("statistics", ["north"], data={"preprocessing": {"impute": "mean"}}, privacy=few)
+    found = feature_statistics(open_context(spec, silo, tmp_path), {}).tensors
+    assert found["count"].tolist() == [0, 9, 0, 8, 9, 9]
+    assert found["missing"].tolist() == [0, 0, 9, 1, 0, 0], "none of 9 values is no secret of a few"
 
 
 def test_what_is_in_no_figure_of_a_feature_is_said(tmp_path: Path) -> None:
@@ -140,10 +176,15 @@ def test_of_sums_the_total_of_a_part_must_reach_the_minimum(tmp_path: Path) -> N
     parts = tables((30, 30, 30))
     for part in parts:
         part[:, 1] = np.where(np.arange(30) < 2, 2.0, -0.5)
+    (tmp_path / "enough").mkdir()
+    found, (_, description) = run(tmp_path / "enough", parts, aggregation={"secure": True}, **THREE)
+    assert list(found["histogram/1"]) == [0, 84, 0, 6], "2 values of each silo are enough together"
+    assert "remarks" not in description
     parts[0][2:4, 1] = 0.5
-    found, (_, description) = run(tmp_path, parts, aggregation={"secure": True}, **THREE)
-    assert list(found["histogram/1"]) == [0, 82, 0, 6], "2 values of all silos are too few, 6 are not"
-    assert description["statistics"][1]["histogram"]["suppressed"] == 2
+    (tmp_path / "few").mkdir()
+    found, (_, description) = run(tmp_path / "few", parts, aggregation={"secure": True}, **THREE)
+    assert list(found["histogram/1"]) == [0, 82, 0, 0], "2 of all silos are too few, and follow from no 6"
+    assert description["statistics"][1]["histogram"]["suppressed"] == 8
     assert "secure" not in description["remarks"][0]
 
 

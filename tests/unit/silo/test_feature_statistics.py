@@ -17,7 +17,7 @@ HONEST_STATISTICS = {
     "missing": np.array([1, 6, 0]),
     "mean": np.array([0.5, 0.0, -2.0]),
     "m2": np.array([1.5, 0.0, 0.0]),
-    "histogram/2": np.array([0, 9, 5]),
+    "histogram/2": np.array([0, 9, 0]),
 }
 
 
@@ -31,6 +31,29 @@ def require(tensors: dict[str, np.ndarray], minimum: int = 5) -> None:
 
 def test_counts_of_zero_and_from_the_minimum_on_may_leave() -> None:
     require(HONEST_STATISTICS)
+
+
+@pytest.mark.parametrize(
+    ("parts", "left_out"), [([0, 5, 0], 4), ([9, 9, 0], -9), ([0, 8, 0], 1)], ids=["small", "twice", "one"]
+)
+def test_a_part_that_follows_from_the_count_and_the_others_is_refused(parts: list[int], left_out: int) -> None:
+    with pytest.raises(PolicyRefused, match=f"block histogram/2: the feature's count less all parts is {left_out},"):
+        require(HONEST_STATISTICS | {"histogram/2": np.array(parts)})
+
+
+@pytest.mark.parametrize("parts", [[0, 0, 0], [9, 0, 0], [0, 0, 9]])
+def test_all_or_none_or_enough_of_a_histogram_may_be_left_out(parts: list[int]) -> None:
+    require(HONEST_STATISTICS | {"histogram/2": np.array(parts)})
+
+
+def test_of_sums_any_part_may_be_left_out() -> None:
+    """A silo whose minimum is no larger than the job's leaves no part out, which a guard need not hold it to."""
+    blocks = [
+        ExpectedBlock("feature_statistics", name, array.shape, array.dtype.name)
+        for name, array in HONEST_STATISTICS.items()
+    ]
+    contents = HONEST_STATISTICS | {"histogram/2": np.array([0, 8, 0])}
+    require_enough_values(blocks, contents.__getitem__, 5, 1)
 
 
 @pytest.mark.parametrize(
