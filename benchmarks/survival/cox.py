@@ -52,7 +52,8 @@ def partial_likelihood(outputs: Tensor, targets: Tensor) -> Tensor:
     """
     order = torch.argsort(targets[:, 1], descending=True, stable=True)
     hazards, events = outputs[order, 0], targets[order, 0]
-    return (torch.logcumsumexp(hazards, 0) - hazards) * events
+    factors = (torch.logcumsumexp(hazards, 0) - hazards) * events
+    return factors[torch.argsort(order)]
 
 
 class Concordance:
