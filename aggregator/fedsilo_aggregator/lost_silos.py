@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedsilo.engine.round_engine import RoundEngine
@@ -22,7 +22,7 @@ class LostSilosFile:
     """
 
     path: Path | None
-    _logged: frozenset[str] = frozenset()
+    _logged: frozenset[str] = field(default=frozenset(), init=False)
 
     def fail_tasks(self, engine: RoundEngine) -> bool:
         """Fail the open tasks of the silos in it, as their guards would have; whether there were any.

@@ -75,7 +75,7 @@ def aggregator_fields(status: FederatedJobStatus, claim: str | None) -> dict[str
                 found.model_copy(update={"figures": _rounded_figures(found.figures, MAX_CURVES)})
                 for found in status.classes
             ),
-            "scores": status.scores and _scores(status.scores),
+            "scores": status.scores and _scores(status.scores, status),
             "best": status.best and status.best.model_copy(update={"value": _round(status.best.value)}),
             "training": _rounded_figures(status.training),
             "curve": tuple(_point(point) for point in status.curve),
@@ -89,10 +89,16 @@ def aggregator_fields(status: FederatedJobStatus, claim: str | None) -> dict[str
     return _nonempty_fields(content)
 
 
-def _scores(scores: ScoresStatus) -> ScoresStatus:
+def _scores(scores: ScoresStatus, status: FederatedJobStatus) -> ScoresStatus:
+    """Figures of each silo, as many as there is room for, that of the main score among them."""
     each = min(MAX_CURVES, max(1, MAX_SILO_FIGURES // max(1, len(scores.by_silo))))
+    names = scores.names({"metrics": status.metrics, "score": status.score})[:each]
+    shown = (
+        {name: value for name, value in silo.metrics.items() if name in names} for silo in scores.by_silo
+    )
     rounded = (
-        silo.model_copy(update={"metrics": _rounded_figures(silo.metrics, each)}) for silo in scores.by_silo
+        silo.model_copy(update={"metrics": _rounded_figures(metrics)})
+        for silo, metrics in zip(scores.by_silo, shown, strict=True)
     )
     return scores.model_copy(update={"by_silo": tuple(rounded)})
 

@@ -278,6 +278,10 @@ def test_scores_by_silo_fit_into_the_object_that_an_api_server_takes() -> None:
     own = SiloScoresStatus(name="a", examples=3, metrics={f"m{number}": 1 / 3 for number in range(9)})
     many = tuple(own.model_copy(update={"name": f"s{number}"}) for number in range(1000))
     scores = ScoresStatus(round=1, examples=3000, scored=1000, asked=1000, by_silo=many)
-    found = aggregator_fields(EngineStatus(phase="Running", scores=scores), None)["scores"]
+    status = EngineStatus(phase="Running", scores=scores, metrics={"m8": 0.5}, score="m8")
+    found = aggregator_fields(status, None)["scores"]
     assert {len(silo["metrics"]) for silo in found["bySilo"]} == {4}
+    assert found["bySilo"][0]["metrics"].keys() == {"m0", "m1", "m2", "m8"}, (
+        "what the job is judged by is there"
+    )
     assert found["bySilo"][0]["metrics"]["m0"] == 0.3333
