@@ -11,7 +11,8 @@ from fedsilo.api.job import LearningTaskSpec, ModelSpec
 from fedsilo.api.python_reference import PYTHON
 from fedsilo.errors import MethodError
 from fedsilo.learning.made_models import CONCATENATED_MODEL, MADE_BY_METHODS, ConcatenatedConfig
-from fedsilo.learning.models import build_model, build_module, require_tensors, without_memory
+from fedsilo.learning.models import build_model, build_module, without_memory
+from fedsilo.learning.state_names import require_tensors
 from fedsilo.wire.tensors import TensorSpec
 
 

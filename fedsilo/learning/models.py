@@ -27,7 +27,7 @@ from fedsilo.learning.made_models import CONCATENATED_MODEL, GATED_MODEL, Concat
 from fedsilo.learning.network_trial import in_mode, initialise_lazy_layers, try_network
 from fedsilo.learning.preprocessing import Preprocessing
 from fedsilo.learning.seeding import derive_seed
-from fedsilo.learning.state_names import require_own_tensors
+from fedsilo.learning.state_names import dtype_name, require_own_tensors, require_tensors
 from fedsilo.tasks.interface import LearningTask
 from fedsilo.tasks.registry import bind
 from fedsilo.wire.tensors import ModelSignature, TensorSpec, Tree
@@ -270,7 +270,7 @@ def signature(model: nn.Module, task: LearningTask | None = None) -> ModelSignat
                 "call the network once in the factory"
             )
         try:
-            specs.append(TensorSpec(name, tuple(tensor.shape), _dtype(tensor)))
+            specs.append(TensorSpec(name, tuple(tensor.shape), dtype_name(tensor)))
         except Problem as problem:
             raise MethodError(f"model: {problem.detail}{_REMEDIES.get(tensor.dtype, '')}") from None
     if not isinstance(model, Model):
@@ -302,35 +302,9 @@ def load_tree(model: nn.Module, tree: Mapping[str, np.ndarray]) -> None:
             tensor.copy_(torch.tensor(tree[name]))
 
 
-def require_tensors(model: nn.Module, found: Mapping[str, np.ndarray | TensorSpec]) -> None:
-    """Return if these are the model's own tensors, by names, shapes and dtypes.
-
-    :raises MethodError: a missing or unexpected tensor, another shape or dtype.
-    """
-    state = model.state_dict()
-    for name in sorted(found.keys() - state.keys()):
-        raise MethodError(
-            f"model: tensor {name!r}: is not in this model; load it into the architecture it came from"
-        )
-    for name, tensor in state.items():
-        if name not in found:
-            raise MethodError(
-                f"model: tensor {name!r}: is missing; give all {len(state)} tensors of the model"
-            )
-        given, expected = found[name], _dtype(tensor)
-        if given.shape != tuple(tensor.shape):
-            raise MethodError(f"model: tensor {name!r}: shape {given.shape}: give {tuple(tensor.shape)}")
-        if given.dtype != expected:
-            raise MethodError(f"model: tensor {name!r}: dtype {given.dtype}: give {expected}")
-
-
 def evaluating(model: nn.Module) -> AbstractContextManager[None]:
     """Put a model into evaluation mode inside; afterwards each module is in the mode it had, frozen ones included."""
     return in_mode(model, training=False)
-
-
-def _dtype(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _built_in(model: ModelSpec, task: LearningTask) -> nn.Module:

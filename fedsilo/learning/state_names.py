@@ -1,4 +1,4 @@
-"""Parameters by the names that a network's state has for them, which need not be those of its modules.
+"""Tensors of a network by the names that its state has for them, which need not be those of its modules.
 
 Tensors travel under the names of the state. Hooks of a module may have it say others than its parameters have, as
 wrappers do that leave out their own prefix; whatever looks a parameter up among a task's tensors asks here.
@@ -6,11 +6,13 @@ wrappers do that leave out their own prefix; whatever looks a parameter up among
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+import numpy as np
 from torch import Tensor, nn
 
 from fedsilo.errors import MethodError
+from fedsilo.wire.tensors import TensorSpec
 
 MemoryPlace = tuple[int, tuple[int, ...]]
 """What two tensors have in common that are one."""
@@ -49,6 +51,33 @@ def require_own_tensors(model: nn.Module) -> None:
                 f"model: parameter {name!r}: learns and is not in the state under any name, so that it would be lost "
                 "after each round; leave it in state_dict(), or set its requires_grad to False"
             )
+
+
+def require_tensors(model: nn.Module, found: Mapping[str, np.ndarray | TensorSpec]) -> None:
+    """Return if these are the model's own tensors, by names, shapes and dtypes.
+
+    :raises MethodError: a missing or unexpected tensor, another shape or dtype.
+    """
+    state = model.state_dict()
+    for name in sorted(found.keys() - state.keys()):
+        raise MethodError(
+            f"model: tensor {name!r}: is not in this model; load it into the architecture it came from"
+        )
+    for name, tensor in state.items():
+        if name not in found:
+            raise MethodError(
+                f"model: tensor {name!r}: is missing; give all {len(state)} tensors of the model"
+            )
+        given, expected = found[name], dtype_name(tensor)
+        if given.shape != tuple(tensor.shape):
+            raise MethodError(f"model: tensor {name!r}: shape {given.shape}: give {tuple(tensor.shape)}")
+        if given.dtype != expected:
+            raise MethodError(f"model: tensor {name!r}: dtype {given.dtype}: give {expected}")
+
+
+def dtype_name(tensor: Tensor) -> str:
+    """Name of the tensor's type, as a signature has it."""
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def memory_place(tensor: Tensor) -> MemoryPlace:

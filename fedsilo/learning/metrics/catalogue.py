@@ -16,7 +16,7 @@ Source = Literal["always", "counts", "sums", "predictions"]
 ACCURACY, LOSS = "accuracy", "loss"
 
 PERSONAL_METRICS = ("personal_accuracy", "named_personal_accuracy", "named_scores")
-"""Names of what silos say of models of their own."""
+"""Names of what silos say of models of their own, and of what only their guards say."""
 
 CONFUSION_MATRIX = "confusion_matrix"
 
