@@ -174,5 +174,5 @@ def test_errors_that_a_docstring_says_are_raised_exist() -> None:
 
 
 def test_names_are_known_of_classes_and_imports_wherever_they_stand() -> None:
-    module = ast.parse("import a.b\ndef f():\n    try:\n        from c import D as E\n    except X:\n        class G: ...")
-    assert names_known_to(module) == {"a", "E", "G"}
+    text = "import a.b\ndef f():\n    try:\n        from c import D as E\n    except X:\n        class G: ..."
+    assert names_known_to(ast.parse(text)) == {"a", "E", "G"}
