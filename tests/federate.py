@@ -36,8 +36,8 @@ from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.methods.method import Method
 from fedsilo.methods.state import State, Tree
 from fedsilo.silo.context import open_context
-from fedsilo.silo.policy import ReplyLimits
 from fedsilo.silo.release import ReleaseRules
+from fedsilo.silo.reply_limits import ReplyLimits
 from fedsilo.silo.runner import TaskRunner
 from fedsilo.silo.secret import Secret
 from fedsilo.silo.volume import Volume

@@ -12,7 +12,7 @@ from fedsilo.data.schema import MAX_SCHEMA_BYTES, Schema
 from fedsilo.errors import DataInvalid, PolicyRefused
 from fedsilo.readiness.announced import AnnouncedFinding, FindingRules, announced_findings
 from fedsilo.readiness.statement import readiness_body
-from fedsilo.silo.policy import min_samples_per_class
+from fedsilo.silo.reply_limits import min_samples_per_class
 from fedsilo.silo.withholding import withholds_texts
 
 __all__ = [

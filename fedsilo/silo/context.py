@@ -49,7 +49,7 @@ from fedsilo.methods.state import Tree
 from fedsilo.readiness.announced import AnnouncedFinding
 from fedsilo.silo.examples import read_examples
 from fedsilo.silo.network_cache import NetworkCache
-from fedsilo.silo.policy import min_samples_per_class, min_samples_per_feature, min_samples_per_update
+from fedsilo.silo.reply_limits import min_samples_per_class, min_samples_per_feature, min_samples_per_update
 from fedsilo.silo.secret import Secret
 from fedsilo.tasks.registry import bind
 
@@ -260,7 +260,7 @@ def open_context(
         findings=examples.findings,
         min_samples_per_class=min_samples_per_class(spec, silo),
         min_samples_per_feature=min_samples_per_feature(spec, silo),
-        min_samples_per_update=min_samples_per_update(silo),
+        min_samples_per_update=min_samples_per_update(silo.spec.policy),
         parts=parts,
         group=group,
     )

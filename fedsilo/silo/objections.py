@@ -20,7 +20,7 @@ from fedsilo.api.silo import Silo
 from fedsilo.api.text import comma_separated, count_text
 from fedsilo.data.catalogue import check_dataset, listed_features, names_persons
 from fedsilo.errors import FedsiloError, ManifestInvalid
-from fedsilo.silo import policy
+from fedsilo.silo import policy, reply_limits
 from fedsilo.silo.installed import is_installed
 from fedsilo.silo.members import member_keys
 from fedsilo.silo.reach import leads_elsewhere
@@ -74,7 +74,7 @@ def _worded_objections(silo: Silo, found: Iterable[tuple[ObjectionReason, str]])
 def admission_note(agent: SiloAgent, silo: Silo) -> str:
     """The message of an admission: what holds for the job in this silo."""
     spec, name = agent.spec.job.spec, silo.metadata.name
-    least = policy.min_samples_per_class(spec, silo)
+    least = reply_limits.min_samples_per_class(spec, silo)
     whose = "the silo" if least > spec.privacy.min_samples_per_class else "the job"
     few = f"a class with fewer than {count_text(least, 'sample')}"
     text = f"Silo {name} admits the job; {few} is left out, as {whose} asks."

@@ -14,7 +14,7 @@ from fedsilo.methods.differential_privacy import noise_multiplier
 from fedsilo.readiness.announce import findings_of
 from fedsilo.readiness.announced import AnnouncedFinding
 from fedsilo.readiness.facts import SiloData, TrainingLimits
-from fedsilo.silo.policy import ReplyLimits, min_samples_per_update
+from fedsilo.silo.reply_limits import ReplyLimits, min_samples_per_update
 
 
 def silo_data(
@@ -45,7 +45,7 @@ def _training_limits(spec: FederatedJobSpec, silo: Silo, arrays: Arrays, train: 
     persons = arrays.persons if private is not None and private.unit == "person" else None
     records = len(train) if persons is None else len(np.unique(persons[train]))
     sends_model = method.models.shared.is_model and not is_calibration_only(base_method(method))
-    least = min_samples_per_update(silo) if sends_model and spec.training.trainer is None else 0
+    least = min_samples_per_update(silo.spec.policy) if sends_model and spec.training.trainer is None else 0
     problem = None
     if private is not None and private.unit != "silo" and records:
         try:

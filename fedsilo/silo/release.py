@@ -17,7 +17,6 @@ import numpy as np
 from fedsilo.encodings.check import require_decodable
 from fedsilo.errors import PolicyRefused, Problem
 from fedsilo.privacy.mechanism import Mechanism
-from fedsilo.silo.policy import ReplyLimits
 from fedsilo.silo.reply import (
     ReplyMetadata,
     released_blocks,
@@ -25,6 +24,7 @@ from fedsilo.silo.reply import (
     require_enough_values,
     require_planned,
 )
+from fedsilo.silo.reply_limits import ReplyLimits
 from fedsilo.transforms.guard import AnsweredTask, GuardedReply, GuardSide, PassingTensors, Tensors
 from fedsilo.wire import Contract
 from fedsilo.wire.tensors import TensorSpec

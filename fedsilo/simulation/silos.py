@@ -24,7 +24,7 @@ from fedsilo.methods.method import Method
 from fedsilo.methods.state import State, Tree
 from fedsilo.readiness.announce import unreadable_findings
 from fedsilo.readiness.announced import AnnouncedFinding
-from fedsilo.silo import policy
+from fedsilo.silo import policy, reply_limits
 from fedsilo.silo.announcement import finding_rules
 from fedsilo.silo.context import LocalContext, require_trainable
 from fedsilo.silo.release import ReleaseRules, release
@@ -124,7 +124,7 @@ class SimulatedSilo:
         self.runner = runner
         self._silo = silo
         self._job = job
-        self._limits = policy.ReplyLimits.of(job.spec, silo)
+        self._limits = reply_limits.ReplyLimits.of(job.spec, silo)
         self._method = method = None if isinstance(runner, SimulatedFailure) else runner.method
         self._fewest_examples = (
             None if method is None else method.training.min_examples_per_update(method.spec)
@@ -226,8 +226,8 @@ def open_silos(
             schema, findings = data.schema(silo), data.findings(silo)
         except (Exception, SystemExit) as error:
             return failure_of(error, f"of {silo}")
-        minimum = policy.min_samples_per_class(job.spec, silo)
-        values = policy.min_samples_per_feature(job.spec, silo)
+        minimum = reply_limits.min_samples_per_class(job.spec, silo)
+        values = reply_limits.min_samples_per_feature(job.spec, silo)
         context = SharedContext(
             method.spec,
             model,
@@ -240,7 +240,7 @@ def open_silos(
             networks=networks,
             schema=schema,
             findings=findings,
-            min_samples_per_update=policy.min_samples_per_update(silo),
+            min_samples_per_update=reply_limits.min_samples_per_update(silo.spec.policy),
         )
         made = TaskRunner(method, context, tried=tried)
         tried = tried or len(train) > 0

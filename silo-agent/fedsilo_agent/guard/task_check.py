@@ -22,7 +22,7 @@ from fedsilo.files.digests import short_digest
 from fedsilo.methods import registry
 from fedsilo.methods.method import Method, declaring
 from fedsilo.readiness.announced import FindingRules
-from fedsilo.silo import policy
+from fedsilo.silo import policy, reply_limits
 from fedsilo.silo.announcement import Schema, finding_rules, require_declared
 from fedsilo.silo.members import member_keys
 from fedsilo.silo.secret import Secret
@@ -67,13 +67,15 @@ class TaskCheck:
         return f"{self.silo.metadata.namespace}/{self.silo.metadata.name}"
 
     @property
-    def limits(self) -> policy.ReplyLimits:
+    def limits(self) -> reply_limits.ReplyLimits:
         """What may leave of a reply of the trainer.
 
         :raises PolicyRefused: when the present policy cannot be read.
         """
-        first, *others = (policy.ReplyLimits.of(self.agent.spec.job.spec, silo) for silo in self._silos())
-        return reduce(policy.ReplyLimits.and_those, others, first)
+        first, *others = (
+            reply_limits.ReplyLimits.of(self.agent.spec.job.spec, silo) for silo in self._silos()
+        )
+        return reduce(reply_limits.ReplyLimits.and_those, others, first)
 
     @property
     def budget(self) -> PrivacyBudget | None:

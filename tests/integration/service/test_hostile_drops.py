@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from fedsilo.errors import PolicyRefused
-from fedsilo.silo.policy import ReplyLimits
 from fedsilo.silo.release import ReleaseRules
+from fedsilo.silo.reply_limits import ReplyLimits
 from fedsilo.wire import Contract, ExpectedBlock, SigningKey, Task, Tree, write_tensors
 from fedsilo_agent.guard.dropped_reply import DroppedReply
 from fedsilo_agent.guard.signing import SignedUpdate, sign_reply

@@ -14,8 +14,8 @@ from typing_extensions import override
 from fedsilo.errors import PolicyRefused
 from fedsilo.files import durable
 from fedsilo.files.durable import DiskStep
-from fedsilo.silo.policy import ReplyLimits
 from fedsilo.silo.release import ReleaseRules
+from fedsilo.silo.reply_limits import ReplyLimits
 from fedsilo.wire import (
     Contract,
     ExpectedBlock,

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from fedsilo.errors import FedsiloError, FileDamaged, PolicyRefused
-from fedsilo.silo.policy import ReplyLimits
 from fedsilo.silo.release import ReleaseRules
+from fedsilo.silo.reply_limits import ReplyLimits
 from fedsilo.silo.secret import Secret
 from fedsilo.silo.volume import Volume
 from fedsilo.transforms.update_noise.guard import UpdateNoiseGuardSide

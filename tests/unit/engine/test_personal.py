@@ -18,7 +18,7 @@ from fedsilo.engine.scoring import GlobalEvaluation
 from fedsilo.engine.status import StatusSource
 from fedsilo.methods.interface import EVALUATE, PERSONAL_TREE
 from fedsilo.methods.step import NAMED_PERSONAL_ACCURACY, PERSONAL_ACCURACY
-from fedsilo.silo.policy import ReplyLimits
+from fedsilo.silo.reply_limits import ReplyLimits
 from fedsilo.silo.runner import TaskRunner
 from fedsilo.transforms.secure_sum.summed import OneUpdate
 from fedsilo.updates.figures import personal_accuracy

@@ -20,7 +20,7 @@ from fedsilo.learning.metrics.chosen import ChosenMetrics
 from fedsilo.local.display import show_result
 from fedsilo.methods.interface import EVALUATE
 from fedsilo.methods.step import NAMED_SCORES
-from fedsilo.silo.policy import ReplyLimits
+from fedsilo.silo.reply_limits import ReplyLimits
 from fedsilo.transforms.evaluation.record import evaluation_record
 from fedsilo.transforms.plan import JobPlan
 from fedsilo.transforms.secure_sum.summed import OneUpdate

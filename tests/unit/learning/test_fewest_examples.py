@@ -15,7 +15,7 @@ from fedsilo.learning.training import LocalTraining, fit, learned_from
 from fedsilo.methods.checks import check_training
 from fedsilo.methods.interface import SiloTask
 from fedsilo.methods.state import State
-from fedsilo.silo.policy import min_samples_per_update
+from fedsilo.silo.reply_limits import min_samples_per_update
 from tests.federate import bound_method, job_spec, runners, skewed_silos
 from tests.unit.learning.test_training import make_examples, make_model
 
@@ -139,7 +139,7 @@ def test_a_silo_runs_no_such_job_and_sends_nothing_where_it_holds_too_few_itself
     ],
 )
 def test_the_silos_minimum_is_5_unless_its_policy_says_otherwise(rules: dict[str, int], least: int) -> None:
-    assert min_samples_per_update(silo_of(rules)) == least
+    assert min_samples_per_update(silo_of(rules).spec.policy) == least
 
 
 def silo_of(rules: dict[str, int]) -> Silo:

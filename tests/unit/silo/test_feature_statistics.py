@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedsilo.errors import PolicyRefused
-from fedsilo.silo import policy
+from fedsilo.silo import reply_limits
 from fedsilo.silo.reply import require_enough_values
 from fedsilo.wire import ExpectedBlock
 from tests.federate import job_spec
@@ -36,8 +36,12 @@ def test_counts_of_zero_and_from_the_minimum_on_may_leave() -> None:
 @pytest.mark.parametrize(
     ("parts", "left_out"), [([0, 5, 0], 4), ([9, 9, 0], -9), ([0, 8, 0], 1)], ids=["small", "twice", "one"]
 )
-def test_a_part_that_follows_from_the_count_and_the_others_is_refused(parts: list[int], left_out: int) -> None:
-    with pytest.raises(PolicyRefused, match=f"block histogram/2: the feature's count less all parts is {left_out},"):
+def test_a_part_that_follows_from_the_count_and_the_others_is_refused(
+    parts: list[int], left_out: int
+) -> None:
+    with pytest.raises(
+        PolicyRefused, match=f"block histogram/2: the feature's count less all parts is {left_out},"
+    ):
         require(HONEST_STATISTICS | {"histogram/2": np.array(parts)})
 
 
@@ -91,7 +95,7 @@ def test_the_larger_minimum_applies_and_an_image_has_many_values(
     own: dict[str, int], job: int, minimum: int
 ) -> None:
     spec = job_spec("statistics", 1, data={"inputShape": [3, 4, 4]}, privacy={"minSamplesPerClass": job})
-    limits = policy.ReplyLimits.of(spec, silo(minSamplesPerClass=5, **own))
-    assert policy.min_samples_per_feature(spec, silo(minSamplesPerClass=5, **own)) == minimum
+    limits = reply_limits.ReplyLimits.of(spec, silo(minSamplesPerClass=5, **own))
+    assert reply_limits.min_samples_per_feature(spec, silo(minSamplesPerClass=5, **own)) == minimum
     assert limits.min_values_per_feature == minimum * 16
-    assert limits.and_those(policy.ReplyLimits(1)).min_values_per_feature == minimum * 16
+    assert limits.and_those(reply_limits.ReplyLimits(1)).min_values_per_feature == minimum * 16

@@ -15,9 +15,10 @@ from fedsilo.errors import MethodError
 from fedsilo.methods import registry
 from fedsilo.privacy.accounting import epsilon_of
 from fedsilo.privacy.mechanism import Mechanism
-from fedsilo.silo import policy
+from fedsilo.silo import policy, reply_limits
 from fedsilo.silo.budget_figures import SpentBudget, reserved_epsilon
-from fedsilo.silo.policy import EgressRequest, EgressTotals, ReplyLimits, declared_egress, objections
+from fedsilo.silo.policy import EgressRequest, EgressTotals, declared_egress, objections
+from fedsilo.silo.reply_limits import ReplyLimits
 from fedsilo.transforms.plan import JobPlan
 from fedsilo.wire import ModelSignature, TensorSpec
 from tests.federate import job_spec
@@ -145,8 +146,8 @@ def test_preprocessing_needs_a_permission_of_its_own() -> None:
 
 def test_the_stricter_minimum_holds() -> None:
     spec = job_spec("fedavg", ["north"], 3, privacy={"minSamplesPerClass": 7})
-    assert policy.min_samples_per_class(spec, silo(minSamplesPerClass=5)) == 7
-    assert policy.min_samples_per_class(spec, silo(minSamplesPerClass=9)) == 9
+    assert reply_limits.min_samples_per_class(spec, silo(minSamplesPerClass=5)) == 7
+    assert reply_limits.min_samples_per_class(spec, silo(minSamplesPerClass=9)) == 9
 
 
 def policy_objections(

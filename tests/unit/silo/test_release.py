@@ -18,9 +18,9 @@ from fedsilo.errors import PolicyRefused
 from fedsilo.methods.interface import Reply, SiloTask
 from fedsilo.privacy.mechanism import Mechanism
 from fedsilo.silo.drop import write_drop
-from fedsilo.silo.policy import ReplyLimits
 from fedsilo.silo.release import EgressSummary, Release, ReleaseRules, release
 from fedsilo.silo.reply import reply_document
+from fedsilo.silo.reply_limits import ReplyLimits
 from fedsilo.silo.secret import Secret
 from fedsilo.simulation.in_memory import HeldReply, new_copy
 from fedsilo.transforms.guard import AnsweredTask, GuardedReply, GuardSide
