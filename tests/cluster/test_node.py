@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from hack.cluster import runtime
+from hack.cluster.archive import write_image
+from hack.cluster.binaries import programs
 from hack.cluster.kubectl import Kubectl, KubectlError
 from hack.images import TOOLBOX
 from tests.cluster.namespace import Namespace, pod, wait_until
@@ -63,6 +66,26 @@ def test_what_a_person_types_first(kubectl: Kubectl, terminal: Terminal) -> None
     assert terminal.type(status).endswith("The cluster is healthy.\n")
     terminal.type(export)
     assert "coredns" in terminal.type(pods)
+
+
+@runs(
+    "docs/cluster.md",
+    "ctr -a /run/fedsilo-cluster/containerd.sock -n k8s.io images import scans.tar",
+    "ctr -a /run/fedsilo-cluster/containerd.sock -n k8s.io images ls -q",
+)
+def test_an_image_of_one_s_own_starts_without_a_registry(namespace: Namespace, terminal: Terminal) -> None:
+    load, names = terminal.commands
+    image = "registry.example/scans-trainer:1.0"
+    write_image(terminal.folder / "scans.tar", image, programs("pause") / "pause")
+    try:
+        terminal.type(load)
+        assert image in terminal.type(names).split()
+        own = pod("own", image, ("/pause",))
+        del own["spec"]["containers"][0]["imagePullPolicy"]
+        namespace.apply(own)
+        namespace.wait("pod", "own", "condition=Ready")
+    finally:
+        runtime.ctr("images", "rm", image)
 
 
 @runs(

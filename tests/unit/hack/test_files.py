@@ -13,7 +13,7 @@ import pytest
 import yaml
 from cryptography import x509
 
-from hack.cluster import addons, binaries, runtime
+from hack.cluster import addons, binaries, go_builds, runtime
 from hack.cluster.archive import write_image
 from hack.cluster.certificates import Authority, write_control_plane, write_kubeconfig
 from hack.cluster.errors import ClusterError
@@ -102,7 +102,7 @@ def test_versions_come_from_go_mod() -> None:
     ],
 )
 def test_go_s_version_is_compared_as_numbers(printed: str, version: tuple[int, ...]) -> None:
-    assert binaries.go_version(printed) == version
+    assert go_builds.version_numbers(printed) == version
 
 
 def test_a_dns_answer_counts_only_with_a_record_and_without_an_error() -> None:
@@ -114,3 +114,35 @@ def test_a_dns_answer_counts_only_with_a_record_and_without_an_error() -> None:
     assert not addons.has_answer(answer[:3] + b"\3" + answer[4:])  # NXDOMAIN
     assert not addons.has_answer(answer[:6] + b"\0\0" + answer[8:])  # no record
     assert not addons.has_answer(b"")
+
+
+def test_a_build_says_how_much_of_it_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A program in place of Go: it lists three packages, and compiles two of them slowly."""
+    go = tmp_path / "go"
+    go.write_text(
+        "#!/bin/sh\n"
+        'if [ "$1" = list ]; then echo "go: downloading a.b/c v1.0.0" >&2; printf "a\\nb\\nc\\n"; '
+        "else printf 'a\\nb\\n' >&2; sleep 0.3; fi\n"
+    )
+    go.chmod(0o755)
+    (tmp_path / "go.mod").write_text("module a\n\nrequire (\n\ta.b/c v1.0.0\n\td.e/f v2.0.0 // indirect\n)\n")
+    monkeypatch.setattr(go_builds, "find_go", lambda: go)
+    monkeypatch.setattr(go_builds, "REPORT_SECONDS", 0.05)
+    go_builds.build("tool", tmp_path, ".", [], into=tmp_path)
+    printed = capsys.readouterr()
+    assert "tool: 2 of 3 packages compiled" in printed.out + printed.err
+    assert go_builds.required_modules(tmp_path) == 2
+
+
+def test_a_build_that_fails_shows_the_compiler_s_last_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = tmp_path / "go"
+    go.write_text("#!/bin/sh\necho 'main.go:3: undefined: x' >&2; exit 1\n")
+    go.chmod(0o755)
+    (tmp_path / "go.mod").write_text("module a\n")
+    monkeypatch.setattr(go_builds, "find_go", lambda: go)
+    with pytest.raises(ClusterError, match=r"go list` in .* failed:\nmain\.go:3: undefined: x"):
+        go_builds.build("tool", tmp_path, ".", [], into=tmp_path)
