@@ -31,19 +31,19 @@ class Panel:
 
 ROWS: Final[Sequence[Sequence[Panel]]] = (
     (
-        Panel("Jobs by phase", {"{{state}}": "sum by (state) (federated_jobs)"}, kind="stat"),
+        Panel("Jobs by phase", {"{{state}}": "sum by (state) (fedsilo_jobs)"}, kind="stat"),
         Panel(
             "Rounds complete",
             {
-                "{{job_name}}": f"max by (job_namespace, job_name) (federated_job_round{{{JOB_FILTER}}})",
-                "{{job_name}}, in all": f"max by (job_namespace, job_name) (federated_job_rounds{{{JOB_FILTER}}})",
+                "{{job_name}}": f"max by (job_namespace, job_name) (fedsilo_job_round{{{JOB_FILTER}}})",
+                "{{job_name}}, in all": f"max by (job_namespace, job_name) (fedsilo_job_rounds{{{JOB_FILTER}}})",
             },
         ),
         Panel(
             "Score",
             {
                 "{{job_name}}: {{metric}}": "max by (job_namespace, job_name, metric) "
-                f"(federated_job_score{{{JOB_FILTER}}})"
+                f"(fedsilo_job_score{{{JOB_FILTER}}})"
             },
             help="Every metric of the last evaluation; shares are from 0 to 1.",
         ),
@@ -53,11 +53,11 @@ ROWS: Final[Sequence[Sequence[Panel]]] = (
             "Duration of rounds",
             {
                 "median": "histogram_quantile(0.5, sum by (le) "
-                f"(rate(federated_round_duration_seconds_bucket{{{JOB_FILTER}}}[$__rate_interval])))",
+                f"(rate(fedsilo_round_duration_seconds_bucket{{{JOB_FILTER}}}[$__rate_interval])))",
                 "{{job_name}}, open": "max by (job_namespace, job_name) "
-                f"(federated_round_elapsed_seconds{{{JOB_FILTER}}})",
+                f"(fedsilo_round_elapsed_seconds{{{JOB_FILTER}}})",
                 "{{job_name}}, deadline": "max by (job_namespace, job_name) "
-                f"(federated_round_deadline_seconds{{{JOB_FILTER}}})",
+                f"(fedsilo_round_deadline_seconds{{{JOB_FILTER}}})",
             },
             unit="s",
             help="Open to the silos: what a deadline counts.",
@@ -66,7 +66,7 @@ ROWS: Final[Sequence[Sequence[Panel]]] = (
             "Silos awaited",
             {
                 "{{job_name}}: {{silo}}": "max by (job_namespace, job_name, silo) "
-                f"(federated_silo_awaited{{{JOB_FILTER}}}) > 0"
+                f"(fedsilo_silo_awaited{{{JOB_FILTER}}}) > 0"
             },
             help="1 while the open round waits for the silo.",
         ),
@@ -74,7 +74,7 @@ ROWS: Final[Sequence[Sequence[Panel]]] = (
             "Silos not heard from",
             {
                 "{{job_name}}: {{silo}}": "time() - max by (job_namespace, job_name, silo) "
-                f"(federated_silo_last_report_timestamp_seconds{{{JOB_FILTER}}})"
+                f"(fedsilo_silo_last_report_timestamp_seconds{{{JOB_FILTER}}})"
             },
             unit="s",
             help="A guard asks every 25 s.",
@@ -85,7 +85,7 @@ ROWS: Final[Sequence[Sequence[Panel]]] = (
             "Bytes per silo",
             {
                 "{{silo}}, {{direction}}": "sum by (silo, direction) "
-                f"(increase(federated_silo_bytes_total{{{JOB_FILTER}}}[$__rate_interval]))"
+                f"(increase(fedsilo_silo_bytes_total{{{JOB_FILTER}}}[$__rate_interval]))"
             },
             unit="bytes",
             help="As the aggregator sees it: updates received, models sent.",
@@ -94,14 +94,14 @@ ROWS: Final[Sequence[Sequence[Panel]]] = (
             "Refused updates and requests",
             {
                 "{{job_name}}: {{reason}}": "sum by (job_name, reason) "
-                f"(increase(federated_rejected_updates_total{{{JOB_FILTER}}}[$__rate_interval])) > 0"
+                f"(increase(fedsilo_rejected_updates_total{{{JOB_FILTER}}}[$__rate_interval])) > 0"
             },
         ),
         Panel(
             "Silos by phase",
             {
                 "{{phase}}": "count by (phase) (max by (job_namespace, job_name, silo, phase) "
-                f"(federated_job_silo_phase{{{JOB_FILTER}}}))"
+                f"(fedsilo_job_silo_phase{{{JOB_FILTER}}}))"
             },
         ),
     ),
@@ -111,7 +111,7 @@ ROWS: Final[Sequence[Sequence[Panel]]] = (
             "Duration of reconciles, 99 %",
             {
                 "{{controller}}": "histogram_quantile(0.99, sum by (controller, le) "
-                "(rate(federated_reconcile_duration_seconds_bucket[$__rate_interval])))"
+                "(rate(fedsilo_reconcile_duration_seconds_bucket[$__rate_interval])))"
             },
             unit="s",
         ),
@@ -119,7 +119,7 @@ ROWS: Final[Sequence[Sequence[Panel]]] = (
             "Reconciles that did not succeed",
             {
                 "{{controller}}: {{result}}": "sum by (controller, result) "
-                '(increase(federated_reconcile_total{result!="success"}[$__rate_interval]))'
+                '(increase(fedsilo_reconcile_total{result!="success"}[$__rate_interval]))'
             },
         ),
     ),
@@ -155,7 +155,7 @@ def _variables() -> Iterator[dict[str, Any]]:
             "label": label,
             "type": "query",
             "datasource": SOURCE,
-            "query": f"label_values(federated_job_info, {name})",
+            "query": f"label_values(fedsilo_job_info, {name})",
             "refresh": 2,
             "multi": True,
             "includeAll": True,

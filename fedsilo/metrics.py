@@ -3,6 +3,8 @@
 A process declares all its series in one table and reads their values from the state that it has anyway. So nothing is
 counted twice, a restarted process continues from its files, and the series of what no longer exists disappear. The
 format is Prometheus' text exposition, by its official client.
+
+Each process also answers what it is and what it uses: `fedsilo_build_info`, and the client's `process_...` series.
 """
 
 from __future__ import annotations
@@ -10,10 +12,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib import metadata
 from itertools import accumulate
 from typing import Literal, NamedTuple
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from typing_extensions import override
@@ -24,6 +27,11 @@ JOB = ("job_namespace", "job_name")
 """Labels of what belongs to a job. Prometheus itself sets `job` and `namespace`: those of the scraped target."""
 
 
+PREFIX = "fedsilo_"
+FORMER_PREFIX = "federated_"
+"""What names began with before; with `Series.renamed` it goes when 0.2.0 does."""
+
+
 @dataclass(frozen=True)
 class Series:
     """One metric of a process with its labels.
@@ -31,6 +39,7 @@ class Series:
     :param name: with its unit; that of a counter ends in `_total`.
     :param help: one sentence.
     :param bounds: upper bounds of a histogram's buckets, but for the infinite one.
+    :param renamed: whether dashboards may know it by the former prefix, under which it is served, too.
     """
 
     name: str
@@ -38,6 +47,23 @@ class Series:
     labels: tuple[str, ...]
     help: str
     bounds: tuple[float, ...] = ()
+    renamed: bool = True
+
+    @property
+    def former_name(self) -> str | None:
+        """Its name in dashboards and alerts that were written before the prefix was the product's."""
+        if not self.renamed or not self.name.startswith(PREFIX):
+            return None
+        return FORMER_PREFIX + self.name.removeprefix(PREFIX)
+
+
+BUILD_SERIES = Series(
+    "fedsilo_build_info",
+    "gauge",
+    ("program", "version"),
+    "1 for the program that answers, in its version.",
+    renamed=False,
+)
 
 
 @dataclass
@@ -72,15 +98,20 @@ class Sample(NamedTuple):
 class Exposition(Collector):
     """What `/metrics` answers with.
 
-    :param declared: all series of the process; each appears in the answer, even while it has no value.
+    :param program: what answers, such as `operator`: the answer also says its version and what the process uses.
+    :param declared: all other series of the process; each appears in the answer, even while it has no value.
     :param read: their values now.
     """
 
-    def __init__(self, declared: Sequence[Series], read: Callable[[], Iterable[Sample]]) -> None:
-        self._declared = declared
+    def __init__(
+        self, program: str, declared: Sequence[Series], read: Callable[[], Iterable[Sample]]
+    ) -> None:
+        self._build = Sample(BUILD_SERIES, (program, metadata.version("fedsilo")), 1)
+        self._declared = (BUILD_SERIES, *declared)
         self._read = read
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
+        ProcessCollector(registry=self._registry)
 
     def text(self) -> bytes:
         """The exposition as text.
@@ -91,10 +122,12 @@ class Exposition(Collector):
 
     @override
     def collect(self) -> Iterator[Metric]:
-        families = {series: _family(series) for series in self._declared}
-        for series, labels, value in self._read():
-            _add(families[series], labels, value)
-        yield from families.values()
+        families = {series: _families(series) for series in self._declared}
+        for series, labels, value in (self._build, *self._read()):
+            for family in families[series]:
+                _add(family, labels, value)
+        for both in families.values():
+            yield from both
 
     def describe(self) -> Iterable[Metric]:
         """Describe no metric, since the registry has one collector, whose names cannot clash."""
@@ -104,10 +137,14 @@ class Exposition(Collector):
 Family = GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily
 
 
-def _family(series: Series) -> Family:
+def _families(series: Series) -> list[Family]:
+    """The series by its name, and by its former one."""
     types = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily, "histogram": HistogramMetricFamily}
-    family: Family = types[series.kind](series.name, series.help, labels=series.labels)
-    return family
+    new: Callable[..., Family] = types[series.kind]
+    found = [new(series.name, series.help, labels=series.labels)]
+    if former := series.former_name:
+        found.append(new(former, f"Former name of {series.name}.", labels=series.labels))
+    return found
 
 
 def _add(family: Family, labels: Sequence[str], value: float | Distribution) -> None:

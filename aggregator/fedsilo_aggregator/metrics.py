@@ -14,53 +14,53 @@ from fedsilo_aggregator.http import AggregatorService
 SILO = (*JOB, "silo")
 
 DURATION = Series(
-    "federated_round_duration_seconds",
+    "fedsilo_round_duration_seconds",
     "histogram",
     (*JOB, "method"),
     "Completed rounds by the time that they were open to the silos, as a deadline counts it.",
     (1, 5, 15, 60, 300, 900, 3600, 14400, 86400),
 )
 SILOS = Series(
-    "federated_round_silos",
+    "fedsilo_round_silos",
     "gauge",
     (*JOB, "state"),
     "Silos drawn for the open round: answered, awaited, failed.",
 )
-QUORUM = Series("federated_round_quorum", "gauge", JOB, "Answers without which the open round is lost.")
+QUORUM = Series("fedsilo_round_quorum", "gauge", JOB, "Answers without which the open round is lost.")
 ELAPSED_TIME = Series(
-    "federated_round_elapsed_seconds", "gauge", JOB, "For how long the open round has been open to the silos."
+    "fedsilo_round_elapsed_seconds", "gauge", JOB, "For how long the open round has been open to the silos."
 )
 DEADLINE = Series(
-    "federated_round_deadline_seconds", "gauge", JOB, "For how long a round may be open to the silos."
+    "fedsilo_round_deadline_seconds", "gauge", JOB, "For how long a round may be open to the silos."
 )
-AWAITED_SILO = Series("federated_silo_awaited", "gauge", SILO, "1 while the open round waits for the silo.")
+AWAITED_SILO = Series("fedsilo_silo_awaited", "gauge", SILO, "1 while the open round waits for the silo.")
 UPDATES = Series(
-    "federated_silo_updates_total",
+    "fedsilo_silo_updates_total",
     "counter",
     (*SILO, "result"),
     "Completed rounds by what became of the silo in them: accepted, failed, missing at the deadline.",
 )
 REPORT = Series(
-    "federated_silo_last_report_timestamp_seconds",
+    "fedsilo_silo_last_report_timestamp_seconds",
     "gauge",
     SILO,
     "When the silo's guard was last heard from (Unix time); it asks every 25 s. None before the first time.",
 )
 BYTES = Series(
-    "federated_silo_bytes_total",
+    "fedsilo_silo_bytes_total",
     "counter",
     (*SILO, "direction"),
     "Bytes of accepted updates of completed rounds (received), and of models fetched from this process (sent).",
 )
 REJECTED_UPDATES = Series(
-    "federated_rejected_updates_total",
+    "fedsilo_rejected_updates_total",
     "counter",
     (*JOB, "reason"),
     "Requests and updates that were refused, by problem code (docs/wire.md); "
     "interrupted: transfers whose connection broke.",
 )
 DAMAGED_UPDATES = Series(
-    "federated_damaged_updates_total",
+    "fedsilo_damaged_updates_total",
     "counter",
     JOB,
     "Accepted updates of the open round that did not hold any more when this process began, and were asked for again.",
@@ -94,7 +94,7 @@ def exposition(job: FederatedJob, service: AggregatorService, status: StatusSour
             yield Sample(REJECTED_UPDATES, (*labels, reason), service.refused[reason])
         yield Sample(DAMAGED_UPDATES, labels, service.engine.damaged)
 
-    return Exposition(DECLARED_SERIES, read)
+    return Exposition("aggregator", DECLARED_SERIES, read)
 
 
 def _durations(service: AggregatorService) -> Distribution:

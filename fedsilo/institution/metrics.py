@@ -12,24 +12,22 @@ from fedsilo.metrics import Exposition, Sample, Series
 
 SILO = ("silo_namespace", "silo")
 
-HUB_REACHED_SERIES = Series(
-    "federated_silo_hub_reached", "gauge", SILO, "1 while the hub is reached, else 0."
-)
+HUB_REACHED_SERIES = Series("fedsilo_silo_hub_reached", "gauge", SILO, "1 while the hub is reached, else 0.")
 HUB_HEARD_SERIES = Series(
-    "federated_silo_hub_heard_timestamp_seconds", "gauge", SILO, "When the hub answered last (Unix time)."
+    "fedsilo_silo_hub_heard_timestamp_seconds", "gauge", SILO, "When the hub answered last (Unix time)."
 )
 JOBS = Series(
-    "federated_silo_jobs", "gauge", (*SILO, "phase"), "Jobs that the hub asks this silo for, by phase."
+    "fedsilo_silo_jobs", "gauge", (*SILO, "phase"), "Jobs that the hub asks this silo for, by phase."
 )
 WAITING = Series(
-    "federated_silo_approval_pending_timestamp_seconds",
+    "fedsilo_silo_approval_pending_timestamp_seconds",
     "gauge",
     SILO,
     "Since when the job that has waited longest for a person was asked for (Unix time); None while none waits.",
 )
 
 EPSILON_SPENT_SERIES = Series(
-    "federated_privacy_epsilon_spent",
+    "fedsilo_privacy_epsilon_spent",
     "gauge",
     (*SILO, "dataset"),
     "Epsilon that is spent of a dataset's privacy budget, over all jobs; None before anything was charged.",
@@ -56,4 +54,4 @@ def exposition(executor: Executor, contact: Callable[[], Contact | None]) -> Exp
         for dataset, spent in executor.epsilon_spent().items():
             yield Sample(EPSILON_SPENT_SERIES, (*silo, dataset), spent)
 
-    return Exposition(DECLARED_SERIES, read)
+    return Exposition("silo", DECLARED_SERIES, read)

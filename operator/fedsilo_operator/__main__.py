@@ -138,7 +138,8 @@ async def _operate(args: argparse.Namespace) -> None:
         operator = Operator(cluster, store, controllers, election, args.workers)
 
         async with AsyncExitStack() as served:
-            probed = probes(operator.unready_reason, exposition(operator, store), args.health_port)
+            metrics = exposition("operator", operator, store, server.requests)
+            probed = probes(operator.unready_reason, metrics, args.health_port)
             await served.enter_async_context(probed)
             if args.dashboard_port:
                 shown = dashboard(cluster, store, args.dashboard_port, args.dashboard_tls)

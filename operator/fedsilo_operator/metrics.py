@@ -1,25 +1,31 @@
-"""Everything that an operator serves at `/metrics`."""
+"""Everything that an operator or a connector serves at `/metrics`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from fedsilo.metrics import Exposition, Sample
+from fedsilo_operator.cluster import requests
 from fedsilo_operator.job import metrics as jobs
 from fedsilo_operator.objects import FEDERATED_JOB
 from fedsilo_operator.runtime import metrics as runtime
 from fedsilo_operator.runtime.operator import Operator
 from fedsilo_operator.runtime.store import Store
 
-DECLARED_SERIES = (*jobs.DECLARED_SERIES, *runtime.DECLARED_SERIES)
+DECLARED_SERIES = (*jobs.DECLARED_SERIES, *runtime.DECLARED_SERIES, *requests.DECLARED_SERIES)
 
 
-def exposition(operator: Operator, store: Store) -> Exposition:
-    """The metrics that the operator serves; those of jobs only while it leads, so that no job is counted twice."""
+def exposition(program: str, operator: Operator, store: Store, counts: requests.RequestCounts) -> Exposition:
+    """The metrics that the operator serves; those of jobs only while it leads, so that no job is counted twice.
+
+    :param program: what the operator is part of.
+    :param counts: of its requests to the API server.
+    """
 
     def read() -> Iterator[Sample]:
         yield from runtime.read(operator)
+        yield from counts.read()
         if operator.leading:
             yield from jobs.read(store.select(FEDERATED_JOB))
 
-    return Exposition(DECLARED_SERIES, read)
+    return Exposition(program, DECLARED_SERIES, read)

@@ -110,12 +110,12 @@ def test_every_process_serves_the_documented_metrics(
     assert aggregator.declared == documented_metrics()["aggregator"]
     assert guard.declared == documented_metrics()["guard"]
 
-    assert leads.values("federated_job_state", **job) == {("Running",): 1}
-    assert leads.value("federated_job_round", **job) >= 1
-    assert set(leads.values("federated_job_silo_phase", **job)) == {("Running", silo) for silo in SILOS}
-    assert aggregator.value("federated_round_duration_seconds_count", **job) >= 1
-    assert aggregator.value("federated_silo_updates_total", **job, silo="north", result="accepted") >= 1
-    assert guard.value("federated_audit_events_total", **job, silo="north", event="departure") >= 1
+    assert leads.values("fedsilo_job_state", **job) == {("Running",): 1}
+    assert leads.value("fedsilo_job_round", **job) >= 1
+    assert set(leads.values("fedsilo_job_silo_phase", **job)) == {("Running", silo) for silo in SILOS}
+    assert aggregator.value("fedsilo_round_duration_seconds_count", **job) >= 1
+    assert aggregator.value("fedsilo_silo_updates_total", **job, silo="north", result="accepted") >= 1
+    assert guard.value("fedsilo_audit_events_total", **job, silo="north", event="departure") >= 1
 
 
 @runs("docs/metrics.md", "kubectl label namespace monitoring fedsilo.io/metrics=true")
@@ -169,7 +169,7 @@ def test_everything_names_the_silo_whose_trainer_was_killed(
 
     def counted_scrape() -> Scrape | None:
         found = scrape(operator, leader(operator.kubectl))
-        return found if found.values("federated_job_silo_phase", **job, **down) else None
+        return found if found.values("fedsilo_job_silo_phase", **job, **down) else None
 
     seen = wait_until(counted_scrape, "the metric", SCRAPE_SECONDS)
     alert = {"alertname": "FedsiloSiloDown", "alertstate": "firing", "severity": "info"}
@@ -220,7 +220,7 @@ def _require_alert(found: Scrape, job: dict[str, str], alert: dict[str, str], fo
         "input_series": [
             {"series": f"{sample.name}{{{_series(sample.labels)}}}", "values": f"{sample.value:g}x4"}
             for sample in found.samples
-            if sample.name.startswith("federated_job_") and job.items() <= sample.labels.items()
+            if sample.name.startswith("fedsilo_job_") and job.items() <= sample.labels.items()
         ],
         "promql_expr_test": [
             {

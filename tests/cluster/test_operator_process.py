@@ -118,9 +118,9 @@ def test_one_leads_the_other_takes_over_and_stops_when_told(
         wait_until(lambda: len(_list_all(api, "jobs.batch")) >= 4, "trainers and guards")
         leads, stands_by = scrape(first.port), scrape(second.port)
         assert leads.declared == stands_by.declared == documented_metrics()["operator"]
-        assert (leads.value("federated_leader"), stands_by.value("federated_leader")) == (1, 0)
-        assert leads.values("federated_job_state", job_name="digits")
-        assert not stands_by.values("federated_job_state")
+        assert (leads.value("fedsilo_leader"), stands_by.value("fedsilo_leader")) == (1, 0)
+        assert leads.values("fedsilo_job_state", job_name="digits")
+        assert not stands_by.values("fedsilo_job_state")
 
         first.ended_by(signal.SIGKILL)
         wait_until(lambda: leader() == "second", "a new leader", 2 * LEASE_SECONDS)

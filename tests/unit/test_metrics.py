@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from importlib import metadata
 
 import aiohttp
 import pytest
@@ -20,7 +21,7 @@ HISTOGRAM = Series("a_histogram_seconds", "histogram", (), "A histogram.", (1.0,
 
 
 def exposition(*samples: Sample) -> Exposition:
-    return Exposition((GAUGE, COUNTER, HISTOGRAM), lambda: samples)
+    return Exposition("test", (GAUGE, COUNTER, HISTOGRAM), lambda: samples)
 
 
 def test_the_page_is_not_stale() -> None:
@@ -32,7 +33,7 @@ def test_names_are_those_of_the_conventions(process: str) -> None:
     declared = PROCESSES[process]
     assert len({series.name for series in declared}) == len(declared)
     for series in declared:
-        assert series.name.startswith(("federated_", "workqueue_"))
+        assert series.name.startswith(("fedsilo_", "workqueue_", "rest_client_"))
         assert series.name.endswith("_total") == (series.kind == "counter"), series.name
         assert not {"job", "namespace", "instance", "pod", "le"} & set(series.labels), series.name
         assert series.help.endswith("."), series.name
@@ -46,7 +47,11 @@ def test_no_metric_means_two_things() -> None:
 
 
 def test_what_has_no_value_is_declared_all_the_same() -> None:
-    assert exposition().text().decode() == (
+    text = exposition().text().decode()
+    version = metadata.version("fedsilo")
+    assert f'fedsilo_build_info{{program="test",version="{version}"}} 1.0' in text
+    assert "process_resident_memory_bytes " in text
+    assert text.partition("1.0\n")[2].partition("# HELP process_")[0] == (
         "# HELP a_gauge A gauge.\n# TYPE a_gauge gauge\n"
         "# HELP a_counter_total A counter.\n# TYPE a_counter_total counter\n"
         "# HELP a_histogram_seconds A histogram.\n# TYPE a_histogram_seconds histogram\n"
@@ -59,9 +64,10 @@ def test_values_are_read_when_asked_for() -> None:
     def read() -> Iterator[Sample]:
         yield Sample(GAUGE, ('a "quoted"\nname',), value)
 
-    asked = Exposition((GAUGE,), read)
+    asked = Exposition("test", (GAUGE,), read)
     for value in (2.0, 3.0):
-        (family,) = text_string_to_metric_families(asked.text().decode())
+        families = text_string_to_metric_families(asked.text().decode())
+        family = next(one for one in families if one.name == GAUGE.name)
         assert [(one.labels, one.value) for one in family.samples] == [({"silo": 'a "quoted"\nname'}, value)]
 
 
@@ -77,6 +83,24 @@ def test_a_histogram_counts_cumulatively() -> None:
         ("a_histogram_seconds_bucket", "+Inf"): 4,
         ("a_histogram_seconds_count", None): 4,
         ("a_histogram_seconds_sum", None): 12.5,
+    }
+
+
+def test_a_renamed_series_has_its_former_name_beside_it_and_a_new_one_has_none() -> None:
+    renamed = Series("fedsilo_rounds_total", "counter", (), "Rounds.")
+    new = Series("fedsilo_jobs", "gauge", (), "Jobs.", renamed=False)
+    text = Exposition("test", (renamed, new), lambda: [Sample(renamed, (), 3), Sample(new, (), 2)]).text()
+    values = {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(text.decode())
+        for sample in family.samples
+        if not sample.name.startswith("process_")
+    }
+    assert values == {
+        "fedsilo_build_info": 1,
+        "fedsilo_rounds_total": 3,
+        "federated_rounds_total": 3,
+        "fedsilo_jobs": 2,
     }
 
 

@@ -38,6 +38,7 @@ class ApiServer(Cluster):
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self.requests = connection.requests
         self._repetitions = EventCache()
         self._reporter = socket.gethostname()
 

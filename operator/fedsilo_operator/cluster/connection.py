@@ -11,6 +11,7 @@ import asyncio
 import json
 import logging
 import os
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -32,6 +33,7 @@ from fedsilo_operator.cluster.interface import (
     NotFound,
     VersionExpired,
 )
+from fedsilo_operator.cluster.requests import RequestCounts
 
 CALL_TIMEOUT = aiohttp.ClientTimeout(total=30, connect=10)
 """Time limits of one call; the API server itself ends a request after 60 seconds."""
@@ -60,6 +62,7 @@ class Connection:
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
+        self.requests = RequestCounts()
         settings = self._settings = client.configuration
         self._headers = {"Accept": JSON, "User-Agent": version().replace(" ", "-operator/")}
         self._session = aiohttp.ClientSession(
@@ -102,6 +105,7 @@ class Connection:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         what = f"{method} {self._settings.host}{path}"
         response: aiohttp.ClientResponse | None = None
+        began = time.monotonic()
         try:
             response = await self._session.request(
                 method,
@@ -113,12 +117,15 @@ class Connection:
                 server_hostname=self._settings.tls_server_name,
                 proxy_headers=self._settings.proxy_headers,
             )
+            self.requests.add(method, response.status, time.monotonic() - began)
             log.debug("%s %s: %d", method, path, response.status)
             if response.status >= 300:
                 raise error_of(what, response.status, await response.read())
             yield response
         except (aiohttp.ClientError, config.ConfigException, OSError, ValueError) as error:
             # ValueError: a truncated answer is no JSON, and a line may be longer than the buffer.
+            if response is None:
+                self.requests.add(method, None, time.monotonic() - began)
             raise ClusterUnavailable(f"{what}: {str(error) or type(error).__name__}") from error
         finally:
             if response is not None:

@@ -152,9 +152,8 @@ async def _connect(args: argparse.Namespace) -> None:
         connector.wake = lambda: operator.controllers[1].queue.add(connector.key)
 
         async with AsyncExitStack() as served:
-            await served.enter_async_context(
-                probes(operator.unready_reason, exposition(operator, store), args.health_port)
-            )
+            metrics = exposition("connector", operator, store, server.requests)
+            await served.enter_async_context(probes(operator.unready_reason, metrics, args.health_port))
             if args.dashboard_port:
                 await served.enter_async_context(institution_dashboard(store, args.dashboard_port))
             await operator.run()

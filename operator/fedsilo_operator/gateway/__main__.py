@@ -127,7 +127,7 @@ async def _serve(args: argparse.Namespace) -> None:
     tls = None if args.tls is None else served_tls(args.tls)
     async with api_server() as server:
         gateway = Gateway(server, identity, limits)
-        metrics = exposition(gateway.service, gateway.admission)
+        metrics = exposition(gateway.service, gateway.admission, server.requests)
         async with probes(gateway.unready_reason, metrics, args.health_port):
             serving: list[Coroutine[Any, Any, Never]] = [gateway.run(EVERY_ADDRESS, args.port, tls)]
             if tls is not None:

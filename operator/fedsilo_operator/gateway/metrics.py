@@ -5,24 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fedsilo.metrics import Exposition, Sample, Series
+from fedsilo_operator.cluster import requests
 from fedsilo_operator.gateway.limits import RequestAccount
 from fedsilo_operator.gateway.service import GatewayService
 
 OPEN_REQUESTS = Series(
-    "federated_gateway_open_requests",
+    "fedsilo_gateway_open_requests",
     "gauge",
     ("silo_namespace", "silo"),
     "Requests of a silo under way, long polls included.",
 )
 REFUSED_REQUESTS = Series(
-    "federated_gateway_refused_total", "counter", ("code",), "Refused requests by problem code."
+    "fedsilo_gateway_refused_total", "counter", ("code",), "Refused requests by problem code."
 )
 
-DECLARED_SERIES = (OPEN_REQUESTS, REFUSED_REQUESTS)
+DECLARED_SERIES = (OPEN_REQUESTS, REFUSED_REQUESTS, *requests.DECLARED_SERIES)
 
 
-def exposition(service: GatewayService, admission: RequestAccount) -> Exposition:
-    """The metrics that the gateway serves to monitors."""
+def exposition(
+    service: GatewayService, admission: RequestAccount, counts: requests.RequestCounts
+) -> Exposition:
+    """The metrics that the gateway serves to monitors.
+
+    :param counts: of its own requests to the API server.
+    """
 
     def read() -> Iterator[Sample]:
         for silo, count in sorted(admission.open.items()):
@@ -30,5 +36,6 @@ def exposition(service: GatewayService, admission: RequestAccount) -> Exposition
             yield Sample(OPEN_REQUESTS, (namespace, name), count)
         for code, count in sorted(service.refused.items()):
             yield Sample(REFUSED_REQUESTS, (code,), count)
+        yield from counts.read()
 
-    return Exposition(DECLARED_SERIES, read)
+    return Exposition("gateway", DECLARED_SERIES, read)

@@ -12,26 +12,26 @@ from fedsilo.api.timestamps import parse_timestamp
 from fedsilo.metrics import JOB, Sample, Series
 from fedsilo_operator.objects import ref_of
 
-JOBS = Series("federated_jobs", "gauge", ("state",), "Jobs by phase.")
-INFO = Series("federated_job_info", "gauge", (*JOB, "uid", "method", "model"), "1 for each job.")
-STATE = Series("federated_job_state", "gauge", (*JOB, "state"), "1 for the phase in which the job is.")
-ROUND = Series("federated_job_round", "gauge", JOB, "Last complete round.")
-ROUNDS = Series("federated_job_rounds", "gauge", JOB, "Rounds in all.")
+JOBS = Series("fedsilo_jobs", "gauge", ("state",), "Jobs by phase.")
+INFO = Series("fedsilo_job_info", "gauge", (*JOB, "uid", "method", "model"), "1 for each job.")
+STATE = Series("fedsilo_job_state", "gauge", (*JOB, "state"), "1 for the phase in which the job is.")
+ROUND = Series("fedsilo_job_round", "gauge", JOB, "Last complete round.")
+ROUNDS = Series("fedsilo_job_rounds", "gauge", JOB, "Rounds in all.")
 START = Series(
-    "federated_job_round_start_timestamp_seconds", "gauge", JOB, "When the open round began (Unix time)."
+    "fedsilo_job_round_start_timestamp_seconds", "gauge", JOB, "When the open round began (Unix time)."
 )
 DEADLINE = Series(
-    "federated_job_round_deadline_timestamp_seconds",
+    "fedsilo_job_round_deadline_timestamp_seconds",
     "gauge",
     JOB,
     "When the open round ends at the latest, if the aggregator keeps serving (Unix time).",
 )
-SCORE = Series("federated_job_score", "gauge", (*JOB, "metric"), "Latest score of the model, by metric.")
+SCORE = Series("fedsilo_job_score", "gauge", (*JOB, "metric"), "Latest score of the model, by metric.")
 TRAINING = Series(
-    "federated_job_training", "gauge", (*JOB, "metric"), "Latest training figure, averaged over the silos."
+    "fedsilo_job_training", "gauge", (*JOB, "metric"), "Latest training figure, averaged over the silos."
 )
 SILO = Series(
-    "federated_job_silo_phase",
+    "fedsilo_job_silo_phase",
     "gauge",
     (*JOB, "silo", "phase"),
     "1 for the phase in which a silo's agent is; LeftOut for one that does not take part.",

@@ -9,13 +9,13 @@ from fedsilo_operator.runtime.controller import DURATION_BUCKETS, RESULTS
 from fedsilo_operator.runtime.operator import Operator
 
 RECONCILES = Series(
-    "federated_reconcile_total",
+    "fedsilo_reconcile_total",
     "counter",
     ("controller", "result"),
     "Reconciles by result: success, refused (by the API server), retry, defect.",
 )
 DURATION = Series(
-    "federated_reconcile_duration_seconds",
+    "fedsilo_reconcile_duration_seconds",
     "histogram",
     ("controller",),
     "Time of one reconcile.",
@@ -34,14 +34,14 @@ LONGEST_RUN = Series(
     "For how long the slowest worker has been busy with its object.",
 )
 RESTARTS = Series(
-    "federated_watch_restarts_total",
+    "fedsilo_watch_restarts_total",
     "counter",
     ("resource",),
     "Watches that broke off or had to list again; those that end on time do not count.",
 )
-LEADER = Series("federated_leader", "gauge", (), "1 in the operator that leads, 0 in those that stand by.")
+LEADER = Series("fedsilo_leader", "gauge", (), "1 in the operator that leads, 0 in those that stand by.")
 TRANSITIONS = Series(
-    "federated_lease_transitions_total",
+    "fedsilo_lease_transitions_total",
     "counter",
     (),
     "How often the operators' Lease has changed hands, as this one read it last.",

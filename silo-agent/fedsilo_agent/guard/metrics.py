@@ -19,21 +19,21 @@ from fedsilo_agent.guard.client import AggregatorClient
 
 SILO = (*JOB, "silo")
 
-ROUND = Series("federated_guard_round", "gauge", SILO, "Round of the task that the trainer was given last.")
+ROUND = Series("fedsilo_guard_round", "gauge", SILO, "Round of the task that the trainer was given last.")
 ANSWER = Series(
-    "federated_guard_last_answer_timestamp_seconds",
+    "fedsilo_guard_last_answer_timestamp_seconds",
     "gauge",
     SILO,
     "When the aggregator answered last (Unix time); None before the first time.",
 )
 BYTES = Series(
-    "federated_payload_bytes_total",
+    "fedsilo_payload_bytes_total",
     "counter",
     (*SILO, "direction", "kind"),
     "Tensors that were signed to leave (sent), by payload kind; models fetched by this process (received, blob).",
 )
 AUDIT = Series(
-    "federated_audit_events_total",
+    "fedsilo_audit_events_total",
     "counter",
     (*SILO, "event"),
     "Lines of the audit log by event, such as departure, acknowledged, refused, task-refused, failed.",
@@ -90,4 +90,4 @@ def exposition(agent: SiloAgent, volume: Volume, client: AggregatorClient) -> Ex
             yield Sample(BYTES, (*labels, "sent", kind), count)
         yield Sample(BYTES, (*labels, "received", "blob"), client.received)
 
-    return Exposition(DECLARED_SERIES, read)
+    return Exposition("guard", DECLARED_SERIES, read)

@@ -81,7 +81,7 @@ def test_an_update_that_the_disk_has_damaged_is_asked_for_again_after_a_restart(
         assert north.sealed_task(after=given.task.task) == given.sealed
         again = north.request("GET", f"{north.base}/task?after={given.task.task}&wait=0")
         assert again.status == 204, "given once"
-        assert scrape(port).value("federated_damaged_updates_total", job_name="attacked") == 1
+        assert scrape(port).value("fedsilo_damaged_updates_total", job_name="attacked") == 1
         assert finish_job(north, south) == [True, True]
         assert aggregator.exit_code() == 0
     assert f"{path}: the accepted update of silo-north/north does not hold any more" in site.log()

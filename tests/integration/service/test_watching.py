@@ -88,7 +88,7 @@ def reported_states(site: Site) -> dict[str, str]:
 
 def contact_times(found: Scrape) -> dict[tuple[str, ...], float]:
     """When each guard was heard of last."""
-    return found.values("federated_silo_last_report_timestamp_seconds", **JOB)
+    return found.values("fedsilo_silo_last_report_timestamp_seconds", **JOB)
 
 
 def test_every_metric_of_the_page_is_served_and_no_other(watched_job: WatchedJob) -> None:
@@ -98,33 +98,33 @@ def test_every_metric_of_the_page_is_served_and_no_other(watched_job: WatchedJob
 
 def test_an_open_round_says_who_is_awaited(watched_job: WatchedJob) -> None:
     found = watched_job.aggregator
-    states = found.values("federated_round_silos", **JOB)
+    states = found.values("fedsilo_round_silos", **JOB)
     assert states == {("answered",): 1, ("awaited",): 1, ("failed",): 0}
-    assert found.values("federated_silo_awaited", **JOB) == {("north",): 0, ("south",): 1}
-    assert found.value("federated_round_quorum", **JOB) == 2
+    assert found.values("fedsilo_silo_awaited", **JOB) == {("north",): 0, ("south",): 1}
+    assert found.value("fedsilo_round_quorum", **JOB) == 2
     elapsed, deadline = (
-        found.value(f"federated_round_{what}_seconds", **JOB) for what in ("elapsed", "deadline")
+        found.value(f"fedsilo_round_{what}_seconds", **JOB) for what in ("elapsed", "deadline")
     )
     assert 0 < elapsed < deadline == 300
     assert set(contact_times(found)) == {("north",), ("south",)}
     assert all(watched_job.began < moment <= time.time() for moment in contact_times(found).values())
     # Models that were fetched count at once, updates when their round is complete.
-    assert found.value("federated_silo_bytes_total", **NORTH, direction="sent") > 0
-    assert found.value("federated_silo_bytes_total", **NORTH, direction="received") == 0
-    assert found.value("federated_round_duration_seconds_count", **JOB) == 0
+    assert found.value("fedsilo_silo_bytes_total", **NORTH, direction="sent") > 0
+    assert found.value("fedsilo_silo_bytes_total", **NORTH, direction="received") == 0
+    assert found.value("fedsilo_round_duration_seconds_count", **JOB) == 0
 
 
 def test_a_guard_counts_what_left_by_its_audit_log(watched_job: WatchedJob) -> None:
     found, log = watched_job.guard, watched_job.site.workdir.silo("north") / "audit" / "log.jsonl"
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     first = next(line for line in lines if line["event"] == "departure")
-    sent = found.values("federated_payload_bytes_total", **NORTH, direction="sent")
+    sent = found.values("fedsilo_payload_bytes_total", **NORTH, direction="sent")
     assert sent == {("model",): first["kinds"]["model"]["bytes"]}
-    received = found.value("federated_payload_bytes_total", **NORTH, direction="received", kind="blob")
-    assert received == watched_job.aggregator.value("federated_silo_bytes_total", **NORTH, direction="sent")
-    assert found.value("federated_audit_events_total", **NORTH, event="departure") == 1
-    assert found.value("federated_guard_round", **NORTH) == 1
-    answered = found.value("federated_guard_last_answer_timestamp_seconds", **NORTH)
+    received = found.value("fedsilo_payload_bytes_total", **NORTH, direction="received", kind="blob")
+    assert received == watched_job.aggregator.value("fedsilo_silo_bytes_total", **NORTH, direction="sent")
+    assert found.value("fedsilo_audit_events_total", **NORTH, event="departure") == 1
+    assert found.value("fedsilo_guard_round", **NORTH) == 1
+    answered = found.value("fedsilo_guard_last_answer_timestamp_seconds", **NORTH)
     assert watched_job.began < answered <= time.time()
 
 
@@ -196,7 +196,7 @@ def test_metrics_are_served_on_one_machine_when_asked_for(terminal: Terminal, tm
         asked = [
             wait_until(functools.partial(served_metrics, port), f"metrics of port {port}") for port in ports
         ]
-    assert asked[0].value("federated_round_quorum", **JOB) == 2
+    assert asked[0].value("fedsilo_round_quorum", **JOB) == 2
     assert asked[1].declared == documented_metrics()["guard"]
 
 

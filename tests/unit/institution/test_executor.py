@@ -367,15 +367,15 @@ def test_metrics_are_what_is_known(tmp_path: Path, forks: FakeForks) -> None:
     place = directory(tmp_path / "silo", {"manualApproval": True})
     found = executor_of(place)
     contact = Contact.of(None, None, "0000-0000", datetime(2026, 1, 2, tzinfo=UTC))
-    assert "federated_silo_jobs{phase" not in exposition(found, lambda: None).text().decode()
+    assert "fedsilo_silo_jobs{phase" not in exposition(found, lambda: None).text().decode()
     found.follow(mirror_of(agent(suspend=True)))
     found.step()
     lines = exposition(found, lambda: contact).text().decode().splitlines()
     labels = 'silo="north",silo_namespace="silo-north"'
-    assert f"federated_silo_hub_reached{{{labels}}} 1.0" in lines
-    assert f'federated_silo_jobs{{phase="ApprovalPending",{labels}}} 1.0' in lines
-    assert any(line.startswith("federated_silo_approval_pending_timestamp_seconds{") for line in lines)
-    assert f"federated_silo_hub_reached{{{labels}}} 0.0" in exposition(found, lambda: None).text().decode()
+    assert f"fedsilo_silo_hub_reached{{{labels}}} 1.0" in lines
+    assert f'fedsilo_silo_jobs{{phase="ApprovalPending",{labels}}} 1.0' in lines
+    assert any(line.startswith("fedsilo_silo_approval_pending_timestamp_seconds{") for line in lines)
+    assert f"fedsilo_silo_hub_reached{{{labels}}} 0.0" in exposition(found, lambda: None).text().decode()
 
 
 def private_job(number: int, epsilon: float) -> HubAgent:
@@ -440,12 +440,14 @@ def test_what_a_job_has_been_charged_is_not_reserved_too(tmp_path: Path, forks: 
 def test_what_is_spent_of_a_budget_is_a_metric(tmp_path: Path, forks: FakeForks) -> None:
     place = directory(tmp_path / "silo")
     found = executor_of(place)
-    assert "federated_privacy_epsilon_spent{" not in exposition(found, lambda: None).text().decode()
+    assert "fedsilo_privacy_epsilon_spent{" not in exposition(found, lambda: None).text().decode()
     ledger = PrivacyLedger(place.ledgers, "digits")
     ledger.set_budget(Budget(4.0, 1e-3), datetime.now(UTC))
     ledger.charge(Charge("federation/digits", "job-1", "a" * 64, (Mechanism(2.0),)), datetime.now(UTC))
     spent = ledger.account(datetime.now(UTC)).spent_epsilon
-    line = f'federated_privacy_epsilon_spent{{dataset="digits",silo="north",silo_namespace="silo-north"}} {spent}'
+    line = (
+        f'fedsilo_privacy_epsilon_spent{{dataset="digits",silo="north",silo_namespace="silo-north"}} {spent}'
+    )
     assert line in exposition(found, lambda: None).text().decode().splitlines()
     ledger.path.write_text("{}\n")
-    assert "federated_privacy_epsilon_spent{" not in exposition(found, lambda: None).text().decode()
+    assert "fedsilo_privacy_epsilon_spent{" not in exposition(found, lambda: None).text().decode()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fedsilo.metrics import Distribution
 from fedsilo_operator.cluster.connection import error_of
 from fedsilo_operator.cluster.interface import (
     CallRefused,
@@ -16,6 +17,7 @@ from fedsilo_operator.cluster.interface import (
     FieldConflict,
     NotFound,
 )
+from fedsilo_operator.cluster.requests import RequestCounts
 
 CONFLICT_BODY = {
     "message": 'Apply failed with 1 conflict: conflict with "kubectl-edit" using v1: .spec.ports',
@@ -63,3 +65,16 @@ def test_what_is_no_answer_of_an_api_server_is_quoted() -> None:
     error = error_of("GET https://lab/x", 502, b"<html>bad gateway</html>")
     assert isinstance(error, ClusterUnavailable)
     assert str(error) == "GET https://lab/x: HTTP 502: <html>bad gateway</html>"
+
+
+def test_requests_are_counted_by_answer_and_those_without_one_too() -> None:
+    counts = RequestCounts()
+    counts.add("GET", 200, 0.01)
+    counts.add("GET", 200, 0.3)
+    counts.add("PATCH", None, 30.0)
+    found = {(sample.series.name, *sample.labels): sample.value for sample in counts.read()}
+    assert found["rest_client_requests_total", "GET", "200"] == 2
+    assert found["rest_client_requests_total", "PATCH", "none"] == 1
+    durations = found["rest_client_request_duration_seconds", "GET"]
+    assert isinstance(durations, Distribution)
+    assert (sum(durations.counts), durations.total) == (2, 0.31)

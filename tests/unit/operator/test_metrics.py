@@ -10,6 +10,7 @@ from random import Random
 from fedsilo.api.observed import Object
 from fedsilo.metrics import Exposition
 from fedsilo_operator.cluster.interface import CallRefused, ClusterError, ClusterUnavailable
+from fedsilo_operator.cluster.requests import RequestCounts
 from fedsilo_operator.job import metrics as jobs
 from fedsilo_operator.job.controller import JobController
 from fedsilo_operator.metrics import exposition
@@ -46,7 +47,7 @@ class Operating:
         ]
         operator = Operator(cluster, store, controllers, Election(self.cluster, LEASE, name))
         self.tasks.append(asyncio.ensure_future(operator.run()))
-        return exposition(operator, store)
+        return exposition("operator", operator, store, RequestCounts())
 
     async def stop(self) -> None:
         for task in self.tasks:
@@ -75,17 +76,17 @@ def test_a_job_has_series_from_its_beginning_to_its_end() -> None:
         await asyncio.sleep(5)
         found = scraped_metrics(asked)
         assert found.declared == documented_metrics()["operator"]
-        assert found.value("federated_leader") == found.value("federated_lease_transitions_total") == 1
-        assert found.values("federated_jobs")["Starting",] == 1
-        assert found.values("federated_job_state", **LABELS) == {("Starting",): 1}
-        ((method, model, _),) = found.values("federated_job_info", **LABELS)
+        assert found.value("fedsilo_leader") == found.value("fedsilo_lease_transitions_total") == 1
+        assert found.values("fedsilo_jobs")["Starting",] == 1
+        assert found.values("fedsilo_job_state", **LABELS) == {("Starting",): 1}
+        ((method, model, _),) = found.values("fedsilo_job_info", **LABELS)
         assert (method, model) == ("fedavg", "mlp")
-        phases = found.values("federated_job_silo_phase", **LABELS)
+        phases = found.values("fedsilo_job_silo_phase", **LABELS)
         assert phases == {("Starting", "north"): 1, ("Starting", "south"): 1}
         for controller in ("job", "silo"):
-            reconciled = found.value("federated_reconcile_total", controller=controller, result="success")
+            reconciled = found.value("fedsilo_reconcile_total", controller=controller, result="success")
             assert reconciled > 0
-            took = found.value("federated_reconcile_duration_seconds_count", controller=controller)
+            took = found.value("fedsilo_reconcile_duration_seconds_count", controller=controller)
             assert took == reconciled
             assert found.value("workqueue_adds_total", name=controller) >= reconciled
             assert found.value("workqueue_depth", name=controller) == 0
@@ -94,15 +95,15 @@ def test_a_job_has_series_from_its_beginning_to_its_end() -> None:
             world.step()
             await asyncio.sleep(2)
         found = scraped_metrics(asked)
-        assert found.values("federated_job_state", **LABELS) == {("Complete",): 1}
-        assert found.values("federated_jobs")["Complete",] == 1
-        assert found.value("federated_job_round") == 3
+        assert found.values("fedsilo_job_state", **LABELS) == {("Complete",): 1}
+        assert found.values("fedsilo_jobs")["Complete",] == 1
+        assert found.value("fedsilo_job_round") == 3
 
         operating.cluster.remove(FEDERATED_JOB, JOB_REF)
         await asyncio.sleep(30)
         found = scraped_metrics(asked)
         assert not {label for label, _ in found.labels} & {"job_name", "job_namespace"}
-        assert sum(found.values("federated_jobs").values()) == 0
+        assert sum(found.values("fedsilo_jobs").values()) == 0
         assert found.declared == documented_metrics()["operator"]
         await operating.stop()
 
@@ -117,11 +118,11 @@ def test_who_stands_by_says_nothing_of_jobs() -> None:
         await asyncio.sleep(5)
         stands_by = operating.start("two")
         await asyncio.sleep(5)
-        assert scraped_metrics(leads).value("federated_leader") == 1
+        assert scraped_metrics(leads).value("fedsilo_leader") == 1
         found = scraped_metrics(stands_by)
-        assert found.value("federated_leader") == 0
-        assert found.value("federated_lease_transitions_total") == 1
-        assert found.values("federated_jobs") == found.values("federated_job_state") == {}
+        assert found.value("fedsilo_leader") == 0
+        assert found.value("fedsilo_lease_transitions_total") == 1
+        assert found.values("fedsilo_jobs") == found.values("fedsilo_job_state") == {}
         await operating.stop()
 
     run(main())
@@ -142,15 +143,15 @@ def test_failures_are_counted() -> None:
         begin(operating.cluster)
         await asyncio.sleep(5)
         found = scraped_metrics(asked)
-        assert found.value("federated_reconcile_total", controller="job", result="refused") > 0
-        assert found.value("federated_reconcile_total", controller="silo", result="retry") > 0
+        assert found.value("fedsilo_reconcile_total", controller="job", result="refused") > 0
+        assert found.value("fedsilo_reconcile_total", controller="silo", result="retry") > 0
         assert found.value("workqueue_retries_total", name="silo") > 0
-        assert set(found.values("federated_watch_restarts_total").values()) == {0}
+        assert set(found.values("fedsilo_watch_restarts_total").values()) == {0}
         operating.cluster.compact()
         operating.cluster.cut_watches()
         operating.cluster.put(silo(NORTH, labels={"a": "b"}))
         await asyncio.sleep(60)
-        assert sum(scraped_metrics(asked).values("federated_watch_restarts_total").values()) > 0
+        assert sum(scraped_metrics(asked).values("fedsilo_watch_restarts_total").values()) > 0
         await operating.stop()
 
     run(main())
@@ -160,7 +161,7 @@ def test_what_an_aggregator_reports_is_reported_and_nonsense_left_out() -> None:
     def scraped_job(status: dict[str, object]) -> Scrape:
         job: Object = manifest() | {"status": status}
         job["metadata"] |= {"uid": "u"}
-        return scraped_metrics(Exposition(jobs.DECLARED_SERIES, lambda: jobs.read([job])))
+        return scraped_metrics(Exposition("operator", jobs.DECLARED_SERIES, lambda: jobs.read([job])))
 
     found = scraped_job(
         {
@@ -174,13 +175,13 @@ def test_what_an_aggregator_reports_is_reported_and_nonsense_left_out() -> None:
             "silos": [{"name": "north", "phase": "Running"}, {"name": "south", "state": "Awaited"}],
         }
     )
-    assert (found.value("federated_job_round"), found.value("federated_job_rounds")) == (3, 7)
-    begun = found.value("federated_job_round_start_timestamp_seconds")
-    assert found.value("federated_job_round_deadline_timestamp_seconds") - begun == 600
-    assert found.values("federated_job_score", **LABELS) == {("accuracy",): 0.75}
-    assert found.values("federated_job_training", **LABELS) == {("loss",): 1.5}
-    assert found.values("federated_job_silo_phase", **LABELS) == {("Running", "north"): 1}
+    assert (found.value("fedsilo_job_round"), found.value("fedsilo_job_rounds")) == (3, 7)
+    begun = found.value("fedsilo_job_round_start_timestamp_seconds")
+    assert found.value("fedsilo_job_round_deadline_timestamp_seconds") - begun == 600
+    assert found.values("fedsilo_job_score", **LABELS) == {("accuracy",): 0.75}
+    assert found.values("fedsilo_job_training", **LABELS) == {("loss",): 1.5}
+    assert found.values("fedsilo_job_silo_phase", **LABELS) == {("Running", "north"): 1}
 
     found = scraped_job({"roundStartTime": "soon", "roundDeadline": None, "metrics": None})
-    assert found.values("federated_job_state", **LABELS) == {("Pending",): 1}
-    assert found.values("federated_job_round_start_timestamp_seconds") == {}
+    assert found.values("fedsilo_job_state", **LABELS) == {("Pending",): 1}
+    assert found.values("fedsilo_job_round_start_timestamp_seconds") == {}
