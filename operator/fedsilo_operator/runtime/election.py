@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Never
 from uuid import uuid4
@@ -20,14 +21,17 @@ from fedsilo_operator.objects import LEASE, MANAGER, Ref
 
 log = logging.getLogger("fedsilo")
 
-LEASE_SECONDS = 15
-"""Time for which a lease is valid."""
+LEASE_SECONDS = 12
+"""Time for which a lease is valid: who stands by sees a renewal up to one attempt late, and leads within 15 seconds."""
 
-RENEW_DEADLINE_SECONDS = 10.0
+RENEW_DEADLINE_SECONDS = 9.0
 """Time within which a leader renews it, or stops: well before another may take it."""
 
 RETRY_SECONDS = 2.0
 """Time between two attempts, and up to a fifth more."""
+
+SHORTEST_PAUSE_SECONDS = 0.1
+"""Time after a lease has run out, before which nobody tries to take it."""
 
 FIELD_MANAGER = f"{MANAGER}-election"
 """The field manager of all candidates; what keeps them apart is the lease's resource version."""
@@ -73,22 +77,24 @@ class Election:
         loop = asyncio.get_running_loop()
         known, since = "", 0.0
         while True:
+            pause = _retry_pause()
             try:
                 async with asyncio.timeout(RENEW_DEADLINE_SECONDS):
                     lease = await self._get()
                     version, spec = lease["metadata"]["resourceVersion"], lease.get("spec") or {}
                     if version != known:
                         known, since = version, loop.time()
-                    age = loop.time() - since
+                    left = since + spec.get("leaseDurationSeconds", LEASE_SECONDS) - loop.time()
                     # Ours already when the answer to an earlier attempt got lost.
                     free = spec.get("holderIdentity") in (None, "", self._identity)
-                    if free or age > spec.get("leaseDurationSeconds", LEASE_SECONDS):
+                    if free or left < 0:
                         self._renewed = loop.time()
                         await self._take(lease)
                         return
+                    pause = min(pause, left + SHORTEST_PAUSE_SECONDS)
             except (ClusterError, TimeoutError) as error:
                 log.info("lease %s: trying again: %s", self._ref, error or "no answer")
-            await asyncio.sleep(_retry_pause())
+            await asyncio.sleep(pause)
 
     async def hold(self) -> Never:
         """Renew the lease until it is lost.
@@ -117,11 +123,20 @@ class Election:
         self._leading = False
         try:
             async with asyncio.timeout(RETRY_SECONDS):
-                lease = await self._cluster.get(LEASE, self._ref)
-                if lease["spec"].get("holderIdentity") == self._identity:
-                    await self._write(lease, holderIdentity="", leaseDurationSeconds=1)
+                while not await self._released():
+                    pass
         except (ClusterError, TimeoutError) as error:
             log.warning("lease %s: not released: %s", self._ref, error or "no answer")
+
+    async def _released(self) -> bool:
+        """Whether the lease is not this process's any more; a renewal under way may come between reading and writing."""
+        lease = await self._cluster.get(LEASE, self._ref)
+        if lease["spec"].get("holderIdentity") != self._identity:
+            return True
+        with suppress(Conflict):
+            await self._write(lease, holderIdentity="", leaseDurationSeconds=1)
+            return True
+        return False
 
     async def _get(self) -> Object:
         try:
