@@ -9,11 +9,14 @@ Each process also answers what it is and what it uses: `fedsilo_build_info`, and
 
 from __future__ import annotations
 
+import shutil
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 from itertools import accumulate
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -64,6 +67,32 @@ BUILD_SERIES = Series(
     "1 for the program that answers, in its version.",
     renamed=False,
 )
+
+
+@dataclass(frozen=True)
+class VolumeSeries:
+    """How full the volume of a directory is: two series, which an alert divides."""
+
+    free: Series
+    size: Series
+
+    def read(self, labels: Sequence[str], directory: Path) -> Iterator[Sample]:
+        """The bytes now; none of a directory that cannot be looked at."""
+        with suppress(OSError):
+            usage = shutil.disk_usage(directory)
+            yield Sample(self.free, labels, usage.free)
+            yield Sample(self.size, labels, usage.total)
+
+
+def volume_series(program: str, labels: tuple[str, ...]) -> VolumeSeries:
+    """Series of the volume that a program keeps its files on."""
+    names = f"{PREFIX}{program}_volume"
+    return VolumeSeries(
+        Series(
+            f"{names}_free_bytes", "gauge", labels, f"Bytes free on the {program}'s volume.", renamed=False
+        ),
+        Series(f"{names}_size_bytes", "gauge", labels, f"Bytes of the {program}'s volume.", renamed=False),
+    )
 
 
 @dataclass

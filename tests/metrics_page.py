@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 
@@ -12,27 +13,17 @@ from fedsilo.metrics import BUILD_SERIES, Series
 from fedsilo_agent.guard import metrics as guard
 from fedsilo_aggregator import metrics as aggregator
 from fedsilo_operator import metrics as operator
-from fedsilo_operator.cluster import requests
 from fedsilo_operator.gateway import metrics as gateway
 from tests.paths import ROOT
 
 PAGE = ROOT / "docs" / "metrics.md"
 MARKER = "<!-- Below this line: `make metrics`, from the code -->"
 
-OPERATOR, GATEWAY = "operator", "gateway"
-
-
-def _without_requests(declared: Sequence[Series]) -> Sequence[Series]:
-    return [series for series in declared if series not in requests.DECLARED_SERIES]
-
-
 PROCESSES: Mapping[str, Sequence[Series]] = {
-    "each": (BUILD_SERIES,),
-    OPERATOR: _without_requests(operator.DECLARED_SERIES),
+    "operator": operator.DECLARED_SERIES,
     "aggregator": aggregator.DECLARED_SERIES,
     "guard": guard.DECLARED_SERIES,
-    GATEWAY: _without_requests(gateway.DECLARED_SERIES),
-    f"{OPERATOR}, {GATEWAY}": requests.DECLARED_SERIES,
+    "gateway": gateway.DECLARED_SERIES,
     "fedsilo silo serve": institution.DECLARED_SERIES,
 }
 
@@ -40,10 +31,10 @@ PROCESSES: Mapping[str, Sequence[Series]] = {
 def page() -> str:
     """The page with its table written anew."""
     rows = ["| process | metric | type | labels | meaning |", "|---|---|---|---|---|"]
-    for process, declared in PROCESSES.items():
-        for series in declared:
-            labels = ", ".join(f"`{label}`" for label in series.labels)
-            rows.append(f"| {process} | `{series.name}` | {series.kind} | {labels} | {series.help} |")
+    for series in dict.fromkeys(chain((BUILD_SERIES,), *PROCESSES.values())):
+        who = [process for process, declared in PROCESSES.items() if series in declared] or ["each"]
+        labels = ", ".join(f"`{label}`" for label in series.labels)
+        rows.append(f"| {', '.join(who)} | `{series.name}` | {series.kind} | {labels} | {series.help} |")
     for name, kind, meaning in process_metrics():
         rows.append(f"| each | `{name}` | {kind} |  | {meaning} |")
     return "\n".join([PAGE.read_text().partition(MARKER)[0] + MARKER, "", *rows, ""])
@@ -57,9 +48,7 @@ def process_metrics() -> list[tuple[str, str, str]]:
 
 def documented_metrics() -> dict[str, set[tuple[str, str]]]:
     """Process -> name and type of each of its metrics, as the page says, and by former names."""
-    found: dict[str, set[tuple[str, str]]] = {
-        process: set() for processes in PROCESSES for process in processes.split(", ")
-    }
+    found: dict[str, set[tuple[str, str]]] = {process: set() for process in ("each", *PROCESSES)}
     for line in PAGE.read_text().partition(MARKER)[2].splitlines()[4:]:
         processes, name, kind = (cell.strip(" `") for cell in line.split("|")[1:4])
         for process in processes.split(", "):

@@ -102,7 +102,7 @@ def _aggregate(args: argparse.Namespace, config: AggregatorConfig) -> None:
     tracked = tracking(config.job.spec, engine.identity, engine.history, args.dir)
     service = AggregatorService(engine, config.keys())
     status = StatusSource(engine, service.refused, service.served)
-    metrics = exposition(config.job, service, status)
+    metrics = exposition(config.job, service, status, args.dir)
     tls = server_context(args.tls_cert, args.tls_key)
     lost = LostSilosFile(args.lost_silos)
 

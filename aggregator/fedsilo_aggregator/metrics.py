@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from fedsilo.api.job import FederatedJob
 from fedsilo.engine.status import OUTCOMES, StatusSource
-from fedsilo.metrics import JOB, Distribution, Exposition, Sample, Series
+from fedsilo.metrics import JOB, Distribution, Exposition, Sample, Series, volume_series
 from fedsilo.wire.problems import STATUS
 from fedsilo_aggregator.http import AggregatorService
 
@@ -65,6 +66,7 @@ DAMAGED_UPDATES = Series(
     JOB,
     "Accepted updates of the open round that did not hold any more when this process began, and were asked for again.",
 )
+VOLUME = volume_series("aggregator", JOB)
 
 DECLARED_SERIES = (
     DURATION,
@@ -78,11 +80,18 @@ DECLARED_SERIES = (
     BYTES,
     REJECTED_UPDATES,
     DAMAGED_UPDATES,
+    VOLUME.free,
+    VOLUME.size,
 )
 
 
-def exposition(job: FederatedJob, service: AggregatorService, status: StatusSource) -> Exposition:
-    """The metrics that a job's aggregator serves to monitors."""
+def exposition(
+    job: FederatedJob, service: AggregatorService, status: StatusSource, directory: Path
+) -> Exposition:
+    """The metrics that a job's aggregator serves to monitors.
+
+    :param directory: of the job, on the aggregator's volume.
+    """
 
     def read() -> Iterator[Sample]:
         labels = (job.metadata.namespace, job.metadata.name)
@@ -93,6 +102,7 @@ def exposition(job: FederatedJob, service: AggregatorService, status: StatusSour
         for reason in STATUS:
             yield Sample(REJECTED_UPDATES, (*labels, reason), service.refused[reason])
         yield Sample(DAMAGED_UPDATES, labels, service.engine.damaged)
+        yield from VOLUME.read(labels, directory)
 
     return Exposition("aggregator", DECLARED_SERIES, read)
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
+from fedsilo.api.budgets import BudgetStatus
 from fedsilo.api.conditions import AgentPhase
 from fedsilo.api.observed import Object, status_of
 from fedsilo.api.silo import Silo
@@ -151,14 +152,14 @@ class Executor:
             sum(reserved_epsilon(job, account.of_job(job.uid), delta) for job in others),
         )
 
-    def epsilon_spent(self) -> dict[str, float]:
-        """Dataset with a budget -> epsilon that is spent of it; one whose ledger was changed is missing."""
+    def privacy_budgets(self) -> Sequence[BudgetStatus]:
+        """What is spent and left of each dataset's budget; one whose ledger was changed is missing."""
         try:
             records = [part.record for part in self.parts.values()]
-            return {one.dataset: one.spent for one in self._budgets.read(records, datetime.now(UTC))}
+            return tuple(self._budgets.read(records, datetime.now(UTC)))
         except FedsiloError as error:
             self._say("budgets", f"privacy budgets: {error}")
-            return {}
+            return ()
 
     def statuses(self) -> dict[str, tuple[str, Object]]:
         """What the silo says of each part that the hub asks for: uid -> name and status."""

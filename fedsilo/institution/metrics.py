@@ -9,6 +9,7 @@ from fedsilo.api.timestamps import parse_timestamp
 from fedsilo.hub.contact import Contact
 from fedsilo.institution.executor import Executor
 from fedsilo.metrics import Exposition, Sample, Series
+from fedsilo.silo import budget_metrics
 
 SILO = ("silo_namespace", "silo")
 
@@ -26,14 +27,7 @@ WAITING = Series(
     "Since when the job that has waited longest for a person was asked for (Unix time); None while none waits.",
 )
 
-EPSILON_SPENT_SERIES = Series(
-    "fedsilo_privacy_epsilon_spent",
-    "gauge",
-    (*SILO, "dataset"),
-    "Epsilon that is spent of a dataset's privacy budget, over all jobs; None before anything was charged.",
-)
-
-DECLARED_SERIES = (HUB_REACHED_SERIES, HUB_HEARD_SERIES, JOBS, WAITING, EPSILON_SPENT_SERIES)
+DECLARED_SERIES = (HUB_REACHED_SERIES, HUB_HEARD_SERIES, JOBS, WAITING, *budget_metrics.DECLARED_SERIES)
 
 
 def exposition(executor: Executor, contact: Callable[[], Contact | None]) -> Exposition:
@@ -50,8 +44,7 @@ def exposition(executor: Executor, contact: Callable[[], Contact | None]) -> Exp
             yield Sample(JOBS, (*silo, phase), count)
         if pending := executor.pending_since():
             yield Sample(WAITING, silo, parse_timestamp(min(pending)).timestamp())
-
-        for dataset, spent in executor.epsilon_spent().items():
-            yield Sample(EPSILON_SPENT_SERIES, (*silo, dataset), spent)
+        for budget in executor.privacy_budgets():
+            yield from budget_metrics.read(*silo, budget)
 
     return Exposition("silo", DECLARED_SERIES, read)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from importlib import metadata
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -12,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fedsilo.errors import ManifestInvalid
 from fedsilo.http.probes import probes
-from fedsilo.metrics import Distribution, Exposition, Sample, Series
+from fedsilo.metrics import Distribution, Exposition, Sample, Series, volume_series
 from tests.metrics_page import PAGE, PROCESSES, page
 
 GAUGE = Series("a_gauge", "gauge", ("silo",), "A gauge.")
@@ -42,8 +43,8 @@ def test_names_are_those_of_the_conventions(process: str) -> None:
 
 
 def test_no_metric_means_two_things() -> None:
-    names = [series.name for declared in PROCESSES.values() for series in declared]
-    assert len(names) == len(set(names))
+    different = {series for declared in PROCESSES.values() for series in declared}
+    assert len({series.name for series in different}) == len(different)
 
 
 def test_what_has_no_value_is_declared_all_the_same() -> None:
@@ -84,6 +85,17 @@ def test_a_histogram_counts_cumulatively() -> None:
         ("a_histogram_seconds_count", None): 4,
         ("a_histogram_seconds_sum", None): 12.5,
     }
+
+
+def test_a_volume_says_what_is_free_and_one_that_is_gone_says_nothing(tmp_path: Path) -> None:
+    volume = volume_series("guard", ("silo",))
+    free, size = volume.read(("north",), tmp_path)
+    assert (free.series.name, size.series.name) == (
+        "fedsilo_guard_volume_free_bytes",
+        "fedsilo_guard_volume_size_bytes",
+    )
+    assert isinstance(free.value, int) and isinstance(size.value, int) and 0 < free.value < size.value
+    assert not list(volume.read(("north",), tmp_path / "gone"))
 
 
 def test_a_renamed_series_has_its_former_name_beside_it_and_a_new_one_has_none() -> None:

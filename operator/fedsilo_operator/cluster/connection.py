@@ -33,7 +33,7 @@ from fedsilo_operator.cluster.interface import (
     NotFound,
     VersionExpired,
 )
-from fedsilo_operator.cluster.requests import RequestCounts
+from fedsilo_operator.cluster.requests import RequestTotals
 
 CALL_TIMEOUT = aiohttp.ClientTimeout(total=30, connect=10)
 """Time limits of one call; the API server itself ends a request after 60 seconds."""
@@ -62,7 +62,7 @@ class Connection:
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
-        self.requests = RequestCounts()
+        self.requests = RequestTotals()
         settings = self._settings = client.configuration
         self._headers = {"Accept": JSON, "User-Agent": version().replace(" ", "-operator/")}
         self._session = aiohttp.ClientSession(

@@ -27,7 +27,7 @@ DURATION = Series(
 DECLARED_SERIES = (REQUESTS, DURATION)
 
 
-class RequestCounts:
+class RequestTotals:
     """How many requests a process has sent, what became of them, and how long their answers took."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ DECLARED_SERIES = (OPEN_REQUESTS, REFUSED_REQUESTS, *requests.DECLARED_SERIES)
 
 
 def exposition(
-    service: GatewayService, admission: RequestAccount, counts: requests.RequestCounts
+    service: GatewayService, admission: RequestAccount, counts: requests.RequestTotals
 ) -> Exposition:
     """The metrics that the gateway serves to monitors.
 

@@ -26,6 +26,13 @@ DEADLINE = Series(
     JOB,
     "When the open round ends at the latest, if the aggregator keeps serving (Unix time).",
 )
+FINISH = Series(
+    "fedsilo_job_finish_timestamp_seconds",
+    "gauge",
+    JOB,
+    "When the job completed or failed (Unix time).",
+    renamed=False,
+)
 SCORE = Series("fedsilo_job_score", "gauge", (*JOB, "metric"), "Latest score of the model, by metric.")
 TRAINING = Series(
     "fedsilo_job_training", "gauge", (*JOB, "metric"), "Latest training figure, averaged over the silos."
@@ -37,10 +44,10 @@ SILO = Series(
     "1 for the phase in which a silo's agent is; LeftOut for one that does not take part.",
 )
 
-DECLARED_SERIES = (JOBS, INFO, STATE, ROUND, ROUNDS, START, DEADLINE, SCORE, TRAINING, SILO)
+DECLARED_SERIES = (JOBS, INFO, STATE, ROUND, ROUNDS, START, DEADLINE, FINISH, SCORE, TRAINING, SILO)
 
 _NUMBERS = ((ROUND, "round"), (ROUNDS, "rounds"))
-_TIMES = ((START, "roundStartTime"), (DEADLINE, "roundDeadline"))
+_TIMES = ((START, "roundStartTime"), (DEADLINE, "roundDeadline"), (FINISH, "completionTime"))
 _FIGURES = ((SCORE, "metrics"), (TRAINING, "training"))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from fedsilo.api.agent import SiloAgent
 from fedsilo.errors import FedsiloError
 from fedsilo.files.json_files import read_with_digest
-from fedsilo.metrics import JOB, Exposition, Sample, Series
+from fedsilo.metrics import JOB, Exposition, Sample, Series, volume_series
 from fedsilo.silo.volume import Volume
 from fedsilo_agent.guard.audit import EVENTS
 from fedsilo_agent.guard.client import AggregatorClient
@@ -39,7 +39,9 @@ AUDIT = Series(
     "Lines of the audit log by event, such as departure, acknowledged, refused, task-refused, failed.",
 )
 
-DECLARED_SERIES = (ROUND, ANSWER, BYTES, AUDIT)
+VOLUME = volume_series("guard", SILO)
+
+DECLARED_SERIES = (ROUND, ANSWER, BYTES, AUDIT, VOLUME.free, VOLUME.size)
 
 
 class AuditTotals:
@@ -89,5 +91,6 @@ def exposition(agent: SiloAgent, volume: Volume, client: AggregatorClient) -> Ex
         for kind, count in tally.sent.items():
             yield Sample(BYTES, (*labels, "sent", kind), count)
         yield Sample(BYTES, (*labels, "received", "blob"), client.received)
+        yield from VOLUME.read(labels, volume.root)
 
     return Exposition("guard", DECLARED_SERIES, read)

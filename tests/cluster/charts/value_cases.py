@@ -12,7 +12,7 @@ DIGEST = f"sha256:{'a' * 64}"
 
 BASE: dict[Path, Values] = {
     OPERATOR: {
-        "metrics": {"serviceMonitor": {"enabled": True}},
+        "metrics": {"serviceMonitor": {"enabled": True}, "rules": {"enabled": True}},
         "gateway": {
             "enabled": True,
             "url": "https://hub.example",
@@ -64,7 +64,11 @@ CHANGES: dict[Path, dict[str, tuple[object, str]]] = {
         "metrics.labels": ({"release": "prometheus"}, "release: prometheus"),
         "metrics.serviceMonitor.enabled": (False, ""),
         "metrics.podMonitor.enabled": (True, "kind: PodMonitor"),
-        "metrics.rules.enabled": (True, "alert: FedsiloRoundStalled"),
+        "metrics.rules.enabled": (False, ""),
+        "metrics.rules.pages": (
+            "https://wiki.example/fedsilo/",
+            "runbook_url: https://wiki.example/fedsilo/alerts.html#fedsilojobfailed",
+        ),
         "metrics.dashboard.enabled": (True, 'grafana_dashboard: "1"'),
         "dashboard.enabled": (False, ""),
         "dashboard.tlsSecret": ("wildcard", "secretName: wildcard"),
@@ -185,6 +189,7 @@ WRONG_VALUES: dict[Path, dict[str, tuple[object, str]]] = {
         "metrics.serviceMonitor.enabled": (1, "at '/metrics/serviceMonitor/enabled': got number"),
         "metrics.podMonitor.enabled": ("", "at '/metrics/podMonitor/enabled': got string"),
         "metrics.rules.enabled": ([], "at '/metrics/rules/enabled': got array"),
+        "metrics.rules.pages": ("wiki", "at '/metrics/rules/pages': 'wiki' does not match"),
         "metrics.dashboard.enabled": ("on", "at '/metrics/dashboard/enabled': got string"),
         "dashboard.enabled": (1, "at '/dashboard/enabled': got number, want boolean"),
         "dashboard.tlsSecret": ("A", "at '/dashboard/tlsSecret': 'A' does not match"),

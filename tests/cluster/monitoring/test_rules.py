@@ -16,6 +16,7 @@ from hack.cluster.packages import unpack_package
 
 RULES = CHARTS / "fedsilo" / "files" / "rules.yaml"
 CASES = Path(__file__).with_name("rules.yaml")
+PAGE_ADDRESS = "https://fedsilo.io/docs/alerts.html#"
 
 VARIABLES = {"$__rate_interval": "5m", "$job_namespace": ".*", "$job_name": ".*"}
 """Grafana's, and what they may stand for."""
@@ -42,6 +43,9 @@ def test_rules_are_correct(promtool: Path) -> None:
 
 def test_alerts_come_when_they_should_and_not_before(promtool: Path, tmp_path: Path) -> None:
     cases = yaml.safe_load(CASES.read_text())
+    for expected in (case for test in cases["tests"] for case in test["alert_rule_test"]):
+        for alert in expected["exp_alerts"]:
+            alert["exp_annotations"] |= {"runbook_url": PAGE_ADDRESS + expected["alertname"].lower()}
     (tmp_path / "rules.yaml").write_text(RULES.read_text())
     (tmp_path / "cases.yaml").write_text(yaml.safe_dump(cases | {"rule_files": ["rules.yaml"]}))
     assert "SUCCESS" in run(promtool, "test", "rules", "cases.yaml", folder=tmp_path)

@@ -17,7 +17,7 @@ from fedsilo_operator.cluster.interface import (
     FieldConflict,
     NotFound,
 )
-from fedsilo_operator.cluster.requests import RequestCounts
+from fedsilo_operator.cluster.requests import RequestTotals
 
 CONFLICT_BODY = {
     "message": 'Apply failed with 1 conflict: conflict with "kubectl-edit" using v1: .spec.ports',
@@ -68,7 +68,7 @@ def test_what_is_no_answer_of_an_api_server_is_quoted() -> None:
 
 
 def test_requests_are_counted_by_answer_and_those_without_one_too() -> None:
-    counts = RequestCounts()
+    counts = RequestTotals()
     counts.add("GET", 200, 0.01)
     counts.add("GET", 200, 0.3)
     counts.add("PATCH", None, 30.0)

@@ -10,7 +10,7 @@ from random import Random
 from fedsilo.api.observed import Object
 from fedsilo.metrics import Exposition
 from fedsilo_operator.cluster.interface import CallRefused, ClusterError, ClusterUnavailable
-from fedsilo_operator.cluster.requests import RequestCounts
+from fedsilo_operator.cluster.requests import RequestTotals
 from fedsilo_operator.job import metrics as jobs
 from fedsilo_operator.job.controller import JobController
 from fedsilo_operator.metrics import exposition
@@ -47,7 +47,7 @@ class Operating:
         ]
         operator = Operator(cluster, store, controllers, Election(self.cluster, LEASE, name))
         self.tasks.append(asyncio.ensure_future(operator.run()))
-        return exposition("operator", operator, store, RequestCounts())
+        return exposition("operator", operator, store, RequestTotals())
 
     async def stop(self) -> None:
         for task in self.tasks:
