@@ -1,4 +1,4 @@
-"""Privacy budgets as metrics: of the Silos of a cluster by its operator, of a silo elsewhere by `fedsilo silo serve`."""
+"""Privacy budgets as metrics: of a cluster's Silos by its operator, of a silo elsewhere by `fedsilo silo serve`."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from fedsilo.metrics import Exposition, Sample
 from fedsilo.silo import budget_metrics
 from fedsilo_operator.cluster import requests
 from fedsilo_operator.job import metrics as jobs
-from fedsilo_operator.objects import FEDERATED_JOB, SILO, ref_of
+from fedsilo_operator.objects import FEDERATED_JOB, SILO_KIND, ref_of
 from fedsilo_operator.runtime import metrics as runtime
 from fedsilo_operator.runtime.operator import Operator
 from fedsilo_operator.runtime.store import Store
@@ -38,7 +38,7 @@ def exposition(program: str, operator: Operator, store: Store, counts: requests.
         yield from counts.read()
         if operator.leading:
             yield from jobs.read(store.select(FEDERATED_JOB))
-            for silo in store.select(SILO):
+            for silo in store.select(SILO_KIND):
                 yield from _budgets(silo)
 
     return Exposition(program, DECLARED_SERIES, read)

@@ -129,7 +129,7 @@ class Election:
             log.warning("lease %s: not released: %s", self._ref, error or "no answer")
 
     async def _released(self) -> bool:
-        """Whether the lease is not this process's any more; a renewal under way may come between reading and writing."""
+        """Whether the lease is another's or nobody's; a renewal under way may come between reading and writing."""
         lease = await self._cluster.get(LEASE, self._ref)
         if lease["spec"].get("holderIdentity") != self._identity:
             return True
