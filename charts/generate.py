@@ -79,6 +79,7 @@ def files() -> dict[Path, str]:
         schema: with_models(schema.read_text()),
         CHARTS / "fedsilo" / "files" / "dashboard.json": dashboard(),
         **_monitoring(),
+        CHARTS / "fedsilo" / "templates" / "user-roles.yaml": _user_roles(),
         **{page: _readme(page) for page in readmes},
     }
 
@@ -102,6 +103,12 @@ def _institution_crds() -> dict[Path, str]:
         + "{{- end }}\n"
         for name in OF_INSTITUTION
     }
+
+
+def _user_roles() -> str:
+    """The manifest's roles, whose labels are what they are added to."""
+    text = (ROOT / "manifests" / "operator" / "user-roles.yaml").read_text()
+    return text.replace("  labels:\n", '  labels:\n    {{- include "fedsilo.labels" . | nindent 4 }}\n')
 
 
 def _monitoring() -> dict[Path, str]:

@@ -81,7 +81,7 @@ RESOURCES: Final = (
         Silo,
         SiloStatus,
         "silos",
-        (),
+        ("fs",),
         (
             Column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
             Column("Reason", '.status.conditions[?(@.type=="Ready")].reason'),

@@ -38,6 +38,7 @@ class JobManifest:
     :param silos: in the order of `spec.silos.refs`; for a selector by namespace and name.
     :param places: object such as "Silo north/a" -> its document in the file, for the lines of later faults.
     :param documents: what it was read from, for variations of it.
+    :param others: documents of the file that are objects of other APIs, which only kubectl reads.
     """
 
     file: str
@@ -45,6 +46,7 @@ class JobManifest:
     silos: tuple[Silo, ...]
     places: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     documents: tuple[Document, ...] = field(default=(), compare=False, repr=False)
+    others: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     def fault(self, owner: FederatedJob | Silo, path: str, value: object, problem: str, remedy: str) -> Fault:
         """A fault in the document of the job or of one of the silos."""
@@ -102,6 +104,9 @@ class ParsedManifest:
 
 def parse_manifest(file: str, contents: DocumentList) -> ParsedManifest:
     """What these documents say; what depends on a document that cannot be understood is no fault."""
+    others = tuple(str(document) for document in contents.documents if _is_of_another_api(document))
+    own = (document for document in contents.documents if not _is_of_another_api(document))
+    contents = replace(contents, documents=tuple(own))
     faults = list(contents.faults)
     jobs: list[tuple[Document, FederatedJob]] = []
     silos: list[tuple[Document, Silo]] = []
@@ -128,8 +133,15 @@ def parse_manifest(file: str, contents: DocumentList) -> ParsedManifest:
         named |= {str(silo) for _, silo in silos}
         found += _silo_faults(where, job, chosen, named)
     places = {f"Silo {silo}": str(document) for document, silo in silos} | {f"FederatedJob {job}": str(where)}
-    federation = JobManifest(file, job, tuple(chosen), places, contents.documents)
+    federation = JobManifest(file, job, tuple(chosen), places, contents.documents, others)
     return ParsedManifest(federation, tuple(silos), tuple(faults), tuple(further_faults(faults, found)))
+
+
+def _is_of_another_api(document: Document) -> bool:
+    """Whether it is an object that belongs to a job's file and is not fedsilo's, such as a ConfigMap."""
+    kind, version = document.kind, document.content.get("apiVersion")
+    ours = API_VERSION.partition("/")[0]
+    return kind != "" and kind not in _VERSIONS and isinstance(version, str) and not version.startswith(ours)
 
 
 def _kind_is_known(document: Document, faults: list[Fault]) -> bool:

@@ -114,7 +114,7 @@ def _report(file: Path) -> str:
         if faults:
             lines = [fault.line() for fault in first_faults(faults)]
             raise ManifestInvalid("\n".join([*lines, *([] if refused is None else [str(refused)])]))
-        notes = [*unasked, *_declaration_notes(federation)]
+        notes = [*unasked, *_declaration_notes(federation), *_other_objects(federation)]
         if refused is not None:
             raise refused
     return "\n".join([summary(federation), *(f"  warning {text}" for text in warnings), *notes])
@@ -136,6 +136,11 @@ def _compare_parts(federation: JobManifest, faults: list[Fault]) -> list[str]:
     except ImportNotAllowed as refused:
         return [f"  parts   not compared with the model: {refused}"]
     return []
+
+
+def _other_objects(federation: JobManifest) -> Iterator[str]:
+    if federation.others:
+        yield f"  others  not fedsilo's, so that only kubectl reads them: {comma_separated(federation.others)}"
 
 
 def _declaration_notes(federation: JobManifest) -> Iterator[str]:

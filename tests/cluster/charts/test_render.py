@@ -17,7 +17,7 @@ from hack.examples import documents
 from hack.images import reference
 from hack.operator import ROLES
 from tests.cluster.charts.full_values import FULL_VALUES, JOINED_VALUES, MINIMAL_VALUES, NORTH, WATCHED_VALUES
-from tests.cluster.charts.helm import OPERATOR, SILO, Helm, Values, is_hook, quickstart, render
+from tests.cluster.charts.helm import CHARTS, OPERATOR, SILO, Helm, Values, is_hook, quickstart, render
 from tests.cluster.charts.reading import pod_of, rights_of
 from tests.paths import ROOT
 
@@ -38,6 +38,20 @@ ADDED_METADATA = {
 @pytest.mark.parametrize("chart", [OPERATOR, SILO], ids=lambda chart: chart.name)
 def test_helm_finds_nothing_to_say(chart: Path, values: dict[Path, Values]) -> None:
     Helm().run("lint", "--strict", str(chart), values=values[chart])
+
+
+SHIPPED_VALUES = sorted(CHARTS.glob("*/ci/*-values.yaml"))
+
+
+@pytest.mark.parametrize("file", SHIPPED_VALUES, ids=lambda file: f"{file.parts[-3]}-{file.stem}")
+def test_the_charts_pass_as_shipped(file: Path) -> None:
+    """chart-testing and people who look at a chart take these."""
+    Helm().run("lint", "--strict", str(file.parents[1]), "--values", str(file))
+    assert Helm().run("template", "release", str(file.parents[1]), "--values", str(file))
+
+
+def test_both_charts_have_values_to_be_looked_at_with() -> None:
+    assert {file.parents[1] for file in SHIPPED_VALUES} == {OPERATOR, SILO}
 
 
 def test_the_operator_is_that_of_the_kustomize_base() -> None:

@@ -101,3 +101,16 @@ def test_an_option_of_one_value_is_given_once(command: str, capsys: pytest.Captu
     assert main([command, "-f", "bad.yaml", "-f", "good.yml"]) == 2
 
     assert "-f/--file: is given twice" in capsys.readouterr().err
+
+
+def test_objects_of_other_apis_are_left_to_kubectl_with_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    file = Path("mixed.yaml")
+    other = "\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: notes}\n"
+    file.write_text(edited_manifest() + other)
+    assert main(["validate", "-f", str(file)]) == 0
+    assert "not fedsilo's, so that only kubectl reads them: document " in capsys.readouterr().out
+    file.write_text(
+        edited_manifest() + other.replace("v1\nkind: ConfigMap", "fedsilo.io/v1alpha1\nkind: Sillo")
+    )
+    assert main(["validate", "-f", str(file)]) == 2
+    assert "did you mean Silo?" in capsys.readouterr().err
