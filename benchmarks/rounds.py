@@ -3,6 +3,7 @@
     python -m benchmarks.rounds
     python -m benchmarks.rounds --against ../before    # also another checkout's, by turns, and the ratios
     python -m benchmarks.rounds --megabytes 10 --silos 4
+    python -m benchmarks.rounds --megabytes 1 --silos 4 --secure    # the aggregator sees sums only
 
 Every round is that of `fedsilo run`: the real aggregator, guards and trainers, HTTPS and files. A trainer takes one
 step on eight samples, so that what is counted is delivery, checks, signing, upload and the fold. A round is the time
@@ -42,8 +43,12 @@ MODULE = "rounds"
 CLASSES = 10
 INPUTS = 1000
 
-WIDTHS = {100: (INPUTS, 12500, 500, 10000, 100), 10: (INPUTS, 1250, 500, 1000, 100)}
-"""Layers of a model by its megabytes: about 25 and about 2.5 million weights, half of them in the first layer."""
+WIDTHS = {
+    100: (INPUTS, 12500, 500, 10000, 100),
+    10: (INPUTS, 1250, 500, 1000, 100),
+    1: (INPUTS, 125, 500, 100, 100),
+}
+"""Layers of a model by its megabytes: about 25, 2.5 and 0.25 million weights, half of them in the first layer."""
 
 POLL_SECONDS = 0.01
 
@@ -58,6 +63,12 @@ def network_10(input_shape: tuple[int, ...], classes: int) -> SimpleNamespace:
     """A model of 10 MB."""
     del input_shape
     return _network(WIDTHS[10], classes)
+
+
+def network_1(input_shape: tuple[int, ...], classes: int) -> SimpleNamespace:
+    """A model of 1 MB."""
+    del input_shape
+    return _network(WIDTHS[1], classes)
 
 
 def _network(widths: Sequence[int], classes: int) -> SimpleNamespace:
@@ -90,13 +101,13 @@ class Checkout:
     root: Path
     python: Path
 
-    def run(self, silos: int, rounds: int, megabytes: int) -> list[Round]:
+    def run(self, silos: int, rounds: int, megabytes: int, secure: bool) -> list[Round]:
         """Run the job once; all rounds but the first."""
         with tempfile.TemporaryDirectory(prefix="fedsilo-rounds-") as folder:
             directory = Path(folder)
             shutil.copyfile(__file__, directory / f"{MODULE}.py")
             (directory / "job.yaml").write_text(
-                yaml.safe_dump_all(documents(silos, rounds, megabytes), sort_keys=False)
+                yaml.safe_dump_all(documents(silos, rounds, megabytes, secure), sort_keys=False)
             )
             command = [str(self.python), "-m", "fedsilo.cli.main", "run", "--json"]
             command += ["-f", str(directory / "job.yaml"), "--workdir", str(directory / "run")]
@@ -165,8 +176,11 @@ def _peak_megabytes(run: Path) -> float:
     return kilobytes / 1024
 
 
-def documents(silos: int, rounds: int, megabytes: int) -> list[dict[str, Any]]:
-    """The job and its silos."""
+def documents(silos: int, rounds: int, megabytes: int, secure: bool = False) -> list[dict[str, Any]]:
+    """The job and its silos.
+
+    :param secure: the aggregator sees sums only.
+    """
     api = "fedsilo.io/v1alpha1"
     data = {"loader": f"python:{MODULE}:examples"}
     members = [
@@ -184,6 +198,7 @@ def documents(silos: int, rounds: int, megabytes: int) -> list[dict[str, Any]]:
         "data": {"dataset": "data", "classes": CLASSES, "inputShape": [INPUTS]},
         "training": {"rounds": rounds, "localEpochs": 1, "batchSize": 8, "device": "cpu"},
         "silos": {"refs": [member["metadata"] for member in members]},
+        "aggregation": {"secure": secure},
         "aggregator": {"datasets": [{"name": "test", **data}]},
         "evaluation": {"testDataset": "test"},
     }
@@ -221,6 +236,7 @@ def main() -> None:
     parser.add_argument("--against", type=Path, metavar="DIR", help="another checkout, with its .venv")
     parser.add_argument("--silos", type=int, default=8)
     parser.add_argument("--megabytes", type=int, choices=sorted(WIDTHS), default=100, help="of the model")
+    parser.add_argument("--secure", action="store_true", help="with secure aggregation")
     parser.add_argument("--rounds", type=int, default=5, help="of a run, with the first one")
     parser.add_argument("--runs", type=int, default=3, help="of each checkout")
     args = parser.parse_args()
@@ -232,7 +248,7 @@ def main() -> None:
     for number in range(args.runs):
         # The one that began last time is second now: neither always finds the caches that the other left.
         for name in sorted(checkouts, reverse=number % 2 == 1):
-            found[name] += checkouts[name].run(args.silos, args.rounds, args.megabytes)
+            found[name] += checkouts[name].run(args.silos, args.rounds, args.megabytes, args.secure)
             print(
                 row(f"run {number + 1}, {name}", found[name][1 - args.rounds :]), file=sys.stderr, flush=True
             )

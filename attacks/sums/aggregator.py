@@ -12,6 +12,7 @@ from attacks.sums.guards import Guards
 from fedsilo.errors import FedsiloError
 from fedsilo.secure_aggregation.aggregator_side import unmask
 from fedsilo.secure_aggregation.messages import KeyAnnouncement, SumContext, Unmasking, split_parts
+from fedsilo.secure_aggregation.shamir import SHARE_BYTES
 from fedsilo.secure_aggregation.silo_side import SEALED_BYTES
 from fedsilo.transforms.secure_sum.steps import (
     ANNOUNCED,
@@ -154,7 +155,9 @@ async def run_sum(guards: Guards, plan: Plan) -> AggregatorView:
         }
         return {**handed_on(silo), CONFIRMED: {other: signed.get(other, nothing) for other in told}}
 
-    seen.unmaskings = await step(UNMASK, confirmed, opening)
+    last = await step(UNMASK, confirmed, opening)
+    # After the shares comes the silo's announcement for the next sum.
+    seen.unmaskings = {silo: row[: SHARE_BYTES * len(seen.sharers)] for silo, row in last.items()}
     return seen
 
 

@@ -304,11 +304,11 @@ class RoundEngine:
             self._enter(self._progress)
             return True
         state, record = self._fold(current, stored)
-        position = self._progress.position + 1
         complete = self._workflow.is_last_of_round(self._progress.position)
         if complete:
             history = [*self._store.history(), record]
             state = self._stored_state(self._workflow.model.complete_round(state, history))
+        position = self._workflow.position_after(self._progress.position, state)
         progress = JobProgress(position, state, {} if complete else record)
         lines = self._provenance(current, stored, state)
         self._progress = self._store.commit(progress, record if complete else None, lines)
@@ -379,6 +379,6 @@ class RoundEngine:
 
     def _write_checkpoint(self, progress: JobProgress, history: Sequence[Record]) -> None:
         """Keep the model of a round that is complete, where one is due; after a crash again."""
-        due = self._workflow.checkpoint(progress.position, progress.state, history)
+        due = None if progress.record else self._workflow.checkpoint(progress.state, history)
         if due is not None:
             write_checkpoint(self._store.directory, due, self._workflow.spec, self.identity)

@@ -57,7 +57,7 @@ class JobIdentity:
 class JobProgress:
     """How far a job has come.
 
-    :param position: exchanges completed.
+    :param position: exchanges that are complete, or were passed over.
     :param record: what is known of the current round, if it takes more than one exchange.
     """
 

@@ -68,6 +68,7 @@ class Workflow:
         self._openly = signers is None
         place = Aggregator(
             context,
+            self.plan.exchanges,
             self.contract,
             self._half.model,
             lambda state: self.model.network(state),
@@ -193,13 +194,26 @@ class Workflow:
             scores |= side.model_scores(state, whole, self.rounds)
         return scores
 
-    def checkpoint(self, position: int, state: State, history: Sequence[Record]) -> FinalModel | None:
-        """The model to be kept by the way, where one is due after so many complete exchanges."""
+    def checkpoint(self, state: State, history: Sequence[Record]) -> FinalModel | None:
+        """The model to be kept by the way, where one is due after the last complete round.
+
+        :param state: after that round.
+        """
         every = self.spec.evaluation.checkpoints
-        if every is None or position == 0 or not self.is_last_of_round(position - 1):
+        if every is None or not history:
             return None
-        number = self.exchanges[position - 1].round
+        number = history[-1]["round"]
         return self.model.latest_model(state, history, number) if number % every == 0 else None
+
+    def position_after(self, position: int, state: State) -> int:
+        """Place of the exchange that follows one: of the next in which somebody is asked something.
+
+        :param state: after that exchange.
+        """
+        following = position + 1
+        while following < len(self.exchanges) and not self.round(state, self.exchanges[following]).silos:
+            following += 1
+        return following
 
     def is_over(self, position: int, history: Sequence[Record]) -> bool:
         """Whether the job is over: all exchanges are complete, or those that follow are not needed any more."""

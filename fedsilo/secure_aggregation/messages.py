@@ -159,6 +159,15 @@ class Unmasking:
         return cls(keys, {silo: share for silo, share in shares.items() if silo in survivors})
 
 
+def split_last_message(content: bytes, announces: bool) -> tuple[bytes, bytes]:
+    """What a silo sends last in a sum: its shares, and after them its announcement for its next sum.
+
+    :param announces: whether it takes part in another sum; the announcement is empty otherwise.
+    """
+    place = max(len(content) - (ANNOUNCEMENT_BYTES if announces else 0), 0)
+    return content[:place], content[place:]
+
+
 def split_parts(content: bytes, size: int, silos: Sequence[str], what: str) -> dict[str, bytes]:
     """Silo -> its part, of so many bytes each, in this order.
 

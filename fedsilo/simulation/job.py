@@ -147,7 +147,7 @@ class Simulation:
                 self._complete(record)
                 record = {}
                 state = self._workflow.model.complete_round(state, self._history).in_memory()
-                self._write_checkpoint(position, state)
+                self._write_checkpoint(state)
                 self.progress = self._current_progress(position, state)
             yield
         self.current_exchange = None
@@ -234,8 +234,8 @@ class Simulation:
             if file.write(line) < len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file.name)
 
-    def _write_checkpoint(self, position: int, state: State) -> None:
-        due, spec = self._workflow.checkpoint(position, state, self._history), self._workflow.spec
+    def _write_checkpoint(self, state: State) -> None:
+        due, spec = self._workflow.checkpoint(state, self._history), self._workflow.spec
         if due is not None:
             self._writing(lambda: write_checkpoint(self._directory, due, spec, self.identity))
 

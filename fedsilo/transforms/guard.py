@@ -5,7 +5,7 @@ A simulation asks the same sides, without what makes a silo a place of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +38,7 @@ class GuardIdentity:
     :param key: with which the silo signs.
     :param members: silo -> the key that signs for it, in the job's order.
     :param exchange_of: task -> the job's exchange that it is of.
+    :param exchanges: of the job, in order.
     :param directory: that only the guard sees.
     """
 
@@ -45,6 +46,7 @@ class GuardIdentity:
     key: SigningKey
     members: Mapping[str, VerifyKey]
     exchange_of: Callable[[Task], Exchange]
+    exchanges: Sequence[Exchange]
     directory: Path
 
 

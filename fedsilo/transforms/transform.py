@@ -193,6 +193,7 @@ class Aggregator:
     """What the aggregator of a job has beside its state.
 
     :param context: what the server half is given.
+    :param exchanges: of the job, in order.
     :param contract: (step, settings) -> what may come back.
     :param model: state -> the method's model as silos share it.
     :param trained: state -> the network as it would be used.
@@ -203,6 +204,7 @@ class Aggregator:
     """
 
     context: Any
+    exchanges: Sequence[Exchange]
     contract: Callable[[str, Mapping[str, Scalar]], Contract]
     model: Callable[[State], Snapshot]
     trained: Callable[[State], nn.Module]
@@ -226,7 +228,7 @@ class AggregatorSide:
         return state
 
     def select_silos(self, state: State, exchange: Exchange, silos: Sequence[str]) -> Sequence[str]:
-        """The silos that an exchange asks, of those that take part in it."""
+        """The silos that an exchange asks, of those that take part in it; where it asks none, it is passed over."""
         return silos
 
     def assign(self, state: State, exchange: Exchange, silos: Sequence[str]) -> Broadcast:

@@ -29,7 +29,7 @@ from fedsilo.files.json_files import parse_json as parsed_json
 from fedsilo.methods.interface import EVALUATE, INITIAL_WEIGHTS, PREPROCESSING, Exchange
 from fedsilo.methods.schedule import exchange_id, participants, task_id
 from fedsilo.transforms.best_model.selection import BEST
-from fedsilo.transforms.secure_sum.steps import continues_with_responders
+from fedsilo.transforms.secure_sum.steps import continues_with_responders, may_be_passed_over
 from fedsilo.verification.job import VerifiedJob, verified_job
 from fedsilo.verification.lines import (
     MAX_JOB_BYTES,
@@ -137,15 +137,19 @@ def _verify_chain(place: Place, lines: ChainLines, pins: Mapping[str, VerifyKey]
     _check_initial(f"{place.provenance}: job", job, first.state)
     done: list[VerifiedExchange] = []
     before = first.state
+    answered: Collection[str] | None = ()
     for exchange in job.exchanges:
         where = f"{place.provenance}: round {exchange.round} ({exchange_id(exchange)})"
         if following is None or lines.last:
-            if _may_end(job, done):
+            if _may_end(job, exchange, done):
                 break
             raise ProvenanceInvalid(f"{where}: is missing")
         line = parse_line(where, following, ExchangeLine)
-        answered = done[-1].line.updates if done else {}
+        if done and line.exchange != exchange_id(exchange) and may_be_passed_over(exchange):
+            answered = None
+            continue
         done.append(_exchange(job, exchange, line, where, before, answered))
+        answered = line.updates
         _check_link(where, line.previous, text)
         _check_kept(place, done[-1], job)
         before = line.state
@@ -177,16 +181,17 @@ def _exchange(
     line: ExchangeLine,
     where: str,
     before: StateDigests,
-    answered: Collection[str],
+    answered: Collection[str] | None,
 ) -> VerifiedExchange:
     """Verify one exchange of the chain.
 
-    :param answered: the silos that answered in the one before.
+    :param answered: the silos that answered in the one before; None where that was passed over, as all of them had
+        answered it earlier.
     """
     if line.exchange != exchange_id(exchange):
         raise ProvenanceInvalid(f"{where}: is {line.exchange}")
     silos = drawn = participants(job.spec, exchange, tuple(job.silos))
-    if continues_with_responders(job.spec, exchange):
+    if answered is not None and continues_with_responders(job.spec, exchange):
         # Of these it may be fewer: a silo whose message did not hold is not asked again.
         silos = tuple(silo for silo in drawn if silo in answered and silo in line.tasks)
     if differing := sorted(set(line.tasks) ^ set(silos)):
@@ -280,13 +285,15 @@ def _check_kept(place: Place, found: VerifiedExchange, job: VerifiedJob) -> None
             _check_digest(what, names[silo], _run_check(what, partial(stored_digest, path, place.root)))
 
 
-def _may_end(job: VerifiedJob, done: list[VerifiedExchange]) -> bool:
+def _may_end(job: VerifiedJob, following: Exchange, done: list[VerifiedExchange]) -> bool:
     """Whether the job may have ended early, after these exchanges: at least as many evaluations as it has patience.
 
     Whether nothing improved in them only their scores tell, of which the chain has none.
+
+    :param following: the exchange that would have come next.
     """
     patience = job.spec.evaluation.patience
-    if patience is None or not done or job.exchanges[len(done)].round == done[-1].exchange.round:
+    if patience is None or not done or following.round == done[-1].exchange.round:
         return False
     return done[-1].exchange.round // job.spec.evaluation.every >= patience
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ CONTEXT = SumContext(
 VECTORS = {
     name: np.array([place + 1, 1 << 40, (1 << 64) - 1 - place], np.uint64) for place, name in enumerate(NAMES)
 }
+NEXT_CONTEXT = replace(CONTEXT, exchange="r00003-train")
 TASK = Task(
     job=CONTEXT.job,
     silo=NAMES[0],
@@ -51,6 +53,12 @@ def begin_silo(name: str) -> SiloSide:
     return SiloSide(
         CONTEXT, name, secret(name, "mask key"), secret(name, "share key"), secret(name, "seed"), {}
     )
+
+
+def next_announcement(name: str) -> bytes:
+    """A silo's announcement for the next sum, whose secrets are others."""
+    mask_key, share_key, seed = (secret(name, f"next {what}") for what in ("mask key", "share key", "seed"))
+    return SiloSide(NEXT_CONTEXT, name, mask_key, share_key, seed, {}).announcement(KEYS[name]).to_bytes()
 
 
 def document() -> dict[str, Any]:
@@ -94,7 +102,10 @@ def document() -> dict[str, Any]:
         "masked": {name: decimal_texts(vector) for name, vector in masked.items()},
         "maskedForAnotherBroadcast": {"digest": bytes(32).hex(), NAMES[0]: decimal_texts(apart)},
         "survivors": {name: one.hex() for name, one in confirmed.items()},
-        "unmask": {name: one.to_bytes(NAMES).hex() for name, one in unmaskings.items()},
+        "nextContext": NEXT_CONTEXT.content.decode(),
+        "unmask": {
+            name: (one.to_bytes(NAMES) + next_announcement(name)).hex() for name, one in unmaskings.items()
+        },
         "sum": decimal_texts(total),
     }
 

@@ -17,7 +17,9 @@ from fedsilo.secure_aggregation.layout import Layout
 from fedsilo.transforms.guard import MODEL
 from fedsilo.transforms.secure_sum.protocol import RESPONDERS, SecureSums, without_secure_sums
 from fedsilo.transforms.secure_sum.steps import (
+    ANNOUNCED,
     CONFIRMED,
+    KEYS,
     UNMASK,
     continues_with_responders,
     layout_of,
@@ -70,10 +72,12 @@ class MaskedSums(_SecureSumAggregatorSide):
     def __init__(self, method: Method, place: Aggregator) -> None:
         super().__init__(method, place)
         assert place.signers is not None, "else sums are open"
-        self._sums = SecureSums(place.signers.job, place.signers.keys)
+        self._sums = SecureSums(place.signers.job, place.signers.keys, place.exchanges)
 
     @override
     def select_silos(self, state: State, exchange: Exchange, silos: Sequence[str]) -> Sequence[str]:
+        if exchange.phase.step == KEYS and ANNOUNCED in state.trees:
+            return ()  # all of them have announced their keys in earlier sums
         return tuple(state.values[RESPONDERS]) if continues_with_responders(self._spec, exchange) else silos
 
     @override
@@ -106,7 +110,8 @@ class MaskedSums(_SecureSumAggregatorSide):
             again = self._place.assigned_again(whole.state, exchange.of, answered)
             sent = _sent_model(again())
             summed = self._sums.unmask_sum(self._spec, state, exchange, received.updates, layout, sent)
-        return _of_all(replace(whole, broadcast=again), summed, answered)
+            begun = self._sums.begin_next(self._spec, whole.state, exchange, received.updates)
+        return _of_all(replace(whole, state=begun, broadcast=again), summed, answered)
 
 
 def _sent_model(broadcast: Broadcast) -> Tree:

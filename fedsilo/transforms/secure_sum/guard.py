@@ -1,8 +1,8 @@
 """Secure sums in the guard: what a silo keeps secret, and what it answers without the trainer.
 
 What the protocol wants a silo to remember is on the disk before the answer that follows from it is signed, so that a
-guard that was killed gives the same answer again, and never another one. Secrets are those of one sum; the next one's
-take their place.
+guard that was killed gives the same answer again, and never another one. Secrets are those of the present sum, and from
+its last message on also those of the next one that this silo takes part in; when that begins, it has none but these.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing_extensions import override
 from fedsilo.errors import PolicyRefused, Problem
 from fedsilo.files.durable import make_own_directory, remove
 from fedsilo.files.json_files import read_with_digest, write_with_digest
+from fedsilo.methods.interface import Exchange
 from fedsilo.methods.method import Method, declaring
 from fedsilo.methods.schedule import answers_may_differ, exchange_id, participants
 from fedsilo.methods.state import Tree
@@ -32,18 +33,20 @@ from fedsilo.transforms.secure_sum.steps import (
     SEALED,
     SHARES,
     SURVIVORS,
+    UNMASK,
     broadcast_digest,
     fewest_summed,
     is_summed,
     layout_of,
     model_digest,
+    next_sums,
     sum_context,
 )
 from fedsilo.wire import Contract, Task, open_blob, open_update
 
 
 class SecureSumGuardSide(GuardSide):
-    """One silo's secrets of the present sum."""
+    """One silo's secrets of the present sum and of its next one."""
 
     def __init__(self, method: Method, silo: str, own: GuardIdentity) -> None:
         self._method, self._silo, self._own = method, silo, own
@@ -63,10 +66,13 @@ class SecureSumGuardSide(GuardSide):
         :raises QuorumLost: too few silos are left.
         :raises FileDamaged: the silo's secrets are not as they were written.
         """
-        context = self._context(task)
+        whole = self._whole(task)
+        context = self._context(whole)
         side = self._side(context, begins=task.step == KEYS)
         with _refusing(task):
             following, content = self._answer(task.step, context, side, messages)
+        if task.step == UNMASK:  # after which a silo has nothing more to remember of a sum
+            return content + self._next_announcement(whole)
         self._keep(following)
         return content
 
@@ -75,7 +81,7 @@ class SecureSumGuardSide(GuardSide):
         self, task: Task, messages: Messages, contract: Contract, update: Path, model: Path | None
     ) -> np.ndarray:
         """The masked vector of an update, errors as `message`."""
-        context, layout = self._context(task), layout_of(self._method, contract)
+        context, layout = self._context(self._whole(task)), layout_of(self._method, contract)
         side = self._side(context)
         with _refusing(task):
             sent = {} if model is None else open_blob(model).tree()
@@ -107,8 +113,13 @@ class SecureSumGuardSide(GuardSide):
                 )
         return broadcast_digest(task, own)
 
-    def _context(self, task: Task) -> SumContext:
-        """What the sum is of that a task is a step of: the silos of the round with the keys that this agent holds.
+    def _whole(self, task: Task) -> Exchange:
+        """The exchange whose updates the sum is of that a task is a step of."""
+        exchange = self._own.exchange_of(task)
+        return exchange.of or exchange
+
+    def _context(self, whole: Exchange) -> SumContext:
+        """What a sum is of: the silos of the round with the keys that this agent holds.
 
         :raises PolicyRefused: the agent does not say whose keys count, or has another key of this silo.
         """
@@ -117,14 +128,22 @@ class SecureSumGuardSide(GuardSide):
             raise PolicyRefused(
                 f"spec.trust.members: has another key of {self._silo} than it signs with; nothing is sent"
             )
-        exchange = own.exchange_of(task)
-        whole = exchange.of or exchange
         drawn = participants(spec, whole, tuple(own.members))
         try:
             fewest = fewest_summed(self._method)
             return sum_context(spec, own.job, exchange_id(whole), drawn, own.members, fewest)
         except Problem as problem:
             raise PolicyRefused(str(problem)) from problem
+
+    def _next_announcement(self, whole: Exchange) -> bytes:
+        """The silo's announcement for its next sum, after its secrets are on the disk; empty where there is none."""
+        own, silo = self._own, self._silo
+        following = next_sums(self._method.spec, whole, own.exchanges, tuple(own.members), (silo,))
+        if silo not in following:
+            return b""
+        side = self._side(self._context(following[silo]), begins=True)
+        self._write(side)
+        return side.announcement(own.key).to_bytes()
 
     def _clipped_tensor(self, task: Task, layout: Layout, tensor: Tensor, sent: Tree) -> Tensor:
         """The update's tensors, with the change to the model clipped where the job has a rule for that."""
@@ -169,11 +188,16 @@ class SecureSumGuardSide(GuardSide):
         return SiloSide.from_dict(context, self._silo, {**secrets, "told": told})
 
     def _keep(self, side: SiloSide) -> None:
+        """Have the silo's state in a sum on the disk, and nothing of the sums before."""
         directory, path = self._own.directory, self._path(side.context)
-        make_own_directory(directory)
-        for other in directory.iterdir():
+        for other in directory.iterdir() if directory.is_dir() else ():
             if other != path:
                 remove(other)
+        self._write(side)
+
+    def _write(self, side: SiloSide) -> None:
+        path = self._path(side.context)
+        make_own_directory(path.parent)
         document = side.to_dict()
         told = {step: digest.hex() for step, digest in document.pop("told").items()}
         write_with_digest(path, {name: secret.hex() for name, secret in document.items()} | {"told": told})

@@ -8,7 +8,7 @@ than the threshold were sent. Shares do not say by themselves whether they hold:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -26,11 +26,13 @@ from fedsilo.secure_aggregation.messages import (
     KeyAnnouncement,
     SumContext,
     Unmasking,
+    split_last_message,
     split_parts,
     verify_confirmation,
 )
 from fedsilo.secure_aggregation.silo_side import SEALED_BYTES
 from fedsilo.transforms.secure_sum.steps import (
+    AHEAD,
     ANNOUNCED,
     CONFIRMED,
     KEYS,
@@ -41,7 +43,9 @@ from fedsilo.transforms.secure_sum.steps import (
     SHARES,
     SURVIVORS,
     UNMASK,
+    next_sums,
     sum_context,
+    sums_after,
 )
 from fedsilo.transforms.secure_sum.summed import SummedUpdates
 from fedsilo.updates.round_updates import RoundUpdates
@@ -64,10 +68,12 @@ class SecureSums:
 
     :param job: uid of the job.
     :param keys: silo -> the key that signs for it, in the job's order.
+    :param exchanges: of the job.
     """
 
     job: str
     keys: Mapping[str, VerifyKey]
+    exchanges: Sequence[Exchange]
 
     def context(self, spec: FederatedJobSpec, whole: Exchange) -> SumContext:
         """What the sum of an exchange is of."""
@@ -119,11 +125,47 @@ class SecureSums:
         survivors = list(state.tree(CONFIRMED))
         confirmed = {silo: row.tobytes() for silo, row in state.tree(CONFIRMED).items() if row.size}
 
-        found = _valid_messages(updates, lambda _, content: Unmasking.from_bytes(content, sharers, survivors))
+        following = self._next_sums(spec, exchange.of)
+
+        def unmasking(silo: str, content: bytes) -> Unmasking:
+            shares, _ = split_last_message(content, silo in following)
+            return Unmasking.from_bytes(shares, sharers, survivors)
+
+        found = _valid_messages(updates, unmasking)
         total = state.tree(SUM)[MASKED].copy()
         sent = agreed_broadcast(context, survivors, confirmed)
         unmask(total, context, announced, sharers, survivors, found, sent)
         return SummedUpdates(layout, layout.decode(total, len(survivors), model))
+
+    def begin_next(
+        self, spec: FederatedJobSpec, state: State, exchange: Exchange, updates: RoundUpdates
+    ) -> State:
+        """State after the last exchange of a sum, with the keys that silos have sent in it for their next ones.
+
+        Where all silos of the next sum have sent theirs, it begins with these.
+
+        :param state: without what the sum has added.
+        """
+        assert exchange.of is not None, "the last is a step"
+        following = self._next_sums(spec, exchange.of)
+        contexts = {whole: self.context(spec, whole) for whole in set(following.values())}
+
+        def announcement(silo: str, content: bytes) -> bytes:
+            _, keys = split_last_message(content, announces=True)
+            KeyAnnouncement.from_bytes(keys).verify(contexts[following[silo]], silo)
+            return keys
+
+        sent = _valid_messages(updates, announcement, following)
+        ahead = {**{silo: row.tobytes() for silo, row in _ahead(state).items()}, **sent}
+        later = sums_after(exchange.of, self.exchanges)
+        drawn = participants(spec, later[0], tuple(self.keys)) if later else ()
+        if drawn and ahead.keys() >= set(drawn):
+            state = _with_announced(state, {silo: ahead.pop(silo) for silo in drawn})
+        return _with_ahead(state, {silo: ahead[silo] for silo in self.keys if silo in ahead})
+
+    def _next_sums(self, spec: FederatedJobSpec, whole: Exchange) -> Mapping[str, Exchange]:
+        drawn = participants(spec, whole, tuple(self.keys))
+        return next_sums(spec, whole, self.exchanges, tuple(self.keys), drawn)
 
     def _on_announcements(self, state: State, context: SumContext, updates: RoundUpdates) -> State:
         def announcement(silo: str, content: bytes) -> KeyAnnouncement:
@@ -134,11 +176,9 @@ class SecureSums:
         found = _valid_messages(updates, announcement)
         context.require_enough(found, "announced keys")
         rows = {silo: one.to_bytes() for silo, one in found.items()}
-        return (
-            without_secure_sums(state)
-            .with_trees(**{ANNOUNCED: _tree(rows)})
-            .with_values(**{RESPONDERS: list(rows)})
-        )
+        # Who has announced keys for this sum before has announced the same ones again.
+        later = {silo: row.tobytes() for silo, row in _ahead(state).items() if silo not in context.members}
+        return _with_announced(_with_ahead(without_secure_sums(state), later), rows)
 
     def _on_shares(self, state: State, context: SumContext, updates: RoundUpdates) -> State:
         announced = list(_announcements(state))
@@ -185,9 +225,24 @@ class SecureSums:
 
 
 def without_secure_sums(state: State) -> State:
-    """The state without what a sum has added."""
-    trees = {name: tree for name, tree in state.trees.items() if not name.startswith(PREFIX)}
+    """The state without what a sum has added; what silos have announced for later ones stays."""
+    trees = {name: tree for name, tree in state.trees.items() if name == AHEAD or not name.startswith(PREFIX)}
     return State(trees, {name: value for name, value in state.values.items() if name != RESPONDERS})
+
+
+def _with_announced(state: State, rows: Mapping[str, bytes]) -> State:
+    """The state in which a sum begins with these announcements."""
+    return state.with_trees(**{ANNOUNCED: _tree(rows)}).with_values(**{RESPONDERS: list(rows)})
+
+
+def _ahead(state: State) -> Tree:
+    return state.tree(AHEAD) if AHEAD in state.trees else {}
+
+
+def _with_ahead(state: State, rows: Mapping[str, bytes]) -> State:
+    """The state with these announcements for later sums."""
+    others = {name: tree for name, tree in state.trees.items() if name != AHEAD}
+    return State({**others, **({AHEAD: _tree(rows)} if rows else {})}, state.values)
 
 
 def _sealed_for(silo: str) -> str:
@@ -203,10 +258,15 @@ def _sharers(state: State, context: SumContext) -> list[str]:
     return [silo for silo in context.members if _sealed_for(silo) in state.trees]
 
 
-def _valid_messages(updates: RoundUpdates, read: Callable[[str, bytes], M]) -> dict[str, M]:
-    """The silos' messages, without those that do not hold."""
+def _valid_messages(
+    updates: RoundUpdates, read: Callable[[str, bytes], M], silos: Collection[str] | None = None
+) -> dict[str, M]:
+    """The silos' messages, without those that do not hold.
+
+    :param silos: whose messages are read; all of them by default.
+    """
     found = {}
-    for silo in updates.silos:
+    for silo in updates.silos if silos is None else filter(silos.__contains__, updates.silos):
         try:
             found[silo] = read(silo, updates.tensors(silo, SECURE_AGGREGATION)[MESSAGE].tobytes())
         except Problem as problem:

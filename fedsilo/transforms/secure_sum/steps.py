@@ -3,6 +3,9 @@
 They follow the rounds of Bonawitz et al. (CCS 2017, Figure 4): silos announce keys, share their secrets with each
 other, send masked updates, confirm who is left, and help to take the masks off. The third has the name and the step of
 the exchange itself, and is the only one in which trainers have something to do.
+
+With the last message of a sum a silo announces its keys for the next one in which it takes part. So the exchange for
+keys is passed over, except where a silo of the sum has not done that: in the first sum, and after it dropped out.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from fedsilo.canonical import canonical_json
 from fedsilo.errors import MethodError
 from fedsilo.methods.interface import INITIAL_WEIGHTS, PREPROCESSING, Assignment, Exchange
 from fedsilo.methods.method import Method, averaging_of
-from fedsilo.methods.schedule import answers_may_differ
+from fedsilo.methods.schedule import answers_may_differ, participants
 from fedsilo.methods.state import Scalar
 from fedsilo.payload_kinds import SECURE_AGGREGATION
 from fedsilo.secure_aggregation.layout import Layout
@@ -42,6 +45,9 @@ ANNOUNCED, SEALED, CONFIRMED = "secure.announced", "secure.sealed", "secure.conf
 """Trees that the tasks of later steps hand out: silo -> its announcement, its sealed shares for this silo, and its
 confirmation, or nothing before it has confirmed."""
 
+AHEAD = "secure.ahead"
+"""Tree of the state, which no task hands out: silo -> its announcement for the next sum in which it takes part."""
+
 PREFIX = "secure."
 """Begins the names of these trees, which neither a method nor a trainer sees."""
 
@@ -63,6 +69,40 @@ def secure_exchanges(exchange: Exchange) -> Iterator[Exchange]:
             # A silo's name has no dot, so that no task has the name of another.
             name = f"{exchange.phase.name}.{step.removeprefix('secure-')}"
             yield replace(exchange, phase=replace(exchange.phase, name=name, step=step), of=exchange)
+
+
+def may_be_passed_over(exchange: Exchange) -> bool:
+    """Whether an exchange is not needed where all its silos have announced in earlier sums what it asks for."""
+    return exchange.phase.step == KEYS
+
+
+def next_sums(
+    spec: FederatedJobSpec,
+    whole: Exchange,
+    exchanges: Sequence[Exchange],
+    silos: Sequence[str],
+    wanted: Collection[str],
+) -> Mapping[str, Exchange]:
+    """The next sum after one in which each silo takes part; silos without another one are not among them.
+
+    :param whole: exchange whose updates are summed.
+    :param exchanges: of the job.
+    :param silos: of the job, in its order.
+    :param wanted: silos that are asked about.
+    """
+    found: dict[str, Exchange] = {}
+    for later in sums_after(whole, exchanges):
+        if len(found) == len(wanted):
+            break
+        drawn = participants(spec, later, silos)
+        found |= {silo: later for silo in drawn if silo in wanted and silo not in found}
+    return found
+
+
+def sums_after(whole: Exchange, exchanges: Sequence[Exchange]) -> Sequence[Exchange]:
+    """The exchanges of a job whose updates are summed, from the one that follows."""
+    sums = [exchange for exchange in exchanges if exchange.of is None]
+    return sums[sums.index(whole) + 1 :]
 
 
 def continues_with_responders(spec: FederatedJobSpec, exchange: Exchange) -> bool:
@@ -181,7 +221,7 @@ def message_contract(spec: FederatedJobSpec, step: str) -> Contract:
         KEYS: (ANNOUNCEMENT_BYTES, True),
         SHARES: (SEALED_BYTES * silos, False),
         SURVIVORS: (CONFIRMATION_BYTES, True),
-        UNMASK: (SHARE_BYTES * silos, False),
+        UNMASK: (SHARE_BYTES * silos + ANNOUNCEMENT_BYTES, False),
     }[step]
     block = ExpectedBlock(SECURE_AGGREGATION, MESSAGE, (size,), "uint8", at_most=not fixed)
     return Contract((block,), algorithm=spec.digest_algorithm, samples=(0, 0))

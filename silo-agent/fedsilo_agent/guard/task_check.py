@@ -250,7 +250,8 @@ class TaskCheck:
         :param key: with which this silo signs.
         """
         members, exchange_of = member_keys(self.agent.spec), self.schedule.exchange_of
-        own = GuardIdentity(self.agent.spec.job.uid, key, members, exchange_of, volume.sums)
+        exchanges = self.plan.exchanges
+        own = GuardIdentity(self.agent.spec.job.uid, key, members, exchange_of, exchanges, volume.sums)
         return GuardPlace(self.reference, Secret(volume.guard_secret).generator, own)
 
     def _silos(self) -> Iterator[Silo]:

@@ -14,7 +14,12 @@ from fedsilo.cli.main import main
 from fedsilo.methods.state import Tree
 from fedsilo.secure_aggregation.fixed_point import FixedPoint
 from fedsilo.secure_aggregation.masks import add_mask
-from fedsilo.secure_aggregation.messages import KeyAnnouncement, SumContext, Unmasking
+from fedsilo.secure_aggregation.messages import (
+    ANNOUNCEMENT_BYTES,
+    KeyAnnouncement,
+    SumContext,
+    Unmasking,
+)
 from fedsilo.secure_aggregation.parts import SAMPLES_BOUND, VALUE_BOUND
 from fedsilo.secure_aggregation.shamir import combine
 from fedsilo.secure_aggregation.silo_side import own_mask, pair_mask
@@ -70,27 +75,24 @@ def test_nothing_of_a_single_silo_is_on_record(secure_run: EndedRun) -> None:
 
 def test_every_message_is_in_the_audit_log_and_only_masked_updates_are_large(secure_run: EndedRun) -> None:
     departed = lines(secure_run.workdir, "north", "departure")
-    assert [line["phase"] for line in departed[:5]] == [
-        "train.keys",
-        "train.shares",
-        "train",
-        "train.survivors",
-        "train.unmask",
-    ]
+    each = ["train.shares", "train", "train.survivors", "train.unmask"]
+    assert [line["phase"] for line in departed] == ["train.keys", *each, *each]
     assert all(line["kinds"].keys() == {"secure_aggregation"} for line in departed)
-    sizes = [line["kinds"]["secure_aggregation"]["bytes"] for line in departed[:5]]
+    sizes = [line["kinds"]["secure_aggregation"]["bytes"] for line in departed]
     numbers = sum(array.size for array in model(secure_run).values())
-    assert sizes == [160, 3 * 148, 8 * (numbers + 4), 96, 4 * 66]
-    assert [line["samples"] for line in departed] == [0] * 10
+    shares, masked, confirmed = 3 * 148, 8 * (numbers + 4), 96
+    first, last = [shares, masked, confirmed, 4 * 66 + 160], [shares, masked, confirmed, 4 * 66]
+    assert sizes == [160, *first, *last]
+    assert [line["samples"] for line in departed] == [0] * 9
 
 
 LAST_TASK = "r00002-train"
 """The last sum, of which silos still have their secrets."""
 
 
-def message(secure: EndedRun, step: str, name: str) -> bytes:
-    """What a silo has sent in a step, as the aggregator keeps it."""
-    (path,) = (secure.workdir / "aggregator").rglob(f"{LAST_TASK}.{step}-{name}.update")
+def message(secure: EndedRun, step: str, name: str, of: str = LAST_TASK) -> bytes:
+    """What a silo has sent in a step of a sum, as the aggregator keeps it."""
+    (path,) = (secure.workdir / "aggregator").rglob(f"{of}.{step}-{name}.update")
     with open_update(path) as update:
         return update.tensor("message").tobytes()
 
@@ -103,9 +105,11 @@ def stripped_vector(secure: EndedRun, victim: str, colluding: Sequence[str]) -> 
         ref: VerifyKey.from_text(silo["publicKey"]) for ref, silo in zip(names, config["silos"], strict=True)
     }
     context = SumContext(config["job"]["metadata"]["uid"], LAST_TASK, keys, threshold=3)
-    announced = {
-        ref: KeyAnnouncement.from_bytes(message(secure, "keys", name)) for ref, name in names.items()
+    before = {
+        ref: message(secure, "unmask", name, of="r00001-train")[-ANNOUNCEMENT_BYTES:]
+        for ref, name in names.items()
     }
+    announced = {ref: KeyAnnouncement.from_bytes(row) for ref, row in before.items()}
     own = f"silo-{victim}/{victim}"
     told = {
         context.point(ref): Unmasking.from_bytes(message(secure, "unmask", name), list(names), list(names))

@@ -98,6 +98,17 @@ def test_keys_and_confirmations_are_signed_over_the_context() -> None:
             public.verify(row[32:], b"fedsilo/secure-survivors/v1\0" + content)
 
 
+def test_the_last_message_ends_with_keys_that_are_signed_over_the_next_context() -> None:
+    for silo in SURVIVORS:
+        public = Ed25519PublicKey.from_public_bytes(VerifyKey.from_text(MEMBERS[silo]).raw)
+        message = bytes.fromhex(SUM["unmask"][silo])
+        row = message[66 * len(MEMBERS) :]
+        own = json.dumps({"silo": silo}, separators=(",", ":")).encode()
+        public.verify(
+            row[96:], b"fedsilo/secure-keys/v1\0" + row[:96] + own + SUM["nextContext"].encode()
+        )
+
+
 def test_the_sum_is_that_of_the_survivors() -> None:
     total = sum(numbers(SUM["vectors"][silo]) for silo in SURVIVORS)
     assert np.asarray(total).tolist() == numbers(SUM["sum"]).tolist()
