@@ -15,11 +15,13 @@ class CommittedLines:
     """Lines that are appended before the commit point moves, and those beyond it, which are dropped.
 
     :param point: name of the file that is the commit point, for errors.
+    :ivar number: of lines that count.
     :ivar last: SHA-256 of the last line that counts, without its end; None without lines.
     """
 
     def __init__(self, path: Path, point: str) -> None:
         self.path = path
+        self.number = 0
         self.last: str | None = None
         self._point = point
         self._length = 0
@@ -34,7 +36,7 @@ class CommittedLines:
 
         :raises FileDamaged: when the file has fewer bytes, or others.
         """
-        self._length, self._vouched, self.last = 0, hashlib.sha256(), None
+        self.number, self._length, self._vouched, self.last = 0, 0, hashlib.sha256(), None
         if self.path.exists():
             with translate_read_errors(self.path), open_plain(self.path) as file:
                 while line := file.readline(length - self._length):
@@ -72,6 +74,7 @@ class CommittedLines:
             truncate(self.path, self._length)
 
     def _take(self, line: bytes) -> None:
+        self.number += 1
         self._length += len(line)
         self._vouched.update(line)
         self.last = hashlib.sha256(line.removesuffix(b"\n")).hexdigest()

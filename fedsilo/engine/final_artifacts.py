@@ -25,7 +25,7 @@ def write_final_artifacts(
     directory, identity, chain = store.directory, sealer.identity, store.provenance
     released = workflow.model.final_model(progress.state, store.history())
     result = write_result(directory, released, workflow.spec, identity)
-    end = ChainEnd(identity.uid, progress.position + 1, bytes.fromhex(chain.last or FIRST_DIGEST))
+    end = ChainEnd(identity.uid, chain.number, bytes.fromhex(chain.last or FIRST_DIGEST))
     write_provenance(directory, result.sha256, chain.path, end, sealer.key)
     write_model_card(directory, workflow.method, store.history(), schemata)
     return result

@@ -76,8 +76,16 @@ class SummedJob:
         :param restarts: exchanges in which the aggregator is started again, before and after silos' answers.
         :returns: the model.
         """
+        self.run_until(None, restarts)
+        assert self.engine.result is not None
+        return open_blob(self.engine.result.path).tree()
+
+    def run_until(self, exchange: str | None, restarts: Sequence[str] = ()) -> None:
+        """Run the job until an exchange is open, or to its end."""
         while (current := self.engine.current_exchange) is not None:
             name = exchange_id(current.exchange)
+            if name == exchange:
+                return
             self.asked.append(name)
             for silo in current.round.silos:
                 if name in restarts:
@@ -88,8 +96,6 @@ class SummedJob:
             assert self.engine.settle()
             if self.engine.failure is not None:
                 raise self.engine.failure
-        assert self.engine.result is not None
-        return open_blob(self.engine.result.path).tree()
 
     def plain_model(self) -> Tree:
         """The model of the same silos' updates where nothing is hidden."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsilo.api.job import FederatedJobSpec
+from fedsilo.engine import round_engine
+from fedsilo.errors import ProvenanceInvalid
 from fedsilo.methods.schedule import exchange_id, participants
-from tests.federate import job_spec, references
+from tests.federate import TASK_KEY, job_spec, references
 from tests.unit.secure_aggregation.summed_job import IS_NOT_HEARD, IS_SILENT, SummedJob, sums_of
+from tests.unit.verification.chains import Lines, edit_and_link, replay_directory, verify_directory
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +101,7 @@ def test_announcements_that_do_not_hold_are_asked_for_again(
     assert all((model[name] == array).all() for name, array in job.plain_model().items())
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(data=st.data())
 def test_no_key_serves_two_sums_whoever_drops_out_and_whatever_is_started_again(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -139,3 +143,67 @@ def test_no_key_serves_two_sums_whoever_drops_out_and_whatever_is_started_again(
     ]
     assert len(set(keys)) == len(keys), "two public keys and a commitment of each silo in each sum"
     assert all(len(kept) <= 2 for found in job.secrets.values() for kept in found)
+
+
+@pytest.fixture(scope="module")
+def kept_job(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Directory of an aggregator; of four silos one drops out last in round 1 of three."""
+    missed = {("r00001-train.unmask", "silos/s3"): IS_SILENT}
+    spec = spec_of(4, rounds=3, minSilos=3)
+    spec = spec.model_copy(update={"aggregator": spec.aggregator.model_copy(update={"keep_updates": True})})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        job = SummedJob(tmp_path_factory.mktemp("kept"), spec, missed)
+        job.run()
+    return job.directory / "aggregator"
+
+
+def test_a_chain_lacks_the_exchanges_that_were_passed_over_and_replays(kept_job: Path) -> None:
+    chain = verify_directory(kept_job)
+    assert [
+        found.line.exchange for found in chain.exchanges if found.exchange.phase.step == "secure-keys"
+    ] == [
+        "r00001-train.keys",
+        "r00002-train.keys",
+    ]
+    replay_directory(kept_job)
+
+
+def _without_task_of_s3(line: dict[str, Any]) -> None:
+    for part in ("tasks", "updates"):
+        line[part].pop("silos/s3", None)
+
+
+@pytest.mark.parametrize(
+    ("lacking", "change", "message"),
+    [
+        ("r00003-train.shares", lambda _: None, r"round 3 \(r00003-train.shares\): is r00003-train$"),
+        ("r00001-train.keys", lambda _: None, r"round 1 \(r00001-train.keys\): is r00001-train.shares$"),
+        (None, _without_task_of_s3, r"r00003-train.shares\): silo silos/s3 was drawn and not asked"),
+    ],
+)
+def test_a_chain_that_lacks_more_is_refused(
+    kept_job: Path, tmp_path: Path, lacking: str | None, change: Any, message: str
+) -> None:
+    """Where keys were not asked for, all silos of the sum have announced theirs, and all are asked."""
+    directory = Path(shutil.copytree(kept_job, tmp_path / "aggregator"))
+
+    def without(lines: Lines) -> None:
+        change(next(line for line in lines if line.get("exchange") == "r00003-train.shares"))
+        lines[:] = [line for line in lines if line.get("exchange") != (lacking or "nothing")]
+
+    edit_and_link(directory, without, TASK_KEY)
+    with pytest.raises(ProvenanceInvalid, match=message):
+        verify_directory(directory)
+
+
+def test_a_checkpoint_is_kept_after_a_crash_where_an_exchange_is_passed_over(tmp_path: Path) -> None:
+    spec = spec_of(3, rounds=2)
+    spec = spec.model_copy(update={"evaluation": spec.evaluation.model_copy(update={"checkpoints": 1})})
+    job, kept = SummedJob(tmp_path, spec), tmp_path / "aggregator" / "checkpoints"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(round_engine, "write_checkpoint", lambda *_: None)
+        job.run_until("r00002-train.shares")
+    assert not kept.exists()
+    job.open_engine()
+    assert {path.stem for path in kept.iterdir()} == {"round-00001"}

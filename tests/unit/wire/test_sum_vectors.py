@@ -104,9 +104,7 @@ def test_the_last_message_ends_with_keys_that_are_signed_over_the_next_context()
         message = bytes.fromhex(SUM["unmask"][silo])
         row = message[66 * len(MEMBERS) :]
         own = json.dumps({"silo": silo}, separators=(",", ":")).encode()
-        public.verify(
-            row[96:], b"fedsilo/secure-keys/v1\0" + row[:96] + own + SUM["nextContext"].encode()
-        )
+        public.verify(row[96:], b"fedsilo/secure-keys/v1\0" + row[:96] + own + SUM["nextContext"].encode())
 
 
 def test_the_sum_is_that_of_the_survivors() -> None:
