@@ -19,6 +19,7 @@ from fedsilo.methods import registry
 from fedsilo.methods.interface import EVALUATE, Exchange
 from fedsilo.methods.schedule import exchange_id
 from fedsilo.transforms.guard import GuardIdentity
+from fedsilo.transforms.plan import JobPlan
 from fedsilo.transforms.secure_sum.guard import SecureSumGuardSide
 from fedsilo.transforms.secure_sum.steps import ANNOUNCED, PREFIX, SHARES, STEPS
 from fedsilo.transforms.transform import Signers
@@ -59,7 +60,7 @@ class SummedJob:
         self.keys = {silo: silo_key(silo) for silo in self.silos}
         self.public_keys = {silo: key.verify_key for silo, key in self.keys.items()}
         self.engine = self.open_engine()
-        self.exchanges = self.engine._workflow.plan.exchanges
+        self.exchanges = JobPlan(self.method).exchanges
 
     def open_engine(self) -> RoundEngine:
         """The aggregator's half, new or as an earlier one left it."""
@@ -90,7 +91,7 @@ class SummedJob:
             for silo in current.round.silos:
                 if name in restarts:
                     self.engine = self.open_engine()
-                self._answer(silo, name)
+                self.answer(silo, name)
             if name in restarts:
                 self.engine = self.open_engine()
             assert self.engine.settle()
@@ -115,14 +116,15 @@ class SummedJob:
             state, _ = workflow.fold(state, exchange, StoredUpdates(paths), broadcast)
         return dict(state.tree("model"))
 
-    def _answer(self, silo: str, name: str) -> None:
+    def answer(self, silo: str, name: str) -> None:
+        """Have a silo do in the open exchange what the plan says."""
         does = self.misses.get((name, silo), ANSWERS)
         sealed = self.engine.task(silo)
         assert sealed is not None
         if does != IS_SILENT:
-            vector = self._vector(silo, open_task(sealed.sealed, TASK_KEY.verify_key), sealed.contract)
+            vector = self.vector(silo, open_task(sealed.sealed, TASK_KEY.verify_key), sealed.contract)
             # A guard that was started again gives the same answer to the same task.
-            again = self._vector(silo, open_task(sealed.sealed, TASK_KEY.verify_key), sealed.contract)
+            again = self.vector(silo, open_task(sealed.sealed, TASK_KEY.verify_key), sealed.contract)
             assert vector.tobytes() == again.tobytes()
         if does != ANSWERS:
             self.engine.fail(silo, sealed.id, "TrainerLost", "gone")
@@ -145,7 +147,7 @@ class SummedJob:
         check.feed(path.read_bytes())
         self.engine.accept(silo, path, check.finish())
 
-    def _vector(self, silo: str, task: Task, contract: Contract) -> np.ndarray:
+    def vector(self, silo: str, task: Task, contract: Contract) -> np.ndarray:
         """What the guard sends, after it has been started anew."""
         schedule, directory = Schedule(self.exchanges), self.guard_directory(silo)
         identity = GuardIdentity(

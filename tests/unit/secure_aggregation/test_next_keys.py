@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -16,6 +17,7 @@ from fedsilo.api.job import FederatedJobSpec
 from fedsilo.engine import round_engine
 from fedsilo.errors import ProvenanceInvalid
 from fedsilo.methods.schedule import exchange_id, participants
+from fedsilo.transforms.secure_sum import guard
 from tests.federate import TASK_KEY, job_spec, references
 from tests.unit.secure_aggregation.summed_job import IS_NOT_HEARD, IS_SILENT, SummedJob, sums_of
 from tests.unit.verification.chains import Lines, edit_and_link, replay_directory, verify_directory
@@ -70,6 +72,21 @@ def test_a_guard_keeps_secrets_of_two_sums_between_them_and_of_one_otherwise(tmp
     ], "the last sum announces nothing"
 
 
+def test_keys_whose_secrets_found_no_place_on_the_disk_are_not_announced(tmp_path: Path) -> None:
+    job, last = SummedJob(tmp_path, spec_of(3, rounds=1)), "r00001-train.unmask"
+
+    def fill_disk(path: Path, document: Any, durable: bool = True) -> None:
+        assert durable and path.stem == "r00001-evaluate" and document["told"] == {}
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    job.run_until(last)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(OSError, match="No space left"):
+        patch.setattr(guard, "write_with_digest", fill_disk)
+        job.answer("silos/s0", last)
+    job.run()
+    assert [name for name in job.asked if name.endswith("keys")] == ["r00001-train.keys"]
+
+
 def test_a_silo_announces_keys_for_the_next_sum_that_it_is_drawn_for(tmp_path: Path) -> None:
     """Half of six silos take part in each round: keys are asked for until each was drawn once, and never after."""
     job = SummedJob(tmp_path, spec_of(6, rounds=8, fraction=0.5))
@@ -87,7 +104,7 @@ def test_announcements_that_do_not_hold_are_asked_for_again(
 ) -> None:
     """The shares beside them hold, and count."""
     job = SummedJob(tmp_path, spec_of(4, rounds=2))
-    honest = job._vector
+    honest = job.vector
 
     def flipped(silo: str, task: Any, contract: Any) -> np.ndarray:
         vector = honest(silo, task, contract).copy()
@@ -95,7 +112,7 @@ def test_announcements_that_do_not_hold_are_asked_for_again(
             vector[-1] ^= 1
         return vector
 
-    monkeypatch.setattr(job, "_vector", flipped)
+    monkeypatch.setattr(job, "vector", flipped)
     model = job.run()
     assert "r00002-train.keys" in job.asked
     assert all((model[name] == array).all() for name, array in job.plain_model().items())
