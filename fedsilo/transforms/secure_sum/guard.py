@@ -66,7 +66,7 @@ class SecureSumGuardSide(GuardSide):
         :raises QuorumLost: too few silos are left.
         :raises FileDamaged: the silo's secrets are not as they were written.
         """
-        whole = self._whole(task)
+        whole = self._summed_exchange(task)
         context = self._context(whole)
         side = self._side(context, begins=task.step == KEYS)
         with _refusing(task):
@@ -81,7 +81,7 @@ class SecureSumGuardSide(GuardSide):
         self, task: Task, messages: Messages, contract: Contract, update: Path, model: Path | None
     ) -> np.ndarray:
         """The masked vector of an update, errors as `message`."""
-        context, layout = self._context(self._whole(task)), layout_of(self._method, contract)
+        context, layout = self._context(self._summed_exchange(task)), layout_of(self._method, contract)
         side = self._side(context)
         with _refusing(task):
             sent = {} if model is None else open_blob(model).tree()
@@ -113,7 +113,7 @@ class SecureSumGuardSide(GuardSide):
                 )
         return broadcast_digest(task, own)
 
-    def _whole(self, task: Task) -> Exchange:
+    def _summed_exchange(self, task: Task) -> Exchange:
         """The exchange whose updates the sum is of that a task is a step of."""
         exchange = self._own.exchange_of(task)
         return exchange.of or exchange

@@ -106,13 +106,13 @@ def test_announcements_that_do_not_hold_are_asked_for_again(
     job = SummedJob(tmp_path, spec_of(4, rounds=2))
     honest = job.vector
 
-    def flipped(silo: str, task: Any, contract: Any) -> np.ndarray:
+    def flip_last_bit(silo: str, task: Any, contract: Any) -> np.ndarray:
         vector = honest(silo, task, contract).copy()
         if task.task == "r00001-train.unmask-s2":
             vector[-1] ^= 1
         return vector
 
-    monkeypatch.setattr(job, "vector", flipped)
+    monkeypatch.setattr(job, "vector", flip_last_bit)
     model = job.run()
     assert "r00002-train.keys" in job.asked
     assert all((model[name] == array).all() for name, array in job.plain_model().items())
@@ -205,11 +205,11 @@ def test_a_chain_that_lacks_more_is_refused(
     """Where keys were not asked for, all silos of the sum have announced theirs, and all are asked."""
     directory = Path(shutil.copytree(kept_job, tmp_path / "aggregator"))
 
-    def without(lines: Lines) -> None:
+    def take_out(lines: Lines) -> None:
         change(next(line for line in lines if line.get("exchange") == "r00003-train.shares"))
         lines[:] = [line for line in lines if line.get("exchange") != (lacking or "nothing")]
 
-    edit_and_link(directory, without, TASK_KEY)
+    edit_and_link(directory, take_out, TASK_KEY)
     with pytest.raises(ProvenanceInvalid, match=message):
         verify_directory(directory)
 
