@@ -10,8 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from fedsilo.api.common import DURATION, FORMATS, RFC1035_LABEL
+from fedsilo.api.common import DURATION, FORMATS, REGISTRY, REGISTRY_PROBLEM, RFC1035_LABEL
 from fedsilo.api.data import UNTRAINED_METHODS
+from fedsilo.api.pod_template import (
+    CONFINEMENT_PROBLEM,
+    OWNED_KEY_PROBLEM,
+    OWNED_KEYS,
+    OWNED_PREFIXES,
+    SECURITY_PREFIXES,
+    SYSTEM_CLASS_PROBLEM,
+    SYSTEM_PRIORITY,
+)
 from fedsilo.api.resources import (
     BYTE_RESOURCES,
     HUGE_PAGES,
@@ -140,16 +149,32 @@ AMOUNTS_RULE: Final = Rule(
 """The rule of a mapping from resources to amounts, see `fedsilo.api.resources`."""
 
 
-def _requests_rule() -> Rule:
+def _requests_rule(field: str = "resources") -> Rule:
     """The rule of a container's requests beside its limits."""
-    requests, limits = "self.resources.requests", "self.resources.limits"
+    requests, limits = f"self.{field}.requests", f"self.{field}.limits"
     compared = f"quantity(string({requests}[name])).compareTo(quantity(string({limits}[name])))"
     return Rule(
-        f"!has(self.resources) || !has({requests}) || {requests}.all(name, has({limits}) && name in {limits}"
+        f"!has(self.{field}) || !has({requests}) || {requests}.all(name, has({limits}) && name in {limits}"
         f" ? {compared} == 0 || !{_LIMITED_RESOURCE} && {compared} < 0 : !{_LIMITED_RESOURCE})",
         "has more than limits, or a device or huge pages that limits have not; write what they have",
-        ".resources.requests",
+        f".{field}.requests",
     )
+
+
+def _registry_rule(field: str) -> Rule:
+    """The rule of an image that a node is to pull."""
+    return Rule(
+        f"!has(self.{field}) || self.{field}.matches('{REGISTRY}')", "; ".join(REGISTRY_PROBLEM), f".{field}"
+    )
+
+
+def _key_rule(field: str, prefixes: tuple[str, ...], problem: str) -> Rule:
+    """The rule of the keys of labels or annotations of pods.
+
+    :param prefixes: beginnings of keys that are refused.
+    """
+    refused = f"key in {list(OWNED_KEYS)} || {list(prefixes)}.exists(start, key.startsWith(start))"
+    return Rule(f"!has(self.{field}) || !self.{field}.exists(key, {refused})", problem, f".{field}")
 
 
 def _not_of_silos(field: str) -> Rule:
@@ -199,7 +224,23 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
             "has no pattern; name tensors in shared, frozen or local, or remove parameters",
         ),
     ),
-    "SiloAgentTemplate": (_requests_rule(),),
+    "SiloAgentTemplate": (_requests_rule(), _requests_rule("guardResources"), _registry_rule("guardImage")),
+    "AgentsSpec": (_registry_rule("image"),),
+    "PodMetadata": (
+        _key_rule("labels", OWNED_PREFIXES, f"has what {'; '.join(OWNED_KEY_PROBLEM)}"),
+        _key_rule(
+            "annotations",
+            (*OWNED_PREFIXES, *SECURITY_PREFIXES),
+            f"has what {OWNED_KEY_PROBLEM[0]}, or {'; '.join(CONFINEMENT_PROBLEM)}",
+        ),
+    ),
+    "PodTemplate": (
+        Rule(
+            f"!has(self.priorityClassName) || !self.priorityClassName.startsWith('{SYSTEM_PRIORITY}')",
+            "; ".join(SYSTEM_CLASS_PROBLEM),
+            ".priorityClassName",
+        ),
+    ),
     "StorageSpec": (
         Rule(
             "!has(self.size) || string(self.size).matches('[1-9]')"
@@ -210,6 +251,7 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
     ),
     "AggregatorSpec": (
         _requests_rule(),
+        _registry_rule("image"),
         # An API server asks the rule of the section's own default, too, before the fields in it have theirs.
         Rule(
             "!has(self.datasets) || self.datasets.all(held, !has(held.volume) || !has(held.volume.hostPath))",

@@ -66,6 +66,8 @@ def structural_schema(given: Schema, known: Mapping[str, Schema], model: str = "
     if given.get("default") is not None:
         content["default"] = _default(given["default"], content)
     rules = [*RULES.get(model, ()), *(pair_rules() if model == "FederatedJobSpec" else ())]
+    if given.get("additionalProperties") is True:
+        rules = []  # no rule sees the fields of what has any
     if given.get("pattern") in PATTERN_RULES:
         rules.append(PATTERN_RULES[given["pattern"]])
     if "maxLength" in given.get("propertyNames", {}):
@@ -76,6 +78,16 @@ def structural_schema(given: Schema, known: Mapping[str, Schema], model: str = "
     if rules:
         content["x-kubernetes-validations"] = [rule.schema() for rule in rules]
     return content | ({"x-kubernetes-map-type": "atomic"} if model in ATOMIC_MODELS else {})
+
+
+def opaque_schema(model: Schema) -> Schema:
+    """The JSON schema of a model whose fields are not spelled out; the model itself refuses what is wrong."""
+    return {
+        "description": model["description"],
+        "type": "object",
+        "additionalProperties": True,
+        "maxProperties": 100,
+    }
 
 
 def without_defaults(given: Schema) -> Schema:

@@ -20,7 +20,7 @@ from fedsilo.api.silo import Silo
 from fedsilo.api.silo_status import SiloStatus
 from fedsilo.api.status import FederatedJobStatus
 from hack.crd_rules import name_rules
-from hack.crd_schemas import Schema, structural_schema, without_defaults
+from hack.crd_schemas import Schema, opaque_schema, structural_schema, without_defaults
 
 HEADER: Final = "# Written by `make crds` from fedsilo.api; not by hand.\n"
 GROUP, VERSION = API_VERSION.split("/")
@@ -47,6 +47,8 @@ class Resource:
 
     :param status: model of the status subresource.
     :param short: short names.
+    :param opaque: models whose fields are not spelled out. Those of core/v1 would be a third of a definition, and an
+        agent has a copy of the job, which was checked with the job.
     """
 
     model: type[BaseModel]
@@ -54,6 +56,7 @@ class Resource:
     plural: str
     short: tuple[str, ...]
     columns: tuple[Column, ...]
+    opaque: tuple[str, ...] = ("Affinity", "TopologySpreadConstraint")
 
 
 AGE: Final = Column("Age", ".metadata.creationTimestamp", "date")
@@ -105,6 +108,7 @@ RESOURCES: Final = (
             Column("Connected", '.status.conditions[?(@.type=="Connected")].status', wide=True),
             Column("Message", ".status.message", wide=True),
         ),
+        opaque=("PodTemplate",),
     ),
 )
 
@@ -161,7 +165,8 @@ def definition(resource: Resource) -> Schema:
 def _root(resource: Resource) -> Schema:
     schema = resource.model.model_json_schema()
     status = resource.status.model_json_schema()
-    content = structural_schema(schema, schema["$defs"], resource.model.__name__)
+    known = schema["$defs"] | {name: opaque_schema(schema["$defs"][name]) for name in resource.opaque}
+    content = structural_schema(schema, known, resource.model.__name__)
     content["properties"] = {
         "apiVersion": {"type": "string"},
         "kind": {"type": "string"},

@@ -20,7 +20,7 @@ from fedsilo.api.common import (
     Fields,
     Flag,
     FreeForm,
-    Image,
+    ImageName,
     Integer,
     IpAddress,
     KeyId,
@@ -136,8 +136,8 @@ class Proposal(Fields):
         default=None,
         description="SHA-256 of the canonical JSON of `trust.members`; null where there are none.",
     )
-    trainer_image: Image = Field(description="Image of the trainer, whoever named it.")
-    guard_image: Image = Field(description="Image of the guard, whoever named it.")
+    trainer_image: ImageName = Field(description="Image of the trainer, whoever named it.")
+    guard_image: ImageName = Field(description="Image of the guard, whoever named it.")
 
 
 MAX_OBJECTIONS = 32

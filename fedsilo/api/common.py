@@ -48,6 +48,7 @@ RFC1035_LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 RFC1123_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 RFC1123_SUBDOMAIN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 IMAGE = r"^[a-z0-9][-a-zA-Z0-9._:/@]*$"
+REGISTRY = r"^(localhost|[^/]*[.:][^/]*)/"
 IMAGE_BY_DIGEST = r"^[a-z0-9][-a-zA-Z0-9._:/]*@sha256:[0-9a-f]{64}$"
 HTTPS_URL = r"^https://[^\s/]+(/\S*)?$"
 TRACKING_URL = r"^https?://[^\s/@?#]+(/[^\s@?#]*)?$"
@@ -95,7 +96,8 @@ ResourceName = Annotated[str, StringConstraints(pattern=RFC1035_LABEL, max_lengt
 DatasetName = Annotated[str, StringConstraints(pattern=RFC1123_SUBDOMAIN, max_length=63)]
 SecretName = Annotated[str, StringConstraints(pattern=RFC1123_SUBDOMAIN, max_length=253)]
 Reference = Annotated[str, StringConstraints(pattern=REFERENCE, max_length=253)]
-Image = Annotated[str, StringConstraints(pattern=IMAGE, max_length=512)]
+ImageName = Annotated[str, StringConstraints(pattern=IMAGE, max_length=512)]
+Image = Annotated[ImageName, AfterValidator(lambda image: check_registry(image))]
 Url = Annotated[
     str, StringConstraints(pattern=HTTPS_URL, max_length=2048), AfterValidator(lambda url: check_server(url))
 ]
@@ -167,6 +169,20 @@ def check_server(url: str) -> str:
             "write https://HOST or https://HOST:PORT, with a port from 1 to 65535",
         )
     return url
+
+
+REGISTRY_PROBLEM: Final = (
+    "names no registry, so that each node takes one of its own",
+    "write it before the name, such as registry.example/fedsilo-trainer:0.1.0",
+)
+"""Problem and remedy of such an image."""
+
+
+def check_registry(image: str) -> str:
+    """Refuse an image whose registry a node would choose (OCI distribution: "Pulling manifests")."""
+    if re.match(REGISTRY, image) is None:
+        raise invalid_value(*REGISTRY_PROBLEM)
+    return image
 
 
 def _require_finite(value: dict[str, Any]) -> dict[str, Any]:

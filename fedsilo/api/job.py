@@ -38,6 +38,7 @@ from fedsilo.api.evaluation import EvaluationSpec
 from fedsilo.api.faults import ABSENT_VALUE
 from fedsilo.api.output import MlflowSpec, OutputSpec
 from fedsilo.api.parameters import InitialWeightsSpec, ParametersSpec
+from fedsilo.api.pod_template import AgentPodTemplate, PodTemplate
 from fedsilo.api.quorum import quorum
 from fedsilo.api.resources import Resources, StorageSpec
 from fedsilo.api.training import TrainingSpec
@@ -188,6 +189,9 @@ class AggregatorSpec(Fields):
         max_length=100,
         description="Datasets that the aggregator itself holds, such as a public test set.",
     )
+    pod_template: PodTemplate | None = Field(
+        default=None, description="What the platform asks of the aggregator's pod; nothing when null."
+    )
 
     @model_validator(mode="after")
     def _checked_datasets(self) -> Self:
@@ -209,6 +213,9 @@ class AgentsSpec(Fields):
 
     image: Image | None = Field(
         default=None, description="Image of the trainer; the operator's release when null."
+    )
+    pod_template: AgentPodTemplate | None = Field(
+        default=None, description="What the job asks for the pods of its agents; nothing when null."
     )
 
 

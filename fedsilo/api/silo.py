@@ -22,26 +22,15 @@ from fedsilo.api.common import (
     PublicKey,
     SecretName,
     Sha256,
-    Text,
     Time,
     invalid_value,
 )
 from fedsilo.api.datasets import DatasetSpec, check_unique_names
+from fedsilo.api.placement import Toleration
+from fedsilo.api.pod_template import PodTemplate
 from fedsilo.api.resources import Resources, StorageSpec
 from fedsilo.api.silo_policy import SiloPolicy
 from fedsilo.api.silo_status import SiloStatus
-
-
-class Toleration(Fields):
-    """A taint that the agent's pods tolerate, as in core/v1."""
-
-    key: Text | None = Field(default=None, description="Key of the taint; all when absent.")
-    operator: Literal["Equal", "Exists"] = Field(default="Equal", description="How the value is compared.")
-    value: Text | None = Field(default=None, description="Value of the taint, for Equal.")
-    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
-        default=None, description="Effect of the taint; all when absent."
-    )
-    toleration_seconds: Integer | None = Field(default=None, description="How long, for NoExecute.")
 
 
 class SiloAgentTemplate(Fields):
@@ -71,6 +60,33 @@ class SiloAgentTemplate(Fields):
         max_length=10,
         description="Secrets of the silo's namespace with which the images of both pods are pulled; none when null.",
     )
+    guard_resources: Resources = Field(
+        default_factory=dict,
+        description="Resources of the guard; it requests 100m of CPU and 128Mi of memory, or 256Mi where it composes "
+        "mechanisms of differential privacy, unless something else is written.",
+    )
+    pod_template: PodTemplate | None = Field(
+        default=None,
+        description="What the platform asks of the pods of guard and trainer. The guard follows its trainer, so that "
+        "affinity and topologySpreadConstraints are those of the trainer.",
+    )
+
+    @model_validator(mode="after")
+    def _one_node_selector(self) -> Self:
+        given = (self.pod_template and self.pod_template.node_selector) or {}
+        for label, value in given.items():
+            if self.node_selector.get(label, value) != value:
+                problem = f"is {self.node_selector[label]} in nodeSelector"
+                raise invalid_value(problem, "remove one", "podTemplate", "nodeSelector", label, value=value)
+        return self
+
+    @property
+    def pods(self) -> PodTemplate:
+        """The template of guard and trainer, with the node selector and the tolerations that stand beside it."""
+        given = self.pod_template or PodTemplate()
+        selector = self.node_selector | (given.node_selector or {})
+        tolerations = (*self.tolerations, *(given.tolerations or ()))
+        return given.model_copy(update={"node_selector": selector, "tolerations": tolerations})
 
     @property
     def gpus(self) -> int:

@@ -24,6 +24,7 @@ from fedsilo.api.common import (
     invalid_value,
 )
 from fedsilo.api.differential_privacy import PrivacyUnit
+from fedsilo.api.placement import LabelKey
 from fedsilo.payload_kinds import PayloadKind
 
 PersonalAccuracy = Literal["Withheld", "Mean", "PerSilo"]
@@ -125,6 +126,11 @@ class SiloPolicy(Fields):
     )
     trainer_images: tuple[ImageByDigest, ...] | None = Field(
         default=None, max_length=100, description="Trainer images admitted, by digest; any when null."
+    )
+    metadata_keys: tuple[LabelKey, ...] | None = Field(
+        default=None,
+        max_length=100,
+        description="Keys of labels and annotations that a job may give the pods here; none when null.",
     )
     max_rounds: Integer | None = Field(
         default=None, ge=1, description="Maximum number of rounds of a job; unlimited when null."

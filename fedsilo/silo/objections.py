@@ -56,6 +56,7 @@ def objections(
         *_place(agent, silo, has_begun),
         *_policy(agent, silo, now),
         *_image(agent, silo, proposal.trainer_image),
+        *_metadata(agent, silo, proposal.trainer_image),
         *_dataset(agent, silo),
     )
     decided = _decision(agent, silo, proposal, has_begun)
@@ -177,6 +178,22 @@ def _image(agent: SiloAgent, silo: Silo, trainer_image: str) -> Iterator[tuple[O
         ObjectionReason.POLICY_REFUSED,
         f"policy.trainerImages allows {comma_separated(allowed)}, not {trainer_image}{without}; {remedy}",
     )
+
+
+def _metadata(agent: SiloAgent, silo: Silo, trainer_image: str) -> Iterator[tuple[ObjectionReason, str]]:
+    """Keys that the institution has not permitted: its network policies, queues and webhooks may go by them.
+
+    What the institution has installed runs in no pod.
+    """
+    template = agent.spec.job.spec.agents.pod_template
+    if template is None or template.metadata is None or is_installed(trainer_image):
+        return
+    allowed = silo.spec.policy.metadata_keys or ()
+    if refused := [key for key in template.metadata.keys if key not in allowed]:
+        permitted = comma_separated(allowed) if allowed else "none"
+        remedy = policy.choose(allowed, "spec.agents.podTemplate.metadata")
+        problem = f"policy.metadataKeys allows {permitted}, not {comma_separated(refused)}"
+        yield ObjectionReason.POLICY_REFUSED, f"{problem}; {remedy}"
 
 
 def _dataset(agent: SiloAgent, silo: Silo) -> Iterator[tuple[ObjectionReason, str]]:

@@ -51,9 +51,14 @@ def reader_pod(job: Object, claim: str, image: str, writer: Object = UNKNOWN_WRI
 
     The job owns it, and it ends by itself: even one that could not be removed does not remain.
 
+    What the platform asks of the aggregator's pod holds for this one, which runs where that one's volume is.
+
     :param writer: specification of the pod that wrote, whose user and pull secrets it has.
     """
     metadata = job["metadata"]
+    template = job.get("spec", {}).get("aggregator", {}).get("podTemplate") or {}
+    given = template.get("metadata") or {}
+    placement = {name: template[name] for name in ("nodeSelector", "tolerations") if template.get(name)}
     user = {
         name: number
         for name, number in writer.get("securityContext", {}).items()
@@ -66,7 +71,9 @@ def reader_pod(job: Object, claim: str, image: str, writer: Object = UNKNOWN_WRI
         "metadata": {
             "name": f"{metadata['name']}-model-{secrets.token_hex(3)}",
             "namespace": metadata["namespace"],
+            "annotations": given.get("annotations") or {},
             "labels": {
+                **(given.get("labels") or {}),
                 "app.kubernetes.io/managed-by": "kubectl-fedsilo",
                 COMPONENT: "model-reader",
                 JOB_UID: metadata["uid"],
@@ -78,6 +85,7 @@ def reader_pod(job: Object, claim: str, image: str, writer: Object = UNKNOWN_WRI
         },
         "spec": {
             **pull_secrets,
+            **placement,
             "restartPolicy": "Never",
             "activeDeadlineSeconds": LIFETIME_SECONDS,
             "terminationGracePeriodSeconds": 1,

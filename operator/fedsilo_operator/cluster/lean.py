@@ -13,7 +13,9 @@ from fedsilo_operator.objects import JOB, POD
 
 _COMMON_FIELDS = {"metadata": frozenset({"managedFields"})}
 _OF_OTHERS = frozenset({"annotations", "finalizers", "generateName", "generation", "managedFields"})
-_OF_PODS = frozenset({"args", "securityContext", "tolerations", "volumeMounts", "volumes"})
+_OF_PODS = frozenset(
+    {"args", "securityContext", "tolerations", "topologySpreadConstraints", "volumeMounts", "volumes"}
+)
 
 UNREAD_FIELDS = {
     JOB.name: {

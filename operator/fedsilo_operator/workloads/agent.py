@@ -12,10 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel
-
 from fedsilo.api.agent import SiloAgent
-from fedsilo.api.common import Quantity
 from fedsilo.api.observed import Object
 from fedsilo.api.silo import Silo, SiloAgentTemplate
 from fedsilo.silo.configuration import configuration, current_policy
@@ -44,6 +41,14 @@ from fedsilo_operator.workloads.pod import (
     references,
     room_for_data,
 )
+from fedsilo_operator.workloads.template import (
+    guard_resources,
+    merged_metadata,
+    node_fields,
+    placement_fields,
+    quantities,
+    without_devices,
+)
 
 TRAINER, GUARD, AGENT_COMPONENT = "trainer", "guard", "silo-agent"
 
@@ -55,13 +60,6 @@ ISOLATION = "isolation"
 
 PERMANENT_EXIT_CODES = (2, 3, 5, 6, 7)
 """Exit codes after which a retry cannot help, see `fedsilo.errors`; a guard or trainer never ends with 4."""
-
-GUARD_RESOURCES = {"requests": {"cpu": "100m", "memory": "128Mi"}}
-"""Resources of a guard, which copies, hashes and sends; a memory limit would count the pages of files
-that it reads."""
-
-ACCOUNTING_RESOURCES = {"requests": {"cpu": "100m", "memory": "256Mi"}}
-"""Resources of a guard that composes mechanisms, with SciPy."""
 
 LEDGERS_SIZE = "64Mi"
 """Size of the volume of a silo's ledgers: a charge takes about 400 bytes, so that it holds more than 100,000."""
@@ -195,7 +193,7 @@ def trainer_job(parsed: ParsedAgent, settings: SiloSettings) -> Object:
     """The job's image over the silo's data, on the silo's GPU, once its network is found closed."""
     template = parsed.silo.spec.agent
     dataset = parsed.silo.dataset(parsed.agent.spec.job.spec.data.dataset)
-    resources: dict[str, Any] = {what: _quantities(amounts) for what, amounts in template.resources.items()}
+    resources = quantities(template.resources)
     container = Container(
         name=TRAINER,
         image=trainer_image(parsed.agent, settings),
@@ -229,7 +227,7 @@ def trainer_job(parsed: ParsedAgent, settings: SiloSettings) -> Object:
         labels,
         init_containers=[_isolation(parsed, settings)],
         beside=_ledgers(parsed),
-        affinity={"podAffinity": affinity},
+        **placement_fields(template.pods, {"podAffinity": affinity}),
     )
 
 
@@ -272,7 +270,7 @@ def guard_job(parsed: ParsedAgent, settings: SiloSettings) -> Object:
             *_ledgers(parsed),
             *_authorities(settings),
         ],
-        resources=ACCOUNTING_RESOURCES if parsed.composes else GUARD_RESOURCES,
+        resources=guard_resources(parsed.silo.spec.agent.guard_resources, parsed.composes),
         ports=METRICS if watched else {},
         environment={"SSL_CERT_FILE": f"{AUTHORITIES}/ca.crt"} if settings.outside.authorities else {},
         secrets=[settings.outside.proxy_secret] if settings.outside.proxy_secret else (),
@@ -304,20 +302,16 @@ def _authorities(settings: SiloSettings) -> list[Mount]:
 def _isolation(parsed: ParsedAgent, settings: SiloSettings) -> Container:
     """The check of the network, in the silo's own image: the job's image could report anything.
 
-    It has the trainer's CPU and memory, which are free before the trainer begins: another amount could change which
-    nodes the pod fits, and its quality of service.
+    It has the trainer's CPU, memory and storage, which are free before the trainer begins: another amount could change
+    which nodes the pod fits, its quality of service, and whether a quota lets it in.
     """
-    resources = {
-        what: {name: str(amount) for name, amount in amounts.items() if name in ("cpu", "memory")}
-        for what, amounts in parsed.silo.spec.agent.resources.items()
-    }
     return Container(
         name=ISOLATION,
         image=guard_image(parsed.silo, settings),
         command=["fedsilo-isolation"],
         arguments=["--agent", f"{CONFIG}/agent.json", *LOG_FORMAT],
         mounts=[_config(parsed)],
-        resources={what: amounts for what, amounts in resources.items() if amounts},
+        resources=without_devices(parsed.silo.spec.agent.resources),
     )
 
 
@@ -330,21 +324,21 @@ def _job(
     **extra: Any,
 ) -> Object:
     template = parsed.silo.spec.agent
-    if template.node_selector:
-        extra["nodeSelector"] = dict(template.node_selector)
-    if template.tolerations:
-        extra["tolerations"] = [_as_json(toleration) for toleration in template.tolerations]
+    asked = parsed.agent.spec.job.spec.agents.pod_template
+    given, annotations = merged_metadata(None if asked is None else asked.metadata, template.pods.metadata)
+    extra |= node_fields(template.pods)
     if template.image_pull_secrets:
         extra["imagePullSecrets"] = references(template.image_pull_secrets)
     if template.runtime_class_name is not None:
         extra["runtimeClassName"] = template.runtime_class_name
     return batch_job(
         parsed.child(component),
-        {**parsed.labels(component), **(labels or {})},
+        {**given, **parsed.labels(component), **(labels or {})},
         pod_spec(container, user=settings.user, **extra),
         owner=parsed.owner,
         backoff_limit=parsed.agent.spec.job.spec.backoff_limit,
         permanent_exit_codes=PERMANENT_EXIT_CODES,
+        annotations=annotations,
     )
 
 
@@ -384,11 +378,3 @@ def _network_policy(parsed: ParsedAgent, component: str, egress: list[dict[str, 
 
 def _port(protocol: str, port: int) -> dict[str, Any]:
     return {"protocol": protocol, "port": port}
-
-
-def _quantities(amounts: Mapping[str, Quantity]) -> dict[str, str]:
-    return {name: str(amount) for name, amount in amounts.items()}
-
-
-def _as_json(model: BaseModel) -> Any:
-    return model.model_dump(mode="json", by_alias=True, exclude_none=True)

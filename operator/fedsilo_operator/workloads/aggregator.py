@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.observed import Object, uid_of
 from fedsilo.api.output import MlflowSpec
+from fedsilo.api.pod_template import PodTemplate
 from fedsilo_operator.keys import JobKeys
 from fedsilo_operator.names import aggregator_name, claim_name, job_labels
 from fedsilo_operator.objects import (
@@ -48,6 +49,7 @@ from fedsilo_operator.workloads.pod import (
     references,
     room_for_data,
 )
+from fedsilo_operator.workloads.template import merged_metadata, node_fields, placement_fields, quantities
 
 AGGREGATOR = "aggregator"
 CONFIG_FILE, TRUST_FILE = "config.json", "trust.json"
@@ -272,10 +274,7 @@ def workload(job: Object, parsed: FederatedJob, settings: Settings) -> Object:
     if settings.metrics_from is not None:
         arguments += ["--metrics-port", str(METRICS_PORT)]
         ports |= METRICS
-    resources: dict[str, Any] = {
-        what: {name: str(amount) for name, amount in amounts.items()}
-        for what, amounts in spec.resources.items()
-    }
+    resources = quantities(spec.resources)
     container = Container(
         AGGREGATOR,
         spec.image or settings.aggregator_image,
@@ -287,7 +286,11 @@ def workload(job: Object, parsed: FederatedJob, settings: Settings) -> Object:
         secret_variables=_mlflow_credentials(parsed),
     )
     secrets = references(spec.image_pull_secrets or ())
-    extra: dict[str, Any] = {"imagePullSecrets": secrets} if secrets else {}
+    template = spec.pod_template or PodTemplate()
+    extra = node_fields(template) | placement_fields(template)
+    if secrets:
+        extra["imagePullSecrets"] = secrets
+    labels, annotations = merged_metadata(template.metadata)
     pod = pod_spec(
         container,
         user=settings.user,
@@ -297,11 +300,12 @@ def workload(job: Object, parsed: FederatedJob, settings: Settings) -> Object:
     )
     return batch_job(
         _ref(job),
-        _labels(job),
+        {**labels, **_labels(job)},
         pod,
         owner=job,
         backoff_limit=parsed.spec.backoff_limit,
         permanent_exit_codes=PERMANENT_EXIT_CODES,
+        annotations=annotations,
     )
 
 

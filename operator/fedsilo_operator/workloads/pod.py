@@ -179,18 +179,21 @@ def batch_job(
     owner: Object,
     backoff_limit: int,
     permanent_exit_codes: Sequence[int],
+    annotations: Mapping[str, str] | None = None,
 ) -> Object:
     """A Job that runs one pod to its end.
 
     A disruption (eviction, preemption, drained node) is no failure of the program, so it does not count; a pod is
     replaced only when it is gone, since two would write to one volume.
 
+    :param labels: of the Job and of its pod, and so are the annotations.
     :param permanent_exit_codes: those after which a retry cannot help.
     """
+    notes = {"annotations": dict(annotations)} if annotations else {}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": metadata(ref, labels, owner),
+        "metadata": metadata(ref, labels, owner) | notes,
         "spec": {
             "completions": 1,
             "parallelism": 1,
@@ -205,7 +208,7 @@ def batch_job(
                     },
                 ]
             },
-            "template": {"metadata": {"labels": dict(labels)}, "spec": dict(pod)},
+            "template": {"metadata": {"labels": dict(labels), **notes}, "spec": dict(pod)},
         },
     }
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import yaml
 
+from tests.pages import blocks
 from tests.unit.api.bad_manifests import FEDERATIONS, FIELDS, JOB, NORTH, REFS, WEST
 from tests.unit.api.manifests import DIGITS, edited_manifest
 
@@ -105,6 +106,7 @@ BAD_OBJECTS = REFUSED_BY_BOTH | JOBS | SILOS | AGENTS
 
 GOOD_OBJECTS = {
     "digits": DIGITS,
+    "pod templates": blocks("docs/pod-templates.md", "yaml")[0],
     "agent": AGENT,
     "agent of a job that says null": agent(("gradientClip: null", "gradientClip: null, decay: 0.5")),
     "longest name": edited_manifest((JOB, JOB.replace("digits", "a" * 40))),

@@ -23,6 +23,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 # expressions know the forms of Unicode.
 SEEN_BY_OPERATOR = {
     "class in decomposed Unicode",
+    "affinity that compares with nothing",
     "selector that matches nothing",
     "selector of too few silos",
     "reference without a Silo",

@@ -116,6 +116,24 @@ FIELDS: dict[str, Edit] = {
     "name with capitals": (JOB, JOB.replace("digits", "Digits")),
     "volume without a source": ("volume: {hostPath: /data}", "volume: {}"),
     "image by tag": ("[model],", "[model], trainerImages: ['registry.example/trainer:1'],"),
+    "image without a registry": ("storage: {size: 10Gi}", "image: fedsilo-aggregator:1"),
+    "label of the operator's own": (
+        "storage: {size: 10Gi}",
+        "podTemplate: {metadata: {labels: {fedsilo.io/job-uid: x}}}",
+    ),
+    "annotation that adds a network": (
+        "storage: {size: 10Gi}",
+        "podTemplate: {metadata: {annotations: {k8s.v1.cni.cncf.io/networks: lan}}}",
+    ),
+    "priority of the cluster's own parts": (
+        "storage: {size: 10Gi}",
+        "podTemplate: {priorityClassName: system-node-critical}",
+    ),
+    "affinity that compares with nothing": (
+        "storage: {size: 10Gi}",
+        "podTemplate: {affinity: {podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: "
+        "[{topologyKey: zone, labelSelector: {matchExpressions: [{key: app, operator: In}]}}]}}}",
+    ),
     "address without TLS": ("storage: {size: 10Gi}", "url: http://aggregator.example"),
     "directory of a node in a job": (
         "config: {split: test}}\n",

@@ -179,6 +179,23 @@ def test_the_pod_has_the_user_and_the_pull_secrets_of_the_one_that_wrote() -> No
     assert not {"runAsUser", "runAsGroup"} & assigned["securityContext"].keys()
 
 
+def test_the_pod_has_what_the_platform_asks_of_the_aggregators() -> None:
+    """The reader runs where the aggregator's volume is, and is counted like the aggregator."""
+    template = {
+        "metadata": {"labels": {"team": "blue"}, "annotations": {"example.com/cost": "1"}},
+        "nodeSelector": {"pool": "cpu"},
+        "tolerations": [{"key": "cpu", "operator": "Exists"}],
+        "affinity": {},
+    }
+    job = {"apiVersion": "a/v1", "kind": "K", "metadata": {"name": "j", "namespace": "n", "uid": "u"}}
+    pod = reading.reader_pod(job | {"spec": {"aggregator": {"podTemplate": template}}}, "claim", "image")
+    assert pod["metadata"]["labels"].items() >= {"team": "blue", "fedsilo.io/job-uid": "u"}.items()
+    assert pod["metadata"]["annotations"] == {"example.com/cost": "1"}
+    assert pod["spec"]["nodeSelector"] == {"pool": "cpu"}
+    assert pod["spec"]["tolerations"] == template["tolerations"]
+    assert "affinity" not in pod["spec"]
+
+
 def test_another_image_may_read_it(volume: Volume, model_directory: Path) -> None:
     volume.streams(0, part(0))
     assert fetch(model_directory, "--image", "registry.example/busybox:1") == 0

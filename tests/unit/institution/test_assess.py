@@ -101,7 +101,6 @@ def test_a_policy_that_changes_stops_what_runs_and_lets_it_go_on_again(tmp_path:
         ([IMAGE], None, "Admitted"),
         ([IMAGE], IMAGE.replace("a" * 64, "b" * 64), "Refused"),
         ([IMAGE], "registry.example/trainer:latest", "Refused"),
-        ([IMAGE], "installed/fedsilo:0.1.0", "Refused"),
     ],
 )
 def test_what_is_installed_runs_in_place_of_an_image_that_the_policy_admits(

@@ -274,3 +274,37 @@ def test_the_aggregator_reaches_the_ports_that_the_operator_was_given() -> None:
     harness.settings = replace(SETTINGS, api_server_ports=(16443,))
     harness.settle()
     assert the(harness, NETWORK_POLICY)["spec"]["egress"] == [{"ports": [{"protocol": "TCP", "port": 16443}]}]
+
+
+def test_the_aggregators_template_reaches_its_job_and_pod_and_changes_nothing_else() -> None:
+    zone = {"key": "zone", "operator": "Exists"}
+    affinity = {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": [zone]}]
+            }
+        }
+    }
+    spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
+    template: dict[str, Any] = {
+        "metadata": {
+            "labels": {"kueue.x-k8s.io/queue-name": "team"},
+            "annotations": {"example.com/cost": "1"},
+        },
+        "priorityClassName": "research",
+        "nodeSelector": {"pool": "cpu"},
+        "tolerations": [{"key": "cpu", "operator": "Exists"}],
+        "affinity": affinity,
+        "topologySpreadConstraints": [spread],
+    }
+    plain = JobHarness(manifest(aggregator=AGGREGATOR)).start_job()
+    made = JobHarness(manifest(aggregator=AGGREGATOR | {"podTemplate": template})).start_job()
+    before, after = the(plain, JOB), the(made, JOB)
+    for where, was in (
+        (after["metadata"], before["metadata"]),
+        (after["spec"]["template"]["metadata"], before["spec"]["template"]["metadata"]),
+    ):
+        assert where["labels"] == was["labels"] | template["metadata"]["labels"]
+        assert where["annotations"] == template["metadata"]["annotations"]
+    added = {name: content for name, content in template.items() if name != "metadata"}
+    assert after["spec"]["template"]["spec"] == before["spec"]["template"]["spec"] | added

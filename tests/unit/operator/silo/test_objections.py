@@ -87,6 +87,10 @@ def proposal_of(one: SiloAgent) -> Proposal:
 
 CCVR = {"name": "ccvr", "config": {"after": {"name": "fedavg"}}}
 
+LABELLED_AGENTS = {
+    "podTemplate": {"metadata": {"labels": {"study": "lungs"}, "annotations": {"team": "blue"}}}
+}
+
 CASES: dict[str, tuple[Edit, ...]] = {
     "method": (policy(methods=["creff", "ccvr"]),),
     "a long list of methods": (policy(methods=[f"method-{number}" for number in range(14)]),),
@@ -110,6 +114,8 @@ CASES: dict[str, tuple[Edit, ...]] = {
         policy(trainerImages=[f"registry.example/trainer@{DIGEST}"]),
     ),
     "no image at all": (policy(trainerImages=[]),),
+    "labels that nobody permits": (job(agents=LABELLED_AGENTS),),
+    "labels beside those that are permitted": (job(agents=LABELLED_AGENTS), policy(metadataKeys=["study"])),
     "dataset": (job(data={"dataset": "letters", "classes": 10, "inputShape": [4]}),),
     "shape of an example": (dataset(inputShape=[1, 64, 64]),),
     "columns of a table": (
@@ -175,6 +181,7 @@ FINE_EDITS: dict[str, tuple[Edit, ...]] = {
         job(agents={"image": f"mirror.example/copy/trainer:2@{DIGEST}"}),
         policy(trainerImages=[f"registry.example/trainer@{DIGEST}"]),
     ),
+    "labels that are permitted": (job(agents=LABELLED_AGENTS), policy(metadataKeys=["study", "team"])),
     "approved": (policy(manualApproval=True), decide_job("Approved")),
     "dataset as it is stated": (dataset(classes=10, inputShape=[1, 8, 8]),),
     "more classes than the dataset has": (dataset(classes=9),),
