@@ -8,6 +8,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/part-of: fedsilo
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- /* The fields of a mapping that say something: null means that there is none. */ -}}
@@ -31,8 +34,21 @@ annotations:
   helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded{{ with .gone }},{{ . }}{{ end }}
 {{- end }}
 
-{{- /* The pod of a script but for its account. Takes the chart's context, the script, its arguments and the image, which is
-       that of tests unless another is named. */ -}}
+{{- /* Image of guards, and of tests where nothing else is said. */ -}}
+{{- define "fedsilo-silo.guard" -}}
+{{- with .Values.agent.guardImage }}{{ . }}{{ else }}{{ include "fedsilo-silo.image" (dict "context" . "name" "guard") }}{{ end -}}
+{{- end }}
+
+{{- /* By which a pod may run where trainers and guards may. */ -}}
+{{- define "fedsilo-silo.agent.nodes" -}}
+{{- $template := .Values.agent.podTemplate | default dict }}
+{{- $selector := merge dict (.Values.agent.nodeSelector | default dict) ($template.nodeSelector | default dict) }}
+{{- $tolerations := concat (.Values.agent.tolerations | default list) ($template.tolerations | default list) }}
+{{- include "fedsilo-silo.pod.nodes" (dict "priorityClassName" $template.priorityClassName "nodeSelector" $selector "tolerations" $tolerations) }}
+{{- end }}
+
+{{- /* The pod of a script but for its account. Takes the chart's context, the script, its arguments, and image and nodes, which
+       are those of tests unless others are named. */ -}}
 {{- define "fedsilo-silo.hook.pod" -}}
 restartPolicy: Never
 enableServiceLinks: false
@@ -41,6 +57,10 @@ imagePullSecrets:
   {{- range . }}
   - name: {{ . }}
   {{- end }}
+{{- end }}
+{{- $nodes := .nodes | default (include "fedsilo-silo.agent.nodes" .context) }}
+{{- with $nodes | trim }}
+{{- . | nindent 0 }}
 {{- end }}
 securityContext:
   runAsNonRoot: true
@@ -52,7 +72,10 @@ securityContext:
     type: RuntimeDefault
 containers:
   - name: script
-    image: {{ with .context.Values }}{{ $.image | default .testImage | default .agent.guardImage | default (include "fedsilo-silo.image" (dict "context" $.context "image" .images.guard)) }}{{ end }}
+    image: {{ if .image }}{{ .image }}{{ else if .context.Values.testImage }}{{ .context.Values.testImage }}{{ else }}{{ include "fedsilo-silo.guard" .context }}{{ end }}
+    {{- with .context.Values.images.pullPolicy }}
+    imagePullPolicy: {{ . }}
+    {{- end }}
     command: [python, -c]
     args:
       - {{ .context.Files.Get .script | toJson }}
@@ -103,10 +126,76 @@ app.kubernetes.io/name: fedsilo-connector
 app.kubernetes.io/component: connector
 {{- end }}
 
-{{- /* Reference of an image. Takes the chart's context and the image's values. */ -}}
+{{- /* Reference of one of `images`. Takes the chart's context and the image's name there. */ -}}
 {{- define "fedsilo-silo.image" -}}
-{{- $tag := .image.tag | default .context.Chart.AppVersion -}}
-{{- .image.repository }}{{ if .image.digest }}@{{ .image.digest }}{{ else }}:{{ $tag }}{{ end -}}
+{{- $image := index .context.Values.images .name -}}
+{{- $registry := (.context.Values.global | default dict).registry | default "" -}}
+{{- if not (regexMatch "^(localhost|[^/]*[.:][^/]*)/" $image.repository) -}}
+{{- if not $registry -}}
+{{- fail (printf "images.%s.repository: %s names no registry, so that each node would take one of its own; set global.registry, or write one before the name, such as registry.example/%s" .name $image.repository $image.repository) -}}
+{{- end -}}
+{{- $registry }}/
+{{- end -}}
+{{- $image.repository }}{{ if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default .context.Chart.AppVersion }}{{ end -}}
+{{- end }}
+
+{{- /* Labels and annotations of pods. Takes the chart's context, the values of these pods and the name of the template with
+       the labels by which they are selected. */ -}}
+{{- define "fedsilo-silo.pod.metadata" -}}
+labels:
+  {{- include .selector .context | nindent 2 }}
+  {{- with merge dict (.pods.podLabels | default dict) (.context.Values.commonLabels | default dict) }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with .pods.podAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- /* By which pods may run on nodes. Takes the values of these pods. */ -}}
+{{- define "fedsilo-silo.pod.nodes" -}}
+{{- with .priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- /* Which of these nodes. Takes what the labels take. Without an affinity of theirs, pods prefer different nodes. */ -}}
+{{- define "fedsilo-silo.pod.spread" -}}
+affinity:
+  {{- with .pods.affinity }}
+  {{- toYaml . | nindent 2 }}
+  {{- else }}
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        podAffinityTerm:
+          topologyKey: kubernetes.io/hostname
+          labelSelector:
+            matchLabels:
+              {{- include .selector .context | nindent 14 }}
+  {{- end }}
+{{- with .pods.topologySpreadConstraints }}
+topologySpreadConstraints:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- /* Refuses keys that are not for a user. Takes the path of a value, and its labels or annotations. */ -}}
+{{- define "fedsilo-silo.foreign" -}}
+{{- range $key, $_ := .entries }}
+{{- if regexMatch "^(app\\.kubernetes\\.io|helm\\.sh|fedsilo\\.io|meta\\.helm\\.sh)/" $key }}
+{{- fail (printf "%s: %s is set by the release itself; use a key of your own" $.path $key) }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{- /* Name of the Secret with HTTPS_PROXY and NO_PROXY; empty where no proxy is used. */ -}}

@@ -15,8 +15,25 @@ WATCHED_VALUES: Values = {
     **{name: {"enabled": True} for name in ("serviceMonitor", "podMonitor", "rules", "dashboard")},
 }
 
+MIRROR: Values = {"registry": "registry.example/mirror"}
+
+TEMPLATE: Values = {
+    "podLabels": {"team": "blue"},
+    "podAnnotations": {"example.com/cost": "4711"},
+    "priorityClassName": "platform",
+    "nodeSelector": {"pool": "infra"},
+    "tolerations": [{"key": "infra", "operator": "Exists"}],
+    "topologySpreadConstraints": [
+        {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"},
+    ],
+}
+"""What a platform asks of a Deployment's pods."""
+
 FULL_VALUES: dict[Path, Values] = {
-    OPERATOR: {
+    OPERATOR: TEMPLATE
+    | {
+        "global": MIRROR,
+        "commonLabels": {"cost-centre": "4711"},
         "replicas": 3,
         "images": {"operator": {"repository": "registry.example:5000/a/op", "digest": f"sha256:{'0' * 64}"}},
         "imagePullSecrets": ["one", "two"],
@@ -27,6 +44,9 @@ FULL_VALUES: dict[Path, Values] = {
     },
     SILO: NORTH
     | {
+        "global": MIRROR,
+        "commonLabels": {"cost-centre": "4711"},
+        "connector": TEMPLATE,
         "labels": {"region": "north"},
         "signingKey": {"create": False},
         "agent": {
@@ -36,6 +56,8 @@ FULL_VALUES: dict[Path, Values] = {
             "runtimeClassName": "sandbox",
             "storage": {"storageClassName": "fast"},
             "guardImage": "registry.example/guard:1",
+            "guardResources": {"limits": {"cpu": 1, "memory": "1Gi"}},
+            "podTemplate": {"metadata": {"labels": {"team": "blue"}}, "priorityClassName": "research"},
         },
         "policy": {"maxBytesPerRound": 100_000_000, "maxRounds": 10, "manualApproval": True},
         "metrics": {"from": "team=watch", "labels": {"release": "one"}, "podMonitor": {"enabled": True}},
@@ -45,7 +67,7 @@ FULL_VALUES: dict[Path, Values] = {
 }
 """Nearly everything that can be set, at once."""
 
-MINIMAL_VALUES: dict[Path, Values] = {OPERATOR: {}, SILO: NORTH}
+MINIMAL_VALUES: dict[Path, Values] = {OPERATOR: {"global": MIRROR}, SILO: NORTH | {"global": MIRROR}}
 
 JOINED_VALUES = NORTH | yaml.safe_load(invitation("silo-north/north").to_yaml())
 """Values of an institution whose cluster is its own."""

@@ -28,6 +28,9 @@ Values = dict[str, Any]
 
 HOOK = "helm.sh/hook"
 
+GLOBAL: Values = {"registry": "registry.example"}
+"""Images that name no registry are those of this one; without it both charts refuse them."""
+
 
 class HelmError(AssertionError):
     """helm ended with an error; its text is the message."""
@@ -72,8 +75,9 @@ class Helm:
 def render(
     chart: Path, values: Values, release: str = "north", namespace: str = "fedsilo-system"
 ) -> list[Object]:
-    """The objects of a release, those of `helm test` included."""
-    return objects(Helm().run("template", release, str(chart), "-n", namespace, values=values))
+    """The objects of a release, those of `helm test` included; a registry is named unless the values name one."""
+    given = merge_values({"global": GLOBAL}, values)
+    return objects(Helm().run("template", release, str(chart), "-n", namespace, values=given))
 
 
 def objects(text: str) -> list[Object]:
@@ -93,13 +97,13 @@ def is_hook(item: Object) -> bool:
 
 
 def quickstart(name: str) -> tuple[str, Values]:
-    """The namespace and the values of a silo of the quickstart."""
+    """The namespace and the values of a silo of the quickstart, whose images are of a registry that is named."""
     (silo,) = (
         item
         for item in documents("quickstart.yaml")
         if item["kind"] == "Silo" and item["metadata"]["name"] == name
     )
-    return silo["metadata"]["namespace"], dict(silo["spec"])
+    return silo["metadata"]["namespace"], {"global": GLOBAL, **silo["spec"]}
 
 
 def nested_values(path: str, value: object) -> Values:

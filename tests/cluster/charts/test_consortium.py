@@ -14,7 +14,7 @@ from fedsilo.errors import Problem
 from fedsilo.hub.client import HubClient, hub_client
 from fedsilo.wire import SigningKey
 from hack.cluster.kubectl import Kubectl
-from tests.cluster.charts.helm import SILO
+from tests.cluster.charts.helm import GLOBAL, SILO
 from tests.cluster.charts.release import GATEWAY, HELM
 from tests.cluster.federation import ClusterFederation, federation
 from tests.cluster.namespace import Namespace, fresh_namespace, wait_until
@@ -45,7 +45,7 @@ def consortium(kubectl: Kubectl, released_operator: Namespace) -> Iterator[Clust
 
 def silo(verb: str, consortium: ClusterFederation, name: str, **values: Any) -> None:
     """Install or upgrade the release of an institution."""
-    given = consortium.silo_object(name)["spec"]
+    given = {"global": GLOBAL} | consortium.silo_object(name)["spec"]
     HELM.run(verb, name, str(SILO), "-n", consortium.silo(name).name, values=given | values)
 
 

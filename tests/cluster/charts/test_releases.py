@@ -18,7 +18,7 @@ from fedsilo_operator.workloads import aggregator
 from hack.cluster.apiserver import api_server
 from hack.cluster.kubectl import Kubectl
 from hack.examples import documents
-from tests.cluster.charts.helm import OPERATOR, SILO, Helm, quickstart
+from tests.cluster.charts.helm import GLOBAL, OPERATOR, SILO, Helm, quickstart
 from tests.cluster.namespace import wait_until
 from tests.cluster.test_operator_process import operator as operating
 from tests.pages import blocks, runs
@@ -42,7 +42,7 @@ class Cluster:
         self.helm.run(
             *(verb, "fedsilo", str(chart), "-n", SYSTEM, *options),
             *(["--create-namespace"] if verb == "install" else []),
-            values=values,
+            values={"global": GLOBAL, **values},
         )
 
     def silo(self, verb: str = "install", name: str = "north", *, chart: Path = SILO, **values: Any) -> None:
@@ -207,11 +207,11 @@ def terminal(cluster: Cluster, terminal: Terminal) -> Terminal:
 
 @runs(
     "charts/fedsilo/README.md",
-    "helm upgrade fedsilo charts/fedsilo -n fedsilo-system",
+    "helm upgrade fedsilo charts/fedsilo -n fedsilo-system --set global.registry=registry.example",
     "helm uninstall fedsilo -n fedsilo-system",
-    "helm install fedsilo charts/fedsilo -n fedsilo-system",
+    "helm install fedsilo charts/fedsilo -n fedsilo-system --set global.registry=registry.example",
     "kubectl delete federatedjobs --all -A",
-    "helm upgrade fedsilo charts/fedsilo -n fedsilo-system --set crds.keep=false",
+    "helm upgrade fedsilo charts/fedsilo -n fedsilo-system --reuse-values --set crds.keep=false",
 )
 @runs(
     "charts/fedsilo-silo/README.md",
@@ -223,7 +223,7 @@ def terminal(cluster: Cluster, terminal: Terminal) -> Terminal:
 )
 @runs(
     "charts/fedsilo/README.md",
-    "helm install fedsilo charts/fedsilo -n fedsilo-system --create-namespace",
+    "helm install fedsilo charts/fedsilo -n fedsilo-system --create-namespace --set global.registry=registry.example",
     "kubectl label namespace fedsilo-system pod-security.kubernetes.io/enforce=restricted",
 )
 def test_the_commands_of_the_readmes(cluster: Cluster, terminal: Terminal) -> None:

@@ -16,7 +16,14 @@ from hack.cluster.binaries import programs
 from hack.examples import documents
 from hack.images import reference
 from hack.operator import ROLES
-from tests.cluster.charts.full_values import FULL_VALUES, JOINED_VALUES, MINIMAL_VALUES, NORTH, WATCHED_VALUES
+from tests.cluster.charts.full_values import (
+    FULL_VALUES,
+    JOINED_VALUES,
+    MINIMAL_VALUES,
+    NORTH,
+    TEMPLATE,
+    WATCHED_VALUES,
+)
 from tests.cluster.charts.helm import CHARTS, OPERATOR, SILO, Helm, Values, is_hook, quickstart, render
 from tests.cluster.charts.reading import pod_of, rights_of
 from tests.paths import ROOT
@@ -180,12 +187,14 @@ def test_operator_matrix(replicas: int, namespaces: list[str], keep: bool) -> No
 @pytest.mark.parametrize("tag", ["", "2.0"])
 def test_images(tag: str, digest: str) -> None:
     roles = ("operator", "aggregator", "guard", "trainer")
-    values = {"images": {role: {"repository": f"r/{role}", "tag": tag, "digest": digest} for role in roles}}
+    values = {
+        "images": {role: {"repository": f"r.example/{role}", "tag": tag, "digest": digest} for role in roles}
+    }
     (deployment,) = (item for item in render(OPERATOR, values) if item["kind"] == "Deployment")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     version = f"@{digest}" if digest else f":{tag or '0.1.0'}"
-    assert container["image"] == f"r/operator{version}"
-    assert container["args"][:3] == [f"--{role}-image=r/{role}{version}" for role in roles[1:]]
+    assert container["image"] == f"r.example/operator{version}"
+    assert container["args"][:3] == [f"--{role}-image=r.example/{role}{version}" for role in roles[1:]]
 
 
 @pytest.mark.parametrize("enabled", [False, True])
@@ -274,3 +283,30 @@ def _plain_object(item: Object) -> Object:
     if "rules" in item:
         plain["rules"] = sorted(rights_of([item]))
     return plain
+
+
+@pytest.mark.parametrize("chart", [OPERATOR, SILO], ids=lambda chart: chart.name)
+def test_what_a_platform_asks_of_pods_reaches_every_pod(chart: Path) -> None:
+    values = FULL_VALUES[chart] | (JOINED_VALUES if chart == SILO else {})
+    if chart == OPERATOR:
+        gateway = {"enabled": True, "url": "https://hub.example", "keySecret": "hub", **TEMPLATE}
+        values |= {"gateway": gateway}
+    items = render(chart, values, namespace="silo-north" if chart == SILO else "fedsilo-system")
+    assert all(item["metadata"]["labels"]["cost-centre"] == "4711" for item in items)
+    deployments = [item for item in items if item["kind"] == "Deployment"]
+    assert len(deployments) == (2 if chart == OPERATOR else 1)
+    for item in deployments:
+        metadata, spec = item["spec"]["template"]["metadata"], pod_of(item)
+        assert metadata["labels"].items() >= {"team": "blue", "cost-centre": "4711"}.items()
+        assert item["spec"]["selector"]["matchLabels"].items() <= metadata["labels"].items()
+        assert "team" not in item["spec"]["selector"]["matchLabels"]
+        assert metadata["annotations"]["example.com/cost"] == "4711"
+        for field in ("priorityClassName", "nodeSelector", "tolerations", "topologySpreadConstraints"):
+            assert spec[field] == TEMPLATE[field]
+        assert "podAntiAffinity" in spec["affinity"], (
+            "without an affinity of theirs they prefer different nodes"
+        )
+    for item in items:
+        if item["kind"] == "Pod":
+            assert item["spec"]["priorityClassName"] in ("platform", "research")
+            assert item["spec"]["tolerations"] and item["spec"]["nodeSelector"]

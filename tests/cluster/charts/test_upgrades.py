@@ -17,7 +17,7 @@ from hack.cluster.paths import CONTAINERD_SOCKET
 from hack.cluster.premises import HUB_NAME
 from hack.cluster.runtime import ctr
 from hack.images import reference
-from tests.cluster.charts.helm import OPERATOR, SILO, Helm, images
+from tests.cluster.charts.helm import GLOBAL, OPERATOR, SILO, Helm, images
 from tests.cluster.charts.release import HELM, release
 from tests.cluster.federation import ClusterFederation, federation, run_here, signal
 from tests.cluster.institutions import edges
@@ -73,7 +73,7 @@ class Releases:
     def north(self, verb: str, chart: Path = SILO, **values: Any) -> None:
         """Install or upgrade the release of the silo in the hub's cluster."""
         silo = self.objects.silo_object(NORTH)
-        given = silo["spec"] | values
+        given = {"global": GLOBAL} | silo["spec"] | values
         HELM.run(verb, NORTH, str(chart), "-n", silo["metadata"]["namespace"], values=given)
 
     def upgrade_clinic(self, version: str) -> None:

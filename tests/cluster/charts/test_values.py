@@ -11,15 +11,18 @@ import yaml
 
 from charts.generate import documented_values
 from fedsilo.api.invitation import SiloInvitation
-from tests.cluster.charts.helm import OPERATOR, SILO, Helm, Values, invitation, merge_values, nested_values
-from tests.cluster.charts.value_cases import (
-    BASE,
-    CHANGES,
-    COMBINED_VALUES,
-    INSTITUTION,
-    OF_INSTITUTION,
-    WRONG_VALUES,
+from tests.cluster.charts.helm import (
+    GLOBAL,
+    OPERATOR,
+    SILO,
+    Helm,
+    Values,
+    invitation,
+    merge_values,
+    nested_values,
 )
+from tests.cluster.charts.value_cases import BASE, CHANGES, INSTITUTION, OF_INSTITUTION
+from tests.cluster.charts.wrong_values import COMBINED_OPERATOR_VALUES, COMBINED_VALUES, WRONG_VALUES
 
 
 def base_of(chart: Path, path: str) -> Values:
@@ -108,8 +111,16 @@ def test_values_that_do_not_go_together_are_refused(values: Values, text: str) -
     assert text in Helm().refusal("template", "north", str(SILO), values=merge_values(BASE[SILO], values))
 
 
+@pytest.mark.parametrize(
+    ("values", "text"), COMBINED_OPERATOR_VALUES, ids=[text for _, text in COMBINED_OPERATOR_VALUES]
+)
+def test_values_of_the_operator_that_do_not_go_together_are_refused(values: Values, text: str) -> None:
+    said = Helm().refusal("template", "north", str(OPERATOR), values=merge_values(BASE[OPERATOR], values))
+    assert text in said
+
+
 def test_aggregators_that_serve_nothing_cannot_be_watched() -> None:
-    values = {"metrics": {"enabled": False, "podMonitor": {"enabled": True}}}
+    values = {"global": GLOBAL, "metrics": {"enabled": False, "podMonitor": {"enabled": True}}}
     said = Helm().refusal("template", "north", str(OPERATOR), values=values)
     assert "metrics.podMonitor: aggregators serve no metrics; set metrics.enabled, too" in said
 
@@ -120,21 +131,19 @@ def test_the_name_of_a_release_that_is_none_of_a_silo_is_refused(name: str) -> N
     assert f"name: the release's name {name} cannot be that of a Silo" in said
 
 
+FREE_ENDINGS = (
+    *("global", "quota", "hub", "agent.resources", "agent.guardResources"),
+    *("abels", "nnotations", "nodeSelector", "affinity"),
+)
+"""Ends of the paths of values whose entries have names of the user's choice, or which are values as a whole."""
+
+
 def groups(content: Values, prefix: str = "") -> Iterator[str]:
     """The mappings of a values.yaml whose entries are values of their own."""
     yield prefix
     for name, value in content.items():
         path = f"{prefix}.{name}".strip(".")
-        if isinstance(value, dict) and path not in (
-            "labels",
-            "quota",
-            "agent.resources",
-            "agent.nodeSelector",
-            "metrics.labels",
-            "gateway.service.annotations",
-            "gateway.ingress.annotations",
-            "hub",
-        ):
+        if isinstance(value, dict) and not path.endswith(FREE_ENDINGS):
             yield from groups(value, path)
 
 
@@ -171,4 +180,4 @@ def test_what_is_set_to_null_is_left_out_or_refused(chart: Path, path: str) -> N
     try:
         Helm().run("template", "north", str(chart), values=values)
     except AssertionError as refused:
-        assert "missing property" in str(refused) or "got null" in str(refused)
+        assert any(text in str(refused) for text in ("missing property", "got null", "names no registry"))
