@@ -60,8 +60,8 @@ class SiloAgentTemplate(Fields):
         max_length=10,
         description="Secrets of the silo's namespace with which the images of both pods are pulled; none when null.",
     )
-    guard_resources: Resources = Field(
-        default_factory=dict,
+    guard_resources: Resources | None = Field(
+        default=None,
         description="Resources of the guard; it requests 100m of CPU and 128Mi of memory, or 256Mi where it composes "
         "mechanisms of differential privacy, unless something else is written.",
     )

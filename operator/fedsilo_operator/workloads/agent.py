@@ -270,7 +270,7 @@ def guard_job(parsed: ParsedAgent, settings: SiloSettings) -> Object:
             *_ledgers(parsed),
             *_authorities(settings),
         ],
-        resources=guard_resources(parsed.silo.spec.agent.guard_resources, parsed.composes),
+        resources=guard_resources(parsed.silo.spec.agent.guard_resources or {}, parsed.composes),
         ports=METRICS if watched else {},
         environment={"SSL_CERT_FILE": f"{AUTHORITIES}/ca.crt"} if settings.outside.authorities else {},
         secrets=[settings.outside.proxy_secret] if settings.outside.proxy_secret else (),

@@ -297,9 +297,7 @@ def test_the_aggregators_template_reaches_its_job_and_pod_and_changes_nothing_el
         "affinity": affinity,
         "topologySpreadConstraints": [spread],
     }
-    plain = JobHarness(manifest(aggregator=AGGREGATOR)).start_job()
-    made = JobHarness(manifest(aggregator=AGGREGATOR | {"podTemplate": template})).start_job()
-    before, after = the(plain, JOB), the(made, JOB)
+    before, after = (_aggregators_job(AGGREGATOR | more) for more in ({}, {"podTemplate": template}))
     for where, was in (
         (after["metadata"], before["metadata"]),
         (after["spec"]["template"]["metadata"], before["spec"]["template"]["metadata"]),
@@ -308,3 +306,10 @@ def test_the_aggregators_template_reaches_its_job_and_pod_and_changes_nothing_el
         assert where["annotations"] == template["metadata"]["annotations"]
     added = {name: content for name, content in template.items() if name != "metadata"}
     assert after["spec"]["template"]["spec"] == before["spec"]["template"]["spec"] | added
+
+
+def _aggregators_job(section: dict[str, Any]) -> Object:
+    harness = JobHarness(manifest(aggregator=section)).start_job()
+    harness.run(NORTH, SOUTH)
+    harness.settle()
+    return the(harness, JOB)
