@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedsilo.api.agent import Proposal
-from fedsilo.api.conditions import ConditionType
+from fedsilo.api.conditions import AgentPhase, ConditionType
 from fedsilo.api.messages import closest
 from fedsilo.api.observed import Object, condition, reference, status_of
 from fedsilo.api.proposal import decision_on, proposal_digest
@@ -26,6 +26,7 @@ from fedsilo.api.timestamps import timestamp
 from fedsilo.cli.cluster.federation import AGENTS, SILOS
 from fedsilo.cli.cluster.kubectl import Kubectl, add_cluster_arguments
 from fedsilo.cli.cluster.offer import describe, frozen_spec, proposal_of, question
+from fedsilo.cli.cluster.silos import remote_decision_text
 from fedsilo.cli.cluster.text import plain_line
 from fedsilo.cli.cluster.time_format import age, duration
 from fedsilo.cli.columns import columns
@@ -87,8 +88,21 @@ class ApprovalContext:
         return decision_on(approvals, self.proposal, has_begun="configuration" in status_of(self.agent))
 
     @property
+    def remote(self) -> bool:
+        """Whether the institution is outside of this cluster: what is written into the Silo here decides nothing."""
+        return self.silo["spec"].get("remote") is not None
+
+    @property
+    def remote_text(self) -> str:
+        """Who decides, of an institution outside of this cluster."""
+        metadata = self.agent["metadata"]
+        return remote_decision_text(reference(self.silo), metadata["name"], metadata["namespace"])
+
+    @property
     def waits(self) -> bool:
         """Whether the job goes on only when a person has decided."""
+        if self.remote:
+            return status_of(self.agent).get("phase") == AgentPhase.APPROVAL_PENDING
         policy = self.silo["spec"].get("policy") or {}
         ended = any(
             condition(self.agent, name) is not None for name in (ConditionType.FINISHED, ConditionType.FAILED)
@@ -105,7 +119,7 @@ def entries(silo: Object) -> Sequence[Object]:
 def decide(args: argparse.Namespace, decision: Verdict) -> int:
     """List what waits, or show one job and write the decision about it.
 
-    :raises ManifestInvalid: when there is no such agent, or nobody can be asked.
+    :raises ManifestInvalid: when there is no such agent, its institution decides elsewhere, or nobody can be asked.
     :raises PolicyRefused: when the agent is not what it says, or this login lacks a right.
     """
     kubectl = Kubectl.of(args)
@@ -115,6 +129,8 @@ def decide(args: argparse.Namespace, decision: Verdict) -> int:
         print(_table(waiting, datetime.now().astimezone()))
         return 0
     case = _choose(cases, args, kubectl)
+    if case.remote:
+        raise ManifestInvalid(f"{args.job}: {case.remote_text}")
     spec = frozen_spec(case.agent)
     entry = _entry(case, decision, args.note)
     print(describe(case.agent, spec, case.proposal))
@@ -155,7 +171,8 @@ def _table(cases: Sequence[ApprovalContext], now: datetime) -> str:
         waits = duration(age(metadata["creationTimestamp"], now))
         method = plain_line(job["spec"]["method"]["name"])
         rows.append((metadata["name"], _job(case.agent), _silo_of(case.agent), method, waits))
-    return columns(rows)
+    elsewhere = [case.remote_text for case in cases if case.remote]
+    return "\n".join([columns(rows), *elsewhere])
 
 
 def _choose(cases: Sequence[ApprovalContext], args: argparse.Namespace, kubectl: Kubectl) -> ApprovalContext:

@@ -18,7 +18,7 @@ from fedsilo.api.observed import Object, status_of
 from fedsilo.api.scores import ScoresStatus
 from fedsilo.api.text import join_names, severities, shortened_list
 from fedsilo.cli.cluster.round_text import in_round
-from fedsilo.cli.cluster.silos import MAX_NAMES, SiloView, silo_views
+from fedsilo.cli.cluster.silos import MAX_NAMES, SiloView, remote_decision_text, silo_views
 from fedsilo.cli.cluster.text import plain_line, sentence
 from fedsilo.cli.cluster.time_format import age, moment_text, since_text
 from fedsilo.explanation.explain import Cause, Explanation, WaitState, cause_of, explain
@@ -225,13 +225,28 @@ def _verb(silo: SiloView) -> str:
 
 
 def _objection(context: Context, silo: SiloView) -> str:
-    found, name = silo.admitted, silo.agent or context.job["metadata"]["uid"]
+    found = silo.admitted
     begin = f" {since_text(found['lastTransitionTime'], context.now)}" if found["lastTransitionTime"] else ""
     if silo.awaits_approval:
-        approve = f"`kubectl fedsilo approve {name} -n {silo.namespace}`"
-        return f"{silo.reference} waits{begin} for a person of the institution to decide: {approve}."
-    text = str(found["message"] or found["reason"]).replace(f"Silo {silo.name}: ", "")
-    return f"{silo.reference} {_verb(silo)}{begin}: {sentence(text)}"
+        how = _how_to_decide(context, silo)
+        return f"{silo.reference} waits{begin} for a person of the institution to decide: {how}."
+    return f"{silo.reference} {_verb(silo)}{begin}: {sentence(_told(silo))}"
+
+
+def _told(silo: SiloView) -> str:
+    """What the silo has against the job, without its name."""
+    found = silo.admitted
+    return str(found["message"] or found["reason"]).replace(f"Silo {silo.name}: ", "")
+
+
+def _how_to_decide(context: Context, silo: SiloView) -> str:
+    """The command of a person of the institution; whose agent the reader may not see says its own."""
+    if silo.remote:
+        return remote_decision_text(silo.reference, str(silo.agent), silo.namespace)
+    if silo.agent is None and silo.admitted["message"]:
+        return plain_line(_told(silo)).rstrip(".")
+    name = silo.agent or context.job["metadata"]["uid"]
+    return f"`kubectl fedsilo approve {name} -n {silo.namespace}`"
 
 
 def _starting_agents(context: Context) -> str:

@@ -33,6 +33,7 @@ class SiloView:
     :param admitted: its condition `Admitted`; without a time where only the job's status has it.
     :param ready: its condition `Ready`; without a time where only the job's status has it.
     :param phase: the phase that its agent reports, empty where there is none.
+    :param remote: whether its institution is outside of the cluster, as its SiloAgent tells.
     """
 
     name: str
@@ -41,6 +42,7 @@ class SiloView:
     admitted: Mapping[str, Any]
     ready: Mapping[str, Any]
     phase: str
+    remote: bool = False
 
     @property
     def awaits_approval(self) -> bool:
@@ -62,6 +64,18 @@ class SiloView:
         )
         reason = f"{self.ready['reason']}: " if self.ready["reason"] else ""
         return sentence(f"{self.reference}{begin}: {reason}{self.ready['message']}")
+
+
+def remote_decision_text(silo: str, agent: str, namespace: str) -> str:
+    """Who decides about a job in an institution outside of the cluster, and with which command.
+
+    :param silo: `namespace/name`.
+    :param agent: name of the SiloAgent, which is the same there.
+    """
+    return (
+        f"{silo} decides outside of this cluster; ask it to run `fedsilo silo approve {agent}` there, or, in a cluster "
+        f"of its own, `kubectl fedsilo approve {agent} -n {namespace}`"
+    )
 
 
 def silo_views(job: Object, agents: Sequence[Object]) -> list[SiloView]:
@@ -95,6 +109,7 @@ def _view(name: str, entry: Mapping[str, Any], agent: Object | None) -> SiloView
         condition(agent, ConditionType.ADMITTED) or _condition("Unknown", "", ""),
         _ready_condition(agent),
         status_of(agent).get("phase") or "",
+        remote="route" in agent["spec"],
     )
 
 

@@ -113,6 +113,13 @@ def agent(
     }
 
 
+def remote_agent(silo_name: str, *conditions: Mapping[str, Any], phase: str | None = None) -> dict[str, Any]:
+    """The job's SiloAgent of an institution outside of the cluster, which the gateway forwards for."""
+    found = agent(silo_name, *conditions, phase=phase)
+    found["spec"]["route"] = {"url": TRUST["url"], "caCertificate": TRUST.get("caCertificate")}
+    return found
+
+
 def proposal(observed: Mapping[str, Any]) -> Proposal:
     """What the operator says that a decision on the agent is about."""
     spec = SiloAgentSpec.model_validate(observed["spec"])

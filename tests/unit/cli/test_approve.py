@@ -20,7 +20,7 @@ from fedsilo.cli.cluster import approval
 from fedsilo.cli.cluster.offer import describe, frozen_spec, proposal_of
 from fedsilo.cli.main import main
 from tests.unit.cli.fake_kubectl import FakeKubectl, forbidden
-from tests.unit.cli.objects import UID, agent, condition, proposal, proposed_agent, silo
+from tests.unit.cli.objects import UID, agent, condition, proposal, proposed_agent, remote_agent, silo
 
 GOLDEN = Path(__file__).with_name("golden") / "approve.txt"
 UNSEEN_AGENT = agent(
@@ -111,6 +111,40 @@ def test_a_cluster_that_does_not_say_who_decides_hinders_nobody(kubectl: FakeKub
     assert decide("approve", NAME) == 0
     (patch,) = written_patches(kubectl)
     assert patch["spec"]["policy"] == {"approvals": [entry()]}
+
+
+@pytest.mark.parametrize("command", ["approve", "refuse"])
+@pytest.mark.parametrize("named", [NAME, UID])
+def test_nothing_is_decided_here_for_an_institution_outside_of_the_cluster(
+    kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str], command: str, named: str
+) -> None:
+    outside(kubectl)
+    assert decide(command, named) == 2
+    assert written_patches(kubectl) == []
+    said = capsys.readouterr().err
+    assert (
+        f"{named}: silo-north/north decides outside of this cluster; ask it to run `fedsilo silo approve"
+        in said
+    )
+
+
+def test_the_list_says_of_a_job_that_waits_outside_of_the_cluster_who_decides(
+    kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outside(kubectl)
+    assert main(["approve", "-n", "silo-north"]) == 0
+    _, row, note = capsys.readouterr().out.splitlines()
+    assert row.startswith(NAME)
+    assert note.startswith("silo-north/north decides outside of this cluster")
+
+
+def outside(kubectl: FakeKubectl) -> None:
+    """The institution of the Silo is outside of the cluster, and has a person decide."""
+    where = silo("north")
+    where["spec"] = {"remote": {}}
+    found = proposed_agent(remote_agent("north", phase="ApprovalPending"))
+    kubectl.items("get silos.fedsilo.io --namespace silo-north --output=json", where)
+    kubectl.items("get siloagents.fedsilo.io --namespace silo-north --output=json", found)
 
 
 def test_other_decisions_stay_and_an_earlier_one_about_the_job_is_replaced(kubectl: FakeKubectl) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedsilo.api.observed import Object
-from tests.unit.cli.objects import agent, ago, condition, conditions_until, entry, job
+from tests.unit.cli.objects import agent, ago, condition, conditions_until, entry, job, remote_agent
 
 SILOS = ("north", "east", "south", "west")
 ADMITTED_CONDITION = condition("Admitted", "True", "Admitted", minutes=8)
@@ -65,6 +65,10 @@ def not_admitted(**more: Any) -> dict[str, Any]:
     return job(*conditions_until("Accepted"), found, **more)
 
 
+ELSEWHERE = (
+    "Silo east: policy.manualApproval asks a person of the institution to approve job research/digits; use `fedsilo "
+    "silo approve --dir DIR digits-east-1a2b3c4d`, or add job 6f1c2c0e to policy.approvals."
+)
 PENDING_CONDITION = condition("Admitted", "False", "ApprovalPending", "a person must decide", minutes=8)
 REFUSING = condition("Admitted", "False", "PolicyRefused", POLICY, minutes=7)
 REFUSED_CONDITION = condition(
@@ -132,6 +136,10 @@ CASES: Mapping[str, tuple[Object, Sequence[Object]]] = {
             agent("west", REFUSED_CONDITION),
         ],
     ),
+    "an institution that decides outside of the cluster": (
+        not_admitted(),
+        [remote_agent("north", PENDING_CONDITION), agent("east", PENDING_CONDITION)],
+    ),
     "two have not decided": (
         not_admitted(),
         [agent("north"), agent("east"), agent("south", ADMITTED_CONDITION), agent("west", PENDING_CONDITION)],
@@ -140,7 +148,7 @@ CASES: Mapping[str, tuple[Object, Sequence[Object]]] = {
         not_admitted(
             silos=[
                 entry("north", phase="Refused", message=POLICY),
-                entry("east", phase="ApprovalPending", message="a person must decide"),
+                entry("east", phase="ApprovalPending", message=ELSEWHERE),
                 entry("south", phase="Admitted"),
                 entry("west", phase="Pending"),
             ]
