@@ -38,6 +38,10 @@ KEPT_BY_INSTITUTION: Final = CRD_METADATA.replace("fedsilo.", "fedsilo-silo.")
 OF_INSTITUTION: Final = ("silos", "siloagents")
 """CustomResourceDefinitions that an institution's own cluster has."""
 
+NAMESPACE: Final = "fedsilo-system"
+OPERATOR_ACCOUNTS: Final = f"system:serviceaccount:{NAMESPACE}:"
+"""What the names of operator's and gateway's accounts begin with in the manifests; a release has its own namespace."""
+
 RULES: Final = """\
 apiVersion: monitoring.coreos.com/v1
 kind: PrometheusRule
@@ -128,7 +132,10 @@ def template(manifest: str, metadata: str) -> str:
     """
     if "{{" in manifest:
         raise ValueError("the manifest contains {{, which Helm would evaluate; write it in another way")
-    return re.sub(r"^(metadata:\n  name: .+\n)", rf"\g<1>{metadata}", manifest, flags=re.MULTILINE)
+    named = manifest.replace(
+        OPERATOR_ACCOUNTS, OPERATOR_ACCOUNTS.replace(NAMESPACE, "{{ .Release.Namespace }}")
+    )
+    return re.sub(r"^(metadata:\n  name: .+\n)", rf"\g<1>{metadata}", named, flags=re.MULTILINE)
 
 
 def with_models(schema: str) -> str:

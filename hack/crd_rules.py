@@ -6,7 +6,7 @@ unique in a list is no rule here: the list's key says it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -182,6 +182,29 @@ def _not_of_silos(field: str) -> Rule:
     text = "has no meaning for unit silo; remove it"
     return Rule(f"!has(self.{field}) || self.unit != 'silo'", text, f".{field}")
 
+
+def frozen_rules(fields: Iterable[str], text: str) -> tuple[Rule, ...]:
+    """Rules by which fields are what they were: one that comes or goes has no rule of its own that would see it."""
+    return tuple(
+        Rule(
+            f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})",
+            text,
+            f".{field}",
+        )
+        for field in fields
+    )
+
+
+FROZEN_TEXTS: Final[Mapping[str, str]] = {
+    "FederatedJobSpec": "does not change once the job exists; make a new job, or change only suspend and "
+    "ttlSecondsAfterFinished",
+    "SiloAgentSpec": "does not change once the agent exists; delete the SiloAgent, and the operator makes it anew from "
+    "the job",
+}
+"""Model of a spec that does not change -> what is said of a field that was changed; but for `MUTABLE_FIELDS`."""
+
+MUTABLE_FIELDS: Final = ("suspend", "ttlSecondsAfterFinished")
+"""Fields of a job's and of an agent's spec that may change."""
 
 RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
     "SilosSpec": one_of({"refs": "self.refs.size() > 0", "selector": "has(self.selector)"}),

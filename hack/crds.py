@@ -19,7 +19,7 @@ from fedsilo.api.job import FederatedJob
 from fedsilo.api.silo import Silo
 from fedsilo.api.silo_status import SiloStatus
 from fedsilo.api.status import FederatedJobStatus
-from hack.crd_rules import name_rules
+from hack.crd_rules import FROZEN_TEXTS, MUTABLE_FIELDS, frozen_rules, name_rules
 from hack.crd_schemas import Schema, opaque_schema, structural_schema, without_defaults
 
 HEADER: Final = "# Written by `make crds` from fedsilo.api; not by hand.\n"
@@ -171,7 +171,9 @@ def _root(resource: Resource) -> Schema:
         "apiVersion": {"type": "string"},
         "kind": {"type": "string"},
         "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},
-        "spec": content["properties"]["spec"],
+        "spec": _with_frozen_rules(
+            content["properties"]["spec"], schema["properties"]["spec"]["$ref"].rpartition("/")[2]
+        ),
         "status": without_defaults(structural_schema(status, status.get("$defs", {}))),
     }
     longest = Metadata.model_json_schema()["properties"]["name"]["maxLength"]
@@ -180,6 +182,15 @@ def _root(resource: Resource) -> Schema:
         "required": ["spec"],
         "x-kubernetes-validations": [*rules, *content.get("x-kubernetes-validations", ())],
     }
+
+
+def _with_frozen_rules(spec: Schema, model: str) -> Schema:
+    """The schema of a spec, with the rules by which its typed fields do not change where they may not."""
+    if (text := FROZEN_TEXTS.get(model)) is None:
+        return spec
+    fields = [name for name in spec["properties"] if name not in MUTABLE_FIELDS]
+    rules = [rule.schema() for rule in frozen_rules(fields, text)]
+    return spec | {"x-kubernetes-validations": [*spec.get("x-kubernetes-validations", ()), *rules]}
 
 
 if __name__ == "__main__":

@@ -215,10 +215,19 @@ class Contract:
         await cluster.apply(condition(made, "A", "True"), manager="one", status=True)
         both = await cluster.apply(condition(made, "B", "True"), manager="two", status=True)
         assert {found["type"] for found in both["status"]["conditions"]} == {"A", "B"}
-        with pytest.raises(FieldConflict):
-            await cluster.apply(condition(made, "A", "False"), manager="two", status=True)
         one = await cluster.apply(condition(made, "C", "True"), manager="one", status=True)
         assert {found["type"] for found in one["status"]["conditions"]} == {"B", "C"}
+
+    async def test_what_somebody_has_written_into_a_status_is_taken_back(
+        self, cluster: Cluster, namespace: str
+    ) -> None:
+        made = await cluster.apply(service(namespace), manager="one")
+        await cluster.apply(condition(made, "A", "True"), manager="one", status=True)
+        await cluster.apply(condition(made, "A", "False"), manager="two", status=True)
+        (mine,) = (await cluster.apply(condition(made, "A", "True"), manager="one", status=True))["status"][
+            "conditions"
+        ]
+        assert mine["status"] == "True"
 
     async def test_the_status_of_what_is_gone_is_not_written(self, cluster: Cluster, namespace: str) -> None:
         made = await cluster.apply(service(namespace), manager="one")

@@ -9,7 +9,7 @@ from typing import Any
 from fedsilo.api.conditions import ConditionType
 from fedsilo.api.observed import Object
 from fedsilo.api.text import join_names
-from fedsilo.explanation.explain import Cause, RoundStatus, WaitState, explain
+from fedsilo.explanation.explain import Cause, RoundStatus, WaitState, changed_since_start, explain
 
 TEXTS = {
     WaitState.COMPLETE: "Complete",
@@ -62,6 +62,8 @@ def _waiting(job: Object) -> WaitingView:
         return _quote(TEXTS[found.state], found.cause)
     if found.state == WaitState.UNOBSERVED:
         return WaitingView("Waits for the operator to look at it", since=found.cause.since)
+    if (changed := changed_since_start(job)) is not None:
+        return _quote("Goes on as it began, and shows another spec", changed)
     if found.unmet is not None:
         return _quote(STEPS[found.unmet.condition], found.unmet)
     if found.round is None:

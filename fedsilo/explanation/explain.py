@@ -168,6 +168,14 @@ def open_round(job: Object) -> RoundStatus | None:
     )
 
 
+def changed_since_start(job: Object) -> Cause | None:
+    """What the job shows otherwise than its silos were given it, while it goes on as it began."""
+    found = condition(job, ConditionType.ACCEPTED)
+    if found is None or found["status"] != "False" or not status_of(job).get("startTime"):
+        return None
+    return cause_of(job, ConditionType.ACCEPTED)
+
+
 def has_ended(job: Object) -> bool:
     """Whether the job is complete or has failed."""
     return holds(job, ConditionType.COMPLETE) or holds(job, ConditionType.FAILED)
@@ -199,13 +207,13 @@ def _state(job: Object) -> WaitState:
 
 def _progress(job: Object) -> WaitState:
     """The state of a job that is to run."""
-    accepted = condition(job, ConditionType.ACCEPTED)
-    if accepted is not None and accepted["status"] == "False":
-        return WaitState.NOT_ACCEPTED
     if holds(job, ConditionType.RUNNING):
         return (
             WaitState.BETWEEN_ROUNDS if status_of(job).get("roundStartTime") is None else WaitState.IN_ROUND
         )
+    accepted = condition(job, ConditionType.ACCEPTED)
+    if accepted is not None and accepted["status"] == "False" and not status_of(job).get("startTime"):
+        return WaitState.NOT_ACCEPTED
     if not holds(job, ConditionType.ADMITTED):
         return WaitState.ADMITTING
     return (

@@ -350,7 +350,8 @@ class FakeCluster:
         if version not in (None, record.object["metadata"]["resourceVersion"]):
             raise Conflict(f'cannot fulfil on {kind.plural} "{ref.name}": the object has been modified')
         wanted = {key: value for key, value in obj.items() if (key == "status") == bool(writer.subresource)}
-        content, owners = apply(record.object, deep_copy(wanted), record.owners, writer)
+        force = bool(writer.subresource)
+        content, owners = apply(record.object, deep_copy(wanted), record.owners, writer, force=force)
         answer = Record(content, owners)
         self._change(kind, ref, answer)
         return shown_object(self._kinds[kind].get(ref, answer))

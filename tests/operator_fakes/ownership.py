@@ -66,10 +66,13 @@ def show(path: Path) -> str:
     )
 
 
-def apply(live: Object, wanted: Object, owners: Owners, writer: Writer) -> tuple[Object, Owners]:
+def apply(
+    live: Object, wanted: Object, owners: Owners, writer: Writer, *, force: bool = False
+) -> tuple[Object, Owners]:
     """The object and its owners after an apply.
 
     :param wanted: all that this writer wants; what it owned alone and leaves out is removed.
+    :param force: whether a field that would change is taken from whoever owns it.
     :raises ApplyConflict: when another writer owns a field that would change.
     """
     fields = leaves(wanted)
@@ -81,8 +84,10 @@ def apply(live: Object, wanted: Object, owners: Owners, writer: Writer) -> tuple
         for path in sorted(owned & fields.keys(), key=str)
         if present.get(path) != fields[path]
     ]
-    if lost:
+    if lost and not force:
         raise ApplyConflict(lost)
+    for other, path in lost:
+        owners = owners | {other: owners[other] - {path}}
     others = frozenset[Path]().union(*(owned for other, owned in owners.items() if other != writer))
     dropped = owners.get(writer, frozenset()) - fields.keys() - others
     # Whole items first: the fields in them go with them.

@@ -21,7 +21,14 @@ from fedsilo.cli.cluster.round_text import in_round
 from fedsilo.cli.cluster.silos import MAX_NAMES, SiloView, remote_decision_text, silo_views
 from fedsilo.cli.cluster.text import plain_line, sentence
 from fedsilo.cli.cluster.time_format import age, moment_text, since_text
-from fedsilo.explanation.explain import Cause, Explanation, WaitState, cause_of, explain
+from fedsilo.explanation.explain import (
+    Cause,
+    Explanation,
+    WaitState,
+    cause_of,
+    changed_since_start,
+    explain,
+)
 
 PROMPT_SECONDS = 30
 """Time in which an operator that runs has looked at a new job."""
@@ -78,7 +85,7 @@ def paragraph(job: Object, agents: Sequence[Object], now: datetime) -> str:
     :param now: with the time zone in which times are shown.
     """
     context = Context(job, explain(job), silo_views(job, agents), now)
-    text = _STATES[context.explanation.state](context) + _data(context)
+    text = _STATES[context.explanation.state](context) + _change_text(context) + _data(context)
     if not context.explanation.unseen_change:
         return text
     remedy = "" if _IF_IT_LASTS in text else f" {_IF_IT_LASTS}"
@@ -87,6 +94,12 @@ def paragraph(job: Object, agents: Sequence[Object], now: datetime) -> str:
 
 def _message(cause: Cause) -> str:
     return sentence(f"{cause.reason}: {cause.message}" if cause.message else cause.reason)
+
+
+def _change_text(context: Context) -> str:
+    """What the job shows otherwise than its silos were given it."""
+    found = changed_since_start(context.job)
+    return "" if found is None else f" {_message(found)}"
 
 
 def _data(context: Context) -> str:
@@ -230,10 +243,10 @@ def _objection(context: Context, silo: SiloView) -> str:
     if silo.awaits_approval:
         how = _how_to_decide(context, silo)
         return f"{silo.reference} waits{begin} for a person of the institution to decide: {how}."
-    return f"{silo.reference} {_verb(silo)}{begin}: {sentence(_told(silo))}"
+    return f"{silo.reference} {_verb(silo)}{begin}: {sentence(_objection_text(silo))}"
 
 
-def _told(silo: SiloView) -> str:
+def _objection_text(silo: SiloView) -> str:
     """What the silo has against the job, without its name."""
     found = silo.admitted
     return str(found["message"] or found["reason"]).replace(f"Silo {silo.name}: ", "")
@@ -244,7 +257,7 @@ def _how_to_decide(context: Context, silo: SiloView) -> str:
     if silo.remote:
         return remote_decision_text(silo.reference, str(silo.agent), silo.namespace)
     if silo.agent is None and silo.admitted["message"]:
-        return plain_line(_told(silo)).rstrip(".")
+        return plain_line(_objection_text(silo)).rstrip(".")
     name = silo.agent or context.job["metadata"]["uid"]
     return f"`kubectl fedsilo approve {name} -n {silo.namespace}`"
 

@@ -101,7 +101,9 @@ class ApiServer(Cluster):
     async def apply(self, obj: Object, *, manager: str, status: bool = False) -> Object:
         ref = ref_of(obj)
         path = _path(kind_of(obj), ref.namespace, ref.name) + ("/status" if status else "")
-        return await self._object("PATCH", path, [("fieldManager", manager)], obj, APPLY)
+        # Whoever else has written into a status has written what is not theirs to say.
+        force = [("force", "true")] if status else []
+        return await self._object("PATCH", path, [("fieldManager", manager), *force], obj, APPLY)
 
     @override
     async def merge(self, change: Object) -> Object:

@@ -100,7 +100,7 @@ class Cluster(Protocol):
         """Make a new object, of a kind that may be created but not read, such as Secrets; `Conflict` when it exists."""
 
     async def apply(self, obj: Object, *, manager: str, status: bool = False) -> Object:
-        """Server-side apply, never by force: `FieldConflict` where a field would change that is another's.
+        """Server-side apply, by force to a status, else `FieldConflict` where a field would change that is another's.
 
         With `metadata.uid` or `metadata.resourceVersion` in the object, it must be that one (`Conflict`). Only
         the uid keeps an object that is gone from being made anew. What changes nothing is not written.

@@ -18,6 +18,7 @@ from fedsilo_operator.job.blockers import blocker
 from fedsilo_operator.job.checks import faults, parse
 from fedsilo_operator.job.decisions import ExpectedProposal
 from fedsilo_operator.job.observe import JobObservation
+from fedsilo_operator.job.original_spec import changed_spec, original_job
 from fedsilo_operator.job.participants import Participant, candidates, initial_participants, reports_admitted
 from fedsilo_operator.job.silo_keys import silo_keys
 from fedsilo_operator.job.state import AggregatorState, JobState, Stage
@@ -45,6 +46,10 @@ def assess(seen: JobObservation, settings: Settings) -> JobState:
     if seen.is_finished:
         return replace(state, stage=Stage.FINISHED)
     parsed = parse(seen.job)
+    if (original := original_job(seen)) is not None:
+        return replace(
+            _with_silos(state, seen, original, settings), changed=changed_spec(parsed.job, original)
+        )
     lines = [fault.line() for fault in parsed.faults]
     if parsed.job is None and seen.has_started:
         # Only another version can read it: nothing is decided about it except the outcome of its aggregator.

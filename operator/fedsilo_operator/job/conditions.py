@@ -22,7 +22,10 @@ _AWAITED_REASONS: Mapping[str, int] = {Reason.APPROVAL_PENDING: 0, Reason.ADMITT
 
 def active_conditions(state: JobState) -> Iterator[Condition]:
     """Conditions of an active job; those that concern the time before the start are not evaluated again after it."""
-    if state.has_started:
+    if state.changed is not None:
+        yield Condition.of(ConditionType.ACCEPTED, "False", state.changed)
+        yield _settled_condition(state, ConditionType.ADMITTED) or _admitted_condition(state.participants, ())
+    elif state.has_started:
         yield _settled_condition(state, ConditionType.ACCEPTED) or _accepted_condition(state)
         yield _settled_condition(state, ConditionType.ADMITTED) or _admitted_condition(state.participants, ())
     else:
@@ -43,6 +46,8 @@ def final_conditions(state: JobState, end: Condition) -> Iterator[Condition]:
     never_ran = end.type == ConditionType.FAILED and not state.has_started
     if never_ran:
         yield Condition(ConditionType.ACCEPTED, "False", end.reason, end.message)
+    elif state.changed is not None:
+        yield Condition.of(ConditionType.ACCEPTED, "False", state.changed)
     else:
         yield from _repeated_conditions(state, ConditionType.ACCEPTED)
     yield from _repeated_conditions(state, ConditionType.ADMITTED)

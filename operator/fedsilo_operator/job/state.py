@@ -89,6 +89,7 @@ class JobState:
     :param starters: those of them that the job can start with, or has started with; none as long as it cannot start.
     :param blocker: why the job cannot start, whatever its silos decide.
     :param rejection: what the API server rejects of the job's own objects.
+    :param changed: what the job's object shows otherwise than its silos were given it.
     """
 
     observed: Object
@@ -105,6 +106,7 @@ class JobState:
     starters: tuple[Participant, ...] = ()
     blocker: Diagnosis | None = None
     rejection: Diagnosis | None = None
+    changed: Diagnosis | None = None
 
     @property
     def started(self) -> bool:

@@ -13,6 +13,7 @@ from itertools import zip_longest
 
 from fedsilo.api.agent import Member
 from fedsilo.api.diagnosis import Diagnosis
+from fedsilo.api.digest import spec_digest
 from fedsilo.api.job import FederatedJob
 from fedsilo.api.observed import Object, status_of, uid_of
 from fedsilo.api.timestamps import parse_timestamp
@@ -70,8 +71,10 @@ def read_trust(seen: JobObservation, job: FederatedJob, keys: SiloKeys, settings
     silos = {ref_of(silo): silo for silo in seen.silos}
     told = members(job, keys)
     stated = None if told is None else as_stated(told)
+    digest = None if seen.has_started else spec_digest(job)
     doubts = {
-        ref: _distrust(agent, silos.get(ref), expected, settled=seen.has_started)
+        ref: _outdated_diagnosis(agent, digest)
+        or _distrust(agent, silos.get(ref), expected, settled=seen.has_started)
         or _distrust_members(agent, stated, silos, settled=seen.has_started)
         for ref, agent in seen.agents.items()
     }
@@ -128,6 +131,17 @@ def _replaced_master(recorded: str, present: str, settings: Settings) -> Diagnos
         " and create it anew. Until then lost keys of this job are not made again."
     )
     return Diagnosis(Reason.TRUST_BROKEN, text)
+
+
+def _outdated_diagnosis(agent: Object, digest: str | None) -> Diagnosis | None:
+    """Why an agent asks its silo about another specification than the job has.
+
+    :param digest: of the job's; None where any will do, since the job has started.
+    """
+    if digest is None or agent["spec"]["job"].get("specDigest") == digest:
+        return None
+    text = f"SiloAgent {ref_of(agent)} is made again: the job has another spec since, {digest[:12]}."
+    return Diagnosis(Reason.ADMITTING, text)
 
 
 def _distrust(

@@ -204,6 +204,11 @@ def public_keys_in(config: Object) -> dict[Ref, str]:
     return {Ref(silo["namespace"], silo["name"]): silo["publicKey"] for silo in content["silos"]}
 
 
+def job_text_in(config: Object) -> str:
+    """The frozen job that such a ConfigMap records, as JSON."""
+    return json.dumps(json.loads(config["data"][CONFIG_FILE])["job"], sort_keys=True)
+
+
 def trust_in(config: Object) -> dict[str, str] | None:
     """What the agents were given, as such a ConfigMap records it; None where an earlier version made it."""
     text = config["data"].get(TRUST_FILE)

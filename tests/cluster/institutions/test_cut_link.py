@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -129,7 +130,11 @@ def put_back(consortium: Consortium) -> None:
     )
     for name in AWAY_SILOS:
         silo = {"apiVersion": "fedsilo.io/v1alpha1", "kind": "Silo", "metadata": {"name": name}}
-        consortium.place(name).run(*apply, stdin=json.dumps({**silo, "status": status}))
+        place = consortium.place(name)
+        gateway = replace(
+            place, kubectl=place.kubectl.as_service_account("fedsilo-system", "fedsilo-gateway")
+        )
+        gateway.run(*apply, stdin=json.dumps({**silo, "status": status}))
     consortium.hub.restart()
 
 

@@ -10,7 +10,7 @@ import yaml
 
 from fedsilo.api.observed import Object
 from hack.cluster.kubectl import Kubectl
-from tests.cluster.schema.federation import SILO, job
+from tests.cluster.schema.federation import SILO, job, operator_of
 from tests.cluster.schema.objects import AGENT, KEY
 
 GOLDEN = Path(__file__).with_name("columns.golden").read_text()
@@ -119,7 +119,7 @@ def put(api: Kubectl, content: Object, status: Object) -> None:
     api.apply(here)
     identity = {key: here[key] for key in ("apiVersion", "kind", "metadata")}
     text = yaml.safe_dump(identity | {"status": status})
-    api.run("apply", "--server-side", "--subresource=status", "-f", "-", stdin=text)
+    operator_of(api).run("apply", "--server-side", "--subresource=status", "-f", "-", stdin=text)
 
 
 @pytest.fixture(scope="module")

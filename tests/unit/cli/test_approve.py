@@ -118,7 +118,7 @@ def test_a_cluster_that_does_not_say_who_decides_hinders_nobody(kubectl: FakeKub
 def test_nothing_is_decided_here_for_an_institution_outside_of_the_cluster(
     kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str], command: str, named: str
 ) -> None:
-    outside(kubectl)
+    put_remote_silo(kubectl)
     assert decide(command, named) == 2
     assert written_patches(kubectl) == []
     said = capsys.readouterr().err
@@ -131,14 +131,14 @@ def test_nothing_is_decided_here_for_an_institution_outside_of_the_cluster(
 def test_the_list_says_of_a_job_that_waits_outside_of_the_cluster_who_decides(
     kubectl: FakeKubectl, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    outside(kubectl)
+    put_remote_silo(kubectl)
     assert main(["approve", "-n", "silo-north"]) == 0
     _, row, note = capsys.readouterr().out.splitlines()
     assert row.startswith(NAME)
     assert note.startswith("silo-north/north decides outside of this cluster")
 
 
-def outside(kubectl: FakeKubectl) -> None:
+def put_remote_silo(kubectl: FakeKubectl) -> None:
     """The institution of the Silo is outside of the cluster, and has a person decide."""
     where = silo("north")
     where["spec"] = {"remote": {}}

@@ -65,9 +65,13 @@ def not_admitted(**more: Any) -> dict[str, Any]:
     return job(*conditions_until("Accepted"), found, **more)
 
 
-ELSEWHERE = (
+REMOTE_MESSAGE = (
     "Silo east: policy.manualApproval asks a person of the institution to approve job research/digits; use `fedsilo "
     "silo approve --dir DIR digits-east-1a2b3c4d`, or add job 6f1c2c0e to policy.approvals."
+)
+CHANGE_MESSAGE = (
+    "The spec was changed after the start: spec.training.batchSize is 17 and was 16. The job goes on as its silos "
+    "admitted it. Change it back, or make a new job with the other values."
 )
 PENDING_CONDITION = condition("Admitted", "False", "ApprovalPending", "a person must decide", minutes=8)
 REFUSING = condition("Admitted", "False", "PolicyRefused", POLICY, minutes=7)
@@ -148,7 +152,7 @@ CASES: Mapping[str, tuple[Object, Sequence[Object]]] = {
         not_admitted(
             silos=[
                 entry("north", phase="Refused", message=POLICY),
-                entry("east", phase="ApprovalPending", message=ELSEWHERE),
+                entry("east", phase="ApprovalPending", message=REMOTE_MESSAGE),
                 entry("south", phase="Admitted"),
                 entry("west", phase="Pending"),
             ]
@@ -266,6 +270,17 @@ CASES: Mapping[str, tuple[Object, Sequence[Object]]] = {
             ),
             *ready_agents("east", "south", "west"),
         ],
+    ),
+    "a spec that was changed after the start": (
+        running(
+            "ARRI",
+            conditions=[
+                condition("Accepted", "False", "TrustBroken", CHANGE_MESSAGE),
+                *conditions_until("Running")[1:],
+            ],
+            startTime=ago(hours=1),
+        ),
+        ready_agents(*SILOS),
     ),
     "a silo failed in the round": (
         running(

@@ -272,3 +272,14 @@ def test_digits_has_no_field_that_is_not_there() -> None:
                 yield from paths(item, f"{path}[]")
 
     assert set(paths(given_["spec"], ".spec")) <= known
+
+
+@pytest.mark.parametrize(
+    ("schema", "mutable"), [(JOB, {"suspend", "ttlSecondsAfterFinished"}), (AGENT, {"suspend"})]
+)
+def test_every_field_of_a_frozen_spec_has_a_rule_but_for_what_may_change(
+    schema: Schema, mutable: set[str]
+) -> None:
+    spec = schema["properties"]["spec"]
+    frozen = {rule["fieldPath"] for rule in spec["x-kubernetes-validations"] if "oldSelf" in rule["rule"]}
+    assert frozen == {f".{name}" for name in spec["properties"].keys() - mutable}

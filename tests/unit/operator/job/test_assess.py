@@ -58,7 +58,13 @@ def test_an_observation_is_read_by_few_files_and_each_is_left_once(make: Callabl
     assert first == "reconcile.py"
     parts = [name for name in rest if name != "assess.py"]
     assert len(parts) == len(set(parts)), rest
-    assert set(parts) <= {"silo_keys.py", "trust.py", "participants.py", "blockers.py"}
+    assert set(parts) <= {
+        "original_spec.py",
+        "silo_keys.py",
+        "trust.py",
+        "participants.py",
+        "blockers.py",
+    }
 
 
 def test_a_job_goes_through_its_stages() -> None:

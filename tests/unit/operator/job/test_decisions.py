@@ -166,7 +166,6 @@ def test_the_word_about_an_earlier_job_of_the_name_does_not_count() -> None:
             "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
             "authority",
         ),
-        ("job", "specDigest", "ab" * 32, "specDigest"),
         ("job", "name", "letters", "name"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +15,7 @@ from fedsilo_operator.job.reconcile import reconcile
 from fedsilo_operator.names import aggregator_name
 from fedsilo_operator.objects import CONFIG_MAP, JOB, SECRET, SERVICE, SILO_AGENT, SILO_KIND, Ref, ref_of
 from fedsilo_operator.plan import Plan
+from fedsilo_operator.workloads.aggregator import CONFIG_FILE
 from tests.unit.operator.job.harness import JobHarness
 from tests.unit.operator.job.objects import JOB_REF, NORTH, SETTINGS, SOUTH, manifest
 
@@ -116,14 +119,26 @@ def put_unreadable_job(harness: JobHarness) -> None:
     job = harness.job
     job["spec"]["telepathy"] = {"level": 3}
     harness.cluster.put(job | {"status": None})
+    _edit_record(harness, lambda spec: spec.update(telepathy={"level": 3}))
+
+
+def _edit_record(harness: JobHarness, edit: Callable[[Object], None]) -> None:
+    """Write what the silos were given at the start as another version would."""
+    record = harness.cluster.peek(CONFIG_MAP, AGGREGATOR)
+    content = json.loads(record["data"][CONFIG_FILE])
+    edit(content["job"]["spec"])
+    record["data"][CONFIG_FILE] = json.dumps(content)
+    harness.cluster.remove(CONFIG_MAP, AGGREGATOR)
+    kept = {name: record["metadata"][name] for name in ("name", "namespace", "labels", "ownerReferences")}
+    harness.cluster.put(record | {"metadata": kept}, "fedsilo-operator")
 
 
 def test_a_job_that_another_version_has_started_goes_on_and_reports_it() -> None:
     harness = JobHarness().running()
+    put_unreadable_job(harness)
     before = {
         kind: harness.cluster.objects(kind) for kind in (JOB, SILO_AGENT, SILO_KIND, SERVICE, CONFIG_MAP)
     }
-    put_unreadable_job(harness)
     harness.settle()
     status, reason, message = harness.condition("Accepted") or ("", "", "")
     assert (status, reason) == ("Unknown", "Unreadable")
@@ -145,6 +160,7 @@ def test_a_job_that_can_be_read_again_is_accepted_again() -> None:
     assert harness.batch()["spec"]["suspend"] is True, "a person may stop it"
     job = harness.job
     del job["spec"]["telepathy"]
+    _edit_record(harness, lambda spec: spec.pop("telepathy"))
     job["spec"]["suspend"] = False
     harness.cluster.put(job | {"status": None})
     harness.run(NORTH, SOUTH)
