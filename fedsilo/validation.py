@@ -12,10 +12,9 @@ from typing import Any
 from fedsilo.api.allowed_imports import looking_at
 from fedsilo.api.contradictions import PUBLIC_DATASET, TEST_EXAMPLES
 from fedsilo.api.documents import IN_MEMORY_FILE_NAME, Document, DocumentList, documents_of, read_documents
-from fedsilo.api.faults import ABSENT_VALUE, Finding, first_faults
+from fedsilo.api.faults import ABSENT_VALUE, first_faults
 from fedsilo.api.loading import Fault, JobManifest, ManifestFaults, ParsedManifest, parse_manifest
 from fedsilo.api.partial import further_faults
-from fedsilo.api.silo import Silo
 from fedsilo.api.text import comma_separated, count_text
 from fedsilo.data.catalogue import check_dataset, listed_features
 from fedsilo.data.same_examples import share_examples
@@ -24,6 +23,7 @@ from fedsilo.learning.catalogue import check_model
 from fedsilo.learning.metrics.chosen import check_metrics
 from fedsilo.methods import registry
 from fedsilo.methods.method import declaring
+from fedsilo.silo.silo_check import silo_findings
 from fedsilo.tasks.interface import OWN_TASK_NAME
 from fedsilo.tasks.registry import bind, check_task, kind_of
 from fedsilo.tasks.segmentation import SegmentationTask
@@ -108,7 +108,7 @@ def _with_registries(parsed: ParsedManifest) -> tuple[JobManifest | None, list[F
         found = registry_faults(parsed.federation)
     else:
         found = _distinct_faults(
-            document.fault(*finding) for document, silo in parsed.silos for finding in _silo_findings(silo)
+            document.fault(*finding) for document, silo in parsed.silos for finding in silo_findings(silo)
         )
     return parsed.federation, [*parsed.all_faults, *further_faults(faults, found)]
 
@@ -206,16 +206,8 @@ def _dataset_faults(federation: JobManifest) -> Iterator[Fault]:
             yield federation.fault(job, where, value, problem, remedy)
     yield from _public_faults(federation)
     yield from _feature_faults(federation)
-    silos = (
-        federation.fault(silo, *finding) for silo in federation.silos for finding in _silo_findings(silo)
-    )
+    silos = (federation.fault(silo, *finding) for silo in federation.silos for finding in silo_findings(silo))
     yield from _distinct_faults(silos)
-
-
-def _silo_findings(silo: Silo) -> Iterator[Finding]:
-    for position, dataset in enumerate(silo.spec.datasets):
-        for path, value, problem, remedy in check_dataset(dataset):
-            yield f"spec.datasets[{position}].{path}", value, problem, remedy
 
 
 def _distinct_faults(faults: Iterable[Fault]) -> list[Fault]:

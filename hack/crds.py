@@ -88,6 +88,7 @@ RESOURCES: Final = (
         (
             Column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
             Column("Reason", '.status.conditions[?(@.type=="Ready")].reason'),
+            Column("Valid", '.status.conditions[?(@.type=="Valid")].status'),
             Column("Connected", '.status.conditions[?(@.type=="Connected")].status'),
             AGE,
             Column("Seen", ".status.lastSeen", "date", wide=True),

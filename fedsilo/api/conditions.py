@@ -23,6 +23,8 @@ class ConditionType(StrEnum):
     FINISHED = "Finished"
     CONNECTED = "Connected"
     """Whether the institution of a remote Silo was heard of a short time ago; a condition of its SiloAgents too."""
+    VALID = "Valid"
+    """Condition of a Silo: whether its spec is one that jobs can use, by the checks that `fedsilo validate` makes."""
     BUDGETS_SEPARATE = "BudgetsSeparate"
     """Condition of a Silo with privacy budgets: False where two of its datasets are of the same data, else absent."""
     HUB_REACHED = "HubReached"  # of the Silo in an institution's own cluster

@@ -86,6 +86,9 @@ class Reason(StrEnum):
     NOT_SEEN = "NotSeen"
     LEFT = "Left"
 
+    # A Silo as written
+    VALID = "Valid"
+
     # Budgets
     SAME_DATA = "SameData"
     SEPARATE = "Separate"

@@ -27,6 +27,7 @@ from fedsilo_operator.reasons import Reason
 from fedsilo_operator.rejections import Rejection, diagnosis_of
 from fedsilo_operator.silo import key_secret, succession
 from fedsilo_operator.silo.budgets import NO_BUDGETS, BudgetObservation, budgets, has_budgets, separate
+from fedsilo_operator.silo.validity import validity, validity_events
 
 WRITTEN_POLL_SECONDS, INVALID_POLL_SECONDS, VALID_POLL_SECONDS = 0.1, 30.0, 600.0
 """Time until a Secret is read again that was just written (another may have been first), is invalid, or is as it should
@@ -94,7 +95,7 @@ def reconcile(seen: KeyObservation, now: datetime, new_key: Callable[[], Signing
 
     # 5. Publish it, or report what is wrong with it; no watch reports when that changes.
     return Plan(
-        events=(*_events(state), *_budget_events(seen)),
+        events=(*_events(state), *validity_events(seen.silo), *_budget_events(seen)),
         status=_status(state, _budgets(seen, now), separate(seen.silo), now),
         requeue_after=VALID_POLL_SECONDS if state.valid else INVALID_POLL_SECONDS,
     )
@@ -235,7 +236,9 @@ def _status(
         **({"rotations": list(state.rotations)} if state.rotations else {}),
         **({} if spent is None else {"privacyBudget": spent}),
         "conditions": as_status(
-            [_ready_condition(state), *([separation] if separation else [])], state.silo, now
+            [_ready_condition(state), validity(state.silo), *([separation] if separation else [])],
+            state.silo,
+            now,
         ),
     }
     return None if satisfies(state.silo.get("status"), status) else status

@@ -62,7 +62,7 @@ def rotation_plan(content: Object, found: Object, **more: Any) -> Plan:
 
 def ready_condition(plan: Plan) -> tuple[str, str, str]:
     assert plan.status is not None
-    (only,) = plan.status["conditions"]
+    only, _ = plan.status["conditions"]
     return only["status"], only["reason"], only["message"]
 
 

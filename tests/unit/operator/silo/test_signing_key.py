@@ -28,7 +28,7 @@ def key_plan(content: Object, found: Object | None) -> Plan:
 
 def ready_condition(found: Plan) -> tuple[str, str, str]:
     assert found.status is not None
-    (only,) = found.status["conditions"]
+    only, _ = found.status["conditions"]
     return only["status"], only["reason"], only["message"]
 
 
