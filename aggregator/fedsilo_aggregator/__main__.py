@@ -101,7 +101,7 @@ def _aggregate(args: argparse.Namespace, config: AggregatorConfig) -> None:
     drawn = curves.requested_curves(config.job.spec, engine.history, args.dir)
     tracked = tracking(config.job.spec, engine.identity, engine.history, args.dir)
     service = AggregatorService(engine, config.keys())
-    status = StatusSource(engine, service.refused, service.served)
+    status = StatusSource(engine, service.refused, service.served, hindrances=service.hindrances)
     metrics = exposition(config.job, service, status, args.dir)
     tls = server_context(args.tls_cert, args.tls_key)
     lost = LostSilosFile(args.lost_silos)

@@ -12,6 +12,7 @@ from io import FileIO
 
 from aiohttp import web
 
+from fedsilo.api.conditions import GuardState
 from fedsilo.engine.round_engine import RoundEngine
 from fedsilo.errors import Problem
 from fedsilo.http.listener import ConnectionStore
@@ -29,6 +30,7 @@ from fedsilo_aggregator.request_fields import (
     announced_schema,
     asked_part,
     failure_report,
+    guard_state,
     query,
     require_each_once,
     require_plain,
@@ -89,6 +91,9 @@ class AggregatorService:
         self._announced: dict[str, float] = {}  # silo -> when it announced its data first
         self._given: dict[str, str] = {}  # silo -> the task that this process gave it last
         self._repeated: dict[str, str] = {}  # silo -> one that it has from before, until it sends its answer
+        self._states: dict[
+            str, tuple[GuardState, float]
+        ] = {}  # silo -> what it said last of its guard, and when
         self._changed = asyncio.Event()  # of what requests wait for
         self._progress = asyncio.Event()  # of what `run_rounds` waits for
 
@@ -102,6 +107,7 @@ class AggregatorService:
         app.router.add_head(f"{job}/updates/{{task}}", self._offset)
         app.router.add_patch(f"{job}/updates/{{task}}", self._update)
         app.router.add_post(f"{job}/failures/{{task}}", self._failure)
+        app.router.add_post(f"{job}/heartbeat", self._heartbeat)
         app.router.add_post(f"{job}{SCHEMA_PATH}", self._schema)
         app.router.add_post(f"{job}{READINESS_PATH}", self._readiness)
         return app
@@ -272,6 +278,20 @@ class AggregatorService:
                 log.warning("silo %s failed task %s: %s: %s", silo, task, reason, message)
             self.announce_change()
         return web.Response(status=204)
+
+    async def _heartbeat(self, request: web.Request) -> web.Response:
+        """Take what keeps a silo's guard from going on, or that nothing does any more."""
+        query(request)
+        silo, state = request[SILO], guard_state(request[BODY])
+        self._states.pop(silo, None)
+        if state is not None:
+            self._states[silo] = state, time.monotonic()
+        return web.Response(status=204)
+
+    def hindrances(self) -> dict[str, str]:
+        """By silo what keeps its guard from going on, as long as it says so."""
+        now = time.monotonic()
+        return {silo: state for silo, (state, told) in self._states.items() if now - told < HEARD_SECONDS}
 
     async def _schema(self, request: web.Request) -> web.Response:
         """Take a silo's schema, and answer when it is known whether it agrees with the others'."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from fedsilo.api.conditions import GuardState
 from fedsilo.api.job import FederatedJob
 from fedsilo.engine.status import OUTCOMES, StatusSource
 from fedsilo.metrics import JOB, Distribution, Exposition, Sample, Series, volume_series
@@ -35,6 +36,13 @@ DEADLINE = Series(
     "fedsilo_round_deadline_seconds", "gauge", JOB, "For how long a round may be open to the silos."
 )
 AWAITED_SILO = Series("fedsilo_silo_awaited", "gauge", SILO, "1 while the open round waits for the silo.")
+HINDRANCE = Series(
+    "fedsilo_silo_hindrance",
+    "gauge",
+    (*SILO, "reason"),
+    "1 while the silo's guard says that it cannot go on: StorageFull, AuditFull.",
+    renamed=False,
+)
 UPDATES = Series(
     "fedsilo_silo_updates_total",
     "counter",
@@ -75,6 +83,7 @@ DECLARED_SERIES = (
     ELAPSED_TIME,
     DEADLINE,
     AWAITED_SILO,
+    HINDRANCE,
     UPDATES,
     REPORT,
     BYTES,
@@ -133,10 +142,13 @@ def _open_round(labels: tuple[str, str], service: AggregatorService) -> Iterator
 
 def _silos(labels: tuple[str, str], service: AggregatorService, status: StatusSource) -> Iterator[Sample]:
     current, now = service.engine.current_exchange, time.time() - time.monotonic()
+    hindrances = service.hindrances()
     awaited = current.round.awaited_silos if current and not service.engine.ended else ()
     for reference, account in status.accounts().items():
         silo = (*labels, reference.rpartition("/")[2])
         yield Sample(AWAITED_SILO, silo, reference in awaited)
+        for state in GuardState:
+            yield Sample(HINDRANCE, (*silo, state), hindrances.get(reference) == state)
         for result in OUTCOMES:
             yield Sample(UPDATES, (*silo, result), account.rounds[result])
         if reference in service.last_seen:

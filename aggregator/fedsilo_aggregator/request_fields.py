@@ -8,6 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
+from fedsilo.api.conditions import GuardState
 from fedsilo.api.data import DataSpec
 from fedsilo.data.schema import MAX_SCHEMA_BYTES, Schema
 from fedsilo.errors import DataInvalid, Problem
@@ -206,6 +207,23 @@ def failure_report(body: bytes) -> tuple[str, str]:
             "malformed", f"failure reason {str(reason)[:64]!r} is not a CamelCase word, or message no text"
         )
     return reason, one_line(message)
+
+
+def guard_state(body: bytes) -> GuardState | None:
+    """What keeps a guard from going on, as it says; None when nothing does any more.
+
+    :raises Problem: `malformed`.
+    """
+    try:
+        said = json.loads(body, object_pairs_hook=_each_once)
+        if not isinstance(said, dict) or said.keys() != {"state"}:
+            raise ValueError("another field")
+        return None if said["state"] is None else GuardState(said["state"])
+    except (ValueError, RecursionError):
+        known = ", ".join(GuardState)
+        raise Problem(
+            "malformed", f"a heartbeat is a JSON object with state: null, or one of {known}"
+        ) from None
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -96,6 +97,22 @@ class AgentPhase(StrEnum):
 
     LEFT_OUT = "LeftOut"
     """Only in the job's status: it matched the selector and had not admitted the job when the job started."""
+
+
+class GuardState(StrEnum):
+    """What keeps a silo's guard from going on, as it says itself; the gravest first."""
+
+    STORAGE_FULL = "StorageFull"
+    AUDIT_FULL = "AuditFull"
+
+
+GUARD_STATE_TEXTS: Final[Mapping[str, str]] = {
+    GuardState.STORAGE_FULL: "the disk of its guard is full, so that it waits and loses nothing; make room on the "
+    "volume of its agent, and it goes on by itself.",
+    GuardState.AUDIT_FULL: "refusals and failures fill its guard's audit log, so that it takes no task for a while; "
+    "find out what is refused again and again, with `fedsilo silo receipts` or in the guard's log.",
+}
+"""Each state of a guard -> what it means, and the remedy."""
 
 
 class SiloState(StrEnum):

@@ -77,6 +77,10 @@ class SiloStatusEntry(Fields):
     state: Text | None = Field(
         default=None, description="What the aggregator knows: Awaited, Reported, Failed."
     )
+    hindrance: Text | None = Field(
+        default=None,
+        description="What keeps its guard from going on, in one word, as it says itself: StorageFull, AuditFull.",
+    )
     last_round: Integer | None = Field(
         default=None, ge=0, description="Last round whose update was accepted."
     )

@@ -97,6 +97,7 @@ class StatusSource:
     :param served: bytes of blobs that each silo has fetched from this process.
     :param refused: refusals by problem code, as the service counts them.
     :param now: the time of day.
+    :param hindrances: by silo what keeps its guard from going on, as it says itself.
     """
 
     def __init__(
@@ -105,8 +106,10 @@ class StatusSource:
         refused: Mapping[str, int],
         served: Mapping[str, int],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        hindrances: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self._job = job
+        self._hindrances = hindrances
         self._refused = refused
         self._served = served
         self._accounts = {silo: Account() for silo in job.identity.silos}
@@ -130,6 +133,7 @@ class StatusSource:
         self._add_up()
         job, condition = self._job, self._condition(message)
         current = None if job.failure else job.current_exchange
+        hindrances = self._hindrances() if current else {}
         start, deadline = self._round_times(current) if current else (None, None)
         # A status is not validated: what a third party's method reports must not end the job.
         return EngineStatus.model_construct(
@@ -153,7 +157,7 @@ class StatusSource:
             parameters=job.parameters,
             refused=dict(self._refused),
             model=_model(job.result),
-            silos=tuple(self._silo(silo) for silo in job.identity.silos),
+            silos=tuple(self._silo(silo, hindrances.get(silo)) for silo in job.identity.silos),
             fetched={_name(silo): count for silo, count in self._served.items()},
         )
 
@@ -255,13 +259,14 @@ class StatusSource:
         self._add_up()
         return self._accounts
 
-    def _silo(self, silo: str) -> SiloStatusEntry:
+    def _silo(self, silo: str, hindrance: str | None) -> SiloStatusEntry:
         account, current = self._accounts[silo], self._job.current_exchange
         return SiloStatusEntry.model_construct(
             name=_name(silo),
             namespace=silo.rpartition("/")[0],
             message=current.round.failed.get(silo) if current else self._lost.get(silo),
             state=self._silo_state(current, silo),
+            hindrance=hindrance,
             last_round=account.last_round,
             samples=account.samples,
             bytes_sent=account.sent,

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TypeVar
 
 from fedsilo.files.durable import is_disk_full
@@ -35,15 +36,23 @@ def when_there_is_space(write: Callable[[], T]) -> T:
         time.sleep(FULL_DISK_SECONDS)
 
 
-async def retry_while_disk_full(work: Callable[[], Awaitable[T]]) -> T:
-    """Like `when_there_is_space`, for work on an event loop."""
+async def retry_while_disk_full(
+    work: Callable[[], Awaitable[T]],
+    waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> T:
+    """Like `when_there_is_space`, for work on an event loop.
+
+    :param waiting: is entered once the disk is full, and left when the work is done or given up.
+    """
     wait = _Wait()
-    while True:
-        try:
-            return await work()
-        except OSError as error:
-            wait.note(error)
-        await asyncio.sleep(FULL_DISK_SECONDS)
+    with ExitStack() as stack:
+        while True:
+            try:
+                return await work()
+            except OSError as error:
+                if wait.note(error):
+                    stack.enter_context(waiting())
+            await asyncio.sleep(FULL_DISK_SECONDS)
 
 
 class _Wait:
@@ -53,8 +62,8 @@ class _Wait:
         self._silent_until = 0.0
         self._said = False
 
-    def note(self, error: OSError) -> None:
-        """Log that the disk is full.
+    def note(self, error: OSError) -> bool:
+        """Log that the disk is full; whether the wait begins with this.
 
         :raises OSError: the error itself, if it says anything else.
         """
@@ -63,4 +72,6 @@ class _Wait:
         now = time.monotonic()
         if not self._said or now >= self._silent_until:
             log.warning("the disk is full (%s); going on when there is space", error)
-            self._said, self._silent_until = True, now + REMINDER_SECONDS
+            self._silent_until = now + REMINDER_SECONDS
+        begins, self._said = not self._said, True
+        return begins

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from fedsilo.api import conditions
-from fedsilo.api.conditions import AgentReason, ObjectionReason
+from fedsilo.api.conditions import AgentReason, GuardState, ObjectionReason
 from fedsilo.hub.contact import ContactReason
 
 
@@ -49,6 +49,8 @@ class Reason(StrEnum):
     OUT_OF_MEMORY = "OutOfMemory"
     EVICTED = "Evicted"
     NODE_LOST = "NodeLost"
+    STORAGE_FULL = GuardState.STORAGE_FULL
+    AUDIT_FULL = GuardState.AUDIT_FULL
     RESTARTING = "Restarting"
     BACKOFF_LIMIT_EXCEEDED = AgentReason.BACKOFF_LIMIT_EXCEEDED
     TRAINER_LOST = AgentReason.TRAINER_LOST

@@ -34,7 +34,8 @@ def in_round(round: RoundStatus, arguments: str, silos: Sequence[SiloView], now:
     problems = [
         silo.problem(now) for silo in awaited if silo.ready["status"] != "True" and silo.ready["message"]
     ]
-    return " ".join([*sentences, *failures, *problems])
+    hindrances = [silo.hindrance_text for silo in awaited if silo.hindrance]
+    return " ".join([*sentences, *failures, *problems, *hindrances])
 
 
 def round_name(round: RoundStatus) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from fedsilo.api.conditions import AgentPhase, ConditionType
+from fedsilo.api.conditions import GUARD_STATE_TEXTS, AgentPhase, ConditionType
 from fedsilo.api.observed import Object, condition, holds, status_of
 from fedsilo.cli.cluster.text import sentence
 from fedsilo.cli.cluster.time_format import since_text
@@ -33,6 +33,7 @@ class SiloView:
     :param admitted: its condition `Admitted`; without a time where only the job's status has it.
     :param ready: its condition `Ready`; without a time where only the job's status has it.
     :param phase: the phase that its agent reports, empty where there is none.
+    :param hindrance: what keeps its guard from going on, as the guard itself says.
     :param remote: whether its institution is outside of the cluster, as its SiloAgent tells.
     """
 
@@ -43,6 +44,7 @@ class SiloView:
     ready: Mapping[str, Any]
     phase: str
     remote: bool = False
+    hindrance: str = ""
 
     @property
     def awaits_approval(self) -> bool:
@@ -54,6 +56,11 @@ class SiloView:
     def reference(self) -> str:
         """Its name within a sentence."""
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def hindrance_text(self) -> str:
+        """What keeps its guard from going on, as a sentence."""
+        return sentence(f"{self.reference}: {self.hindrance}: {GUARD_STATE_TEXTS.get(self.hindrance, '')}")
 
     def problem(self, now: datetime) -> str:
         """What keeps its agent from running, as a sentence."""
@@ -101,6 +108,7 @@ def _view(name: str, entry: Mapping[str, Any], agent: Object | None) -> SiloView
             _condition(decided, _OBJECTIONS.get(phase, ""), message),
             _condition("True" if phase in _READY_PHASES else "False", "", message),
             phase or "",
+            hindrance=entry.get("hindrance") or "",
         )
     return SiloView(
         name,
@@ -110,6 +118,7 @@ def _view(name: str, entry: Mapping[str, Any], agent: Object | None) -> SiloView
         _ready_condition(agent),
         status_of(agent).get("phase") or "",
         remote="route" in agent["spec"],
+        hindrance=entry.get("hindrance") or "",
     )
 
 

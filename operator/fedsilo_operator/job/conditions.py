@@ -120,12 +120,15 @@ def _silos_ready(state: JobState) -> Condition:
         for silo in silos
         if silo.unheard is not None and silo.failure is None
     ]
-    if not failed and not waiting and not unheard:
+    hindered = [
+        silo.hindrance.with_subject(f"Silo {silo.ref}") for silo in silos if silo.hindrance is not None
+    ]
+    if not failed and not waiting and not unheard and not hindered:
         text = f"The agents of {count_text(len(silos), 'silo')} run."
         return Condition(ConditionType.SILOS_READY, "True", Reason.RUNNING, text)
-    problems = [found.reason for found in (*waiting, *unheard) if found.reason != Reason.STARTING]
+    problems = [found.reason for found in (*waiting, *unheard, *hindered) if found.reason != Reason.STARTING]
     reason = Reason.SILO_FAILED if failed else next(iter(problems), Reason.STARTING)
-    message = join_lines(failed + [found.message for found in (*waiting, *unheard)])
+    message = join_lines(failed + [found.message for found in (*waiting, *unheard, *hindered)])
     return Condition(ConditionType.SILOS_READY, "False", reason, message)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fedsilo.api.conditions import AgentPhase, ConditionType
+from fedsilo.api.conditions import GUARD_STATE_TEXTS, AgentPhase, ConditionType
 from fedsilo.api.contradictions import quorum_findings
 from fedsilo.api.diagnosis import Diagnosis
 from fedsilo.api.job import FederatedJob
@@ -37,6 +37,7 @@ class Participant:
     :param ready: whether the agent runs, or has run to its end.
     :param failure: why the agent has failed, if it has.
     :param not_ready: what the job waits for where the agent neither runs nor has failed.
+    :param hindrance: what keeps its guard from going on, as the guard itself says to the aggregator.
     :param unheard: since when nothing was heard of a remote silo, if nothing is.
     :param remote: whether the institution is outside of the cluster.
     :param gateway: URL and authority of the gateway by which a remote silo reaches the aggregator, once it is known.
@@ -56,6 +57,7 @@ class Participant:
     failure: str | None
     not_ready: Diagnosis | None
     unheard: Diagnosis | None
+    hindrance: Diagnosis | None
     remote: bool
     gateway: Mapping[str, str] | None
     phase: str
@@ -82,6 +84,7 @@ def candidates(
     existing = {ref_of(silo): silo for silo in seen.silos}
     rejections = {found.ref: found.diagnosis for found in seen.rejections if found.kind == SILO_AGENT}
     job_ref, uid = ref_of(seen.job), uid_of(seen.job)
+    hindrances = _hindrances(seen.job)
     return tuple(
         _participant(
             ref,
@@ -92,6 +95,7 @@ def candidates(
             _doubt(question, seen.agents.get(ref), existing.get(ref), key),
             trusted=ref not in distrusted,
             settled=seen.has_started,
+            hindrance=hindrances.get(ref),
         )
         for ref, key in keys
         if seen.has_started or ref in existing
@@ -137,6 +141,7 @@ def _participant(
     *,
     trusted: bool,
     settled: bool,
+    hindrance: Diagnosis | None,
 ) -> Participant:
     """The participant as its agent's status describes it.
 
@@ -162,6 +167,8 @@ def _participant(
         message = failure
     elif unheard is not None:
         message = unheard.message
+    elif hindrance is not None:
+        message = hindrance.message
     elif public_key is None:
         message = "The silo has published no key yet."
     return Participant(
@@ -177,11 +184,21 @@ def _participant(
         failure=failure,
         not_ready=None if ready or failure is not None else problem or _not_ready(agent, public_key, exists),
         unheard=unheard,
+        hindrance=None if failure is not None else hindrance,
         remote=remote_of(silo) is not None,
         gateway=gateway_of(silo),
         phase=phase,
         message=message,
     )
+
+
+def _hindrances(job: Object) -> dict[Ref, Diagnosis]:
+    """What the silos' guards say of themselves, as the aggregator reports it; a word that is not known counts not."""
+    return {
+        Ref(entry["namespace"], entry["name"]): Diagnosis(state, GUARD_STATE_TEXTS[state])
+        for entry in status_of(job).get("silos") or ()
+        if (state := entry.get("hindrance")) in GUARD_STATE_TEXTS and "namespace" in entry
+    }
 
 
 def _failure(agent: Object | None, silo: Object | None) -> str | None:

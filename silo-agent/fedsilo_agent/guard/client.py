@@ -18,6 +18,7 @@ from typing import TypeVar
 
 import aiohttp
 
+from fedsilo.api.conditions import GuardState
 from fedsilo.errors import Problem
 from fedsilo.files.digests import short_digest
 from fedsilo.http.large_body import file_pieces
@@ -183,6 +184,16 @@ class AggregatorClient:
                 return
 
         await self._retry(f"failure of {task}", report_once)
+
+    async def tell_state(self, state: GuardState | None) -> None:
+        """Say what keeps the guard from going on, or that nothing does any more."""
+        body = json.dumps({"state": state}).encode()
+
+        async def tell_once() -> None:
+            async with self._request("POST", f"{self._base}/heartbeat", data=body, proven=body):
+                return
+
+        await self._retry("heartbeat", tell_once)
 
     @property
     def _base(self) -> str:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
 
+from fedsilo.api.conditions import GuardState
 from fedsilo.errors import FedsiloError, PolicyRefused, Problem
 from fedsilo.files.full_disk import retry_while_disk_full
 from fedsilo.http.threads import shielded_call
@@ -24,12 +25,15 @@ from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.disclosure import DisclosureLog
 from fedsilo_agent.guard.drops import DropDirectory
 from fedsilo_agent.guard.guarded_job import GuardedJob
+from fedsilo_agent.guard.heartbeat import Heartbeat
 from fedsilo_agent.guard.inbox import AUDIT_LINES, Inbox
 from fedsilo_agent.guard.outbox import Outbox
 from fedsilo_agent.guard.task_source import TaskSource, VerifiedTask
 from fedsilo_agent.guard.text import bounded_text
 
 log = logging.getLogger("fedsilo.guard")
+
+T = TypeVar("T")
 
 OUTBOX_SECONDS = 3.0
 """Time to settle an update that was on its way when the job ended; the aggregator may be gone already."""
@@ -44,7 +48,8 @@ class Guard:
     def __init__(self, job: GuardedJob) -> None:
         check, client, volume = job.check, job.client, job.volume
         self._audit = AuditLog(volume.audit, job.report)
-        self._tasks = TaskSource(client, check, self._audit)
+        self._heartbeat = Heartbeat(client)
+        self._tasks = TaskSource(client, check, self._audit, self._heartbeat)
         self._inbox = Inbox(volume, client, check)
         self._inbox.require_whole(self._audit)
         self._disclosure = DisclosureLog(check, client, self._audit)
@@ -90,17 +95,22 @@ class Guard:
             next_task.cancel()
             if work is not None:
                 work.cancel()
+            self._heartbeat.stop()
+
+    async def _with_space(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do what may be repeated, as often as it takes while the disk is full, and tell so."""
+        return await retry_while_disk_full(work, lambda: self._heartbeat.telling(GuardState.STORAGE_FULL))
 
     async def _settle(self) -> None:
-        if await retry_while_disk_full(self._outbox.settle):
+        if await self._with_space(self._outbox.settle):
             self._tasks.mark_answered()
 
     def _ask(self, after: str) -> asyncio.Task[VerifiedTask]:
-        return asyncio.create_task(retry_while_disk_full(lambda: self._tasks.next_task(after)))
+        return asyncio.create_task(self._with_space(lambda: self._tasks.next_task(after)))
 
     async def _answer(self, verified: VerifiedTask) -> None:
         with concerning(round=verified.task.round):
-            await retry_while_disk_full(lambda: self._work(verified))
+            await self._with_space(lambda: self._work(verified))
         self._tasks.mark_answered()
 
     async def _work(self, verified: VerifiedTask) -> None:
@@ -148,7 +158,7 @@ class Guard:
             if not self._audit.record.finished:
                 self._audit.write("finished", succeeded=bool(last["settings"].get("succeeded")))
 
-        await retry_while_disk_full(record)
+        await self._with_space(record)
 
 
 async def _cancel(work: asyncio.Task[Any]) -> None:

@@ -9,14 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 
+from fedsilo.api.conditions import GuardState
 from fedsilo.errors import FedsiloError, Problem
 from fedsilo.silo.withholding import sentence
 from fedsilo.wire import FINISH, Task, task_digest
 from fedsilo_agent.guard.audit import AuditLog
 from fedsilo_agent.guard.client import AggregatorClient
 from fedsilo_agent.guard.exchanges import AuditedTask
+from fedsilo_agent.guard.heartbeat import Heartbeat
 from fedsilo_agent.guard.task_check import TaskCheck
 from fedsilo_agent.guard.text import bounded_text
 
@@ -58,12 +61,20 @@ class TaskSource:
     """The tasks that the job's aggregator gives to this silo.
 
     :param audit: where refused tasks are recorded; None when the log cannot be used.
+    :param heartbeat: what tells that the log is full.
     """
 
-    def __init__(self, client: AggregatorClient, check: TaskCheck, audit: AuditLog | None) -> None:
+    def __init__(
+        self,
+        client: AggregatorClient,
+        check: TaskCheck,
+        audit: AuditLog | None,
+        heartbeat: Heartbeat | None = None,
+    ) -> None:
         self._client = client
         self._check = check
         self._audit = audit
+        self._heartbeat = heartbeat
         self._quick = 0
 
     def mark_answered(self) -> None:
@@ -112,7 +123,9 @@ class TaskSource:
         more = self._quick - FREE_ANSWERS
         quick = min(FIRST_PAUSE_SECONDS * 2 ** min(more, 10), LAST_PAUSE_SECONDS) if more > 0 else 0.0
         if full or quick:
-            await asyncio.sleep(max(full, quick))
+            heartbeat = self._heartbeat if full > 0 else None
+            with nullcontext() if heartbeat is None else heartbeat.telling(GuardState.AUDIT_FULL):
+                await asyncio.sleep(max(full, quick))
 
 
 async def decline(client: AggregatorClient, check: TaskCheck, why: FedsiloError) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import yaml
 
@@ -9,7 +11,7 @@ from hack.cluster.kubectl import Kubectl, KubectlError
 from tests.cluster.schema.federation import SILO, patch
 from tests.cluster.schema.objects import AGENT
 
-WRITTEN_STATUSES = (
+WRITTEN_STATUSES: tuple[dict[str, Any], ...] = (
     {"phase": "Complete"},
     {"conditions": []},
     {"model": {"path": "m", "sha256": "0" * 64}},

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsilo.api.agent import SiloAgent
+from fedsilo.api.conditions import GuardState
 from fedsilo.api.job import FederatedJobSpec
 from fedsilo.api.loading import load_document
 from fedsilo.api.silo import Silo
@@ -42,6 +43,7 @@ class Aggregator:
         self.uploads: dict[str, list[bytes]] = {}
         self.refusals: list[Problem] = []
         self.failures: dict[str, tuple[str, str]] = {}
+        self.states: list[GuardState | None] = []
         self.fetched = 0
         self.ended = False
         self.repeats = 0
@@ -78,6 +80,9 @@ class Aggregator:
 
     async def report_failure(self, task: str, reason: str, message: str) -> None:
         self.failures[task] = (reason, message)
+
+    async def tell_state(self, state: GuardState | None) -> None:
+        self.states.append(state)
 
 
 class Scene:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fedsilo.api.conditions import GuardState
 from fedsilo.files import durable, full_disk
 from fedsilo_agent.guard import answering, audit, inbox
 from tests.unit.agent.scene import TASK, Scene
@@ -45,6 +46,7 @@ async def test_a_full_disk_is_waited_out(
     await scene.run()
     assert len(scene.aggregator.uploads[TASK]) == 1
     assert "the disk is full" in caplog.text
+    assert scene.aggregator.states[0] == GuardState.STORAGE_FULL
     assert scene.events() == ["signature", "departure", "acknowledged", "finished"]
 
 

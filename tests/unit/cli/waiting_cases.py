@@ -282,6 +282,16 @@ CASES: Mapping[str, tuple[Object, Sequence[Object]]] = {
         ),
         ready_agents(*SILOS),
     ),
+    "an awaited silo whose disk is full": (
+        running(
+            "ARRI",
+            silos=[
+                entry("north", state="Awaited", phase="Running", hindrance="StorageFull"),
+                *open_round("ARRI")["silos"][1:],
+            ],
+        ),
+        ready_agents(*SILOS),
+    ),
     "a silo failed in the round": (
         running(
             "ARRF",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fedsilo.explanation.explain import WaitState, explain
@@ -12,7 +14,7 @@ from tests.unit.operator.job.objects import JOB_REF, NORTH, SOUTH
 
 AGGREGATOR = Ref(JOB_REF.namespace, "digits-aggregator")
 
-CHANGES = {
+CHANGES: dict[str, tuple[dict[str, Any], str]] = {
     "a number": ({"training": {"rounds": 4}}, "spec.training.rounds is 4 and was 3"),
     "a setting of the method": (
         {"method": {"name": "fedprox", "config": {"mu": 1}}},
