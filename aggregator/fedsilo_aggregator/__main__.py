@@ -8,6 +8,7 @@ again.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -101,8 +102,6 @@ def _aggregate(args: argparse.Namespace, config: AggregatorConfig) -> None:
     drawn = curves.requested_curves(config.job.spec, engine.history, args.dir)
     tracked = tracking(config.job.spec, engine.identity, engine.history, args.dir)
     service = AggregatorService(engine, config.keys())
-    status = StatusSource(engine, service.refused, service.served, hindrances=service.hindrances)
-    metrics = exposition(config.job, service, status, args.dir)
     tls = server_context(args.tls_cert, args.tls_key)
     lost = LostSilosFile(args.lost_silos)
 
@@ -114,10 +113,23 @@ def _aggregate(args: argparse.Namespace, config: AggregatorConfig) -> None:
             async with reporting(config.job.metadata, args.claim) as report:
                 everywhere = CombinedStatusSink((*sinks, report))
                 await serve(service, status, everywhere, args.host, args.port, tls, lost)
+                # What became of the outputs is known once they are closed, and the last that is reported.
+                for sink in tracking_sinks:
+                    await asyncio.to_thread(sink.close)
+                report.publish(status.status(""))
                 return await report.wait_until_written()
 
     with tracked as tracking_sinks:
+        status = StatusSource(
+            engine,
+            service.refused,
+            service.served,
+            outputs=lambda: [sink.output for sink in tracking_sinks],
+            hindrances=service.hindrances,
+        )
+        metrics = exposition(config.job, service, status, args.dir)
         unreported = run_event_loop(serving((file, *drawn, *tracking_sinks)))
+    file.publish(status.status(""))
     if engine.failure is not None:
         engine.forget_failures()
         raise engine.failure

@@ -16,6 +16,8 @@ class ConditionType(StrEnum):
     SILOS_READY = "SilosReady"
     RUNNING = "Running"
     SUSPENDED = "Suspended"
+    OUTPUTS_DELIVERED = "OutputsDelivered"
+    """Whether the outputs beside the model arrived, of a job that asks for any."""
     COMPLETE = "Complete"
     FAILED = "Failed"  # of a SiloAgent too
 

@@ -30,6 +30,14 @@ class BestStatus(Fields):
     value: Number = Field(description="Its value.")
 
 
+class OutputStatus(Fields):
+    """What became of something that the job leaves beside its model."""
+
+    name: Text = Field(description="The output, as spec.output calls it: mlflow.")
+    delivered: bool = Field(description="Whether it has all that there is so far.")
+    message: Text | None = Field(default=None, description="Why it has not, and what to do.")
+
+
 class DataFinding(Fields):
     """What the check before round 1 found of a silo's data."""
 
@@ -150,6 +158,9 @@ class FederatedJobStatus(Fields):
     )
     curve: tuple[CurvePoint, ...] = Field(
         default=(), max_length=100, description="Learning curves: completed rounds, of many only some."
+    )
+    outputs: tuple[OutputStatus, ...] = Field(
+        default=(), max_length=8, description="What became of the outputs that spec.output asks for."
     )
     parameters: Integer | None = Field(
         default=None, ge=0, description="Number of parameters of the job's model."

@@ -21,6 +21,7 @@ from fedsilo.api.status import (
     DataFinding,
     FederatedJobStatus,
     ModelStatus,
+    OutputStatus,
     SiloStatusEntry,
     condition_of,
 )
@@ -97,6 +98,7 @@ class StatusSource:
     :param served: bytes of blobs that each silo has fetched from this process.
     :param refused: refusals by problem code, as the service counts them.
     :param now: the time of day.
+    :param outputs: what became of the outputs that the job asks for.
     :param hindrances: by silo what keeps its guard from going on, as it says itself.
     """
 
@@ -106,8 +108,10 @@ class StatusSource:
         refused: Mapping[str, int],
         served: Mapping[str, int],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        outputs: Callable[[], Sequence[OutputStatus]] = tuple,
         hindrances: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
+        self._outputs = outputs
         self._job = job
         self._hindrances = hindrances
         self._refused = refused
@@ -154,6 +158,7 @@ class StatusSource:
             best=self._best_status(),
             training=self._training,
             curve=self._curve,
+            outputs=tuple(self._outputs()),
             parameters=job.parameters,
             refused=dict(self._refused),
             model=_model(job.result),

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from fedsilo.api.conditions import ENDS, JobPhase
 from fedsilo.api.job import FederatedJobSpec
+from fedsilo.api.status import OutputStatus
 from fedsilo.api.text import first_line
 from fedsilo.backoff import Backoff
 from fedsilo.engine.mlflow_run import MlflowRun, require_client
@@ -28,6 +29,18 @@ BACKOFF = Backoff(first=1.0, longest=60.0)
 
 FINISH_SECONDS = 300.0
 """Time that the model gets to be sent once the job is over."""
+
+MLFLOW = "mlflow"
+"""Name of the output, as `spec.output` calls it."""
+
+MAX_PROBLEM_CHARACTERS = 600
+"""Characters of what a server or its client library say, in a status."""
+
+_RETRY = "It is tried again until the job has ended."
+_REMEDY = (
+    "Make spec.output.mlflow.trackingUri reachable for the aggregator and its credentials valid; the model is in the "
+    "job's volume, from which it can be added by hand."
+)
 
 INTERRUPTED_SECONDS = 2.0
 """Time that whatever was not sent gets when the job is interrupted."""
@@ -62,6 +75,7 @@ class TrackingSink:
         self._phase = JobPhase.RUNNING
         self._sent: tuple[int, JobPhase] | None = None
         self._problem: str | None = None
+        self._closed = False
         self._thread = threading.Thread(target=self._work, name="tracking", daemon=True)
 
     def start(self) -> None:
@@ -74,8 +88,20 @@ class TrackingSink:
         if self._sent != (len(self._history()), self._phase):
             self._news.set()
 
+    @property
+    def output(self) -> OutputStatus:
+        """What the job's status says of this run."""
+        problem = self._problem
+        if problem is None:
+            return OutputStatus.model_construct(name=MLFLOW, delivered=True)
+        message = f"{problem[:MAX_PROBLEM_CHARACTERS].rstrip('.')}. {_REMEDY if self._closed else _RETRY}"
+        return OutputStatus.model_construct(name=MLFLOW, delivered=False, message=message)
+
     def close(self, limit: float = FINISH_SECONDS) -> None:
-        """Wait until the rest is sent, but not for a server that is away."""
+        """Wait until the rest is sent, but not for a server that is away; once."""
+        if self._closed:
+            return
+        self._closed = True
         self._over.set()
         self._news.set()
         self._thread.join(limit)

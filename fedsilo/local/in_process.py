@@ -152,11 +152,12 @@ def _play(
     display: Display,
     check: Callable[[], None],
 ) -> None:
-    source, due = StatusSource(simulation, {}, {}), 0.0
+    due = 0.0
     spec, directory = progress.federation.job.spec, progress.workdir.aggregator
     drawn = curves.requested_curves(spec, simulation.history, directory)
     with tracking(spec, simulation.identity, simulation.history, directory) as tracked:
         sinks = CombinedStatusSink((file, *drawn, *tracked))
+        source = StatusSource(simulation, {}, {}, outputs=lambda: [sink.output for sink in tracked])
 
         def report() -> None:
             present = source.status("")
@@ -170,3 +171,4 @@ def _play(
                 report()
                 due = time.monotonic() + STATUS_SECONDS
         report()
+    file.publish(source.status(""))

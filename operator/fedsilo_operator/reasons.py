@@ -55,6 +55,10 @@ class Reason(StrEnum):
     BACKOFF_LIMIT_EXCEEDED = AgentReason.BACKOFF_LIMIT_EXCEEDED
     TRAINER_LOST = AgentReason.TRAINER_LOST
 
+    # Outputs
+    DELIVERED = "Delivered"
+    OUTPUT_FAILED = "OutputFailed"
+
     # Ends
     COMPLETE = AgentReason.COMPLETE
     FINISHED = AgentReason.FINISHED

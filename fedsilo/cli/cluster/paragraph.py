@@ -14,7 +14,7 @@ from typing import Any
 from fedsilo.api.conditions import UNREADABLE_REASON, UNVERIFIED_REASON, ConditionType
 from fedsilo.api.figures import main_first, main_name
 from fedsilo.api.lost_silos import lost_silos_text
-from fedsilo.api.observed import Object, status_of
+from fedsilo.api.observed import Object, condition, status_of
 from fedsilo.api.scores import ScoresStatus
 from fedsilo.api.text import join_names, severities, shortened_list
 from fedsilo.cli.cluster.round_text import in_round
@@ -85,7 +85,8 @@ def paragraph(job: Object, agents: Sequence[Object], now: datetime) -> str:
     :param now: with the time zone in which times are shown.
     """
     context = Context(job, explain(job), silo_views(job, agents), now)
-    text = _STATES[context.explanation.state](context) + _change_text(context) + _data(context)
+    text = _STATES[context.explanation.state](context) + _change_text(context)
+    text += _data(context) + _outputs_text(context)
     if not context.explanation.unseen_change:
         return text
     remedy = "" if _IF_IT_LASTS in text else f" {_IF_IT_LASTS}"
@@ -100,6 +101,14 @@ def _change_text(context: Context) -> str:
     """What the job shows otherwise than its silos were given it."""
     found = changed_since_start(context.job)
     return "" if found is None else f" {_message(found)}"
+
+
+def _outputs_text(context: Context) -> str:
+    """What the job was to leave beside its model and has not."""
+    found = condition(context.job, ConditionType.OUTPUTS_DELIVERED)
+    if found is None or found["status"] != "False":
+        return ""
+    return f" {_message(cause_of(context.job, ConditionType.OUTPUTS_DELIVERED))}"
 
 
 def _data(context: Context) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from fedsilo.api.conditions import ConditionType
 from fedsilo.api.diagnosis import Condition, Diagnosis
-from fedsilo.api.observed import condition
+from fedsilo.api.observed import condition, status_of
 from fedsilo.api.text import count_text
 from fedsilo.process import version
 from fedsilo_operator.job.checks import is_known, unverified_message
@@ -34,6 +34,7 @@ def active_conditions(state: JobState) -> Iterator[Condition]:
     if state.started:
         yield _silos_ready(state)
         yield _running(state)
+    yield from _outputs_delivered(state)
     if state.suspended:
         text = "spec.suspend is true; finished rounds are kept."
         yield Condition(ConditionType.SUSPENDED, "True", Reason.SUSPENDED, text)
@@ -54,6 +55,7 @@ def final_conditions(state: JobState, end: Condition) -> Iterator[Condition]:
     for name in (ConditionType.SILOS_READY, ConditionType.RUNNING, ConditionType.SUSPENDED):
         if _earlier_condition(state, name):
             yield Condition(name, "False", Reason.FINISHED, "The job is over.")
+    yield from _outputs_delivered(state)
     yield end
 
 
@@ -71,6 +73,7 @@ def unreadable_conditions(state: JobState) -> Iterator[Condition]:
         ConditionType.SILOS_READY,
         ConditionType.RUNNING,
         ConditionType.SUSPENDED,
+        ConditionType.OUTPUTS_DELIVERED,
     )
 
 
@@ -130,6 +133,20 @@ def _silos_ready(state: JobState) -> Condition:
     reason = Reason.SILO_FAILED if failed else next(iter(problems), Reason.STARTING)
     message = join_lines(failed + [found.message for found in (*waiting, *unheard, *hindered)])
     return Condition(ConditionType.SILOS_READY, "False", reason, message)
+
+
+def _outputs_delivered(state: JobState) -> Iterator[Condition]:
+    """Whether what the job leaves beside its model has arrived, as the aggregator reports it."""
+    outputs = status_of(state.observed).get("outputs") or ()
+    failed = [
+        f"{one['name']}: {one.get('message') or 'not delivered'}" for one in outputs if not one["delivered"]
+    ]
+    if failed:
+        yield Condition(ConditionType.OUTPUTS_DELIVERED, "False", Reason.OUTPUT_FAILED, join_lines(failed))
+    elif outputs:
+        names = ", ".join(one["name"] for one in outputs)
+        text = f"All that there is has arrived: {names}."
+        yield Condition(ConditionType.OUTPUTS_DELIVERED, "True", Reason.DELIVERED, text)
 
 
 def _running(state: JobState) -> Condition:

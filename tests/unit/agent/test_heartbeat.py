@@ -14,7 +14,7 @@ from fedsilo_agent.guard.client import AggregatorClient
 from fedsilo_agent.guard.heartbeat import Heartbeat
 
 
-class Told:
+class ListeningAggregator:
     """An aggregator that notes what it is told."""
 
     def __init__(self, problem: Problem | None = None) -> None:
@@ -27,11 +27,11 @@ class Told:
             raise self.problem
 
 
-def heartbeat_to(told: Told) -> Heartbeat:
+def heartbeat_to(told: ListeningAggregator) -> Heartbeat:
     return Heartbeat(cast(AggregatorClient, told))
 
 
-async def until_silent(told: Told) -> None:
+async def until_silent(told: ListeningAggregator) -> None:
     count = -1
     while count != len(told.states):
         count = len(told.states)
@@ -45,7 +45,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_state_is_told_again_until_it_is_over() -> None:
-    told = Told()
+    told = ListeningAggregator()
     found = heartbeat_to(told)
     with found.telling(GuardState.STORAGE_FULL):
         while len(told.states) < 3:
@@ -55,17 +55,17 @@ async def test_a_state_is_told_again_until_it_is_over() -> None:
 
 
 async def test_the_gravest_state_is_told_and_then_the_other() -> None:
-    told = Told()
+    told = ListeningAggregator()
     found = heartbeat_to(told)
     with found.telling(GuardState.AUDIT_FULL):
         with found.telling(GuardState.STORAGE_FULL):
-            assert found.state == GuardState.STORAGE_FULL
-        assert found.state == GuardState.AUDIT_FULL
-    assert found.state is None
+            states = [found.state]
+        states.append(found.state)
+    assert [*states, found.state] == [GuardState.STORAGE_FULL, GuardState.AUDIT_FULL, None]
 
 
 async def test_an_aggregator_that_does_not_know_it_holds_up_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    told = Told(Problem("malformed", "Not Found"))
+    told = ListeningAggregator(Problem("malformed", "Not Found"))
     with heartbeat_to(told).telling(GuardState.STORAGE_FULL):
         await until_silent(told)
     assert told.states == [GuardState.STORAGE_FULL]

@@ -373,6 +373,21 @@ CASES: Mapping[str, tuple[Object, Sequence[Object]]] = {
         ),
         [],
     ),
+    "complete without its MLflow run": (
+        job(
+            condition(
+                "OutputsDelivered",
+                "False",
+                "OutputFailed",
+                "mlflow: MlflowException: 503 from the server. Make spec.output.mlflow.trackingUri reachable.",
+            ),
+            condition("Complete", "True", "Complete", minutes=2),
+            round=50,
+            rounds=50,
+            model={"claim": "digits-6f1c2c0e", "path": "model.safetensors", "sha256": "ab" * 32},
+        ),
+        [],
+    ),
     "complete without a model": (job(condition("Complete", "True", "Complete"), round=50, rounds=50), []),
     "being deleted": (job(metadata={"deletionTimestamp": ago(seconds=45)}), [agent("north"), agent("east")]),
     "deleted, agents gone": (job(metadata={"deletionTimestamp": ago(seconds=45)}), []),

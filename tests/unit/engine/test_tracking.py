@@ -59,6 +59,33 @@ def test_all_rounds_and_the_result_are_sent() -> None:
     assert (run.rounds, run.ended) == ([1, 2, 3], [True])
 
 
+def test_what_was_not_sent_is_said_until_it_is() -> None:
+    pauses: list[float] = []
+    run = Run(failures=1)
+    tracked = TrackingSink(run, lambda: history(1), pause=pauses.append)
+    assert tracked.output.delivered
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tracked, "_pause", lambda _: None)
+        assert not tracked._send()
+        found = tracked.output
+        assert (found.name, found.delivered) == ("mlflow", False)
+        assert (
+            found.message == "ConnectionError: connection refused. It is tried again until the job has ended."
+        )
+        assert tracked._send()
+    assert tracked.output.delivered
+
+
+def test_what_was_never_sent_is_said_with_its_remedy() -> None:
+    tracked = TrackingSink(Run(failures=100), lambda: history(1), pause=lambda _: None)
+    tracked.start()
+    tracked.publish(COMPLETE_STATUS)
+    tracked.close()
+    tracked.close()
+    assert not tracked.output.delivered
+    assert "spec.output.mlflow.trackingUri" in (tracked.output.message or "")
+
+
 def test_the_result_is_sent_once_where_the_job_ends_while_the_history_is_read() -> None:
     run, lines = Run(), history(1)
 
