@@ -91,7 +91,7 @@ NOT_ITS_OWN: dict[str, tuple[Object, str]] = {
     "phase of a silo": ({"silos": [{"name": "west", "phase": "Failed"}]}, TAKEN_FIELDS_MESSAGE),
     "namespace of a silo as it is": (
         {"silos": [{"name": "west", "namespace": "silo-west"}]},
-        "status.silos: the aggregator reports name, state, lastRound, samples, bytesSent, update, kept and "
+        "status.silos: the aggregator reports name, state, hindrance, lastRound, samples, bytesSent, update, kept and "
         "personalAccuracy; leave out the rest",
     ),
     "silo that there is not": (
